@@ -1,0 +1,74 @@
+"""The entry point `sweep`: loads a command's file only when that command is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from sweep import __version__
+from sweep.errors import SweepError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "plan": ("sweep.cli.plan:plan", "Expand a grid, reject what cannot work, predict the rest."),
+    "schema": ("sweep.cli.plan:schema", "Print the grid's JSON schema, for editors."),
+    "launch": ("sweep.cli.launch:launch", "Plan, submit pilots, and watch them to the end."),
+    "resume": ("sweep.cli.launch:resume", "Carry on exactly what is missing or may be retried."),
+    "cancel": ("sweep.cli.launch:cancel", "Stop pilots and ranks; leave the record straight."),
+    "status": ("sweep.cli.status:status", "What ran, what runs, what failed and why."),
+    "collect": ("sweep.cli.results:collect", "Records to results.parquet."),
+    "heatmap": ("sweep.cli.results:heatmap", "Best configuration per model and node count, as a picture."),
+    "explain": ("sweep.cli.explain:explain", "Why a run ended as it did, and what to try."),
+}
+"""name -> ("module:attribute", the line in `sweep --help`)"""
+
+
+class _LazyGroup(click.Group):
+    """Lists commands without importing them, so that `sweep --help` is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sweep")
+def cli() -> None:
+    """Find the fastest parallel configuration for every model size on every cluster size.
+
+    \b
+    Examples:
+      sweep plan examples/ultrascale.yaml
+      sweep launch examples/laptop.yaml
+      sweep status
+      sweep heatmap
+    """
+
+
+def main() -> None:
+    """Run the command line. Exit 0 done, 1 the work failed, 2 the input is wrong, 130 interrupted."""
+    try:
+        code = cli(standalone_mode=False)
+    except SweepError as error:
+        for mistake in error.mistakes:
+            click.echo(f"error: {mistake}", err=True)
+        sys.exit(2)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)

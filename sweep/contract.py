@@ -1,0 +1,257 @@
+"""What a rank is given and what it gives back. Standard library only, so that any trainer's rank can import it.
+
+A workload's entry point is ``def main(run: RankRun, progress: Progress) -> None``. It tells of its progress by
+``progress.beat(...)`` between timed regions, and of its result by one ``progress.measured(Measurement(...))``.
+Whatever it raises is recorded as the failure of the attempt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """One way to spread a model over ``dp * tp * pp * cp`` GPUs."""
+
+    dp: int = 1
+    """data-parallel replicas (ZeRO shards over them)"""
+    tp: int = 1
+    """tensor-parallel width, inside a node unless the grid allows more"""
+    pp: int = 1
+    """pipeline stages"""
+    cp: int = 1
+    """context-parallel width: the sequence is cut in cp parts"""
+    ep: int = 1
+    """expert-parallel width, taken out of dp * cp * tp"""
+    zero: int = 0
+    """ZeRO stage: 0 replicate, 1 optimizer states, 2 and gradients, 3 and weights"""
+    micro_batch_size: int = 1
+    """sequences per micro-batch and replica"""
+    grad_accum: int = 1
+    """micro-batches per optimizer step"""
+    recompute: str = "none"
+    """activation recomputation: none, selective or full"""
+    pp_schedule: str = "1f1b"
+    """pipeline schedule; of no effect where pp is 1"""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the layout takes."""
+        return self.dp * self.tp * self.pp * self.cp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A candidate that can work and is to be measured. Its identity is its canonical JSON."""
+
+    workload: str
+    model: str
+    """the name that the grid gives; figures group by it"""
+    shape: Mapping[str, Scalar]
+    """fields of ``sweep.physics.shapes.ModelShape``"""
+    nodes: int
+    gpus_per_node: int
+    sequence_length: int
+    layout: Layout
+    dtype: str = "bf16"
+    compile: bool = False
+    warmup_iterations: int = 2
+    iterations: int = 5
+    """timed iterations, after the warm-up"""
+    repeat: int = 0
+    """0 for the first measurement of this configuration, 1 for the next, and so on"""
+    params: Mapping[str, Scalar] = field(default_factory=dict)
+    """the workload's own parameters"""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """environment variables, set before the ranks' program starts"""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the allocation, all of which the layout must use."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def global_batch_sequences(self) -> int:
+        """Sequences per optimizer step."""
+        return self.layout.dp * self.layout.micro_batch_size * self.layout.grad_accum
+
+    @property
+    def global_batch_tokens(self) -> int:
+        """Tokens per optimizer step: dp * mbs * gas * sequence_length."""
+        return self.global_batch_sequences * self.sequence_length
+
+    def canonical_json(self) -> str:
+        """The run as JSON with sorted keys and no blanks: equal for equal runs, whatever the order of keys."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def run_id(self) -> str:
+        """Readable slug and 16 hex digits of the canonical JSON. Safe as a file name."""
+        layout = self.layout
+        slug = f"{_slug(self.model)}-n{self.nodes}-dp{layout.dp}-tp{layout.tp}-pp{layout.pp}"
+        slug += f"-cp{layout.cp}" * (layout.cp > 1) + f"-ep{layout.ep}" * (layout.ep > 1)
+        slug += f"-mbs{layout.micro_batch_size}-gas{layout.grad_accum}-z{layout.zero}"
+        digest = hashlib.sha256(self.canonical_json().encode()).hexdigest()[:16]
+        return f"{slug}-{digest}"
+
+    @classmethod
+    def from_json(cls, text: str) -> Run:
+        """The inverse of ``canonical_json``."""
+        return cls(**_with_layout(json.loads(text)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a rank stands among the ranks of its attempt."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    master_addr: str
+    master_port: int
+    master_listen_fd: int | None = None
+    """rank 0 only: a socket that already listens on master_port (torch TCPStore takes it), so that no port can be lost"""
+    scratch_dir: str = ""
+    """node-local directory of this attempt, removed after it"""
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRun(Run):
+    """A run as one rank receives it."""
+
+    place: Place
+
+    @classmethod
+    def of(cls, run: Run, place: Place) -> RankRun:
+        """The run, placed."""
+        values = {f.name: getattr(run, f.name) for f in dataclasses.fields(Run)}
+        return cls(**values, place=place)
+
+
+class Phase(str, Enum):
+    """What a rank is doing. Each phase has its own deadline."""
+
+    START = "start"
+    """import, rendezvous, model build"""
+    FIRST_ITERATION = "first_iteration"
+    """the first step: compilation, allocator, lazy connections"""
+    STEADY = "steady"
+    """every later iteration"""
+    FINISH = "finish"
+    """measured; tearing down"""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What one rank measured. Missing is None, never 0 or -1."""
+
+    step_times_s: list[float]
+    """host-clock seconds of each timed iteration, synchronised, no barrier inside"""
+    warmup_times_s: list[float] = field(default_factory=list)
+    peak_allocated_bytes: int | None = None
+    """peak of the tensors allocated during the timed iterations"""
+    peak_reserved_bytes: int | None = None
+    losses: list[float] | None = None
+    """the global mean loss of each iteration, warm-up included"""
+    grad_norms: list[float] | None = None
+    parameters: int | None = None
+    """parameters built on this rank"""
+    device: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """python, torch, cuda, nccl"""
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    """seconds per part of the start: import, rendezvous, build, warmup, measure"""
+    effective: Mapping[str, Scalar] = field(default_factory=dict)
+    """layout and batch as read back from the live objects; compared with what was asked"""
+    simulated: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """further numbers, JSON values, units in their names"""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition under which a candidate cannot work, as column arithmetic over all candidates at once."""
+
+    name: str
+    broken: Callable[[Mapping[str, Any]], Any]
+    """columns (numpy arrays or scalars) -> boolean array, True where the candidate cannot work"""
+    reason: str
+    """format string over the candidate's columns: why it cannot"""
+    torch: str = ""
+    """PEP 440 specifier of the torch versions that the rule holds for; empty for all"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What sweep must know of a workload before any rank starts. Cheap to import: no torch at its top level."""
+
+    name: str
+    main: str
+    """"module:function" of ``main(run, progress)``, imported in the rank"""
+    axes: frozenset[str]
+    """layout fields (and dtype, compile) that it can vary; any other must stay at its default"""
+    preload: tuple[str, ...] = ()
+    """modules that the zygote imports before it forks ranks"""
+    params: Mapping[str, Scalar] = field(default_factory=dict)
+    """its own parameters and their defaults"""
+    choices: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
+    """valid values of axes and parameters that are not plain numbers (recompute, pp_schedule, dtype, …)"""
+    rules: tuple[Rule, ...] = ()
+    simulated: bool = False
+
+
+class Progress:
+    """A rank's line to its agent: JSON lines on a pipe. Never blocks on the shared file system."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def beat(self, phase: Phase, iteration: int | None = None, due_s: float | None = None) -> None:
+        """State progress from the main thread, between timed regions.
+
+        ``iteration`` counts from 0, warm-up included. ``due_s``: the next beat comes within so many seconds,
+        where the rank knows better than the watcher's own limits.
+        """
+        self._send({"kind": "beat", "phase": str(phase), "iteration": iteration, "due_s": due_s})
+
+    def measured(self, measurement: Measurement) -> None:
+        """Give the result. Once, after the last iteration."""
+        self._send({"kind": "measurement", **dataclasses.asdict(measurement)})
+
+    def failed(self, error: BaseException) -> None:
+        """Give the failure as a structured exception: type, message and traceback."""
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+        self._send({"kind": "failure", "type": name, "message": str(error)[:4000], "traceback": text[-16000:]})
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        line = (json.dumps(message, separators=(",", ":")) + "\n").encode()
+        view = memoryview(line)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+
+def _with_layout(values: dict[str, Any]) -> dict[str, Any]:
+    return {**values, "layout": Layout(**values["layout"])}
+
+
+def _slug(text: str) -> str:
+    """Letters, digits, dot and hyphen only, at most 40: safe in file names and job names."""
+    return "".join(c if c.isascii() and (c.isalnum() or c == ".") else "-" for c in text)[:40].strip("-.") or "model"
