@@ -1,0 +1,253 @@
+"""The sweep directory: every path in it, and the few ways in which a file there may come into being.
+
+A file is written once, or only appended to by its one writer. There are no file locks and no database:
+neither is safe on every cluster file system. Everything is private to the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweep.errors import Mistake, SweepError
+
+PROVENANCE = "provenance.json"
+
+
+@dataclass(frozen=True)
+class SweepDir:
+    """Owns every path of one sweep."""
+
+    path: Path
+
+    @property
+    def provenance(self) -> Path:
+        """Versions, commit, command line, executor. Written last on creation: a directory without it is no sweep."""
+        return self.path / PROVENANCE
+
+    @property
+    def grid(self) -> Path:
+        """The user's grid, as it was read, with the overrides in force."""
+        return self.path / "grid.yaml"
+
+    @property
+    def site(self) -> Path:
+        """The site in force."""
+        return self.path / "site.yaml"
+
+    @property
+    def plan(self) -> Path:
+        """Every candidate, runs and rejected ones."""
+        return self.path / "plan.parquet"
+
+    @property
+    def results(self) -> Path:
+        """Derived: one row per attempt."""
+        return self.path / "results.parquet"
+
+    @property
+    def figures(self) -> Path:
+        """Derived: pictures."""
+        return self.path / "figures"
+
+    def journals(self) -> list[Path]:
+        """All journals, in a stable order."""
+        return sorted((self.path / "journal").glob("*.jsonl"))
+
+    def journal(self, writer: str) -> Path:
+        """The journal of one launcher session or one pilot."""
+        return self.path / "journal" / f"{writer}.jsonl"
+
+    def claim(self, run_id: str, attempt: int) -> Path:
+        """The right to run that attempt."""
+        return self.path / "claims" / f"{run_id}.{attempt}"
+
+    @property
+    def claims(self) -> Path:
+        """The directory of claims."""
+        return self.path / "claims"
+
+    @property
+    def launchers(self) -> Path:
+        """The leases of launchers, one file per epoch."""
+        return self.path / "launchers"
+
+    def pilot(self, name: str) -> Path:
+        """The directory of one pilot: script, submitit's files, its output."""
+        return self.path / "pilots" / name
+
+    def log(self, run_id: str, attempt: int) -> Path:
+        """The output that is kept of one attempt."""
+        return self.path / "logs" / f"{run_id}.{attempt}.log"
+
+    def create_skeleton(self) -> None:
+        """Make the directories, private to the user."""
+        for name in ("", "journal", "claims", "launchers", "pilots", "logs"):
+            directory = self.path / name
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def find_sweep(given: Path | None) -> SweepDir:
+    """The sweep that the user means: the given directory, or the newest under the working directory.
+
+    Raises SweepError where there is none.
+    """
+    if given is None:
+        return _newest_under(Path.cwd())
+    if not given.exists():
+        raise SweepError(Mistake("no such directory", file=str(given), remedy="`sweep launch GRID` makes one"))
+    if not (given / PROVENANCE).is_file():
+        raise SweepError(
+            Mistake(
+                "not a sweep directory",
+                file=str(given),
+                remedy=f"it has no {PROVENANCE}; name a directory that `sweep launch` made",
+            )
+        )
+    return SweepDir(given)
+
+
+def _newest_under(root: Path) -> SweepDir:
+    found = [p for pattern in ("", "*/", "*/*/") for p in root.glob(pattern + PROVENANCE)]
+    if not found:
+        raise SweepError(
+            Mistake("no sweep under the working directory", file=str(root), remedy="name one: `sweep … DIR`")
+        )
+    return SweepDir(max(found, key=lambda p: p.stat().st_mtime).parent)
+
+
+def write_once(path: Path, data: bytes | str) -> None:
+    """Write a file that is never written again: aside, fsync, then link to its name.
+
+    Raises FileExistsError where the name is taken: its content is left alone.
+    """
+    aside = _write_aside(path, data)
+    try:
+        _link(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_derived(path: Path, data: bytes | str) -> None:
+    """Write or replace a derived file: aside, fsync, rename."""
+    _write_aside(path, data).rename(path)
+
+
+def _write_aside(path: Path, data: bytes | str) -> Path:
+    aside = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex[:12]}")
+    with open(aside, "xb", opener=_private) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+        file.flush()
+        os.fsync(file.fileno())
+    return aside
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _link(aside: Path, path: Path) -> None:
+    """link(2) is atomic on NFS, but its answer may be lost: a second link count is the proof of success."""
+    try:
+        os.link(aside, path)
+    except OSError:
+        if aside.stat().st_nlink != 2:
+            raise
+
+
+def try_claim(sweep: SweepDir, run_id: str, attempt: int, holder: Mapping[str, Any]) -> bool:
+    """Take the right to run an attempt. False where another has it."""
+    try:
+        write_once(sweep.claim(run_id, attempt), json.dumps(dict(holder)))
+    except FileExistsError:
+        return False
+    return True
+
+
+def claims_of(sweep: SweepDir, pilots: frozenset[str]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """The claims that the named pilots hold: run_id, attempt, what the claim says."""
+    with os.scandir(sweep.claims) as entries:
+        names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
+    for name in names:
+        holder = json.loads((sweep.claims / name).read_text())
+        if holder["pilot"] in pilots:
+            run_id, _, attempt = name.rpartition(".")
+            yield run_id, int(attempt), holder
+
+
+class Journal:
+    """An append-only JSONL file with exactly one writer. A line is one write, then fsync."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
+        self._size = 0
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """Add one event. Raises OSError where the file system refuses; the journal then is as it was before."""
+        line = (json.dumps(dict(event), separators=(",", ":"), allow_nan=True) + "\n").encode()
+        try:
+            written = os.write(self._fd, line)
+            if written != len(line):
+                raise OSError(f"short write: {written} of {len(line)} bytes")
+            os.fsync(self._fd)
+        except OSError:
+            # A line cut in the middle would hide all that follows it.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(line)
+
+    def close(self) -> None:
+        """Close the descriptor; the file stays."""
+        os.close(self._fd)
+
+
+def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """The events from `offset` (bytes) on, and the offset to go on from. A torn last line is left for the next look.
+
+    The file is opened anew each time: a held descriptor need not see another host's appends on NFS.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read()
+    end = data.rfind(b"\n") + 1
+    events = [json.loads(line) for line in data[:end].splitlines() if line.strip()]
+    return events, offset + end
+
+
+class JournalReader:
+    """Reads all journals of a sweep, each from where it was left."""
+
+    def __init__(self, sweep: SweepDir) -> None:
+        self._sweep = sweep
+        self._offsets: dict[Path, int] = {}
+
+    def new_events(self) -> Sequence[dict[str, Any]]:
+        """What was appended since the last look, oldest first."""
+        fresh: list[dict[str, Any]] = []
+        for path in self._sweep.journals():
+            offset = self._offsets.get(path, 0)
+            if path.stat().st_size > offset:
+                events, self._offsets[path] = read_events(path, offset)
+                fresh += events
+        return sorted(fresh, key=lambda event: float(event["time"]))
+
+
+def boot_id() -> str:
+    """Identifies this host's present boot, so that a pid is never taken for one of an earlier boot."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return socket.gethostname()
+
+
+def safe_name(text: str) -> bool:
+    """True where the text may be a file name and a job name without quoting."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", text) is not None
