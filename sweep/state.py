@@ -1,0 +1,198 @@
+"""The state of a sweep, as a fold over its journals. Nothing stores a status that could disagree with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweep.outcomes import Outcome
+from sweep.policy import may_retry
+
+
+@dataclass
+class Attempt:
+    """One execution of a run, as far as the journals tell."""
+
+    number: int
+    pilot: str
+    nodes: tuple[str, ...] = ()
+    started_at: float | None = None
+    ended_at: float | None = None
+    outcome: Outcome | None = None
+    """None while no record tells how it ended"""
+    message: str | None = None
+    tokens_per_second_per_gpu: float | None = None
+
+
+@dataclass
+class RunState:
+    """All attempts of one run."""
+
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    rerun_after: int = 0
+    """the user asked for a further attempt when this many had begun"""
+
+    @property
+    def last(self) -> Attempt | None:
+        """The attempt with the highest number."""
+        return self.attempts[max(self.attempts)] if self.attempts else None
+
+    @property
+    def ok(self) -> Attempt | None:
+        """The attempt that counts: the first that is ok. A later ok is surplus, unless a rerun was asked for."""
+        wanted = [a for n, a in sorted(self.attempts.items()) if a.outcome is Outcome.OK]
+        asked = [a for a in wanted if a.number > self.rerun_after]
+        return (asked or wanted or [None])[0]
+
+    def next_attempt(self) -> int | None:
+        """The number of the attempt that may be claimed now, or None: in flight, done, or failed for good."""
+        last = self.last
+        if last is None:
+            return 1
+        if last.outcome is None:
+            return None
+        if self.rerun_after >= last.number:
+            return last.number + 1
+        if self.ok is not None:
+            return None
+        ended = [a.outcome for _, a in sorted(self.attempts.items()) if a.outcome is not None]
+        return last.number + 1 if may_retry(ended) else None
+
+
+@dataclass
+class PilotState:
+    """One pilot, from the intent to submit it to its end."""
+
+    name: str
+    token: str
+    nodes: int
+    time_limit_s: int
+    intended_at: float
+    job_id: str | None = None
+    started_at: float | None = None
+    node_names: tuple[str, ...] = ()
+    ended: str | None = None
+    """its own last word: why it ended"""
+    gone: str | None = None
+    """the launcher's finding: the job is confirmed gone (the scheduler's word for it), or was refused"""
+
+    @property
+    def open(self) -> bool:
+        """Not yet known to be gone."""
+        return self.gone is None
+
+
+@dataclass
+class World:
+    """What is known of a sweep. `apply` takes events in any order within a run's own causality."""
+
+    runs: dict[str, RunState] = field(default_factory=dict)
+    pilots: dict[str, PilotState] = field(default_factory=dict)
+    bad_nodes: dict[str, str] = field(default_factory=dict)
+    """node -> why later pilots stay away from it"""
+    cancelled: bool = False
+    """the user cancelled, and no launcher session has begun since"""
+
+    def apply_all(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Fold events in."""
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        """Fold one event in. Kinds that do not change the state (alive, …) pass by."""
+        handler = _HANDLERS.get(event["event"])
+        if handler is not None:
+            handler(self, event)
+
+    def run(self, run_id: str) -> RunState:
+        """The state of a run, empty where nothing happened to it yet."""
+        return self.runs.setdefault(run_id, RunState())
+
+    def attempt(self, run_id: str, number: int, pilot: str) -> Attempt:
+        """The attempt, made known where it was not."""
+        return self.run(run_id).attempts.setdefault(number, Attempt(number, pilot))
+
+
+def _session(world: World, _event: Mapping[str, Any]) -> None:
+    world.cancelled = False
+
+
+def _cancel(world: World, _event: Mapping[str, Any]) -> None:
+    world.cancelled = True
+
+
+def _pilot_intent(world: World, event: Mapping[str, Any]) -> None:
+    world.pilots[event["pilot"]] = PilotState(
+        name=event["pilot"],
+        token=event["token"],
+        nodes=event["nodes"],
+        time_limit_s=event["time_limit_s"],
+        intended_at=event["time"],
+    )
+
+
+def _pilot_submitted(world: World, event: Mapping[str, Any]) -> None:
+    world.pilots[event["pilot"]].job_id = event["job_id"]
+
+
+def _pilot_gone(world: World, event: Mapping[str, Any]) -> None:
+    world.pilots[event["pilot"]].gone = event["word"]
+
+
+def _pilot_started(world: World, event: Mapping[str, Any]) -> None:
+    pilot = world.pilots.get(event["pilot"])
+    if pilot is not None:
+        pilot.started_at = event["time"]
+        pilot.node_names = tuple(event["nodes"])
+        pilot.job_id = pilot.job_id or event["job_id"]
+
+
+def _pilot_ended(world: World, event: Mapping[str, Any]) -> None:
+    pilot = world.pilots.get(event["pilot"])
+    if pilot is not None:
+        pilot.ended = event["reason"]
+
+
+def _attempt_started(world: World, event: Mapping[str, Any]) -> None:
+    attempt = world.attempt(event["run_id"], event["attempt"], event["pilot"])
+    attempt.started_at = event["time"]
+    attempt.nodes = tuple(event["nodes"])
+
+
+def _record(world: World, event: Mapping[str, Any]) -> None:
+    record = event["record"]
+    attempt = world.attempt(record["run_id"], record["attempt"], record["pilot"])
+    outcome = Outcome(record["outcome"])
+    if attempt.outcome is not None and outcome is Outcome.LOST:
+        return  # its own word, however late, counts above the launcher's inference
+    attempt.outcome = outcome
+    attempt.message = record.get("message")
+    attempt.ended_at = record.get("ended_at")
+    attempt.started_at = attempt.started_at or record.get("started_at")
+    attempt.nodes = attempt.nodes or tuple(record.get("node_names") or ())
+    attempt.tokens_per_second_per_gpu = record.get("tokens_per_second_per_gpu")
+
+
+def _rerun(world: World, event: Mapping[str, Any]) -> None:
+    run = world.run(event["run_id"])
+    run.rerun_after = max(run.attempts, default=0)
+
+
+def _node_bad(world: World, event: Mapping[str, Any]) -> None:
+    world.bad_nodes[event["node"]] = event["reason"]
+
+
+_HANDLERS = {
+    "session": _session,
+    "cancel": _cancel,
+    "pilot_intent": _pilot_intent,
+    "pilot_submitted": _pilot_submitted,
+    "pilot_gone": _pilot_gone,
+    "pilot_started": _pilot_started,
+    "pilot_ended": _pilot_ended,
+    "attempt_started": _attempt_started,
+    "record": _record,
+    "rerun": _rerun,
+    "node_bad": _node_bad,
+}
