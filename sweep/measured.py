@@ -1,0 +1,180 @@
+"""From what the ranks of an attempt measured to the metrics of its record. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from sweep.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sweep.contract import Measurement, Run
+
+STRAGGLER = 1.10
+"""A rank is slow where its median step takes this many times the median of all ranks' medians."""
+
+MEMORY_KIND = "allocated: the allocator's peak over the timed iterations, greatest over ranks"
+
+
+def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outcome, str] | None:
+    """Why an attempt that ended well gave no valid measurement, or None where it did."""
+    given = [m for m in measurements if m is not None]
+    if not measurements or len(given) < len(measurements):
+        missing = [str(rank) for rank, m in enumerate(measurements) if m is None]
+        which = f"ranks {_few(missing)}" if missing else "all ranks"
+        return Outcome.UNKNOWN, f"ended without error, but {which} gave no measurement"
+    differing = mismatches(run, given)
+    if differing:
+        return Outcome.CONFIG_MISMATCH, "; ".join(differing)
+    bad = [
+        rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)
+    ]
+    if bad:
+        return Outcome.UNKNOWN, f"impossible step times from ranks {_few(map(str, bad))}"
+    for name in ("losses", "grad_norms"):
+        for rank, measurement in enumerate(given):
+            at = _first_non_finite(getattr(measurement, name))
+            if at is not None:
+                return Outcome.NAN_LOSS, f"{name}[{at}] of rank {rank} is not finite"
+    return None
+
+
+def mismatches(run: Run, measurements: Sequence[Measurement]) -> list[str]:
+    """Each difference between what was asked and what ran, with both values."""
+    asked = requested(run)
+    found: dict[str, None] = {}
+    for rank, measurement in enumerate(measurements):
+        for name, value in measurement.effective.items():
+            if name in asked and value != asked[name]:
+                found.setdefault(f"{name}: asked {asked[name]}, ran {value} (rank {rank})")
+    counts = sorted({len(m.step_times_s) for m in measurements})
+    if counts[0] < max(1, run.iterations):
+        found.setdefault(f"iterations: asked {run.iterations}, timed {counts[0]}")
+    elif len(counts) > 1:
+        found.setdefault(f"iterations: ranks timed {counts[0]} to {counts[-1]}")
+    by_name: dict[str, list[str]] = {}
+    for text in found:
+        by_name.setdefault(text.split(":")[0], []).append(text)
+    return [
+        texts[0] + (f" and {len(texts) - 1} more ranks" if len(texts) > 1 else "")
+        for texts in by_name.values()
+    ]
+
+
+def requested(run: Run) -> dict[str, Any]:
+    """What a run asks for, under the names that ``Measurement.effective`` may state."""
+    values = dataclasses.asdict(run.layout)
+    if run.layout.pp == 1:
+        del values["pp_schedule"]
+    return values | {
+        "gpus": run.gpus,
+        "world_size": run.gpus,
+        "nodes": run.nodes,
+        "sequence_length": run.sequence_length,
+        "global_batch_tokens": run.global_batch_tokens,
+        "global_batch_sequences": run.global_batch_sequences,
+        "dtype": run.dtype,
+        "compile": run.compile,
+    }
+
+
+def metrics(run: Run, measurements: Sequence[Measurement], gpu: str | None) -> dict[str, Any]:  # noqa: ARG001
+    """The metric columns of a valid measurement.
+
+    An iteration lasts as long as its slowest rank; the rate is taken from the median iteration.
+    """
+    times = [max(step) for step in zip(*(m.step_times_s for m in measurements), strict=True)]
+    median = statistics.median(times)
+    rate = run.global_batch_tokens / median
+    return {
+        "tokens_per_second": rate,
+        "tokens_per_second_per_gpu": rate / run.gpus,
+        "step_time_median_s": median,
+        "step_time_min_s": min(times),
+        "step_time_max_s": max(times),
+        "step_times_s": times,
+        "rank_step_time_median_s": [statistics.median(m.step_times_s) for m in measurements],
+        "losses": next((m.losses for m in measurements if m.losses), None),
+        "grad_norms": next((m.grad_norms for m in measurements if m.grad_norms), None),
+        **memory(measurements),
+    }
+
+
+def memory(measurements: Sequence[Measurement | None]) -> dict[str, Any]:
+    """Memory and parameters of the ranks that told them: of use for failures as well."""
+    allocated = [None if m is None else m.peak_allocated_bytes for m in measurements]
+    reserved = [m.peak_reserved_bytes for m in measurements if m is not None]
+    parameters = [None if m is None else m.parameters for m in measurements]
+    peak = _greatest(allocated)
+    return {
+        "peak_memory_bytes": peak,
+        "peak_memory_reserved_bytes": _greatest(reserved),
+        "rank_peak_memory_bytes": None if peak is None else allocated,
+        "memory_kind": None if peak is None else MEMORY_KIND,
+        "rank_parameters": None if _greatest(parameters) is None else parameters,
+    }
+
+
+def oddities(measurements: Sequence[Measurement]) -> list[str]:
+    """What ranks of one attempt must agree on and do not."""
+    notes = []
+    for name in sorted({key for m in measurements for key in m.versions}):
+        values = sorted({m.versions[name] for m in measurements if name in m.versions})
+        if len(values) > 1:
+            notes.append(f"ranks run different versions of {name}: {', '.join(values)}")
+    first = next((m.losses for m in measurements if m.losses), None)
+    other = next((rank for rank, m in enumerate(measurements) if not _alike(first, m.losses)), None)
+    if other is not None:
+        notes.append(
+            f"rank {other} states other losses than the ranks before it: they do not train one model"
+        )
+    return notes
+
+
+def slow_rank(medians: Sequence[float]) -> int | None:
+    """The rank that clearly takes longest, or None where they are about equal."""
+    if len(medians) < 2:
+        return None
+    slowest = max(range(len(medians)), key=medians.__getitem__)
+    return slowest if medians[slowest] > STRAGGLER * statistics.median(medians) else None
+
+
+def over_ranks(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Many ranks' numbers in one: equal values once, numbers as their spread, else the first rank's."""
+    return {
+        key: _spread([v[key] for v in values if key in v])
+        for key in dict.fromkeys(k for v in values for k in v)
+    }
+
+
+def _spread(values: list[Any]) -> Any:
+    if all(value == values[0] for value in values):
+        return values[0]
+    if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
+        return values[0]
+    most = max(range(len(values)), key=values.__getitem__)
+    return {"min": min(values), "median": statistics.median(values), "max": values[most], "max_rank": most}
+
+
+def _alike(first: Sequence[float] | None, other: Sequence[float] | None) -> bool:
+    if first is None or other is None:
+        return True
+    pairs = zip(first, other, strict=False)
+    return len(first) == len(other) and all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in pairs)
+
+
+def _first_non_finite(values: Sequence[float | None] | None) -> int | None:
+    return next((i for i, v in enumerate(values or ()) if v is None or not math.isfinite(v)), None)
+
+
+def _greatest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _few(names: Iterable[str], most: int = 8) -> str:
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,312 @@
+"""The record: the row that an attempt leaves. One schema, with types and units, from journal to figure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sweep import measured
+from sweep.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from sweep.contract import Measurement, Run
+
+SCHEMA_VERSION = 1
+"""Rises where a column changes its meaning: results of another version are built anew from the journals."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a record."""
+
+    name: str
+    type: str
+    """string, bool, int64, double, or list<one of these>"""
+    unit: str
+    """empty where the value has none"""
+    meaning: str
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    """One column a line: name | type | unit | meaning."""
+    rows = [[part.strip() for part in line.split("|", 3)] for line in text.strip().splitlines()]
+    return tuple(Column(*row) for row in rows)
+
+
+IDENTITY = _columns("""
+    run_id | string | | readable slug and 16 hex digits of the run's canonical JSON
+    attempt | int64 | | 1 for the first execution of the run
+    repeat | int64 | | 0 for the first measurement of the configuration
+    sweep_name | string | | name of the grid
+    pilot | string | | pilot that made the attempt
+    job_id | string | | scheduler's job id, null for a local process
+    started_at | double | unix s | start of the attempt
+    ended_at | double | unix s | end of the attempt, its teardown included
+""")
+
+CONFIGURATION = _columns("""
+    workload | string | | registered name of the workload or trainer
+    model | string | | name that the grid gives
+    shape_json | string | | fields of the model's shape, as JSON
+    parameters_total | int64 | | parameters of the model, by its shape
+    parameters_active | int64 | | parameters that one token passes (experts: shared and chosen)
+    nodes | int64 | | nodes of the allocation
+    gpus_per_node | int64 | | ranks on each node
+    gpus | int64 | | nodes * gpus_per_node
+    gpu | string | | kind of the accelerator, `cpu` where there is none, null where not known
+    sequence_length | int64 | tokens | tokens of one sequence
+    dp | int64 | | data-parallel replicas
+    tp | int64 | | tensor-parallel width
+    pp | int64 | | pipeline stages
+    cp | int64 | | context-parallel width
+    ep | int64 | | expert-parallel width
+    zero | int64 | | ZeRO stage, 0 to 3
+    micro_batch_size | int64 | sequences | per micro-batch and replica
+    grad_accum | int64 | | micro-batches per optimizer step
+    recompute | string | | none, selective or full
+    pp_schedule | string | | pipeline schedule; of no effect where pp is 1
+    dtype | string | | number format of the forward and backward pass
+    compile | bool | | torch.compile
+    global_batch_tokens | int64 | tokens | dp * micro_batch_size * grad_accum * sequence_length
+    warmup_iterations | int64 | | untimed iterations
+    iterations | int64 | | timed iterations that were asked for
+    params_json | string | | the workload's own parameters, as JSON
+    env_json | string | | environment variables that the run sets, as JSON
+""")
+
+METRICS = _columns("""
+    tokens_per_second | double | tokens/s | global_batch_tokens / step_time_median_s
+    tokens_per_second_per_gpu | double | tokens/s/GPU | tokens_per_second / gpus
+    step_time_median_s | double | s | median over iterations of step_times_s
+    step_time_min_s | double | s | least of step_times_s
+    step_time_max_s | double | s | greatest of step_times_s
+    step_times_s | list<double> | s | per timed iteration, the slowest rank's time
+    rank_step_time_median_s | list<double> | s | per rank, the median of its own times
+    tflops_per_gpu | double | 1e12 FLOP/s | model FLOPs per second and GPU
+    mfu | double | fraction | model FLOP/s over the dense peak; 0.42 is 42 %
+    hfu | double | fraction | executed FLOP/s (with recomputation) over the dense peak
+    flops_per_token | double | FLOP | model FLOPs of one token, forward and backward
+    peak_tflops_per_gpu | double | 1e12 FLOP/s | the dense peak that mfu and hfu are relative to
+    flops_convention | string | | how FLOPs were counted
+    reported_mfu | double | fraction | what an imported source calls MFU
+    peak_memory_bytes | int64 | bytes | greatest over ranks of the peak, as memory_kind says
+    peak_memory_reserved_bytes | int64 | bytes | greatest over ranks of the allocator's reserved peak
+    rank_peak_memory_bytes | list<int64> | bytes | per rank
+    memory_kind | string | | what peak_memory_bytes counts
+    losses | list<double> | | mean loss of each iteration, warm-up included
+    grad_norms | list<double> | | gradient norm of each iteration, warm-up included
+    rank_parameters | list<int64> | | parameters built on each rank
+    simulated | bool | | true: no model was trained, the times are acted out
+""")
+
+VERDICT = _columns("""
+    outcome | string | | how the attempt ended; ok or a named failure
+    message | string | | what happened, in words
+    evidence | string | | the line that proves the outcome
+    advice | string | | what to try
+    suspect | bool | | true: the numbers contradict something; notes say what
+    notes | list<string> | | everything odd about the attempt
+    node_names | list<string> | | nodes of the attempt, in node rank order
+    slow_rank | int64 | | rank whose own steps take clearly longer than the others'
+    versions_json | string | | versions of python, torch, cuda, nccl, as JSON
+    effective_json | string | | layout and batch as read back from the live objects, as JSON
+""")
+
+TIMES = _columns("""
+    start_s | double | s | from the order to the first iteration: import, rendezvous, build
+    first_iteration_s | double | s | the first warm-up iteration
+    measure_s | double | s | further warm-up and the timed iterations
+    teardown_s | double | s | from the last rank's result to a clean node
+    total_s | double | s | the attempt, from order to clean node
+    pilot_idle_s | double | s | how long the attempt's nodes were allocated but idle just before it
+    extra_json | string | | further numbers and facts, as JSON; units in their names
+""")
+
+COLUMNS: tuple[Column, ...] = IDENTITY + CONFIGURATION + METRICS + VERDICT + TIMES
+"""What a record holds. A missing value is null, never 0 or -1."""
+
+COLLECTED = _columns("""
+    final | bool | | the attempt that counts for its run: the ok one, else the last
+    surplus | bool | | an earlier attempt of the run is ok; this one counts for nothing
+""")
+"""What `collect` adds, since it depends on the run's other attempts."""
+
+TIME_NAMES: tuple[str, ...] = tuple(column.name for column in TIMES if column.type == "double")
+"""Keys of ``build_record``'s ``times_s``."""
+
+CONFIGURATION_NAMES: tuple[str, ...] = tuple(column.name for column in CONFIGURATION)
+"""What makes two records measurements of the same thing."""
+
+_PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "bool": bool,
+    "int64": int,
+    "double": (int, float),
+}
+
+
+def columns_by_name() -> dict[str, Column]:
+    """Every column of a results table, by name, those that collect adds included."""
+    return {column.name: column for column in COLUMNS + COLLECTED}
+
+
+def problems(record: Mapping[str, Any]) -> list[str]:
+    """What breaks the schema: unknown names, wrong types, values that are not finite. Empty if sound."""
+    known = {column.name: column for column in COLUMNS}
+    found = [f"unknown column {name!r}" for name in record if name not in known]
+    found += [f"column {name!r} is missing" for name in known if name not in record]
+    for name, column in known.items():
+        value = record.get(name)
+        if value is not None and not _fits(value, column.type):
+            found.append(f"{name} must be {column.type}, not {value!r}")
+    outcomes = {str(outcome) for outcome in Outcome}
+    if record.get("outcome") not in outcomes:
+        found.append(f"outcome {record.get('outcome')!r} is none of {', '.join(sorted(outcomes))}")
+    return found
+
+
+def implausible(record: Mapping[str, Any]) -> list[str]:
+    """What cannot be true of a measurement, each in words. Empty for a plausible one."""
+    notes = []
+    for name in ("mfu", "hfu", "reported_mfu"):
+        value = record.get(name)
+        if value is not None and value > 1:
+            notes.append(f"{name} is {value:.1%} of the peak: no hardware does more than its peak")
+    mfu, hfu = record.get("mfu"), record.get("hfu")
+    if mfu is not None and hfu is not None and hfu < mfu * (1 - 1e-9):
+        notes.append(f"hfu {hfu:.1%} is less than mfu {mfu:.1%}: executed FLOPs include the model's")
+    notes += [f"{name} is {record[name]}" for name in _POSITIVE if _not_positive(record.get(name))]
+    return notes
+
+
+_POSITIVE = ("tokens_per_second", "tokens_per_second_per_gpu", "step_time_median_s", "tflops_per_gpu", "mfu")
+
+
+def _not_positive(value: float | None) -> bool:
+    return value is not None and value <= 0
+
+
+def _fits(value: Any, type_name: str) -> bool:
+    if type_name.startswith("list<"):
+        inner = type_name[5:-1]
+        return isinstance(value, list) and all(item is None or _fits(item, inner) for item in value)
+    if isinstance(value, bool) and type_name != "bool":
+        return False
+    return isinstance(value, _PYTHON_TYPES[type_name]) and not (
+        isinstance(value, float) and not math.isfinite(value)
+    )
+
+
+def table_markdown(columns: Iterable[Column] = COLUMNS + COLLECTED) -> str:
+    """The schema as a Markdown table, for the docs."""
+    rows = [f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} |" for c in columns]
+    return "\n".join(["| column | type | unit | meaning |", "|---|---|---|---|", *rows])
+
+
+def build_record(
+    *,
+    run: Run,
+    attempt: int,
+    outcome: Outcome,
+    message: str | None,
+    evidence: str | None = None,
+    advice: str | None = None,
+    measurements: Sequence[Measurement | None],
+    node_names: Sequence[str],
+    gpu: str | None,
+    pilot: str,
+    job_id: str | None,
+    started_at: float,
+    ended_at: float,
+    times_s: Mapping[str, float],
+    sweep_name: str,
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The record of one attempt: JSON values only, every column of ``COLUMNS``, missing ones null.
+
+    ``measurements``: one per rank that was to measure, None where it gave none (rank order).
+    ``times_s``: seconds by ``TIME_NAMES``; ``total_s`` defaults to ``ended_at - started_at``.
+    ``extra``: further facts, JSON values, kept in ``extra_json``.
+
+    Only ``ok`` has metrics, and an ``ok`` stands only where every rank measured what was asked: else the
+    outcome becomes config_mismatch (ran something else), nan_loss (a loss that is not finite) or unknown
+    (no measurement).
+    """
+    unknown = sorted(set(times_s) - set(TIME_NAMES))
+    assert not unknown, f"times_s holds {unknown}; the schema knows {TIME_NAMES}"
+    given = [m for m in measurements if m is not None]
+    if outcome == Outcome.OK and (refused := measured.refusal(run, measurements)) is not None:
+        outcome, message = refused
+    record: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS)
+    record.update(
+        _configuration(run, gpu), sweep_name=sweep_name, attempt=attempt, pilot=pilot, job_id=job_id
+    )
+    record.update(started_at=started_at, ended_at=ended_at, total_s=ended_at - started_at)
+    record.update(times_s)
+    record.update(outcome=str(outcome), message=message, evidence=evidence, advice=advice)
+    record.update(node_names=list(node_names), simulated=any(m.simulated for m in given))
+    record.update(measured.memory(measurements))
+    if outcome == Outcome.OK:
+        record.update(measured.metrics(run, given, gpu))
+        record["slow_rank"] = measured.slow_rank(record["rank_step_time_median_s"])
+    notes = measured.oddities(given) + implausible(record)
+    record.update(suspect=bool(notes), notes=notes)
+    record.update(_details(given, extra))
+    return record
+
+
+def _configuration(run: Run, gpu: str | None) -> dict[str, Any]:
+    """The identity and configuration columns that the run itself states."""
+    layout = dataclasses.asdict(run.layout)
+    return layout | {
+        "run_id": run.run_id,
+        "repeat": run.repeat,
+        "workload": run.workload,
+        "model": run.model,
+        "shape_json": _json(run.shape),
+        "nodes": run.nodes,
+        "gpus_per_node": run.gpus_per_node,
+        "gpus": run.gpus,
+        "gpu": gpu,
+        "sequence_length": run.sequence_length,
+        "dtype": run.dtype,
+        "compile": run.compile,
+        "global_batch_tokens": run.global_batch_tokens,
+        "warmup_iterations": run.warmup_iterations,
+        "iterations": run.iterations,
+        "params_json": _json(run.params),
+        "env_json": _json(run.env),
+    }
+
+
+def _details(given: Sequence[Measurement], extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The columns that hold JSON: versions, effective configuration, further numbers."""
+    first = given[0] if given else None
+    further = dict(extra or {})
+    if given:
+        further |= measured.over_ranks([m.extra for m in given])
+        further["phases_s"] = measured.over_ranks([m.phases_s for m in given])
+        further["warmup_times_s"] = list(given[0].warmup_times_s)
+        further["device"] = given[0].device
+    return {
+        "versions_json": _json(first.versions) if first else None,
+        "effective_json": _json(first.effective) if first else None,
+        "extra_json": _json(further),
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    """Sorted JSON; a number that JSON does not know becomes null."""
+    return json.dumps(_finite(value), sort_keys=True, separators=(",", ":"), default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
