@@ -1,0 +1,130 @@
+"""FLOPs per token by explicit, named conventions, and what follows from them: MFU and HFU.
+
+Only figures of one convention may be compared. 1 multiply-add = 2 FLOP; training = forward + backward = 3 forwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.physics import shapes
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlopsConvention:
+    """What a trainer counts as a model's FLOPs."""
+
+    name: str
+    weights: str
+    """"all": every parameter that a token passes; "no_input_embedding": all but the token embedding (which counts
+    once where it is also the output projection); "matmul": only matrices that a token is multiplied by"""
+    attention: str = "full"
+    """"full": every token attends to all s positions; "causal": to half of them; "none": not counted"""
+    recomputed_output: bool = False
+    """full recomputation is taken to repeat the output projection too (HFU = 4/3 MFU)"""
+    selective_attention_flops: float = 4.0
+    """FLOPs per (layer, attention channel, position) that selective recomputation adds, with full attention"""
+    source: str = ""
+
+
+CONVENTIONS: dict[str, FlopsConvention] = {
+    c.name: c
+    for c in (
+        FlopsConvention(
+            name="matmul", weights="matmul", source="every matrix multiplication, full attention; 2104.04473 eq. 3"
+        ),
+        FlopsConvention(
+            name="matmul-causal", weights="matmul", attention="causal", source="as matmul, the causal half of attention"
+        ),
+        FlopsConvention(
+            name="playbook",
+            weights="all",
+            recomputed_output=True,
+            source="Ultra-Scale Playbook: 6 N + 12 L h s, N with embeddings",
+        ),
+        FlopsConvention(
+            name="megatron",
+            weights="matmul",
+            selective_attention_flops=12.0,
+            source="arXiv 2104.04473 sec. 5.1 eq. 3; hardware FLOPs of selective recomputation as printed in "
+            "arXiv 2205.05198 eq. 9 (s/3h)",
+        ),
+        FlopsConvention(
+            name="llm-foundry",
+            weights="all",
+            recomputed_output=True,
+            source="mosaicml/llm-foundry scripts/train/benchmarking: 6 N + 12 L d T, HFU = 4/3 MFU with checkpoints",
+        ),
+        FlopsConvention(name="nemo", weights="matmul", source="NVIDIA NeMo 24.x: full attention, GQA, gated MLP"),
+        FlopsConvention(
+            name="megatron-bridge",
+            weights="matmul",
+            attention="causal",
+            source="NVIDIA Megatron-Bridge 25.09 and later: causal attention",
+        ),
+        FlopsConvention(
+            name="torchtitan",
+            weights="no_input_embedding",
+            source="pytorch/torchtitan since 2024-08: 6 N + 12 L h s, N without the input embedding",
+        ),
+        FlopsConvention(
+            name="torchtitan-2024-04",
+            weights="all",
+            source="pytorch/torchtitan 2024-04: 6 N + 12 L h s, N with the input embedding",
+        ),
+    )
+}
+"""name -> convention"""
+
+DEFAULT_CONVENTION = CONVENTIONS["matmul-causal"]
+"""The one our own records are computed by"""
+
+
+def attention_forward_flops_per_token(shape: Any, sequence_length: Any, attention: str) -> Any:
+    """Scores and weighted sum over all layers: 4 L a d s per token where every position is seen (2104.04473)."""
+    seen = {"full": 1.0, "causal": 0.5, "none": 0.0}[attention]
+    return 4 * seen * shape.num_layers * shape.num_heads * shape.head_dim * sequence_length
+
+
+def counted_parameters(shape: Any, convention: FlopsConvention) -> Any:
+    """The parameters that the convention multiplies by 6."""
+    if convention.weights == "matmul":
+        return shapes.matmul_parameters(shape)
+    every = shapes.active_parameters(shape)
+    if convention.weights == "all":
+        return every
+    return every - shapes.input_embedding_parameters(shape) * (1 - shape.tied_embeddings)
+
+
+def model_flops_per_token(
+    shape: Any, sequence_length: Any, convention: FlopsConvention = DEFAULT_CONVENTION
+) -> Any:
+    """FLOPs that training on one token needs, whatever is recomputed: 6 N plus three times the forward attention."""
+    attention = attention_forward_flops_per_token(shape, sequence_length, convention.attention)
+    return 6 * counted_parameters(shape, convention) + 3 * attention
+
+
+def hardware_flops_per_token(
+    shape: Any, sequence_length: Any, recompute: str, convention: FlopsConvention = DEFAULT_CONVENTION
+) -> Any:
+    """FLOPs that are executed per token. ``recompute``: none, selective (attention core) or full (every layer)."""
+    model = model_flops_per_token(shape, sequence_length, convention)
+    attention = attention_forward_flops_per_token(shape, sequence_length, convention.attention)
+    if recompute == "none":
+        return model
+    if recompute == "selective":
+        return model + attention * (convention.selective_attention_flops / 4)
+    if recompute != "full":
+        raise ValueError(f"recompute is none, selective or full, not {recompute!r}")
+    if convention.recomputed_output:
+        return model * 4 / 3
+    output = shapes.input_embedding_parameters(shape)
+    return model + 2 * (counted_parameters(shape, convention) - output) + attention
+
+
+def utilisation(tokens_per_second_per_gpu: Any, flops_per_token: Any, peak_flops: float | None) -> Any:
+    """MFU (with model FLOPs) or HFU (with hardware FLOPs), as a fraction. None where the peak is not known."""
+    if peak_flops is None or tokens_per_second_per_gpu is None:
+        return None
+    return tokens_per_second_per_gpu * flops_per_token / peak_flops

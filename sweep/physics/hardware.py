@@ -1,0 +1,123 @@
+"""What each kind of GPU can do. Peaks are dense (no structured sparsity), per GPU, from the makers' data sheets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+GB = 10**9
+TERA = 10**12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One kind of accelerator. Unknown is None, never 0."""
+
+    name: str
+    peaks_flops: Mapping[str, float] = field(default_factory=dict)
+    """dtype -> FLOP/s of dense matrix products; a dtype that is absent has no known peak"""
+    memory_bytes: int | None = None
+    memory_bytes_per_s: float | None = None
+    link_bytes_per_s: float | None = None
+    """between the GPUs of a node (NVLink, Infinity Fabric, else PCIe), both directions together, as data sheets say"""
+    network_bytes_per_s: float | None = None
+    """typical share of the network per GPU and direction; a site may have less"""
+    source: str = ""
+
+    def peak_flops(self, dtype: str) -> float | None:
+        """FLOP/s for the dtype; None where unknown, and then MFU is null."""
+        return self.peaks_flops.get(dtype)
+
+
+def _peaks(**tera: float) -> dict[str, float]:
+    return {dtype: value * TERA for dtype, value in tera.items()}
+
+
+_HOPPER = _peaks(bf16=989, fp16=989, fp8=1979, tf32=494.7, fp32=66.9)
+
+GPUS: dict[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu(
+            name="v100",
+            peaks_flops=_peaks(fp16=125, fp32=15.7),
+            memory_bytes=32 * GB,
+            memory_bytes_per_s=900 * GB,
+            link_bytes_per_s=300 * GB,
+            network_bytes_per_s=12.5 * GB,
+            source="NVIDIA V100 data sheet, SXM2 32 GB; network: 100 Gb/s per GPU (DGX-2)",
+        ),
+        Gpu(
+            name="a100",
+            peaks_flops=_peaks(bf16=312, fp16=312, tf32=156, fp32=19.5),
+            memory_bytes=80 * GB,
+            memory_bytes_per_s=2039 * GB,
+            link_bytes_per_s=600 * GB,
+            network_bytes_per_s=25 * GB,
+            source="NVIDIA A100 data sheet, SXM4 80 GB; network: 200 Gb/s per GPU (DGX A100)",
+        ),
+        Gpu(
+            name="h100",
+            peaks_flops=_HOPPER,
+            memory_bytes=80 * GB,
+            memory_bytes_per_s=3350 * GB,
+            link_bytes_per_s=900 * GB,
+            network_bytes_per_s=50 * GB,
+            source="NVIDIA H100 data sheet, SXM5 (1,979 bf16 with sparsity); network: 400 Gb/s per GPU (DGX H100)",
+        ),
+        Gpu(
+            name="h200",
+            peaks_flops=_HOPPER,
+            memory_bytes=141 * GB,
+            memory_bytes_per_s=4800 * GB,
+            link_bytes_per_s=900 * GB,
+            network_bytes_per_s=50 * GB,
+            source="NVIDIA H200 data sheet, SXM; network: 400 Gb/s per GPU (DGX H200)",
+        ),
+        Gpu(
+            name="b200",
+            peaks_flops=_peaks(bf16=2250, fp16=2250, fp8=4500, fp4=9000, tf32=1125, fp32=75),
+            memory_bytes=180 * GB,
+            memory_bytes_per_s=8000 * GB,
+            link_bytes_per_s=1800 * GB,
+            network_bytes_per_s=50 * GB,
+            source="NVIDIA DGX B200 data sheet (1,440 GB, 64 TB/s, 72 PFLOPS sparse fp8 for 8 GPUs)",
+        ),
+        Gpu(
+            name="gb200",
+            peaks_flops=_peaks(bf16=2500, fp16=2500, fp8=5000, fp4=10000, tf32=1250, fp32=80),
+            memory_bytes=186 * GB,
+            memory_bytes_per_s=8000 * GB,
+            link_bytes_per_s=1800 * GB,
+            network_bytes_per_s=50 * GB,
+            source="NVIDIA GB200 NVL72 data sheet, per GPU (180 PFLOPS dense bf16, 13.4 TB for 72)",
+        ),
+        Gpu(
+            name="mi300x",
+            peaks_flops=_peaks(bf16=1307.4, fp16=1307.4, fp8=2614.9, tf32=653.7, fp32=163.4),
+            memory_bytes=192 * GB,
+            memory_bytes_per_s=5300 * GB,
+            link_bytes_per_s=896 * GB,
+            network_bytes_per_s=50 * GB,
+            source="AMD Instinct MI300X data sheet; network: 400 Gb/s per GPU (platform reference design)",
+        ),
+        Gpu(
+            name="l40s",
+            peaks_flops=_peaks(bf16=362.05, fp16=362.05, fp8=733, tf32=183, fp32=91.6),
+            memory_bytes=48 * GB,
+            memory_bytes_per_s=864 * GB,
+            link_bytes_per_s=64 * GB,
+            source="NVIDIA L40S data sheet; PCIe 4.0 x16, no NVLink",
+        ),
+        Gpu(
+            name="rtx4090",
+            peaks_flops=_peaks(bf16=165.2, fp16=165.2, fp8=330.3, tf32=82.6, fp32=82.6),
+            memory_bytes=24 * GB,
+            memory_bytes_per_s=1008 * GB,
+            link_bytes_per_s=64 * GB,
+            source="NVIDIA Ada architecture white paper, appendix A (fp32 accumulation); PCIe 4.0 x16, no NVLink",
+        ),
+        Gpu(name="cpu", source="no peak is known for a CPU in general, so MFU is null"),
+    )
+}
+"""name -> GPU"""

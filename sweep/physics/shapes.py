@@ -1,0 +1,212 @@
+"""The shape of a decoder-only transformer and its exact parameter counts.
+
+Every count takes a ``ModelShape`` or anything with the same attributes, numbers or numpy arrays (``shape_columns``),
+so that one definition serves one model and a million candidates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+NORMS = ("rmsnorm", "layernorm")
+"""rmsnorm has a weight per channel, layernorm a weight and a bias"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """A decoder-only transformer. Sizes are numbers of elements."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    intermediate_size: int
+    """width of the dense MLP"""
+    vocab_size: int
+    num_kv_heads: int = 0
+    """key and value heads (grouped-query attention); 0 on construction: num_heads"""
+    head_dim: int = 0
+    """width of one head; 0 on construction: hidden_size / num_heads"""
+    tied_embeddings: bool = False
+    """the output projection is the input embedding"""
+    gated_mlp: bool = True
+    """three matrices (SwiGLU) rather than two"""
+    norm: str = "rmsnorm"
+    qk_norm: bool = False
+    """norms of head_dim on queries and keys"""
+    qkv_bias: bool = False
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    learned_positions: int = 0
+    """positions with a learned embedding; 0: rotary or none"""
+    num_experts: int = 0
+    """routed experts per mixture layer; 0: a dense model"""
+    experts_per_token: int = 0
+    moe_intermediate_size: int = 0
+    """width of one expert; 0 on construction: intermediate_size where there are experts"""
+    shared_experts: int = 0
+    """experts that every token passes, each of moe_intermediate_size"""
+    dense_layers: int = 0
+    """leading layers of a mixture model that keep the dense MLP"""
+
+    def __post_init__(self) -> None:
+        self._derive("num_kv_heads", self.num_heads)
+        if self.num_heads:
+            self._derive("head_dim", self.hidden_size // self.num_heads)
+        if self.num_experts:
+            self._derive("moe_intermediate_size", self.intermediate_size)
+        if problems := _problems(self):
+            raise ValueError("; ".join(problems))
+
+    def _derive(self, name: str, value: int) -> None:
+        if not getattr(self, name):
+            object.__setattr__(self, name, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every field with its value: what a run carries. ``ModelShape(**values)`` is the inverse."""
+        return dataclasses.asdict(self)
+
+
+def shape_columns(columns: Mapping[str, Any]) -> SimpleNamespace:
+    """Columns of shape fields (arrays or scalars) as an object that the counts below take."""
+    defaults = {f.name: f.default for f in dataclasses.fields(ModelShape) if f.default is not dataclasses.MISSING}
+    names = {f.name for f in dataclasses.fields(ModelShape)}
+    return SimpleNamespace(**{**defaults, **{k: v for k, v in columns.items() if k in names}})
+
+
+def input_embedding_parameters(shape: Any) -> Any:
+    """The token embedding: vocab_size * hidden_size."""
+    return shape.vocab_size * shape.hidden_size
+
+
+def output_embedding_parameters(shape: Any) -> Any:
+    """The output projection's own weights: none where it is tied to the input embedding."""
+    return shape.vocab_size * shape.hidden_size * (1 - shape.tied_embeddings)
+
+
+def embedding_parameters(shape: Any) -> Any:
+    """Input, output and learned position embeddings."""
+    positions = shape.learned_positions * shape.hidden_size
+    return input_embedding_parameters(shape) + output_embedding_parameters(shape) + positions
+
+
+def attention_matrix_parameters(shape: Any) -> Any:
+    """Query, key, value and output matrices of one layer."""
+    return shape.hidden_size * shape.head_dim * 2 * (shape.num_heads + shape.num_kv_heads)
+
+
+def mlp_matrix_parameters(shape: Any, width: Any) -> Any:
+    """The matrices of one MLP of the given width: three where gated, else two."""
+    return (2 + shape.gated_mlp) * shape.hidden_size * width
+
+
+def router_parameters(shape: Any) -> Any:
+    """The router of one mixture layer."""
+    return shape.hidden_size * shape.num_experts
+
+
+def norm_parameters(shape: Any) -> Any:
+    """All norms of the model: two per layer, the last one, and those of queries and keys."""
+    per_channel = 1 + (shape.norm == "layernorm")
+    per_layer = 2 * shape.hidden_size + 2 * shape.head_dim * shape.qk_norm
+    return per_channel * (shape.num_layers * per_layer + shape.hidden_size)
+
+
+def moe_layers(shape: Any) -> Any:
+    """Layers whose MLP is a mixture of experts."""
+    return (shape.num_layers - shape.dense_layers) * (shape.num_experts > 0)
+
+
+def layer_parameters(shape: Any, *, moe: Any = None, active: bool = False) -> Any:
+    """One layer, norms and biases included.
+
+    ``moe``: a mixture layer (by default: where the shape has experts). ``active``: only what one token passes.
+    """
+    is_moe = (shape.num_experts > 0) if moe is None else moe
+    experts = (shape.experts_per_token if active else shape.num_experts) + shape.shared_experts
+    mixture = experts * _mlp(shape, shape.moe_intermediate_size) + router_parameters(shape)
+    mlp = is_moe * mixture + (1 - is_moe) * _mlp(shape, shape.intermediate_size)
+    norms = (1 + (shape.norm == "layernorm")) * (2 * shape.hidden_size + 2 * shape.head_dim * shape.qk_norm)
+    return attention_matrix_parameters(shape) + _attention_biases(shape) + mlp + norms
+
+
+def total_parameters(shape: Any) -> Any:
+    """Every weight of the model, exactly."""
+    return _sum_of_layers(shape, active=False) + embedding_parameters(shape) + _last_norm(shape)
+
+
+def active_parameters(shape: Any) -> Any:
+    """The weights that one token passes: experts_per_token and the shared experts of each mixture layer."""
+    return _sum_of_layers(shape, active=True) + embedding_parameters(shape) + _last_norm(shape)
+
+
+def matmul_parameters(shape: Any) -> Any:
+    """Weights of the matrices that one token is multiplied by: layers and output projection.
+
+    No norms, biases or input embedding; a tied output projection counts, since it is multiplied by.
+    """
+    moe = moe_layers(shape)
+    experts = shape.experts_per_token + shape.shared_experts
+    mixture = experts * mlp_matrix_parameters(shape, shape.moe_intermediate_size) + router_parameters(shape)
+    dense = mlp_matrix_parameters(shape, shape.intermediate_size)
+    mlps = moe * mixture + (shape.num_layers - moe) * dense
+    return mlps + shape.num_layers * attention_matrix_parameters(shape) + input_embedding_parameters(shape)
+
+
+def _sum_of_layers(shape: Any, *, active: bool) -> Any:
+    moe = moe_layers(shape)
+    dense = (shape.num_layers - moe) * layer_parameters(shape, moe=False)
+    return dense + moe * layer_parameters(shape, moe=True, active=active)
+
+
+def _last_norm(shape: Any) -> Any:
+    return (1 + (shape.norm == "layernorm")) * shape.hidden_size
+
+
+def _mlp(shape: Any, width: Any) -> Any:
+    biases = shape.mlp_bias * ((1 + shape.gated_mlp) * width + shape.hidden_size)
+    return mlp_matrix_parameters(shape, width) + biases
+
+
+def _attention_biases(shape: Any) -> Any:
+    qkv = shape.qkv_bias * shape.head_dim * (shape.num_heads + 2 * shape.num_kv_heads)
+    return qkv + shape.attention_output_bias * shape.hidden_size
+
+
+def _problems(shape: ModelShape) -> list[str]:
+    found = [f"{n} must be positive" for n in _POSITIVE if getattr(shape, n) < 1]
+    found += [f"{n} must not be negative" for n in _COUNTS if getattr(shape, n) < 0]
+    if found:
+        return found
+    if shape.norm not in NORMS:
+        found.append(f"norm is one of {', '.join(NORMS)}, not {shape.norm!r}")
+    if shape.num_heads % shape.num_kv_heads:
+        found.append(f"num_heads {shape.num_heads} is no multiple of num_kv_heads {shape.num_kv_heads}")
+    return found + _expert_problems(shape)
+
+
+def _expert_problems(shape: ModelShape) -> list[str]:
+    found = []
+    if shape.num_experts and not 1 <= shape.experts_per_token <= shape.num_experts:
+        found.append(f"experts_per_token must be 1 to num_experts ({shape.num_experts})")
+    if not shape.num_experts and (shape.experts_per_token or shape.shared_experts or shape.dense_layers):
+        found.append("experts_per_token, shared_experts and dense_layers need num_experts")
+    if shape.dense_layers >= shape.num_layers:
+        found.append(f"dense_layers must be under num_layers ({shape.num_layers})")
+    return found
+
+
+_POSITIVE = ("num_layers", "hidden_size", "num_heads", "intermediate_size", "vocab_size", "num_kv_heads", "head_dim")
+_COUNTS = (
+    "learned_positions",
+    "num_experts",
+    "experts_per_token",
+    "moe_intermediate_size",
+    "shared_experts",
+    "dense_layers",
+)

@@ -1,0 +1,157 @@
+"""YAML as plain values, with the line of every key and item, so that a mistake can say where it stands.
+
+Scalars follow YAML 1.2's core schema: only true and false are booleans, 010 is ten, 4:00:00 stays text, 1e6 is a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from sweep.errors import Mistake, SweepError
+
+Path = tuple[str | int, ...]
+
+MAX_BYTES = 4_000_000
+MAX_NODES = 200_000
+"""values of one document once its aliases are followed: stops alias bombs"""
+MAX_DEPTH = 40
+
+
+@dataclass
+class Document:
+    """One YAML document. Everything of it came from one file (or option)."""
+
+    value: Any
+    file: str
+    lines: dict[Path, int] = field(default_factory=dict)
+    """path -> line, from 1; an override has line 0, which stands for none"""
+    mistakes: list[Mistake] = field(default_factory=list)
+    """duplicate keys and the like, which do not stop the reading"""
+
+    def line(self, path: Path) -> int | None:
+        """The line of the path, or of the nearest thing above it."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.lines:
+                return self.lines[path[:end]] or None
+        return None
+
+    def mistake(self, fact: str, path: Path = (), remedy: str | None = None) -> Mistake:
+        """A mistake at the path."""
+        return Mistake(fact, self.file, self.line(path), path_text(path) or None, remedy)
+
+
+def path_text(path: Path) -> str:
+    """The path as a user writes it: models.mine.hidden_size, constraints[2]."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def load(text: str, file: str) -> Document:
+    """Read one YAML document. Raises SweepError where it is not YAML, or not safe to read."""
+    if len(text) > MAX_BYTES:
+        raise SweepError(Mistake(f"the file has over {MAX_BYTES:,} characters", file))
+    try:
+        root = yaml.compose(text, Loader=_CoreLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        fact = f"not YAML: {error.problem or error.context}"
+        raise SweepError(Mistake(fact, file, mark.line + 1 if mark else None)) from None
+    except yaml.YAMLError as error:
+        raise SweepError(Mistake(f"not YAML: {str(error).splitlines()[0]}", file)) from None
+    except RecursionError:
+        raise SweepError(Mistake("not usable: nested too deeply", file)) from None
+    document = Document(None, file)
+    document.value = _Reader(document).read(root, (), 0) if root is not None else None
+    return document
+
+
+class _CoreLoader(yaml.SafeLoader):
+    """YAML 1.2's core schema in place of 1.1's surprises (on, off, 1:30, 010, dates)."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+_TAG = "tag:yaml.org,2002:"
+for _name, _pattern, _first in (
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
+    ("int", r"^[-+]?[0-9][0-9_]*$", list("-+0123456789")),
+    ("float", r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$", list("-+.0123456789")),
+    ("merge", r"^<<$", ["<"]),
+):
+    _CoreLoader.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)
+
+
+class _Reader:
+    """Nodes to plain values; notes lines and mistakes in the document."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.seen = 0
+
+    def read(self, node: yaml.Node, path: Path, depth: int) -> Any:
+        line = node.start_mark.line + 1
+        self.document.lines.setdefault(path, line)
+        self.seen += 1
+        if self.seen > MAX_NODES or depth > MAX_DEPTH:
+            raise SweepError(Mistake("too many or too deeply nested values (aliases?)", self.document.file, line))
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return dict(self._pairs(node, path, depth))
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self.read(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
+            return self._scalar(node, path)
+        tag = node.tag.replace(_TAG, "!!")
+        self.document.mistakes.append(self.document.mistake(f"the YAML tag {tag} is not allowed", path))
+        return None
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        try:
+            value = _SCALARS[node.tag](node.value)
+        except (ValueError, KeyError):
+            self.document.mistakes.append(self.document.mistake(f"{node.value[:40]!r} is no {node.tag[18:]}", path))
+            return None
+        if isinstance(value, str) and "\0" in value:
+            self.document.mistakes.append(self.document.mistake("text with a NUL character", path))
+            return value.replace("\0", "")
+        return value
+
+    def _pairs(self, node: yaml.MappingNode, path: Path, depth: int) -> Iterator[tuple[str, Any]]:
+        first: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == f"{_TAG}merge":
+                text = "<<" if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
+                fact = f"{text} cannot be a key here"
+                self.document.mistakes.append(Mistake(fact, self.document.file, line, path_text(path) or None))
+                continue
+            key = str(key_node.value)
+            if key in first:
+                fact = f"the key {key!r} stands twice, first in line {first[key]}"
+                self.document.mistakes.append(Mistake(fact, self.document.file, line, path_text(path) or None))
+                continue
+            first[key] = line
+            self.document.lines[(*path, key)] = line
+            yield key, self.read(value_node, (*path, key), depth + 1)
+
+
+def _integer(text: str) -> int:
+    if len(text) > 30:
+        raise ValueError(text)
+    return int(text.replace("_", ""))
+
+
+_SCALARS: dict[str, Any] = {
+    f"{_TAG}null": lambda _: None,
+    f"{_TAG}bool": lambda text: {"true": True, "false": False}[text.lower()],
+    f"{_TAG}int": _integer,
+    f"{_TAG}float": lambda text: float(text.replace("_", "")),
+    f"{_TAG}str": str,
+}
