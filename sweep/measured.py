@@ -8,6 +8,8 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from sweep.outcomes import Outcome
+from sweep.physics import flops, shapes
+from sweep.physics.hardware import GPUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 STRAGGLER = 1.10
 """A rank is slow where its median step takes this many times the median of all ranks' medians."""
+
+TERA = 1e12
 
 MEMORY_KIND = "allocated: the allocator's peak over the timed iterations, greatest over ranks"
 
@@ -82,7 +86,7 @@ def requested(run: Run) -> dict[str, Any]:
     }
 
 
-def metrics(run: Run, measurements: Sequence[Measurement], gpu: str | None) -> dict[str, Any]:  # noqa: ARG001
+def metrics(run: Run, measurements: Sequence[Measurement], gpu: str | None) -> dict[str, Any]:
     """The metric columns of a valid measurement.
 
     An iteration lasts as long as its slowest rank; the rate is taken from the median iteration.
@@ -100,8 +104,44 @@ def metrics(run: Run, measurements: Sequence[Measurement], gpu: str | None) -> d
         "rank_step_time_median_s": [statistics.median(m.step_times_s) for m in measurements],
         "losses": next((m.losses for m in measurements if m.losses), None),
         "grad_norms": next((m.grad_norms for m in measurements if m.grad_norms), None),
+        **efficiency(run, rate / run.gpus, gpu),
         **memory(measurements),
     }
+
+
+def efficiency(run: Run, tokens_per_second_per_gpu: float, gpu: str | None) -> dict[str, Any]:
+    """TFLOPS, MFU and HFU by the project's own convention; null where the shape or the peak is not known."""
+    shape = shape_of(run)
+    if shape is None:
+        return {}
+    model = flops.model_flops_per_token(shape, run.sequence_length)
+    executed = flops.hardware_flops_per_token(shape, run.sequence_length, run.layout.recompute)
+    known = GPUS.get((gpu or "").lower())
+    peak = known.peak_flops(run.dtype) if known else None
+    return {
+        "flops_per_token": float(model),
+        "tflops_per_gpu": tokens_per_second_per_gpu * model / TERA,
+        "mfu": flops.utilisation(tokens_per_second_per_gpu, model, peak),
+        "hfu": flops.utilisation(tokens_per_second_per_gpu, executed, peak),
+        "peak_tflops_per_gpu": None if peak is None else peak / TERA,
+        "flops_convention": f"{flops.DEFAULT_CONVENTION.name}: {flops.DEFAULT_CONVENTION.source}",
+    }
+
+
+def parameters(run: Run) -> dict[str, Any]:
+    """The model's parameters by its shape; null where the run states none."""
+    shape = shape_of(run)
+    if shape is None:
+        return {}
+    return {
+        "parameters_total": int(shapes.total_parameters(shape)),
+        "parameters_active": int(shapes.active_parameters(shape)),
+    }
+
+
+def shape_of(run: Run) -> shapes.ModelShape | None:
+    """The run's shape, or None where the workload has no model (collectives) or states no shape."""
+    return shapes.ModelShape(**run.shape) if run.shape else None  # type: ignore[arg-type]
 
 
 def memory(measurements: Sequence[Measurement | None]) -> dict[str, Any]:

@@ -242,9 +242,8 @@ def build_record(
     if outcome == Outcome.OK and (refused := measured.refusal(run, measurements)) is not None:
         outcome, message = refused
     record: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS)
-    record.update(
-        _configuration(run, gpu), sweep_name=sweep_name, attempt=attempt, pilot=pilot, job_id=job_id
-    )
+    record.update(_configuration(run, gpu) | measured.parameters(run))
+    record.update(sweep_name=sweep_name, attempt=attempt, pilot=pilot, job_id=job_id)
     record.update(started_at=started_at, ended_at=ended_at, total_s=ended_at - started_at)
     record.update(times_s)
     record.update(outcome=str(outcome), message=message, evidence=evidence, advice=advice)

@@ -1,0 +1,235 @@
+"""Records out of the journals into one table, `results.parquet`: derived, deleting it loses nothing.
+
+The table states, in its own metadata, how far each journal was read. A later collect reads only what was
+appended since, and adds it. Whatever does not fit together (another schema, a journal that became shorter, a
+damaged table) makes it start anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sweep.errors import Mistake, SweepError
+from sweep.outcomes import Outcome
+from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, problems
+from sweep.store import SweepDir, read_events, write_derived
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    import pyarrow as pa
+
+METADATA = b"sweep"
+"""Key of the table's metadata: schema version, journal offsets, reruns asked for."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the journals are in the table."""
+
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    """journal's file name -> bytes read"""
+    reruns: Mapping[str, float] = field(default_factory=dict)
+    """run_id -> unix time at which the user last asked to measure it again"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """What a collect did."""
+
+    path: Path
+    attempts: int
+    """rows of the table"""
+    new: int
+    """records read by this collect"""
+    runs: int
+    outcomes: Mapping[str, int]
+    """outcome -> runs whose final attempt ended so"""
+
+
+def collect(sweep: SweepDir) -> Collected:
+    """Bring `results.parquet` up to date with the journals.
+
+    Raises SweepError where a journal is damaged in the middle, or holds a record that breaks the schema.
+    """
+    table, progress = _earlier(sweep)
+    fresh, progress_now = _read_journals(sweep, progress)
+    new = sum(batch.num_rows for batch in fresh)
+    if table is None or progress_now != progress:
+        table = _finish(_joined(table, fresh), progress_now.reruns)
+        write_derived(sweep.results, _parquet(table, progress_now))
+    return _summary(sweep.results, table, new)
+
+
+def records_of(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The records among journal events, in their order."""
+    return [event["record"] for event in events if event.get("event") == "record"]
+
+
+def arrow_schema() -> pa.Schema:
+    """The schema of a results table: each field carries its unit and meaning as metadata."""
+    import pyarrow as pa
+
+    def field_of(column: Any) -> pa.Field:
+        notes = {"unit": column.unit, "meaning": column.meaning}
+        return pa.field(column.name, _arrow_type(column.type), metadata=notes)
+
+    return pa.schema([field_of(column) for column in COLUMNS + COLLECTED])
+
+
+def table_of(records: Sequence[Mapping[str, Any]], file: str | None = None) -> pa.Table:
+    """Records as a table of the schema; a column that a record lacks is null.
+
+    Raises SweepError naming each record that breaks the schema.
+    """
+    import pyarrow as pa
+
+    schema = arrow_schema()
+    try:
+        arrays = [pa.array([r.get(f.name) for r in records], type=f.type) for f in schema]
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SweepError(_broken(records, file, str(error))) from error
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def write_results(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """A results file from records that come from no journal, such as an import's."""
+    write_derived(path, _parquet(_finish(table_of(records), {}), Progress()))
+
+
+def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, Progress]:
+    """The table as it stands and how far it reaches, or nothing where it is of no use."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(sweep.results)
+        state = json.loads((table.schema.metadata or {})[METADATA])
+    except (OSError, KeyError, ValueError, pa.ArrowException):
+        return None, Progress()
+    progress = Progress(state["offsets"], state["reruns"])
+    sizes = {path.name: path.stat().st_size for path in sweep.journals()}
+    shrunk = any(sizes.get(name, -1) < offset for name, offset in progress.offsets.items())
+    if shrunk or state["schema"] != SCHEMA_VERSION or not table.schema.equals(arrow_schema()):
+        return None, Progress()
+    return table, progress
+
+
+def _read_journals(sweep: SweepDir, progress: Progress) -> tuple[list[pa.Table], Progress]:
+    """The records appended since, one table per journal, so that memory is bounded by the longest journal."""
+    offsets, reruns, tables = dict(progress.offsets), dict(progress.reruns), []
+    for path in sweep.journals():
+        offset = offsets.get(path.name, 0)
+        if path.stat().st_size == offset:
+            continue
+        try:
+            events, offsets[path.name] = read_events(path, offset)
+        except ValueError as error:
+            raise SweepError(
+                Mistake(
+                    f"a line of the journal is damaged: {error}",
+                    file=str(path),
+                    remedy="only a torn last line is forgiven: restore the file, or remove the line",
+                )
+            ) from error
+        reruns |= {e["run_id"]: float(e["time"]) for e in events if e.get("event") == "rerun"}
+        if records := records_of(events):
+            tables.append(table_of(records, str(path)))
+    return tables, Progress(offsets, reruns)
+
+
+def _joined(table: pa.Table | None, fresh: Sequence[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    parts = [*([] if table is None else [table]), *fresh]
+    return pa.concat_tables(parts) if parts else table_of([])
+
+
+def _finish(table: pa.Table, reruns: Mapping[str, float]) -> pa.Table:
+    """One row per attempt, in order of time, each told whether it counts."""
+    import pyarrow as pa
+
+    keys = table.select(["run_id", "attempt", "outcome", "started_at"]).to_pandas()
+    chosen = keys.loc[one_row_per_attempt(keys)]
+    verdicts = which_count(chosen, reruns)
+    table = table.take(pa.array(chosen.index))
+    for name in ("final", "surplus"):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(name), pa.array(verdicts[name], type=pa.bool_()))
+    return table
+
+
+def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
+    """The rows to keep, ordered by start. Of two records of one attempt, `lost` yields to its own word."""
+    ranked = keys.assign(own=keys["outcome"] != str(Outcome.LOST)).sort_values("own", kind="stable")
+    kept = ranked.drop_duplicates(["run_id", "attempt"], keep="last")
+    ordered: pd.Index = kept.sort_values(["started_at", "run_id", "attempt"], kind="stable").index
+    return ordered
+
+
+def which_count(rows: pd.DataFrame, reruns: Mapping[str, float]) -> pd.DataFrame:
+    """`final` and `surplus` per attempt.
+
+    Final is the first attempt that is ok, else the last one. Attempts after an ok one are surplus. Where the user
+    asked for a rerun, attempts that began before do not count once a later one is ok.
+    """
+    asked = rows["run_id"].map(dict(reruns)).astype(float).fillna(float("-inf"))
+    ok = rows["outcome"] == str(Outcome.OK)
+    answered = ok & (rows["started_at"] >= asked)
+    score = rows.assign(
+        rank=answered * 2 + (ok & ~answered), order=rows["attempt"].where(~ok, -rows["attempt"])
+    )
+    final = score.sort_values(["rank", "order"]).groupby("run_id", sort=False).tail(1)
+    of_run = final.set_index("run_id")
+    chosen = rows["run_id"].map(of_run["attempt"])
+    has_ok = rows["run_id"].map(of_run["rank"]) > 0
+    is_final = rows["attempt"] == chosen
+    verdicts: pd.DataFrame = rows[[]].assign(final=is_final, surplus=has_ok & (rows["attempt"] > chosen))
+    return verdicts
+
+
+def _parquet(table: pa.Table, progress: Progress) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    state = {"schema": SCHEMA_VERSION, "offsets": progress.offsets, "reruns": progress.reruns}
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata({METADATA: json.dumps(state).encode()}), sink, compression="zstd"
+    )
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _summary(path: Path, table: pa.Table, new: int) -> Collected:
+    rows = table.select(["final", "outcome"]).to_pydict()
+    outcomes = Counter(o for o, final in zip(rows["outcome"], rows["final"], strict=True) if final)
+    return Collected(
+        path=path,
+        attempts=table.num_rows,
+        new=new,
+        runs=sum(outcomes.values()),
+        outcomes=dict(outcomes.most_common()),
+    )
+
+
+def _arrow_type(name: str) -> pa.DataType:
+    import pyarrow as pa
+
+    simple = {"string": pa.string(), "bool": pa.bool_(), "int64": pa.int64(), "double": pa.float64()}
+    return pa.list_(simple[name[5:-1]]) if name.startswith("list<") else simple[name]
+
+
+def _broken(records: Sequence[Mapping[str, Any]], file: str | None, error: str) -> list[Mistake]:
+    found = [
+        Mistake(text, file=file, path=f"{record.get('run_id')}.{record.get('attempt')}")
+        for record in records
+        for text in problems(record)
+        if "is missing" not in text and "unknown column" not in text
+    ]
+    return found or [Mistake(f"records do not fit the schema: {error}", file=file)]
