@@ -1,0 +1,34 @@
+"""Fixtures for all tests: real Slurm clusters on this machine, started once per test session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.slurm.cluster import Cluster, unavailable
+
+
+@pytest.fixture(scope="session")
+def slurm_or_skip() -> None:
+    """Fail (SWEEP_REQUIRE_SLURM=1) or skip where no cluster can be started here."""
+    reason = unavailable()
+    if reason and os.environ.get("SWEEP_REQUIRE_SLURM") == "1":
+        pytest.fail(f"SWEEP_REQUIRE_SLURM=1, but {reason}", pytrace=False)
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(slurm_or_skip: None) -> Iterator[Cluster]:
+    """8 nodes with 2 pretend GPUs and 8 claimed CPUs each, with accounting. Leave it idle: tests share it."""
+    with Cluster(nodes=8, gpus_per_node=2, accounting=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster_no_accounting(slurm_or_skip: None) -> Iterator[Cluster]:
+    """The same without slurmdbd: sacct fails. squeue forgets a job after MinJobAge, the least that Slurm takes."""
+    with Cluster(nodes=8, gpus_per_node=2, accounting=False, extra="MinJobAge=2") as cluster:
+        yield cluster
