@@ -1,0 +1,316 @@
+"""The process a pilot has on each of its nodes: starts ranks, forwards what they tell, clears up after them.
+
+Free of torch and single-threaded. It runs one attempt at a time, so all its descendants but the zygotes are that
+attempt's. When its leader is silent it ends its ranks, and the job: a job whose first node died stays RUNNING for ever
+under --no-kill (seen on Slurm 22.05).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sweep.pilot import evidence
+from sweep.pilot.channel import Channel, Rendezvous, connect
+from sweep.pilot.cleanup import clear, remove_scratch
+from sweep.pilot.processes import PILOT_MARK, become_subreaper
+from sweep.pilot.ranks import Rank, Zygote, ZygoteError, start_rank
+
+LEADER_SILENCE_S = 30.0
+CONNECT_TIMEOUT_S = 20.0
+BEAT_FLUSH_S = 0.1
+MAX_ZYGOTES = 3
+RANK0_LOG_BYTES = 1 << 20
+TAIL_BYTES = 32_000
+PORTS = range(20_000, 32_768)
+"""below Linux's ephemeral ports, so that no outgoing connection takes one in between"""
+
+
+class Agent:
+    """One node's hands. All methods run on one event loop; messages of the leader are handled in order."""
+
+    def __init__(self, node: str, index: int, scratch: Path) -> None:
+        self._node = node
+        self._index = index
+        self._scratch = scratch
+        self._zygotes: dict[tuple[Any, ...], Zygote] = {}
+        self._ranks: list[Rank] = []
+        self._attempt = ""
+        self._attempt_dir = scratch
+        self._listener: socket.socket | None = None
+        self._beats: dict[int, tuple[dict[str, Any], float]] = {}
+        self._heard_at = time.monotonic()
+        self._channel: Channel | None = None
+
+    async def serve(self, channel: Channel) -> bool:
+        """Do what the leader says until it lets us go (True) or is lost (False)."""
+        self._channel = channel
+        channel.send({"is": "hello", "node": self._node, "index": self._index, **_host_facts()})
+        inbox: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        helpers = [
+            asyncio.ensure_future(self._listen_to(channel, inbox)),
+            asyncio.ensure_future(self._watch_leader(inbox)),
+        ]
+        try:
+            while (message := await inbox.get()) is not None:
+                if message["do"] == "leave":
+                    return True
+                await self._handle(message)
+        finally:
+            for helper in helpers:
+                helper.cancel()
+        return False
+
+    async def _listen_to(self, channel: Channel, inbox: asyncio.Queue[dict[str, Any] | None]) -> None:
+        """Take messages off the line at once, so that a long task (an import, a teardown) is not taken for silence."""
+        while (message := await channel.receive()) is not None:
+            self._heard_at = time.monotonic()
+            inbox.put_nowait(message)
+        inbox.put_nowait(None)
+
+    async def end(self, grace_s: float) -> None:
+        """Leave nothing behind."""
+        await clear(self._ranks, [], grace_s, self._reap)
+        remove_scratch(self._scratch)
+
+    async def _handle(self, message: Mapping[str, Any]) -> None:
+        if message["do"] == "prepare":
+            await self._prepare(message)
+        elif message["do"] == "start":
+            await self._start(message)
+        elif message["do"] == "stop":
+            await self._stop(message)
+
+    async def _prepare(self, message: Mapping[str, Any]) -> None:
+        """Have a warm image, a scratch directory and, on the first node, a listening socket."""
+        self._attempt = message["attempt"]
+        self._attempt_dir = self._scratch / self._attempt
+        self._attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        answer: dict[str, Any] = {"is": "prepared", "attempt": self._attempt}
+        try:
+            await self._zygote(message["preload"], message["env"])
+            if message["first"]:
+                self._listener = _listen()
+                answer |= {"address": self._address(), "port": self._listener.getsockname()[1]}
+        except (ZygoteError, OSError) as error:
+            answer["error"] = str(error)
+        self._send(answer)
+
+    async def _start(self, message: Mapping[str, Any]) -> None:
+        zygote = await self._zygote(message["preload"], message["env"])
+        for entry in message["ranks"]:
+            rank = Rank(entry["rank"], self._attempt_dir / f"rank{entry['rank']}.log")
+            self._ranks.append(rank)
+            place = {**message["place"], **entry, "scratch_dir": str(self._attempt_dir)}
+            request = {
+                "main": message["main"],
+                "run": message["run"],
+                "place": place,
+                "env": {**message["env"], **_torch_environment(place)},
+            }
+            listener = self._listener if entry["rank"] == 0 else None
+            try:
+                await start_rank(zygote, rank, request, listener, self._on_progress, self._on_exit)
+            except ZygoteError as error:
+                rank.status = 1 << 8
+                self._send({"is": "exit", "attempt": self._attempt, "rank": rank.number, "code": 1})
+                rank.log.write_text(f"the rank could not be started: {error}\n")
+        self._close_listener()
+
+    async def _stop(self, message: Mapping[str, Any]) -> None:
+        """End the attempt: evidence, the kill, the checks; then say what was found."""
+        begun = time.monotonic()
+        stacks = await evidence.gather(self._ranks, self._attempt_dir) if message["evidence"] else {}
+        ours = [rank.number for rank in self._ranks if rank.alive]
+        spare = [zygote.pid for zygote in self._zygotes.values()]
+        left = await clear(self._ranks, spare, message["grace_s"], self._reap)
+        self._flush_beats()
+        self._send(
+            {
+                "is": "clean",
+                "attempt": self._attempt,
+                "left": left,
+                "killed": ours,
+                "stacks": {str(k): v for k, v in stacks.items()},
+                "tails": {
+                    str(r.number): r.tail(RANK0_LOG_BYTES if r.number == 0 else TAIL_BYTES) for r in self._ranks
+                },
+                "seconds": time.monotonic() - begun,
+            }
+        )
+        for rank in self._ranks:
+            rank.close_progress()
+        self._ranks.clear()
+        self._close_listener()
+        remove_scratch(self._attempt_dir)
+
+    async def _zygote(self, preload: list[str], env: Mapping[str, str]) -> Zygote:
+        """The warm image for these modules and this environment; the longest unused goes when there are too many."""
+        key = (tuple(preload), tuple(sorted(env.items())))
+        zygote = self._zygotes.pop(key, None)
+        if zygote is None:
+            while len(self._zygotes) >= MAX_ZYGOTES:
+                self._zygotes.pop(next(iter(self._zygotes))).close()
+            zygote = await self._warm(preload, env)
+        self._zygotes[key] = zygote
+        return zygote
+
+    async def _warm(self, preload: list[str], env: Mapping[str, str]) -> Zygote:
+        """A zygote; where the modules do not allow one, an image that imports nothing (ranks then start cold)."""
+        marked = {**env, PILOT_MARK: os.environ.get(PILOT_MARK, "")}
+        try:
+            return await Zygote.start(preload, marked)
+        except ZygoteError as error:
+            print(f"{self._node}: ranks start cold: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            return await Zygote.start([], marked)
+
+    def _on_progress(self, rank: Rank, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            if message.get("kind") == "beat":
+                if not self._beats:
+                    asyncio.get_running_loop().call_later(BEAT_FLUSH_S, self._flush_beats)
+                self._beats[rank.number] = (message, time.monotonic())
+            else:
+                self._send({"is": "told", "attempt": self._attempt, "rank": rank.number, "message": message})
+
+    def _flush_beats(self) -> None:
+        if not self._beats:
+            return
+        now = time.monotonic()
+        beats = [
+            [number, beat.get("phase"), beat.get("iteration"), beat.get("due_s"), now - at]
+            for number, (beat, at) in self._beats.items()
+        ]
+        self._beats.clear()
+        self._send({"is": "beats", "attempt": self._attempt, "beats": beats})
+
+    def _on_exit(self, rank: Rank) -> None:
+        self._flush_beats()
+        code, number = rank.exit_code_and_signal()
+        self._send(
+            {"is": "exit", "attempt": self._attempt, "rank": rank.number, "code": code, "signal": number}
+        )
+
+    def _reap(self) -> None:
+        """Collect orphans that came back to us, and notice a zygote that died."""
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for key, zygote in list(self._zygotes.items()):
+                if zygote.pid == pid:
+                    del self._zygotes[key]
+                    zygote.died()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def _address(self) -> str:
+        return self._channel.local_address if self._channel is not None else "127.0.0.1"
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def _watch_leader(self, inbox: asyncio.Queue[dict[str, Any] | None]) -> None:
+        while time.monotonic() - self._heard_at < LEADER_SILENCE_S:
+            await asyncio.sleep(1.0)
+        inbox.put_nowait(None)
+
+
+def _listen() -> socket.socket:
+    """A listening socket for rank 0: bound before any rank starts and handed over open, so the port cannot be lost."""
+    for port in random.sample(PORTS, 64):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("", port))
+            listener.listen(1024)
+        except OSError:
+            listener.close()
+            continue
+        return listener
+    raise OSError(f"none of 64 ports in {PORTS.start}-{PORTS.stop - 1} is free")
+
+
+def _torch_environment(place: Mapping[str, Any]) -> dict[str, str]:
+    """What torchrun would set, for code that reads it from there."""
+    return {
+        "RANK": str(place["rank"]),
+        "WORLD_SIZE": str(place["world_size"]),
+        "LOCAL_RANK": str(place["local_rank"]),
+        "LOCAL_WORLD_SIZE": str(place["local_world_size"]),
+        "GROUP_RANK": str(place["node_rank"]),
+        "MASTER_ADDR": str(place["master_addr"]),
+        "MASTER_PORT": str(place["master_port"]),
+    }
+
+
+def _host_facts() -> dict[str, Any]:
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
+    return {"host": socket.gethostname(), "pid": os.getpid(), "cpus": cpus}
+
+
+def _cancel_job() -> None:
+    job = os.environ.get("SLURM_JOB_ID")
+    if job:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(["scancel", job], timeout=20, check=False)
+
+
+async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> int:
+    become_subreaper()
+    agent = Agent(node, index, scratch)
+    channel = await connect(Rendezvous.read(pilot_dir / "rendezvous"), CONNECT_TIMEOUT_S)
+    loop = asyncio.get_running_loop()
+    serving = asyncio.ensure_future(agent.serve(channel))
+    loop.add_signal_handler(signal.SIGCHLD, agent._reap)  # noqa: SLF001 (its own loop's signal)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, serving.cancel)
+    try:
+        released = await serving
+    except asyncio.CancelledError:
+        await agent.end(grace_s=1.0)  # Slurm's own SIGTERM: the short teardown
+        return 143
+    await agent.end(grace_s=1.0)
+    channel.close()
+    if not released:
+        _cancel_job()
+    return 0 if released else 1
+
+
+def main() -> None:
+    """`python -m sweep.pilot.agent PILOT_DIR --node NAME --scratch DIR`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pilot_dir", type=Path)
+    parser.add_argument("--node", default=os.environ.get("SLURMD_NODENAME") or socket.gethostname())
+    parser.add_argument("--index", type=int, default=int(os.environ.get("SLURM_PROCID", "0")))
+    parser.add_argument("--scratch", type=Path, required=True)
+    arguments = parser.parse_args()
+    os.umask(0o077)
+    prefix = f"{os.environ.get(PILOT_MARK, 'sweep')}.{arguments.node}."
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=arguments.scratch))
+    sys.exit(asyncio.run(_main(arguments.pilot_dir, arguments.node, arguments.index, scratch)))
+
+
+if __name__ == "__main__":
+    main()

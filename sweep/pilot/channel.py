@@ -1,0 +1,154 @@
+"""The line between a leader and its agents: TCP, each side proves that it has the pilot's key before anything else is
+read; then frames of JSON, never pickle.
+
+The key is in a file of mode 0600 in the pilot's directory. It is never in an argument, a script or the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sweep.store import write_derived
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+CHALLENGE_BYTES = 32
+HANDSHAKE_TIMEOUT_S = 10.0
+
+
+class ChannelError(Exception):
+    """The other side is not ours, or speaks another language."""
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where a pilot's leader listens, and the key that proves a peer."""
+
+    addresses: tuple[str, ...]
+    port: int
+    key: bytes
+
+    def write(self, path: Path) -> None:
+        """Leave it for the agents, readable by this user alone."""
+        text = json.dumps({"addresses": self.addresses, "port": self.port, "key": self.key.hex()})
+        write_derived(path, text)
+
+    @classmethod
+    def read(cls, path: Path) -> Rendezvous:
+        """What the leader left."""
+        values = json.loads(path.read_text())
+        return cls(tuple(values["addresses"]), int(values["port"]), bytes.fromhex(values["key"]))
+
+
+def new_key() -> bytes:
+    """A fresh key for one pilot."""
+    return secrets.token_bytes(32)
+
+
+def host_addresses() -> tuple[str, ...]:
+    """This host's IPv4 addresses, the one that its name stands for first and loopback last."""
+    named: list[str] = []
+    try:
+        named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
+    except OSError:
+        pass
+    stats = psutil.net_if_stats()
+    bound = [
+        address.address
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in stats and stats[name].isup
+        for address in addresses
+        if address.family == socket.AF_INET
+    ]
+    ordered = dict.fromkeys([a for a in named if a in bound] + bound)
+    return tuple(sorted(ordered, key=lambda address: address.startswith("127.")))
+
+
+class Channel:
+    """One authenticated connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @property
+    def local_address(self) -> str:
+        """The address of this host that the peer reaches it by."""
+        return str(self._writer.get_extra_info("sockname")[0])
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Queue a message; the loop writes it."""
+        body = json.dumps(message, separators=(",", ":")).encode()
+        self._writer.write(struct.pack("!I", len(body)) + body)
+
+    async def drain(self) -> None:
+        """Wait until what was queued is on its way."""
+        await self._writer.drain()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message, or None at the end of the connection."""
+        try:
+            (length,) = struct.unpack("!I", await self._reader.readexactly(4))
+            if length > MAX_FRAME_BYTES:
+                raise ChannelError(f"a frame of {length} bytes is above the limit of {MAX_FRAME_BYTES}")
+            message: dict[str, Any] = json.loads(await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, ConnectionError, OSError):
+            return None
+        return message
+
+    def close(self) -> None:
+        """Close the connection; what was queued is still sent."""
+        self._writer.close()
+
+
+async def connect(rendezvous: Rendezvous, timeout_s: float) -> Channel:
+    """An agent's side: the first of the leader's addresses that answers and proves the key."""
+    failures = []
+    for address in rendezvous.addresses:
+        try:
+            reader, writer = await asyncio.wait_for(
+                asyncio.open_connection(address, rendezvous.port), timeout_s
+            )
+            await authenticate(reader, writer, rendezvous.key, b"agent", b"leader")
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ChannelError) as error:
+            failures.append(f"{address}: {error or type(error).__name__}")
+            continue
+        return Channel(reader, writer)
+    raise ChannelError("no address of the leader answers: " + "; ".join(failures))
+
+
+async def authenticate(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, me: bytes, peer: bytes
+) -> None:
+    """Both sides prove the key by HMAC-SHA-256 over both challenges and the prover's role (so no proof can be echoed).
+
+    Raises ChannelError, and closes the connection, where the peer does not prove it.
+    """
+    mine = os.urandom(CHALLENGE_BYTES)
+    writer.write(mine)
+    try:
+        theirs = await asyncio.wait_for(reader.readexactly(CHALLENGE_BYTES), HANDSHAKE_TIMEOUT_S)
+        writer.write(_proof(key, me, mine, theirs))
+        proof = await asyncio.wait_for(reader.readexactly(32), HANDSHAKE_TIMEOUT_S)
+    except (asyncio.IncompleteReadError, asyncio.TimeoutError, OSError) as error:
+        writer.close()
+        raise ChannelError("the peer left before it proved itself") from error
+    if not hmac.compare_digest(proof, _proof(key, peer, theirs, mine)):
+        writer.close()
+        raise ChannelError("the peer does not have this pilot's key")
+
+
+def _proof(key: bytes, role: bytes, provers: bytes, verifiers: bytes) -> bytes:
+    return hmac.new(key, role + provers + verifiers, hashlib.sha256).digest()

@@ -1,0 +1,37 @@
+"""The one file that is kept of an attempt's output, whatever the number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sweep.outcomes import Outcome
+from sweep.pilot.attempt import AttemptResult, RankReport
+
+
+def attempt_log(record: Mapping[str, Any], result: AttemptResult) -> str:
+    """Rank 0's output of a success; every rank's end, exception and stacks of a failure."""
+    head = f"# {record['run_id']}.{record['attempt']}: {record['outcome']}"
+    parts = [head + (f": {record['message']}" if record["message"] else "")]
+    if record["outcome"] == Outcome.OK:
+        return "\n".join([*parts, _section(0, result.ranks[0], "output"), result.ranks[0].tail])
+    for number, rank in enumerate(result.ranks):
+        parts.append(_section(number, rank, "output"))
+        parts.append(rank.tail)
+        if rank.failure is not None and rank.failure["traceback"] not in rank.tail:
+            parts += [_section(number, rank, "exception"), str(rank.failure["traceback"])]
+        if rank.stacks:
+            parts += [_section(number, rank, "stacks before the kill"), rank.stacks]
+    return "\n".join(parts) + "\n"
+
+
+def _section(number: int, rank: RankReport, what: str) -> str:
+    if rank.killed_by_us:
+        end = "ended by the pilot"
+    elif rank.signal is not None:
+        end = f"signal {rank.signal}"
+    elif rank.exit_code is not None:
+        end = f"exit code {rank.exit_code}"
+    else:
+        end = "end unknown"
+    return f"## rank {number} on {rank.node} ({end}): {what}"

@@ -1,0 +1,115 @@
+"""The leader's hold on its nodes: starts one agent on each, takes their connections, keeps them informed that it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from sweep.pilot.attempt import Link
+from sweep.pilot.channel import Channel, ChannelError, Rendezvous, authenticate, host_addresses, new_key
+from sweep.pilot.order import PilotOrder
+
+READY_TIMEOUT_S = 180.0
+STRAGGLER_S = 30.0
+"""once half of the agents are there, how long the rest may take before the pilot goes on without them"""
+PING_S = 5.0
+LEAVE_S = 20.0
+
+
+@contextlib.asynccontextmanager
+async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]]:
+    """Start the agents; yield a link to each that came, in node order; on exit let them go and wait for their end."""
+    arrived: dict[int, Link] = {}
+    tasks: set[asyncio.Task[None]] = set()
+    key = new_key()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await authenticate(reader, writer, key, b"leader", b"agent")
+        except ChannelError:
+            return
+        channel = Channel(reader, writer)
+        hello = await channel.receive()
+        if hello is not None:
+            link = Link(hello["node"], channel)
+            arrived[hello["index"]] = link
+            tasks.add(asyncio.ensure_future(link.read()))
+
+    server = await asyncio.start_server(accept, "0.0.0.0", 0)  # noqa: S104 (its nodes connect; each proves the key)
+    rendezvous = directory / "rendezvous"
+    Rendezvous(host_addresses(), server.sockets[0].getsockname()[1], key).write(rendezvous)
+    processes = _start(order, directory)
+    pings = asyncio.ensure_future(_ping(arrived))
+    try:
+        await _wait_for(arrived, order.nodes, processes)
+        server.close()
+        yield [arrived[index] for index in sorted(arrived)]
+    finally:
+        for link in arrived.values():
+            link.send({"do": "leave"})
+        await _wait_for_end(processes)
+        pings.cancel()
+        for task in tasks:
+            task.cancel()
+        server.close()
+        rendezvous.unlink(missing_ok=True)
+
+
+def _start(order: PilotOrder, directory: Path) -> list[subprocess.Popen[bytes]]:
+    output = os.open(directory / "agents.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    agent = [sys.executable, "-m", "sweep.pilot.agent", str(directory), "--scratch", order.scratch]
+    if order.executor == "slurm":
+        commands = [[*_srun(order), *agent]]
+    else:
+        commands = [
+            [*agent, "--node", f"local-{index}", "--index", str(index)] for index in range(order.nodes)
+        ]
+    try:
+        return [
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            for command in commands
+        ]
+    finally:
+        os.close(output)
+
+
+def _srun(order: PilotOrder) -> list[str]:
+    """One step with all of each node, that outlives the death of another node (seen on Slurm 22.05)."""
+    command = ["srun", f"--nodes={order.nodes}", f"--ntasks={order.nodes}", "--ntasks-per-node=1"]
+    command += ["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none", "--mem=0", "--unbuffered"]
+    cpus = os.environ.get("SLURM_CPUS_ON_NODE")
+    return [*command, f"--cpus-per-task={cpus}"] if cpus else command
+
+
+async def _wait_for(arrived: dict[int, Link], wanted: int, processes: list[subprocess.Popen[bytes]]) -> None:
+    """Until all agents are there, or those that are not must be given up."""
+    waited = since_half = 0.0
+    while len(arrived) < wanted and waited < READY_TIMEOUT_S and since_half < STRAGGLER_S:
+        if all(process.poll() is not None for process in processes):
+            return
+        await asyncio.sleep(0.02)
+        waited += 0.02
+        since_half += 0.02 * (2 * len(arrived) >= wanted)
+
+
+async def _ping(arrived: dict[int, Link]) -> None:
+    while True:
+        for link in arrived.values():
+            link.send({"do": "ping"})
+        await asyncio.sleep(PING_S)
+
+
+async def _wait_for_end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for _ in range(int(LEAVE_S / 0.02)):
+        if all(process.poll() is not None for process in processes):
+            return
+        await asyncio.sleep(0.02)
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)

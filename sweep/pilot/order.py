@@ -1,0 +1,44 @@
+"""What a launcher orders of a pilot: everything its leader must know but the plan. Written once beside its script."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sweep.pilot.watchdog import Limits
+from sweep.store import write_once
+
+FILE_NAME = "order.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PilotOrder:
+    """One pilot's order."""
+
+    name: str
+    token: str
+    sweep_name: str
+    nodes: int
+    gpus_per_node: int
+    gpu: str | None
+    """kind of accelerator, for the records"""
+    time_limit_s: int
+    executor: str
+    """slurm: agents are started by srun; local: as processes, one per pretend node"""
+    scratch: str
+    """node-local directory for logs and temporary files"""
+    seed: int = 0
+    max_runs: int | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def write(self, directory: Path) -> None:
+        """Leave the order in the pilot's directory."""
+        write_once(directory / FILE_NAME, json.dumps(dataclasses.asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, directory: Path) -> PilotOrder:
+        """The order in a pilot's directory."""
+        values = json.loads((directory / FILE_NAME).read_text())
+        return cls(**{**values, "limits": Limits(**values["limits"])})

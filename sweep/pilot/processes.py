@@ -1,0 +1,94 @@
+"""Processes of this node: marks, ancestry, the end of them. The few Linux-only calls are guarded and live here."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterable
+
+import psutil
+
+PILOT_MARK = "SWEEP_PILOT"
+"""Environment variable that every process of a pilot carries from exec on; its value is the pilot's token."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper() -> None:
+    """Orphans among our descendants become our children, so that one that daemonises still comes back to be killed."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL for this process when its parent dies; at once if the parent is dead already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(137)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def thread_count() -> int:
+    """Threads of this process, native ones included."""
+    return psutil.Process().num_threads()
+
+
+def descendants(spare: Iterable[int] = ()) -> list[psutil.Process]:
+    """Every living descendant of this process, but for the spared ones themselves (their children are not spared)."""
+    spared = frozenset(spare)
+    found = psutil.Process().children(recursive=True)
+    return [p for p in found if p.pid not in spared and _alive(p)]
+
+
+def marked(token: str) -> list[psutil.Process]:
+    """Every living process of this user that carries the pilot's mark, this one excepted."""
+    mine = os.getuid()
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid() or process.uids().real != mine:
+                continue
+            if process.environ().get(PILOT_MARK) == token and _alive(process):
+                found.append(process)
+    return found
+
+
+def _alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Signal each process; one that is gone already is no error."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def signal_group(leader: int, number: signal.Signals) -> None:
+    """Signal the process group that `leader` leads, gone or not."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+
+
+def in_uninterruptible_sleep(process: psutil.Process) -> bool:
+    """In D state: no signal reaches it, and only a reboot of the node may end it."""
+    with contextlib.suppress(psutil.Error):
+        return bool(process.status() == psutil.STATUS_DISK_SLEEP)
+    return False
+
+
+def describe(process: psutil.Process) -> str:
+    """One line for a message: pid, name, state."""
+    try:
+        return f"pid {process.pid} {process.name()} ({process.status()})"
+    except psutil.Error:
+        return f"pid {process.pid}"

@@ -1,0 +1,217 @@
+"""The agent's hold on its ranks: zygotes to fork them from, a log file and a progress pipe for each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sweep.pilot.processes import signal_group
+
+PRELOAD_TIMEOUT_S = 240.0
+READ_BYTES = 1 << 16
+
+
+class ZygoteError(Exception):
+    """No warm image could be made, or it is gone."""
+
+
+class Zygote:
+    """A warm image of one (workload, environment). Made by `Zygote.start`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._control = control
+        self._unread = b""
+        self._answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._on_exit: dict[int, Callable[[int], None]] = {}
+        self._early: dict[int, int] = {}
+        """ends that were told before their fork's answer was taken"""
+        asyncio.get_running_loop().add_reader(control, self._read)
+
+    @classmethod
+    async def start(cls, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
+        """Exec a zygote and wait until it has imported the modules. Raises ZygoteError with what went wrong."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "sweep.pilot.zygote", str(theirs.fileno()), str(os.getpid()), *preload]
+        process = subprocess.Popen(
+            command, env={**os.environ, **env}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+        )
+        theirs.close()
+        ours.setblocking(False)
+        zygote = cls(process, ours)
+        try:
+            ready = await asyncio.wait_for(zygote._answers.get(), PRELOAD_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            zygote.close()
+            raise ZygoteError(f"importing {', '.join(preload)} took over {PRELOAD_TIMEOUT_S:.0f} s") from None
+        if not ready.get("ready"):
+            zygote.close()
+            raise ZygoteError(str(ready.get("error")))
+        return zygote
+
+    async def fork(
+        self, request: Mapping[str, Any], fds: Sequence[int], on_exit: Callable[[int], None]
+    ) -> int:
+        """Fork one rank; its pid. `on_exit` is called with the wait status. Raises ZygoteError."""
+        message = (json.dumps(request) + "\n").encode()
+        try:
+            sent = socket.send_fds(self._control, [message], list(fds))
+            if sent < len(message):
+                await asyncio.get_running_loop().sock_sendall(self._control, message[sent:])
+        except OSError as error:
+            raise ZygoteError(f"the warm image is gone: {error}") from error
+        answer = await self._answers.get()
+        if "pid" not in answer:
+            raise ZygoteError(str(answer.get("error")))
+        pid = int(answer["pid"])
+        if pid in self._early:
+            asyncio.get_running_loop().call_soon(on_exit, self._early.pop(pid))
+        else:
+            self._on_exit[pid] = on_exit
+        return pid
+
+    def died(self) -> None:
+        """The zygote ended: its ranks have died with it (PDEATHSIG), and nobody can tell how."""
+        self.close()
+        self._answers.put_nowait({"error": "the warm image ended"})
+        for on_exit in list(self._on_exit.values()):
+            on_exit(signal.SIGKILL)
+        self._on_exit.clear()
+
+    def close(self) -> None:
+        """Let it end: it does so when its socket closes."""
+        with contextlib.suppress(ValueError, OSError):
+            asyncio.get_running_loop().remove_reader(self._control)
+        self._control.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    def _read(self) -> None:
+        try:
+            data = self._control.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.died()
+            return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "exited" in message:
+                on_exit = self._on_exit.pop(message["exited"], None)
+                if on_exit is not None:
+                    on_exit(message["status"])
+                else:
+                    self._early[message["exited"]] = message["status"]
+            else:
+                self._answers.put_nowait(message)
+
+
+@dataclass
+class Rank:
+    """One rank of the present attempt, on this node."""
+
+    number: int
+    log: Path
+    pid: int | None = None
+    status: int | None = None
+    """wait status, once it ended"""
+    progress_fd: int = -1
+    _unread: bytes = field(default=b"", repr=False)
+
+    @property
+    def alive(self) -> bool:
+        """Started and not yet ended."""
+        return self.pid is not None and self.status is None
+
+    def terminate(self) -> None:
+        """SIGTERM to its whole session's group."""
+        if self.alive and self.pid is not None:
+            signal_group(self.pid, signal.SIGTERM)
+
+    def exit_code_and_signal(self) -> tuple[int | None, int | None]:
+        """How it ended, as (exit code, None) or (None, signal)."""
+        if self.status is None:
+            return None, None
+        if os.WIFSIGNALED(self.status):
+            return None, os.WTERMSIG(self.status)
+        return os.WEXITSTATUS(self.status), None
+
+    def read_progress(self) -> list[dict[str, Any]]:
+        """The messages that stand in its pipe now; a line that is no JSON object is dropped."""
+        messages = []
+        while True:
+            try:
+                data = os.read(self.progress_fd, READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self.close_progress()
+                break
+            *lines, self._unread = (self._unread + data).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ValueError):
+                    message = json.loads(line)
+                    if isinstance(message, dict):
+                        messages.append(message)
+        return messages
+
+    def close_progress(self) -> None:
+        """No more progress is read."""
+        if self.progress_fd >= 0:
+            asyncio.get_running_loop().remove_reader(self.progress_fd)
+            os.close(self.progress_fd)
+            self.progress_fd = -1
+
+    def tail(self, limit_bytes: int) -> str:
+        """The end of its output."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - limit_bytes))
+                return file.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+
+async def start_rank(
+    zygote: Zygote,
+    rank: Rank,
+    request: Mapping[str, Any],
+    listener: socket.socket | None,
+    on_progress: Callable[[Rank, list[dict[str, Any]]], None],
+    on_exit: Callable[[Rank], None],
+) -> None:
+    """Fork a rank with its log, its progress pipe and, for rank 0, the socket that it is to listen on."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    rank.progress_fd = read_fd
+    asyncio.get_running_loop().add_reader(read_fd, lambda: on_progress(rank, rank.read_progress()))
+    log_fd = os.open(rank.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+
+    def ended(status: int) -> None:
+        rank.status = status
+        if rank.progress_fd >= 0:
+            on_progress(rank, rank.read_progress())
+        on_exit(rank)
+
+    fds = [log_fd, write_fd] + ([listener.fileno()] if listener is not None else [])
+    try:
+        rank.pid = await zygote.fork(request, fds, ended)
+    finally:
+        os.close(write_fd)
+        os.close(log_fd)

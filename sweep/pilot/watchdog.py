@@ -1,0 +1,140 @@
+"""Progress, not life: whether an attempt's ranks still get on. Pure; times come in as the watcher's own monotonic clock."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sweep.contract import Phase
+from sweep.outcomes import Outcome
+
+PHASE_ORDER = {phase: number for number, phase in enumerate(Phase)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Longest silence per phase, and the longest attempt, in seconds."""
+
+    start_s: float = 300.0
+    first_iteration_s: float = 300.0
+    steady_s: float = 20.0
+    """floor of the steady limit"""
+    steady_factor: float = 5.0
+    """the steady limit is this many median iterations, where that is above the floor"""
+    finish_s: float = 15.0
+    attempt_s: float = 900.0
+
+
+@dataclass
+class RankProgress:
+    """The last that was heard of one rank."""
+
+    phase: Phase
+    iteration: int | None
+    at: float
+    due_s: float | None
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why an attempt is to be stopped."""
+
+    outcome: Outcome
+    text: str
+    ranks: tuple[int, ...] = ()
+    """the ranks that stand still"""
+
+
+@dataclass
+class Watchdog:
+    """The deadlines of one attempt."""
+
+    limits: Limits
+    started_at: float
+    ranks: dict[int, RankProgress] = field(default_factory=dict)
+    _iteration_s: list[float] = field(default_factory=list)
+
+    @classmethod
+    def over(cls, world_size: int, limits: Limits, now: float) -> Watchdog:
+        """Watch ranks 0 … world_size - 1, all of them starting now."""
+        ranks = {rank: RankProgress(Phase.START, None, now, None) for rank in range(world_size)}
+        return cls(limits, now, ranks)
+
+    def beat(self, rank: int, phase: Phase, iteration: int | None, due_s: float | None, at: float) -> None:
+        """A rank's statement of progress, heard at `at`."""
+        last = self.ranks[rank]
+        if phase is Phase.STEADY and last.iteration is not None and iteration is not None:
+            gone = iteration - last.iteration
+            # Beats may be bundled on their way. A first iteration alone (compilation) tells nothing of the next.
+            if gone > 1 or (gone == 1 and last.phase is Phase.STEADY):
+                self._iteration_s.append((at - last.at) / gone)
+        self.ranks[rank] = RankProgress(phase, iteration, at, due_s)
+
+    def ended(self, rank: int) -> None:
+        """The rank's process is gone; nothing more is expected of it."""
+        self.ranks[rank].ended = True
+
+    def limit_s(self, progress: RankProgress) -> float:
+        """How long this rank may be silent. What the rank itself declares can lengthen it, never shorten."""
+        floor = {
+            Phase.START: self.limits.start_s,
+            Phase.FIRST_ITERATION: self.limits.first_iteration_s,
+            Phase.STEADY: self._steady_s(),
+            Phase.FINISH: self.limits.finish_s,
+        }[progress.phase]
+        return max(floor, progress.due_s or 0.0)
+
+    def _steady_s(self) -> float:
+        if not self._iteration_s:
+            return max(self.limits.steady_s, self.limits.first_iteration_s)
+        return max(self.limits.steady_s, self.limits.steady_factor * statistics.median(self._iteration_s))
+
+    def next_deadline(self) -> float:
+        """When to look again, on the watcher's clock, if nothing is heard until then."""
+        silences = [p.at + self.limit_s(p) for p in self.ranks.values() if not p.ended]
+        return min([self.started_at + self.limits.attempt_s, *silences])
+
+    def verdict(self, now: float, places: Mapping[int, str]) -> Verdict | None:
+        """Why the attempt must be stopped now, or None. `places`: rank -> node, for the words."""
+        silent = [
+            rank for rank, p in self.ranks.items() if not p.ended and now >= p.at + self.limit_s(p)
+        ]
+        if silent:
+            return self._hang(now, silent, places)
+        if now >= self.started_at + self.limits.attempt_s:
+            return Verdict(
+                Outcome.TIME_LIMIT,
+                f"not done after {self.limits.attempt_s:.0f} s, the limit of one attempt; {self._where()}",
+            )
+        return None
+
+    def _hang(self, now: float, silent: Sequence[int], places: Mapping[int, str]) -> Verdict:
+        """The culprits are those that got least far: the others wait for them in a collective."""
+        living = {rank: p for rank, p in self.ranks.items() if not p.ended}
+        least = min(_progress_key(p) for p in living.values())
+        culprits = tuple(rank for rank, p in living.items() if _progress_key(p) == least)
+        first = living[culprits[0]]
+        named = ", ".join(f"rank {rank} on {places.get(rank, '?')}" for rank in culprits[:4])
+        more = f" and {len(culprits) - 4} more" if len(culprits) > 4 else ""
+        others = len(living) - len(culprits)
+        waiting = f"; the {others} others wait for it" if 0 < others else ""
+        text = (
+            f"no progress for {now - first.at:.0f} s: {named}{more} stopped in {_place(first)}{waiting}"
+            f" ({len(silent)} of {len(living)} ranks silent beyond {self.limit_s(first):.0f} s)"
+        )
+        return Verdict(Outcome.HANG, text, culprits)
+
+    def _where(self) -> str:
+        living = [p for p in self.ranks.values() if not p.ended]
+        return f"the last rank stands in {_place(min(living, key=_progress_key))}" if living else "all ranks ended"
+
+
+def _progress_key(progress: RankProgress) -> tuple[int, int]:
+    iteration = -1 if progress.iteration is None else progress.iteration
+    return PHASE_ORDER[progress.phase], iteration
+
+
+def _place(progress: RankProgress) -> str:
+    return str(progress.phase) + (f", iteration {progress.iteration}" if progress.iteration is not None else "")

@@ -1,0 +1,147 @@
+"""The warm image: imports a workload's modules once, then forks every rank of the pilot from it.
+
+A fork of a process with threads may inherit a held lock, so it refuses to fork when an import left a thread behind.
+It never touches a GPU: a CUDA context does not survive a fork.
+
+Requests come from the agent on one socket, each a JSON line with two descriptors: the rank's log and its progress
+pipe (and a third, rank 0's listening socket). Answers are JSON lines: {"pid": …}, {"error": …} and, whenever a rank
+ends, {"exited": pid, "status": …}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from sweep.contract import Place, Progress, RankRun, Run
+from sweep.pilot.processes import die_with_parent, thread_count
+
+MAX_REQUEST_BYTES = 1 << 20
+
+
+def serve(control: socket.socket, preload: list[str]) -> None:
+    """Import, say ready (or why not), then fork ranks until the agent closes the socket."""
+    trouble = _preload(preload)
+    gc.collect()
+    gc.freeze()
+    _send(control, {"ready": trouble is None, "error": trouble})
+    if trouble is not None:
+        return
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    selector = selectors.DefaultSelector()
+    selector.register(control, selectors.EVENT_READ)
+    selector.register(wake_read, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fd == wake_read:
+                os.read(wake_read, 4096)
+                _report_ends(control)
+            elif not _answer(control):
+                return
+
+
+def _preload(modules: list[str]) -> str | None:
+    """Import the modules; what is wrong with that, or None."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # noqa: BLE001 (any import may raise anything; the rank meets the same and reports it)
+            return f"cannot import {module}: {type(error).__name__}: {error}"
+    threads = thread_count()
+    if threads > 1:
+        return f"{threads} threads after importing {', '.join(modules)}: a fork would not be safe"
+    return None
+
+
+def _answer(control: socket.socket) -> bool:
+    """Serve one request; False at the end of the agent."""
+    data, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 3)
+    if not data:
+        return False
+    while not data.endswith(b"\n"):
+        data += control.recv(MAX_REQUEST_BYTES)
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        control.close()
+        signal.set_wakeup_fd(-1)
+        _child(parent, lambda: run_rank(json.loads(data), fds))
+    for fd in fds:
+        os.close(fd)
+    _send(control, {"pid": pid})
+    return True
+
+
+def _child(parent: int, body: Callable[[], int]) -> None:
+    """The rank's life: never returns."""
+    code = 1
+    try:
+        os.setsid()
+        die_with_parent(parent)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        code = body()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def run_rank(request: dict[str, Any], fds: list[int]) -> int:
+    """Be one rank: take its descriptors and environment, call the workload, report. Returns the exit code."""
+    log, progress_fd = fds[0], fds[1]
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(request["env"])
+    place = Place(**request["place"], master_listen_fd=fds[2] if len(fds) > 2 else None)
+    faulthandler.enable()
+    if hasattr(signal, "SIGUSR1"):
+        stacks = open(os.path.join(place.scratch_dir, f"stacks.{place.rank}"), "w")  # noqa: SIM115, PTH118, PTH123
+        faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+    progress = Progress(progress_fd)
+    try:
+        module, function = request["main"].split(":")
+        main = getattr(importlib.import_module(module), function)
+        main(RankRun.of(Run.from_json(request["run"]), place), progress)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:  # noqa: BLE001 (whatever a workload raises is the attempt's failure)
+        progress.failed(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _report_ends(control: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        _send(control, {"exited": pid, "status": status})
+
+
+def _send(control: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        control.sendall((json.dumps(message) + "\n").encode())
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[2]))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[3:])
