@@ -29,6 +29,6 @@ def slurm_cluster(slurm_or_skip: None) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def slurm_cluster_no_accounting(slurm_or_skip: None) -> Iterator[Cluster]:
-    """The same without slurmdbd: sacct fails. squeue forgets a job after MinJobAge, the least that Slurm takes."""
+    """The same without slurmdbd: sacct fails, and squeue forgets a job after 2 s (the least it takes)."""
     with Cluster(nodes=8, gpus_per_node=2, accounting=False, extra="MinJobAge=2") as cluster:
         yield cluster

@@ -1,4 +1,4 @@
-"""A real Slurm cluster on this machine: munged, slurmdbd on MariaDB, slurmctld, and one slurmd per pretend node.
+"""A real Slurm cluster on this machine: munged, slurmdbd on MariaDB, slurmctld, a slurmd per pretend node.
 
 For tests: ``with Cluster(nodes=8) as cluster: cluster.run("sbatch", ...)``.
 For people::
@@ -93,7 +93,7 @@ class Cluster:
         self.down()
 
     def up(self, *, owner: int | None = None) -> None:
-        """Start everything and wait until all nodes are idle. A failure names the logs' last lines, and leaves nothing."""
+        """Start everything; return once all nodes are idle. A failure shows the logs and leaves nothing."""
         if reason := unavailable(self.shape.accounting):
             raise ClusterError(reason)
         remove_abandoned()
@@ -298,14 +298,15 @@ class Cluster:
 def unavailable(accounting: bool = True) -> str:
     """Why no cluster can be started on this machine, or nothing."""
     if missing := missing_programs(accounting):
-        return f"not installed: {', '.join(missing)} (Debian: slurm-wlm slurmdbd munge mariadb-server)"
+        packages = "slurm-wlm slurmdbd munge mariadb-server"
+        return f"not installed: {', '.join(missing)} (Debian: {packages})"
     if os.geteuid() != 0:
         return "a one-machine Slurm cluster needs root"
     return ""
 
 
 def tear_down(state: Path) -> None:
-    """End every process of the cluster whose files stand in state, then remove them. Raises if a process survives."""
+    """End every process of the cluster with that state directory, then remove it. Raises if one survives."""
     conf = state / "slurm.conf"
     # Controller and node daemons first, so that nothing new starts; then what their jobs left; the database last.
     heads = processes.daemons(conf, "slurmctld") + processes.daemons(conf, "slurmd")
@@ -321,7 +322,7 @@ def tear_down(state: Path) -> None:
 
 
 def remove_abandoned() -> None:
-    """Tear down clusters whose owner (a test process that was killed) is gone. Owner 0: a person's, left alone."""
+    """Tear down clusters whose owner (a test process) was killed. Owner 0: a person's, left alone."""
     for owner in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/owner"):
         with contextlib.suppress(ValueError, OSError):
             pid = int(owner.read_text())

@@ -125,7 +125,7 @@ def gres_conf(shape: Shape, devices: Path) -> str:
 
 
 def cgroup_conf(version: tuple[int, int]) -> str:
-    """cgroup.conf: no cgroup is used. "disabled" is unknown before 23.02, the automount line fatal after 23.11."""
+    """cgroup.conf: no cgroup is used. 22.05 knows no "disabled", later ones no CgroupAutomount."""
     if version >= (23, 2):
         return "CgroupPlugin=disabled\n"
     return "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"

@@ -1,4 +1,4 @@
-"""Which processes belong to a cluster, and their end. A process is known by its environment, never by its name alone."""
+"""Which processes belong to a cluster, and their end. Known by their environment, never by name alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GONE = (psutil.Error, OSError)
 
 
 def daemons(conf: Path, name: str | None = None, node: str | None = None) -> list[psutil.Process]:
-    """The cluster's own processes (slurmctld, slurmd, slurmstepd, ...), of one kind or of one node where asked."""
+    """The cluster's own processes (slurmctld, slurmd, slurmstepd, ...), of a kind or a node if asked."""
     found = []
     for process, _ in _with_conf(conf):
         with contextlib.suppress(*_GONE):
@@ -63,7 +63,7 @@ def descendants(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def _with_conf(conf: Path) -> list[tuple[psutil.Process, Mapping[str, str]]]:
-    found = []
+    found: list[tuple[psutil.Process, Mapping[str, str]]] = []
     for process in psutil.process_iter():
         with contextlib.suppress(*_GONE):
             environment = _environment(process.pid)

@@ -1,4 +1,4 @@
-"""What a cluster stands on: programs on PATH, a shared munged, free ports, and daemons that are waited for."""
+"""What a cluster stands on: programs on PATH, a shared munged, free ports, daemons that are waited for."""
 
 from __future__ import annotations
 
