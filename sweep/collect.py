@@ -7,6 +7,8 @@ damaged table) makes it start anew.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
 from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, problems
-from sweep.store import SweepDir, read_events, write_derived
+from sweep.store import SweepDir, write_derived
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 METADATA = b"sweep"
 """Key of the table's metadata: schema version, journal offsets, reruns asked for."""
+
+PIECE_BYTES = 8 << 20
+"""How much of a journal is parsed at once"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ def collect(sweep: SweepDir) -> Collected:
     Raises SweepError where a journal is damaged in the middle, or holds a record that breaks the schema.
     """
     table, progress = _earlier(sweep)
-    fresh, progress_now = _read_journals(sweep, progress)
+    with _no_garbage_collection():
+        fresh, progress_now = _read_journals(sweep, progress)
     new = sum(batch.num_rows for batch in fresh)
     if table is None or progress_now != progress:
         table = _finish(_joined(table, fresh), progress_now.reruns)
@@ -121,26 +127,55 @@ def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, Progress]:
 
 
 def _read_journals(sweep: SweepDir, progress: Progress) -> tuple[list[pa.Table], Progress]:
-    """The records appended since, one table per journal, so that memory is bounded by the longest journal."""
+    """The records appended since, and how far the journals are read now."""
     offsets, reruns, tables = dict(progress.offsets), dict(progress.reruns), []
     for path in sweep.journals():
         offset = offsets.get(path.name, 0)
         if path.stat().st_size == offset:
             continue
-        try:
-            events, offsets[path.name] = read_events(path, offset)
-        except ValueError as error:
-            raise SweepError(
-                Mistake(
-                    f"a line of the journal is damaged: {error}",
-                    file=str(path),
-                    remedy="only a torn last line is forgiven: restore the file, or remove the line",
-                )
-            ) from error
-        reruns |= {e["run_id"]: float(e["time"]) for e in events if e.get("event") == "rerun"}
-        if records := records_of(events):
-            tables.append(table_of(records, str(path)))
+        for events, end in _pieces(path, offset):
+            offsets[path.name] = end
+            reruns |= {e["run_id"]: float(e["time"]) for e in events if e["event"] == "rerun"}
+            if records := records_of(events):
+                tables.append(table_of(records, str(path)))
     return tables, Progress(offsets, reruns)
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Parsed JSON holds no cycles, and looking for them takes longer than the parsing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _pieces(path: Path, offset: int) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    """Events of records and reruns, piece by piece so that memory stays small, with the offset after each.
+
+    A torn last line is left for the next look.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        while lines := file.readlines(PIECE_BYTES):
+            whole = lines if lines[-1].endswith(b"\n") else lines[:-1]
+            offset += sum(map(len, whole))
+            try:
+                events = [json.loads(line) for line in whole if b'"record"' in line or b'"rerun"' in line]
+            except ValueError as error:
+                raise SweepError(_damaged(path, error)) from error
+            yield [event for event in events if event.get("event") in ("record", "rerun")], offset
+
+
+def _damaged(path: Path, error: ValueError) -> Mistake:
+    return Mistake(
+        f"a line of the journal is damaged: {error}",
+        file=str(path),
+        remedy="only a torn last line is forgiven: restore the file, or remove the line",
+    )
 
 
 def _joined(table: pa.Table | None, fresh: Sequence[pa.Table]) -> pa.Table:
@@ -175,7 +210,7 @@ def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
 def which_count(rows: pd.DataFrame, reruns: Mapping[str, float]) -> pd.DataFrame:
     """`final` and `surplus` per attempt.
 
-    Final is the first attempt that is ok, else the last one. Attempts after an ok one are surplus. Where the user
+    Final is the first attempt that is ok, else the last. Attempts after an ok one are surplus. Where the user
     asked for a rerun, attempts that began before do not count once a later one is ok.
     """
     asked = rows["run_id"].map(dict(reruns)).astype(float).fillna(float("-inf"))
