@@ -1,0 +1,128 @@
+"""From all facts of an attempt's end to its one cause: the earliest cause, not the loudest consequence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from sweep.diagnose.exits import exit_hit
+from sweep.diagnose.model import Diagnosis, Facts, Hit, RankEnd, Weight
+from sweep.diagnose.scan import scan
+from sweep.outcomes import Outcome
+
+_FIRST, _LAST = -1.0, math.inf
+
+_STATES: dict[str, tuple[Outcome, Weight, float]] = {
+    "OUT_OF_MEMORY": (Outcome.OOM_HOST, Weight.CAUSE, _LAST),
+    "NODE_FAIL": (Outcome.NODE_FAIL, Weight.CAUSE, _FIRST),
+    "BOOT_FAIL": (Outcome.NODE_FAIL, Weight.CAUSE, _FIRST),
+    "LAUNCH_FAILED": (Outcome.NODE_FAIL, Weight.CAUSE, _FIRST),
+    "PREEMPTED": (Outcome.PREEMPTED, Weight.SUSPECT, _FIRST),
+    "TIMEOUT": (Outcome.TIME_LIMIT, Weight.SUSPECT, _LAST),
+    "DEADLINE": (Outcome.TIME_LIMIT, Weight.SUSPECT, _LAST),
+    "CANCELLED": (Outcome.CANCELLED, Weight.CONSEQUENCE, _LAST),
+    "REVOKED": (Outcome.CANCELLED, Weight.CONSEQUENCE, _LAST),
+}
+"""Slurm's job state -> outcome, weight, and whether it comes before or after what the ranks say"""
+
+_VERDICTS: dict[Outcome, tuple[Weight, float]] = {
+    Outcome.HANG: (Weight.SUSPECT, _LAST),
+    Outcome.TIME_LIMIT: (Weight.SUSPECT, _LAST),
+    Outcome.LOST: (Weight.CONSEQUENCE, _LAST),
+    Outcome.UNKNOWN: (Weight.SIGN, _LAST),
+}
+"""Any other verdict of the watcher stands first, as a cause: it knows what was done to the ranks"""
+
+_ADVICE: dict[Outcome, str] = {
+    Outcome.HANG: "Look at the stacks of the rank that stopped first; the others wait for it. It is tried once more on "
+    "other nodes.",
+    Outcome.TIME_LIMIT: "Raise the time limit, or measure fewer iterations; look whether the run was slow or stuck.",
+    Outcome.NODE_FAIL: "The node is left out and the run tried elsewhere; tell the administrators.",
+    Outcome.PREEMPTED: "Run again, or use a partition or QOS that is not preempted.",
+    Outcome.CANCELLED: "Somebody cancelled it: `sweep resume` carries on.",
+    Outcome.OOM_HOST: "Ask for more host memory (--mem), or use fewer data-loading workers.",
+    Outcome.LOST: "Nothing was heard of the attempt's end: it is tried again.",
+}
+_HEALTHY = Diagnosis(None, "no line tells of a failure", "Nothing to do.")
+
+
+def diagnose(facts: Facts) -> Diagnosis:
+    """The cause of an attempt's end. ``outcome`` is None where every rank ended well and nothing speaks against it.
+
+    SIGKILL that was not ours is ``oom_host`` only where the kernel or Slurm says so, else ``unknown``. 127 (and 126 and
+    argparse's 2) without a better reason is ``config_error``: the command is wrong.
+    """
+    well = all(rank.exit_code == 0 and rank.signal is None and rank.failure is None for rank in facts.ranks)
+    hits = [*_kernel(facts), *_verdict(facts), *_state(facts)]
+    if not (well and facts.ranks):
+        hits += [hit for rank in facts.ranks for hit in _of_rank(rank)]
+    elif not hits:
+        hits = [hit for rank in facts.ranks for hit in _of_rank(rank) if hit.outcome is Outcome.NAN_LOSS]
+    if well and facts.ranks and facts.verdict is None:
+        hits = [hit for hit in hits if hit.source != "kernel" and hit.outcome is not Outcome.CANCELLED]
+    return _chosen(hits)
+
+
+def diagnose_text(text: str) -> Diagnosis:
+    """The cause that a log file tells of; ``outcome`` is None for a healthy log."""
+    return _chosen(replace(hit, order=(0.0, float(hit.position))) for hit in scan(text))
+
+
+def _chosen(hits: Iterable[Hit]) -> Diagnosis:
+    best = min(hits, key=lambda hit: (-hit.weight, hit.order), default=None)
+    if best is None:
+        return _HEALTHY
+    return Diagnosis(best.outcome, best.evidence, best.advice, best.rank, best.node)
+
+
+def _of_rank(rank: RankEnd) -> Iterator[Hit]:
+    """What a rank's exception, log and exit say, in the order of its end among the ranks."""
+    when = (math.inf if rank.ended_at_s is None else rank.ended_at_s) + (1e9 if rank.killed_by_us else 0.0)
+    for index, hit in enumerate([*_failure(rank), *scan(rank.log_tail)]):
+        if hit.guess or (rank.killed_by_us and hit.outcome in (Outcome.PYTHON_EXCEPTION, Outcome.CANCELLED)):
+            continue
+        yield replace(hit, order=(when, float(index)), rank=rank.rank, node=rank.node)
+    end = None if rank.killed_by_us else exit_hit(rank.exit_code, rank.signal)
+    if end is not None:
+        yield replace(end, order=(when, math.inf), rank=rank.rank, node=rank.node)
+
+
+def _failure(rank: RankEnd) -> list[Hit]:
+    if rank.failure is None:
+        return []
+    line = f"{rank.failure.get('type', 'Exception')}: {rank.failure.get('message', '')}"
+    found = scan(line) or scan(str(rank.failure.get("traceback", "")))
+    advice = "The program raised this exception: its traceback is in the record and in the rank's log."
+    return found or [Hit(Outcome.PYTHON_EXCEPTION, Weight.SUSPECT, line[:500], advice)]
+
+
+def _kernel(facts: Facts) -> Iterator[Hit]:
+    """Xid and machine checks come before the ranks' own words, OOM and segfaults confirm what these do not say."""
+    for index, hit in enumerate(scan("\n".join(facts.kernel))):
+        first = hit.weight is Weight.CAUSE and hit.outcome in (Outcome.XID_HARDWARE, Outcome.NODE_FAIL)
+        order = (-2.0 if first else math.inf, float(index))
+        yield replace(hit, order=order, source="kernel")
+
+
+def _verdict(facts: Facts) -> Iterator[Hit]:
+    if facts.verdict is None or facts.verdict is Outcome.OK:
+        return
+    weight, when = _VERDICTS.get(facts.verdict, (Weight.CAUSE, _FIRST))
+    evidence = facts.verdict_text or f"the watcher's verdict: {facts.verdict}"
+    yield Hit(
+        facts.verdict,
+        weight,
+        evidence,
+        _ADVICE.get(facts.verdict, "Look at the attempt's evidence."),
+        order=(when, 0.0),
+    )
+
+
+def _state(facts: Facts) -> Iterator[Hit]:
+    words = (facts.slurm_state or "").upper().split()
+    if words and words[0] in _STATES:
+        outcome, weight, when = _STATES[words[0]]
+        yield Hit(
+            outcome, weight, f"Slurm's state of the job: {facts.slurm_state}", _ADVICE[outcome], order=(when, 1.0)
+        )

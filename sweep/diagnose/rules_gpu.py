@@ -1,0 +1,127 @@
+"""Lines of the GPU: its memory, CUDA libraries, the driver's Xid reports.
+
+Sources: PyTorch c10/cuda/CUDACachingAllocator.cpp and CUDAException.cpp, NVIDIA's "Xid Errors" guide and
+open-gpu-kernel-modules.
+"""
+
+from __future__ import annotations
+
+from sweep.diagnose.model import Rule, Weight, rule
+from sweep.outcomes import Outcome
+
+_FIT = (
+    "The configuration needs more GPU memory: lower the micro-batch size, raise tp, pp or the ZeRO stage, or recompute."
+)
+_NODE = "Run again on other nodes; have this GPU drained, reset and checked (nvidia-smi -q, dcgmi diag)."
+_BUG = "Run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel; check indices, shapes and custom kernels."
+
+GPU: tuple[Rule, ...] = (
+    # What a faulty program can cause as well as a faulty GPU (13, 31, 43, 45, …): a CUDA error in a rank wins.
+    rule(
+        "xid-application",
+        Outcome.XID_HARDWARE,
+        Weight.CONSEQUENCE,
+        "nvrm: xid",
+        r"NVRM: Xid \([^)]*\): (?:8|13|31|32|43|45|68|69)\b",
+        advice="This Xid often comes from the program itself: run it on another node; if it follows the program, look "
+        "for "
+        "an illegal access, else have the GPU checked.",
+    ),
+    # 63 and 92: ECC housekeeping, the job may go on.
+    rule(
+        "xid-recoverable",
+        Outcome.XID_HARDWARE,
+        Weight.CONSEQUENCE,
+        "nvrm: xid",
+        r"NVRM: Xid \([^)]*\): (?:63|92|154)\b",
+        advice="The GPU asks for a reset or remapped a memory row: drain the node and reset the GPU before it is used "
+        "again.",
+    ),
+    rule("xid", Outcome.XID_HARDWARE, Weight.CAUSE, "nvrm: xid", r"NVRM: Xid \([^)]*\): \d+", advice=_NODE),
+    rule(
+        "gpu-lost",
+        Outcome.XID_HARDWARE,
+        Weight.CAUSE,
+        "fallen off the bus|gpu is lost|rminitadapter failed|rm_init_adapter failed|unable to determine the device "
+        "handle|"
+        "cannot attach gpu|gsp rpc|gpu requires reset|sxid (pci",
+        advice=_NODE,
+    ),
+    rule(
+        "ecc",
+        Outcome.XID_HARDWARE,
+        Weight.CAUSE,
+        "uncorrectable|hardware stack error|double bit|row remap",
+        r"uncorrectable (?:ecc|nvlink|double|memory)|ECC error encountered|hardware stack error"
+        r"|double bit (?:ecc )?error"
+        r"|row remapping failure|uncorrectable .{0,30}error",
+        advice=_NODE,
+    ),
+    # Every release words it a little otherwise; XLA says RESOURCE_EXHAUSTED; NCCL reports the driver's error 2.
+    rule(
+        "oom-cuda",
+        Outcome.OOM_CUDA,
+        Weight.CAUSE,
+        "out of memory|outofmemoryerror|cudaerrormemoryallocation|status_alloc_failed|resource_exhausted|cuda_oom",
+        r"(?:CUDA|HIP|XPU|NPU|GPU|device).{0,40}out of memory|out of memory.{0,40}(?:GPU|CUDA|device)"
+        r"|(?:torch|cuda|accelerator)\w*\.OutOfMemoryError|^\W*OutOfMemoryError"
+        r"|(?<!\w)OutOfMemoryError: (?!.*Java)|cudaErrorMemoryAllocation|(?:CUBLAS|CUDNN|CUSPARSE"
+        r"|CUSOLVER)_STATUS_ALLOC_FAILED"
+        r"|RESOURCE_EXHAUSTED: .*(?:memory|alloc)|Cuda failure (?:2 )?'?out of memory|tried to allocate .*GPU",
+        advice=_FIT,
+    ),
+    # The allocator asks NVML for the report of an out-of-memory error; where that fails, this is all that is printed.
+    rule(
+        "oom-cuda-nvml",
+        Outcome.OOM_CUDA,
+        Weight.CAUSE,
+        "cudacachingallocator",
+        r"INTERNAL ASSERT FAILED at .*CUDACachingAllocator",
+        advice=_FIT,
+    ),
+    rule(
+        "cuda-device-ordinal",
+        Outcome.CONFIG_ERROR,
+        Weight.SUSPECT,
+        "invalid device ordinal|invalid device id",
+        advice="More ranks than visible GPUs: check gpus per node, CUDA_VISIBLE_DEVICES and how local ranks map to "
+        "devices.",
+    ),
+    rule(
+        "cuda-not-there",
+        Outcome.CUDA_ERROR,
+        Weight.SUSPECT,
+        "no cuda-capable device|found no nvidia driver|no cuda gpus are available|driver version is insufficient|"
+        "failed to initialize nvml|torch not compiled with cuda|cuda unknown error|system not yet initialized|"
+        "driver/library version mismatch|cuda initialization",
+        r"no CUDA-capable device|Found no NVIDIA driver|No CUDA GPUs are available|driver version is insufficient"
+        r"|Failed to initialize NVML|not compiled with CUDA|CUDA unknown error|system not yet initialized"
+        r"|Driver/library version mismatch|Error.*CUDA initialization",
+        advice="The GPUs cannot be used from this process: compare driver and toolkit versions, the job's GPU request, "
+        "CUDA_VISIBLE_DEVICES and, on NVSwitch machines, the fabric manager.",
+    ),
+    rule(
+        "cuda-error",
+        Outcome.CUDA_ERROR,
+        Weight.SUSPECT,
+        "cuda error|cudaerror|cublas_status|cublaslt|cudnn_status|cudnn error|cusolver_status|cufft|illegal memory "
+        "access|"
+        "device-side assert|triton error|cuda driver error|cuda failure|cuda_error_|cuda runtime error|hip error|"
+        "misaligned address|unspecified launch failure|cudagraph|no kernel image|cuda exception",
+        r"(?<!no )CUDA(?: driver| runtime)? error(?!s might| handling)|(?<!\w)cudaError[A-Z(]|(?:CUBLAS|CUDNN"
+        r"|CUSOLVER|CUFFT)_STATUS_(?!SUCCESS)\w+"
+        r"|CUFFT error|cuDNN error|illegal memory access was|device-side assert triggered|Triton Error \["
+        r"|Cuda failure|CUDA_ERROR_(?!HANDL)\w+"
+        r"|HIP error|misaligned address|unspecified launch failure|no kernel image is available|CUDA exception",
+        advice=_BUG,
+    ),
+    rule(
+        "device-assert",
+        Outcome.CUDA_ERROR,
+        Weight.SUSPECT,
+        "assertion `",
+        r"(?:block|thread): \[\d+,\s*\d+,\s*\d+\].*Assertion `.*` failed",
+        advice="An index is out of range on the device: compare token ids and labels with the embedding's and the "
+        "classes' size.",
+    ),
+)

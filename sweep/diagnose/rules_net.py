@@ -1,0 +1,218 @@
+"""Lines of NCCL, gloo and torch.distributed.
+
+Sources: NCCL src/misc/socket.cc, transport/net_ib.cc, src/init.cc; PyTorch torch/csrc/distributed/c10d
+(ProcessGroupNCCL.cpp, TCPStore.cpp, socket.cpp, NCCLUtils.hpp) and torch/distributed/elastic.
+"""
+
+from __future__ import annotations
+
+from sweep.diagnose.model import Rule, Weight, rule
+from sweep.outcomes import Outcome
+
+_PEER = "Another process went away first: look at the other ranks' logs for the earliest error."
+_LINK = (
+    "Check that the nodes reach each other on the chosen interface (NCCL_SOCKET_IFNAME, NCCL_IB_HCA), the "
+    "fabric's ports and firewalls."
+)
+_STUCK = (
+    "One rank did not join the collective: find the rank that lags (flight recorder, stacks), look for an earlier "
+    "error "
+    "there, for diverging control flow or for a slow node."
+)
+
+NET: tuple[Rule, ...] = (
+    rule(
+        "port-in-use",
+        Outcome.PORT_IN_USE,
+        Weight.SUSPECT,
+        "eaddrinuse|already in use|errno: 98|errno 98|failed to listen on any",
+        r"EADDRINUSE|address already in use|(?:port|socket)\W.{0,40} (?:is )?already in use(?!.{0,60}(?:trying"
+        r"|using another|instead))"
+        r"|errno:? 98\b|failed to listen on any local network address",
+        advice="Another process holds the rendezvous port, perhaps one left over from an earlier run: clear it or "
+        "take another "
+        "MASTER_PORT.",
+    ),
+    rule(
+        "duplicate-gpu",
+        Outcome.CONFIG_ERROR,
+        Weight.CAUSE,
+        "duplicate gpu detected|multiple ranks are using the same gpu|using the same gpu",
+        advice="Two ranks use one GPU: set the device from the local rank and start no more ranks than GPUs.",
+    ),
+    rule(
+        "nccl-version-mismatch",
+        Outcome.NCCL_ERROR,
+        Weight.CAUSE,
+        "mismatched nccl version",
+        advice="Nodes load different NCCL libraries: use one environment everywhere.",
+    ),
+    rule(
+        "nccl-info-abort",
+        Outcome.UNKNOWN,
+        Weight.SIGN,
+        "nccl info",
+        r"NCCL INFO .*(?:Abort COMPLETE|Connection closed by localRank)",
+        advice=_PEER,
+    ),
+    rule(
+        "nccl-shm-full",
+        Outcome.DISK_FULL,
+        Weight.CAUSE,
+        "/dev/shm|shared memory segment|shmopen",  # noqa: S108 (a text to look for)
+        r"(?:failed to extend|while creating|while attaching to|posix_fallocate|No space left).{0,60}(?:/dev/shm"
+        r"|shared memory segment)"
+        r"|/dev/shm/\S+.*No space left",
+        advice="Shared memory is full: give the job or container a larger /dev/shm and remove what dead runs left "
+        "there.",
+    ),
+    # A peer that vanished: torch and NCCL say so in many ways, always on the ranks that are still there.
+    rule(
+        "peer-gone",
+        Outcome.NCCL_ERROR,
+        Weight.CONSEQUENCE,
+        "remote peer|connection closed|closed by peer|connection reset|broken pipe|remote process exit|"
+        "ncclremoteerror|should dump|"
+        "remote server shutdown|communicator was aborted|socket recv failed|failed to recv|connection was likely "
+        "closed|peer closed|"
+        "store has failed|rendezvousconnectionerror|rendezvousclosederror|store->get|failed to send message",
+        r"(?:NCCL|c10d|gloo|TCPStore|rank ?\d|socket|Rendezvous|peer|dist\w*"
+        r"|torch).{0,200}(?:closed by (?:remote )?peer|connection closed|reset by peer"
+        r"|broken pipe|remote process exit\w+|aborted on rank|Socket recv failed|likely closed|shutdown or crash"
+        r"|got error: )"
+        r"|ncclRemoteError|\"should dump\" flag|NCCL communicator was aborted"
+        r"|connection to the C10d store has failed|RendezvousClosedError"
+        r"|Connection closed by remote peer|\b(?:ConnectionResetError|BrokenPipeError|ConnectionAbortedError)\b",
+        advice=_PEER,
+    ),
+    rule(
+        "collective-timeout",
+        Outcome.NCCL_TIMEOUT,
+        Weight.SUSPECT,
+        "collective operation timeout|before timing out|heartbeat monitor timed out|watchdog got stuck|collective "
+        "timeout|"
+        "monitoredbarrier|timeout at collective|watchdog timeout|nccl timeout|processgroupnccl timed out|workncclimpl",
+        r"(?:caught|due to a?|observed.{0,60}) ?collective (?:operation )?timeout|before timing out"
+        r"|Heartbeat monitor timed out|watchdog got stuck"
+        r"|collective timeout|monitoredBarrier.*(?:failed|timed out|did not|reach)|Timeout at collective"
+        r"|NCCL (?:watchdog )?timeout(?! set| ?[=:])|ProcessGroupNCCL timed out",
+        advice=_STUCK,
+    ),
+    rule(
+        "rendezvous-timeout",
+        Outcome.NCCL_TIMEOUT,
+        Weight.SUSPECT,
+        "waiting for clients|waiting for workers|socket has timed out|store based barrier|rendezvoustimeouterror|"
+        "socket timeout|"
+        "wait timeout after|timed out waiting|operation timed out|diststoreerror|timed out initializing|connect "
+        "timeout",
+        r"Timed out after \d+ seconds waiting|(?:client )?socket has timed out"
+        r"|Timed out initializing process group|RendezvousTimeoutError"
+        r"|(?:Dist\w+Error|RuntimeError|store|c10d).{0,200}Socket Timeout|wait timeout after \d+ ?ms"
+        r"|Timed out waiting \d+ms for"
+        r"|(?:gloo|c10d|TCPStore|barrier).{0,160}timed out",
+        advice="Not every rank came to the rendezvous: look for ranks that failed to start, and check MASTER_ADDR, "
+        "the port and "
+        "that nodes reach each other.",
+    ),
+    rule(
+        "ib-error",
+        Outcome.NCCL_ERROR,
+        Weight.SUSPECT,
+        "net/ib|net/ofi|ibv_|async fatal event|async event|efa",
+        r"NCCL WARN.{0,80}(?:NET/IB ?:.*(?:completion|async)|Call to ibv_\w+ failed|async fatal event"
+        r"|NET/OFI.*(?:fail|error))|ibv_\w+ failed"
+        r"|communicator encountered a fatal error|NET/IB ?: ?Got (?:completion|async)",
+        advice="The InfiniBand or EFA path failed: look at the named HCA and peer (ibstat, perfquery, switch), and "
+        "run on other nodes.",
+    ),
+    rule(
+        "nccl-connect",
+        Outcome.NCCL_ERROR,
+        Weight.SUSPECT,
+        "connect|no route|bootstrap|no socket interface|no device found matching|interface",
+        r"(?:NCCL )?WARN.{0,80}(?:connect(?: to)?\b.*(?:fail|refused|route|returned|timed)|Bootstrap.*(?:fail|no )"
+        r"|No (?:usable |socket )?interface)"
+        r"|(?:socketStartConnect|socketPollConnect|socketFinalizeConnect|ncclSocketConnect).*(?:fail|return|refused)"
+        r"|\[E\S* socket\.cpp.*connect|c10d\] The client socket has failed to connect.*errno: 11[03]"
+        r"|gloo.*(?:connectFullMesh|connect).*fail"
+        r"|no device found matching",
+        advice=_LINK,
+    ),
+    rule(
+        "nccl-error",
+        Outcome.NCCL_ERROR,
+        Weight.SUSPECT,
+        "nccl error|nccl failure|ncclsystemerror|ncclinternalerror|ncclunhandledcudaerror|ncclinvalidusage|"
+        "ncclinvalidargument|distbackenderror|"
+        "unhandled system error|unhandled cuda error|ncclcomminitrank failed|nccl communicator",
+        r"NCCL (?:error|failure)\b(?!.{0,4}handling)|nccl(?:System|Internal|UnhandledCuda|InvalidUsage"
+        r"|InvalidArgument)Error|ncclInvalid(?:Usage|Argument)\b|DistBackendError"
+        r"|unhandled (?:system|cuda) error|ncclCommInitRank failed",
+        advice="NCCL failed: run once with NCCL_DEBUG=INFO and look for the first WARN line; "
+        + _LINK[0].lower()
+        + _LINK[1:],
+    ),
+    rule(
+        "nccl-warn",
+        Outcome.NCCL_ERROR,
+        Weight.CONSEQUENCE,
+        "nccl warn",
+        r"NCCL WARN (?!.*(?:MTU|Could not|NCCL_\w+ (?:set|is)|GID|[Pp]lugin|ignor|fallback|not supported|Fabric"
+        r"|topology|P2P is disabled|has no|version))",
+        advice="Look for NCCL's first WARN line on every rank; run once with NCCL_DEBUG=INFO.",
+    ),
+    rule(
+        "gloo-error",
+        Outcome.NCCL_ERROR,
+        Weight.CONSEQUENCE,
+        "gloo/|gloo::|distnetworkerror|diststoreerror",
+        r"(?:third_party/gloo|gloo::).*(?:error|fail|exception|closed)|\bDist(?:Network|Store)Error\b",
+        advice=_PEER,
+    ),
+    # torchrun's and DeepSpeed's reports about a child: the cause is in the child's own log.
+    rule(
+        "elastic-segfault",
+        Outcome.SEGFAULT,
+        Weight.SUSPECT,
+        "exitcode|sigsegv|signal 11|exit code|return code",
+        r"exitcode ?: ?-11\b|(?:exits with |exited with )?(?:exit|return) code ?[=:]? ?(?:-11|139)\b|SIGSEGV"
+        r"|Signal 11\b",
+        advice="A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check that the compiled "
+        "extensions match torch, CUDA and the driver.",
+    ),
+    rule(
+        "elastic-sigbus",
+        Outcome.SEGFAULT,
+        Weight.CONSEQUENCE,
+        "exitcode|sigbus|signal 7",
+        r"exitcode ?: ?-7\b|SIGBUS|Signal 7 \(",
+        advice="SIGBUS: mostly a full /dev/shm or a mapped file that was cut: enlarge /dev/shm.",
+    ),
+    rule(
+        "elastic-sigkill",
+        Outcome.OOM_HOST,
+        Weight.CONSEQUENCE,
+        "exitcode|sigkill|signal 9|exit code|return code|signal: 9",
+        r"exitcode ?: ?-9\b|(?:exit|return) code ?[=:]? ?(?:-9|137)\b|Signal 9 \(SIGKILL\)"
+        r"|died with <Signals\.SIGKILL|terminated with signal SIGKILL",
+        advice="SIGKILL without a word is mostly the kernel's OOM killer: look into dmesg, ask for more memory or use "
+        "fewer "
+        "data-loading workers.",
+        guess=True,
+    ),
+    rule(
+        "elastic-report",
+        Outcome.UNKNOWN,
+        Weight.SIGN,
+        "childfailederror|failed (exitcode|exitcode  :|exitcode :|root cause (first|closing signal|death signal|"
+        "error_file: <n/a>|returned non-zero|"
+        "exits with return code|processraisedexception|terminate called|core dumped|sigabrt|fatal python error|"
+        "local_rank",
+        r"ChildFailedError|exitcode ?: ?-?[1-9]|\(exitcode: -?[1-9]|Root Cause \(first|(?:closing|death) signal"
+        r"|returned non-zero exit status"
+        r"|return code = -?[1-9]|ProcessRaisedException|terminate called after|core dumped|SIGABRT"
+        r"|Fatal Python error|local_rank \d+ FAILED",
+        advice="This is only a report that a process failed: look for the first error in that process's own log.",
+    ),
+)

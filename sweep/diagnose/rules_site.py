@@ -1,0 +1,214 @@
+"""Lines of the scheduler, the kernel and the file systems.
+
+Sources: Slurm src/slurmd/slurmstepd, src/srun and the state list of squeue(1); Linux mm/oom_kill.c, kernel/hung_task.c,
+arch/x86/mm/fault.c; errno(3) texts of glibc.
+"""
+
+from __future__ import annotations
+
+from sweep.diagnose.model import Rule, Weight, rule
+from sweep.outcomes import Outcome
+
+_SPACE = "Free space or raise the quota where the program writes (checkpoints, caches, TMPDIR), or write elsewhere."
+_HOST = "Ask for more host memory (--mem), use fewer data-loading workers, or offload and pin less."
+_SUBMIT = (
+    "Correct the job's request: account, partition, QOS, time, nodes and GPUs as scontrol show partition lists them."
+)
+
+SITE: tuple[Rule, ...] = (
+    rule(
+        "slurm-preempted",
+        Outcome.PREEMPTED,
+        Weight.SUSPECT,
+        "due to preemption|due to job requeue|has been preempted|job is preempted|term_preempt|was preempted|job "
+        "was requeued|"
+        "spot interruption|preemption notice",
+        r"DUE TO (?:PREEMPTION|JOB REQUEUE)|(?:job|step|instance|node|task).{0,40}(?:has been|was|is"
+        r"|being) (?:preempted|requeued)|TERM_PREEMPT|spot interruption|preemption notice",
+        advice="A job of higher priority took the nodes: run again, or use a partition or QOS that is not preempted.",
+        lasting=True,
+    ),
+    rule(
+        "slurm-time-limit",
+        Outcome.TIME_LIMIT,
+        Weight.SUSPECT,
+        "due to time limit|term_runlimit|walltime|job has timed out|reached its time limit|time limit exhausted|"
+        "due to deadline|timed-out and not checkpoint",
+        r"DUE TO (?:TIME LIMIT|DEADLINE)|TERM_RUNLIMIT|walltime .*exceed|exceeded.{0,20}walltime|Job has timed out"
+        r"|reached its time limit|time limit exhausted|timed-out and not checkpoint",
+        advice="The job's time was up: ask for more time, or measure fewer iterations; look whether the run was slow "
+        "or stuck.",
+        lasting=True,
+    ),
+    rule(
+        "slurm-node-fail",
+        Outcome.NODE_FAIL,
+        Weight.CAUSE,
+        "due to node fail|node failure on|job not ending with signals|kill task failed|not responding, setting "
+        "down|zero bytes were transmitted|"
+        "batch job complete failure|node_fail|lost contact with|missing from batch node|due to node|node fail",
+        r"DUE TO NODE \S*\s?FAIL|node fail(?:ure|ed)\b|JOB NOT ENDING WITH SIGNALS|Kill task failed"
+        r"|not responding, setting DOWN|Zero Bytes were transmitted"
+        r"|batch job complete failure|\bNODE_FAIL\b|lost contact with (?:node|host)|missing from batch node",
+        advice="A node failed: run again without it, and tell the administrators (sinfo -R, scontrol show node).",
+        lasting=True,
+    ),
+    rule(
+        "slurm-launch-failed",
+        Outcome.NODE_FAIL,
+        Weight.SUSPECT,
+        "task launch for|application launch failed|prolog|launch failed requeued|job credential",
+        r"Task launch for .* failed on node|Application launch failed: (?:Communication|Socket|Zero"
+        r"|Unable to contact|Can't find)|(?:task |job )?prolog (?:error|fail)|prolog failed|launch failed requeued",
+        advice="Slurm could not start the step on a node: run again without that node, and tell the administrators.",
+    ),
+    rule(
+        "slurm-oom",
+        Outcome.OOM_HOST,
+        Weight.CAUSE,
+        "oom_kill event|oom-kill event|oom killed|: out of memory|exceeded memory limit|exceeded step memory|"
+        "exceeded job memory|"
+        "out_of_memory|oomkilled|memory limit|term_memlimit",
+        r"oom[-_]kill event|OOM Killed|task[s]? [\d,\-]+: Out Of Memory|exceeded (?:step "
+        r"|job )?(?:virtual )?memory limit|State=OUT_OF_MEMORY|\bOUT_OF_MEMORY\b|OOMKilled|TERM_MEMLIMIT",
+        advice=_HOST,
+    ),
+    rule(
+        "kernel-oom",
+        Outcome.OOM_HOST,
+        Weight.CAUSE,
+        "oom-kill|out of memory: kill|oom_reaper|invoked oom-killer|killed process",
+        r"oom-kill(?::|er)|Out of memory: Kill|oom_reaper: reaped|Killed process \d+",
+        advice=_HOST,
+    ),
+    rule(
+        "host-malloc",
+        Outcome.OOM_HOST,
+        Weight.CAUSE,
+        "memoryerror|cannot allocate memory|std::bad_alloc|defaultcpuallocator|can't allocate memory|errno 12]|"
+        "unable to allocate|"
+        "could not allocate|arraymemoryerror|not enough memory|out of host memory",
+        r"(?:^|[\s.:\]])(?:_Array)?MemoryError\b|Cannot allocate memory|std::bad_alloc|DefaultCPUAllocator"
+        r"|can't allocate memory|Unable to allocate [\d.]+ [KMGT]iB|out of host memory",
+        advice=_HOST,
+    ),
+    rule(
+        "shm-bus-error",
+        Outcome.DISK_FULL,
+        Weight.CAUSE,
+        "shared memory|bus error|/dev/shm",
+        r"insufficient shared memory|out of shared memory|raise your shared memory limit"
+        r"|killed by signal: Bus error|unable to (?:open|resize|mmap|write) .{0,20}shared memory|/dev/shm.*(?:full"
+        r"|No space)",
+        advice="Shared memory (/dev/shm) is full: enlarge it (container --shm-size, --ipc=host), use fewer data-loading workers, or "
+        "torch.multiprocessing's file_system sharing.",
+    ),
+    rule(
+        "worker-killed",
+        Outcome.OOM_HOST,
+        Weight.SUSPECT,
+        "killed by signal: killed|killed by signal 9|sigkilled|abruptly terminated",
+        r"killed by signal:? (?:Killed|9)|process(?:es)? (?:was|were) SIGKILLed",
+        advice=_HOST,
+    ),
+    rule(
+        "killed",
+        Outcome.OOM_HOST,
+        Weight.CONSEQUENCE,
+        "killed",
+        r"^\s*(?:\S+: line \d+:\s+)?(?:\d+ )?Killed(?:\s|$)|^\S*Killed\s*$",
+        advice="A bare «Killed» is mostly the kernel's OOM killer: look into dmesg. " + _HOST,
+        guess=True,
+    ),
+    rule(
+        "disk-full",
+        Outcome.DISK_FULL,
+        Weight.CAUSE,
+        "no space left|disk quota exceeded|errno 28]|errno 122]|edquot|enospc|quota exceeded|disk is full|"
+        "read-only file system|file too large|"
+        "not enough disk|not enough free disk|insufficient disk|disk full|out of disk",
+        r"No space left on device(?!.*inotify)|Disk quota exceeded|\[Errno (?:28|122|27|30)\]|\bE(?:NOSPC|DQUOT"
+        r"|ROFS)\b|(?<!API )(?<!rate )quota exceeded(?! for)|disk is full|Read-only file system|File too large"
+        r"|not enough (?:free )?disk space|insufficient disk|disk full|out of disk space",
+        advice=_SPACE,
+    ),
+    # torch.save on a full disk: the zip writer notices before the file system says so.
+    rule(
+        "torch-save-failed",
+        Outcome.DISK_FULL,
+        Weight.CAUSE,
+        "inline_container|pytorchstreamwriter|file write failed|iostream error",
+        r"inline_container\.cc.*(?:unexpected pos|file write failed|failed writing)|PytorchStreamWriter failed"
+        r"|basic_ios::clear: iostream error",
+        advice=_SPACE,
+    ),
+    rule(
+        "slurm-submit",
+        Outcome.CONFIG_ERROR,
+        Weight.SUSPECT,
+        "batch job submission failed|unable to allocate resources|unable to create step|invalid partition|invalid "
+        "account|"
+        "invalid generic resource|requested node configuration|unrecognized option|invalid option|job violates|"
+        "invalid job|sbatch: error|sbatch: fatal|srun: fatal|allocation failure|task count specification",
+        r"(?:batch job submission failed|unable to allocate resources|unable to create step[^:]*"
+        r"|allocation failure|(?:sbatch|srun|salloc): fatal|(?:sbatch|srun|salloc): error): ?(?!.*(?:Node fail"
+        r"|Socket timed|Unable to contact|Connection|Exited|temporarily|Timed out|Invalid job id|task \d|tasks \d))"
+        r"|(?:sbatch|srun|salloc): (?:unrecognized|invalid) option|Invalid generic resource|(?:sbatch|srun"
+        r"|salloc): error: .*(?:invalid|specification|violates|unrecognized|not permitted)",
+        advice=_SUBMIT,
+    ),
+    rule(
+        "kernel-hung-task",
+        Outcome.HANG,
+        Weight.SUSPECT,
+        "blocked for more than",
+        r"task \S+ blocked for more than \d+ seconds",
+        advice="A process sat in the kernel (D state), mostly on a file system or a driver: keep off the node until "
+        "it is gone.",
+    ),
+    rule(
+        "kernel-hardware",
+        Outcome.NODE_FAIL,
+        Weight.CAUSE,
+        "[hardware error]|kernel panic|soft lockup|hard lockup|machine check",
+        r"\[Hardware Error\](?!.*[Cc]orrected)|Kernel panic|(?:soft|hard) lockup",
+        advice="The node's hardware or kernel failed: keep off it, and tell the administrators.",
+    ),
+    rule(
+        "kernel-segfault",
+        Outcome.SEGFAULT,
+        Weight.SUSPECT,
+        "segfault at|general protection",
+        r"segfault at [0-9a-f]+ ip|traps: .*general protection",
+        advice="A native library crashed, named at the line's end: check that it matches torch, CUDA and the driver.",
+    ),
+    # With no reason given it is scancel, or srun ending the step after another task's failure.
+    rule(
+        "slurm-cancelled",
+        Outcome.CANCELLED,
+        Weight.CONSEQUENCE,
+        "cancelled at|cancelled by|force terminated|revoked|got signal: |signalexception",
+        r"CANCELLED AT \S+ (?:by|\*\*\*)|CANCELLED by \d+|Force Terminated|job allocation \d+ has been revoked"
+        r"|Process \d+ got signal: (?:1|2|15)\b",
+        advice="The job or step was cancelled: if nobody did so, look for an earlier failure of a task.",
+        lasting=True,
+    ),
+    rule(
+        "keyboard-interrupt",
+        Outcome.CANCELLED,
+        Weight.CONSEQUENCE,
+        "keyboardinterrupt",
+        r"^\W*(?:\[?rank ?\d+\]?: ?)?KeyboardInterrupt\b",
+        advice="The run was interrupted from outside.",
+        lasting=True,
+    ),
+    rule(
+        "slurm-task-end",
+        Outcome.UNKNOWN,
+        Weight.SIGN,
+        "srun: error|due to task failure|job step aborted|due to ",
+        r"srun: error: .*task.*(?:Exited with exit code|Terminated|Killed|Aborted|Broken pipe)|DUE TO TASK FAILURE"
+        r"|Job step aborted|CANCELLED AT .* DUE TO",
+        advice="Slurm reports that a task failed, not why: look for the first error in that task's own log.",
+    ),
+)

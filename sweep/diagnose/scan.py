@@ -1,0 +1,146 @@
+"""From a text to the lines in it that say why something failed.
+
+Linear in the text: each rule's literal keys are searched in the lower-cased text, and its pattern is tried only on
+lines that hold one. Lines are looked at in a window, so that one endless line costs no more than many short ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from sweep.diagnose.model import Hit, Rule, Weight
+from sweep.diagnose.rules import RULES
+from sweep.diagnose.tracebacks import exceptions, tracebacks
+from sweep.diagnose.vram import cuda_memory_advice
+from sweep.outcomes import Outcome
+
+_BEFORE, _AFTER = 300, 1200
+_MOST_HITS = 300
+"""of one rule in one text"""
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_PROGRESS = re.compile(
+    r"\b(?:global_step|iteration|iter|step|steps|batch|update|num_updates)\b['\"]?\s{0,3}[:=#\[(]?\s{0,8}(\d+)"
+    r"|\d+%\|[^|\n]{0,200}\|\s{0,4}(\d+)/\d+ \[",
+    re.IGNORECASE,
+)
+_FINITE = re.compile(
+    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w*['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?-?\d", re.IGNORECASE
+)
+_NAN = re.compile(
+    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w*['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?nan\b", re.IGNORECASE
+)
+_DONE = re.compile(
+    r"^.{0,120}\b(?:training (?:is )?(?:complete|completed|finished|done)\b|finished training|done training"
+    r"|after training is done|'train_runtime'|exiting program at iteration|successfully (?:completed|finished)"
+    r"|(?:run|job|training) (?:completed|finished) successfully)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NCCL_INFO = "NCCL INFO"
+
+
+def scan(text: str) -> list[Hit]:
+    """All telling lines of ``text``, in its order, less those that the text shows to have been overcome."""
+    text = _plain(text)
+    lower = text.lower()
+    claimed: dict[int, Hit] = {}
+    for item in RULES:
+        for hit in _hits(item, text, lower, claimed):
+            claimed[hit.position] = hit
+    found = tracebacks(text)
+    for hit in exceptions(text, found, claimed):
+        claimed.setdefault(hit.position, hit)
+    spans = [(trace.start, trace.at) for trace in found if trace.overcome]
+    hits = [hit for hit in claimed.values() if not any(start <= hit.position <= at for start, at in spans)]
+    hits.sort(key=lambda hit: hit.position)
+    return _still_standing(hits, text)
+
+
+def _plain(text: str) -> str:
+    """Without carriage returns (progress bars) and colours, and such that lower-casing keeps every offset."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    return text.replace("\u0130", "I")
+
+
+def _hits(item: Rule, text: str, lower: str, claimed: dict[int, Hit]) -> Iterator[Hit]:
+    found = 0
+    for key in item.keys:
+        position = lower.find(key)
+        while position >= 0 and found < _MOST_HITS:
+            start = text.rfind("\n", 0, position) + 1
+            end = text.find("\n", position)
+            end = len(text) if end < 0 else end
+            window = text[max(start, position - _BEFORE) : min(end, position + _AFTER)]
+            if start not in claimed and _matches(item, window):
+                found += 1
+                yield _hit(item, window, start, text)
+                position = lower.find(key, end)
+            else:
+                position = lower.find(key, min(end, position + _AFTER))
+
+
+def _matches(item: Rule, window: str) -> bool:
+    if _NCCL_INFO in window and not item.name.startswith("nccl-info"):
+        return False
+    return item.pattern.search(window) is not None
+
+
+def _hit(item: Rule, window: str, start: int, text: str) -> Hit:
+    advice = item.advice
+    if item.outcome is Outcome.OOM_CUDA:
+        advice = cuda_memory_advice(text[start : start + 2000]) or advice
+    return Hit(
+        item.outcome,
+        item.weight,
+        window.strip()[:500],
+        advice,
+        position=start,
+        source=item.name,
+        guess=item.guess,
+        lasting=item.lasting,
+    )
+
+
+def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
+    """Without what was overcome: later iterations went on, values became finite again, or the work was already done."""
+    if not hits:
+        return hits
+    beats = _progress(text, hits[0].position)
+    done = [match.start() for match in _DONE.finditer(text, hits[0].position if len(text) > 5_000_000 else 0)]
+    last_nan = max((hit.position for hit in hits if hit.source == "nan-metric"), default=-1)
+    healed = last_nan >= 0 and _finite_again(text, last_nan)
+    kept = []
+    for hit in hits:
+        if hit.source == "nan-metric" and healed:
+            continue
+        if not hit.lasting and _went_on(beats, hit.position):
+            continue
+        if done and hit.position > done[0] and hit.weight <= Weight.CONSEQUENCE:
+            continue
+        kept.append(hit)
+    return kept
+
+
+def _progress(text: str, start: int) -> list[tuple[int, int]]:
+    """(offset, number) of the last lines that tell of an iteration; enough to see whether work went on."""
+    tail = max(start, len(text) - 400_000)
+    return [(tail + m.start(), int(m.group(1) or m.group(2))) for m in _PROGRESS.finditer(text[tail:])]
+
+
+def _went_on(beats: list[tuple[int, int]], position: int) -> bool:
+    """At least three further iterations, counted upwards, after ``position``."""
+    later = [number for offset, number in beats if offset > position]
+    distinct = list(dict.fromkeys(later))
+    return len(distinct) >= 3 and sum(b > a for a, b in itertools.pairwise(distinct)) >= 2
+
+
+def _finite_again(text: str, last_nan: int) -> bool:
+    """After the last line with a nan there are two with finite values."""
+    rest = text[text.find("\n", last_nan) + 1 or len(text) :][:20_000]
+    finite = [line for line in rest.splitlines() if _FINITE.search(line) and not _NAN.search(line)]
+    return len(finite) >= 2

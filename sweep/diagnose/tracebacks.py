@@ -1,0 +1,129 @@
+"""Python exceptions that no other rule names: the last line of a traceback, also where ranks prefix their lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+
+from sweep.diagnose.model import Hit, Weight
+from sweep.outcomes import Outcome
+
+_HEADER = "Traceback (most recent call last)"
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:: .*|:)?$")
+_BARE = re.compile(
+    r"^(?:\[?(?:default|rank|worker|node|gpu)[ -]?\w{0,12}\]?:? ?|\d+: |\(\w+ pid=\d+[^)\n]*\) |\[\d+\]:? ?)?"
+    r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): \S.*$",
+    re.MULTILINE,
+)
+_FRAME = re.compile(r'^(?:\[?\w+\]?:? ?)?  File "[^"\n]+", line \d+, in \S', re.MULTILINE)
+_WARNED = re.compile(
+    r"\b(?:WARNING|WARN|DEBUG|UserWarning|RuntimeWarning)\b|Logging error|[Ii]gnor(?:ed|ing)|(?:fall(?:ing)?"
+    r"|fell) ?back|[Rr]etry"
+)
+_NOT_ITSELF = (
+    "ChildFailedError",
+    "CalledProcessError",
+    "SystemExit",
+    "KeyboardInterrupt",
+    "SignalException",
+    "Warning",
+)
+_LONGEST = 400
+"""lines of one traceback"""
+_MOST = 200
+
+_ADVICE = "The program raised this exception: the last frame above it in the log names the place."
+
+
+@dataclass(frozen=True)
+class Traceback:
+    """One traceback: where it starts, where its exception's own line starts, and that line."""
+
+    start: int
+    at: int
+    line: str
+    overcome: bool
+    """logged as a warning or ignored by the interpreter, and the log goes on after it"""
+
+
+def tracebacks(text: str) -> list[Traceback]:
+    """The first tracebacks of ``text``."""
+    found: list[Traceback] = []
+    position = text.find(_HEADER)
+    while position >= 0 and len(found) < _MOST:
+        start = text.rfind("\n", 0, position) + 1
+        last = _last_line(text, start, position)
+        if last is None:
+            found.append(Traceback(start, -1, "", False))
+        else:
+            found.append(Traceback(start, *last, _overcome(text, start, last[0])))
+        position = text.find(_HEADER, position + len(_HEADER))
+    return found
+
+
+def exceptions(text: str, found: list[Traceback], claimed: Container[int]) -> Iterator[Hit]:
+    """Hits for the exceptions of ``text`` on lines that are not in ``claimed`` (offsets of line starts)."""
+    for trace in found:
+        if trace.at >= 0 and trace.at not in claimed and not trace.overcome and not _is_report(trace.line):
+            yield Hit(Outcome.PYTHON_EXCEPTION, Weight.SUSPECT, trace.line[:500], _ADVICE, trace.at, "exception")
+    if not found:
+        yield from _without_header(text, claimed)
+
+
+def _last_line(text: str, start: int, position: int) -> tuple[int, str] | None:
+    """Offset and text of the exception's own line: the first after the header that is not indented below it."""
+    prefix = text[start:position]
+    at = text.find("\n", position) + 1
+    for _ in range(_LONGEST):
+        if at <= 0 or at >= len(text):
+            return None
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        line = text[at : min(end, at + 2000)]
+        body = (
+            line.removeprefix(prefix)
+            if prefix.strip() and line.startswith(prefix)
+            else line.lstrip("|+- ")
+            if prefix.strip() == "|"
+            else line
+        )
+        if body and not body[0].isspace() and _EXCEPTION.match(body.rstrip()):
+            return at, body.strip()
+        at = end + 1
+    return None
+
+
+def _overcome(text: str, start: int, at: int) -> bool:
+    before = text[max(0, start - 400) : start].rstrip("\n").rpartition("\n")[2]
+    if before.startswith("Exception ignored in") or "Logging error" in before:
+        return True
+    header = text[start : text.find("\n", start)]
+    end = text.find("\n", at)
+    goes_on = end >= 0 and bool(text[end : end + 400].strip())
+    return goes_on and _WARNED.search(before + " " + header) is not None
+
+
+def _is_report(line: str) -> bool:
+    """The exception of a launcher about its child, or of an interruption: no cause of its own."""
+    return line.split(":")[0].endswith(_NOT_ITSELF)
+
+
+def _without_header(text: str, claimed: Container[int]) -> Iterator[Hit]:
+    """A text that was cut: the exception's line alone, or frames without their exception."""
+    for match in _BARE.finditer(text):
+        if match.start() not in claimed and not _is_report(match.group(1)):
+            yield Hit(
+                Outcome.PYTHON_EXCEPTION,
+                Weight.SUSPECT,
+                match.group(0).strip()[:500],
+                _ADVICE,
+                match.start(),
+                "exception",
+            )
+    frame = _FRAME.search(text)
+    if frame is not None and frame.start() not in claimed:
+        advice = "The log is cut before the exception's own line: look at the whole log of this rank."
+        yield Hit(
+            Outcome.PYTHON_EXCEPTION, Weight.CONSEQUENCE, frame.group(0).strip()[:500], advice, frame.start(), "frames"
+        )
