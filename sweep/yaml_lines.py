@@ -1,6 +1,6 @@
 """YAML as plain values, with the line of every key and item, so that a mistake can say where it stands.
 
-Scalars follow YAML 1.2's core schema: only true and false are booleans, 010 is ten, 4:00:00 stays text, 1e6 is a number.
+Scalars follow YAML 1.2's core schema: only true and false are booleans, 010 is ten, 4:00:00 stays text, 1e6 a number.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -72,10 +72,30 @@ def load(text: str, file: str) -> Document:
     return document
 
 
+def dump(value: Any) -> str:
+    """Plain values (mappings, lists, tuples, scalars) as YAML that ``load`` reads back to the same."""
+    return yaml.dump(_plain(value), Dumper=_CoreDumper, sort_keys=False, width=110, allow_unicode=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+class _CoreDumper(yaml.SafeDumper):
+    """Quotes exactly what the core schema would take for something else than text."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
 class _CoreLoader(yaml.SafeLoader):
     """YAML 1.2's core schema in place of 1.1's surprises (on, off, 1:30, 010, dates)."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
 
 _TAG = "tag:yaml.org,2002:"
@@ -86,7 +106,8 @@ for _name, _pattern, _first in (
     ("float", r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$", list("-+.0123456789")),
     ("merge", r"^<<$", ["<"]),
 ):
-    _CoreLoader.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)
+    for _user in (_CoreLoader, _CoreDumper):
+        _user.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)
 
 
 class _Reader:
@@ -138,8 +159,9 @@ class _Reader:
                 self.document.mistakes.append(Mistake(fact, self.document.file, line, path_text(path) or None))
                 continue
             first[key] = line
-            self.document.lines[(*path, key)] = line
-            yield key, self.read(value_node, (*path, key), depth + 1)
+            below: Path = (*path, key)
+            self.document.lines[below] = line
+            yield key, self.read(value_node, below, depth + 1)
 
 
 def _integer(text: str) -> int:

@@ -97,9 +97,7 @@ def counted_parameters(shape: Any, convention: FlopsConvention) -> Any:
     return every - shapes.input_embedding_parameters(shape) * (1 - shape.tied_embeddings)
 
 
-def model_flops_per_token(
-    shape: Any, sequence_length: Any, convention: FlopsConvention = DEFAULT_CONVENTION
-) -> Any:
+def model_flops_per_token(shape: Any, sequence_length: Any, convention: FlopsConvention = DEFAULT_CONVENTION) -> Any:
     """FLOPs that training on one token needs, whatever is recomputed: 6 N plus three times the forward attention."""
     attention = attention_forward_flops_per_token(shape, sequence_length, convention.attention)
     return 6 * counted_parameters(shape, convention) + 3 * attention

@@ -1,0 +1,220 @@
+"""What the user wants to be measured: models, node counts, axes, constraints. Pure: text in, value or mistakes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from sweep.axes import AUTO, Auto, Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
+from sweep.contract import Scalar
+from sweep.errors import Mistake, SweepError
+from sweep.expressions import names_in
+from sweep.models import read_models
+from sweep.overrides import override
+from sweep.physics.shapes import ModelShape
+from sweep.site import SafeName, Seconds, Site, environment_value
+from sweep.validate import amount, check, nearest
+from sweep.yaml_lines import Document, Path, dump, load
+
+AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
+"""the axes of every workload; parameters and environment variables are axes too"""
+DERIVED = ("dp", "grad_accum")
+"""follow from the two equations; a grid may restrict them"""
+FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_tokens")
+"""further columns that rules and constraints see, beside the fields of the model's shape"""
+COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *ModelShape.__dataclass_fields__})
+
+Tokens = Annotated[int, BeforeValidator(amount)]
+
+
+def _variables(value: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise ValueError("expected NAME: value lines")
+    return {k: tuple(environment_value(k, item) for item in listed(value[k])) for k in sorted(value)}
+
+
+def _point(value: Any) -> dict[str, tuple[Scalar, ...]]:
+    """One include or exclude: each key with one value or several."""
+    if not isinstance(value, dict) or not value:
+        raise ValueError("expected `axis: value` pairs")
+    return {key: scalars(value[key]) for key in sorted(value)}
+
+
+_VALUES_SCHEMA = {"type": "object", "additionalProperties": {}}
+Variables = Annotated[dict[str, tuple[str, ...]], PlainValidator(_variables), WithJsonSchema(_VALUES_SCHEMA)]
+Point = Annotated[dict[str, tuple[Scalar, ...]], PlainValidator(_point), WithJsonSchema(_VALUES_SCHEMA)]
+Tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=False)
+
+
+class Timeouts(BaseModel):
+    """How long a run may go without a beat, per phase. Seconds once read; written 300, 90s or 5m."""
+
+    model_config = _CONFIG
+
+    start: Seconds = 300.0
+    """import, rendezvous, model build"""
+    first_iteration: Seconds = 300.0
+    """the first step, with compilation"""
+    steady: Seconds = 20.0
+    """every later iteration: at least this, and more where the steps themselves are long"""
+
+
+class Budget(BaseModel):
+    """Where a sweep stops before all is measured. None: no limit."""
+
+    model_config = _CONFIG
+
+    max_runs: int | None = Field(default=None, ge=1)
+    node_hours: float | None = Field(default=None, gt=0)
+
+
+class Grid(BaseModel):
+    """One sweep as the user writes it. Each field is a key of the grid file; an axis left out keeps one value."""
+
+    model_config = _CONFIG
+
+    name: SafeName = "sweep"
+    workload: SafeName = "transformer"
+    params: dict[str, Values] = Field(default_factory=dict)
+    """parameters of the workload; a list is an axis"""
+    env: Variables = Field(default_factory=dict)
+    """environment variables of the ranks; a list is an axis"""
+    models: dict[SafeName, ModelShape] = Field(min_length=1)
+    """names of the catalogue, or name: shape"""
+    nodes: Counts
+    sequence_length: int = Field(ge=1, le=2**26)
+    global_batch: Tokens | None = None
+    """tokens per optimizer step: 1048576, 1M (1,000,000) or 1Mi (1,048,576)"""
+    tokens_per_gpu: Tokens | None = None
+    """weak scaling: tokens per step and GPU, in place of global_batch"""
+    global_batch_tolerance: float = Field(default=0.0, ge=0, lt=1)
+    """how far, as a fraction, a layout's batch may be from the one asked for"""
+    tp: Sizes = (1,)
+    """auto: the divisors of a node's GPUs, or of all GPUs with tp_across_nodes"""
+    pp: Sizes = (1,)
+    """auto: the divisors of the GPUs, up to the number of layers"""
+    cp: Sizes = (1,)
+    """auto: the divisors of the GPUs that divide the sequence"""
+    ep: Sizes = (1,)
+    """auto: the divisors of the number of experts, 1 for a dense model"""
+    zero: Stages = (0,)
+    """auto: every stage that the workload has"""
+    micro_batch_size: Sizes = (1,)
+    """auto: 1 to 16"""
+    recompute: Words = ("none",)
+    pp_schedule: Words = ("1f1b",)
+    dtype: Words = ("bf16",)
+    compile: Switches = (False,)
+    dp: Counts | None = None
+    """keep only these widths of data parallelism"""
+    grad_accum: Counts | None = None
+    """keep only these numbers of micro-batches"""
+    constraints: Annotated[tuple[str, ...], Tuple] = ()
+    """conditions that every candidate must meet, such as tp * pp <= 16"""
+    include: Annotated[tuple[Point, ...], Tuple] = ()
+    """points beyond the product: the axes named take these values, the others their own"""
+    exclude: Annotated[tuple[Point, ...], Tuple] = ()
+    """candidates that match every value named are dropped"""
+    tp_across_nodes: bool = False
+    """tensor parallelism may be wider than a node"""
+    warmup_iterations: int = Field(default=2, ge=0, le=10_000)
+    iterations: int = Field(default=5, ge=1, le=100_000)
+    """timed iterations, after the warm-up"""
+    repeats: int = Field(default=1, ge=1, le=1000)
+    """measurements of each configuration"""
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    timeouts: Timeouts = Timeouts()
+    max_run_time: Seconds | None = None
+    """an attempt is ended after this, whatever its phase"""
+    budget: Budget = Budget()
+    site: Site | None = None
+    """facts about the cluster, where they are not in a file of their own"""
+
+    _source: Document | None = PrivateAttr(default=None)
+
+    @field_validator("constraints")
+    @classmethod
+    def _known_names(cls, constraints: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = COLUMNS | set(info.data.get("params", ())) | set(info.data.get("env", ()))
+        problems = [f"[{i}] {problem}" for i, text in enumerate(constraints) for problem in _problems(text, known)]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return constraints
+
+    @model_validator(mode="after")
+    def _batch_is_given_once(self) -> Grid:
+        if (self.global_batch is None) == (self.tokens_per_gpu is None):
+            raise ValueError("give either global_batch or tokens_per_gpu")
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Grid) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def mistake(self, fact: str, path: Path = (), remedy: str | None = None) -> Mistake:
+        """A mistake at a path of the file that the grid was read from."""
+        return (self._source or Document(None, "grid")).mistake(fact, path, remedy)
+
+    def global_batch_for(self, gpus: int) -> int:
+        """Tokens per optimizer step that so many GPUs are asked for."""
+        return self.global_batch if self.global_batch is not None else (self.tokens_per_gpu or 0) * gpus
+
+    def to_yaml(self) -> str:
+        """The grid with every default, overrides applied: ``parse_grid`` of it gives an equal grid."""
+        return dump({k: v for k, v in self.model_dump(warnings=False).items() if v is not None})
+
+
+def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
+    """The grid that the text states, with ``key=value`` overrides applied. Raises SweepError with every mistake."""
+    document = load(text, file)
+    mistakes = override(document, overrides, Grid)
+    read_models(document)
+    grid, wrong = check(Grid, document)
+    mistakes = [*document.mistakes, *mistakes, *wrong]
+    if grid is None or mistakes:
+        raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
+    grid._source = document
+    return grid
+
+
+def json_schema() -> Mapping[str, Any]:
+    """The grid's JSON schema, for editors."""
+    return Grid.model_json_schema()
+
+
+def _problems(text: Any, known: set[str] | frozenset[str]) -> list[str]:
+    try:
+        unknown = sorted(names_in(text) - known)
+    except ValueError as error:
+        return [str(error)]
+    return [f"unknown name {name!r} ({nearest(name, known)})" for name in unknown]
+
+
+__all__ = [
+    "AUTO",
+    "AXES",
+    "COLUMNS",
+    "DERIVED",
+    "FACTS",
+    "Auto",
+    "Budget",
+    "Grid",
+    "Timeouts",
+    "json_schema",
+    "parse_grid",
+]

@@ -1,0 +1,52 @@
+"""``-o key=value``: one value of a grid replaced from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sweep.errors import Mistake, SweepError
+from sweep.validate import nearest
+from sweep.yaml_lines import Document, Path, load
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+def override(document: Document, options: Sequence[str], model: type[BaseModel]) -> list[Mistake]:
+    """Put each ``dotted.key=YAML`` into the document, in order. Returns what is wrong with the options."""
+    if not isinstance(document.value, dict):
+        return []
+    mistakes: list[Mistake] = []
+    for option in options:
+        mistakes += _one(document, option, model)
+    return mistakes
+
+
+def _one(document: Document, option: str, model: type[BaseModel]) -> list[Mistake]:
+    where = f"-o {option}"
+    key, equals, text = option.partition("=")
+    path: Path = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(path):
+        return [Mistake("an override is key=value", where, remedy="such as -o nodes=[1,2] or -o timeouts.start=60")]
+    if path[0] not in model.model_fields:
+        return [Mistake(f"unknown key {path[0]!r}", where, remedy=nearest(str(path[0]), model.model_fields))]
+    try:
+        value = load(text, where).value
+    except SweepError as error:
+        return list(error.mistakes)
+    return _put(document, path, value, where)
+
+
+def _put(document: Document, path: Path, value: Any, where: str) -> list[Mistake]:
+    target = document.value
+    for part in path[:-1]:
+        if target.get(part) is None:
+            target[part] = {}
+        target = target[part]
+        if not isinstance(target, dict):
+            return [Mistake(f"{part} is no mapping, so nothing can be set below it", where)]
+    target[path[-1]] = value
+    document.lines = {p: n for p, n in document.lines.items() if p[: len(path)] != path}
+    document.lines[path] = 0
+    return []

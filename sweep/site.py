@@ -1,0 +1,178 @@
+"""Facts about the cluster, as the user states them. Pure: text in, value or mistakes out."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from sweep.errors import Mistake, SweepError
+from sweep.physics.hardware import GPUS, Gpu
+from sweep.validate import SAFE_NAME, SAFE_NAME_WORDS, check, nearest, seconds
+from sweep.yaml_lines import Document, Path, load
+
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}")
+_CONSTRAINT = re.compile(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_NAME = re.compile(SAFE_NAME)
+_VERSION = re.compile(r"\d+(\.\d+)*([abrc.+-][A-Za-z0-9.+-]*)?")
+
+
+def safe_name(text: str) -> str:
+    """A name that is safe in file names, job names and scripts. Raises ValueError."""
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"{text[:60]!r} is not allowed here: use {SAFE_NAME_WORDS}")
+    return text
+
+
+def _word(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise ValueError(f"{text[:60]!r} is not allowed here: use letters, digits and _ . , : @ % + / = -, no blanks")
+    return text
+
+
+def _constraint(text: str) -> str:
+    if not _CONSTRAINT.fullmatch(text):
+        raise ValueError(f"{text[:60]!r} is no Slurm feature expression: use names joined by & | * [ ] ( )")
+    return text
+
+
+def _gpu(text: str) -> str:
+    if text.lower() not in GPUS:
+        raise ValueError(f"unknown GPU kind {text[:40]!r} ({nearest(text, GPUS)})")
+    return text.lower()
+
+
+def _shell_line(text: str) -> str:
+    """A line of the user's own shell: passed on as it is, so only what cannot be a line is refused."""
+    if "\0" in text or "\r" in text:
+        raise ValueError("a shell line cannot hold NUL or carriage-return characters")
+    return text
+
+
+def _one_line(text: str) -> str:
+    if not text.strip() or any(ord(character) < 32 for character in text):
+        raise ValueError("expected one line of text without control characters")
+    return text
+
+
+def _sbatch_option(text: str) -> str:
+    if not re.fullmatch(r"--[a-z][a-z-]*(?:[= ][^\n\r\0]*)?", text):
+        raise ValueError(f"{text[:60]!r} is no sbatch option: one line that starts with --, such as --exclude=node7")
+    name = re.split(r"[= ]", text)[0]
+    if name in _OWN_OPTIONS:
+        raise ValueError(f"{name} is set by sweep itself: use the site's own key where there is one")
+    return text
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _environment(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: environment_value(name, text) for name, text in value.items()}
+
+
+def environment_value(name: str, value: Any) -> str:
+    """The text of an environment variable. Raises ValueError where name or value cannot be one."""
+    if not _ENV_NAME.fullmatch(name):
+        raise ValueError(f"{name[:60]!r} is no name of an environment variable")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{name} must be text or a number: quote it, so that its spelling is kept")
+    text = str(value)
+    if "\0" in text or "\n" in text:
+        raise ValueError(f"{name} cannot hold a new line or NUL")
+    return text
+
+
+_OWN_OPTIONS = frozenset(
+    ("--account", "--array", "--chdir", "--comment", "--constraint", "--error", "--exclusive", "--job-name", "--nice")
+    + ("--no-kill", "--no-requeue", "--nodes", "--ntasks", "--ntasks-per-node", "--open-mode", "--output", "--parsable")
+    + ("--partition", "--qos", "--requeue", "--reservation", "--signal", "--test-only", "--time", "--wait", "--wrap")
+)
+
+Word = Annotated[str, AfterValidator(_word)]
+SafeName = Annotated[str, AfterValidator(safe_name)]
+ShellLines = Annotated[tuple[Annotated[str, AfterValidator(_shell_line)], ...], BeforeValidator(_tuple)]
+Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
+Seconds = Annotated[float, BeforeValidator(seconds)]
+
+
+def _torch_version(text: str) -> str:
+    if not _VERSION.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no version: write it in quotes, such as '2.13.0'")
+    return text
+
+
+class Site(BaseModel):
+    """One cluster, or one part of it. Each field is a key of the site file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: SafeName = "site"
+    gpus_per_node: int = Field(ge=1, le=1024)
+    """ranks per node: GPUs, or processes where gpu is cpu"""
+    gpu: Annotated[str, AfterValidator(_gpu)]
+    """kind of accelerator: a name of ``sweep.physics.hardware.GPUS``, or cpu"""
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    reservation: Word | None = None
+    constraint: Annotated[str, AfterValidator(_constraint)] | None = None
+    """node features, as ``sbatch --constraint``"""
+    max_nodes: int | None = Field(default=None, ge=1, le=100_000)
+    """the widest pilot allowed; a grid that asks for more is refused"""
+    cpus_per_node: int | None = Field(default=None, ge=1, le=65536)
+    pilot_time: Seconds = 4 * 3600.0
+    """wall time of one pilot, in seconds once read; written 4h, 30m or 1-00:00:00"""
+    setup: ShellLines = ()
+    """the user's own shell lines, run before anything else of a pilot"""
+    env: Environment = Field(default_factory=dict)
+    """environment variables of every rank"""
+    container_prefix: Annotated[tuple[Annotated[str, AfterValidator(_one_line)], ...], BeforeValidator(_tuple)] = ()
+    """words put before the command that starts in a container"""
+    sbatch: Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], BeforeValidator(_tuple)] = ()
+    """further #SBATCH options, each starting with --"""
+    max_pilots: int = Field(default=4, ge=1, le=10_000)
+    """pilots in the queue or running at once"""
+    nice: int | None = Field(default=None, ge=-(2**31), le=2**31 - 1)
+    max_runs_per_pilot: int | None = Field(default=None, ge=1)
+    """None: as many as its time allows; 1: one job per run"""
+    torch_version: Annotated[str, AfterValidator(_torch_version)] | None = None
+    """torch on the compute nodes; None: unknown, and every rule about torch versions holds"""
+    max_local_ranks: int | None = Field(default=None, ge=1, le=65536)
+    """ranks at once on this machine (local executor)"""
+    python: Annotated[str, AfterValidator(_one_line)] | None = None
+    """the interpreter on compute nodes; None: the one that launches"""
+    poll_interval_s: Seconds = 15.0
+    """the scheduler is asked at most this often"""
+    scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"
+    """a node-local directory"""
+
+    @property
+    def pilot_time_s(self) -> float:
+        """Wall time of one pilot, in seconds."""
+        return self.pilot_time
+
+    @property
+    def hardware(self) -> Gpu:
+        """What is known of the site's GPU kind."""
+        return GPUS[self.gpu]
+
+
+def parse_site(text: str, file: str) -> Site:
+    """The site that the text states. Raises SweepError with every mistake at its line."""
+    document = load(text, file)
+    site, mistakes = site_at(document, ())
+    if site is None or mistakes:
+        raise SweepError(mistakes)
+    return site
+
+
+def site_at(document: Document, path: Path) -> tuple[Site | None, list[Mistake]]:
+    """The site that stands at a path of a document (a grid may hold one under ``site``)."""
+    site, mistakes = check(Site, document, path)
+    return site, [*document.mistakes, *mistakes] if not path else mistakes

@@ -1,0 +1,151 @@
+"""From plain values to frozen pydantic models, with every mistake at its line and a remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from sweep.errors import Mistake
+from sweep.yaml_lines import Document, Path
+
+Model = TypeVar("Model", bound=BaseModel)
+
+SAFE_NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
+SAFE_NAME_WORDS = "letters, digits and . _ + -, starting with a letter or digit, at most 64"
+_DURATION = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?$")
+_CLOCK = re.compile(r"^(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?$")
+_AMOUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?)?$", re.IGNORECASE)
+_SCALE = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def check(model: type[Model], document: Document, path: Path = ()) -> tuple[Model | None, list[Mistake]]:
+    """The value at the path as the model, or None and all that is wrong with it."""
+    value = document.value
+    for part in path:
+        value = value[part]
+    if not isinstance(value, dict):
+        found = "nothing" if value is None else f"a {_kind(value)}"
+        return None, [document.mistake(f"expected keys with values, found {found}", path, "write `key: value` lines")]
+    try:
+        return model.model_validate(value), []
+    except ValidationError as error:
+        mistakes = [_mistake(model, document, path, dict(item)) for item in error.errors(include_url=False)]
+        return None, sorted(mistakes, key=lambda mistake: mistake.line or 0)
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """A remedy for an unknown word: the near misses, or all the choices where they are few."""
+    known = sorted(choices)
+    near = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
+    close = [k for k in known if k.lower() in near]
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    shown = ", ".join(known[:40]) + (", …" if len(known) > 40 else "")
+    return f"choose from: {shown}" if known else "there is none to choose from"
+
+
+def seconds(value: Any) -> float:
+    """A duration: 300, "90s", "30m", "4h", "1h30m", "2d", or as Slurm writes it, "4:00:00" and "1-00:00:00".
+
+    Raises ValueError.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        total = float(value)
+    else:
+        total = _seconds_of_text(str(value).strip())
+    if not 0 < total < 366 * 86400:
+        raise ValueError(f"{value!r} is no duration between 0 and a year")
+    return total
+
+
+def _seconds_of_text(text: str) -> float:
+    if (match := _CLOCK.match(text)) and (match[1] or match[4]):
+        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+        return days * 86400 + hours * 3600 + minutes * 60 + rest
+    match = _DURATION.match(text)
+    if not match or not text:
+        raise ValueError(f"{text!r} is no duration: write 4h, 30m, 90s, 1h30m or 1-00:00:00")
+    days_, hours_, minutes_, rest_ = (float(part or 0) for part in match.groups())
+    return days_ * 86400 + hours_ * 3600 + minutes_ * 60 + rest_
+
+
+def amount(value: Any) -> int:
+    """A count: 1048576, "1M" (1,000,000), "1Mi" (1,048,576), "2.36M". Raises ValueError."""
+    if isinstance(value, bool):
+        raise ValueError("expected a number, not true or false")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    match = _AMOUNT.match(str(value).strip().replace("_", "").replace(",", ""))
+    if not match:
+        raise ValueError(f"{value!r} is no count: write 1048576, 1M (1,000,000) or 1Mi (1,048,576)")
+    unit = (match[2] or "").lower()
+    number = float(match[1]) * (_BINARY.get(unit) or _SCALE[unit])
+    if not number.is_integer() or not 1 <= number < 2**50:
+        raise ValueError(f"{value!r} is no positive whole number in a sensible range")
+    return int(number)
+
+
+def amount_text(value: int) -> str:
+    """The short form of a count where it has an exact one: 1Mi, 2M, else with separators."""
+    for unit, scale in (*_BINARY.items(), *_SCALE.items()):
+        if unit and value % scale == 0 and 1 <= value // scale < 1024:
+            return f"{value // scale}{unit[0].upper()}{unit[1:]}"
+    return f"{value:,}"
+
+
+def _mistake(model: type[BaseModel], document: Document, base: Path, error: dict[str, Any]) -> Mistake:
+    loc: Path = tuple(error["loc"])
+    kind = error["type"]
+    fact = _fact(error)
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = _keys(model, loc[:-1])
+        return document.mistake(f"unknown key {str(loc[-1])!r}", (*base, *loc), nearest(str(loc[-1]), known))
+    if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return document.mistake(f"{loc[-1]} is missing", (*base, *loc[:-1]), f"add {loc[-1]}: …")
+    return document.mistake(fact, (*base, *loc))
+
+
+def _fact(error: dict[str, Any]) -> str:
+    message = (
+        str(error["msg"])
+        .removeprefix("Value error, ")
+        .replace("valid tuple", "list")
+        .replace("valid dictionary", "mapping")
+    )
+    if error["type"] == "value_error":
+        return message
+    found = repr(error.get("input"))
+    return f"{message[:1].lower()}{message[1:]}, found {found if len(found) <= 60 else found[:57] + '…'}"
+
+
+def _keys(model: type[Any], loc: Sequence[str | int]) -> list[str]:
+    """The keys that are valid below the place."""
+    current: Any = model
+    for part in loc:
+        fields = getattr(current, "model_fields", {})
+        if part in fields:
+            current = _inner(fields[part].annotation)
+    if dataclasses.is_dataclass(current):
+        return [f.name for f in dataclasses.fields(current)]
+    return [k for k, f in getattr(current, "model_fields", {}).items() if not f.exclude]
+
+
+def _inner(annotation: Any) -> Any:
+    """The model in an annotation such as ``Site | None`` or ``dict[str, ModelShape]``."""
+    for part in (annotation, *get_args(annotation)):
+        if hasattr(part, "model_fields") or dataclasses.is_dataclass(part):
+            return part
+        for deeper in get_args(part):
+            if hasattr(deeper, "model_fields") or dataclasses.is_dataclass(deeper):
+                return deeper
+    return annotation
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "text", bool: "truth value", int: "number", float: "number"}.get(type(value), "value")
