@@ -93,6 +93,8 @@ class World:
     """node -> why later pilots stay away from it"""
     cancelled: bool = False
     """the user cancelled, and no launcher session has begun since"""
+    session_at: float = 0.0
+    """when the present launcher session began"""
 
     def apply_all(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Fold events in."""
@@ -114,8 +116,9 @@ class World:
         return self.run(run_id).attempts.setdefault(number, Attempt(number, pilot))
 
 
-def _session(world: World, _event: Mapping[str, Any]) -> None:
+def _session(world: World, event: Mapping[str, Any]) -> None:
     world.cancelled = False
+    world.session_at = event["time"]
 
 
 def _cancel(world: World, _event: Mapping[str, Any]) -> None:
@@ -145,7 +148,8 @@ def _pilot_started(world: World, event: Mapping[str, Any]) -> None:
     if pilot is not None:
         pilot.started_at = event["time"]
         pilot.node_names = tuple(event["nodes"])
-        pilot.job_id = pilot.job_id or event["job_id"]
+        pilot.job_id = event["job_id"]
+        pilot.gone = None  # a submission that was given up, and came after all
 
 
 def _pilot_ended(world: World, event: Mapping[str, Any]) -> None:

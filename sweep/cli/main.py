@@ -72,3 +72,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Cancel a sweep: whoever holds the lease sets the record straight, and where nobody does, we do."""
+
+from __future__ import annotations
+
+import os
+import time
+from sweep import lease
+from sweep.errors import SweepError
+from sweep.launcher import Launcher, executor_of
+from sweep.state import World
+from sweep.store import Journal, JournalReader
+from sweep.sweeps import Sweep
+
+LOOK_S = 0.5
+
+
+def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
+    """Stop all pilots and wait for their end. (are all gone, the world then)."""
+    try:
+        session = Launcher(sweep, lease.take(sweep.directory), executor_of(sweep))
+    except SweepError:
+        return _ask_the_holder(sweep, timeout_s)
+    gone = session.cancel(timeout_s, lambda world: None)
+    session.close()
+    return gone, session.world
+
+
+def _ask_the_holder(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
+    """A living launcher sees the cancellation in the journals, ends its pilots, and ends."""
+    writer = f"cancel-{time.time_ns()}-{os.getpid()}"
+    journal = Journal(sweep.directory.journal(writer))
+    journal.append({"event": "cancel", "time": time.time()})
+    journal.close()
+    reader, world = JournalReader(sweep.directory), World()
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        world.apply_all(reader.new_events())
+        if not any(pilot.open for pilot in world.pilots.values()):
+            return True, world
+        time.sleep(LOOK_S)
+    return False, world

@@ -1,0 +1,246 @@
+"""`sweep launch`, `resume` and `cancel`: from a grid to measured runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import directory_argument, json_option, overrides_option, site_option
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from sweep.grid import Grid
+    from sweep.launcher import Launcher
+    from sweep.plan import Plan
+    from sweep.site import Site
+    from sweep.sweeps import Sweep
+
+
+@click.command(short_help="Plan, submit pilots, and watch them to the end.")
+@click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
+@overrides_option
+@site_option
+@click.option("--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm where sbatch answers, else local.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Sweep directory. Default: sweeps/<name of the grid>.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before anything is submitted.")
+@click.option("--detach", is_flag=True, help="Submit and return; `sweep status` and `sweep resume` go on from there.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and the scripts; submit and write nothing.")
+@click.option("--takeover", is_flag=True, help="Take the place of a launcher that holds the sweep.")
+@json_option
+def launch(
+    grid_file: Path,
+    overrides: tuple[str, ...],
+    site_given: str | None,
+    executor: str | None,
+    directory: Path | None,
+    yes: bool,
+    detach: bool,
+    dry_run: bool,
+    takeover: bool,
+    as_json: bool,
+) -> int:
+    """Measure every run of a grid: plan it, submit pilots, watch them, and draw the heatmap.
+
+    On a directory that holds the same grid's sweep it resumes. It may be killed at any moment.
+
+    \b
+    Examples:
+      sweep launch examples/laptop.yaml
+      sweep launch grid.yaml --site h100.yaml --dir sweeps/first --yes
+      sweep launch grid.yaml -o micro_batch_size=[1,2,4] -o iterations=10
+      sweep launch grid.yaml --dry-run
+    """
+    from sweep.inputs import choose_executor, load_grid, load_site
+    from sweep.plan import build
+    from sweep.sweeps import check_same, check_vacant, create, open_sweep
+    from sweep.store import PROVENANCE
+
+    grid = load_grid(grid_file, overrides)
+    chosen = choose_executor(executor)
+    site = load_site(grid, site_given, chosen)
+    directory = directory or Path("sweeps") / grid.name
+    exists = (directory / PROVENANCE).is_file()
+    if exists:
+        sweep = open_sweep(directory)
+        check_same(sweep, grid, chosen)
+    else:
+        check_vacant(directory)
+        plan = build(grid, site)
+        _check_runnable(plan, grid, site, chosen)
+        if dry_run:
+            return _dry_run(plan, grid, site, chosen, as_json)
+        if not yes and sys.stdin.isatty() and not click.confirm(_spending(plan, site, chosen), err=True):
+            raise click.Abort
+        sweep = create(directory, grid, site, plan, executor=chosen, grid_text=grid_file.read_text())
+    if dry_run:
+        raise SweepError(Mistake("this sweep stands already", file=str(directory), remedy="`sweep status` shows it"))
+    return _go_on(sweep, takeover=takeover, detach=detach, as_json=as_json)
+
+
+@click.command(short_help="Carry on exactly what is missing or may be retried.")
+@directory_argument
+@click.option("--detach", is_flag=True, help="Submit and return.")
+@click.option("--takeover", is_flag=True, help="Take the place of a launcher that holds the sweep.")
+@json_option
+def resume(directory: Path | None, detach: bool, takeover: bool, as_json: bool) -> int:
+    """Carry on a sweep: what is missing or may be retried, and nothing else.
+
+    \b
+    Examples:
+      sweep resume
+      sweep resume sweeps/first --detach
+    """
+    from sweep.store import find_sweep
+    from sweep.sweeps import open_sweep
+
+    return _go_on(open_sweep(find_sweep(directory).path), takeover=takeover, detach=detach, as_json=as_json)
+
+
+@click.command(short_help="Stop pilots and ranks; leave the record straight.")
+@directory_argument
+@click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for the pilots to be gone.")
+@json_option
+def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
+    """Stop a sweep: its pilots end their ranks, and every attempt that began leaves a record.
+
+    \b
+    Examples:
+      sweep cancel
+      sweep cancel sweeps/first
+    """
+    from sweep.cancel import cancel_sweep
+    from sweep.store import find_sweep
+    from sweep.sweeps import open_sweep
+
+    sweep = open_sweep(find_sweep(directory).path)
+    gone, world = cancel_sweep(sweep, timeout)
+    still = sorted(pilot.name for pilot in world.pilots.values() if pilot.open)
+    if as_json:
+        click.echo(json.dumps({"cancelled": gone, "pilots_open": still}))
+    elif gone:
+        click.echo(f"cancelled; `sweep resume {sweep.directory.path}` carries on", err=True)
+    else:
+        click.echo(f"still there after {timeout:.0f} s: {', '.join(still)}; try again, or see `sweep status`", err=True)
+    return 0 if gone else 1
+
+
+def _check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
+    """Raises SweepError where there is nothing to run, or where it cannot be run here."""
+    from sweep.executors.local import max_local_ranks
+
+    mistakes = []
+    if not plan.runs:
+        mistakes.append(
+            grid.mistake("no candidate of this grid can work", (), "`sweep plan GRID --show rejected` tells why")
+        )
+    widest = max((planned.nodes for planned in plan.runs), default=0) * site.gpus_per_node
+    if executor == "local" and widest > max_local_ranks(site):
+        fact = f"the widest run has {widest} ranks, and this machine is to bear {max_local_ranks(site)} at once"
+        mistakes.append(grid.mistake(fact, ("nodes",), "fewer nodes, or max_local_ranks in the site"))
+    if mistakes:
+        raise SweepError(mistakes)
+
+
+def _spending(plan: Plan, site: Site, executor: str) -> str:
+    from sweep.launcher import DEFAULT_ATTEMPT_S
+
+    gpu_hours = sum(planned.nodes for planned in plan.runs) * site.gpus_per_node * DEFAULT_ATTEMPT_S / 3600
+    where = "on this machine" if executor == "local" else f"on Slurm, up to {site.max_pilots} pilots at once"
+    return f"{len(plan.runs)} runs {where}, up to {gpu_hours:,.0f} GPU-hours if each took its limit. Go on?"
+
+
+def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -> int:
+    """What would be submitted first, for each width."""
+    from sweep.dry_run import first_scripts
+
+    scripts = first_scripts(plan, grid, site, executor)
+    if as_json:
+        click.echo(json.dumps({"runs": len(plan.runs), "executor": executor, "scripts": scripts}))
+        return 0
+    click.echo(f"{len(plan.runs)} runs; nothing was written or submitted", err=True)
+    for width, script in scripts.items():
+        click.echo(f"# pilot of {width} nodes\n{script}")
+    return 0
+
+
+def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, as_json: bool) -> int:
+    from sweep import lease
+    from sweep.launcher import Launcher, executor_of
+
+    if detach and sweep.executor == "local":
+        return _detach_local(sweep, as_json)
+    session = Launcher(sweep, lease.take(sweep.directory, takeover=takeover), executor_of(sweep))
+    if detach:
+        session.step()
+        session.close()
+        click.echo(f"submitted; `sweep status {sweep.directory.path}` shows how it goes", err=True)
+        return 0
+    return _watch(sweep, session, as_json)
+
+
+def _detach_local(sweep: Sweep, as_json: bool) -> int:
+    """This machine has no scheduler: a launcher in the background takes its part."""
+    path = sweep.directory.path
+    with (path / "launcher.out").open("ab") as output:
+        command = [sys.executable, "-m", "sweep.cli.main", "resume", str(path)]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+    if as_json:
+        click.echo(json.dumps({"directory": str(path), "launcher_pid": process.pid}))
+    click.echo(f"launcher {process.pid} goes on in the background; `sweep status {path}` shows how it goes", err=True)
+    return 0
+
+
+def _watch(sweep: Sweep, session: Launcher, as_json: bool) -> int:
+    """The live view, to the end; then results and heatmap."""
+    from sweep.cli.live import live_view
+    from sweep.launcher import StuckError
+    from sweep.lease import LeaseLostError
+
+    try:
+        with live_view(sweep) as look:
+            session.run(look)
+    except (StuckError, LeaseLostError) as error:
+        click.echo(f"error: {error}", err=True)
+        if isinstance(error, StuckError):
+            session.close()
+        return 1
+    except KeyboardInterrupt:
+        return _interrupted(sweep, session)
+    return _finish(sweep, session, as_json)
+
+
+def _interrupted(sweep: Sweep, session: Launcher) -> int:
+    """Ctrl-C: on this machine it means stop; on a cluster the pilots do not need us."""
+    path = sweep.directory.path
+    if sweep.executor == "local":
+        click.echo("stopping the ranks …", err=True)
+        session.cancel(60.0, lambda world: None)
+        click.echo(f"stopped; `sweep resume {path}` carries on", err=True)
+    else:
+        click.echo(f"pilots go on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them", err=True)
+    session.close()
+    return 130
+
+
+def _finish(sweep: Sweep, session: Launcher, as_json: bool) -> int:
+    from sweep.cli.results import draw_heatmap
+    from sweep.launcher import counts
+
+    found = dict(counts(session.world, sweep.runs))
+    path = sweep.directory.path
+    picture = draw_heatmap(sweep.directory) if found.get("ok") else None
+    summary: dict[str, Any] = {"directory": str(path), "runs": len(sweep.runs), "counts": found, "time": time.time()}
+    summary["heatmap"] = str(picture) if picture is not None else None
+    if as_json:
+        click.echo(json.dumps(summary))
+    words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
+    click.echo(f"{path}: {len(sweep.runs)} runs: {words}", err=True)
+    if picture is not None:
+        click.echo(f"heatmap: {picture}", err=True)
+    return 0 if found.get("ok") and not session.world.cancelled else 1

@@ -1,0 +1,125 @@
+"""`sweep status`: what ran, what runs, what failed and why."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import directory_argument, json_option
+
+if TYPE_CHECKING:
+    from sweep.state import World
+    from sweep.sweeps import Sweep
+
+FAILURES_SHOWN = 20
+
+
+@click.command(short_help="What ran, what runs, what failed and why.")
+@directory_argument
+@click.option("--watch", is_flag=True, help="Show it again and again, until all is done.")
+@json_option
+def status(directory: Path | None, watch: bool, as_json: bool) -> int:
+    """Show where a sweep stands, from its journals alone: no launcher need live, and the scheduler is not asked.
+
+    \b
+    Examples:
+      sweep status
+      sweep status sweeps/first --json
+      sweep status --watch
+    """
+    from sweep.state import World
+    from sweep.store import JournalReader, find_sweep
+    from sweep.sweeps import open_sweep
+
+    sweep = open_sweep(find_sweep(directory).path)
+    reader, world = JournalReader(sweep.directory), World()
+    world.apply_all(reader.new_events())
+    if as_json:
+        click.echo(json.dumps(_document(sweep, world)))
+        return 0
+    if watch:
+        _watch(sweep, world, reader.new_events)
+    else:
+        _show(sweep, world)
+    return 0
+
+
+def _watch(sweep: Sweep, world: World, new_events: Any) -> None:
+    from sweep.cli.live import live_view
+    from sweep.launcher import counts
+
+    with live_view(sweep) as look:
+        while True:
+            world.apply_all(new_events())
+            look(world)
+            found = counts(world, sweep.runs)
+            open_pilots = any(pilot.open for pilot in world.pilots.values())
+            if not open_pilots and not (found.get("waiting") and not world.cancelled) and not found.get("running"):
+                return
+            time.sleep(1.0)
+
+
+def _show(sweep: Sweep, world: World) -> None:
+    from rich.console import Console
+
+    from sweep.cli.live import picture
+
+    console = Console()
+    console.print(picture(sweep, world))
+    failures = _failures(sweep, world)
+    for failure in failures[:FAILURES_SHOWN]:
+        console.print(
+            f"{failure['outcome']}: {failure['run_id']} (attempt {failure['attempt']}): {failure['message'] or ''}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    if len(failures) > FAILURES_SHOWN:
+        console.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
+    for node, reason in sorted(world.bad_nodes.items()):
+        console.print(f"node {node} is left out: {reason}", markup=False)
+    if world.cancelled:
+        console.print(f"cancelled; `sweep resume {sweep.directory.path}` carries on", markup=False)
+
+
+def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
+    """The runs whose last attempt failed, in the plan's order."""
+    rows = []
+    for planned in sweep.runs:
+        state = world.runs.get(planned.run_id)
+        last = state.last if state is not None else None
+        if state is None or last is None or last.outcome is None or state.ok is not None:
+            continue
+        rows.append(
+            {
+                "run_id": planned.run_id,
+                "attempt": last.number,
+                "outcome": str(last.outcome),
+                "message": last.message,
+                "nodes": list(last.nodes),
+                "retry": state.next_attempt() is not None,
+            }
+        )
+    return rows
+
+
+def _document(sweep: Sweep, world: World) -> dict[str, Any]:
+    from sweep.cli.live import eta
+    from sweep.launcher import as_dict, counts
+
+    return {
+        "directory": str(sweep.directory.path),
+        "name": sweep.grid.name,
+        "executor": sweep.executor,
+        "runs": len(sweep.runs),
+        "counts": counts(world, sweep.runs),
+        "eta": eta(sweep, world),
+        "cancelled": world.cancelled,
+        "pilots": [as_dict(pilot) for pilot in world.pilots.values()],
+        "failures": _failures(sweep, world),
+        "bad_nodes": world.bad_nodes,
+    }

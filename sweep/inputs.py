@@ -1,0 +1,78 @@
+"""Reads what the user names: the grid file, the site, and where to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from sweep.errors import Mistake, SweepError
+from sweep.grid import Grid, parse_grid
+from sweep.site import Site, parse_site
+
+MAX_INPUT_BYTES = 4 << 20
+
+
+def sites_directory() -> Path:
+    """Where a user's named sites stand."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "sweep" / "sites"
+
+
+def load_grid(path: Path, overrides: Sequence[str]) -> Grid:
+    """The grid in a file. Raises SweepError with every mistake."""
+    return parse_grid(_read(path, "grid"), str(path), overrides)
+
+
+def load_site(grid: Grid, given: str | None, executor: str) -> Site:
+    """The site: the file or name given, else the grid's own, else what can be found out about this machine or cluster.
+
+    Raises SweepError with every mistake.
+    """
+    if given is not None:
+        path = _site_path(given)
+        return parse_site(_read(path, "site"), str(path))
+    if grid.site is not None:
+        return grid.site
+    from sweep.detect import detect_site
+
+    return parse_site(yaml.safe_dump(dict(detect_site(executor))), "the detected site")
+
+
+def choose_executor(asked: str | None) -> str:
+    """The executor asked for, else slurm where its controller answers, else local."""
+    if asked is not None:
+        return asked
+    from sweep.detect import slurm_answers
+
+    return "slurm" if slurm_answers() else "local"
+
+
+def _site_path(given: str) -> Path:
+    """A name without a slash or ending stands for a file of the user's sites directory."""
+    path = Path(given)
+    if path.exists() or "/" in given or path.suffix in (".yaml", ".yml"):
+        return path
+    named = sites_directory() / f"{given}.yaml"
+    if named.is_file():
+        return named
+    known = sorted(p.stem for p in sites_directory().glob("*.yaml"))
+    remedy = f"known names: {', '.join(known)}" if known else f"name a file; {sites_directory()} holds no site"
+    raise SweepError(Mistake(f"no site named {given[:60]!r}", path="--site", remedy=remedy))
+
+
+def _read(path: Path, what: str) -> str:
+    """The text of an input file. Raises SweepError where it cannot be one."""
+    try:
+        if path.is_file() and path.stat().st_size > MAX_INPUT_BYTES:
+            raise SweepError(Mistake(f"too large for a {what}: over {MAX_INPUT_BYTES >> 20} MiB", file=str(path)))
+        return path.read_text()
+    except FileNotFoundError:
+        raise SweepError(Mistake(f"no such {what} file", file=str(path), remedy="check the path")) from None
+    except IsADirectoryError:
+        raise SweepError(Mistake(f"is a directory, not a {what} file", file=str(path))) from None
+    except UnicodeDecodeError:
+        raise SweepError(Mistake(f"is not text, so no {what}", file=str(path), remedy="YAML in UTF-8")) from None
+    except OSError as error:
+        raise SweepError(Mistake(f"cannot be read: {error.strerror}", file=str(path))) from None

@@ -1,0 +1,343 @@
+"""The launcher: submits pilots, watches them, tops them up, and sets straight what a dead pilot left.
+
+It may be killed at any moment: what it knows is in the journals, and `sweep resume` begins where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sweep.executors import EXECUTORS, Executor, JobState, JobStatus, PilotRequest, SubmitError
+from sweep.lease import Lease
+from sweep.outcomes import Outcome
+from sweep.pilot.order import PilotOrder
+from sweep.pilot.watchdog import Limits
+from sweep.records import build_record
+from sweep.search import waiting
+from sweep.state import PilotState, World
+from sweep.store import Journal, JournalReader, SweepDir, claims_of
+from sweep.sweeps import Sweep
+from sweep.topup import Capacity, barren_widths, pilots_wanted
+
+ALIVE_S = 20.0
+"""how often the journal says that the launcher lives, at least"""
+MAX_BACK_OFF_S = 300.0
+ASSUMED_RUN_S = 60.0
+DEFAULT_ATTEMPT_S = 900.0
+LOOK_S = 0.5
+"""how often the journals are looked at; the scheduler is asked far less often"""
+VISIBLE_S = 5.0
+"""how long a gone pilot's last lines may take to be seen through the shared file system"""
+
+
+class StuckError(Exception):
+    """Nothing more can be done without the user: the scheduler refuses for good, or pilots cannot work."""
+
+
+def executor_of(sweep: Sweep) -> Executor:
+    """The executor that a sweep was begun with."""
+    module, attribute = EXECUTORS[sweep.executor].split(":")
+    executor: Executor = getattr(importlib.import_module(module), attribute)(sweep.site, sweep.directory.path)
+    return executor
+
+
+def limits_of(sweep: Sweep) -> Limits:
+    """The grid's timeouts, as a pilot's limits."""
+    timeouts = sweep.grid.timeouts
+    return Limits(
+        start_s=timeouts.start,
+        first_iteration_s=timeouts.first_iteration,
+        steady_s=timeouts.steady,
+        attempt_s=sweep.grid.max_run_time or DEFAULT_ATTEMPT_S,
+    )
+
+
+class Launcher:
+    """One launcher session. `look` after each step may show the world to the user."""
+
+    def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
+        self._sweep = sweep
+        self._directory: SweepDir = sweep.directory
+        self._lease = lease
+        self._executor = executor
+        self._journal = Journal(self._directory.journal(lease.writer))
+        self._reader = JournalReader(self._directory)
+        self.world = World()
+        self._gone_since: dict[str, float] = {}
+        self._said_at = 0.0
+        self._poll_after = 0.0
+        self._submit_after = 0.0
+        self._back_off_s = 5.0
+        self._runs = {planned.run_id: planned for planned in sweep.runs}
+        self._poll_s = sweep.site.poll_interval_s if sweep.executor == "slurm" else 0.5
+        self._tell("session", epoch=lease.epoch, host=platform.node(), pid=os.getpid())
+
+    @property
+    def done(self) -> bool:
+        """Nothing waits (or may begin) and no pilot is open."""
+        open_pilots = any(pilot.open for pilot in self.world.pilots.values())
+        return not open_pilots and (self.world.cancelled or not waiting(self._sweep.runs, self.world))
+
+    def run(self, look: Callable[[World], None]) -> None:
+        """Watch and top up until all is done. Raises StuckError, LeaseLostError, and OSError of the file system."""
+        while True:
+            self.step()
+            look(self.world)
+            if self.done:
+                break
+            self._check_stuck()
+            time.sleep(LOOK_S)
+        self.close()
+
+    def step(self) -> None:
+        """One look and what follows from it."""
+        self._refresh()
+        self._close_ended()
+        if time.monotonic() >= self._poll_after:
+            self._poll()
+            self._poll_after = time.monotonic() + self._poll_s
+        if self.world.cancelled:
+            self._cancel_open()
+        else:
+            self._top_up()
+        if time.time() - self._said_at > ALIVE_S:
+            self._tell("alive")
+
+    def close(self) -> None:
+        """End the session: the lease is free from here on."""
+        self._tell("session_end")
+        self._journal.close()
+
+    def cancel(self, timeout_s: float, look: Callable[[World], None]) -> bool:
+        """Stop pilots and wait until they are gone. True if all are."""
+        self._tell("cancel")
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            self.step()
+            look(self.world)
+            if self.done:
+                return True
+            time.sleep(LOOK_S)
+        return False
+
+    def _refresh(self) -> None:
+        self.world.apply_all(self._reader.new_events())
+
+    def _tell(self, event: str, **values: Any) -> None:
+        line = {"event": event, "time": time.time(), **values}
+        self._journal.append(line)
+        self._said_at = line["time"]
+        self._refresh()
+
+    def _close_ended(self) -> None:
+        """A pilot that said its last word has recorded all it did: no need to ask the scheduler."""
+        for pilot in [p for p in self.world.pilots.values() if p.open and p.ended is not None]:
+            self._settle(pilot, JobStatus(state=JobState.GONE, word="ENDED", reason=pilot.ended or ""))
+
+    def _poll(self) -> None:
+        """Ask the scheduler once for all open pilots; settle those that are gone."""
+        pilots = [pilot for pilot in self.world.pilots.values() if pilot.open]
+        submitted = {pilot.job_id: pilot for pilot in pilots if pilot.job_id is not None}
+        statuses = self._executor.poll(list(submitted)) if submitted else {}
+        for job_id, pilot in submitted.items():
+            self._judge(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN)))
+        for pilot in pilots:
+            if pilot.job_id is None:
+                self._look_for(pilot)
+
+    def _look_for(self, pilot: PilotState) -> None:
+        """A submission that was cut off: found again by its token, or known never to have been."""
+        state, job_id = self._executor.find(pilot.token)
+        if job_id is not None:
+            self._tell("pilot_submitted", pilot=pilot.name, job_id=job_id)
+        elif state is JobState.GONE:
+            self._judge(pilot, JobStatus(state=JobState.GONE, word="NEVER_SUBMITTED"))
+
+    def _judge(self, pilot: PilotState, status: JobStatus) -> None:
+        """A pilot that is gone from two answers, long enough apart for its last lines to be seen, is settled."""
+        if status.state is not JobState.GONE:
+            self._gone_since.pop(pilot.name, None)
+            return
+        since = self._gone_since.setdefault(pilot.name, time.monotonic())
+        wait_s = 0.0 if self._sweep.executor == "local" else VISIBLE_S
+        if time.monotonic() - since >= wait_s:
+            self._refresh()
+            self._settle(pilot, status)
+
+    def _settle(self, pilot: PilotState, status: JobStatus) -> None:
+        """Write `lost` for what the pilot claimed and never recorded; then close it."""
+        for run_id, number, claim in claims_of(self._directory, frozenset({pilot.name})):
+            attempt = self.world.run(run_id).attempts.get(number)
+            if attempt is not None and attempt.outcome is not None:
+                continue
+            planned = self._runs[run_id]
+            record = build_record(
+                run=planned.run(),
+                attempt=number,
+                outcome=Outcome.LOST,
+                message=f"its pilot's job {pilot.job_id} is gone ({status.word or 'ended'}) and left no record",
+                measurements=[],
+                node_names=attempt.nodes if attempt is not None else (),
+                gpu=self._sweep.site.gpu,
+                pilot=pilot.name,
+                job_id=pilot.job_id,
+                started_at=claim["time"],
+                ended_at=time.time(),
+                times_s={},
+                sweep_name=self._sweep.grid.name,
+            )
+            self._tell("record", record=record)
+        self._tell("pilot_gone", pilot=pilot.name, word=status.word or "GONE", reason=status.reason)
+
+    def _cancel_open(self) -> None:
+        job_ids = [p.job_id for p in self.world.pilots.values() if p.open and p.job_id is not None]
+        if job_ids:
+            self._executor.cancel(job_ids)
+
+    def _top_up(self) -> None:
+        if time.monotonic() < self._submit_after:
+            return
+        for width in pilots_wanted(self._sweep.runs, self.world, self._capacity()):
+            if not self._submit(width):
+                break
+
+    def _submit(self, width: int) -> bool:
+        """Intent, then act. False where the scheduler wants to be left alone for a while."""
+        self._lease.check()
+        self._refresh()
+        if self.world.cancelled:
+            return False
+        request = self._request(width)
+        directory = self._directory.pilot(request.name)
+        directory.mkdir(mode=0o700)
+        self._order(request).write(directory)
+        self._tell(
+            "pilot_intent",
+            pilot=request.name,
+            token=request.token,
+            nodes=width,
+            time_limit_s=request.time_limit_s,
+        )
+        try:
+            job_id = self._executor.submit(request)
+        except SubmitError as error:
+            self._submit_failed(request, error)
+            return False
+        self._tell("pilot_submitted", pilot=request.name, job_id=job_id)
+        self._back_off_s = 5.0
+        return True
+
+    def _submit_failed(self, request: PilotRequest, error: SubmitError) -> None:
+        if not error.retry:
+            self._tell("pilot_gone", pilot=request.name, word="REFUSED", reason=str(error))
+            raise StuckError(f"the scheduler refuses the pilot of {request.nodes} nodes: {error}")
+        # It may have been accepted all the same: the intent stays open until the token is looked for.
+        self._tell("submit_delayed", pilot=request.name, reason=str(error))
+        self._submit_after = time.monotonic() + self._back_off_s
+        self._back_off_s = min(2 * self._back_off_s, MAX_BACK_OFF_S)
+
+    def request(self, width: int) -> PilotRequest:
+        """The request for a pilot of this width as it would be made now (for a dry run)."""
+        return self._request(width)
+
+    def _request(self, width: int) -> PilotRequest:
+        number = 1 + max((int(name[1:]) for name in self._names()), default=0)
+        name = f"p{number:04d}"
+        return PilotRequest(
+            token=f"{self._sweep.sweep_id}-{name}",
+            name=name,
+            nodes=width,
+            time_limit_s=int(self._sweep.site.pilot_time_s),
+            exclude=tuple(sorted(self.world.bad_nodes)),
+        )
+
+    def _names(self) -> Sequence[str]:
+        """Pilots known from the journals and, after a crash between the two, from their directories."""
+        return [*self.world.pilots, *(path.name for path in (self._directory.path / "pilots").iterdir())]
+
+    def _order(self, request: PilotRequest) -> PilotOrder:
+        site = self._sweep.site
+        return PilotOrder(
+            name=request.name,
+            token=request.token,
+            sweep_name=self._sweep.grid.name,
+            nodes=request.nodes,
+            gpus_per_node=site.gpus_per_node,
+            gpu=site.gpu,
+            time_limit_s=request.time_limit_s,
+            executor=self._sweep.executor,
+            scratch=site.scratch,
+            seed=self._sweep.grid.seed,
+            max_runs=site.max_runs_per_pilot,
+            limits=limits_of(self._sweep),
+        )
+
+    def _capacity(self) -> Capacity:
+        return Capacity(
+            max_pilots=self._sweep.site.max_pilots,
+            pilot_time_s=self._sweep.site.pilot_time_s,
+            run_s=typical_run_s(self.world),
+            max_runs_per_pilot=self._sweep.site.max_runs_per_pilot,
+            side_by_side=self._sweep.executor != "local",
+        )
+
+    def _check_stuck(self) -> None:
+        """Pilots that began nothing, time after time, and nothing else open: say so rather than submit in a loop."""
+        given_up = barren_widths(self.world)
+        waiting_widths = {choice.planned.nodes for choice in waiting(self._sweep.runs, self.world)}
+        if waiting_widths and waiting_widths <= given_up and not any(p.open for p in self.world.pilots.values()):
+            name = max(self.world.pilots)
+            raise StuckError(
+                f"pilots of {', '.join(map(str, sorted(given_up)))} nodes end without beginning a run; "
+                f"the last words of {name}: {_last_words(self._directory.pilot(name))}"
+            )
+
+
+def typical_run_s(world: World) -> float:
+    """What one attempt takes, by the attempts that ended so far; an assumption where none did."""
+    durations = [
+        attempt.ended_at - attempt.started_at
+        for run in world.runs.values()
+        for attempt in run.attempts.values()
+        if attempt.ended_at is not None and attempt.started_at is not None and attempt.outcome is not Outcome.LOST
+    ]
+    return sum(durations) / len(durations) if durations else ASSUMED_RUN_S
+
+
+def _last_words(directory: Path) -> str:
+    """The end of what a pilot wrote to its error files."""
+    words = ""
+    for path in sorted(directory.glob("*")):
+        if path.is_file() and path.suffix in ("", ".err", ".log", ".out") and path.name not in ("started", "rendezvous"):
+            words = path.read_text(errors="replace").strip()[-400:] or words
+    return words or f"none; see {directory}"
+
+
+def counts(world: World, runs: Sequence[Any]) -> Mapping[str, int]:
+    """How many runs are where: by outcome of the attempt that counts, `running`, `waiting`."""
+    found: dict[str, int] = {}
+    for planned in runs:
+        state = world.runs.get(planned.run_id)
+        last = state.last if state is not None else None
+        if state is not None and state.ok is not None:
+            word = "ok"
+        elif state is None or last is None or state.next_attempt() is not None:
+            word = "waiting"
+        elif last.outcome is None:
+            word = "running"
+        else:
+            word = str(last.outcome)
+        found[word] = found.get(word, 0) + 1
+    return found
+
+
+def as_dict(pilot: PilotState) -> dict[str, Any]:
+    """A pilot as JSON values."""
+    return dataclasses.asdict(pilot)

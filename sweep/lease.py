@@ -1,0 +1,103 @@
+"""One launcher at a time: the lease. Its epoch only rises; the highest epoch is the holder's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sweep.errors import Mistake, SweepError
+from sweep.store import SweepDir, boot_id, read_events, write_once
+
+QUIET_S = 60.0
+"""a launcher on another host whose journal stood still for so long is taken for dead"""
+
+
+class LeaseLostError(Exception):
+    """Another launcher took over."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to submit pilots and to declare attempts lost."""
+
+    sweep: SweepDir
+    epoch: int
+
+    @property
+    def writer(self) -> str:
+        """The name of this session's journal."""
+        return f"launcher-{self.epoch:04d}"
+
+    def check(self) -> None:
+        """Look again, before each submission. Raises LeaseLostError where a higher epoch stands."""
+        if _highest(self.sweep) != self.epoch:
+            raise LeaseLostError(f"another launcher took over (epoch {_highest(self.sweep)})")
+
+
+def take(sweep: SweepDir, *, takeover: bool = False) -> Lease:
+    """Take the lease. Raises SweepError where a living launcher holds it, unless `takeover`."""
+    highest = _highest(sweep)
+    if highest and not takeover:
+        holder = json.loads((sweep.launchers / str(highest)).read_text())
+        trouble = _lives(sweep, highest, holder)
+        if trouble is not None:
+            raise _refusal(sweep, trouble)
+    me = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "boot_id": boot_id(),
+        "process_started": psutil.Process().create_time(),
+        "time": time.time(),
+    }
+    try:
+        write_once(sweep.launchers / str(highest + 1), json.dumps(me))
+    except FileExistsError:
+        raise _refusal(sweep, "another launcher began at the same moment") from None
+    return Lease(sweep, highest + 1)
+
+
+def _refusal(sweep: SweepDir, trouble: str) -> SweepError:
+    return SweepError(
+        Mistake(
+            f"another launcher holds this sweep: {trouble}",
+            file=str(sweep.path),
+            remedy="watch it with `sweep status --watch`, or take its place with `sweep resume --takeover`",
+        )
+    )
+
+
+def _highest(sweep: SweepDir) -> int:
+    return max((int(path.name) for path in sweep.launchers.iterdir() if path.name.isdigit()), default=0)
+
+
+def _lives(sweep: SweepDir, epoch: int, holder: dict[str, Any]) -> str | None:
+    """Who holds the lease, in words, if it must be taken for alive."""
+    journal = sweep.journal(Lease(sweep, epoch).writer)
+    if _ended(journal):
+        return None
+    if holder["host"] == socket.gethostname():
+        if holder["boot_id"] != boot_id():
+            return None
+        with contextlib.suppress(psutil.Error):
+            if abs(psutil.Process(holder["pid"]).create_time() - holder["process_started"]) < 1.0:
+                return f"process {holder['pid']} on this host"
+        return None
+    quiet_s = time.time() - (journal.stat().st_mtime if journal.exists() else holder["time"])
+    if quiet_s < QUIET_S:
+        return f"process {holder['pid']} on {holder['host']}, heard {quiet_s:.0f} s ago"
+    return None
+
+
+def _ended(journal: Path) -> bool:
+    if not journal.exists():
+        return False
+    events, _ = read_events(journal)
+    return bool(events) and events[-1]["event"] == "session_end"

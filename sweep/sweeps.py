@@ -1,0 +1,141 @@
+"""Make a sweep directory from a grid and a site, or open one that stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from sweep import __version__
+from sweep.errors import Mistake, SweepError
+from sweep.grid import Grid, parse_grid
+from sweep.plan import Plan, PlannedRun, runs_of, to_table
+from sweep.site import Site, parse_site
+from sweep.store import SweepDir, find_sweep, write_derived, write_once
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that stands: its directory and what was written there once."""
+
+    directory: SweepDir
+    grid: Grid
+    site: Site
+    executor: str
+    sweep_id: str
+    """unique: pilots' tokens begin with it"""
+    runs: tuple[PlannedRun, ...]
+
+
+def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str, grid_text: str) -> Sweep:
+    """Write a new sweep directory: input, plan and provenance, the provenance last. Returns the sweep."""
+    directory = directory.resolve()
+    sweep = SweepDir(directory)
+    sweep.create_skeleton()
+    sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
+    _write_again(sweep.grid, grid.to_yaml())
+    _write_again(sweep.site, _site_yaml(site))
+    table = to_table(plan)
+    aside = sweep.plan.with_suffix(".parquet.new")
+    pyarrow.parquet.write_table(table, aside, compression="zstd")
+    aside.replace(sweep.plan)
+    write_once(sweep.provenance, json.dumps(_provenance(sweep_id, executor, grid_text), indent=1))
+    return open_sweep(directory)
+
+
+def open_sweep(directory: Path) -> Sweep:
+    """The sweep that stands in a directory. Raises SweepError where there is none."""
+    sweep = find_sweep(directory)
+    provenance = json.loads(sweep.provenance.read_text())
+    return Sweep(
+        sweep,
+        parse_grid(sweep.grid.read_text(), str(sweep.grid)),
+        parse_site(sweep.site.read_text(), str(sweep.site)),
+        provenance["executor"],
+        provenance["sweep_id"],
+        runs_of(pyarrow.parquet.read_table(sweep.plan)),
+    )
+
+
+def check_same(sweep: Sweep, grid: Grid, executor: str) -> None:
+    """Raises SweepError where a directory holds another grid's sweep, or another executor's."""
+    mistakes = []
+    where = str(sweep.directory.path)
+    if sweep.grid.to_yaml() != grid.to_yaml():
+        mistakes.append(
+            Mistake("this directory holds the sweep of another grid", file=where, remedy="name another with --dir")
+        )
+    if sweep.executor != executor:
+        fact = f"this sweep was begun with the executor {sweep.executor}, not {executor}"
+        mistakes.append(Mistake(fact, file=where, remedy=f"--executor {sweep.executor}, or another --dir"))
+    if mistakes:
+        raise SweepError(mistakes)
+
+
+def check_vacant(directory: Path) -> None:
+    """Raises SweepError where a directory holds something that is no sweep: nothing of it is touched."""
+    unfinished = {"grid.yaml", "site.yaml", "plan.parquet", "journal", "claims", "launchers", "pilots", "logs"}
+    if directory.exists() and not directory.is_dir():
+        raise SweepError(Mistake("is a file, not a directory", file=str(directory), remedy="name another with --dir"))
+    strangers = {path.name for path in directory.iterdir()} - unfinished if directory.is_dir() else set()
+    strangers = {name for name in strangers if not name.startswith(".") and not name.endswith(".new")}
+    if strangers:
+        fact = f"not a sweep directory, and not empty ({', '.join(sorted(strangers)[:3])})"
+        raise SweepError(Mistake(fact, file=str(directory), remedy="name another with --dir"))
+
+
+def _write_again(path: Path, text: str) -> None:
+    """An input file of a directory that is no sweep yet (its provenance is not written): a cut-off creation left it."""
+    write_derived(path, text)
+
+
+def _site_yaml(site: Site) -> str:
+    import yaml
+
+    return yaml.safe_dump(site.model_dump(mode="json", exclude_none=True), sort_keys=False)
+
+
+def _provenance(sweep_id: str, executor: str, grid_text: str) -> Mapping[str, Any]:
+    return {
+        "sweep_id": sweep_id,
+        "executor": executor,
+        "created": time.time(),
+        "argv": sys.argv,
+        "directory": str(Path.cwd()),
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "sweep": __version__,
+        "packages": {name: _version(name) for name in ("torch", "submitit", "pandas", "pyarrow", "numpy")},
+        "slurm": _first_line(["sbatch", "--version"]),
+        "git_commit": _first_line(["git", "rev-parse", "HEAD"]),
+        "grid": grid_text,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _first_line(command: Sequence[str]) -> str | None:
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip().partition("\n")[0] or None
