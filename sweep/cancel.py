@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+
 from sweep import lease
 from sweep.errors import SweepError
 from sweep.launcher import Launcher, executor_of
@@ -20,7 +21,7 @@ def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
         session = Launcher(sweep, lease.take(sweep.directory), executor_of(sweep))
     except SweepError:
         return _ask_the_holder(sweep, timeout_s)
-    gone = session.cancel(timeout_s, lambda world: None)
+    gone = session.cancel(timeout_s, lambda _world: None)
     session.close()
     return gone, session.world
 

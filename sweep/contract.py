@@ -123,7 +123,7 @@ class Place:
     master_addr: str
     master_port: int
     master_listen_fd: int | None = None
-    """rank 0 only: a socket that already listens on master_port (torch TCPStore takes it), so that no port can be lost"""
+    """rank 0 only: a socket that already listens on master_port (torch's TCPStore takes it): no port can be lost"""
     scratch_dir: str = ""
     """node-local directory of this attempt, removed after it"""
     seed: int = 0

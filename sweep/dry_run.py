@@ -19,8 +19,6 @@ def first_scripts(plan: Plan, grid: Grid, site: Site, executor: str) -> dict[int
     scripts = {}
     for number, width in enumerate(sorted({planned.nodes for planned in plan.runs}), start=1):
         name = f"p{number:04d}"
-        request = PilotRequest(
-            token=f"{grid.name}-{name}", name=name, nodes=width, time_limit_s=int(site.pilot_time_s)
-        )
+        request = PilotRequest(token=f"{grid.name}-{name}", name=name, nodes=width, time_limit_s=int(site.pilot_time_s))
         scripts[width] = made.script(request)
     return scripts

@@ -31,7 +31,5 @@ class SweepError(Exception):
     def __init__(self, mistakes: Sequence[Mistake] | Mistake | str) -> None:
         if isinstance(mistakes, str):
             mistakes = Mistake(mistakes)
-        self.mistakes: tuple[Mistake, ...] = (
-            (mistakes,) if isinstance(mistakes, Mistake) else tuple(mistakes)
-        )
+        self.mistakes: tuple[Mistake, ...] = (mistakes,) if isinstance(mistakes, Mistake) else tuple(mistakes)
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))

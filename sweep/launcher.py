@@ -315,7 +315,11 @@ def _last_words(directory: Path) -> str:
     """The end of what a pilot wrote to its error files."""
     words = ""
     for path in sorted(directory.glob("*")):
-        if path.is_file() and path.suffix in ("", ".err", ".log", ".out") and path.name not in ("started", "rendezvous"):
+        if (
+            path.is_file()
+            and path.suffix in ("", ".err", ".log", ".out")
+            and path.name not in ("started", "rendezvous")
+        ):
             words = path.read_text(errors="replace").strip()[-400:] or words
     return words or f"none; see {directory}"
 

@@ -1,42 +1,47 @@
-"""The seam of workloads: what may be measured, by name. Ours, and those that others register by entry point."""
+"""Workloads by name: the project's own, and those that others register as entry points."""
 
 from __future__ import annotations
 
 import importlib
-from functools import cache
 from importlib.metadata import entry_points
 
 from sweep.contract import Workload
 from sweep.errors import Mistake, SweepError
+from sweep.validate import nearest
 
-ENTRY_POINT_GROUP = "sweep.workloads"
-
-
-def workload_names() -> list[str]:
-    """All names that a grid's `workload` may have."""
-    return sorted(_references())
+GROUP = "sweep.workloads"
+"""the entry-point group; each entry is a ``sweep.contract.Workload``"""
 
 
-@cache
-def workload_named(name: str) -> Workload:
-    """The declaration of a workload. Raises SweepError for an unknown name."""
-    references = _references()
-    if name not in references:
-        raise SweepError(
-            Mistake(f"unknown workload {name!r}", path="workload", remedy=f"one of: {', '.join(sorted(references))}")
-        )
-    module, attribute = references[name].split(":")
-    declared = getattr(importlib.import_module(module), attribute)
-    if not isinstance(declared, Workload):
-        raise SweepError(
-            Mistake(f"workload {name!r}: {references[name]} is no sweep.contract.Workload", path="workload")
-        )
-    return declared
+def workload_names() -> tuple[str, ...]:
+    """The names that a grid may give."""
+    return tuple(sorted({*_own(), *(point.name for point in entry_points(group=GROUP))}))
 
 
-@cache
-def _references() -> dict[str, str]:
-    from bench_workloads import WORKLOADS
+def find_workload(name: str) -> Workload:
+    """The declaration of a workload. Raises SweepError where there is none, or where it cannot be loaded."""
+    own = _own()
+    try:
+        if name in own:
+            module, attribute = own[name].split(":")
+            found = getattr(importlib.import_module(module), attribute)
+        else:
+            found = _registered(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SweepError(Mistake(f"the workload {name!r} cannot be loaded: {error}")) from error
+    if not isinstance(found, Workload):
+        raise SweepError(Mistake(f"the workload {name!r} is a {type(found).__name__}, not a sweep.contract.Workload"))
+    return found
 
-    registered = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
-    return {**registered, **WORKLOADS}
+
+def _own() -> dict[str, str]:
+    # By name, since imports point down only: the workloads are plug-ins of sweep.
+    table: dict[str, str] = importlib.import_module("bench_workloads").WORKLOADS
+    return table
+
+
+def _registered(name: str) -> object:
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            return point.load()
+    raise SweepError(Mistake(f"unknown workload {name!r}", path="workload", remedy=nearest(name, workload_names())))

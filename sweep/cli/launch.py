@@ -26,8 +26,15 @@ if TYPE_CHECKING:
 @click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
 @overrides_option
 @site_option
-@click.option("--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm where sbatch answers, else local.")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Sweep directory. Default: sweeps/<name of the grid>.")
+@click.option(
+    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm where sbatch answers, else local."
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Sweep directory. Default: sweeps/<name of the grid>.",
+)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before anything is submitted.")
 @click.option("--detach", is_flag=True, help="Submit and return; `sweep status` and `sweep resume` go on from there.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and the scripts; submit and write nothing.")
@@ -58,8 +65,8 @@ def launch(
     """
     from sweep.inputs import choose_executor, load_grid, load_site
     from sweep.plan import build
-    from sweep.sweeps import check_same, check_vacant, create, open_sweep
     from sweep.store import PROVENANCE
+    from sweep.sweeps import check_same, check_vacant, create, open_sweep
 
     grid = load_grid(grid_file, overrides)
     chosen = choose_executor(executor)
@@ -189,7 +196,9 @@ def _detach_local(sweep: Sweep, as_json: bool) -> int:
     path = sweep.directory.path
     with (path / "launcher.out").open("ab") as output:
         command = [sys.executable, "-m", "sweep.cli.main", "resume", str(path)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
     if as_json:
         click.echo(json.dumps({"directory": str(path), "launcher_pid": process.pid}))
     click.echo(f"launcher {process.pid} goes on in the background; `sweep status {path}` shows how it goes", err=True)
@@ -220,7 +229,7 @@ def _interrupted(sweep: Sweep, session: Launcher) -> int:
     path = sweep.directory.path
     if sweep.executor == "local":
         click.echo("stopping the ranks …", err=True)
-        session.cancel(60.0, lambda world: None)
+        session.cancel(60.0, lambda _world: None)
         click.echo(f"stopped; `sweep resume {path}` carries on", err=True)
     else:
         click.echo(f"pilots go on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them", err=True)

@@ -55,7 +55,9 @@ def summary_line(sweep: Sweep, world: World) -> str:
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
     pilots = [pilot for pilot in world.pilots.values() if pilot.open]
     queued = sum(pilot.started_at is None for pilot in pilots)
-    return f"{len(sweep.runs)} runs: {words}; pilots: {len(pilots) - queued} running, {queued} queued; {eta(sweep, world)}"
+    return (
+        f"{len(sweep.runs)} runs: {words}; pilots: {len(pilots) - queued} running, {queued} queued; {eta(sweep, world)}"
+    )
 
 
 def eta(sweep: Sweep, world: World) -> str:

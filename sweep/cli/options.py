@@ -7,9 +7,15 @@ from pathlib import Path
 import click
 
 directory_argument = click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there."
+)
 overrides_option = click.option(
-    "-o", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key of the grid, e.g. -o tp=[1,2]. Repeatable."
+    "-o",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Override a key of the grid, e.g. -o tp=[1,2]. Repeatable.",
 )
 site_option = click.option(
     "--site",

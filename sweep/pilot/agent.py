@@ -84,7 +84,7 @@ class Agent:
 
     async def end(self, grace_s: float) -> None:
         """Leave nothing behind."""
-        await clear(self._ranks, [], grace_s, self._reap)
+        await clear(self._ranks, [], grace_s, self.reap)
         remove_scratch(self._scratch)
 
     async def _handle(self, message: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ class Agent:
         stacks = await evidence.gather(self._ranks, self._attempt_dir) if message["evidence"] else {}
         ours = [rank.number for rank in self._ranks if rank.alive]
         spare = [zygote.pid for zygote in self._zygotes.values()]
-        left = await clear(self._ranks, spare, message["grace_s"], self._reap)
+        left = await clear(self._ranks, spare, message["grace_s"], self.reap)
         self._flush_beats()
         self._send(
             {
@@ -146,9 +146,7 @@ class Agent:
                 "left": left,
                 "killed": ours,
                 "stacks": {str(k): v for k, v in stacks.items()},
-                "tails": {
-                    str(r.number): r.tail(RANK0_LOG_BYTES if r.number == 0 else TAIL_BYTES) for r in self._ranks
-                },
+                "tails": {str(r.number): r.tail(RANK0_LOG_BYTES if r.number == 0 else TAIL_BYTES) for r in self._ranks},
                 "seconds": time.monotonic() - begun,
             }
         )
@@ -201,11 +199,9 @@ class Agent:
     def _on_exit(self, rank: Rank) -> None:
         self._flush_beats()
         code, number = rank.exit_code_and_signal()
-        self._send(
-            {"is": "exit", "attempt": self._attempt, "rank": rank.number, "code": code, "signal": number}
-        )
+        self._send({"is": "exit", "attempt": self._attempt, "rank": rank.number, "code": code, "signal": number})
 
-    def _reap(self) -> None:
+    def reap(self) -> None:
         """Collect orphans that came back to us, and notice a zygote that died."""
         while True:
             try:
@@ -283,7 +279,7 @@ async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> int:
     channel = await connect(Rendezvous.read(pilot_dir / "rendezvous"), CONNECT_TIMEOUT_S)
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(agent.serve(channel))
-    loop.add_signal_handler(signal.SIGCHLD, agent._reap)  # noqa: SLF001 (its own loop's signal)
+    loop.add_signal_handler(signal.SIGCHLD, agent.reap)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.cancel)
     try:

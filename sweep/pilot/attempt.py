@@ -1,4 +1,4 @@
-"""One attempt, as the leader conducts it: prepare the nodes, start the ranks, follow them, end them, say how it ended."""
+"""One attempt, as the leader conducts it: prepare nodes, start ranks, follow them, end them, say how it ended."""
 
 from __future__ import annotations
 
@@ -198,8 +198,8 @@ class AttemptRunner:
 
     def _note_beats(self, beats: Sequence[Sequence[Any]]) -> None:
         now = time.monotonic()
-        for rank, phase, iteration, due_s, age_s in beats:
-            phase = Phase(phase)
+        for rank, phase_name, iteration, due_s, age_s in beats:
+            phase = Phase(phase_name)
             if phase is not Phase.START:
                 self._marks.setdefault("first_iteration", now - age_s)
             if phase is Phase.STEADY:
@@ -228,9 +228,7 @@ class AttemptRunner:
         wants_evidence = not self._short and not all(r.measurement or r.exited for r in self._ranks)
         grace_s = SHORT_GRACE_S if self._short or self._all_measured() else GRACE_S
         for link in living:
-            link.send(
-                {"do": "stop", "attempt": self._name, "evidence": wants_evidence, "grace_s": grace_s}
-            )
+            link.send({"do": "stop", "attempt": self._name, "evidence": wants_evidence, "grace_s": grace_s})
         waiting = {link.node for link in living}
         not_cleaned: dict[str, list[str]] = {}
         deadline = time.monotonic() + grace_s + CLEAN_S

@@ -7,6 +7,7 @@ The key is in a file of mode 0600 in the pilot's directory. It is never in an ar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
@@ -60,10 +61,8 @@ def new_key() -> bytes:
 def host_addresses() -> tuple[str, ...]:
     """This host's IPv4 addresses, the one that its name stands for first and loopback last."""
     named: list[str] = []
-    try:
+    with contextlib.suppress(OSError):
         named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
-    except OSError:
-        pass
     stats = psutil.net_if_stats()
     bound = [
         address.address
@@ -118,9 +117,7 @@ async def connect(rendezvous: Rendezvous, timeout_s: float) -> Channel:
     failures = []
     for address in rendezvous.addresses:
         try:
-            reader, writer = await asyncio.wait_for(
-                asyncio.open_connection(address, rendezvous.port), timeout_s
-            )
+            reader, writer = await asyncio.wait_for(asyncio.open_connection(address, rendezvous.port), timeout_s)
             await authenticate(reader, writer, rendezvous.key, b"agent", b"leader")
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ChannelError) as error:
             failures.append(f"{address}: {error or type(error).__name__}")

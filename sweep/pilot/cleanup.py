@@ -1,4 +1,4 @@
-"""The end of an attempt on one node: SIGTERM, a bounded wait, SIGKILL to every descendant, and a look that none is left.
+"""The end of an attempt on one node: SIGTERM, a bounded wait, SIGKILL to every descendant, a look that none is left.
 
 Never by name: only processes that descend from this agent, which are this attempt's and no one else's.
 """
@@ -21,7 +21,7 @@ POLL_S = 0.02
 
 
 async def clear(ranks: Sequence[Rank], spare: Sequence[int], grace_s: float, reap: Callable[[], None]) -> list[str]:
-    """End every process of the attempt but the spared ones (zygotes). Returns those that could not be ended, in words."""
+    """End every process of the attempt but the spared ones (zygotes). What could not be ended is told, in words."""
     for rank in ranks:
         rank.terminate()
     await _until(lambda: not any(rank.alive for rank in ranks), grace_s)
@@ -33,9 +33,7 @@ async def clear(ranks: Sequence[Rank], spare: Sequence[int], grace_s: float, rea
             break
         send(left, signal.SIGKILL)
         await asyncio.sleep(POLL_S)
-    return [
-        describe(p) + (": in uninterruptible sleep" if in_uninterruptible_sleep(p) else "") for p in left
-    ]
+    return [describe(p) + (": in uninterruptible sleep" if in_uninterruptible_sleep(p) else "") for p in left]
 
 
 async def _until(done: Callable[[], bool], timeout_s: float) -> None:

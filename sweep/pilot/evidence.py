@@ -16,7 +16,7 @@ STACKS_BYTES = 16_000
 
 
 async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
-    """Rank -> what it was doing, for every rank that lives. Bounded: a rank that cannot answer is described from outside."""
+    """Rank -> what it was doing, for every living rank. Bounded: one that cannot answer is described from outside."""
     living = [rank for rank in ranks if rank.alive and rank.pid is not None]
     for rank in living:
         if rank.pid is not None and (scratch / f"stacks.{rank.number}").exists():

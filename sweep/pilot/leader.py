@@ -65,9 +65,7 @@ class Leader:
         loop.add_signal_handler(signal.SIGUSR2, self._drain)
         async with agents(self._order, self._sweep.pilot(self._order.name)) as links:
             nodes = [link.node for link in links]
-            await self._tell(
-                "pilot_started", job_id=self._job_id, nodes=nodes, time_limit_s=self._order.time_limit_s
-            )
+            await self._tell("pilot_started", job_id=self._job_id, nodes=nodes, time_limit_s=self._order.time_limit_s)
             reason = await self._measure_all(links)
             await self._tell("pilot_ended", reason=reason)
         self._journal.close()

@@ -1,4 +1,4 @@
-"""The leader's hold on its nodes: starts one agent on each, takes their connections, keeps them informed that it lives."""
+"""The leader's hold on its nodes: starts one agent on each, takes their connections, tells them that it lives."""
 
 from __future__ import annotations
 
@@ -67,13 +67,10 @@ def _start(order: PilotOrder, directory: Path) -> list[subprocess.Popen[bytes]]:
     if order.executor == "slurm":
         commands = [[*_srun(order), *agent]]
     else:
-        commands = [
-            [*agent, "--node", f"local-{index}", "--index", str(index)] for index in range(order.nodes)
-        ]
+        commands = [[*agent, "--node", f"local-{index}", "--index", str(index)] for index in range(order.nodes)]
     try:
         return [
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-            for command in commands
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output) for command in commands
         ]
     finally:
         os.close(output)

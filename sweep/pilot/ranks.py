@@ -60,9 +60,7 @@ class Zygote:
             raise ZygoteError(str(ready.get("error")))
         return zygote
 
-    async def fork(
-        self, request: Mapping[str, Any], fds: Sequence[int], on_exit: Callable[[int], None]
-    ) -> int:
+    async def fork(self, request: Mapping[str, Any], fds: Sequence[int], on_exit: Callable[[int], None]) -> int:
         """Fork one rank; its pid. `on_exit` is called with the wait status. Raises ZygoteError."""
         message = (json.dumps(request) + "\n").encode()
         try:

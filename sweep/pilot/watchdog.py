@@ -1,4 +1,4 @@
-"""Progress, not life: whether an attempt's ranks still get on. Pure; times come in as the watcher's own monotonic clock."""
+"""Progress, not life: whether an attempt's ranks still get on. Pure; times are the watcher's own monotonic clock."""
 
 from __future__ import annotations
 
@@ -98,9 +98,7 @@ class Watchdog:
 
     def verdict(self, now: float, places: Mapping[int, str]) -> Verdict | None:
         """Why the attempt must be stopped now, or None. `places`: rank -> node, for the words."""
-        silent = [
-            rank for rank, p in self.ranks.items() if not p.ended and now >= p.at + self.limit_s(p)
-        ]
+        silent = [rank for rank, p in self.ranks.items() if not p.ended and now >= p.at + self.limit_s(p)]
         if silent:
             return self._hang(now, silent, places)
         if now >= self.started_at + self.limits.attempt_s:
@@ -119,7 +117,7 @@ class Watchdog:
         named = ", ".join(f"rank {rank} on {places.get(rank, '?')}" for rank in culprits[:4])
         more = f" and {len(culprits) - 4} more" if len(culprits) > 4 else ""
         others = len(living) - len(culprits)
-        waiting = f"; the {others} others wait for it" if 0 < others else ""
+        waiting = f"; the {others} others wait for it" if others > 0 else ""
         text = (
             f"no progress for {now - first.at:.0f} s: {named}{more} stopped in {_place(first)}{waiting}"
             f" ({len(silent)} of {len(living)} ranks silent beyond {self.limit_s(first):.0f} s)"

@@ -58,7 +58,7 @@ def _preload(modules: list[str]) -> str | None:
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception as error:  # noqa: BLE001 (any import may raise anything; the rank meets the same and reports it)
+        except Exception as error:  # any import may raise anything; the rank meets the same and reports it
             return f"cannot import {module}: {type(error).__name__}: {error}"
     threads = thread_count()
     if threads > 1:
@@ -119,7 +119,7 @@ def run_rank(request: dict[str, Any], fds: list[int]) -> int:
         main(RankRun.of(Run.from_json(request["run"]), place), progress)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException as error:  # noqa: BLE001 (whatever a workload raises is the attempt's failure)
+    except BaseException as error:  # whatever a workload raises is the attempt's failure
         progress.failed(error)
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
