@@ -29,7 +29,7 @@ from sweep.records import build_record
 from sweep.search import Choice, choose
 from sweep.state import World
 from sweep.store import Journal, JournalReader, SweepDir, try_claim, write_derived, write_once
-from sweep.workloads import workload_named
+from sweep.workloads import find_workload
 
 UNKNOWN_RUN_S = 120.0
 """what a run is taken to last before any was measured in this pilot"""
@@ -117,7 +117,7 @@ class Leader:
         nodes = [link.node for link in links]
         started_at, started = time.time(), time.monotonic()
         await self._tell("attempt_started", run_id=run.run_id, attempt=attempt, nodes=nodes)
-        workload = workload_named(run.workload)
+        workload = find_workload(run.workload)
         limits = self._order.limits
         attempt_s = min(limits.attempt_s, self._seconds_left())
         name = f"{run.run_id}.{attempt}"
