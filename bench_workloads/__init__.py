@@ -1,0 +1,11 @@
+"""What ranks run: the project's own workloads.
+
+Each is a `sweep.contract.Workload`, found by name. Others may register theirs by an entry point of the same shape.
+"""
+
+from __future__ import annotations
+
+WORKLOADS: dict[str, str] = {
+    "transformer": "bench_workloads.transformer:WORKLOAD",
+    "simulated": "bench_workloads.simulated:WORKLOAD",
+}

@@ -1,0 +1,148 @@
+"""From a run to something that trains: build on meta, apply each axis, materialise.
+
+The order matters: tensor and expert parallelism decide what a rank's matrices are, recomputation wraps what they
+compute, compilation takes in both, and data parallelism shards the result.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from bench_workloads.transformer import (
+    compiling,
+    context_parallel,
+    data_parallel,
+    expert_parallel,
+    recompute,
+    stages,
+    tensor_parallel,
+    weights,
+)
+from bench_workloads.transformer.accumulation import AccumulationStep
+from bench_workloads.transformer.data import Batches
+from bench_workloads.transformer.mesh import Meshes, build_meshes
+from bench_workloads.transformer.model import Decoder, mean_loss
+from bench_workloads.transformer.optimizer import Optimizer
+from bench_workloads.transformer.pipeline import PipelineStep
+from sweep.physics.shapes import ModelShape
+
+if TYPE_CHECKING:
+    from bench_workloads.transformer.settings import Settings
+    from sweep.contract import RankRun
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+KERNELS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+class Trainer:
+    """What a rank holds of one training job: its parts of the model, its share of the data, its optimizer."""
+
+    def __init__(self, run: RankRun, settings: Settings, device: torch.device) -> None:
+        self.run = run
+        self.settings = settings
+        self.shape = ModelShape(**run.shape)  # type: ignore[arg-type]
+        self.meshes = build_meshes(
+            device.type,
+            run.layout,
+            order=settings.mesh_order,
+            shard_size=settings.shard_size,
+            experts=self.shape.num_experts > 0,
+        )
+        self.positions = _positions(run, settings, self.meshes).to(device)
+        self.stage_numbers = _stage_numbers(run, settings, self.meshes)
+        self.parts = [self._part(number, device) for number in self.stage_numbers]
+        self.batches = _batches(run, self.meshes, self.positions)
+        self.forward_backward = self._step(device)
+        self.optimizer = Optimizer(
+            [p for part in self.parts for p in part.parameters()],
+            stages=run.layout.pp,
+            learning_rate=settings.learning_rate,
+            clip=settings.clip_grad,
+            fused=settings.fused_optimizer,
+        )
+
+    def compute_gradients(self, tokens: Tensor, targets: Tensor) -> Tensor | None:
+        """Forward and backward of one global step. The mean loss, or None on a rank without the last stage."""
+        with ExitStack() as stack:
+            stack.enter_context(tensor_parallel.loss_context(self.meshes.tp, parallel_loss=self.settings.loss_parallel))
+            if self.settings.attention != "auto":
+                stack.enter_context(sdpa_kernel(KERNELS[self.settings.attention]))
+            return self.forward_backward(tokens, targets)
+
+    def _part(self, number: int, device: torch.device) -> Decoder:
+        """One stage of the model, spread and materialised."""
+        run, settings, meshes = self.run, self.settings, self.meshes
+        count = run.layout.pp * len(self.stage_numbers)
+        layers = stages.layers_of_stages(
+            self.shape.num_layers, count, first=settings.first_stage_load, last=settings.last_stage_load
+        )
+        with torch.device("meta"):
+            part = Decoder(self.shape, layers[number], first=number == 0, last=number == count - 1)
+        tensor_parallel.apply(
+            part,
+            meshes.tp,
+            sequence_parallel=settings.sequence_parallel,
+            parallel_loss=settings.loss_parallel,
+        )
+        expert_parallel.apply(part, meshes.ep, meshes.expert_tp)
+        context_parallel.apply(part, meshes.cp, settings.cp_kind)
+        recompute.apply(part, run.layout.recompute)
+        compiling.apply(part, on=run.compile, mode=settings.compile_mode)
+        data_parallel.apply(
+            part,
+            meshes,
+            zero=run.layout.zero,
+            dtype=DTYPES[run.dtype],
+            reshard=settings.reshard_after_forward,
+        )
+        weights.materialise(part, device, run.place.seed)
+        part.set_positions(self.positions)
+        return part
+
+    def _step(self, device: torch.device) -> AccumulationStep | PipelineStep:
+        layout = self.run.layout
+        if layout.pp == 1:
+            return AccumulationStep(self.parts[0], zero=layout.zero, micro_batches=layout.grad_accum, loss=mean_loss)
+        return PipelineStep(
+            self.parts,
+            self.stage_numbers,
+            self.meshes.pp,
+            schedule=layout.pp_schedule,
+            micro_batches=layout.grad_accum,
+            loss=mean_loss,
+            device=device,
+        )
+
+
+def _stage_numbers(run: RankRun, settings: Settings, meshes: Meshes) -> list[int]:
+    pp = run.layout.pp
+    if pp == 1:
+        return [0]
+    return stages.stages_of_rank(meshes.pp.get_local_rank(), pp, run.layout.pp_schedule, settings.virtual_stages)
+
+
+def _positions(run: RankRun, settings: Settings, meshes: Meshes) -> Tensor:
+    return context_parallel.positions(run.sequence_length, meshes.cp.get_local_rank(), run.layout.cp, settings.cp_kind)
+
+
+def _batches(run: RankRun, meshes: Meshes, positions: Tensor) -> Batches:
+    per_replica = run.layout.micro_batch_size * run.layout.grad_accum
+    start = meshes.dp.get_local_rank() * per_replica
+    return Batches(
+        seed=run.place.seed,
+        vocab_size=int(run.shape["vocab_size"] or 0),
+        sequence_length=run.sequence_length,
+        sequences=run.global_batch_sequences,
+        mine=slice(start, start + per_replica),
+        positions=positions,
+    )

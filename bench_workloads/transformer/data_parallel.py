@@ -1,0 +1,76 @@
+"""Data parallelism and ZeRO: one code path, FSDP2, for every stage.
+
+========  ==========================  ===========================================  ==============================
+stage     weights between steps       gradients between micro-batches              weights between forward and backward
+========  ==========================  ===========================================  ==============================
+0         whole (``replicate``)       whole, reduced after the last micro-batch    whole
+1         sharded                     whole, reduced after the last micro-batch    whole until the step ends
+2         sharded                     sharded, reduced after every micro-batch     whole until the step ends
+3         sharded                     sharded, reduced after every micro-batch     gathered anew, layer by layer
+========  ==========================  ===========================================  ==============================
+
+Stages 1 and 2 gather the weights once per step, where ZeRO's text updates its shard and then gathers: the same bytes.
+Inside a pipeline torch reduces once, after the last micro-batch, in every stage: there 2 holds whole gradients too.
+See Rajbhandari et al. 2020 (arXiv 1910.02054).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed._composable.replicate_with_fsdp import replicate
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from bench_workloads.transformer.mlp import MixtureOfExperts
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from bench_workloads.transformer.mesh import Meshes
+    from bench_workloads.transformer.model import Decoder
+
+
+def apply(part: Decoder, meshes: Meshes, *, zero: int, dtype: torch.dtype, reshard: bool) -> None:
+    """Spread the weights of one stage over the ranks that see different tokens, in place.
+
+    ``reshard``: free gathered weights between forward and backward (stage 3 only).
+    """
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    free = zero == 3 and reshard
+
+    def wrap(modules: Any, mesh: DeviceMesh, *, free_after_forward: bool) -> None:
+        if zero == 0:
+            replicate(modules, mesh=mesh, mp_policy=policy)
+        else:
+            fully_shard(modules, mesh=mesh, mp_policy=policy, reshard_after_forward=free_after_forward)
+
+    dense = meshes.replicas if zero == 0 else meshes.sharding
+    for block in part.blocks:
+        if isinstance(block.mlp, MixtureOfExperts) and meshes.expert_replicas is not None:
+            wrap(block.mlp.experts, meshes.expert_replicas, free_after_forward=free)
+            _average_over(block.mlp.experts, meshes.replicas.size())
+        wrap(block, dense, free_after_forward=free)
+    wrap(part, dense, free_after_forward=False)
+
+
+class GradientSync:
+    """Says before each micro-batch what its backward does: reduce gradients, free weights."""
+
+    def __init__(self, part: nn.Module, zero: int) -> None:
+        assert isinstance(part, FSDPModule)
+        self._part = part
+        self._zero = zero
+
+    def before_micro_batch(self, *, last: bool) -> None:
+        """Call before the forward of each micro-batch."""
+        self._part.set_requires_gradient_sync(last or self._zero >= 2)
+        self._part.set_reshard_after_backward(last or self._zero == 3)
+        self._part.set_is_last_backward(last)
+
+
+def _average_over(module: nn.Module, ranks: int) -> None:
+    """Divide gradients by all the ranks whose tokens they come from, not only by those that hold the same weights."""
+    assert isinstance(module, FSDPModule)
+    module.set_gradient_divide_factor(float(ranks))

@@ -1,0 +1,82 @@
+"""What the live objects say was run, to be compared with what was asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bench_workloads.transformer.build import Trainer
+    from sweep.contract import Scalar
+
+
+class Observer:
+    """Counts the micro-batches and tokens that really pass the first part of a rank, while it is entered."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._part = trainer.parts[0]
+        self.calls = 0
+        self.tokens = 0
+        """batch * sequence positions seen by the embedding, on ranks that hold it"""
+
+    def __enter__(self) -> Observer:
+        self._handle = self._part.register_forward_pre_hook(self._count)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._handle.remove()
+
+    def _count(self, _module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        self.calls += 1
+        if self._part.embedding is not None:
+            self.tokens += inputs[0].numel()
+
+
+def effective_configuration(trainer: Trainer, observer: Observer) -> dict[str, Scalar]:
+    """Mesh sizes, wrapped modules, stages, micro-batches and tokens, under the names that a layout has."""
+    run, meshes = trainer.run, trainer.meshes
+    blocks = [block for part in trainer.parts for block in part.blocks]
+    return {
+        "dp": meshes.dp.size(),
+        "tp": meshes.tp.size(),
+        "pp": meshes.pp.size(),
+        "cp": meshes.cp.size(),
+        "ep": meshes.ep.size() if meshes.ep is not None else 1,
+        "zero_sharded": _is_sharded(trainer),
+        "grad_accum": observer.calls // run.iterations if run.iterations else None,
+        "global_batch_tokens": _global_tokens(trainer, observer),
+        "layers_here": len(blocks),
+        "stages_here": ",".join(map(str, trainer.stage_numbers)),
+        "sequence_positions_here": trainer.positions.numel(),
+        "parameters_whole": sum(p.numel() for part in trainer.parts for p in part.parameters()),
+        "dtype": _compute_dtype(trainer),
+    }
+
+
+def _is_sharded(trainer: Trainer) -> bool:
+    """Whether weights are sharded between steps, by the class that torch gave the module."""
+    return not any(name.__name__ == "ReplicateModule" for name in type(trainer.parts[0]).__mro__)
+
+
+def _compute_dtype(trainer: Trainer) -> str:
+    part = trainer.parts[0]
+    assert isinstance(part, FSDPModule)
+    dtype = part._get_fsdp_state()._mp_policy.param_dtype
+    return {torch.float32: "fp32", torch.bfloat16: "bf16"}.get(dtype, str(dtype))
+
+
+def _global_tokens(trainer: Trainer, observer: Observer) -> int | None:
+    """Tokens per optimizer step, summed over the ranks that embed them."""
+    if not trainer.run.iterations:
+        return None
+    device = trainer.positions.device
+    seen = torch.tensor(observer.tokens, device=device, dtype=torch.int64)
+    dist.all_reduce(seen)
+    return int(seen.item()) // (trainer.run.iterations * trainer.run.layout.tp)

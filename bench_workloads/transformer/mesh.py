@@ -1,0 +1,86 @@
+"""Who talks to whom: one process group per axis, all cut from one mesh over all ranks.
+
+The mesh is always indexed (pp, dp, cp, tp); ``order`` says which ranks stand at which index, so that the axes written
+last are neighbours. Intra-node axes belong there: tp, then cp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+if TYPE_CHECKING:
+    from sweep.contract import Layout
+
+AXES = ("pp", "dp", "cp", "tp")
+
+
+def ranks_in_order(layout: Layout, order: str) -> torch.Tensor:
+    """Global ranks, shape (pp, dp, cp, tp), laid out so that the last axis of ``order`` holds neighbours.
+
+    >>> from sweep.contract import Layout
+    >>> ranks_in_order(Layout(dp=2, pp=2), "dp,pp,cp,tp").flatten().tolist()
+    [0, 2, 1, 3]
+    """
+    names = order.split(",")
+    if sorted(names) != sorted(AXES):
+        raise ValueError(f"mesh_order must name each of {', '.join(AXES)} once, not {order!r}")
+    sizes = [getattr(layout, name) for name in names]
+    ranks = torch.arange(layout.gpus).view(sizes)
+    return ranks.permute([names.index(name) for name in AXES]).contiguous()
+
+
+@dataclass(frozen=True)
+class Meshes:
+    """One mesh per axis (size 1 where the axis is off), and the axes that share a job."""
+
+    pp: DeviceMesh
+    dp: DeviceMesh
+    cp: DeviceMesh
+    tp: DeviceMesh
+    replicas: DeviceMesh
+    """dp and cp together: the ranks that hold the same weights and see different tokens"""
+    sharding: DeviceMesh
+    """replicas again; as (replicate, shard) where sharding is hybrid"""
+    ep: DeviceMesh | None = None
+    expert_replicas: DeviceMesh | None = None
+    """the replicas that hold the same experts"""
+    expert_tp: DeviceMesh | None = None
+    """(ep, tp) as one mesh"""
+
+
+def build_meshes(device_type: str, layout: Layout, *, order: str, shard_size: int, experts: bool) -> Meshes:
+    """Cut all meshes from one. Every rank calls it with the same arguments, after ``init_process_group``.
+
+    ``shard_size``: ranks over which weights are sharded, replicated beyond (hybrid sharding); 0 for all.
+    ``experts``: the model has a mixture of experts.
+    """
+    ranks = ranks_in_order(layout, order)
+    world = DeviceMesh(device_type, ranks.flatten(), mesh_dim_names=("world",))
+    axes = world._unflatten(0, (layout.pp, layout.dp, layout.cp, layout.tp), AXES)
+    replicas = axes["dp", "cp"]._flatten("replicas")
+    return Meshes(
+        pp=axes["pp"],
+        dp=axes["dp"],
+        cp=axes["cp"],
+        tp=axes["tp"],
+        replicas=replicas,
+        sharding=_sharding(world, replicas, layout, shard_size),
+        **(_expert_meshes(world, layout) if experts else {}),
+    )
+
+
+def _sharding(world: DeviceMesh, replicas: DeviceMesh, layout: Layout, shard_size: int) -> DeviceMesh:
+    if shard_size in (0, replicas.size()):
+        return replicas
+    sizes = (layout.pp, replicas.size() // shard_size, shard_size, layout.tp)
+    return world._unflatten(0, sizes, ("hybrid_pp", "replicate", "shard", "hybrid_tp"))["replicate", "shard"]
+
+
+def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh]:
+    sizes = (layout.pp, layout.dp * layout.cp // layout.ep, layout.ep, layout.tp)
+    axes = world._unflatten(0, sizes, ("expert_pp", "expert_replicas", "ep", "expert_tp"))
+    return {"ep": axes["ep"], "expert_replicas": axes["expert_replicas"], "expert_tp": axes["ep", "expert_tp"]}

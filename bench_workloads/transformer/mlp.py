@@ -1,0 +1,97 @@
+"""The MLP of a layer: dense (SwiGLU), or a mixture of experts without token dropping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from sweep.physics.shapes import ModelShape
+
+Dispatch = Callable[[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]], Tensor]
+"""(tokens sorted by expert, tokens per expert, experts) -> outputs in the order of the tokens"""
+
+
+def run_here(tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Let the experts of this rank compute: the dispatch where no expert lives elsewhere."""
+    return experts(tokens, counts)
+
+
+class FeedForward(nn.Module):
+    """SwiGLU, or a plain two-matrix MLP with GELU where the shape is not gated."""
+
+    def __init__(self, shape: ModelShape, width: int) -> None:
+        super().__init__()
+        bias = shape.mlp_bias
+        self.w1 = nn.Linear(shape.hidden_size, width, bias=bias)
+        self.w3 = nn.Linear(shape.hidden_size, width, bias=bias) if shape.gated_mlp else None
+        self.w2 = nn.Linear(width, shape.hidden_size, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, sequence, hidden) -> the same."""
+        if self.w3 is None:
+            return self.w2(functional.gelu(self.w1(x)))
+        return self.w2(functional.silu(self.w1(x)) * self.w3(x))
+
+
+class Experts(nn.Module):
+    """Routed experts as three weights with a leading expert dimension, so that they can be sharded by expert."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        hidden, width = shape.hidden_size, shape.moe_intermediate_size
+        self.w1 = nn.Parameter(torch.empty(shape.num_experts, hidden, width))
+        self.w2 = nn.Parameter(torch.empty(shape.num_experts, width, hidden))
+        self.w3 = nn.Parameter(torch.empty(shape.num_experts, hidden, width))
+
+    def forward(self, tokens: Tensor, counts: Tensor) -> Tensor:
+        """Tokens (n, hidden) sorted by expert, counts (local experts,) -> outputs (n, hidden) in the same order."""
+        w1, w2, w3 = (_local(w) for w in (self.w1, self.w2, self.w3))
+        parts = []
+        for expert, chunk in enumerate(tokens.split(counts.tolist())):
+            inner = functional.silu(chunk @ w1[expert]) * (chunk @ w3[expert])
+            parts.append(inner @ w2[expert])
+        return torch.cat(parts)
+
+
+class MixtureOfExperts(nn.Module):
+    """Router, routed experts and shared experts in place of a dense MLP."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.top_k = shape.experts_per_token
+        self.num_experts = shape.num_experts
+        self.router = nn.Linear(shape.hidden_size, shape.num_experts, bias=False)
+        self.experts = Experts(shape)
+        width = shape.moe_intermediate_size * shape.shared_experts
+        self.shared = FeedForward(shape, width) if width else None
+        self.dispatch: Dispatch = run_here
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, sequence, hidden) -> the same."""
+        tokens = x.flatten(0, 1)
+        weights, chosen = self._route(tokens)
+        order = chosen.flatten().argsort(stable=True)
+        counts = torch.bincount(chosen.flatten(), minlength=self.num_experts)
+        outputs = self.dispatch(tokens[order // self.top_k], counts, self.experts)
+        scaled = outputs * weights.flatten()[order, None].to(outputs.dtype)
+        mixed = torch.zeros_like(tokens).index_add(0, order // self.top_k, scaled)
+        if self.shared is not None:
+            mixed = mixed + self.shared(tokens[None])[0]
+        return mixed.view_as(x)
+
+    def _route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights and numbers of each token's experts, both (n, top_k). Scores in fp32, weights that sum to one."""
+        scores = self.router(tokens).float().softmax(dim=-1)
+        weights, chosen = scores.topk(self.top_k, dim=-1)
+        return weights / weights.sum(dim=-1, keepdim=True), chosen
+
+
+def _local(weight: Tensor) -> Tensor:
+    """The part of a weight that this rank holds. Gradients flow back through it."""
+    to_local = getattr(weight, "to_local", None)
+    return weight if to_local is None else to_local()

@@ -1,0 +1,141 @@
+"""The decoder itself: RMSNorm, rotary positions, grouped-query attention, SwiGLU or a mixture of experts.
+
+Nothing here knows how the model is spread. A ``Decoder`` may be the whole model or the part of it that one pipeline
+stage holds; its parameters keep the names that they have in the whole model, so that every part is initialised alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+
+from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts
+
+if TYPE_CHECKING:
+    from sweep.physics.shapes import ModelShape
+
+AttentionKernel = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(queries, keys, values), each (batch, heads, sequence, head_dim) -> (batch, heads, sequence, head_dim)"""
+
+ROPE_THETA = 500_000.0
+
+
+def causal_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Causal attention over whole sequences, by the fastest kernel that torch finds."""
+    grouped = queries.shape[1] != keys.shape[1]
+    return functional.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=grouped)
+
+
+def rope_table(positions: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the rotary embedding at the positions, each (sequence, head_dim) (arXiv 2104.09864)."""
+    exponents = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
+    angles = torch.outer(positions.float(), ROPE_THETA**-exponents)
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply the rotary embedding to x (batch, sequence, heads, head_dim), in fp32."""
+    cos, sin = cos[:, None, :], sin[:, None, :]
+    first, second = x.float().chunk(2, dim=-1)
+    turned = torch.cat((-second, first), dim=-1)
+    return (x.float() * cos + turned * sin).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention. ``core`` is the kernel, which context parallelism replaces."""
+
+    rope: tuple[Tensor, Tensor]
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        hidden, width, kv_width = (
+            shape.hidden_size,
+            shape.num_heads * shape.head_dim,
+            shape.num_kv_heads * shape.head_dim,
+        )
+        self.head_dim = shape.head_dim
+        self.has_qk_norm = shape.qk_norm
+        self.wq = nn.Linear(hidden, width, bias=shape.qkv_bias)
+        self.wk = nn.Linear(hidden, kv_width, bias=shape.qkv_bias)
+        self.wv = nn.Linear(hidden, kv_width, bias=shape.qkv_bias)
+        self.wo = nn.Linear(width, hidden, bias=shape.attention_output_bias)
+        self.q_norm = nn.RMSNorm(shape.head_dim, eps=1e-5) if shape.qk_norm else nn.Identity()
+        self.k_norm = nn.RMSNorm(shape.head_dim, eps=1e-5) if shape.qk_norm else nn.Identity()
+        self.core: AttentionKernel = causal_attention
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, sequence, hidden) -> the same. The number of local heads is read from the projections."""
+        queries, keys, values = (self._heads(w(x)) for w in (self.wq, self.wk, self.wv))
+        queries = rotate(self.q_norm(queries), *self.rope)
+        keys = rotate(self.k_norm(keys), *self.rope)
+        out = self.core(queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2))
+        return self.wo(out.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(x.shape[0], x.shape[1], -1, self.head_dim)
+
+
+class Block(nn.Module):
+    """One layer: attention and MLP, each behind a norm and beside a residual path."""
+
+    def __init__(self, shape: ModelShape, index: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(shape.hidden_size, eps=1e-5)
+        self.attention = Attention(shape)
+        self.mlp_norm = nn.RMSNorm(shape.hidden_size, eps=1e-5)
+        mixture = shape.num_experts > 0 and index >= shape.dense_layers
+        self.mlp: nn.Module = MixtureOfExperts(shape) if mixture else FeedForward(shape, shape.intermediate_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, sequence, hidden) -> the same."""
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Decoder(nn.Module):
+    """The given layers, with the embedding where they are the first part and the output projection where the last."""
+
+    def __init__(self, shape: ModelShape, layers: Sequence[int], *, first: bool = True, last: bool = True) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size) if first else None
+        self.layers = nn.ModuleDict({str(index): Block(shape, index) for index in layers})
+        self.norm = nn.RMSNorm(shape.hidden_size, eps=1e-5) if last else None
+        self.output = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False) if last else None
+        self.tie()
+
+    def tie(self) -> None:
+        """Let embedding and output projection share one weight, where the shape says so and this part has both."""
+        if self.shape.tied_embeddings and self.embedding is not None and self.output is not None:
+            self.output.weight = self.embedding.weight
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The layers in order."""
+        return [block for block in self.layers.values() if isinstance(block, Block)]
+
+    def set_positions(self, positions: Tensor) -> None:
+        """Say which positions of the sequence this rank's tokens have: (sequence,) integers."""
+        table = rope_table(positions, self.shape.head_dim)
+        for block in self.blocks:
+            block.attention.rope = table
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens (batch, sequence), or hidden states from the stage before, -> logits or hidden states."""
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for block in self.layers.values():
+            x = block(x)
+        if self.norm is not None and self.output is not None:
+            x = self.output(self.norm(x))
+        return x
+
+
+def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of logits (batch, sequence, vocabulary) against targets (batch, sequence), in fp32."""
+    return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1))

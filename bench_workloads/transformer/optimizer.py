@@ -1,0 +1,83 @@
+"""AdamW and gradient clipping over the shards that a rank holds, without a word about how they came to be shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from bench_workloads.transformer.weights import local_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+
+class Optimizer:
+    """AdamW on local shards. Built at the first step, when FSDP has settled where the shards live."""
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, stages: int, learning_rate: float, clip: float, fused: bool
+    ) -> None:
+        self._parameters = list(parameters)
+        self._copies = torch.tensor([float(_copies(p, stages)) for p in parameters], dtype=torch.float64)
+        self._clip = clip
+        self._options = {
+            "lr": learning_rate,
+            "weight_decay": 0.1,
+            "betas": (0.9, 0.95),
+            "fused": fused,
+            "foreach": not fused,
+        }
+        self._shards: list[Tensor] = []
+        self._inner: torch.optim.Optimizer | None = None
+
+    def step(self) -> Tensor:
+        """Clip, update, clear gradients. Returns the gradient norm of the whole model, before clipping, as a scalar."""
+        inner = self._inner or self._build()
+        gradients = [local_of(p.grad) for p in self._parameters if p.grad is not None]
+        if len(gradients) != len(self._parameters):
+            raise RuntimeError("a parameter has no gradient: this layout loses gradients")
+        norm = self._norm(gradients)
+        if self._clip:
+            torch._foreach_mul_(gradients, (self._clip / (norm + 1e-6)).clamp(max=1.0).to(gradients[0].dtype))
+        for shard, gradient in zip(self._shards, gradients, strict=True):
+            shard.grad = gradient
+        inner.step()
+        self.clear()
+        return norm
+
+    def shards(self) -> list[Tensor]:
+        """What this rank holds of each parameter."""
+        return [local_of(p) for p in self._parameters]
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        for tensor in (*self._parameters, *self._shards):
+            tensor.grad = None
+
+    def _build(self) -> torch.optim.Optimizer:
+        self._shards = self.shards()
+        self._copies = self._copies.to(self._shards[0].device)
+        self._inner = torch.optim.AdamW(self._shards, **self._options)
+        return self._inner
+
+    def _norm(self, gradients: list[Tensor]) -> Tensor:
+        """The norm over all ranks: each shard's square counts once, however many ranks hold it. Summed in fp64."""
+        squares = torch.stack(torch._foreach_norm(gradients)).double().square()
+        total = (squares / self._copies).sum()
+        dist.all_reduce(total)
+        return total.sqrt()
+
+
+def _copies(parameter: Tensor, stages: int) -> int:
+    """Ranks of the world that hold the very same shard of a parameter."""
+    shards: int = stages
+    if isinstance(parameter, DTensor):
+        for placement, size in zip(parameter.placements, parameter.device_mesh.shape, strict=True):
+            shards *= 1 if placement.is_replicate() else size
+    return int(dist.get_world_size()) // shards

@@ -1,0 +1,62 @@
+"""Pipeline parallelism by torch.distributed.pipelining: stages, and the schedule that feeds them micro-batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+
+from bench_workloads.transformer import stages as arithmetic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from bench_workloads.transformer.model import Decoder
+
+_CLASSES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved_1f1b": "Interleaved1F1B",
+    "looped_bfs": "LoopedBFS",
+    "interleaved_zero_bubble": "InterleavedZeroBubble",
+    "zbv_zero_bubble": "ZBVZeroBubble",
+    "dualpipev": "DualPipeV",
+}
+
+
+class PipelineStep:
+    """Forward and backward of one global step through the pipeline. Called like ``AccumulationStep``."""
+
+    def __init__(
+        self,
+        parts: Sequence[Decoder],
+        numbers: Sequence[int],
+        mesh: DeviceMesh,
+        *,
+        schedule: str,
+        micro_batches: int,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        device: torch.device,
+    ) -> None:
+        total = mesh.size() * arithmetic.stages_per_rank(schedule, len(parts))
+        held = [
+            PipelineStage(part, number, total, device, group=mesh.get_group())
+            for part, number in zip(parts, numbers, strict=True)
+        ]
+        kind: Any = get_schedule_class(_CLASSES[schedule])
+        single = issubclass(kind, PipelineScheduleSingle)
+        self._schedule = kind(held[0] if single else held, n_microbatches=micro_batches, loss_fn=loss)
+        self.first = any(stage.is_first for stage in held)
+        self.last = any(stage.is_last for stage in held)
+
+    def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor | None:
+        """Tokens and targets (local batch, local sequence) -> mean loss, or None where the last stage is not here."""
+        losses: list[Tensor] = []
+        inputs = (tokens,) if self.first else ()
+        self._schedule.step(*inputs, target=targets if self.last else None, losses=losses, return_outputs=False)
+        return torch.stack([loss.detach() for loss in losses]).mean() if self.last else None

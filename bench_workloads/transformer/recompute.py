@@ -1,0 +1,60 @@
+"""Activation recomputation: drop activations in forward, compute them again in backward.
+
+``full`` keeps only each layer's input. ``selective`` keeps what is dear to compute, the outputs of matrix products,
+attention and collectives, and computes norms, rotations and activation functions again: nearly no FLOPs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bench_workloads.transformer.model import Block, Decoder
+
+_KEPT = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::_grouped_mm",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_attention_math",
+    "_c10d_functional::all_gather_into_tensor",
+    "_c10d_functional::reduce_scatter_tensor",
+    "_c10d_functional::all_to_all_single",
+)
+"""operators whose outputs are kept by ``selective``"""
+
+
+def apply(part: Decoder, kind: str) -> None:
+    """Wrap the forward of every layer of one stage, in place."""
+    if kind == "none":
+        return
+    for block in part.blocks:
+        _wrap(block, **({"context_fn": _keep_dear_outputs} if kind == "selective" else {}))
+
+
+def _wrap(block: Block, **options: Any) -> None:
+    inner = block.forward
+
+    def forward(x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(inner, x, use_reentrant=False, preserve_rng_state=False, **options)
+        return out
+
+    block.forward = forward  # type: ignore[method-assign]
+
+
+def _keep_dear_outputs() -> Any:
+    return create_selective_checkpoint_contexts(_policy)
+
+
+def _policy(_context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+    kept = isinstance(operator, torch._ops.OpOverload) and operator._schema.name in _KEPT
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE

@@ -1,0 +1,222 @@
+"""What cannot work, and why: one table over all candidates at once.
+
+Columns are layout fields, shape fields, parameters, ``dtype``, ``compile``, ``sequence_length`` and ``gpus_per_node``;
+each may be a number or an array. Rules that follow from a torch version carry its specifier; they are tested against
+that torch, and a candidate that one of them lets through equals the single process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bench_workloads.transformer.settings import Settings
+from bench_workloads.transformer.stages import LOOPED_SCHEDULES, V_SCHEDULES, ZERO_BUBBLE
+from sweep.contract import Rule
+
+Columns = Mapping[str, Any]
+_DEFAULTS = Settings.defaults()
+
+
+def _param(c: Columns, name: str) -> Any:
+    return c[name] if name in c else _DEFAULTS[name]
+
+
+def _any_of(column: Any, values: tuple[str, ...]) -> Any:
+    found = column == values[0]
+    for value in values[1:]:
+        found = found | (column == value)
+    return found
+
+
+def _piped(c: Columns, schedules: tuple[str, ...]) -> Any:
+    return (c["pp"] > 1) & _any_of(c["pp_schedule"], schedules)
+
+
+def _stages(c: Columns) -> Any:
+    """Pipeline stages in all."""
+    looped = _piped(c, LOOPED_SCHEDULES) * (_param(c, "virtual_stages") - 1)
+    return c["pp"] * (1 + looped + 1 * _piped(c, V_SCHEDULES))
+
+
+def _local_sequence(c: Columns) -> Any:
+    return c["sequence_length"] // c["cp"]
+
+
+def _positive(value: Any) -> Any:
+    """The value, or 1 where it is 0: keeps a division defined where it does not matter."""
+    return value + (value == 0)
+
+
+def _uneven_rounds(c: Columns) -> Any:
+    rounds = c["grad_accum"] // c["pp"]
+    rounds = rounds + (rounds == 0)
+    return _piped(c, ("interleaved_1f1b", "interleaved_zero_bubble")) & (c["grad_accum"] % rounds != 0)
+
+
+def _moe(c: Columns) -> Any:
+    return c["num_experts"] > 0
+
+
+def _dense_somewhere(c: Columns) -> Any:
+    return (c["num_experts"] == 0) | (c["dense_layers"] > 0)
+
+
+def _ulysses(c: Columns) -> Any:
+    return (c["cp"] > 1) & (_param(c, "cp_kind") == "ulysses")
+
+
+def _rule(name: str, reason: str, broken: Callable[[Columns], Any], torch: str = "") -> Rule:
+    return Rule(name=name, broken=broken, reason=reason, torch=torch)
+
+
+SHAPE_RULES = (
+    _rule("norm", "the model is built with rmsnorm, not {norm}", lambda c: c["norm"] != "rmsnorm"),
+    _rule("learned_positions", "the model has rotary positions, no learned ones", lambda c: c["learned_positions"] > 0),
+    _rule(
+        "expert_mlp",
+        "experts are gated and have no biases",
+        lambda c: _moe(c) & ((c["gated_mlp"] == False) | (c["mlp_bias"] == True)),  # noqa: E712
+    ),
+    _rule("head_dim", "rotary positions need an even head_dim, not {head_dim}", lambda c: c["head_dim"] % 2 != 0),
+)
+
+TENSOR_RULES = (
+    _rule("heads_by_tp", "{num_heads} heads cannot be split over tp={tp}", lambda c: c["num_heads"] % c["tp"] != 0),
+    _rule(
+        "kv_heads_by_tp",
+        "{num_kv_heads} key-value heads cannot be split over tp={tp}",
+        lambda c: c["num_kv_heads"] % c["tp"] != 0,
+    ),
+    _rule(
+        "mlp_by_tp",
+        "an MLP of width {intermediate_size} cannot be split evenly over tp={tp}",
+        lambda c: _dense_somewhere(c) & (c["intermediate_size"] % c["tp"] != 0),
+    ),
+    _rule(
+        "expert_by_tp",
+        "experts of width {moe_intermediate_size} cannot be split evenly over tp={tp}",
+        lambda c: _moe(c) & (c["moe_intermediate_size"] % c["tp"] != 0),
+    ),
+    _rule(
+        "vocabulary_by_tp",
+        "a vocabulary of {vocab_size} cannot be split evenly over tp={tp}",
+        lambda c: c["vocab_size"] % c["tp"] != 0,
+    ),
+    _rule(
+        "sequence_by_tp",
+        "sequence parallelism cannot split {sequence_length} / cp={cp} positions evenly over tp={tp}",
+        lambda c: (_param(c, "sequence_parallel") == True) & (_local_sequence(c) % c["tp"] != 0),  # noqa: E712
+    ),
+)
+
+PIPELINE_RULES = (
+    _rule(
+        "layers_by_stages",
+        "{num_layers} layers are fewer than the pipeline's stages (pp={pp}, {pp_schedule})",
+        lambda c: _stages(c) > c["num_layers"],
+    ),
+    _rule(
+        "micro_batches",
+        "{pp_schedule} over pp={pp} needs {pp} micro-batches at least, not {grad_accum}",
+        lambda c: _piped(c, ("1f1b",)) & (c["grad_accum"] < c["pp"]),
+    ),
+    _rule(
+        "micro_batches_dualpipev",
+        "dualpipev over pp={pp} needs a micro-batch per stage (2 * pp) at least, not {grad_accum}",
+        lambda c: _piped(c, ("dualpipev",)) & (c["grad_accum"] < 2 * c["pp"]),
+    ),
+    _rule(
+        "micro_batch_rounds",
+        "{pp_schedule} over pp={pp} cannot deal {grad_accum} micro-batches out in equal rounds",
+        _uneven_rounds,
+    ),
+    _rule(
+        "tied_embeddings_by_pp",
+        "tied embeddings need the first and the last layer on one rank: pp must be 1",
+        lambda c: (c["pp"] > 1) & (c["tied_embeddings"] == True),  # noqa: E712
+    ),
+)
+
+CONTEXT_RULES = (
+    _rule(
+        "sequence_by_cp",
+        "a sequence of {sequence_length} cannot be cut in 2 * cp = 2 * {cp} equal chunks",
+        lambda c: (c["cp"] > 1) & (c["sequence_length"] % (2 * c["cp"]) != 0),
+    ),
+    _rule(
+        "ulysses_heads",
+        "ulysses needs the heads of a tp rank ({num_heads} and {num_kv_heads} over tp={tp}) to split over cp={cp}",
+        lambda c: (
+            _ulysses(c) & ((c["num_heads"] % (c["tp"] * c["cp"]) != 0) | (c["num_kv_heads"] % (c["tp"] * c["cp"]) != 0))
+        ),
+    ),
+)
+
+EXPERT_RULES = (
+    _rule("ep_without_experts", "ep={ep} needs a model with experts", lambda c: (c["ep"] > 1) & (_moe(c) == False)),  # noqa: E712
+    _rule(
+        "experts_by_ep",
+        "{num_experts} experts cannot be split evenly over ep={ep}",
+        lambda c: _moe(c) & (c["num_experts"] % c["ep"] != 0),
+    ),
+    _rule(
+        "ep_by_replicas",
+        "ep={ep} must divide dp * cp = {dp} * {cp}, out of which it is taken",
+        lambda c: c["dp"] * c["cp"] % c["ep"] != 0,
+    ),
+)
+
+SHARDING_RULES = (
+    _rule(
+        "nothing_to_shard",
+        "zero={zero} shards over dp * cp ranks, and there is one: the same as zero=0",
+        lambda c: (c["zero"] > 0) & (c["dp"] * c["cp"] == 1),
+    ),
+    _rule(
+        "shard_size",
+        "shard_size={shard_size} must divide dp * cp = {dp} * {cp}, and needs zero > 0 and ep=1",
+        lambda c: (
+            (_param(c, "shard_size") > 0)
+            & ((c["dp"] * c["cp"] % _positive(_param(c, "shard_size")) != 0) | (c["zero"] == 0) | (c["ep"] > 1))
+        ),
+    ),
+)
+
+TORCH_RULES = (
+    _rule("torch", "the workload needs torch 2.11 or newer", lambda c: c["dp"] > 0, torch="<2.11"),
+    _rule(
+        "zero3_by_zero_bubble",
+        "{pp_schedule} loses gradients where weights are freed after forward: set reshard_after_forward to false",
+        lambda c: (c["zero"] == 3) & _piped(c, ZERO_BUBBLE) & (_param(c, "reshard_after_forward") == True),  # noqa: E712
+        torch=">=2.11",
+    ),
+    _rule(
+        "selective_by_zero_bubble",
+        "{pp_schedule} splits the backward, which selective recomputation cannot follow: use none or full, or 1f1b",
+        lambda c: (c["recompute"] == "selective") & _piped(c, ZERO_BUBBLE),
+        torch=">=2.11",
+    ),
+    _rule(
+        "compile_by_zero_bubble",
+        "{pp_schedule} splits the backward, which compiled layers cannot follow",
+        lambda c: (c["compile"] == True) & _piped(c, ZERO_BUBBLE),  # noqa: E712
+        torch=">=2.11",
+    ),
+    _rule(
+        "compile_by_recompute_by_zero3_by_tp",
+        "torch cannot compile fully recomputed layers under tp with zero=3",
+        lambda c: (c["compile"] == True) & (c["recompute"] == "full") & (c["zero"] == 3) & (c["tp"] > 1),  # noqa: E712
+        torch=">=2.11",
+    ),
+)
+
+RULES: tuple[Rule, ...] = (
+    *SHAPE_RULES,
+    *TENSOR_RULES,
+    *PIPELINE_RULES,
+    *CONTEXT_RULES,
+    *EXPERT_RULES,
+    *SHARDING_RULES,
+    *TORCH_RULES,
+)

@@ -1,0 +1,79 @@
+"""What a run asks of this workload, as one checked value."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sweep.contract import Run, Scalar
+
+CHOICES: dict[str, tuple[Scalar, ...]] = {
+    "cp_kind": ("allgather", "ulysses"),
+    "attention": ("auto", "flash", "efficient", "cudnn", "math"),
+    "compile_mode": ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+    "mesh_order": ("pp,dp,cp,tp", "dp,pp,cp,tp"),
+}
+"""valid values of the parameters that are words"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The workload's own parameters. Each is a key of a grid's ``params``, and can be an axis."""
+
+    process_group_timeout_s: float = 300.0
+    """a collective that takes longer is a failure"""
+    teardown_timeout_s: float = 10.0
+    """leaving the process group takes no longer than this"""
+    threads: int = 0
+    """CPU threads of a rank; 0: its share of the node's cores"""
+    mesh_order: str = "pp,dp,cp,tp"
+    """outermost axis first; ranks along the last one are neighbours"""
+    sequence_parallel: bool = True
+    """split the sequence over tp outside attention and MLP"""
+    loss_parallel: bool = True
+    """compute the loss on logits that stay split over tp"""
+    shard_size: int = 0
+    """ranks over which ZeRO shards, replicating beyond (hybrid sharding); 0: all of dp * cp"""
+    reshard_after_forward: bool = True
+    """ZeRO 3: free gathered weights between forward and backward"""
+    virtual_stages: int = 2
+    """pipeline stages per rank, in schedules that loop"""
+    first_stage_load: float = 0.0
+    """what the embedding costs a pipeline stage, in layers"""
+    last_stage_load: float = 0.0
+    """what the output projection and the loss cost a pipeline stage, in layers"""
+    cp_kind: str = "allgather"
+    """context parallelism by gathering keys and values, or by all-to-all over heads (ulysses)"""
+    attention: str = "auto"
+    """attention kernel: auto, flash, efficient, cudnn or math"""
+    compile_mode: str = "default"
+    """mode of torch.compile"""
+    fused_optimizer: bool = True
+    """one kernel for the whole optimizer update"""
+    learning_rate: float = 3e-4
+    clip_grad: float = 1.0
+    """largest gradient norm; 0: no clipping, the norm is measured all the same"""
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"{name} must be one of {', '.join(map(str, values))}, not {getattr(self, name)!r}"
+            for name, values in CHOICES.items()
+            if getattr(self, name) not in values
+        ]
+        if wrong:
+            raise ValueError("; ".join(wrong))
+
+    @classmethod
+    def of(cls, run: Run) -> Settings:
+        """The parameters of a run, defaults filled in. Raises ValueError for one that does not exist."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        if unknown := sorted(set(run.params) - known):
+            raise ValueError(f"transformer has no parameter {', '.join(unknown)}")
+        return cls(**run.params)  # type: ignore[arg-type]
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Every parameter with its default."""
+        return {f.name: f.default for f in dataclasses.fields(cls)}

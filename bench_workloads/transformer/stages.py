@@ -1,0 +1,51 @@
+"""Which layers a pipeline stage holds, and which stages a rank holds. Pure arithmetic."""
+
+from __future__ import annotations
+
+V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")
+"""two stages per rank, the second in reverse order: rank 0 has the first and the last"""
+LOOPED_SCHEDULES = ("interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble")
+"""``virtual_stages`` stages per rank, in loops over the ranks"""
+SINGLE_SCHEDULES = ("gpipe", "1f1b")
+"""one stage per rank"""
+SCHEDULES = (*SINGLE_SCHEDULES, *LOOPED_SCHEDULES, *V_SCHEDULES)
+ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SCHEDULES)
+"""schedules that split the backward into input and weight parts"""
+
+
+def stages_per_rank(schedule: str, virtual_stages: int) -> int:
+    """Stages that each rank of the pipeline holds."""
+    if schedule in V_SCHEDULES:
+        return 2
+    return virtual_stages if schedule in LOOPED_SCHEDULES else 1
+
+
+def stages_of_rank(rank: int, pp: int, schedule: str, virtual_stages: int) -> list[int]:
+    """Stage numbers of one rank of the pipeline, in rising order.
+
+    >>> stages_of_rank(0, 2, "zbv_zero_bubble", 2), stages_of_rank(0, 2, "interleaved_1f1b", 2)
+    ([0, 3], [0, 2])
+    """
+    if schedule in V_SCHEDULES:
+        return [rank, 2 * pp - 1 - rank]
+    return [rank + loop * pp for loop in range(stages_per_rank(schedule, virtual_stages))]
+
+
+def layers_of_stages(num_layers: int, stages: int, *, first: float = 0.0, last: float = 0.0) -> list[range]:
+    """Contiguous layers for each stage, so that the heaviest stage is as light as can be.
+
+    ``first`` and ``last``: what embedding and output projection cost, in layers. Each stage gets a layer at least.
+
+    >>> [len(r) for r in layers_of_stages(8, 4, last=2.0)]
+    [3, 2, 2, 1]
+    """
+    if stages > num_layers:
+        raise ValueError(f"{stages} pipeline stages need as many layers at least, not {num_layers}")
+    load = [first * (s == 0) + last * (s == stages - 1) + 1.0 for s in range(stages)]
+    counts = [1] * stages
+    for _ in range(num_layers - stages):
+        lightest = min(range(stages), key=lambda s: (load[s], s))
+        counts[lightest] += 1
+        load[lightest] += 1.0
+    starts = [sum(counts[:s]) for s in range(stages)]
+    return [range(start, start + count) for start, count in zip(starts, counts, strict=True)]

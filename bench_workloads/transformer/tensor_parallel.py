@@ -1,0 +1,95 @@
+"""Tensor parallelism: each matrix split over the ranks of a node, and the sequence split between the matrices.
+
+Attention and MLP take the whole sequence and split their width; norms and residual path split the sequence instead
+(sequence parallelism), which turns each all-reduce into an all-gather and a reduce-scatter of the same bytes.
+See Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+from bench_workloads.transformer.mlp import FeedForward
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from bench_workloads.transformer.model import Block, Decoder
+
+
+def apply(part: Decoder, mesh: DeviceMesh, *, sequence_parallel: bool, parallel_loss: bool) -> None:
+    """Split the weights of one stage over ``mesh``, in place."""
+    if mesh.size() == 1:
+        return
+    between = Shard(1) if sequence_parallel else Replicate()
+    parallelize_module(part, mesh, _ends(part, between, parallel_loss=parallel_loss))
+    for block in part.blocks:
+        parallelize_module(block, mesh, _block(block, between))
+    part.tie()
+
+
+def loss_context(mesh: DeviceMesh, *, parallel_loss: bool) -> AbstractContextManager[None]:
+    """Compute the loss on logits that stay split by vocabulary. Forward and backward must both run inside."""
+    split: AbstractContextManager[None] = loss_parallel()
+    return split if parallel_loss and mesh.size() > 1 else nullcontext()
+
+
+def _ends(part: Decoder, between: Any, *, parallel_loss: bool) -> dict[str, ParallelStyle]:
+    """Embedding and output projection are split by vocabulary."""
+    plan: dict[str, ParallelStyle] = {}
+    if part.embedding is not None:
+        plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+    if part.output is not None:
+        plan |= {name: SequenceParallel() for name in ("norm",) if between == Shard(1)}
+        plan["output"] = ColwiseParallel(
+            input_layouts=between,
+            output_layouts=Shard(-1) if parallel_loss else Replicate(),
+            use_local_output=not parallel_loss,
+        )
+    return plan
+
+
+def _block(block: Block, between: Any) -> dict[str, ParallelStyle]:
+    plan: dict[str, ParallelStyle] = {
+        "attention": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+        "attention.wq": ColwiseParallel(),
+        "attention.wk": ColwiseParallel(),
+        "attention.wv": ColwiseParallel(),
+        "attention.wo": RowwiseParallel(output_layouts=between),
+        **_norms(block, between),
+    }
+    if isinstance(block.mlp, FeedForward):
+        return {**plan, **_dense_mlp(block.mlp, between)}
+    return plan
+
+
+def _norms(block: Block, between: Any) -> dict[str, ParallelStyle]:
+    """A norm's weight is whole on every rank. Where a rank sees part of the input, its gradient is summed over them."""
+    plan: dict[str, ParallelStyle] = {}
+    if between == Shard(1):
+        plan |= {"attention_norm": SequenceParallel(), "mlp_norm": SequenceParallel()}
+    if block.attention.has_qk_norm:
+        by_heads = SequenceParallel(sequence_dim=2, use_local_output=True)
+        plan |= {"attention.q_norm": by_heads, "attention.k_norm": by_heads}
+    return plan
+
+
+def _dense_mlp(mlp: FeedForward, between: Any) -> dict[str, ParallelStyle]:
+    plan: dict[str, ParallelStyle] = {
+        "mlp": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+        "mlp.w1": ColwiseParallel(),
+        "mlp.w2": RowwiseParallel(output_layouts=between),
+    }
+    return {**plan, "mlp.w3": ColwiseParallel()} if mlp.w3 is not None else plan

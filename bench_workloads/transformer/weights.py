@@ -1,0 +1,55 @@
+"""Bring a model from meta to its device, with the same initial weights in every layout.
+
+Each parameter is drawn whole from a generator keyed by the seed and its name, and a rank keeps its shard of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+if TYPE_CHECKING:
+    from bench_workloads.transformer.model import Decoder
+
+INIT_STD = 0.02
+
+
+def materialise(part: Decoder, device: torch.device, seed: int) -> None:
+    """Allocate one stage's shards on ``device`` and initialise them, in place."""
+    part.to_empty(device=device)
+    part.tie()
+    with torch.no_grad():
+        for name, parameter in part.named_parameters():
+            whole = _draw(name, tuple(parameter.shape), device, seed)
+            local_of(parameter).copy_(_shard(parameter, whole))
+
+
+def local_of(tensor: Tensor) -> Tensor:
+    """What this rank holds of a tensor. Shares its storage."""
+    if isinstance(tensor, DTensor):
+        return tensor._local_tensor
+    return tensor.detach()
+
+
+def _draw(name: str, shape: tuple[int, ...], device: torch.device, seed: int) -> Tensor:
+    """The whole parameter: norms are one, biases zero, matrices normal."""
+    if name.endswith("norm.weight"):
+        return torch.ones(shape, device=device)
+    if name.endswith("bias"):
+        return torch.zeros(shape, device=device)
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
+    return torch.randn(shape, device=device, generator=generator) * INIT_STD
+
+
+def _shard(parameter: Tensor, whole: Tensor) -> Tensor:
+    """This rank's part of a whole parameter."""
+    if not isinstance(parameter, DTensor):
+        return whole
+    sizes, offsets = compute_local_shape_and_global_offset(whole.shape, parameter.device_mesh, parameter.placements)
+    return whole[tuple(slice(start, start + size) for start, size in zip(offsets, sizes, strict=True))]
