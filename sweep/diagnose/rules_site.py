@@ -100,8 +100,8 @@ SITE: tuple[Rule, ...] = (
         r"insufficient shared memory|out of shared memory|raise your shared memory limit"
         r"|killed by signal: Bus error|unable to (?:open|resize|mmap|write) .{0,20}shared memory|/dev/shm.*(?:full"
         r"|No space)",
-        advice="Shared memory (/dev/shm) is full: enlarge it (container --shm-size, --ipc=host), use fewer data-loading workers, or "
-        "torch.multiprocessing's file_system sharing.",
+        advice="Shared memory (/dev/shm) is full: enlarge it (container --shm-size, --ipc=host), use fewer "
+        "data-loading workers, or torch.multiprocessing's file_system sharing.",
     ),
     rule(
         "worker-killed",

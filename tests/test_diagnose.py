@@ -1,0 +1,279 @@
+"""Diagnosis from facts: exit codes, structured exceptions, logs, Slurm, the kernel, and what the watcher knows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from sweep.diagnose import Diagnosis, Facts, RankEnd, diagnose, diagnose_text
+from sweep.diagnose.vram import parse_cuda_memory
+from sweep.outcomes import Outcome
+
+OOM = {
+    "type": "torch.OutOfMemoryError",
+    "message": "CUDA out of memory. Tried to allocate 8.06 GiB. GPU 0 has a total capacity of 79.10 GiB of which "
+    "1.27 GiB is free. Including non-PyTorch memory, this process has 77.83 GiB memory in use. Of the allocated memory "
+    "62.62 GiB is allocated by PyTorch, and 12.65 GiB is reserved by PyTorch but unallocated.",
+    "traceback": "",
+}
+TIMEOUT = {
+    "type": "torch.distributed.DistBackendError",
+    "message": "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3) ran for 60000 milliseconds",
+}
+XID = "[1.0] NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus."
+KILLED = "[1.0] Memory cgroup out of memory: Killed process 123 (python) total-vm:1kB, anon-rss:1kB"
+
+
+def rank(number: int = 0, **values: object) -> RankEnd:
+    return RankEnd(**{"rank": number, "node": f"n{number // 8}", **values})
+
+
+def torn_down(*numbers: int, **values: object) -> list[RankEnd]:
+    ends = {"signal": 15, "ended_at_s": 90.0, "killed_by_us": True, **values}
+    return [rank(number, **ends) for number in numbers]
+
+
+def outcome(**facts: object) -> Outcome | None:
+    return diagnose(Facts(**{"ranks": [], **facts})).outcome
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ({"exit_code": 0}, None),
+        ({"signal": signal.SIGSEGV}, Outcome.SEGFAULT),
+        ({"exit_code": 139}, Outcome.SEGFAULT),
+        ({"exit_code": -11}, Outcome.SEGFAULT),
+        ({"signal": signal.SIGBUS}, Outcome.SEGFAULT),
+        ({"signal": signal.SIGBUS, "log_tail": "ERROR: insufficient shared memory (shm)."}, Outcome.DISK_FULL),
+        ({"signal": signal.SIGKILL}, Outcome.UNKNOWN),
+        ({"exit_code": 137}, Outcome.UNKNOWN),
+        ({"signal": signal.SIGABRT}, Outcome.UNKNOWN),
+        ({"signal": signal.SIGTERM}, Outcome.CANCELLED),
+        ({"exit_code": 1}, Outcome.UNKNOWN),
+        ({"exit_code": 2}, Outcome.CONFIG_ERROR),
+        ({"exit_code": 124}, Outcome.TIME_LIMIT),
+        ({"exit_code": 126}, Outcome.CONFIG_ERROR),
+        ({"exit_code": 127}, Outcome.CONFIG_ERROR),
+        (
+            {"exit_code": 127, "log_tail": "x: error while loading shared libraries: libnccl.so.2: cannot open"},
+            Outcome.IMPORT_ERROR,
+        ),
+        ({"exit_code": 1, "failure": {"type": "ValueError", "message": "bad"}}, Outcome.PYTHON_EXCEPTION),
+        (
+            {"exit_code": 1, "failure": {"type": "ModuleNotFoundError", "message": "No module named 'x'"}},
+            Outcome.IMPORT_ERROR,
+        ),
+        (
+            {"exit_code": 1, "failure": {"type": "FloatingPointError", "message": "loss is nan in iteration 3"}},
+            Outcome.NAN_LOSS,
+        ),
+        (
+            {"exit_code": 1, "failure": {"type": "OSError", "message": "[Errno 28] No space left on device"}},
+            Outcome.DISK_FULL,
+        ),
+        (
+            {"exit_code": 1, "failure": {"type": "OSError", "message": "[Errno 98] Address already in use"}},
+            Outcome.PORT_IN_USE,
+        ),
+        ({"exit_code": 1, "failure": {"type": "MemoryError", "message": ""}}, Outcome.OOM_HOST),
+        ({"exit_code": 1, "failure": OOM}, Outcome.OOM_CUDA),
+    ],
+    ids=str,
+)
+def test_one_rank_alone(end: dict[str, object], expected: Outcome | None) -> None:
+    assert outcome(ranks=[rank(**end)]) is expected
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("OUT_OF_MEMORY", Outcome.OOM_HOST),
+        ("NODE_FAIL", Outcome.NODE_FAIL),
+        ("TIMEOUT", Outcome.TIME_LIMIT),
+        ("PREEMPTED", Outcome.PREEMPTED),
+        ("CANCELLED by 1000", Outcome.CANCELLED),
+        ("FAILED", Outcome.UNKNOWN),
+    ],
+)
+def test_slurm_explains_a_sigkill(state: str, expected: Outcome) -> None:
+    assert outcome(ranks=[rank(signal=9)], slurm_state=state) is expected
+
+
+def test_sigkill_with_a_line_of_the_oom_killer() -> None:
+    found = diagnose(Facts(ranks=[rank(signal=9, ended_at_s=5.0)], kernel=[KILLED]))
+    assert found.outcome is Outcome.OOM_HOST
+    assert "Killed process 123" in found.evidence
+
+
+def test_bare_killed_is_a_guess_only_where_no_exit_is_known() -> None:
+    assert diagnose_text("step 1\nKilled\n").outcome is Outcome.OOM_HOST
+    assert outcome(ranks=[rank(signal=9, log_tail="step 1\nKilled\n")]) is Outcome.UNKNOWN
+
+
+def test_the_earliest_cause_wins_and_is_named_with_rank_and_node() -> None:
+    ranks = [
+        rank(0, exit_code=1, ended_at_s=70.0, failure=TIMEOUT),
+        rank(9, exit_code=1, ended_at_s=12.0, failure={"type": "KeyError", "message": "'a'"}),
+        *torn_down(1, 2),
+    ]
+    found = diagnose(Facts(ranks=ranks))
+    assert (found.outcome, found.rank, found.node) == (Outcome.PYTHON_EXCEPTION, 9, "n1")
+    assert found.evidence == "KeyError: 'a'"
+
+
+def test_an_out_of_memory_told_late_still_beats_its_consequences() -> None:
+    ranks = [rank(0, exit_code=1, ended_at_s=10.0, failure=TIMEOUT), rank(1, exit_code=1, ended_at_s=11.0, failure=OOM)]
+    assert outcome(ranks=ranks) is Outcome.OOM_CUDA
+
+
+def test_consequences_on_peers_do_not_hide_a_silent_crash() -> None:
+    closed = {
+        "type": "RuntimeError",
+        "message": "[gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.1]:3",
+    }
+    ranks = [rank(0, exit_code=1, ended_at_s=8.0, failure=closed), rank(1, signal=11, ended_at_s=9.0)]
+    assert outcome(ranks=ranks) is Outcome.SEGFAULT
+
+
+def test_hang_stands_unless_a_rank_had_failed_by_itself() -> None:
+    hung = {"verdict": Outcome.HANG, "verdict_text": "rank 3 on n0 stopped in iteration 3"}
+    found = diagnose(Facts(ranks=torn_down(0, 1, 2, 3), **hung))
+    assert found == Diagnosis(Outcome.HANG, "rank 3 on n0 stopped in iteration 3", found.advice)
+    terminated = 'Traceback (most recent call last):\n  File "a", line 1, in f\nRuntimeError: worker terminated'
+    assert outcome(ranks=torn_down(0, 1, log_tail=terminated), **hung) is Outcome.HANG
+    crashed = rank(1, exit_code=1, ended_at_s=4.0, failure={"type": "ZeroDivisionError", "message": "division by zero"})
+    assert outcome(ranks=[*torn_down(0), crashed], **hung) is Outcome.PYTHON_EXCEPTION
+    assert (
+        outcome(ranks=torn_down(0, log_tail="torch.OutOfMemoryError: CUDA out of memory."), **hung) is Outcome.OOM_CUDA
+    )
+
+
+@pytest.mark.parametrize("verdict", [Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NODE_FAIL, Outcome.PORT_IN_USE])
+def test_what_the_watcher_did_or_saw_stands(verdict: Outcome) -> None:
+    late = rank(0, exit_code=1, ended_at_s=3.0, failure={"type": "ConnectionResetError", "message": "reset by peer"})
+    assert outcome(ranks=[late, *torn_down(1)], verdict=verdict) is verdict
+
+
+def test_a_dead_gpu_beats_what_ranks_and_watcher_make_of_it() -> None:
+    cuda = {"type": "RuntimeError", "message": "CUDA error: unspecified launch failure"}
+    ranks = [rank(0, exit_code=1, ended_at_s=1.0, failure=cuda)]
+    assert outcome(ranks=ranks) is Outcome.CUDA_ERROR
+    assert outcome(ranks=ranks, kernel=[XID]) is Outcome.XID_HARDWARE
+    assert outcome(ranks=ranks, kernel=[XID], verdict=Outcome.NODE_FAIL) is Outcome.XID_HARDWARE
+
+
+def test_an_xid_that_programs_cause_leaves_the_cuda_error_standing() -> None:
+    cuda = {"type": "RuntimeError", "message": "CUDA error: an illegal memory access was encountered"}
+    line = "NVRM: Xid (PCI:0000:9b:00): 31, pid=7, name=python, Ch 0000001b, MMU Fault"
+    assert outcome(ranks=[rank(exit_code=1, failure=cuda)], kernel=[line]) is Outcome.CUDA_ERROR
+    assert outcome(ranks=[rank(signal=6)], kernel=[line]) is Outcome.XID_HARDWARE
+
+
+def test_a_good_end_is_no_failure_whatever_the_kernel_says_of_others() -> None:
+    found = diagnose(Facts(ranks=[rank(exit_code=0)], kernel=[KILLED]))
+    assert found.outcome is None
+    assert outcome(ranks=[rank(exit_code=0, log_tail="CUDA out of memory, next batch size\n")]) is None
+    lost = "".join(f"iteration {i}/ 9 | lm loss: nan |\n" for i in range(9))
+    assert outcome(ranks=[rank(exit_code=0, log_tail=lost)]) is Outcome.NAN_LOSS
+
+
+def test_advice_tells_fragmentation_from_need() -> None:
+    fragmented = diagnose(Facts(ranks=[rank(exit_code=1, failure=OOM)])).advice
+    assert "8.06 GiB were asked for, 1.27 GiB were free of 79.10 GiB" in fragmented
+    assert "expandable_segments" in fragmented
+    need = OOM["message"].replace("12.65 GiB is reserved", "0.65 GiB is reserved")
+    assert "A real need" in diagnose_text(need).advice
+    shared = need.replace("77.83 GiB memory in use", "40.00 GiB memory in use")
+    assert "Other processes hold about 37.83 GiB" in diagnose_text(shared).advice
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tried to allocate 2.87 GiB (GPU 0; 14.76 GiB total capacity; 8.77 GiB already allocated; 19.75 MiB free; "
+        "13.71 GiB reserved in total by PyTorch)",
+        "Tried to allocate 2.87 GiB. GPU 0 has a total capacty of 14.76 GiB of which 19.75 MiB is free. Of the allocated "
+        "memory 8.77 GiB is allocated by PyTorch, and 4.94 GiB is reserved by PyTorch but unallocated.",
+    ],
+)
+def test_figures_of_both_generations_of_the_message(text: str) -> None:
+    memory = parse_cuda_memory(text)
+    assert memory.tried_bytes == 2.87 * 2**30
+    assert memory.total_bytes == 14.76 * 2**30
+    assert memory.free_bytes == 19.75 * 2**20
+    assert memory.allocated_bytes == 8.77 * 2**30
+    assert memory.idle_bytes == pytest.approx(4.94 * 2**30)
+    assert memory.fragmented
+
+
+def test_interleaved_and_prefixed_tracebacks() -> None:
+    text = (
+        "[rank0]: Traceback (most recent call last):\n[rank1]: Traceback (most recent call last):\n"
+        '[rank0]:   File "a.py", line 1, in f\n[rank1]:   File "a.py", line 1, in f\n[rank0]:     f()\n'
+        "[rank0]: mypackage.errors.Strange: it is odd\n[rank1]: mypackage.errors.Strange: it is odd\n"
+    )
+    found = diagnose_text(text)
+    assert found.outcome is Outcome.PYTHON_EXCEPTION
+    assert "Strange" in found.evidence
+
+
+def test_a_failure_that_iterations_follow_was_overcome_and_a_later_one_counts() -> None:
+    steps = "".join(f"step: {i} loss: 2.{i}\n" for i in range(5))
+    text = f"step: 0\nRuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB\n{steps}"
+    assert diagnose_text(text).outcome is None
+    assert diagnose_text(text + "ModuleNotFoundError: No module named 'wandb'\n").outcome is Outcome.IMPORT_ERROR
+
+
+def test_large_logs_take_seconds() -> None:
+    healthy = " iteration 5/ 250 | lm loss: 2.1E+00 | grad norm: 0.7 | number of nan iterations:   0 | 1.6 |\n"
+    noisy = (
+        "n1:1:2 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via P2P/IPC error 0 connect nan loss killed exit code memory\n"
+    )
+    endless = "x" * 5_000_000 + " Killed bus error shared memory " + "y" * 5_000_000
+    text = (healthy * 1000 + noisy * 300) * 320 + endless + "\nModuleNotFoundError: No module named 'x'\n"
+    assert len(text) > 50_000_000
+    began = time.process_time()
+    assert diagnose_text(text).outcome is Outcome.IMPORT_ERROR
+    assert time.process_time() - began < 12, "a guard against quadratic work; about 4 s on two slow cores"
+
+
+@pytest.mark.parametrize(
+    "unit", ["Error: (", "loss" * 3 + " ", "c10d NCCL WARN connect ", "must be ", "rank 0 socket peer "]
+)
+def test_no_pattern_explodes(unit: str) -> None:
+    began = time.process_time()
+    diagnose_text(unit * (200_000 // len(unit)))
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="needs the reference data")
+def test_reference_texts() -> None:
+    import json
+    from collections import Counter
+    from pathlib import Path
+
+    from sweep.diagnose.scan import scan
+    from sweep.outcomes import NO_FAILURE
+
+    lines = (Path(os.environ["SWEEP_REFERENCE_DATA"]) / "failures.jsonl").read_text().splitlines()
+    confusion: Counter[tuple[str, str]] = Counter()
+    usage: Counter[str] = Counter()
+    wrong = []
+    for row in map(json.loads, lines):
+        found = str(diagnose_text(row["text"]).outcome or NO_FAILURE)
+        confusion[row["label"], found] += 1
+        usage.update({hit.source for hit in scan(row["text"])})
+        if found not in [row["label"], *row["also"]]:
+            wrong.append((row["id"], found))
+        if row["label"] == NO_FAILURE:
+            assert found == NO_FAILURE, row["id"]
+    print("\nlabel -> found")
+    for (label, found), count in sorted(confusion.items()):
+        print(f"  {label:18} {found:18} {count}")
+    print("rule: texts it hits", dict(usage.most_common()))
+    print(f"{len(lines) - len(wrong)} of {len(lines)} right; wrong: {wrong}")
+    assert len(wrong) <= len(lines) * 3 // 60

@@ -1,0 +1,117 @@
+"""NCCL logs: what is read out of them, and what is said of it. Lines as NCCL 2.14 to 2.27 prints them."""
+
+from __future__ import annotations
+
+from sweep.nccl_log import summarize
+
+INFINIBAND = """\
+NCCL version 2.21.5+cuda12.4
+n1:10:10 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>
+n1:10:10 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>
+n2:20:20 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.2<0>
+n1:10:30 [0] NCCL INFO Using network IB
+n1:10:30 [0] NCCL INFO ncclCommInitRank comm 0xaa rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1 commId 0x1 - Init START
+n2:20:40 [0] NCCL INFO ncclCommInitRank comm 0xbb rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 1 commId 0x1 - Init START
+n1:10:30 [0] NCCL INFO comm 0xaa rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0
+n1:10:30 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA
+n1:10:30 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+n1:10:30 [0] NCCL INFO Connected all rings, use ring PXN 0 GDR 1
+n1:10:30 [0] NCCL INFO Connected all trees
+n1:10:30 [0] NCCL INFO 16 coll channels, 16 collnet channels, 16 nvls channels, 16 p2p channels
+n1:10:30 [0] NCCL INFO ncclCommInitRank comm 0xaa rank 0 nranks 16 cudaDev 0 busId 1 commId 0x1 - Init COMPLETE
+n1:10:30 [0] NCCL INFO Init timings - ncclCommInitRank: rank 0 nranks 16 total 1.99 (kernels 0.27, bootstrap 0.87)
+n1:10:30 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.
+n2:20:40 [0] NCCL INFO ncclCommInitRank comm 0xbb rank 8 nranks 16 cudaDev 0 busId 1 commId 0x1 - Init COMPLETE
+"""
+
+SOCKETS = """\
+n1:10:10 [0] NCCL INFO Bootstrap: Using ens3:10.0.0.1<0>
+n1:10:10 [0] NCCL INFO NET/IB : No device found.
+n1:10:10 [0] NCCL INFO NET/Socket : Using [0]ens3:10.0.0.1<0>
+n1:10:10 [0] NCCL INFO Using network Socket
+n2:11:11 [0] NCCL INFO Using network Socket
+n1:10:12 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
+n1:10:12 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[1] via SHM/direct/direct
+n2:11:13 [0] NCCL INFO ncclCommInitRank comm 0xcc rank 1 nranks 2 cudaDev 0 busId 1 commId 0x9 - Init START
+"""
+
+
+def test_infiniband_with_gpudirect_is_read_and_finds_nothing() -> None:
+    seen = summarize(INFINIBAND.splitlines())
+    assert seen is not None
+    assert (seen.version, seen.network, seen.interface) == ("2.21.5+cuda12.4", "IB", "eth0")
+    assert (seen.hosts, seen.nodes, seen.ranks) == (2, 2, 16)
+    assert seen.hcas_per_host == {"n1": 2, "n2": 2}
+    assert seen.transports == {"NET/IB": 1, "P2P": 1}
+    assert seen.gpudirect_rdma is True
+    assert seen.nvls is True
+    assert seen.rings
+    assert seen.trees
+    assert seen.coll_channels == (16,)
+    assert (seen.init_s, seen.bootstrap_s) == (1.99, 0.87)
+    assert seen.init_missing == ()
+    assert seen.environment == {"NCCL_IB_TIMEOUT": "22"}
+    assert seen.findings == ()
+
+
+def test_fall_back_to_sockets_is_said_with_its_interface() -> None:
+    seen = summarize(SOCKETS.splitlines())
+    assert seen is not None
+    text = "\n".join(seen.findings)
+    assert "TCP sockets on ens3" in text
+    assert "10 times slower" in text
+    assert "never completed on rank 1" in text
+
+
+def test_sockets_on_one_node_are_no_finding() -> None:
+    seen = summarize(
+        ["n1:1:1 [0] NCCL INFO Using network Socket", "n1:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via P2P/IPC"]
+    )
+    assert seen is not None
+    assert seen.findings == ()
+
+
+def test_no_gpudirect_and_missing_hca() -> None:
+    lines = [
+        "n1:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB eth0:1<0>",
+        "n2:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:1<0>",
+        "n1:1:1 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "n1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0",
+    ]
+    seen = summarize(lines)
+    assert seen is not None
+    assert seen.gpudirect_rdma is False
+    assert "GPUDirect RDMA is off" in seen.findings[0]
+    assert "n2 lacks some" in seen.findings[1]
+
+
+def test_root_warning_is_the_first_that_is_not_a_lost_peer() -> None:
+    lines = [
+        "n1:1:1 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n2<57557>",
+        "n2:5:5 [3] transport/net_ib.cc:180 NCCL WARN NET/IB : mlx5_3:1 async fatal event on QP",
+        "n2:5:5 [3] proxy.cc:1143 NCCL WARN Socket recv failed while polling",
+    ]
+    seen = summarize(lines)
+    assert seen is not None
+    assert seen.root_warning is not None
+    assert "async fatal event" in seen.root_warning
+
+
+def test_other_programs_say_nothing() -> None:
+    assert summarize(["step 1 loss 2.0", "export NCCL_DEBUG=INFO"]) is None
+
+
+def test_findings_for_shared_memory_and_channels_and_slow_start() -> None:
+    lines = [
+        *["n1:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct"] * 3,
+        "n1:1:1 [0] NCCL INFO 24 coll channels, 16 nvls channels, 32 p2p channels, 32 p2p channels per peer",
+        "n1:1:1 [0] NCCL INFO 2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels",
+        "n1:1:1 [0] NCCL INFO Init timings - ncclCommInitRank: rank 0 nranks 4 total 28.31 (bootstrap 28.13)",
+    ]
+    seen = summarize(lines)
+    assert seen is not None
+    text = "\n".join(seen.findings)
+    assert "host shared memory" in text
+    assert "from 2 to 24 channels" in text
+    assert "28.3 s, of which bootstrap 28.1 s" in text
+    assert seen.as_json()["coll_channels"] == (2, 24)
