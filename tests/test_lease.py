@@ -1,0 +1,76 @@
+"""One launcher at a time."""
+
+import json
+import os
+import socket
+import time
+
+import pytest
+
+from sweep import lease
+from sweep.errors import SweepError
+from sweep.store import Journal, SweepDir
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    directory = SweepDir(tmp_path / "s")
+    directory.create_skeleton()
+    return directory
+
+
+def holder(sweep, epoch, **changes):
+    values = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "boot_id": lease.boot_id(),
+        "process_started": lease.psutil.Process().create_time(),
+        "time": time.time(),
+    }
+    (sweep.launchers / str(epoch)).write_text(json.dumps({**values, **changes}))
+
+
+def test_a_living_holder_refuses_the_second(sweep):
+    lease.take(sweep)
+    with pytest.raises(SweepError, match="another launcher holds this sweep"):
+        lease.take(sweep)
+
+
+def test_takeover_raises_the_epoch_and_the_first_finds_out(sweep):
+    first = lease.take(sweep)
+    second = lease.take(sweep, takeover=True)
+    assert second.epoch == first.epoch + 1
+    second.check()
+    with pytest.raises(lease.LeaseLostError):
+        first.check()
+
+
+def test_a_dead_process_holds_nothing(sweep):
+    holder(sweep, 1, pid=2**22 + 1)
+    assert lease.take(sweep).epoch == 2
+
+
+def test_a_reused_pid_holds_nothing(sweep):
+    holder(sweep, 1, process_started=0.0)
+    assert lease.take(sweep).epoch == 2
+
+
+def test_an_earlier_boot_holds_nothing(sweep):
+    holder(sweep, 1, boot_id="another")
+    assert lease.take(sweep).epoch == 2
+
+
+def test_another_host_holds_while_its_journal_moves(sweep):
+    holder(sweep, 1, host="elsewhere")
+    Journal(sweep.journal("launcher-0001")).append({"event": "session", "time": time.time()})
+    with pytest.raises(SweepError, match="elsewhere"):
+        lease.take(sweep)
+    old = time.time() - lease.QUIET_S - 1
+    os.utime(sweep.journal("launcher-0001"), (old, old))
+    assert lease.take(sweep).epoch == 2
+
+
+def test_a_session_that_ended_frees_the_lease(sweep):
+    first = lease.take(sweep)
+    Journal(sweep.journal(first.writer)).append({"event": "session_end", "time": time.time()})
+    assert lease.take(sweep).epoch == 2

@@ -1,0 +1,114 @@
+"""The fold over the journals, the retry policy and what may be claimed next."""
+
+import itertools
+
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.policy import ENDLESS, RETRIES, may_retry
+from sweep.state import World
+
+RUN = "run-1"
+
+
+def record(attempt, outcome, time=0.0, pilot="p0001"):
+    values = {"run_id": RUN, "attempt": attempt, "outcome": str(outcome), "pilot": pilot, "ended_at": time}
+    return {"event": "record", "time": time, "record": values}
+
+
+def started(attempt, time=0.0, pilot="p0001"):
+    return {"event": "attempt_started", "time": time, "run_id": RUN, "attempt": attempt, "pilot": pilot, "nodes": ["n1"]}
+
+
+def world_of(*events):
+    world = World()
+    world.apply_all(events)
+    return world
+
+
+def test_every_outcome_has_a_retry_rule():
+    assert set(RETRIES) == set(Outcome)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Outcome.OOM_CUDA, Outcome.CONFIG_ERROR, Outcome.CONFIG_MISMATCH, Outcome.IMPORT_ERROR]
+    + [Outcome.PYTHON_EXCEPTION, Outcome.NAN_LOSS, Outcome.TIME_LIMIT, Outcome.OK],
+)
+def test_what_the_configuration_causes_is_never_retried(outcome):
+    assert not may_retry([outcome])
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.PORT_IN_USE, Outcome.XID_HARDWARE, Outcome.NCCL_TIMEOUT]
+    + [Outcome.NCCL_ERROR, Outcome.LOST, Outcome.HANG, Outcome.CANCELLED],
+)
+def test_what_the_cluster_causes_is_retried_within_bounds(outcome):
+    assert may_retry([outcome])
+    if RETRIES[outcome] < ENDLESS:
+        assert may_retry([outcome] * RETRIES[outcome])
+        assert not may_retry([outcome] * (RETRIES[outcome] + 1))
+
+
+def test_an_interruption_does_not_count_against_the_run():
+    assert may_retry([Outcome.PREEMPTED] * 50 + [Outcome.LOST])
+
+
+def test_attempts_follow_one_another():
+    world = world_of()
+    assert world.run(RUN).next_attempt() == 1
+    world.apply(started(1))
+    assert world.run(RUN).next_attempt() is None
+    world.apply(record(1, Outcome.LOST))
+    assert world.run(RUN).next_attempt() == 2
+    world.apply(started(2))
+    assert world.run(RUN).next_attempt() is None
+    world.apply(record(2, Outcome.OK))
+    assert world.run(RUN).next_attempt() is None
+    assert world.run(RUN).ok.number == 2
+
+
+def test_a_late_ok_supersedes_lost_and_the_later_attempt_is_surplus():
+    events = [started(1), record(1, Outcome.LOST, 5), started(2, 6), record(2, Outcome.OK, 8), record(1, Outcome.OK, 9)]
+    run = world_of(*events).run(RUN)
+    assert run.attempts[1].outcome is Outcome.OK
+    assert run.ok.number == 1
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([record(1, Outcome.OK, 1), record(1, Outcome.LOST, 2)])))
+def test_lost_never_replaces_a_record(order):
+    assert world_of(*order).run(RUN).attempts[1].outcome is Outcome.OK
+
+
+def test_a_rerun_asks_for_one_further_attempt():
+    world = world_of(started(1), record(1, Outcome.OK))
+    world.apply({"event": "rerun", "time": 3, "run_id": RUN})
+    assert world.run(RUN).next_attempt() == 2
+    world.apply(started(2))
+    world.apply(record(2, Outcome.OOM_CUDA))
+    assert world.run(RUN).next_attempt() is None
+    assert world.run(RUN).ok.number == 1
+
+
+def test_a_cancellation_holds_until_the_next_session():
+    world = world_of({"event": "session", "time": 1}, {"event": "cancel", "time": 2})
+    assert world.cancelled
+    world.apply({"event": "session", "time": 3})
+    assert not world.cancelled
+
+
+def intent(name="p0001", nodes=1, time=0.0):
+    return {"event": "pilot_intent", "time": time, "pilot": name, "token": f"t-{name}", "nodes": nodes, "time_limit_s": 60}
+
+
+def test_a_submission_given_up_that_comes_after_all_is_watched_again():
+    world = world_of(intent(), {"event": "pilot_gone", "time": 1, "pilot": "p0001", "word": "NEVER_SUBMITTED"})
+    assert not world.pilots["p0001"].open
+    world.apply({"event": "pilot_started", "time": 2, "pilot": "p0001", "job_id": "77", "nodes": ["n1"]})
+    assert world.pilots["p0001"].open
+    assert world.pilots["p0001"].job_id == "77"
+
+
+def test_events_of_no_consequence_pass_by():
+    world_of({"event": "alive", "time": 1}, {"event": "from the future", "time": 2})

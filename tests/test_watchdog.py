@@ -1,0 +1,89 @@
+"""Deadlines as a table: nothing here sees a clock."""
+
+import pytest
+
+from sweep.contract import Phase
+from sweep.outcomes import Outcome
+from sweep.pilot.watchdog import Limits, Watchdog
+
+LIMITS = Limits(start_s=300, first_iteration_s=300, steady_s=20, steady_factor=5, finish_s=15, attempt_s=900)
+PLACES = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
+
+
+def steady(ranks=2, iterations=4, step_s=0.1, limits=LIMITS, first_s=1.0):
+    """A watchdog whose ranks have all just begun the last of `iterations`; (watchdog, the time of that)."""
+    dog = Watchdog.over(ranks, limits, 0.0)
+    now = 5.0
+    for rank in range(ranks):
+        dog.beat(rank, Phase.FIRST_ITERATION, 0, None, now)
+    now += first_s
+    for iteration in range(1, iterations):
+        for rank in range(ranks):
+            dog.beat(rank, Phase.STEADY, iteration, None, now)
+        now += step_s
+    return dog, now - step_s
+
+
+def test_silence_in_the_start_is_borne_up_to_its_limit():
+    dog = Watchdog.over(2, LIMITS, 10.0)
+    assert dog.verdict(309.0, PLACES) is None
+    assert dog.verdict(310.0, PLACES).outcome is Outcome.HANG
+
+
+def test_a_slow_first_iteration_is_not_a_hang_but_silence_after_it_is():
+    dog, now = steady(first_s=60.0)
+    assert dog.verdict(now + 19.9, PLACES) is None
+    assert dog.verdict(now + 20.0, PLACES).outcome is Outcome.HANG
+
+
+@pytest.mark.parametrize(("step_s", "limit_s"), [(0.1, 20.0), (4.0, 20.0), (10.0, 50.0), (60.0, 300.0)])
+def test_the_steady_limit_follows_the_median_iteration(step_s, limit_s):
+    dog, now = steady(step_s=step_s)
+    assert dog.next_deadline() == pytest.approx(min(now + limit_s, 900))
+
+
+def test_a_disturbed_iteration_does_not_move_the_limit():
+    dog, now = steady(ranks=1, iterations=5)
+    dog.beat(0, Phase.STEADY, 5, None, now + 15)
+    assert dog.next_deadline() == pytest.approx(now + 15 + 20)
+
+
+def test_a_rank_may_declare_more_time_but_not_less():
+    dog, now = steady()
+    dog.beat(0, Phase.STEADY, 4, 100.0, now)
+    dog.beat(1, Phase.STEADY, 4, 1.0, now)
+    assert dog.limit_s(dog.ranks[0]) == 100.0
+    assert dog.limit_s(dog.ranks[1]) == 20.0
+
+
+def test_the_rank_that_got_least_far_is_named():
+    dog, now = steady(ranks=4)
+    for rank in (0, 1, 3):
+        dog.beat(rank, Phase.STEADY, 5, None, now + 1)
+    verdict = dog.verdict(now + 60, PLACES)
+    assert verdict.ranks == (2,)
+    assert "rank 2 on n2 stopped in steady, iteration 3" in verdict.text
+    assert "the 3 others wait for it" in verdict.text
+
+
+def test_an_ended_rank_owes_nothing():
+    dog, now = steady()
+    dog.ended(0)
+    dog.ended(1)
+    assert dog.verdict(now + 100, PLACES) is None
+
+
+def test_bundled_beats_still_tell_the_iteration_time():
+    dog = Watchdog.over(1, LIMITS, 0.0)
+    dog.beat(0, Phase.FIRST_ITERATION, 0, None, 1.0)
+    dog.beat(0, Phase.STEADY, 3, None, 1.2)
+    assert dog.next_deadline() == pytest.approx(1.2 + 20)
+
+
+def test_an_attempt_that_goes_on_for_ever_is_ended():
+    dog, _ = steady(limits=Limits(attempt_s=30))
+    dog.beat(0, Phase.STEADY, 400, None, 29.0)
+    dog.beat(1, Phase.STEADY, 400, None, 29.0)
+    verdict = dog.verdict(30.0, PLACES)
+    assert verdict.outcome is Outcome.TIME_LIMIT
+    assert "30 s" in verdict.text
