@@ -89,9 +89,12 @@ def environment_value(name: str, value: Any) -> str:
 
 
 _OWN_OPTIONS = frozenset(
-    ("--account", "--array", "--chdir", "--comment", "--constraint", "--error", "--exclusive", "--job-name", "--nice")
-    + ("--no-kill", "--no-requeue", "--nodes", "--ntasks", "--ntasks-per-node", "--open-mode", "--output", "--parsable")
-    + ("--partition", "--qos", "--requeue", "--reservation", "--signal", "--test-only", "--time", "--wait", "--wrap")
+    (
+        *("--account", "--array", "--chdir", "--comment", "--constraint", "--error", "--exclusive", "--job-name"),
+        *("--nice", "--no-kill", "--no-requeue", "--nodes", "--ntasks", "--ntasks-per-node", "--open-mode", "--output"),
+        *("--parsable", "--partition", "--qos", "--requeue", "--reservation", "--signal", "--test-only", "--time"),
+        *("--wait", "--wrap"),
+    )
 )
 
 Word = Annotated[str, AfterValidator(_word)]
@@ -149,7 +152,7 @@ class Site(BaseModel):
     """the interpreter on compute nodes; None: the one that launches"""
     poll_interval_s: Seconds = 15.0
     """the scheduler is asked at most this often"""
-    scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"
+    scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a node-local directory"""
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
 class _CoreDumper(yaml.SafeDumper):
     """Quotes exactly what the core schema would take for something else than text."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
@@ -95,7 +95,7 @@ class _CoreDumper(yaml.SafeDumper):
 class _CoreLoader(yaml.SafeLoader):
     """YAML 1.2's core schema in place of 1.1's surprises (on, off, 1:30, 010, dates)."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
 
 _TAG = "tag:yaml.org,2002:"

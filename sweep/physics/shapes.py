@@ -76,7 +76,7 @@ def shape_columns(columns: Mapping[str, Any]) -> SimpleNamespace:
     """Columns of shape fields (arrays or scalars) as an object that the counts below take."""
     defaults = {f.name: f.default for f in dataclasses.fields(ModelShape) if f.default is not dataclasses.MISSING}
     names = {f.name for f in dataclasses.fields(ModelShape)}
-    return SimpleNamespace(**{**defaults, **{k: v for k, v in columns.items() if k in names}})
+    return SimpleNamespace(**{**defaults, **{name: columns[name] for name in names if name in columns}})
 
 
 def input_embedding_parameters(shape: Any) -> Any:

@@ -1,0 +1,1 @@
+"""The parts of ``sweep.plan``: candidates as columns, rules, reasons, order. Pure."""

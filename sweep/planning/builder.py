@@ -1,0 +1,106 @@
+"""Gathers the candidates of all cells, chunk by chunk, into one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sweep.contract import Rule
+from sweep.errors import Mistake, SweepError
+from sweep.grid import Grid
+from sweep.planning.columns import Columns, Indices
+from sweep.planning.expand import Cell
+from sweep.planning.identity import VARYING, identities
+from sweep.planning.order import ASSUMED_START_S, merits, order
+from sweep.planning.reasons import broken_by, listed, reason_numbers
+from sweep.planning.table import SCHEMA, WORDS, Words, candidates, integers, table_of
+from sweep.site import Site
+
+
+class Builder:
+    """``add`` every chunk of every cell, then take the ``table``."""
+
+    def __init__(self, grid: Grid, site: Site, rules: Sequence[Rule]) -> None:
+        self._grid, self._gpu, self._rules = grid, site.hardware, rules
+        self._words = Words()
+        self._rejected: list[tuple[Mapping[str, Any], Any, Any]] = []
+        self._runs: list[Any] = []
+        self._cells: list[tuple[int, str]] = []
+        self._costs: list[Any] = []
+
+    def add(self, cell: Cell, columns: Columns) -> None:
+        """Judge the candidates; keep the rejected with their reasons, and make runs of the others."""
+        broken = np.zeros(columns["size"], dtype=bool)
+        found: list[tuple[Indices, Indices]] = []
+        for rule in self._rules:
+            mask = broken_by(rule, columns)
+            rows = np.flatnonzero(mask)
+            if len(rows):
+                found.append((rows, reason_numbers(rule, columns, rows, self._words.books["reasons"])))
+                broken |= mask
+        self._reject(columns, np.flatnonzero(broken), found)
+        self._keep(cell, columns, np.flatnonzero(~broken))
+
+    def table(self) -> Any:
+        """One row per candidate: the runs in their order, then the rejected. Raises SweepError for two alike runs."""
+        parts = [self._ordered_runs()] if self._runs else []
+        for batch, offsets, numbers in self._rejected:
+            reasons = pa.ListArray.from_arrays(pa.array(offsets), self._words.array("reasons", numbers))
+            parts.append(table_of("rejected", len(offsets) - 1, {**batch, "reasons": reasons}, self._words))
+        return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty_table()
+
+    def _reject(self, columns: Columns, rows: Indices, found: Sequence[tuple[Indices, Indices]]) -> None:
+        if not len(rows):
+            return
+        offsets, numbers = listed(found, columns["size"])
+        # Candidates without a reason have no numbers, so the offsets of the others stand as they are.
+        kept = np.append(offsets[:-1][rows], offsets[-1]).astype(np.int32)
+        self._rejected.append((candidates(columns, rows, self._words), kept, numbers.astype(np.int32)))
+
+    def _keep(self, cell: Cell, columns: Columns, rows: Indices) -> None:
+        if not len(rows):
+            return
+        step_s, cost = merits(columns, rows, self._gpu)
+        batch = dict(candidates(columns, rows, self._words))
+        if self._gpu.peaks_flops:
+            iterations = self._grid.warmup_iterations + self._grid.iterations
+            batch["predicted_s"] = pa.array(ASSUMED_START_S + iterations * step_s, type=pa.float64())
+        batch["reasons"] = pa.array([[]] * len(rows), type=SCHEMA.field("reasons").type)
+        values = {name: self._plain(columns, name, rows) for name in VARYING if name != "repeat"}
+        for repeat in range(self._grid.repeats):
+            named = list(identities(self._grid, cell, {**values, "repeat": [repeat] * len(rows)}))
+            batch["run_id"] = pa.array([run_id for run_id, _ in named], type=pa.string())
+            batch["run_json"] = pa.array([run_json for _, run_json in named], type=pa.string())
+            batch["repeat"] = pa.array(np.full(len(rows), repeat), type=pa.int32())
+            self._runs.append((dict(batch), len(rows)))
+            self._cells += [(cell.nodes, cell.model)] * len(rows)
+            self._costs.append(cost)
+
+    def _plain(self, columns: Columns, name: str, rows: Indices) -> list[Any]:
+        """The column at the rows as Python values; parameters and variables as JSON."""
+        if name in WORDS:
+            codes = self._words.codes(columns, name, rows)
+            texts = self._words.books[name].texts
+            return [texts[code] for code in codes.tolist()]
+        return integers(columns, name, rows).tolist()  # type: ignore[no-any-return]
+
+    def _ordered_runs(self) -> Any:
+        tables = [table_of("run", size, batch, self._words) for batch, size in self._runs]
+        runs = pa.concat_tables(tables).unify_dictionaries()
+        ids = runs.column("run_id").to_pylist()
+        _refuse_alike(ids)
+        places = order(self._cells, np.concatenate(self._costs), runs.column("repeat").to_numpy(), ids)
+        runs = runs.take(pa.array(places))
+        index = SCHEMA.get_field_index("position")
+        return runs.set_column(index, SCHEMA.field(index), pa.array(np.arange(len(places)), type=pa.int32()))
+
+
+def _refuse_alike(ids: Sequence[str]) -> None:
+    if len(set(ids)) == len(ids):
+        return
+    seen: set[str] = set()
+    alike = sorted({run_id for run_id in ids if run_id in seen or seen.add(run_id)})  # type: ignore[func-returns-value]
+    raise SweepError([Mistake(f"two runs of the plan have the same run_id {run_id}") for run_id in alike[:10]])

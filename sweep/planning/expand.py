@@ -1,0 +1,208 @@
+"""From a grid to candidates: the product of its axes in each (model, nodes) cell, and the two equations.
+
+``dp * tp * pp * cp = GPUs`` and ``dp * micro_batch_size * grad_accum * sequence_length = global batch in tokens``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sweep.axes import AUTO
+from sweep.contract import Layout, Run, Scalar, Workload
+from sweep.grid import AXES, Grid
+from sweep.physics.shapes import ModelShape
+from sweep.planning.columns import Columns, Indices
+from sweep.site import Site
+
+CHUNK = 1 << 18
+"""candidates computed at once: bounds memory, whatever the size of the grid"""
+AUTO_MICRO_BATCHES = tuple(range(1, 17))
+"""what ``micro_batch_size: auto`` tries"""
+_PLAIN = Run(workload="", model="", shape={}, nodes=1, gpus_per_node=1, sequence_length=1, layout=Layout())
+DEFAULTS: dict[str, Scalar] = {
+    name: getattr(_PLAIN if name in ("dtype", "compile") else _PLAIN.layout, name) for name in AXES
+}
+"""the value of an axis that a workload cannot vary"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One square of the heatmap, with the values that each axis takes in it."""
+
+    model: str
+    shape: ModelShape
+    nodes: int
+    gpus_per_node: int
+    sequence_length: int
+    asked_tokens: int
+    """tokens per step that the grid asks for"""
+    tolerance: float
+    axes: Mapping[str, tuple[Any, ...]]
+    """axis, parameter or variable -> its values, in a fixed order of names"""
+    params: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    """which of the axes are parameters of the workload, and which environment variables"""
+    known: tuple[Mapping[str, tuple[Any, ...]], ...] = ()
+    """products that were expanded before in this cell: their points are not repeated"""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the cell's nodes."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def size(self) -> int:
+        """Points of the product, before any is found alike or rejected."""
+        return int(np.prod([len(values) for values in self.axes.values()], dtype=object))
+
+
+def cells(grid: Grid, site: Site, workload: Workload) -> Iterator[Cell]:
+    """Every cell of the grid: first the product of the axes, then what ``include`` adds."""
+    done: dict[tuple[str, int], list[Mapping[str, tuple[Any, ...]]]] = {}
+    for point in ({}, *grid.include):
+        for model in point.get("model", tuple(grid.models)):
+            for nodes in point.get("nodes", grid.nodes):
+                cell = _cell(grid, site, workload, str(model), int(nodes), point)  # type: ignore[arg-type]
+                before = done.setdefault((cell.model, cell.nodes), [])
+                yield replace(cell, known=tuple(before))
+                before.append(cell.axes)
+
+
+def _cell(
+    grid: Grid, site: Site, workload: Workload, model: str, nodes: int, point: Mapping[str, tuple[Scalar, ...]]
+) -> Cell:
+    shape = grid.models[model]
+    gpus = nodes * site.gpus_per_node
+    axes: dict[str, tuple[Any, ...]] = {}
+    for name in AXES:
+        asked = point.get(name, getattr(grid, name))
+        axes[name] = _auto(name, grid, site, workload, shape, gpus) if asked == AUTO else tuple(asked)
+    for name, default in sorted(workload.params.items()):
+        axes[name] = point.get(name, grid.params.get(name, (default,)))
+    for name in sorted(grid.env):
+        axes[name] = tuple(str(value) for value in point.get(name, grid.env[name]))
+    tokens = grid.global_batch_for(gpus)
+    return Cell(
+        model=model,
+        shape=shape,
+        nodes=nodes,
+        gpus_per_node=site.gpus_per_node,
+        sequence_length=grid.sequence_length,
+        asked_tokens=tokens,
+        tolerance=grid.global_batch_tolerance,
+        axes=axes,
+        params=tuple(sorted(workload.params)),
+        env=tuple(sorted(grid.env)),
+    )
+
+
+def _auto(name: str, grid: Grid, site: Site, workload: Workload, shape: ModelShape, gpus: int) -> tuple[Any, ...]:
+    if name not in workload.axes:
+        return (DEFAULTS[name],)
+    if name == "tp":
+        return divisors(gpus if grid.tp_across_nodes else site.gpus_per_node)
+    if name == "pp":
+        return tuple(d for d in divisors(gpus) if d <= shape.num_layers)
+    if name == "cp":
+        return tuple(d for d in divisors(gpus) if grid.sequence_length % d == 0)
+    if name == "ep":
+        return divisors(shape.num_experts) if shape.num_experts else (1,)
+    if name == "micro_batch_size":
+        return AUTO_MICRO_BATCHES
+    ready: dict[str, tuple[Any, ...]] = {"zero": (0, 1, 2, 3), "compile": (False, True)}
+    return workload.choices.get(name) or ready.get(name) or (DEFAULTS[name],)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def chunks(cell: Cell) -> Iterator[Columns]:
+    """The candidates of a cell, so many at a time that memory stays bounded."""
+    names = [name for name, values in cell.axes.items() if len(values) > 1]
+    lengths = [len(cell.axes[name]) for name in names]
+    for start in range(0, cell.size, CHUNK):
+        rows = np.arange(start, min(start + CHUNK, cell.size), dtype=np.int64)
+        found = np.unravel_index(rows, lengths) if names else ()
+        codes: dict[str, Indices] = dict(zip(names, found, strict=True))
+        keep = ~_alike(cell, codes, len(rows))
+        if not keep.all():
+            codes = {name: code[keep] for name, code in codes.items()}
+        if keep.any():
+            yield _columns(cell, codes, int(keep.sum()))
+
+
+def _alike(cell: Cell, codes: Mapping[str, Indices], size: int) -> Any:
+    """Points that say the same as another: a schedule where there is no pipeline, and products that overlap."""
+    alike = np.zeros(size, dtype=bool)
+    if "pp_schedule" in codes:
+        alike |= (_values(cell, codes, "pp") == 1) & (codes["pp_schedule"] > 0)
+    for axes in cell.known:
+        inside = np.ones(size, dtype=bool)
+        for name, values in cell.axes.items():
+            member = np.array([value in axes[name] for value in values])
+            inside &= member[codes[name]] if name in codes else member[0]
+        alike |= inside
+    return alike
+
+
+def _values(cell: Cell, codes: Mapping[str, Indices], name: str) -> Any:
+    values = np.asarray(cell.axes[name])
+    return values[codes[name]] if name in codes else values[0]
+
+
+def _columns(cell: Cell, codes: Mapping[str, Indices], size: int) -> Columns:
+    facts = {
+        **cell.shape.as_dict(),
+        "size": size,
+        "model": cell.model,
+        "nodes": cell.nodes,
+        "gpus": cell.gpus,
+        "gpus_per_node": cell.gpus_per_node,
+        "sequence_length": cell.sequence_length,
+        "asked_tokens": cell.asked_tokens,
+        "params": cell.params,
+        "env": cell.env,
+        "tolerance_percent": 100 * cell.tolerance,
+    }
+    columns = Columns(facts, cell.axes, codes)
+    _solve_gpus(columns, cell)
+    _solve_batch(columns, cell)
+    _ignore_schedule_without_pipeline(columns)
+    columns.read.clear()
+    return columns
+
+
+def _solve_gpus(columns: Columns, cell: Cell) -> None:
+    model_parallel = columns["tp"] * columns["pp"] * columns["cp"]
+    columns.derive("model_parallel", lambda: model_parallel)
+    columns.derive("dp_is_whole", lambda: cell.gpus % model_parallel == 0)
+    columns.derive("dp", lambda: np.maximum(cell.gpus // model_parallel, 1))
+
+
+def _solve_batch(columns: Columns, cell: Cell) -> None:
+    """grad_accum: the whole number whose batch is nearest to the one asked for, the smaller one of two."""
+    unit = columns["dp"] * columns["micro_batch_size"] * cell.sequence_length
+    below = np.maximum(cell.asked_tokens // unit, 1)
+    above_is_nearer = (below + 1) * unit - cell.asked_tokens < np.abs(cell.asked_tokens - below * unit)
+    grad_accum = np.where(above_is_nearer, below + 1, below)
+    tokens = unit * grad_accum
+    allowed = cell.tolerance * cell.asked_tokens * (1 + 1e-12)
+    columns.derive("dp_tokens", lambda: unit)
+    columns.derive("grad_accum", lambda: grad_accum)
+    columns.derive("global_batch_tokens", lambda: tokens)
+    columns.derive("nearest_tokens", lambda: tokens)
+    columns.derive("batch_is_near", lambda: np.abs(tokens - cell.asked_tokens) <= allowed)
+
+
+def _ignore_schedule_without_pipeline(columns: Columns) -> None:
+    asked = columns["pp_schedule"]
+    plain = DEFAULTS["pp_schedule"]
+    schedule = np.where(columns["pp"] == 1, plain, asked)
+    columns.derive("pp_schedule", lambda: schedule)

@@ -1,0 +1,65 @@
+"""Runs from rows: canonical JSON and run_id, as ``sweep.contract.Run`` makes them, for many rows at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sweep.contract import Layout, Run
+from sweep.grid import Grid
+from sweep.planning.expand import Cell
+
+_LAYOUT = tuple(Layout.__dataclass_fields__)
+VARYING = (*_LAYOUT, "dtype", "compile", "params", "env", "repeat")
+"""what differs between the runs of one cell"""
+
+
+def identities(grid: Grid, cell: Cell, rows: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
+    """(run_id, run_json) of each row. ``rows``: the VARYING columns; params and env already as JSON text."""
+    template, order = _template(grid, cell)
+    texts = [_json_texts(name, rows[name]) for name in order]
+    slugs = _slugs(cell, rows)
+    for slug, values in zip(slugs, zip(*texts, strict=True), strict=True):
+        run_json = template % values
+        yield f"{slug}-{hashlib.sha256(run_json.encode()).hexdigest()[:16]}", run_json
+
+
+def _template(grid: Grid, cell: Cell) -> tuple[str, list[str]]:
+    """The canonical JSON of the cell's runs with a hole for each varying value, and the order of the holes."""
+    holes: dict[str, Any] = {name: f"\x00{name}\x00" for name in VARYING}
+    run = Run(
+        workload=grid.workload,
+        model=cell.model,
+        shape=cell.shape.as_dict(),
+        nodes=cell.nodes,
+        gpus_per_node=cell.gpus_per_node,
+        sequence_length=cell.sequence_length,
+        warmup_iterations=grid.warmup_iterations,
+        iterations=grid.iterations,
+        layout=Layout(**{name: holes[name] for name in _LAYOUT}),
+        **{name: holes[name] for name in VARYING if name not in _LAYOUT},
+    )
+    parts = re.split(r'"\\u0000(\w+)\\u0000"', run.canonical_json())
+    return "%s".join(part.replace("%", "%%") for part in parts[::2]), parts[1::2]
+
+
+def _json_texts(name: str, values: Sequence[Any]) -> list[str]:
+    if name in ("params", "env"):
+        return list(values)
+    known: dict[Any, str] = {}
+    return [known[v] if v in known else known.setdefault(v, json.dumps(v)) for v in values]
+
+
+def _slugs(cell: Cell, rows: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """The readable part of each run_id: that of ``Run.run_id``."""
+    example = Run(
+        workload="", model=cell.model, shape={}, nodes=cell.nodes, gpus_per_node=1, sequence_length=1, layout=Layout()
+    )
+    head = example.run_id.split("-dp1-tp1-pp1-")[0]
+    names = ("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "zero")
+    for dp, tp, pp, cp, ep, mbs, gas, zero in zip(*(rows[name] for name in names), strict=True):
+        middle = (f"-cp{cp}" if cp > 1 else "") + (f"-ep{ep}" if ep > 1 else "")
+        yield f"{head}-dp{dp}-tp{tp}-pp{pp}{middle}-mbs{mbs}-gas{gas}-z{zero}"

@@ -1,0 +1,57 @@
+"""A global batch that no layout can have: refused, with the batches near it that some layout has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sweep.errors import SweepError
+from sweep.grid import Grid
+from sweep.planning.expand import Cell, chunks
+from sweep.validate import amount_text
+
+_OFFERED = 3
+
+
+def refuse_impossible_batch(grid: Grid, cells: Sequence[Cell]) -> None:
+    """Raise SweepError where no candidate of the whole grid meets the batch equation, though some meet the other."""
+    nearest: dict[int, set[int]] = {}
+    for cell in cells:
+        for columns in chunks(cell):
+            whole = np.broadcast_to(columns["dp_is_whole"], columns["size"])
+            if (whole & columns["batch_is_near"]).any():
+                return
+            tokens = np.broadcast_to(columns["nearest_tokens"], columns["size"])
+            nearest.setdefault(cell.asked_tokens, set()).update(np.unique(tokens[whole]).tolist())
+    if not any(nearest.values()):
+        return
+    asked = next(tokens for tokens, found in nearest.items() if found)
+    near = sorted(nearest[asked], key=lambda tokens: (abs(tokens - asked), tokens))
+    raise SweepError(grid.mistake(_fact(grid, asked), _path(grid), _remedy(grid, asked, near)))
+
+
+def _path(grid: Grid) -> tuple[str, ...]:
+    return ("global_batch",) if grid.global_batch is not None else ("tokens_per_gpu",)
+
+
+def _fact(grid: Grid, asked: int) -> str:
+    tolerance = f" within {100 * grid.global_batch_tolerance:g} %" if grid.global_batch_tolerance else ""
+    return f"no layout has a global batch of {asked:,} tokens{tolerance} at sequence_length {grid.sequence_length:,}"
+
+
+def _remedy(grid: Grid, asked: int, near: Sequence[int]) -> str:
+    distance = abs(near[0] - asked) / asked
+    tolerance = math.ceil(distance * 1000) / 1000
+    offers = [amount_text(tokens) for tokens in near[:_OFFERED]]
+    if (binary := _power_of_two_near(asked, grid.sequence_length)) and amount_text(binary) not in offers:
+        offers = [amount_text(binary), *offers[: _OFFERED - 1]]
+    per_gpu = " (the batch of all GPUs together)" if grid.global_batch is None else ""
+    return f"near values{per_gpu}: {', '.join(offers)}; or global_batch_tolerance: {tolerance:g}"
+
+
+def _power_of_two_near(asked: int, sequence_length: int) -> int | None:
+    """What was probably meant by 1M: 1Mi. None where no power of two is within a tenth, or it is no whole batch."""
+    binary: int = 2 ** round(math.log2(asked))
+    return binary if abs(binary - asked) <= asked / 10 and binary % sequence_length == 0 else None

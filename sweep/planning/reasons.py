@@ -1,0 +1,105 @@
+"""Why candidates are rejected: each text made once, each candidate holding the numbers of all its texts."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweep.contract import Rule
+from sweep.errors import Mistake, SweepError
+from sweep.planning.columns import FROM_BATCH, FROM_DP, Columns, Indices
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Book:
+    """Texts with numbers: equal texts have one number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The text's number."""
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, by number."""
+        return list(self.numbers)
+
+
+def broken_by(rule: Rule, columns: Columns) -> Mask:
+    """The candidates that the rule rejects, of those for which all that it reads has a meaning."""
+    columns.read.clear()
+    try:
+        broken = np.asarray(rule.broken(columns))
+    except ValueError as error:
+        raise SweepError(Mistake(str(error), path=rule.name)) from error
+    except (KeyError, TypeError) as error:
+        raise SweepError(Mistake(f"the rule {rule.name!r} cannot be evaluated: {error!r}")) from error
+    read = columns.read - {"size"}
+    mask: Mask = np.broadcast_to(broken.astype(bool), columns["size"])
+    if read & FROM_DP and rule.name != "gpu equation":
+        mask = mask & columns["dp_is_whole"]
+    if read & FROM_BATCH:
+        mask = mask & columns["batch_is_near"]
+    return mask
+
+
+def reason_numbers(rule: Rule, columns: Columns, rows: Indices, book: Book) -> Indices:
+    """For each of the rows the number of its reason: the rule's name, and the text with the candidate's own values."""
+    fields = [name for _, name, _, _ in string.Formatter().parse(rule.reason) if name]
+    combined, values = _combine([_coded(columns, name, rows) for name in dict.fromkeys(fields)], len(rows))
+    kinds, inverse = np.unique(combined, return_inverse=True)
+    names = list(dict.fromkeys(fields))
+    head = rule.name.replace(":", "")
+    texts = [rule.reason.format(**dict(zip(names, values(kind), strict=True))) for kind in kinds]
+    numbers = [book.number(f"{head}: {text}") for text in texts]
+    return np.asarray(numbers, dtype=np.int64)[inverse]
+
+
+def listed(found: Sequence[tuple[Indices, Indices]], size: int) -> tuple[Indices, Indices]:
+    """Pairs of (rows, numbers) as one list per row: (offsets of size + 1, numbers)."""
+    counts = np.zeros(size, dtype=np.int64)
+    for rows, _ in found:
+        counts[rows] += 1
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    numbers = np.empty(offsets[-1], dtype=np.int64)
+    filled = offsets[:-1].copy()
+    for rows, codes in found:
+        numbers[filled[rows]] = codes
+        filled[rows] += 1
+    return offsets, numbers
+
+
+def _coded(columns: Columns, name: str, rows: Indices) -> tuple[Any, list[Any]]:
+    """(codes, values): the column's values at the rows as numbers into a list of what they are."""
+    column = columns[name]
+    if np.ndim(column) == 0:
+        return None, [column.item() if isinstance(column, np.generic | np.ndarray) else column]
+    if column.dtype == object:
+        texts = Book()
+        codes = np.asarray([texts.number(str(value)) for value in column[rows]], dtype=np.int64)
+        return codes, texts.texts
+    values, codes = np.unique(column[rows], return_inverse=True)
+    return codes, values.tolist()
+
+
+def _combine(coded: list[tuple[Any, list[Any]]], size: int) -> tuple[Indices, Any]:
+    """Several codes as one, and the way back to the values."""
+    combined = np.zeros(size, dtype=np.int64)
+    for codes, values in coded:
+        combined = combined * len(values) + (0 if codes is None else codes)
+
+    def values_of(kind: int) -> list[Any]:
+        out = []
+        for _, values in reversed(coded):
+            kind, index = divmod(int(kind), len(values))
+            out.append(values[index])
+        return out[::-1]
+
+    return combined, values_of

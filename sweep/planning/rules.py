@@ -1,0 +1,159 @@
+"""What makes a candidate impossible for any trainer, and what the grid and the workload add.
+
+General rules must not reject what real trainers have run: uneven layers per stage, replicated kv heads, tp wider than
+a node where the grid allows it. What only one workload or schedule needs belongs to its declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from sweep.contract import Rule, Workload
+from sweep.expressions import holds
+from sweep.grid import AXES, DERIVED, Grid
+from sweep.planning.expand import DEFAULTS
+from sweep.site import Site
+
+GENERAL: tuple[Rule, ...] = (
+    Rule(
+        "gpu equation",
+        lambda c: ~np.asarray(c["dp_is_whole"]),
+        "tp*pp*cp = {tp}*{pp}*{cp} = {model_parallel} does not divide the {gpus} GPUs",
+    ),
+    Rule(
+        "batch equation",
+        lambda c: (c["dp"] > 0) & ~np.asarray(c["batch_is_near"]),
+        "dp*micro_batch_size*sequence_length = {dp_tokens:,} tokens: the nearest batch is {nearest_tokens:,}, "
+        "not {asked_tokens:,} (tolerance {tolerance_percent:g} %)",
+    ),
+    Rule(
+        "heads by tp",
+        lambda c: c["num_heads"] % c["tp"] != 0,
+        "tp={tp} does not divide the {num_heads} attention heads",
+    ),
+    Rule(
+        "kv heads by tp",
+        lambda c: (c["num_kv_heads"] % c["tp"] != 0) & (c["tp"] % c["num_kv_heads"] != 0),
+        "tp={tp} and the {num_kv_heads} kv heads: neither divides the other",
+    ),
+    Rule(
+        "layers by pp",
+        lambda c: c["pp"] > c["num_layers"],
+        "pp={pp} stages for {num_layers} layers",
+    ),
+    Rule(
+        "micro-batches by pp",
+        lambda c: c["grad_accum"] < c["pp"] - 1,
+        "grad_accum={grad_accum} micro-batches cannot fill pp={pp} stages (at least pp-1)",
+    ),
+    Rule(
+        "sequence by cp",
+        lambda c: c["sequence_length"] % c["cp"] != 0,
+        "cp={cp} does not divide the sequence of {sequence_length}",
+    ),
+    Rule(
+        "experts by ep",
+        lambda c: (c["ep"] > 1) & (c["num_experts"] > 0) & (c["num_experts"] % c["ep"] != 0),
+        "ep={ep} does not divide the {num_experts} experts",
+    ),
+    Rule(
+        "experts needed",
+        lambda c: (c["ep"] > 1) & (c["num_experts"] == 0),
+        "ep={ep}, but {model} has no experts",
+    ),
+    Rule(
+        "ep in the replicas",
+        lambda c: c["dp"] * c["cp"] * c["tp"] % c["ep"] != 0,
+        "ep={ep} does not divide dp*cp*tp = {dp}*{cp}*{tp}",
+    ),
+)
+_TP_IN_NODE = Rule(
+    "tp within a node",
+    lambda c: c["tp"] > c["gpus_per_node"],
+    "tp={tp} is wider than a node of {gpus_per_node} GPUs (tp_across_nodes: true allows it)",
+)
+
+
+def rules_for(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
+    """Every rule that the candidates of the grid must pass, in the order of their reasons."""
+    own = tuple(rule for rule in workload.rules if applies(rule, site.torch_version))
+    node = () if grid.tp_across_nodes else (_TP_IN_NODE,)
+    return (*GENERAL, *node, *_not_varied(workload), *own, *_kept(grid), *_constraints(grid), *_excluded(grid))
+
+
+def applies(rule: Rule, torch_version: str | None) -> bool:
+    """Whether a rule about torch versions holds: it does where the version is not known."""
+    if not rule.torch or torch_version is None:
+        return True
+    return SpecifierSet(rule.torch).contains(Version(torch_version), prereleases=True)
+
+
+def _not_varied(workload: Workload) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(
+            f"{axis} not varied",
+            lambda c, axis=axis: c[axis] != DEFAULTS[axis],  # type: ignore[misc]
+            f"the workload {workload.name} cannot vary {axis}: {{{axis}}} asked, only {DEFAULTS[axis]} possible",
+        )
+        for axis in AXES
+        if axis not in workload.axes
+    )
+
+
+def _kept(grid: Grid) -> tuple[Rule, ...]:
+    """The grid's own limits on what is derived."""
+    asked = {name: getattr(grid, name) for name in DERIVED if getattr(grid, name) is not None}
+    return tuple(
+        Rule(
+            f"{name} asked for",
+            lambda c, name=name, values=values: ~np.isin(c[name], values),  # type: ignore[misc]
+            f"{name}={{{name}}} is not among the grid's {name}",
+        )
+        for name, values in asked.items()
+    )
+
+
+def _constraints(grid: Grid) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(
+            f"constraint {i + 1}",
+            lambda c, text=text: np.logical_not(holds(text, c)),  # type: ignore[misc]
+            f"{_literal(text)} does not hold",
+        )
+        for i, text in enumerate(grid.constraints)
+    )
+
+
+def _excluded(grid: Grid) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(
+            f"exclude {i + 1}",
+            lambda c, point=point: _matches(c, point),  # type: ignore[misc]
+            f"{_literal(_words(point))} is excluded",
+        )
+        for i, point in enumerate(grid.exclude)
+    )
+
+
+def _matches(columns: Mapping[str, Any], point: Mapping[str, tuple[Any, ...]]) -> Any:
+    matched: Any = np.True_
+    for name, values in point.items():
+        column = np.asarray(columns[name])
+        equal: Any = np.False_
+        for value in values:
+            equal = equal | (column == value)
+        matched = matched & equal
+    return matched
+
+
+def _words(point: Mapping[str, tuple[Any, ...]]) -> str:
+    return ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in point.items())
+
+
+def _literal(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
