@@ -211,12 +211,13 @@ TORCH_RULES = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (
-    *SHAPE_RULES,
+ARITHMETIC_RULES: tuple[Rule, ...] = (
     *TENSOR_RULES,
     *PIPELINE_RULES,
     *CONTEXT_RULES,
     *EXPERT_RULES,
     *SHARDING_RULES,
-    *TORCH_RULES,
 )
+"""what holds for any trainer that spreads a model the same way, whatever its torch"""
+
+RULES: tuple[Rule, ...] = (*SHAPE_RULES, *ARITHMETIC_RULES, *TORCH_RULES)

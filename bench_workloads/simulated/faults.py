@@ -1,0 +1,204 @@
+"""Things that go wrong, done for real: the exit codes, signals, errors and texts that a training job would show.
+
+Nothing here names an outcome to whoever watches. A fault that ends a rank leaves the other ranks waiting, as a
+collective would.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import importlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from bench_workloads.simulated.settings import Settings
+from sweep.contract import RankRun
+
+HARMLESS = ("leak_child", "flood", "slow_start", "slow_rank", "slow_iteration", "config_mismatch")
+"""faults after which all ranks go on"""
+
+_OOM = (
+    "[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {gpu} has a total "
+    "capacity of 79.11 GiB of which 1.02 GiB is free. Including non-PyTorch memory, this process has 78.08 GiB memory "
+    "in use. Of the allocated memory 74.51 GiB is allocated by PyTorch, and 1.83 GiB is reserved by PyTorch but unallocated. If "
+    "reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid "
+    "fragmentation.  See documentation for Memory Management  "
+    "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+)
+_NCCL_TIMEOUT = (
+    "[rank{rank}]:[E ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=41, OpType=ALLREDUCE, NumelIn=25166336, NumelOut=25166336, Timeout(ms)=600000) ran for 600018 "
+    "milliseconds before timing out.\n"
+    "[rank{rank}]:[E ProcessGroupNCCL.cpp:756] [Rank {rank}] Some NCCL operations have failed or timed out. Due to the "
+    "asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data."
+)
+_NCCL_ERROR = (
+    "[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: "
+    "/pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690, unhandled system error (run with NCCL_DEBUG=INFO "
+    "for details), NCCL version 2.27.5\n[rank{rank}]: ncclSystemError: System call (e.g. socket, malloc) or external "
+    "library call failed or device error."
+)
+_CUDA_ERROR = (
+    "[rank{rank}]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What one run's ranks act out, where and when."""
+
+    name: str
+    rank: int
+    iteration: int
+
+    def strikes(self, rank: int, iteration: int) -> bool:
+        """Whether this rank acts it out before this iteration."""
+        return self.rank in (-1, rank) and iteration == self.iteration
+
+    def blocks(self, rank: int, iteration: int) -> bool:
+        """Whether this rank now waits for ever for the one that is gone."""
+        return self.name not in HARMLESS and self.rank not in (-1, rank) and iteration >= max(0, self.iteration)
+
+
+def fault_of(run: RankRun, settings: Settings) -> Fault | None:
+    """The fault of a run: the same for all its ranks, by the seed and the run's hash."""
+    if not settings.faults:
+        return None
+    digest = hashlib.sha256(f"{run.place.seed}:{_identity(run)}".encode()).digest()
+    if int.from_bytes(digest[:6], "big") / 2**48 >= settings.fault_probability:
+        return None
+    name = settings.faults[int.from_bytes(digest[6:12], "big") % len(settings.faults)]
+    return Fault(name, settings.fault_rank, settings.fault_iteration)
+
+
+def act(fault: Fault, run: RankRun, settings: Settings) -> None:
+    """Do it. Returns only for what a rank survives."""
+    acts: dict[str, Callable[[], None]] = {
+        "exception": lambda: _raise(RuntimeError("shape '[2, 4096, 32]' is invalid for input of size 1048576")),
+        "exit_code": lambda: os._exit(settings.fault_code),
+        "quiet_exit": lambda: os._exit(0),
+        "signal": lambda: _wait_after(lambda: os.kill(os.getpid(), settings.fault_code)),
+        "segfault": lambda: _wait_after(lambda: ctypes.string_at(0)),
+        "hang": _wait,
+        "ignore_sigterm": _wait_deaf,
+        "leak_child": lambda: _leak_child(settings.fault_s),
+        "oom_cuda": lambda: _say_and_exit(_OOM, run),
+        "oom_host": lambda: _raise_from(lambda: bytearray(1 << 62)),
+        "nan": lambda: _raise(FloatingPointError(f"loss is nan, gradient norm nan at iteration {fault.iteration}")),
+        "import_error": lambda: _raise_from(lambda: importlib.import_module("flash_attn_that_is_not_there")),
+        "port_in_use": lambda: _raise_from(_bind_twice),
+        "disk_full": lambda: _raise_from(_write_to_full_device),
+        "nccl_timeout": lambda: _say_and_abort(_NCCL_TIMEOUT, run),
+        "nccl_error": lambda: _say_and_exit(_NCCL_ERROR, run),
+        "cuda_error": lambda: _say_and_exit(_CUDA_ERROR, run),
+        "config_error": lambda: _raise(
+            ValueError("num_attention_heads (30) must be divisible by tensor parallel size (4)")
+        ),
+        "flood": _flood,
+        "slow_start": lambda: time.sleep(settings.fault_s),
+    }
+    acts.get(fault.name, _nothing)()
+
+
+def out_of_memory(run: RankRun) -> NoReturn:
+    """Die as a rank that does not fit."""
+    _say_and_exit(_OOM, run)
+
+
+def wait_for_ever() -> NoReturn:
+    """What a rank does in a collective whose peer is gone. SIGTERM ends it."""
+    _wait()
+
+
+def _identity(run: RankRun) -> str:
+    return f"{run.model}:{run.nodes}:{run.layout}:{sorted(run.params.items())}:{run.repeat}:{run.dtype}:{run.compile}"
+
+
+def _nothing() -> None:
+    """For faults that are not one act at one moment: the iterations see to them."""
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _raise_from(act_that_fails: Callable[[], object]) -> NoReturn:
+    act_that_fails()
+    raise AssertionError("this machine did not fail where it must")
+
+
+def _say_and_exit(text: str, run: RankRun) -> NoReturn:
+    _say(text, run)
+    os._exit(1)
+
+
+def _say_and_abort(text: str, run: RankRun) -> NoReturn:
+    _say(text, run)
+    os.abort()
+
+
+def _say(text: str, run: RankRun) -> None:
+    print(text.format(rank=run.place.rank, gpu=run.place.local_rank), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _wait() -> NoReturn:
+    while True:
+        time.sleep(3600)
+
+
+def _wait_after(blow: Callable[[], object]) -> NoReturn:
+    """A signal may arrive a moment after it was sent."""
+    blow()
+    _wait()
+
+
+def _wait_deaf() -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _wait()
+
+
+def _leak_child(seconds: float) -> None:
+    """Leave a process behind that has left the session and the parent, as a daemon does."""
+    middle = os.fork()
+    if middle:
+        os.waitpid(middle, 0)
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.closerange(3, 4096)
+    time.sleep(seconds)
+    os._exit(0)
+
+
+def _bind_twice() -> None:
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        first.listen()
+        second.bind(first.getsockname())
+
+
+def _write_to_full_device() -> None:
+    try:
+        with open("/dev/full", "wb", buffering=0) as file:  # noqa: PTH123
+            file.write(b"0" * 4096)
+    except FileNotFoundError:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+
+
+def _flood() -> None:
+    """Eight megabytes of chatter on stderr."""
+    line = ("NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC " * 8 + "\n").encode() * 64
+    for _ in range(320):
+        os.write(2, line)

@@ -1,0 +1,137 @@
+"""The entry point of a pretended rank: sleep, beat, say what a real rank would say."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import random
+import resource
+import sys
+import time
+
+from bench_workloads.simulated import faults, formula
+from bench_workloads.simulated.faults import Fault
+from bench_workloads.simulated.settings import Settings
+from sweep.contract import Measurement, Phase, Progress, RankRun
+
+_BEAT_EVERY_S = 1.0
+_BEAT_MARGIN_S = 5.0
+
+
+def main(run: RankRun, progress: Progress) -> None:
+    """Act one rank. Many share a machine, so it only sleeps."""
+    rank = _Rank(run, progress)
+    rank.start()
+    times = rank.iterate()
+    progress.measured(rank.measurement(times))
+    progress.beat(Phase.FINISH)
+
+
+class _Rank:
+    """One pretended rank."""
+
+    def __init__(self, run: RankRun, progress: Progress) -> None:
+        self._run = run
+        self._progress = progress
+        self._settings = Settings.of(run)
+        self._fault: Fault | None = faults.fault_of(run, self._settings)
+        self._nominal_s = self._settings.step_s or formula.step_s(run, self._settings.peak_tflops)
+        # One stream for all ranks of a run: they wait for each other, so they share their iterations' lengths.
+        self._random = random.Random(f"{run.place.seed}:{run.model}:{run.layout}:{run.repeat}")  # noqa: S311
+        self._last_beat = 0.0
+
+    def start(self) -> None:
+        self._progress.beat(Phase.START)
+        time.sleep(self._settings.start_s / self._settings.speed)
+        self._strike(-1)
+
+    def iterate(self) -> list[float]:
+        """The times of all iterations, warm-up included."""
+        count = self._run.warmup_iterations + self._run.iterations
+        return [self._iteration(number) for number in range(count)]
+
+    def measurement(self, times: list[float]) -> Measurement:
+        run, warm = self._run, self._run.warmup_iterations
+        stage = run.place.rank * run.layout.pp // run.place.world_size
+        memory = formula.peak_memory_bytes(run, stage)
+        return Measurement(
+            step_times_s=times[warm:],
+            warmup_times_s=times[:warm],
+            peak_allocated_bytes=memory or None,
+            peak_reserved_bytes=int(memory * 1.08) or None,
+            losses=_losses(run, len(times)),
+            grad_norms=None,
+            parameters=formula.parameters_here(run) or None,
+            device="simulated",
+            versions={"python": platform.python_version()},
+            effective=self._effective(),
+            simulated=True,
+            extra={"peak_resident_set_bytes": _peak_resident_set_bytes()},
+        )
+
+    def _iteration(self, number: int) -> float:
+        self._beat(number)
+        self._strike(number)
+        seconds = self._seconds(number)
+        begin = time.perf_counter()
+        time.sleep(seconds / self._settings.speed)
+        return time.perf_counter() - begin if self._settings.speed == 1 else seconds
+
+    def _seconds(self, number: int) -> float:
+        seconds = self._nominal_s * max(0.1, self._random.gauss(1.0, self._settings.noise))
+        seconds += self._settings.first_iteration_s * (number == 0)
+        fault = self._fault
+        if fault is not None and fault.rank in (-1, self._run.place.rank):
+            slow = fault.name == "slow_rank" or (fault.name == "slow_iteration" and number == fault.iteration)
+            seconds += self._settings.fault_s * slow
+        return seconds
+
+    def _strike(self, iteration: int) -> None:
+        fault, rank = self._fault, self._run.place.rank
+        if fault is None:
+            return
+        if fault.name == "oom_cuda_if_too_big":
+            self._die_if_too_big(iteration)
+        elif fault.strikes(rank, iteration):
+            faults.act(fault, self._run, self._settings)
+        elif fault.blocks(rank, iteration):
+            faults.wait_for_ever()
+
+    def _die_if_too_big(self, iteration: int) -> None:
+        """All ranks of the first stage run out of memory together; the others wait for them."""
+        if iteration == 0 and formula.peak_memory_bytes(self._run) > self._settings.memory_gb * 1e9:
+            stage = self._run.place.rank * self._run.layout.pp // self._run.place.world_size
+            faults.wait_for_ever() if stage else faults.out_of_memory(self._run)
+
+    def _beat(self, number: int) -> None:
+        """Beats cost the agent: the first two iterations, then no more than one a second."""
+        now = time.monotonic()
+        if number > 1 and now - self._last_beat < _BEAT_EVERY_S:
+            return
+        self._last_beat = now
+        phase = Phase.STEADY if number else Phase.FIRST_ITERATION
+        usual = max(self._nominal_s * 3, _BEAT_EVERY_S) / self._settings.speed
+        self._progress.beat(phase, number, due_s=usual + _BEAT_MARGIN_S if number else None)
+
+    def _effective(self) -> dict[str, int | str | bool]:
+        layout = self._run.layout
+        wrong = self._fault is not None and self._fault.name == "config_mismatch"
+        return {
+            "dp": layout.dp * (2 if wrong else 1),
+            "tp": layout.tp,
+            "pp": layout.pp,
+            "cp": layout.cp,
+            "grad_accum": layout.grad_accum,
+            "global_batch_tokens": self._run.global_batch_tokens,
+        }
+
+
+def _losses(run: RankRun, count: int) -> list[float]:
+    """A falling loss, the same for every layout of one model."""
+    digest = hashlib.sha256(f"{run.model}:{run.place.seed}".encode()).digest()
+    start = 10 + digest[0] / 256
+    return [start * 0.99**iteration for iteration in range(count)]
+
+
+def _peak_resident_set_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
