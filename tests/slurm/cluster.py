@@ -20,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 import psutil
+import pytest
 
 from tests.slurm import processes
 from tests.slurm.config import Ports, Shape, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
@@ -77,9 +79,7 @@ class Cluster:
     @property
     def env(self) -> dict[str, str]:
         """The environment for anything that shall see this cluster and no other."""
-        plain = {
-            k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH", "SALLOC", "SRUN"))
-        }
+        plain = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH", "SALLOC", "SRUN"))}
         path = os.pathsep.join(part for part in (str(REPOSITORY), plain.get("PYTHONPATH")) if part)
         return {**plain, "SLURM_CONF": str(self.conf), "PYTHONPATH": path}
 
@@ -128,11 +128,16 @@ class Cluster:
 
     # --- what tests ask of it
 
+    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make this process and its children see this cluster and no other, until the test ends."""
+        for name in set(os.environ) - set(self.env):
+            monkeypatch.delenv(name)
+        for name in ("SLURM_CONF", "PYTHONPATH"):
+            monkeypatch.setenv(name, self.env[name])
+
     def run(self, *argv: str, timeout_s: float = 60, check: bool = True) -> str:
         """A client command's standard output; ClusterError with its standard error where it fails."""
-        done = subprocess.run(
-            argv, capture_output=True, text=True, env=self.env, timeout=timeout_s, cwd=self.state
-        )
+        done = subprocess.run(argv, capture_output=True, text=True, env=self.env, timeout=timeout_s, cwd=self.state)
         if check and done.returncode:
             raise ClusterError(f"{' '.join(argv)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
@@ -178,9 +183,7 @@ class Cluster:
         """The tails of all logs of the cluster."""
         folder = self.state / "log"
         # A daemon's .out repeats its .log, except where it died before it opened one.
-        files = [
-            p for p in sorted(folder.glob("*")) if p.suffix == ".log" or not p.with_suffix(".log").exists()
-        ]
+        files = [p for p in sorted(folder.glob("*")) if p.suffix == ".log" or not p.with_suffix(".log").exists()]
         return "\n".join(tail(path, lines) for path in files)
 
     # --- faults
@@ -209,6 +212,32 @@ class Cluster:
         argv = [program("slurmctld"), "-D", "-f", str(self.conf), *(["-c"] if clean else [])]
         self._spawn(argv, self.state / "log" / "slurmctld.out")
         self._wait("slurmctld answers", lambda: "is UP" in self.run("scontrol", "ping", check=False))
+
+    @contextlib.contextmanager
+    def slurmctld_frozen(self) -> Iterator[None]:
+        """The controller takes connections but answers none (SIGSTOP)."""
+        frozen = processes.daemons(self.conf, "slurmctld")
+        for process in frozen:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in frozen:
+                process.resume()
+
+    def forget_jobs(self) -> None:
+        """Start a stopped controller with a clean state: what became of MinJobAge-old jobs, at once."""
+        self.start_slurmctld(clean=True)
+        self._wait("all nodes idle", self._all_idle)
+
+    def limit_user(self, limit: str) -> None:
+        """Accounts and a user for root, and a limit on its QOS (AccountingStorageEnforce must be set)."""
+        for command in (
+            ("add", "account", "root"),
+            ("add", "user", "root", "account=root"),
+            ("modify", "qos", "normal", "set", limit),
+        ):
+            self._succeeds("sacctmgr", "-i", *command)
 
     def stop_slurmdbd(self) -> None:
         """Accounting goes away: sacct fails, jobs run on."""
@@ -340,9 +369,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.action == "up":
         started = time.monotonic()
-        cluster = Cluster(
-            nodes=arguments.nodes, gpus_per_node=arguments.gpus, accounting=not arguments.no_accounting
-        )
+        cluster = Cluster(nodes=arguments.nodes, gpus_per_node=arguments.gpus, accounting=not arguments.no_accounting)
         cluster.up(owner=0)
         print(f"export SLURM_CONF={cluster.conf}")
         print(f"{arguments.nodes} nodes in {time.monotonic() - started:.1f} s", file=sys.stderr)

@@ -44,9 +44,7 @@ def test_starts_quickly_runs_a_job_and_leaves_nothing(slurm_or_skip: None, tmp_p
         state, sleeps = cluster.state, _sleeps(cluster)
     assert not state.exists()
     assert not [process for process in sleeps if lives(process)]
-    assert not [
-        p for p in psutil.process_iter(["cmdline"]) if str(state) in " ".join(p.info["cmdline"] or [])
-    ]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(state) in " ".join(p.info["cmdline"] or [])]
 
 
 def test_death_of_a_node_takes_its_processes_only(slurm_cluster: Cluster, tmp_path: Path) -> None:

@@ -1,0 +1,253 @@
+"""Pilots as Slurm jobs: one script per pilot, submitted through submitit, watched by one squeue per look.
+
+submitit brings the way from a Python function to a job and back. Three of its ways are replaced: the script is
+ours (``sweep.render``), sbatch has a time limit and a clean environment, and jobs are watched by squeue, since
+submitit's watcher needs accounting and never ends without it (submitit issue 1720).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import submitit
+
+from sweep.errors import SweepError
+from sweep.executors import JobState, JobStatus, PilotRequest, SubmitError
+from sweep.executors.entry import PILOT_MAIN, PilotEntry
+from sweep.executors.slurm_words import (
+    SACCT_FORMAT,
+    SQUEUE_FORMAT,
+    first_live,
+    job_id_of,
+    may_work_later,
+    parse_sacct,
+    parse_squeue,
+    vanished,
+)
+from sweep.render import render_pilot
+from sweep.site import Site
+from sweep.store import write_derived
+
+SCRIPT = "pilot.sbatch"
+PICKLE = "pilot.pkl"
+SUBMIT_TIMEOUT_S = 60.0
+QUERY_TIMEOUT_S = 30.0
+IDS_PER_COMMAND = 500
+"""Linux caps one argument at 128 KiB, and slurmdbd answers long lists slowly"""
+FIND_DAYS = 30
+"""how far back accounting is asked for a name; sites limit it (MaxQueryTimeRange)"""
+_FILTERS = ("SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
+_KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
+
+
+class SlurmExecutor:
+    """Implements ``sweep.executors.Executor`` on Slurm's command line clients.
+
+    ``pilot_main`` names the function that the job calls with the sweep directory and the pilot's name.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        sweep_dir: Path | str,
+        *,
+        pilot_main: str = PILOT_MAIN,
+        submit_timeout_s: float = SUBMIT_TIMEOUT_S,
+        query_timeout_s: float = QUERY_TIMEOUT_S,
+    ) -> None:
+        self._site = site
+        self._sweep_dir = Path(sweep_dir).expanduser().absolute()
+        self._main = pilot_main
+        self._submit_timeout_s = submit_timeout_s
+        self._query_timeout_s = query_timeout_s
+        self._accounting: bool | None = None
+
+    def script(self, request: PilotRequest) -> str:
+        """What would be submitted. Touches nothing."""
+        return self._submission(request).script()
+
+    def submit(self, request: PilotRequest) -> str:
+        """Submit the pilot; its job id.
+
+        Raises SubmitError in Slurm's own words. After ``retry=True`` the job may exist: ask ``find`` first.
+        """
+        entry = PilotEntry(str(self._sweep_dir), request.name, self._main)
+        job = self._submission(request).submit(entry)
+        return str(job.job_id)
+
+    def poll(self, job_ids: Sequence[str]) -> Mapping[str, JobStatus]:
+        """The jobs' states: one squeue, and one sacct for the ids that squeue no longer lists."""
+        if not job_ids:
+            return {}
+        answer, words = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
+        if answer is None:
+            return dict.fromkeys(job_ids, JobStatus(state=JobState.UNKNOWN, reason=words))
+        listed = parse_squeue(answer)
+        missing = [job_id for job_id in job_ids if job_id not in listed]
+        accounted = self._accounted(missing)
+        return {job_id: listed.get(job_id) or vanished(accounted.get(job_id)) for job_id in job_ids}
+
+    def find(self, token: str) -> tuple[JobState, str | None]:
+        """The job whose name is the token. (GONE, None): Slurm answered that it never had one.
+
+        Where there is accounting, squeue's silence is no such answer: it forgets a job soon after its end.
+        """
+        answer, _ = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", f"--name={token}", "-o", SQUEUE_FORMAT])
+        if answer is None:
+            return JobState.UNKNOWN, None
+        found = first_live(parse_squeue(answer).items())
+        if found is not None:
+            return found[1].state, found[0]
+        accounting = self._has_accounting()
+        if accounting is None:
+            return JobState.UNKNOWN, None
+        return self._find_in_accounting(token) if accounting else (JobState.GONE, None)
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """scancel: SIGTERM, and SIGKILL after the cluster's KillWait. Jobs that are gone already are no error.
+
+        Raises SubmitError where Slurm does not answer.
+        """
+        for ids in _chunks(job_ids):
+            done = _run(["scancel", "--quiet", *ids], self._query_timeout_s)
+            if done.returncode and "Invalid job id" not in done.stderr:
+                raise SubmitError(_words(done), retry=True)
+
+    def _submission(self, request: PilotRequest) -> _Submission:
+        return _Submission(self._site, request, self._sweep_dir, self._submit_timeout_s)
+
+    def _find_in_accounting(self, token: str) -> tuple[JobState, str | None]:
+        command = ["sacct", "-X", "-n", "-P", "-D", f"--name={token}", f"--starttime=now-{FIND_DAYS}days"]
+        answer, _ = self._ask([*command, "-o", SACCT_FORMAT])
+        if answer is None:
+            return JobState.UNKNOWN, None
+        found = first_live(parse_sacct(answer).items())
+        return JobState.GONE, None if found is None else found[0]
+
+    def _accounted(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """What accounting says of jobs that squeue has forgotten; nothing where it is silent."""
+        if not job_ids or not self._has_accounting():
+            return {}
+        found: dict[str, JobStatus] = {}
+        for ids in _chunks(job_ids):
+            command = ["sacct", "-X", "-n", "-P", "-D", "-j", ",".join(ids), "-o", SACCT_FORMAT]
+            found.update(parse_sacct(self._ask(command)[0] or ""))
+        return found
+
+    def _has_accounting(self) -> bool | None:
+        """Whether the cluster keeps accounts; None while it does not say. Asked until it answers."""
+        if self._accounting is None:
+            answer, _ = self._ask(["scontrol", "show", "config"])
+            if answer is not None:
+                self._accounting = "accounting_storage/slurmdbd" in answer
+        return self._accounting
+
+    def _ask(self, command: Sequence[str]) -> tuple[str | None, str]:
+        """The client's output, or None and Slurm's words where it did not answer."""
+        done = _run(command, self._query_timeout_s)
+        return (None, _words(done)) if done.returncode else (done.stdout, "")
+
+
+class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
+    """submitit's executor for one pilot. One job each, never an array: there submitit drops subclasses."""
+
+    def __init__(self, site: Site, request: PilotRequest, sweep_dir: Path, timeout_s: float) -> None:
+        python = shlex.quote(site.python or sys.executable)
+        super().__init__(folder=sweep_dir / "pilots" / request.name, max_num_timeout=0, python=python)
+        self._site = site
+        self._request = request
+        self._sweep_dir = sweep_dir
+        self._timeout_s = timeout_s
+
+    @classmethod
+    def affinity(cls) -> int:
+        """Available: a dry run renders scripts on machines without Slurm too."""
+        return 2
+
+    def script(self) -> str:
+        """The whole script."""
+        text: str = self._make_submission_file_text(self._submitit_command_str, "")
+        return text
+
+    def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 (submitit's signature)
+        """Our script. The job itself gives the pickle the name under which submitit's job side looks for it.
+
+        submitit renames it after sbatch has answered: a launcher killed in between would leave a job that
+        waits a minute for its function and fails.
+        """
+        pickle, of_job = shlex.quote(str(self.folder / PICKLE)), shlex.quote(str(self.folder))
+        return render_pilot(
+            self._site,
+            self._request,
+            sweep_dir=str(self._sweep_dir),
+            command=command,
+            stdout=str(self.folder / "stdout"),
+            stderr=str(self.folder / "stderr"),
+            before=[f'cp {pickle} {of_job}/"$SLURM_JOB_ID"_submitted.pkl'],
+        )
+
+    def _internal_process_submissions(self, delayed: Sequence[submitit.core.utils.DelayedSubmission]) -> list[submitit.Job[Any]]:
+        (submission,) = delayed
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        submission.set_timeout(self._request.time_limit_s // 60, 0)
+        aside = self.folder / f".{PICKLE}"
+        submission.dump(aside)
+        aside.rename(self.folder / PICKLE)
+        return [self._submit_command(self._submitit_command_str)]
+
+    def _submit_command(self, command: str) -> submitit.Job[Any]:
+        script = self.folder / SCRIPT
+        write_derived(script, self._make_submission_file_text(command, ""))
+        done = _run(["sbatch", "--parsable", str(script)], self._timeout_s)
+        if done.returncode:
+            message = _words(done)
+            raise SubmitError(message, retry=done.returncode == _NO_ANSWER or may_work_later(message))
+        job_id = job_id_of(done.stdout)
+        if job_id is None:
+            raise SubmitError(f"sbatch printed no job id: {done.stdout.strip()[:500]!r}", retry=True)
+        return self.job_class(folder=self.folder, job_id=job_id, tasks=[0])
+
+
+_NO_ANSWER = -1000
+
+
+def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a client of Slurm, bounded, in an environment that neither filters its answer nor changes its job."""
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            check=False,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=clean_environment(),
+        )
+    except subprocess.TimeoutExpired as late:
+        said = late.stderr.decode(errors="replace").strip() if isinstance(late.stderr, bytes) else ""
+        message = f"{command[0]} did not answer within {timeout_s:.0f} s; it may have been heard all the same"
+        return subprocess.CompletedProcess(command, _NO_ANSWER, "", f"{message}. {said}".strip())
+    except FileNotFoundError:
+        raise SweepError(f"{command[0]} is not on PATH: this machine has no Slurm clients") from None
+
+
+def clean_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without what would change a submission or filter an answer, but for where Slurm is found."""
+    source = os.environ if environment is None else environment
+    return {k: v for k, v in source.items() if k in _KEPT or not k.startswith(_FILTERS)}
+
+
+def _words(done: subprocess.CompletedProcess[str]) -> str:
+    """Slurm's own words, on one line."""
+    lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    return "; ".join(lines)[:1000] or f"{done.args[0]} exited with {done.returncode}"
+
+
+def _chunks(job_ids: Sequence[str]) -> list[Sequence[str]]:
+    return [job_ids[start : start + IDS_PER_COMMAND] for start in range(0, len(job_ids), IDS_PER_COMMAND)]

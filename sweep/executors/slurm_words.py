@@ -1,0 +1,125 @@
+"""Slurm's words and what they mean to us. Pure: its clients' output in, values out.
+
+State codes: man squeue, "JOB STATE CODES" (22.05 to 25.11). What is not listed here is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from sweep.executors import JobState, JobStatus
+
+SQUEUE_FORMAT = "%i|%T|%N|%r"
+SACCT_FORMAT = "JobIDRaw,State,NodeList"
+
+STATES: Mapping[str, JobState] = {
+    # Not begun, or to begin anew.
+    "PENDING": JobState.PENDING,
+    "CONFIGURING": JobState.PENDING,
+    "REQUEUED": JobState.PENDING,
+    "REQUEUE_FED": JobState.PENDING,
+    "REQUEUE_HOLD": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.PENDING,
+    "SPECIAL_EXIT": JobState.PENDING,
+    # Holds nodes. COMPLETING too: processes may still live, a record may still come.
+    "RUNNING": JobState.RUNNING,
+    "COMPLETING": JobState.RUNNING,
+    "RESIZING": JobState.RUNNING,
+    "SIGNALING": JobState.RUNNING,
+    "STAGE_OUT": JobState.RUNNING,
+    "STOPPED": JobState.RUNNING,
+    "SUSPENDED": JobState.RUNNING,
+    # Ended.
+    "BOOT_FAIL": JobState.GONE,
+    "CANCELLED": JobState.GONE,
+    "COMPLETED": JobState.GONE,
+    "DEADLINE": JobState.GONE,
+    "FAILED": JobState.GONE,
+    "LAUNCH_FAILED": JobState.GONE,
+    "NODE_FAIL": JobState.GONE,
+    "OUT_OF_MEMORY": JobState.GONE,
+    "PREEMPTED": JobState.GONE,
+    "RECONFIG_FAIL": JobState.GONE,
+    "TIMEOUT": JobState.GONE,
+}
+
+_NOT_NOW = re.compile(
+    r"MaxSubmitJob|MaxJobs(Per|Account|Limit)|job queue full|sleeping and retrying"
+    r"|Unable to contact|connect failure|Connection refused|Connection timed out|Socket timed out"
+    r"|Zero Bytes were transmitted|Rate limit exceeded|RPC rate|standby mode|temporarily"
+    r"|Unable to allocate memory|Slurm controller not responding",
+    re.IGNORECASE,
+)
+_OTHER_LIMIT = re.compile(r"\b(?:QOS|Assoc|Partition)[A-Za-z]*(?:Limit|Time|Nodes?|PerJob|PerUser|PerAccount)\b")
+_POLICY = re.compile(r"violates accounting/QOS policy", re.IGNORECASE)
+
+
+def job_state(word: str) -> JobState:
+    """What Slurm's word for a state says: "CANCELLED by 1000" and "RUNNING+" are read too."""
+    first = (word.split() or [""])[0].rstrip("+")
+    return STATES.get(first, JobState.UNKNOWN)
+
+
+def parse_squeue(text: str) -> dict[str, JobStatus]:
+    """Status by job id, from lines of SQUEUE_FORMAT. The reason comes last, since it alone may hold a bar."""
+    found = {}
+    for line in text.splitlines():
+        fields = line.strip().split("|", 3)
+        if len(fields) == 4 and fields[0].isdigit():
+            job_id, word, nodes, reason = fields
+            found[job_id] = JobStatus(state=job_state(word), word=word, nodes=nodes, reason=_said(reason))
+    return found
+
+
+def parse_sacct(text: str) -> dict[str, JobStatus]:
+    """Status by job id, from lines of SACCT_FORMAT. Of a job's several rows (after a resize) the last one counts."""
+    found = {}
+    for line in text.splitlines():
+        fields = line.strip().split("|", 2)
+        if len(fields) == 3 and fields[0].isdigit():
+            job_id, word, nodes = fields
+            found[job_id] = JobStatus(state=job_state(word), word=word, nodes=_said(nodes))
+    return found
+
+
+def vanished(status: JobStatus | None) -> JobStatus:
+    """The status of a job that a squeue which answered does not list.
+
+    The controller has forgotten it, so it is gone, whatever accounting says: there a job whose end slurmdbd
+    never heard of stays RUNNING for ever ("runaway" in sacctmgr's words).
+    """
+    if status is None:
+        return JobStatus(state=JobState.GONE)
+    return JobStatus(state=JobState.GONE, word=status.word, reason=status.reason, nodes=status.nodes)
+
+
+def first_live(jobs: Iterable[tuple[str, JobStatus]]) -> tuple[str, JobStatus] | None:
+    """Of several jobs of one name the one that matters: one that lives, and the oldest of those."""
+    order = (JobState.RUNNING, JobState.PENDING, JobState.UNKNOWN, JobState.GONE)
+    return min(jobs, key=lambda job: (order.index(job[1].state), int(job[0])), default=None)
+
+
+def job_id_of(text: str) -> str | None:
+    """The id in what ``sbatch --parsable`` prints, whatever a site's wrapper prints around it."""
+    for line in reversed(text.splitlines()):
+        found = re.fullmatch(r"\s*(\d+)(?:;\S+)?\s*", line) or re.search(r"Submitted batch job (\d+)", line)
+        if found:
+            return found[1]
+    return None
+
+
+def may_work_later(message: str) -> bool:
+    """Whether the same submission may be accepted later: limits on numbers of jobs, a controller that is busy or away.
+
+    "Job violates accounting/QOS policy" covers both the number of jobs, which passes, and the size of this one,
+    which does not; where Slurm names the limit in an earlier line, that decides.
+    """
+    if _NOT_NOW.search(message):
+        return True
+    return bool(_POLICY.search(message)) and not _OTHER_LIMIT.search(message)
+
+
+def _said(text: str) -> str:
+    """Slurm's "None" and "(null)" say nothing."""
+    return "" if text in {"None", "None assigned", "(null)"} else text

@@ -1,0 +1,179 @@
+"""The batch script of a pilot, from the site and the request. Pure: the only file it reads is its own template.
+
+Whoever submits decides what runs (``command``); the template decides how Slurm is asked for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import re
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from sweep.executors import PilotRequest
+    from sweep.site import Site
+
+PILOT_TEMPLATE = "pilot.sbatch.j2"
+SHORTEST_WITH_WARNING_S = 300
+"""Slurm may send the warning signal up to 60 s early (man sbatch, --signal): useless to shorter pilots,
+and deadly to one whose leader has not yet installed its handler"""
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--tres-per-node", "--gpus-per-task", "--gres-flags")
+
+
+def render_pilot(
+    site: Site,
+    request: PilotRequest,
+    *,
+    sweep_dir: str,
+    command: str,
+    stdout: str,
+    stderr: str,
+    before: Sequence[str] = (),
+) -> str:
+    """The whole sbatch script of one pilot.
+
+    ``command`` is a shell command that replaces the script's shell; ``before`` are shell lines ahead of it. Both
+    come quoted. ``sweep_dir`` is named in messages only. Raises SweepError with every value that no script can hold.
+    """
+    _refuse_line_breaks(
+        {"token": request.token, "stdout": stdout, "stderr": stderr, **dict(_options(site, request))}, sweep_dir
+    )
+    return (
+        _environment()
+        .get_template(PILOT_TEMPLATE)
+        .render(
+            site=site,
+            request=request,
+            warning_s=warning_s(request.time_limit_s),
+            options=_options(site, request),
+            site_options=[line for line in site.sbatch if _option_name(line) != "--exclude"],
+            stdout=stdout,
+            stderr=stderr,
+            before=before,
+            command=command,
+        )
+    )
+
+
+def warning_s(time_limit_s: int) -> int:
+    """How long before its end a pilot is warned, in seconds: a twentieth of its time, 60 s to 5 min. 0: not at all."""
+    if time_limit_s < SHORTEST_WITH_WARNING_S:
+        return 0
+    return min(300, max(60, time_limit_s // 20))
+
+
+def shell_quote(value: object) -> str:
+    """One word of a POSIX shell, whatever the value holds."""
+    return shlex.quote(str(value))
+
+
+def sbatch_quote(value: object) -> str:
+    """One value of an #SBATCH line. Not a shell's rules: a backslash escapes inside quotes of either kind too
+    (``_get_argument`` in Slurm's src/sbatch/opt.c).
+    """
+    text = str(value)
+    if _PLAIN.fullmatch(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def slurm_path(value: object) -> str:
+    """A path on an #SBATCH line as it stands: Slurm replaces %j and the like, unless there is a backslash, which
+    escapes whatever follows it (``fname_create`` in src/slurmd/slurmstepd/fname.c).
+    """
+    text = str(value)
+    return sbatch_quote(text.replace("\\", "\\\\") if "\\" in text else text.replace("%", "%%"))
+
+
+def slurm_time(seconds: int) -> str:
+    """D-HH:MM:SS."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"{days}-{hour:02}:{minute:02}:{second:02}"
+
+
+def _options(site: Site, request: PilotRequest) -> list[tuple[str, str]]:
+    """The options that a site may or may not set, in a fixed order."""
+    values: dict[str, object | None] = {
+        "partition": site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "reservation": site.reservation,
+        "constraint": site.constraint,
+        "nice": site.nice,
+        "exclude": ",".join(_excluded(site, request)) or None,
+        # --gres and not --gpus-per-node: it is understood by every select plugin.
+        "gres": f"gpu:{site.gpus_per_node}" if _asks_for_gpus(site) else None,
+    }
+    return [(name, str(value)) for name, value in values.items() if value is not None]
+
+
+def _asks_for_gpus(site: Site) -> bool:
+    own = any(_option_name(line) in _GPU_OPTIONS for line in site.sbatch)
+    return site.gpu != "cpu" and not own
+
+
+def _excluded(site: Site, request: PilotRequest) -> list[str]:
+    """Only the last --exclude counts with sbatch, so the site's joins the request's."""
+    of_site = [re.split(r"[= ]", line, maxsplit=1)[1] for line in site.sbatch if _option_name(line) == "--exclude"]
+    return [*of_site, *sorted(request.exclude)]
+
+
+def _option_name(line: str) -> str:
+    return re.split(r"[= ]", line.strip(), maxsplit=1)[0]
+
+
+def _refuse_line_breaks(values: dict[str, str], sweep_dir: str) -> None:
+    mistakes = [
+        Mistake(f"{name} {value!r} cannot stand in a batch script", file=sweep_dir, remedy="remove its line breaks")
+        for name, value in values.items()
+        if not _is_one_line(value)
+    ]
+    if mistakes:
+        raise SweepError(mistakes)
+
+
+def _is_one_line(text: str) -> bool:
+    return not any(character in text for character in "\n\r\0")
+
+
+def _one_line(text: str) -> str:
+    assert _is_one_line(text), "checked by the site"
+    return text
+
+
+def _variable_name(text: str) -> str:
+    assert _VARIABLE.fullmatch(text), "checked by the site"
+    return text
+
+
+@functools.cache
+def _environment() -> Environment:
+    """Templates stand in the package where it is installed, and beside it in a checkout."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    package = importlib.resources.files("sweep")
+    shipped = package.joinpath("_templates")
+    folder = shipped if shipped.is_dir() else package.joinpath("..").joinpath("templates")
+    environment = Environment(
+        loader=FileSystemLoader(str(folder)),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 (shell, not HTML: every value goes through a quoting filter)
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    filters = (shell_quote, sbatch_quote, slurm_path, slurm_time)
+    environment.filters.update({function.__name__: function for function in filters})
+    environment.filters.update({"one_line": _one_line, "variable_name": _variable_name})
+    return environment
