@@ -20,7 +20,7 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sweep.contract import Place, Progress, RankRun, Run
@@ -55,14 +55,35 @@ def serve(control: socket.socket, preload: list[str]) -> None:
 
 def _preload(modules: list[str]) -> str | None:
     """Import the modules; what is wrong with that, or None."""
+    with _single_threaded_blas():
+        trouble = _import_all(modules)
+    threads = thread_count()
+    if trouble is None and threads > 1:
+        return f"{threads} threads after importing {', '.join(modules)}: a fork would not be safe"
+    return trouble
+
+
+@contextlib.contextmanager
+def _single_threaded_blas() -> Iterator[None]:
+    """numpy's OpenBLAS starts threads when it is loaded, unless told not to; the ranks' environment stays as it was."""
+    name = "OPENBLAS_NUM_THREADS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _import_all(modules: list[str]) -> str | None:
     for module in modules:
         try:
             importlib.import_module(module)
         except Exception as error:  # any import may raise anything; the rank meets the same and reports it
             return f"cannot import {module}: {type(error).__name__}: {error}"
-    threads = thread_count()
-    if threads > 1:
-        return f"{threads} threads after importing {', '.join(modules)}: a fork would not be safe"
     return None
 
 
