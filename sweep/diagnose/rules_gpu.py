@@ -92,9 +92,11 @@ GPU: tuple[Rule, ...] = (
         Outcome.CUDA_ERROR,
         Weight.SUSPECT,
         "no cuda-capable device|found no nvidia driver|no cuda gpus are available|driver version is insufficient|"
+        "system is too old|"
         "failed to initialize nvml|torch not compiled with cuda|cuda unknown error|system not yet initialized|"
         "driver/library version mismatch|cuda initialization",
         r"no CUDA-capable device|Found no NVIDIA driver|No CUDA GPUs are available|driver version is insufficient"
+        r"|driver on your system is too old"
         r"|Failed to initialize NVML|not compiled with CUDA|CUDA unknown error|system not yet initialized"
         r"|Driver/library version mismatch|Error.*CUDA initialization",
         advice="The GPUs cannot be used from this process: compare driver and toolkit versions, the job's GPU request, "

@@ -25,8 +25,9 @@ NET: tuple[Rule, ...] = (
         "port-in-use",
         Outcome.PORT_IN_USE,
         Weight.SUSPECT,
-        "eaddrinuse|already in use|errno: 98|errno 98|failed to listen on any",
-        r"EADDRINUSE|address already in use|(?:port|socket)\W.{0,40} (?:is )?already in use(?!.{0,60}(?:trying"
+        "eaddrinuse|already in use|another process is utilizing|errno: 98|errno 98|failed to listen on any",
+        r"EADDRINUSE|another process is utilizing it|address already in use|(?:port"
+        r"|socket)\W.{0,40} (?:is )?already in use(?!.{0,60}(?:trying"
         r"|using another|instead))"
         r"|errno:? 98\b|failed to listen on any local network address",
         advice="Another process holds the rendezvous port, perhaps one left over from an earlier run: clear it or "
@@ -79,7 +80,7 @@ NET: tuple[Rule, ...] = (
         r"(?:NCCL|c10d|gloo|TCPStore|rank ?\d|socket|Rendezvous|peer|dist\w*"
         r"|torch).{0,200}(?:closed by (?:remote )?peer|connection closed|reset by peer"
         r"|broken pipe|remote process exit\w+|aborted on rank|Socket recv failed|likely closed|shutdown or crash"
-        r"|got error: )"
+        r"|got error: (?!Socket Timeout|wait timeout))"
         r"|ncclRemoteError|\"should dump\" flag|NCCL communicator was aborted"
         r"|connection to the C10d store has failed|RendezvousClosedError"
         r"|Connection closed by remote peer|\b(?:ConnectionResetError|BrokenPipeError|ConnectionAbortedError)\b",
@@ -91,10 +92,12 @@ NET: tuple[Rule, ...] = (
         Weight.SUSPECT,
         "collective operation timeout|before timing out|heartbeat monitor timed out|watchdog got stuck|collective "
         "timeout|"
-        "monitoredbarrier|timeout at collective|watchdog timeout|nccl timeout|processgroupnccl timed out|workncclimpl",
+        "monitoredbarrier|timeout at collective|watchdog timeout|nccl timeout|processgroupnccl timed out|failed or "
+        "timed out|workncclimpl",
         r"(?:caught|due to a?|observed.{0,60}) ?collective (?:operation )?timeout|before timing out"
         r"|Heartbeat monitor timed out|watchdog got stuck"
-        r"|collective timeout|monitoredBarrier.*(?:failed|timed out|did not|reach)|Timeout at collective"
+        r"|collective timeout|monitoredBarrier.*(?:failed|timed out|did not|reach)|failed to pass monitoredBarrier"
+        r"|NCCL operations have failed or timed out|Timeout at collective"
         r"|NCCL (?:watchdog )?timeout(?! set| ?[=:])|ProcessGroupNCCL timed out",
         advice=_STUCK,
     ),
@@ -108,7 +111,8 @@ NET: tuple[Rule, ...] = (
         "timeout",
         r"Timed out after \d+ seconds waiting|(?:client )?socket has timed out"
         r"|Timed out initializing process group|RendezvousTimeoutError"
-        r"|(?:Dist\w+Error|RuntimeError|store|c10d).{0,200}Socket Timeout|wait timeout after \d+ ?ms"
+        r"|(?:Dist\w+Error|RuntimeError|store|c10d).{0,400}Socket Timeout|timed out waiting (?:for"
+        r"|on) .{0,40}(?:rank|barrier|worker|client)|wait timeout after \d+ ?ms"
         r"|Timed out waiting \d+ms for"
         r"|(?:gloo|c10d|TCPStore|barrier).{0,160}timed out",
         advice="Not every rank came to the rendezvous: look for ranks that failed to start, and check MASTER_ADDR, "
@@ -207,11 +211,13 @@ NET: tuple[Rule, ...] = (
         Weight.SIGN,
         "childfailederror|failed (exitcode|exitcode  :|exitcode :|root cause (first|closing signal|death signal|"
         "error_file: <n/a>|returned non-zero|"
-        "exits with return code|processraisedexception|terminate called|core dumped|sigabrt|fatal python error|"
+        "exits with return code|processraisedexception|received by pid|terminate called|core dumped|sigabrt|fatal "
+        "python error|"
         "local_rank",
         r"ChildFailedError|exitcode ?: ?-?[1-9]|\(exitcode: -?[1-9]|Root Cause \(first|(?:closing|death) signal"
         r"|returned non-zero exit status"
-        r"|return code = -?[1-9]|ProcessRaisedException|terminate called after|core dumped|SIGABRT"
+        r"|return code = -?[1-9]|ProcessRaisedException|Signal \d+ \(SIG\w+\) received|terminate called after"
+        r"|core dumped|SIGABRT"
         r"|Fatal Python error|local_rank \d+ FAILED",
         advice="This is only a report that a process failed: look for the first error in that process's own log.",
     ),

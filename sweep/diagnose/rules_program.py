@@ -80,8 +80,8 @@ PROGRAM: tuple[Rule, ...] = (
         "divisible|divide|multiple of|world size|world_size|batch related parameters|train_batch_size|tensor "
         "parallel|pipeline parallel|"
         "tensor_model_parallel|pipeline_model_parallel|parallel size|parallel_size|number of gpus|num_layers|"
-        "micro_batch|global batch|device mesh|gradient_accumulation",
-        r"(?:Error|Exception|assert|FAILED|invalid|error)\b.*"
+        "micro_batch|global batch|device mesh|gradient_accumulation|assert ",
+        r"^\s*assert .{0,200} % .{0,200}== ?0|(?:Error|Exception|assert|FAILED|invalid|error)\b.*"
         + _DIVISIBLE
         + r"|^\W*(?:\w+ )*"
         + _DIVISIBLE
@@ -120,7 +120,7 @@ PROGRAM: tuple[Rule, ...] = (
         r"|gradient)\w*\b.{0,40}\b(?:non-?finite|not finite)|non-?finite (?:loss|grad|norm)"
         r"|NaN in (?:\w+ )*(?:loss|grad|output|tensor|input|weight|param)"
         r"|Unexpected result (?:nan|inf)|(?:Error|Exception)\b.*\b(?:nan|inf or nan)s?\b"
-        r"|contains (?:either )?`?(?:inf`?, `?)?nan|loss diverged|encountered nan|detected nan",
+        r"|contains (?:either )?`?(?:inf`?, `?)?nan|found invalid values|loss diverged|encountered nan|detected nan",
         advice=_NAN,
     ),
     # What a training line prints; it counts only if the values stay so (see scan.py).
@@ -147,10 +147,12 @@ PROGRAM: tuple[Rule, ...] = (
         "segfault",
         Outcome.SEGFAULT,
         Weight.SUSPECT,
-        "segmentation fault|sigsegv|double free|free(): invalid|malloc(): |munmap_chunk|corrupted size|corrupted "
+        "segmentation fault|segfault encountered|sigsegv|double free|free(): invalid|malloc(): |munmap_chunk|"
+        "corrupted size|corrupted "
         "double|floating point exception (core|illegal instruction|bus error (core|stack smashing|address not "
         "mapped|sigill|sigfpe",
-        r"Segmentation fault|SIGSEGV|double free or corruption|free\(\): invalid|malloc\(\): \w|munmap_chunk\(\): "
+        r"Segmentation fault|Segfault encountered|SIGSEGV|double free or corruption|free\(\): invalid"
+        r"|malloc\(\): \w|munmap_chunk\(\): "
         r"|corrupted (?:size|double)|Floating point exception|Illegal instruction|Bus error \(core|stack smashing"
         r"|Address not mapped|SIGILL\b|SIGFPE\b",
         advice="A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check that the compiled "

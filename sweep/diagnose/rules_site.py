@@ -46,10 +46,12 @@ SITE: tuple[Rule, ...] = (
         Weight.CAUSE,
         "due to node fail|node failure on|job not ending with signals|kill task failed|not responding, setting "
         "down|zero bytes were transmitted|"
-        "batch job complete failure|node_fail|lost contact with|missing from batch node|due to node|node fail",
+        "batch job complete failure|node_fail|lost contact with|missing from batch node|due to node|node fail|"
+        "still not ready",
         r"DUE TO NODE \S*\s?FAIL|node fail(?:ure|ed)\b|JOB NOT ENDING WITH SIGNALS|Kill task failed"
         r"|not responding, setting DOWN|Zero Bytes were transmitted"
-        r"|batch job complete failure|\bNODE_FAIL\b|lost contact with (?:node|host)|missing from batch node",
+        r"|batch job complete failure|(?-i:\bNODE_FAIL\b)|are still not ready|lost contact with (?:node|host)"
+        r"|missing from batch node",
         advice="A node failed: run again without it, and tell the administrators (sinfo -R, scontrol show node).",
         lasting=True,
     ),
@@ -70,15 +72,15 @@ SITE: tuple[Rule, ...] = (
         "exceeded job memory|"
         "out_of_memory|oomkilled|memory limit|term_memlimit",
         r"oom[-_]kill event|OOM Killed|task[s]? [\d,\-]+: Out Of Memory|exceeded (?:step "
-        r"|job )?(?:virtual )?memory limit|State=OUT_OF_MEMORY|\bOUT_OF_MEMORY\b|OOMKilled|TERM_MEMLIMIT",
+        r"|job )?(?:virtual )?memory limit|State=OUT_OF_MEMORY|(?-i:\bOUT_OF_MEMORY\b)|OOMKilled|TERM_MEMLIMIT",
         advice=_HOST,
     ),
     rule(
         "kernel-oom",
         Outcome.OOM_HOST,
         Weight.CAUSE,
-        "oom-kill|out of memory: kill|oom_reaper|invoked oom-killer|killed process",
-        r"oom-kill(?::|er)|Out of memory: Kill|oom_reaper: reaped|Killed process \d+",
+        "oom-kill|out of memory: kill|oom_reaper|invoked oom-killer|killed process|running low on memory",
+        r"oom-kill(?::|er)|Out of memory: Kill|oom_reaper: reaped|Killed process \d+|node running low on memory",
         advice=_HOST,
     ),
     rule(
@@ -96,8 +98,9 @@ SITE: tuple[Rule, ...] = (
         "shm-bus-error",
         Outcome.DISK_FULL,
         Weight.CAUSE,
-        "shared memory|bus error|/dev/shm",
-        r"insufficient shared memory|out of shared memory|raise your shared memory limit"
+        "shared memory|bus error|/dev/shm|</torch_",
+        r"insufficient shared memory|out of shared memory|unable to write to file </torch_"
+        r"|raise your shared memory limit"
         r"|killed by signal: Bus error|unable to (?:open|resize|mmap|write) .{0,20}shared memory|/dev/shm.*(?:full"
         r"|No space)",
         advice="Shared memory (/dev/shm) is full: enlarge it (container --shm-size, --ipc=host), use fewer "
@@ -149,12 +152,12 @@ SITE: tuple[Rule, ...] = (
         "batch job submission failed|unable to allocate resources|unable to create step|invalid partition|invalid "
         "account|"
         "invalid generic resource|requested node configuration|unrecognized option|invalid option|job violates|"
-        "invalid job|sbatch: error|sbatch: fatal|srun: fatal|allocation failure|task count specification",
+        "invalid job|sbatch: error|sbatch: fatal|srun: fatal|srun: error|allocation failure|task count specification",
         r"(?:batch job submission failed|unable to allocate resources|unable to create step[^:]*"
         r"|allocation failure|(?:sbatch|srun|salloc): fatal|(?:sbatch|srun|salloc): error): ?(?!.*(?:Node fail"
         r"|Socket timed|Unable to contact|Connection|Exited|temporarily|Timed out|Invalid job id|task \d|tasks \d))"
         r"|(?:sbatch|srun|salloc): (?:unrecognized|invalid) option|Invalid generic resource|(?:sbatch|srun"
-        r"|salloc): error: .*(?:invalid|specification|violates|unrecognized|not permitted)",
+        r"|salloc): error: .*(?:invalid (?!job id)|specification|violates|unrecognized|not permitted)",
         advice=_SUBMIT,
     ),
     rule(
@@ -206,8 +209,9 @@ SITE: tuple[Rule, ...] = (
         "slurm-task-end",
         Outcome.UNKNOWN,
         Weight.SIGN,
-        "srun: error|due to task failure|job step aborted|due to ",
+        "srun: error|non-zero exit code|due to task failure|job step aborted|due to ",
         r"srun: error: .*task.*(?:Exited with exit code|Terminated|Killed|Aborted|Broken pipe)|DUE TO TASK FAILURE"
+        r"|FAILED \(non-zero exit code"
         r"|Job step aborted|CANCELLED AT .* DUE TO",
         advice="Slurm reports that a task failed, not why: look for the first error in that task's own log.",
     ),

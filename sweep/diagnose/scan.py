@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from sweep.diagnose.model import Hit, Rule, Weight
@@ -17,8 +18,14 @@ from sweep.diagnose.vram import cuda_memory_advice
 from sweep.outcomes import Outcome
 
 _BEFORE, _AFTER = 300, 1200
+_WINDOWS = 8
+"""of one line, for one key"""
 _MOST_HITS = 300
 """of one rule in one text"""
+
+_LONG, _KEPT_TAIL, _ALIKE = 4_000_000, 1_000_000, 20
+"""characters from which on a log is condensed, characters of its end that stay whole, and lines alike that are kept"""
+_NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PROGRESS = re.compile(
@@ -43,7 +50,7 @@ _NCCL_INFO = "NCCL INFO"
 
 def scan(text: str) -> list[Hit]:
     """All telling lines of ``text``, in its order, less those that the text shows to have been overcome."""
-    text = _plain(text)
+    text = _condensed(_plain(text))
     lower = text.lower()
     claimed: dict[int, Hit] = {}
     for item in RULES:
@@ -67,16 +74,34 @@ def _plain(text: str) -> str:
     return text.replace("\u0130", "I")
 
 
+def _condensed(text: str) -> str:
+    """A long log without its repetitions: of lines that differ in digits alone the first few, and all of its end."""
+    if len(text) < _LONG:
+        return text
+    cut = text.rfind("\n", 0, len(text) - _KEPT_TAIL) + 1
+    head = text[:cut]
+    seen: Counter[str] = Counter()
+    kept = []
+    for line, key in zip(head.split("\n"), head.translate(_NO_DIGITS).split("\n"), strict=True):
+        seen[key] += 1
+        if seen[key] <= _ALIKE:
+            kept.append(line)
+    return "\n".join(kept) + "\n" + text[cut:]
+
+
 def _hits(item: Rule, text: str, lower: str, claimed: dict[int, Hit]) -> Iterator[Hit]:
     found = 0
     for key in item.keys:
-        position = lower.find(key)
+        position, line, windows = lower.find(key), -1, 0
         while position >= 0 and found < _MOST_HITS:
             start = text.rfind("\n", 0, position) + 1
             end = text.find("\n", position)
             end = len(text) if end < 0 else end
+            line, windows = start, windows + 1 if start == line else 0
             window = text[max(start, position - _BEFORE) : min(end, position + _AFTER)]
-            if start not in claimed and _matches(item, window):
+            if start in claimed or windows >= _WINDOWS:
+                position = lower.find(key, end)
+            elif _matches(item, window):
                 found += 1
                 yield _hit(item, window, start, text)
                 position = lower.find(key, end)

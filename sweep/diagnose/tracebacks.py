@@ -16,6 +16,12 @@ _BARE = re.compile(
     r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): \S.*$",
     re.MULTILINE,
 )
+_LOGGED = re.compile(
+    r"^.{0,200}\b(?:ERROR|CRITICAL|FATAL)\b.{0,200}?\b((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): \S.*$",
+    re.MULTILINE,
+)
+_END = 2000
+"""characters at the end of a log where an exception on an error line is taken for the end's reason"""
 _FRAME = re.compile(r'^(?:\[?\w+\]?:? ?)?  File "[^"\n]+", line \d+, in \S', re.MULTILINE)
 _WARNED = re.compile(
     r"\b(?:WARNING|WARN|DEBUG|UserWarning|RuntimeWarning)\b|Logging error|[Ii]gnor(?:ed|ing)|(?:fall(?:ing)?"
@@ -120,6 +126,12 @@ def _without_header(text: str, claimed: Container[int]) -> Iterator[Hit]:
                 _ADVICE,
                 match.start(),
                 "exception",
+            )
+    for match in _LOGGED.finditer(text, max(0, len(text) - _END)):
+        start = text.rfind("\n", 0, match.start()) + 1
+        if start not in claimed and not _is_report(match.group(1)):
+            yield Hit(
+                Outcome.PYTHON_EXCEPTION, Weight.CONSEQUENCE, match.group(0).strip()[:500], _ADVICE, start, "logged"
             )
     frame = _FRAME.search(text)
     if frame is not None and frame.start() not in claimed:
