@@ -49,6 +49,11 @@ def choose_executor(asked: str | None) -> str:
     return "slurm" if slurm_answers() else "local"
 
 
+def max_local_ranks(site: Site) -> int:
+    """How many ranks this machine is to bear at once: what the site says, else two per core and at least eight."""
+    return site.max_local_ranks or max(8, 2 * (os.cpu_count() or 1))
+
+
 def _site_path(given: str) -> Path:
     """A name without a slash or ending stands for a file of the user's sites directory."""
     path = Path(given)

@@ -139,7 +139,7 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
 
 def _check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
     """Raises SweepError where there is nothing to run, or where it cannot be run here."""
-    from sweep.executors.local import max_local_ranks
+    from sweep.inputs import max_local_ranks
 
     mistakes = []
     if not plan.runs:

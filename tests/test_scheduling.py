@@ -1,0 +1,126 @@
+"""What a pilot runs next, and which pilots are submitted: tables over pure functions."""
+
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.plan import PlannedRun
+from sweep.search import choose, waiting
+from sweep.state import Attempt, PilotState, World
+from sweep.topup import Capacity, barren_widths, pilots_wanted
+
+
+def planned(name, nodes=1):
+    return PlannedRun(run_id=name, model="m", nodes=nodes, predicted_s=None, run_json="{}")
+
+
+def ended(world, name, *outcomes, pilot="p0001"):
+    for number, outcome in enumerate(outcomes, start=1):
+        world.run(name).attempts[number] = Attempt(number, pilot, outcome=outcome)
+
+
+def pilot(name, nodes=1, gone=None, at=1.0):
+    return PilotState(name=name, token=name, nodes=nodes, time_limit_s=600, intended_at=at, gone=gone)
+
+
+RUNS = [planned("a"), planned("b", 2), planned("c"), planned("d", 2)]
+
+
+def chosen(world, free, seconds=1000.0, expected=10.0, taken=()):
+    choice = choose(RUNS, world, free, seconds, expected, frozenset(taken))
+    return None if choice is None else (choice.planned.run_id, choice.attempt)
+
+
+def test_the_plan_gives_the_order():
+    assert chosen(World(), 1) == ("a", 1)
+    assert chosen(World(), 2) == ("b", 1)
+
+
+def test_what_is_done_failed_for_good_or_in_flight_is_passed_over():
+    world = World()
+    ended(world, "a", Outcome.OOM_CUDA)
+    assert chosen(world, 1) == ("c", 1)
+    ended(world, "c", None)
+    assert chosen(world, 1) is None
+
+
+def test_a_retry_comes_after_what_was_never_tried():
+    world = World()
+    ended(world, "a", Outcome.NODE_FAIL)
+    assert chosen(world, 1) == ("c", 1)
+    ended(world, "c", Outcome.OK)
+    assert chosen(world, 1) == ("a", 2)
+
+
+def test_nothing_is_chosen_that_could_not_end_in_time():
+    assert chosen(World(), 1, seconds=9.9, expected=10.0) is None
+    assert chosen(World(), 1, seconds=10.0, expected=10.0) == ("a", 1)
+
+
+def test_anothers_claim_is_passed_over():
+    assert chosen(World(), 1, taken=[("a", 1)]) == ("c", 1)
+
+
+def test_a_cancelled_sweep_begins_nothing():
+    assert chosen(World(cancelled=True), 1) is None
+
+
+def test_a_width_that_no_run_has_gets_none():
+    assert chosen(World(), 3) is None
+
+
+CAPACITY = Capacity(max_pilots=4, pilot_time_s=600, run_s=60)
+
+
+def wanted(world, runs=RUNS, **changes):
+    return pilots_wanted(runs, world, Capacity(**{**CAPACITY.__dict__, **changes}))
+
+
+def test_one_pilot_per_width_where_one_can_do_all():
+    assert wanted(World()) == [1, 2]
+
+
+def test_more_pilots_where_one_cannot_do_all_in_its_time():
+    many = [planned(f"r{i}") for i in range(35)]
+    assert wanted(World(), many, max_pilots=9) == [1, 1, 1, 1]
+    assert wanted(World(), many, max_pilots=2) == [1, 1]
+
+
+def test_open_pilots_count():
+    world = World(pilots={"p1": pilot("p1", 1), "p2": pilot("p2", 2)})
+    assert wanted(world) == []
+    world.pilots["p1"].gone = "ENDED"
+    assert wanted(world) == [1]
+
+
+def test_one_job_per_run_is_the_same_path():
+    assert wanted(World(), max_runs_per_pilot=1) == [1, 1, 2, 2]
+
+
+def test_a_single_machine_holds_one_pilot_at_a_time():
+    assert wanted(World(), side_by_side=False) == [1]
+    assert wanted(World(pilots={"p1": pilot("p1", 2)}), side_by_side=False) == []
+
+
+def test_nothing_is_submitted_for_nothing():
+    world = World()
+    for run in RUNS:
+        ended(world, run.run_id, Outcome.OK)
+    assert wanted(world) == []
+    assert wanted(World(cancelled=True)) == []
+
+
+@pytest.mark.parametrize(("barren", "given_up"), [(2, False), (3, True), (4, True)])
+def test_a_width_whose_pilots_begin_nothing_is_given_up(barren, given_up):
+    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(barren)})
+    assert (barren_widths(world) == {1}) is given_up
+    assert (1 not in wanted(world)) is given_up
+    assert 2 in wanted(world)
+
+
+def test_a_new_session_tries_again_what_an_earlier_one_gave_up():
+    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(3)}, session_at=10.0)
+    assert 1 in wanted(world)
+
+
+def test_waiting_lists_every_attempt_once():
+    assert [(c.planned.run_id, c.attempt) for c in waiting(RUNS, World())] == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
