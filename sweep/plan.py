@@ -1,27 +1,21 @@
 """From a grid and a site to the plan: every run, every rejected candidate with every reason. Pure.
 
-The same grid and site give the same plan with the same run_ids, in any order of their keys.
+The same grid and site give the same plan with the same run_ids, in any order of their keys. Reading a plan's table
+back (``runs_of``) needs nothing but pyarrow, so that a pilot can do it cheaply; what makes plans is imported by need.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from sweep.contract import Run
 
-from sweep.contract import Run, Workload
-from sweep.errors import SweepError
-from sweep.grid import Grid
-from sweep.planning.builder import Builder
-from sweep.planning.declared import mistakes_of
-from sweep.planning.expand import cells, chunks
-from sweep.planning.near_batch import refuse_impossible_batch
-from sweep.planning.rules import rules_for
-from sweep.site import Site
-from sweep.workloads import find_workload
+if TYPE_CHECKING:
+    from sweep.contract import Workload
+    from sweep.grid import Grid
+    from sweep.site import Site
 
 
 @dataclass(frozen=True)
@@ -56,29 +50,20 @@ class Plan:
 
     @property
     def run_count(self) -> int:
-        """How many runs there are."""
-        return self.table.num_rows - self.table.column("run_id").null_count  # type: ignore[no-any-return]
+        """How many runs there are; makes none of them."""
+        column = self.table.column("run_id")
+        return len(column) - int(column.null_count)
 
 
 def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
-    """The plan. ``workload``: the declaration, by default the one that the grid names.
+    """The plan. ``workload``: the declaration, by default that of the name in the grid.
 
-    Raises SweepError where the grid asks for what the workload or the site cannot give, or where no layout at all
-    has the global batch.
+    Raises SweepError where the grid asks for what the workload or the site cannot give, where no layout at all has
+    the global batch, and where two runs have the same run_id.
     """
-    try:
-        workload = workload or find_workload(grid.workload)
-    except SweepError as error:
-        raise SweepError([grid.mistake(m.fact, ("workload",), m.remedy) for m in error.mistakes]) from error
-    if mistakes := mistakes_of(grid, site, workload):
-        raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
-    squares = list(cells(grid, site, workload))
-    refuse_impossible_batch(grid, squares)
-    builder = Builder(grid, site, rules_for(grid, site, workload))
-    for cell in squares:
-        for columns in chunks(cell):
-            builder.add(cell, columns)
-    return Plan(grid.name, builder.table())
+    from sweep.planning.build import build_table
+
+    return Plan(grid.name, build_table(grid, site, workload))
 
 
 def to_table(plan: Plan) -> Any:
@@ -87,10 +72,22 @@ def to_table(plan: Plan) -> Any:
 
 
 def runs_of(table: Any) -> tuple[PlannedRun, ...]:
-    """The runs of a plan's table (pyarrow.Table), in their order. Needs nothing but pyarrow."""
+    """The runs of a plan's table (pyarrow.Table), in their order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     names = ["run_id", "model", "nodes", "predicted_s", "run_json"]
-    runs = table.filter(pc.is_valid(table.column("run_id"))).select([*names, "position"])
-    if runs.num_rows and not pc.all(pc.equal(runs.column("position"), pa.array(range(runs.num_rows)))).as_py():
+    runs = table.select([*names, "position"]).filter(pc.is_valid(table.column("run_id")))
+    if runs.num_rows and not runs.column("position").equals(
+        pa.chunked_array([pa.array(range(runs.num_rows), pa.int32())])
+    ):
         runs = runs.sort_by("position")
     columns = [runs.column(name).to_pylist() for name in names]
     return tuple(PlannedRun(*values) for values in zip(*columns, strict=True))
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """Counts by reason, runs per cell and predicted node-hours, as JSON values: what `sweep plan` shows."""
+    from sweep.planning.summary import summarise
+
+    return summarise(plan.name, plan.table)

@@ -49,10 +49,11 @@ MODELS: dict[str, ModelShape] = {
     "Llama-3.2-3B": _llama(28, 3072, 24, 8, 8192, 128256, tied=True),
     "Mixtral-8x7B": _mixture(_llama(32, 4096, 32, 8, 14336, 32000), experts=8, per_token=2, width=14336),
     "Mixtral-8x22B": _mixture(_llama(56, 6144, 48, 8, 16384, 32768), experts=8, per_token=2, width=16384),
-    "tiny-1M": _llama(4, 128, 4, 2, 384, 2048, tied=True),
-    "tiny-4M": _llama(8, 192, 4, 2, 512, 4096, tied=True),
-    "tiny-16M": _llama(8, 384, 8, 4, 1024, 8192, tied=True),
-    "tiny-6heads": _llama(6, 192, 6, 3, 512, 2048, tied=True),
-    "tiny-moe": _mixture(_llama(4, 128, 4, 2, 384, 2048, tied=True), experts=8, per_token=2, width=192, shared=1),
+    # Untied, so that a pipeline can cut them; heads divisible by 4 (or 6), kv heads by 2 (or 3), layers by 4 (or 6).
+    "tiny-1M": _llama(4, 128, 4, 2, 384, 1024),
+    "tiny-4M": _llama(8, 192, 4, 2, 512, 2048),
+    "tiny-16M": _llama(8, 384, 8, 4, 1024, 4096),
+    "tiny-6heads": _llama(6, 192, 6, 3, 512, 1024),
+    "tiny-moe": _mixture(_llama(4, 128, 4, 2, 384, 1024), experts=8, per_token=2, width=192, shared=1),
 }
 """name -> shape"""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
-FROM_DP = frozenset({"dp", "dp_tokens", "grad_accum", "global_batch_tokens", "nearest_tokens"})
+FROM_DP = frozenset({"dp", "dp_tokens", "grad_accum", "global_batch_tokens", "nearest_tokens", "batch_is_near"})
 """columns that mean nothing where the GPU equation has no whole dp"""
 FROM_BATCH = frozenset({"grad_accum", "global_batch_tokens"})
 """columns that mean nothing where no batch is near enough"""

@@ -43,7 +43,7 @@ def broken_by(rule: Rule, columns: Columns) -> Mask:
         raise SweepError(Mistake(f"the rule {rule.name!r} cannot be evaluated: {error!r}")) from error
     read = columns.read - {"size"}
     mask: Mask = np.broadcast_to(broken.astype(bool), columns["size"])
-    if read & FROM_DP and rule.name != "gpu equation":
+    if read & FROM_DP:
         mask = mask & columns["dp_is_whole"]
     if read & FROM_BATCH:
         mask = mask & columns["batch_is_near"]

@@ -21,82 +21,88 @@ from sweep.site import Site
 
 GENERAL: tuple[Rule, ...] = (
     Rule(
-        "gpu equation",
+        "gpu_equation",
         lambda c: ~np.asarray(c["dp_is_whole"]),
         "tp*pp*cp = {tp}*{pp}*{cp} = {model_parallel} does not divide the {gpus} GPUs",
     ),
     Rule(
-        "batch equation",
-        lambda c: (c["dp"] > 0) & ~np.asarray(c["batch_is_near"]),
+        "batch_equation",
+        lambda c: ~np.asarray(c["batch_is_near"]),
         "dp*micro_batch_size*sequence_length = {dp_tokens:,} tokens: the nearest batch is {nearest_tokens:,}, "
         "not {asked_tokens:,} (tolerance {tolerance_percent:g} %)",
     ),
     Rule(
-        "heads by tp",
+        "heads_by_tp",
         lambda c: c["num_heads"] % c["tp"] != 0,
         "tp={tp} does not divide the {num_heads} attention heads",
     ),
     Rule(
-        "kv heads by tp",
+        "kv_heads_by_tp",
         lambda c: (c["num_kv_heads"] % c["tp"] != 0) & (c["tp"] % c["num_kv_heads"] != 0),
         "tp={tp} and the {num_kv_heads} kv heads: neither divides the other",
     ),
     Rule(
-        "layers by pp",
+        "layers_by_stages",
         lambda c: c["pp"] > c["num_layers"],
         "pp={pp} stages for {num_layers} layers",
     ),
     Rule(
-        "micro-batches by pp",
+        "micro_batches_by_pp",
         lambda c: c["grad_accum"] < c["pp"] - 1,
         "grad_accum={grad_accum} micro-batches cannot fill pp={pp} stages (at least pp-1)",
     ),
     Rule(
-        "sequence by cp",
+        "sequence_by_cp",
         lambda c: c["sequence_length"] % c["cp"] != 0,
         "cp={cp} does not divide the sequence of {sequence_length}",
     ),
     Rule(
-        "experts by ep",
+        "experts_by_ep",
         lambda c: (c["ep"] > 1) & (c["num_experts"] > 0) & (c["num_experts"] % c["ep"] != 0),
         "ep={ep} does not divide the {num_experts} experts",
     ),
     Rule(
-        "experts needed",
+        "ep_without_experts",
         lambda c: (c["ep"] > 1) & (c["num_experts"] == 0),
         "ep={ep}, but {model} has no experts",
     ),
     Rule(
-        "ep in the replicas",
+        "ep_by_replicas",
         lambda c: c["dp"] * c["cp"] * c["tp"] % c["ep"] != 0,
         "ep={ep} does not divide dp*cp*tp = {dp}*{cp}*{tp}",
     ),
 )
+_SUPPORTED_TORCH = (*(Version(f"2.{minor}") for minor in range(11, 60)), Version("9999"))
+"""from the oldest torch that the project installs on"""
 _TP_IN_NODE = Rule(
-    "tp within a node",
+    "tp_within_node",
     lambda c: c["tp"] > c["gpus_per_node"],
     "tp={tp} is wider than a node of {gpus_per_node} GPUs (tp_across_nodes: true allows it)",
 )
 
 
 def rules_for(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
-    """Every rule that the candidates of the grid must pass, in the order of their reasons."""
+    """Every rule that the candidates of the grid must pass, in the order of their reasons.
+
+    A workload's rule takes the place of the general one of the same name.
+    """
     own = tuple(rule for rule in workload.rules if applies(rule, site.torch_version))
+    sharpened = {rule.name for rule in workload.rules}
+    general = tuple(rule for rule in GENERAL if rule.name not in sharpened)
     node = () if grid.tp_across_nodes else (_TP_IN_NODE,)
-    return (*GENERAL, *node, *_not_varied(workload), *own, *_kept(grid), *_constraints(grid), *_excluded(grid))
+    return (*general, *node, *_not_varied(workload), *own, *_kept(grid), *_constraints(grid), *_excluded(grid))
 
 
 def applies(rule: Rule, torch_version: str | None) -> bool:
-    """Whether a rule about torch versions holds: it does where the version is not known."""
-    if not rule.torch or torch_version is None:
-        return True
-    return SpecifierSet(rule.torch).contains(Version(torch_version), prereleases=True)
+    """Whether a rule about torch versions holds. Of an unknown version: where it does for any that is supported."""
+    versions = _SUPPORTED_TORCH if torch_version is None else (Version(torch_version),)
+    return not rule.torch or any(SpecifierSet(rule.torch).contains(v, prereleases=True) for v in versions)
 
 
 def _not_varied(workload: Workload) -> tuple[Rule, ...]:
     return tuple(
         Rule(
-            f"{axis} not varied",
+            f"{axis}_not_varied",
             lambda c, axis=axis: c[axis] != DEFAULTS[axis],  # type: ignore[misc]
             f"the workload {workload.name} cannot vary {axis}: {{{axis}}} asked, only {DEFAULTS[axis]} possible",
         )
@@ -110,7 +116,7 @@ def _kept(grid: Grid) -> tuple[Rule, ...]:
     asked = {name: getattr(grid, name) for name in DERIVED if getattr(grid, name) is not None}
     return tuple(
         Rule(
-            f"{name} asked for",
+            f"{name}_asked",
             lambda c, name=name, values=values: ~np.isin(c[name], values),  # type: ignore[misc]
             f"{name}={{{name}}} is not among the grid's {name}",
         )
@@ -121,7 +127,7 @@ def _kept(grid: Grid) -> tuple[Rule, ...]:
 def _constraints(grid: Grid) -> tuple[Rule, ...]:
     return tuple(
         Rule(
-            f"constraint {i + 1}",
+            f"constraints[{i}]",
             lambda c, text=text: np.logical_not(holds(text, c)),  # type: ignore[misc]
             f"{_literal(text)} does not hold",
         )
@@ -132,7 +138,7 @@ def _constraints(grid: Grid) -> tuple[Rule, ...]:
 def _excluded(grid: Grid) -> tuple[Rule, ...]:
     return tuple(
         Rule(
-            f"exclude {i + 1}",
+            f"exclude[{i}]",
             lambda c, point=point: _matches(c, point),  # type: ignore[misc]
             f"{_literal(_words(point))} is excluded",
         )

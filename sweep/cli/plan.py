@@ -1,0 +1,131 @@
+"""`sweep plan` and `sweep schema`: what a grid comes to, before anything is submitted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import json_option, overrides_option, site_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sweep.plan import Plan
+
+_LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
+_SHOWN = ("model", "nodes", *_LAYOUT, "dtype", "compile", "params", "env")
+_REASONS_SHOWN = 3
+
+
+@click.command(short_help="Expand a grid, reject what cannot work, predict the rest.")
+@click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
+@click.option(
+    "--show",
+    type=click.Choice(["rejected", "runs"]),
+    help="One line per rejected candidate with every reason, or per run in the order of measuring.",
+)
+@overrides_option
+@site_option
+@json_option
+def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_given: str | None, as_json: bool) -> int:
+    """Show what a grid comes to: runs per model and node count, rejected candidates by reason, and a guess of the cost.
+
+    Nothing is written and nothing is submitted.
+
+    \b
+    Examples:
+      sweep plan examples/ultrascale.yaml
+      sweep plan grid.yaml -o nodes=[1,2] -o tp=auto
+      sweep plan grid.yaml --show rejected | grep tp=3
+      sweep plan grid.yaml --json | jq .cells
+    """
+    from sweep.inputs import choose_executor, load_grid, load_site
+    from sweep.plan import build, summary
+
+    grid = load_grid(grid_file, overrides)
+    known = site_given is not None or grid.site is not None
+    found = build(grid, load_site(grid, site_given, "" if known else choose_executor(None)))
+    if as_json:
+        document = summary(found)
+        if show is not None:
+            document[show if show == "runs" else "rejected_candidates"] = list(_rows(found, show))
+        click.echo(json.dumps(document))
+    elif show is not None:
+        for row in _rows(found, show):
+            click.echo(_line(row))
+    else:
+        _tables(summary(found))
+    return 0
+
+
+@click.command(short_help="Print the grid's JSON schema, for editors.")
+def schema() -> int:
+    """Print the JSON schema of a grid file, for editors that check YAML while it is written.
+
+    \b
+    Example:
+      sweep schema > grid.schema.json
+    """
+    from sweep.grid import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))
+    return 0
+
+
+def _rows(plan: Plan, show: str) -> Iterator[dict[str, Any]]:
+    import pyarrow.compute as pc
+
+    runs = pc.is_valid(plan.table.column("run_id"))
+    extra = ("run_id", "repeat", "predicted_s") if show == "runs" else ("reasons",)
+    table = plan.table.filter(runs if show == "runs" else pc.invert(runs)).select([*_SHOWN, *extra])
+    for batch in table.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            yield row | {"params": json.loads(row["params"]), "env": json.loads(row["env"])}
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "run_id" in row:
+        guess = "" if row["predicted_s"] is None else f"  about {row['predicted_s']:.0f} s"
+        return f"{row['run_id']}{guess}"
+    short = {"micro_batch_size": "mbs", "grad_accum": "gas"}
+    layout = " ".join(f"{short.get(n, n)}={'?' if row[n] is None else row[n]}" for n in _LAYOUT)
+    return f"{row['model']} nodes={row['nodes']} {layout}: {'; '.join(row['reasons'])}"
+
+
+def _tables(document: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    head = f"{document['runs']:,} runs of {document['candidates']:,} candidates"
+    hours = f"about {document['predicted_node_hours']:,.1f} node-hours ({document['prediction']})"
+    console.print(f"{document['name']}: {head}; {hours}", markup=False)
+    console.print(_cell_table(document["cells"]))
+    if document["rejected_by_rule"]:
+        reasons = Table("rejected by", "candidates", "such as", title="Rejected (a candidate counts with every rule)")
+        reasons.columns[1].justify = "right"
+        for rule in document["rejected_by_rule"]:
+            reasons.add_row(rule["rule"], f"{rule['candidates']:,}", Text("\n".join(rule["such_as"][:_REASONS_SHOWN])))
+        console.print(reasons)
+
+
+def _cell_table(cells: list[dict[str, Any]]) -> Any:
+    """Models down, node counts across: runs, and node-hours below."""
+    from rich.table import Table
+
+    nodes = sorted({cell["nodes"] for cell in cells})
+    table = Table("model", *(f"{n} node{'s' * (n > 1)}" for n in nodes), title="Runs (node-hours)")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    by_model: dict[str, dict[int, str]] = {}
+    for cell in cells:
+        text = f"{cell['runs']:,} ({cell['predicted_node_hours']:,.2f})" if cell["runs"] else "0"
+        by_model.setdefault(cell["model"], {})[cell["nodes"]] = text
+    for model, found in by_model.items():
+        table.add_row(model, *(found.get(n, "") for n in nodes))
+    return table

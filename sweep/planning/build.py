@@ -1,0 +1,37 @@
+"""The whole way from a grid to the plan's table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sweep.contract import Workload
+from sweep.errors import SweepError
+from sweep.grid import Grid
+from sweep.planning.builder import Builder
+from sweep.planning.declared import mistakes_of
+from sweep.planning.expand import cells, chunks
+from sweep.planning.near_batch import refuse_impossible_batch
+from sweep.planning.rules import rules_for
+from sweep.site import Site
+from sweep.workloads import find_workload
+
+
+def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
+    """One row per candidate (``sweep.planning.table.SCHEMA``). Raises SweepError as ``sweep.plan.build`` says."""
+    workload = workload or _declared(grid)
+    if mistakes := mistakes_of(grid, site, workload):
+        raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
+    squares = list(cells(grid, site, workload))
+    refuse_impossible_batch(grid, squares)
+    builder = Builder(grid, site, rules_for(grid, site, workload))
+    for cell in squares:
+        for columns in chunks(cell):
+            builder.add(cell, columns)
+    return builder.table()
+
+
+def _declared(grid: Grid) -> Workload:
+    try:
+        return find_workload(grid.workload)
+    except SweepError as error:
+        raise SweepError([grid.mistake(m.fact, ("workload",), m.remedy) for m in error.mistakes]) from error
