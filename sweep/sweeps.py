@@ -65,8 +65,16 @@ def open_sweep(directory: Path) -> Sweep:
         parse_site(sweep.site.read_text(), str(sweep.site)),
         provenance["executor"],
         provenance["sweep_id"],
-        runs_of(pyarrow.parquet.read_table(sweep.plan)),
+        _runs(sweep),
     )
+
+
+def _runs(sweep: SweepDir) -> tuple[PlannedRun, ...]:
+    try:
+        return runs_of(pyarrow.parquet.read_table(sweep.plan))
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        fact = f"the plan cannot be read: {str(error).splitlines()[0]}"
+        raise SweepError(Mistake(fact, file=str(sweep.plan), remedy="it is written once: restore it")) from error
 
 
 def check_same(sweep: Sweep, grid: Grid, executor: str) -> None:

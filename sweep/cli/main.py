@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -58,6 +59,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. Exit 0 done, 1 the work failed, 2 the input is wrong, 130 interrupted."""
+    os.umask(0o077)  # what a sweep writes is its user's alone
     try:
         code = cli(standalone_mode=False)
     except SweepError as error:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow.parquet
 
+from sweep.executors.local import own_job_id
 from sweep.outcomes import Outcome
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link
 from sweep.pilot.log import attempt_log
@@ -215,7 +216,7 @@ def main(sweep_dir: str, pilot: str) -> None:
     sweep = SweepDir(Path(sweep_dir))
     directory = sweep.pilot(pilot)
     order = PilotOrder.read(directory)
-    job_id = os.environ.get("SLURM_JOB_ID") or os.environ.get("SWEEP_JOB_ID") or f"local-{os.getpid()}"
+    job_id = own_job_id() if order.executor == "local" else os.environ["SLURM_JOB_ID"]
     try:
         me = {"job_id": job_id, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
         write_once(directory / "started", json.dumps(me))

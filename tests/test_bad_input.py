@@ -1,0 +1,183 @@
+"""Every kind of wrong input gives one clear message, exit 2, and changes nothing on disk."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweep import lease
+from sweep.cli.main import main
+from sweep.store import SweepDir
+
+GRID = """\
+name: good
+workload: simulated
+models: [tiny-1M]
+nodes: [1]
+sequence_length: 64
+global_batch: 1024
+dtype: [fp32]
+site: {gpu: cpu, gpus_per_node: 2}
+"""
+
+
+def sweep(monkeypatch, capsys, *arguments):
+    """(exit code, stdout, stderr) of the command line."""
+    monkeypatch.setattr(sys, "argv", ["sweep", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+def tree(root: Path):
+    return sorted((str(p.relative_to(root)), p.stat().st_mtime_ns, p.stat().st_size) for p in root.rglob("*"))
+
+
+GRIDS = {
+    "unknown key": (GRID + "micro_batch_sise: [1]\n", ["micro_batch_size", ":9"]),
+    "wrong type": (GRID.replace("[1]\n", "many\n", 1), ["nodes", ":4"]),
+    "impossible number": (GRID.replace("nodes: [1]", "nodes: [-3]"), ["nodes", ":4"]),
+    "batch that no layout has": (GRID.replace("1024", "1M").replace("64", "4096"), ["1Mi", ":6"]),
+    "not YAML": ("name: [unclosed\nnodes: }", [":"]),
+    "empty": ("", ["grid.yaml"]),
+    "a list": ("- 1\n- 2\n", ["grid.yaml"]),
+    "duplicate key": (GRID + "nodes: [2]\n", ["nodes", ":9"]),
+    "unknown model": (GRID.replace("tiny-1M", "tiny-1N"), ["tiny-1N", ":3"]),
+    "unknown workload": (GRID.replace("simulated", "simulator"), ["simulator", ":2"]),
+    "hostile name": (GRID.replace("good", "'\"; rm -rf ~\"'"), ["name", ":1"]),
+    "template in a name": (GRID.replace("good", "'{{ 7 * 7 }}'"), ["name", ":1"]),
+    "hostile partition": (GRID.replace("gpu: cpu", "partition: 'a; rm -rf ~', gpu: cpu"), ["partition", ":8"]),
+    "new line in an account": (GRID.replace("gpu: cpu", 'account: "a\\n#SBATCH --uid=0", gpu: cpu'), ["account"]),
+    "template in a partition": (GRID.replace("gpu: cpu", "partition: '{{ x }}', gpu: cpu"), ["partition"]),
+    "constraint that calls": (GRID + "constraints: ['__import__(\"os\").system(\"x\")']\n", ["constraints"]),
+    "constraint of unknown names": (GRID + "constraints: ['tpp > 1']\n", ["tpp", "tp"]),
+    "unknown GPU": (GRID.replace("gpu: cpu", "gpu: h1000"), ["h1000", ":8"]),
+    "no runnable candidate": (GRID + "tp: [2]\nconstraints: ['tp == 1']\n", ["no candidate"]),
+    "workload without the axis value": (GRID + "recompute: [sometimes]\n", ["sometimes"]),
+    "both batch and tokens_per_gpu": (GRID + "tokens_per_gpu: 64\n", ["tokens_per_gpu"]),
+    "a tag that makes objects": ("name: !!python/object/apply:os.system ['true']\n", ["grid.yaml"]),
+}
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+@pytest.mark.parametrize("command", ["plan", "launch"])
+def test_a_bad_grid(tmp_path, monkeypatch, capsys, kind, command):
+    text, words = GRIDS[kind]
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(text)
+    before = tree(tmp_path)
+    more = ["--executor", "local", "--yes"] if command == "launch" else []
+    code, out, err = sweep(monkeypatch, capsys, command, "grid.yaml", *more)
+    if command == "plan" and kind == "no runnable candidate":
+        assert code == 0
+        return
+    assert code == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err, err
+    assert tree(tmp_path) == before
+
+
+def test_all_mistakes_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID.replace("nodes: [1]", "nodes: x").replace("gpu: cpu", "gpu: zpu") + "foo: 1\n")
+    _, _, err = sweep(monkeypatch, capsys, "plan", "grid.yaml")
+    assert [line.split(":")[2] for line in err.splitlines() if line.startswith("error")] == ["4", "8", "9"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "missing.yaml"], ["missing.yaml", "no such"]),
+        (["plan", "."], ["directory"]),
+        (["plan", "binary.yaml"], ["not text"]),
+        (["plan", "grid.yaml", "-o", "tpp=1"], ["tpp"]),
+        (["plan", "grid.yaml", "-o", "tp"], ["tp"]),
+        (["plan", "grid.yaml", "--site", "nowhere"], ["nowhere"]),
+        (["plan", "grid.yaml", "--site", "missing.yaml"], ["missing.yaml"]),
+        (["plan", "grid.yaml", "--site", "site.yaml"], ["partitoin", "partition"]),
+        (["launch", "grid.yaml", "--executor", "local", "-o", "nodes=[64]", "-o", "global_batch=8192", "--yes"], ["ranks"]),
+        (["launch", "grid.yaml", "--executor", "local", "--dir", "full", "--yes"], ["not a sweep directory"]),
+        (["launch", "grid.yaml", "--executor", "local", "--dir", "grid.yaml", "--yes"], ["not a directory"]),
+        (["status", "."], ["not a sweep directory"]),
+        (["status", "missing"], ["no such directory"]),
+        (["resume"], ["no sweep under"]),
+        (["cancel", "full"], ["not a sweep directory"]),
+        (["collect", "missing"], ["missing"]),
+        (["heatmap", "grid.yaml"], ["grid.yaml"]),
+        (["launch", "grid.yaml", "--executor", "loca"], ["loca"]),
+        (["lunch"], ["lunch"]),
+    ],
+)
+def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    Path("site.yaml").write_text("gpu: cpu\ngpus_per_node: 2\npartitoin: main\n")
+    Path("binary.yaml").write_bytes(bytes(range(256)))
+    Path("full").mkdir()
+    Path("full/mine.txt").write_text("mine")
+    before = tree(tmp_path)
+    code, out, err = sweep(monkeypatch, capsys, *arguments)
+    assert code == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err, err
+    assert tree(tmp_path) == before
+
+
+@pytest.fixture
+def standing(tmp_path, monkeypatch):
+    """A sweep directory as a launch leaves it before its first pilot."""
+    from sweep.grid import parse_grid
+    from sweep.plan import build
+    from sweep.sweeps import create
+
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    grid = parse_grid(GRID, "grid.yaml")
+    return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+
+
+def test_a_sweep_that_another_launcher_holds(tmp_path, monkeypatch, capsys, standing):
+    lease.take(standing.directory)
+    before = tree(tmp_path)
+    for command in (["resume", "s"], ["launch", "grid.yaml", "--executor", "local", "--dir", "s", "--yes"]):
+        code, _, err = sweep(monkeypatch, capsys, *command)
+        assert code == 2
+        assert "another launcher holds this sweep" in err
+        assert "--takeover" in err
+    assert tree(tmp_path) == before
+
+
+def test_another_grid_is_refused(tmp_path, monkeypatch, capsys, standing):
+    before = tree(tmp_path)
+    code, _, err = sweep(
+        monkeypatch, capsys, "launch", "grid.yaml", "--dir", "s", "--executor", "local", "-o", "iterations=9"
+    )
+    assert code == 2
+    assert "another grid" in err
+    assert tree(tmp_path) == before
+
+
+def test_a_plan_that_is_torn_is_told_so(tmp_path, monkeypatch, capsys, standing):
+    standing.directory.plan.write_bytes(b"PAR1 torn")
+    code, _, err = sweep(monkeypatch, capsys, "status", "s")
+    assert code == 2
+    assert "plan.parquet" in err
+
+
+def test_setup_lines_stay_the_users_shell_and_templates_in_them_stay_text(tmp_path, monkeypatch, capsys):
+    """The user's own lines are run as they are, but never as a template."""
+    monkeypatch.chdir(tmp_path)
+    lines = json.dumps(["echo '{{ 7 * 7 }}'", "module load cuda; true"])
+    Path("grid.yaml").write_text(GRID.replace("gpu: cpu", f"setup: {lines}, gpu: cpu"))
+    code, out, _ = sweep(monkeypatch, capsys, "launch", "grid.yaml", "--executor", "slurm", "--dry-run")
+    assert code == 0
+    assert "{{ 7 * 7 }}" in out
+    assert "49" not in out.split("{{ 7 * 7 }}")[1][:5]
+    assert os.listdir(tmp_path) == ["grid.yaml"]
