@@ -17,7 +17,7 @@ from typing import Any
 
 import submitit
 
-from sweep.errors import SweepError
+from sweep.errors import Mistake, SweepError
 from sweep.executors import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.entry import PILOT_MAIN, PilotEntry
 from sweep.executors.slurm_words import (
@@ -164,6 +164,10 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         self._request = request
         self._sweep_dir = sweep_dir
         self._timeout_s = timeout_s
+        for pattern in ("%j", "%t", "%A", "%a"):
+            if pattern in str(self.folder):
+                fact = f"the path holds {pattern}, which submitit would replace by a number"
+                raise SweepError(Mistake(fact, file=str(sweep_dir), remedy="use another --dir"))
 
     @classmethod
     def affinity(cls) -> int:
@@ -192,7 +196,9 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
             before=[f'cp {pickle} {of_job}/"$SLURM_JOB_ID"_submitted.pkl'],
         )
 
-    def _internal_process_submissions(self, delayed: Sequence[submitit.core.utils.DelayedSubmission]) -> list[submitit.Job[Any]]:
+    def _internal_process_submissions(
+        self, delayed: Sequence[submitit.core.utils.DelayedSubmission]
+    ) -> list[submitit.Job[Any]]:
         (submission,) = delayed
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         submission.set_timeout(self._request.time_limit_s // 60, 0)

@@ -23,9 +23,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import psutil
-import pytest
 
 from tests.slurm import processes
 from tests.slurm.config import Ports, Shape, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
@@ -41,6 +41,9 @@ from tests.slurm.services import (
     tail,
     wait_until,
 )
+
+if TYPE_CHECKING:
+    import pytest  # people run this file without it
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _PREFIX = "sweep-slurm-"

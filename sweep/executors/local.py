@@ -1,0 +1,177 @@
+"""Pilots as processes of this machine: the same leader, with as many pretend nodes as the pilot asks for.
+
+A job id is ``local-<pid>-<start>@<host>``: the start tells a process from a later one with the same number, the
+host keeps a second login node from taking silence for an end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from sweep.executors import JobState, JobStatus, PilotRequest, SubmitError
+from sweep.executors.entry import PILOT_MAIN
+from sweep.site import Site
+from sweep.store import boot_id
+
+MARK = "SWEEP_PILOT"
+"""in the environment of every process of a pilot; its value is the pilot's token"""
+_GONE = (psutil.Error, OSError)
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """The identity of one leader process."""
+
+    pid: int
+    start: str
+    host: str
+
+    @property
+    def job_id(self) -> str:
+        """The text that journals hold."""
+        return f"local-{self.pid}-{self.start}@{self.host}"
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> LocalJob:
+        """The identity of a process that lives."""
+        return cls(process.pid, _start_of(process), socket.gethostname())
+
+    @classmethod
+    def parse(cls, job_id: str) -> LocalJob | None:
+        """The inverse of job_id; None for another executor's id."""
+        head, _, host = job_id.partition("@")
+        parts = head.split("-", 2)
+        if len(parts) != 3 or parts[0] != "local" or not parts[1].isdigit() or not host:
+            return None
+        return cls(int(parts[1]), parts[2], host)
+
+    def process(self) -> psutil.Process | None:
+        """The process, if it still lives. A zombie does not: it is ended and only waits to be noticed."""
+        with contextlib.suppress(*_GONE):
+            process = psutil.Process(self.pid)
+            if _start_of(process) == self.start and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
+
+
+class LocalExecutor:
+    """Implements ``sweep.executors.Executor`` with processes. Nothing queues: the launcher bounds their number."""
+
+    def __init__(self, site: Site, sweep_dir: Path | str, *, pilot_main: str = PILOT_MAIN) -> None:
+        self._site = site
+        self._sweep_dir = Path(sweep_dir).expanduser().absolute()
+        self._module = pilot_main.partition(":")[0]
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def script(self, request: PilotRequest) -> str:
+        """What would be started: the user's own set-up lines, then the leader in place of their shell."""
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(self._site.env.items())]
+        command = shlex.join([*self._python, "-m", self._module, str(self._sweep_dir), request.name])
+        return "\n".join([*self._site.setup, *exports, f"exec {command}", ""])
+
+    def submit(self, request: PilotRequest) -> str:
+        """Start the leader, detached from this process and its terminal. Raises SubmitError."""
+        folder = self._sweep_dir / "pilots" / request.name
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            child = self._start(request, folder)
+        except OSError as error:
+            raise SubmitError(f"the pilot's process did not start: {error}", retry=False) from error
+        self._children.append(child)
+        try:
+            return LocalJob.of(psutil.Process(child.pid)).job_id
+        except _GONE as error:
+            raise SubmitError(f"the pilot's process ended at once, see {folder}/stderr", retry=False) from error
+
+    def poll(self, job_ids: Sequence[str]) -> Mapping[str, JobStatus]:
+        """The jobs' states, by pid and start time. Jobs of another host are UNKNOWN here."""
+        self._reap()
+        return {job_id: _status(job_id) for job_id in job_ids}
+
+    def find(self, token: str) -> tuple[JobState, str | None]:
+        """The leader that carries the token in its environment: of several processes, the first of its ancestry.
+
+        On a host other than the one that started it a pilot is not seen.
+        """
+        self._reap()
+        found = sorted(_marked(token), key=lambda process: process.create_time())
+        for process in found:
+            with contextlib.suppress(*_GONE):
+                if self._module in process.cmdline() or process.ppid() not in {p.pid for p in found}:
+                    return JobState.RUNNING, LocalJob.of(process).job_id
+        return JobState.GONE, None
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """SIGTERM to each leader, which then ends its agents and ranks."""
+        for job_id in job_ids:
+            job = LocalJob.parse(job_id)
+            process = job.process() if job is not None and job.host == socket.gethostname() else None
+            if process is not None:
+                with contextlib.suppress(*_GONE):
+                    process.send_signal(signal.SIGTERM)
+
+    @property
+    def _python(self) -> list[str]:
+        return [self._site.python or sys.executable, "-u"]
+
+    def _start(self, request: PilotRequest, folder: Path) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, MARK: request.token}
+        with (folder / "stdout").open("ab") as stdout, (folder / "stderr").open("ab") as stderr:
+            return subprocess.Popen(
+                ["/bin/bash", "-c", self.script(request)],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                env=environment,
+            )
+
+    def _reap(self) -> None:
+        """Collect our own ended children, so that none stays a zombie for the life of a launcher."""
+        self._children = [child for child in self._children if child.poll() is None]
+
+
+def own_job_id() -> str:
+    """The job id of the calling process, as the launcher that started it knows it (the leader writes it to claims)."""
+    return LocalJob.of(psutil.Process()).job_id
+
+
+def _status(job_id: str) -> JobStatus:
+    job = LocalJob.parse(job_id)
+    if job is None:
+        return JobStatus(state=JobState.UNKNOWN, reason=f"{job_id} is no job of the local executor")
+    if job.host != socket.gethostname():
+        return JobStatus(state=JobState.UNKNOWN, reason=f"runs on {job.host}, not here", nodes=job.host)
+    state = JobState.RUNNING if job.process() is not None else JobState.GONE
+    return JobStatus(state=state, word="running" if state is JobState.RUNNING else "ended", nodes=job.host)
+
+
+def _start_of(process: psutil.Process) -> str:
+    """When the process started, unaffected by a clock that is set: on Linux in ticks since this boot."""
+    if sys.platform == "linux":
+        # The second field of /proc/PID/stat is the name, which may hold blanks and parentheses.
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return f"{boot_id()[:8]}.{fields[19]}"
+    return f"{process.create_time():.2f}"
+
+
+def _marked(token: str) -> Iterator[psutil.Process]:
+    """This user's living processes that carry the token."""
+    mine = os.getuid()
+    for process in psutil.process_iter():
+        with contextlib.suppress(*_GONE):
+            if process.uids().real != mine or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.environ().get(MARK) == token:
+                yield process
