@@ -28,9 +28,9 @@ HARMLESS = ("leak_child", "flood", "slow_start", "slow_rank", "slow_iteration", 
 _OOM = (
     "[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {gpu} has a total "
     "capacity of 79.11 GiB of which 1.02 GiB is free. Including non-PyTorch memory, this process has 78.08 GiB memory "
-    "in use. Of the allocated memory 74.51 GiB is allocated by PyTorch, and 1.83 GiB is reserved by PyTorch but unallocated. If "
-    "reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid "
-    "fragmentation.  See documentation for Memory Management  "
+    "in use. Of the allocated memory 74.51 GiB is allocated by PyTorch, and 1.83 GiB is reserved by PyTorch but "
+    "unallocated. If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True "
+    "to avoid fragmentation.  See documentation for Memory Management  "
     "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
 )
 _NCCL_TIMEOUT = (

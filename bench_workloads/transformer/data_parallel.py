@@ -50,7 +50,7 @@ def apply(part: Decoder, meshes: Meshes, *, zero: int, dtype: torch.dtype, resha
     for block in part.blocks:
         if isinstance(block.mlp, MixtureOfExperts) and meshes.expert_replicas is not None:
             wrap(block.mlp.experts, meshes.expert_replicas, free_after_forward=free)
-            _average_over(block.mlp.experts, meshes.replicas.size())
+            _average_over(block.mlp.experts, meshes.expert_replicas, meshes.replicas.size(), sharded=zero > 0)
         wrap(block, dense, free_after_forward=free)
     wrap(part, dense, free_after_forward=False)
 
@@ -70,7 +70,10 @@ class GradientSync:
         self._part.set_is_last_backward(last)
 
 
-def _average_over(module: nn.Module, ranks: int) -> None:
-    """Divide gradients by all the ranks whose tokens they come from, not only by those that hold the same weights."""
+def _average_over(module: nn.Module, holders: DeviceMesh, ranks: int, *, sharded: bool) -> None:
+    """Divide gradients by all the ranks whose tokens they come from, not only by the holders of the same weights."""
     assert isinstance(module, FSDPModule)
     module.set_gradient_divide_factor(float(ranks))
+    # gloo has no scaled sum. Elsewhere, and where nothing is scattered, torch 2.13 would divide twice.
+    scattered = sharded and holders.size() > 1
+    module.set_force_sum_reduction_for_comms(scattered and holders.device_type == "cpu")

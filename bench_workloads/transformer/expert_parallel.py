@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 def apply(part: Decoder, ep: DeviceMesh | None, experts: DeviceMesh | None) -> None:
     """Split the routed experts of one stage by expert and by width over ``experts`` (ep, tp), in place."""
-    if ep is None or experts is None:
+    if experts is None:
         return
     for block in part.blocks:
         if isinstance(block.mlp, MixtureOfExperts):
             _split(block.mlp.experts, experts)
-            if ep.size() > 1:
+            if ep is not None:
                 block.mlp.dispatch = AllToAll(ep, block.mlp.num_experts)
 
 

@@ -47,7 +47,7 @@ class Meshes:
     """replicas again; as (replicate, shard) where sharding is hybrid"""
     ep: DeviceMesh | None = None
     expert_replicas: DeviceMesh | None = None
-    """the replicas that hold the same experts"""
+    """the replicas that hold the same experts; None where all do"""
     expert_tp: DeviceMesh | None = None
     """(ep, tp) as one mesh"""
 
@@ -69,7 +69,7 @@ def build_meshes(device_type: str, layout: Layout, *, order: str, shard_size: in
         tp=axes["tp"],
         replicas=replicas,
         sharding=_sharding(world, replicas, layout, shard_size),
-        **(_expert_meshes(world, layout) if experts else {}),
+        **(_expert_meshes(world, layout) if experts and layout.ep * layout.tp > 1 else {}),
     )
 
 
@@ -83,4 +83,5 @@ def _sharding(world: DeviceMesh, replicas: DeviceMesh, layout: Layout, shard_siz
 def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh]:
     sizes = (layout.pp, layout.dp * layout.cp // layout.ep, layout.ep, layout.tp)
     axes = world._unflatten(0, sizes, ("expert_pp", "expert_replicas", "ep", "expert_tp"))
-    return {"ep": axes["ep"], "expert_replicas": axes["expert_replicas"], "expert_tp": axes["ep", "expert_tp"]}
+    apart = {"ep": axes["ep"], "expert_replicas": axes["expert_replicas"]} if layout.ep > 1 else {}
+    return {**apart, "expert_tp": axes["ep", "expert_tp"]}

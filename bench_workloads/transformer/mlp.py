@@ -39,14 +39,13 @@ class FeedForward(nn.Module):
 
 
 class Experts(nn.Module):
-    """Routed experts as three weights with a leading expert dimension, so that they can be sharded by expert."""
+    """SwiGLU experts as three weights with a leading expert dimension, so that they can be sharded by expert."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, count: int, hidden: int, width: int) -> None:
         super().__init__()
-        hidden, width = shape.hidden_size, shape.moe_intermediate_size
-        self.w1 = nn.Parameter(torch.empty(shape.num_experts, hidden, width))
-        self.w2 = nn.Parameter(torch.empty(shape.num_experts, width, hidden))
-        self.w3 = nn.Parameter(torch.empty(shape.num_experts, hidden, width))
+        self.w1 = nn.Parameter(torch.empty(count, hidden, width))
+        self.w2 = nn.Parameter(torch.empty(count, width, hidden))
+        self.w3 = nn.Parameter(torch.empty(count, hidden, width))
 
     def forward(self, tokens: Tensor, counts: Tensor) -> Tensor:
         """Tokens (n, hidden) sorted by expert, counts (local experts,) -> outputs (n, hidden) in the same order."""
@@ -66,9 +65,9 @@ class MixtureOfExperts(nn.Module):
         self.top_k = shape.experts_per_token
         self.num_experts = shape.num_experts
         self.router = nn.Linear(shape.hidden_size, shape.num_experts, bias=False)
-        self.experts = Experts(shape)
-        width = shape.moe_intermediate_size * shape.shared_experts
-        self.shared = FeedForward(shape, width) if width else None
+        hidden, width = shape.hidden_size, shape.moe_intermediate_size
+        self.experts = Experts(shape.num_experts, hidden, width)
+        self.shared = Experts(1, hidden, width * shape.shared_experts) if shape.shared_experts else None
         self.dispatch: Dispatch = run_here
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,7 +80,7 @@ class MixtureOfExperts(nn.Module):
         scaled = outputs * weights.flatten()[order, None].to(outputs.dtype)
         mixed = torch.zeros_like(tokens).index_add(0, order // self.top_k, scaled)
         if self.shared is not None:
-            mixed = mixed + self.shared(tokens[None])[0]
+            mixed = mixed + self.shared(tokens, counts.sum(dim=0, keepdim=True) // self.top_k)
         return mixed.view_as(x)
 
     def _route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:

@@ -90,10 +90,17 @@ class Block(nn.Module):
         self.mlp_norm = nn.RMSNorm(shape.hidden_size, eps=1e-5)
         mixture = shape.num_experts > 0 and index >= shape.dense_layers
         self.mlp: nn.Module = MixtureOfExperts(shape) if mixture else FeedForward(shape, shape.intermediate_size)
+        self.selective_region = "attend" if mixture else "forward"
+        """the method that selective recomputation wraps: routed experts may be sharded apart, and it cannot see through
+        a module with communication of its own"""
+
+    def attend(self, x: Tensor) -> Tensor:
+        """The first half of the layer: (batch, sequence, hidden) -> the same."""
+        return x + self.attention(self.attention_norm(x))
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, hidden) -> the same."""
-        x = x + self.attention(self.attention_norm(x))
+        x = self.attend(x)
         return x + self.mlp(self.mlp_norm(x))
 
 

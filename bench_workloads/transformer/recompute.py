@@ -38,17 +38,20 @@ def apply(part: Decoder, kind: str) -> None:
     if kind == "none":
         return
     for block in part.blocks:
-        _wrap(block, **({"context_fn": _keep_dear_outputs} if kind == "selective" else {}))
+        if kind == "selective":
+            _wrap(block, block.selective_region, context_fn=_keep_dear_outputs)
+        else:
+            _wrap(block, "forward")
 
 
-def _wrap(block: Block, **options: Any) -> None:
-    inner = block.forward
+def _wrap(block: Block, method: str, **options: Any) -> None:
+    inner = getattr(block, method)
 
-    def forward(x: Tensor) -> Tensor:
+    def recomputed(x: Tensor) -> Tensor:
         out: Tensor = checkpoint(inner, x, use_reentrant=False, preserve_rng_state=False, **options)
         return out
 
-    block.forward = forward  # type: ignore[method-assign]
+    setattr(block, method, recomputed)
 
 
 def _keep_dear_outputs() -> Any:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from torch.distributed.tensor import Replicate, Shard
+import torch.nn.functional as functional
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -72,7 +74,7 @@ def _block(block: Block, between: Any) -> dict[str, ParallelStyle]:
     }
     if isinstance(block.mlp, FeedForward):
         return {**plan, **_dense_mlp(block.mlp, between)}
-    return plan
+    return {**plan, "mlp": WholeSequence(between), "mlp.router": SummedGradient(), "mlp.shared": SplitWidth()}
 
 
 def _norms(block: Block, between: Any) -> dict[str, ParallelStyle]:
@@ -84,6 +86,46 @@ def _norms(block: Block, between: Any) -> dict[str, ParallelStyle]:
         by_heads = SequenceParallel(sequence_dim=2, use_local_output=True)
         plan |= {"attention.q_norm": by_heads, "attention.k_norm": by_heads}
     return plan
+
+
+class WholeSequence(ParallelStyle):
+    """The module sees plain tensors of the whole sequence and gives a partial sum of its output on each rank."""
+
+    def __init__(self, between: Placement) -> None:
+        super().__init__()
+        self._between = between
+
+    def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        module.register_forward_pre_hook(lambda _module, inputs: self._gather(inputs[0], mesh))
+        module.register_forward_hook(lambda _module, _inputs, output: self._scatter(output, mesh))
+        return module
+
+    def _gather(self, x: Tensor, mesh: DeviceMesh) -> Tensor:
+        spread = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [self._between], run_check=False)
+        return spread.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+
+    def _scatter(self, output: Tensor, mesh: DeviceMesh) -> Tensor:
+        partial = DTensor.from_local(output, mesh, [Partial()], run_check=False)
+        return partial.redistribute(placements=[self._between]).to_local()
+
+
+class SummedGradient(ParallelStyle):
+    """A linear whole on every rank, whose gradient is the sum of what the ranks find."""
+
+    def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        weight = DTensor.from_local(module.weight, mesh, [Replicate()], run_check=False)
+        module.weight = nn.Parameter(weight)
+        module.forward = lambda x: functional.linear(x, module.weight.to_local(grad_placements=[Partial()]))
+        return module
+
+
+class SplitWidth(ParallelStyle):
+    """Experts whose width is split: each rank's output is a partial sum."""
+
+    def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        for name, dim in (("w1", 2), ("w3", 2), ("w2", 1)):
+            module.register_parameter(name, nn.Parameter(distribute_tensor(getattr(module, name), mesh, [Shard(dim)])))
+        return module
 
 
 def _dense_mlp(mlp: FeedForward, between: Any) -> dict[str, ParallelStyle]:
