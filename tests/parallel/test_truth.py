@@ -1,0 +1,118 @@
+"""Every layout trains the same model: losses and gradient norms equal those of one plain process."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_workloads.transformer import WORKLOAD
+from tests.parallel.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case
+from tests.parallel.harness import Zygote
+from tests.parallel.reference import truth
+
+pytestmark = pytest.mark.parallel
+FP32 = (1e-6, 1e-6)
+BF16 = (1e-3, 5e-3)
+
+
+def columns(run) -> dict:
+    from dataclasses import asdict
+
+    from sweep.physics.shapes import ModelShape
+
+    facts = {name: getattr(run, name) for name in ("nodes", "gpus_per_node", "sequence_length", "dtype", "compile")}
+    return {**ModelShape(**run.shape).as_dict(), **asdict(run.layout), **facts, **WORKLOAD.params, **run.params}
+
+
+def broken_rules(run) -> list[str]:
+    from packaging.specifiers import SpecifierSet
+
+    return [r.name for r in WORKLOAD.rules if "2.13.0" in SpecifierSet(r.torch) and bool(r.broken(columns(run)))]
+
+
+def furthest(measured: list[float], true: list[float]) -> float:
+    """The greatest relative distance."""
+    return max(abs(a / b - 1) for a, b in zip(measured, true, strict=True))
+
+
+def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Run it, and demand that each rank tells the truth. Returns the distances of loss and norm."""
+    assert broken_rules(run) == []
+    ranks = zygote.attempt(run)
+    losses, norms = truth(run)
+    worst = (0.0, 0.0)
+    for rank in ranks:
+        assert rank.exit == 0, rank.stderr
+        found = rank.measurement
+        distances = furthest(found["losses"], losses), furthest(found["grad_norms"], norms)
+        worst = max(worst[0], distances[0]), max(worst[1], distances[1])
+        assert found["effective"]["global_batch_tokens"] == run.global_batch_tokens
+        assert found["effective"]["grad_accum"] == run.layout.grad_accum
+    assert worst[0] < bounds[0], f"loss is {worst[0]:.1e} off: {found['losses']}, truth {losses}"
+    assert worst[1] < bounds[1], f"gradient norm is {worst[1]:.1e} off: {found['grad_norms']}, truth {norms}"
+    return worst
+
+
+def by_name(name: str) -> Case:
+    return next(c for c in TABLE if c.name == name)
+
+
+def test_names_are_unique():
+    names = [c.name for c in (*TABLE, *COMPILED)]
+    assert len(names) == len(set(names))
+    assert len(TABLE) >= 60
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_chosen_layouts_equal_one_process(zygote: Zygote, name: str):
+    compare(zygote, by_name(name).run(), FP32)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", TABLE, ids=str)
+def test_layout_equals_one_process(zygote: Zygote, case: Case, record_property):
+    worst = compare(zygote, case.run(), FP32)
+    record_property("distance", worst)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", TABLE, ids=str)
+def test_layout_equals_one_process_in_bf16(zygote: Zygote, case: Case, record_property):
+    worst = compare(zygote, case.run(dtype="bf16"), BF16)
+    record_property("distance", worst)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", COMPILED, ids=str)
+def test_compiled_layout_equals_one_process(zygote: Zygote, case: Case):
+    compare(zygote, case.run(), FP32)
+
+
+@pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
+def test_what_torch_cannot_do_is_rejected(rule: str, case: Case):
+    assert broken_rules(case.run()) == [rule]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
+def test_the_rejection_is_needed(zygote: Zygote, rule: str, case: Case):
+    """Run what the plan would reject: it fails, or its numbers are wrong. Once it does neither, the rule can go."""
+    run = case.run()
+    ranks = zygote.attempt(run)
+    if any(rank.exit or rank.failure for rank in ranks):
+        return
+    losses, norms = truth(run)
+    found = ranks[0].measurement
+    assert furthest(found["losses"], losses) > FP32[0] or furthest(found["grad_norms"], norms) > FP32[1]
+
+
+def test_the_comparison_sees_a_lost_gradient(zygote: Zygote):
+    """The control: another global batch gives other numbers, far outside the bounds."""
+    run = by_name("dp=2 zero=0").run()
+    found = zygote.attempt(run, seed=8)[0].measurement
+    losses, norms = truth(run)
+    assert furthest(found["losses"], losses) > 100 * FP32[0]
+    assert furthest(found["grad_norms"], norms) > 100 * FP32[1]
+
+
+def test_zygote_stays_single_threaded(zygote: Zygote):
+    assert zygote.threads == 1
