@@ -43,7 +43,8 @@ class RunState:
         """The attempt that counts: the first that is ok. A later ok is surplus, unless a rerun was asked for."""
         wanted = [a for n, a in sorted(self.attempts.items()) if a.outcome is Outcome.OK]
         asked = [a for a in wanted if a.number > self.rerun_after]
-        return (asked or wanted or [None])[0]
+        counting = asked or wanted
+        return counting[0] if counting else None
 
     def next_attempt(self) -> int | None:
         """The number of the attempt that may be claimed now, or None: in flight, done, or failed for good."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sweep.sweeps import Sweep
 
 PLAIN_EVERY_S = 30.0
+PLAIN_AT_MOST_EVERY_S = 2.0
 COLOURS = {"ok": "green", "running": "cyan", "waiting": "dim"}
 
 
@@ -37,14 +38,15 @@ def live_view(sweep: Sweep) -> Iterator[Callable[[World], None]]:
 
 def _plain(sweep: Sweep) -> Callable[[World], None]:
     """A line whenever the counts change, at most every few seconds; one every half minute in any case."""
-    last = {"line": "", "at": 0.0}
+    said, said_at = "", 0.0
 
     def look(world: World) -> None:
+        nonlocal said, said_at
         line = summary_line(sweep, world)
-        quiet_s = time.monotonic() - float(last["at"])
-        if (line != last["line"] and quiet_s > 2.0) or quiet_s > PLAIN_EVERY_S:
+        quiet_s = time.monotonic() - said_at
+        if (line != said and quiet_s > PLAIN_AT_MOST_EVERY_S) or quiet_s > PLAIN_EVERY_S:
             click.echo(line, err=True)
-            last.update(line=line, at=time.monotonic())
+            said, said_at = line, time.monotonic()
 
     return look
 
