@@ -1,0 +1,195 @@
+"""What can be found out about this machine or cluster: by Slurm's clients, nvidia-smi and the CPU count.
+
+Parsers are pure, text in and values out; only ``_output`` runs anything. What cannot be found is the user's to write.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sweep.errors import Mistake, SweepError
+from sweep.physics.hardware import GPUS
+
+TIMEOUT_S = 20.0
+LONGEST_PILOT_S = 4 * 3600
+SINFO_FORMAT = "%P|%a|%l|%D|%c|%m|%G"
+CPU_RANKS = 8
+"""ranks per node that a machine without GPUs is given at most, unless the site says otherwise"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroup:
+    """Nodes of one shape in one partition, as one line of sinfo tells."""
+
+    partition: str
+    default: bool
+    up: bool
+    time_limit_s: int | None
+    """None: infinite"""
+    nodes: int
+    cpus: int
+    memory_mb: int
+    gpus: int
+    gpu_type: str
+    """the type that the gres states; often empty"""
+
+
+def slurm_answers() -> bool:
+    """Whether sbatch is here and a controller stands behind it."""
+    return shutil.which("sbatch") is not None and "is UP" in (_output(["scontrol", "ping"]) or "")
+
+
+def detect_site(executor: str = "slurm") -> Mapping[str, object]:
+    """Keys of a site file, as far as they can be found out. Raises SweepError where that is not enough to start."""
+    return _cluster_facts() if executor == "slurm" else _machine_facts()
+
+
+def _cluster_facts() -> dict[str, object]:
+    listing = _output(["sinfo", "-h", "-o", SINFO_FORMAT])
+    if listing is None:
+        fact = "sinfo does not answer, so nothing is known of the cluster"
+        raise SweepError(Mistake(fact, path="site", remedy="write a site file, or launch with --executor local"))
+    group = widest_group(parse_sinfo(listing))
+    if group is None:
+        raise SweepError(Mistake("sinfo lists no partition that is up", path="site", remedy="write a site file"))
+    config = parse_config(_output(["scontrol", "show", "config"]) or "")
+    return cluster_site(group, config, parse_gpu_names(_nvidia_smi()))
+
+
+def cluster_site(group: NodeGroup, config: Mapping[str, str], local_gpus: Sequence[str]) -> dict[str, object]:
+    """Site keys for one group of nodes. The GPU's kind comes from the gres, else from this machine's own GPUs."""
+    kind = "cpu" if not group.gpus else gpu_kind([group.gpu_type, *local_gpus])
+    if kind is None:
+        fact = f"partition {group.partition} has {group.gpus} GPUs per node, but their kind cannot be found out"
+        known = ", ".join(name for name in GPUS if name != "cpu")
+        raise SweepError(Mistake(fact, path="site.gpu", remedy=f"write it in a site file: one of {known}"))
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", config.get("ClusterName", "")).strip("-._+")[:64]
+    return {
+        "name": name or "cluster",
+        "partition": group.partition,
+        "gpu": kind,
+        "gpus_per_node": group.gpus or min(group.cpus, CPU_RANKS),
+        "cpus_per_node": group.cpus,
+        "max_nodes": group.nodes,
+        "pilot_time": min(group.time_limit_s or LONGEST_PILOT_S, LONGEST_PILOT_S),
+    }
+
+
+def _machine_facts() -> dict[str, object]:
+    gpus = parse_gpu_names(_nvidia_smi())
+    kind = gpu_kind(gpus)
+    cpus = os.cpu_count() or 1
+    if kind is None:
+        return {"name": "local", "gpu": "cpu", "gpus_per_node": max(1, min(cpus, CPU_RANKS)), "cpus_per_node": cpus}
+    return {
+        "name": "local",
+        "gpu": kind,
+        "gpus_per_node": len(gpus),
+        "cpus_per_node": cpus,
+        "max_nodes": 1,
+        "max_local_ranks": len(gpus),
+    }
+
+
+def parse_sinfo(text: str) -> list[NodeGroup]:
+    """Lines of SINFO_FORMAT."""
+    groups = []
+    for line in text.splitlines():
+        fields = line.strip().split("|")
+        if len(fields) == 7:
+            groups.append(_group(*fields))
+    return groups
+
+
+def _group(partition: str, up: str, limit: str, nodes: str, cpus: str, memory: str, gres: str) -> NodeGroup:
+    gpus, gpu_type = parse_gres(gres)
+    return NodeGroup(
+        partition=partition.rstrip("*"),
+        default=partition.endswith("*"),
+        up=up == "up",
+        time_limit_s=parse_time(limit),
+        nodes=_whole(nodes),
+        cpus=_whole(cpus),
+        memory_mb=_whole(memory),
+        gpus=gpus,
+        gpu_type=gpu_type,
+    )
+
+
+def widest_group(groups: Iterable[NodeGroup]) -> NodeGroup | None:
+    """The nodes to use where nobody said: of the default partition (else any) those with GPUs, and most of them."""
+    up = [group for group in groups if group.up and group.nodes]
+    choice = [group for group in up if group.default] or up
+    return max(choice, key=lambda group: (group.gpus * group.nodes, group.nodes), default=None)
+
+
+def parse_gres(text: str) -> tuple[int, str]:
+    """(GPUs per node, their type or nothing) from a gres text such as ``gpu:h100:8(S:0-1),shard:8``."""
+    counts: dict[str, int] = {}
+    for part in re.sub(r"\([^)]*\)", "", text).split(","):
+        found = re.fullmatch(r"gpu(?::([^:]+?))??(?::(\d+))?", part.strip())
+        if found:
+            counts[found[1] or ""] = counts.get(found[1] or "", 0) + int(found[2] or 1)
+    # Nodes that mix types: their most numerous one stands for them.
+    kind = max(counts, key=lambda name: counts[name], default="")
+    return sum(counts.values()), kind
+
+
+def parse_time(text: str) -> int | None:
+    """Seconds of Slurm's [days-][hours:]minutes:seconds; None for infinite or nothing."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Key -> value of ``scontrol show config``; "(null)" is left out."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {key.strip(): value.strip() for key, value in pairs if value.strip() != "(null)"}
+
+
+def parse_gpu_names(text: str) -> list[str]:
+    """One name per GPU, from ``nvidia-smi --query-gpu=name --format=csv,noheader``."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def gpu_kind(names: Iterable[str]) -> str | None:
+    """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-80gb" are.
+
+    Whole words only: a GH200 is no H200.
+    """
+    for name in names:
+        words = re.findall(r"[a-z0-9]+", name.lower())
+        joined = [first + second for first, second in itertools.pairwise(words)]
+        found = [word for word in (*words, *joined) if word in GPUS and word != "cpu"]
+        if found:
+            return str(found[0])
+    return None
+
+
+def _nvidia_smi() -> str:
+    return _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]) or ""
+
+
+def _whole(text: str) -> int:
+    """Sinfo writes 8+ where the nodes of a line differ."""
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else 0
+
+
+def _output(command: Sequence[str]) -> str | None:
+    """What a command prints; None where it is missing, fails or takes too long."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_"))}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
