@@ -1,0 +1,72 @@
+# make demo    a heatmap from this machine alone, in a few minutes
+# make test    lint, types, and all tests but the long ones; real Slurm included (needs root and Debian's Slurm)
+# make test-long, make check, make format
+#
+# Another build of torch: make demo PIP_OPTIONS="--index-url https://download.pytorch.org/whl/cu128"
+# Without Slurm:          make test SWEEP_REQUIRE_SLURM=0
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+PIP_OPTIONS ?=
+CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+DEMO_DIR ?= sweeps/demo
+PYTEST_OPTIONS ?=
+SWEEP_REQUIRE_SLURM ?= 1
+export SWEEP_REQUIRE_SLURM
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SOURCES := sweep analysis bench_workloads tests
+
+.PHONY: demo test test-long check format lint types clean
+.DELETE_ON_ERROR:
+
+$(VENV)/.made:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# PyPI's torch for Linux is the CUDA build, thousands of megabytes: without PIP_OPTIONS the CPU build is taken,
+# from where pip looks anyway, else from PyTorch's own index.
+$(VENV)/.torch: $(VENV)/.made
+ifeq ($(strip $(PIP_OPTIONS)),)
+	$(PIP) install --quiet "$(TORCH)+cpu" 2>/dev/null || $(PIP) install --extra-index-url $(CPU_INDEX) "$(TORCH)"
+else
+	$(PIP) install $(PIP_OPTIONS) "$(TORCH)"
+endif
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml
+	$(PIP) install --quiet $(PIP_OPTIONS) --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --quiet $(PIP_OPTIONS) --editable ".[dev]"
+	touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/sweep launch examples/laptop.yaml --yes --executor local --dir $(DEMO_DIR)
+	$(BIN)/sweep heatmap $(DEMO_DIR)
+	@echo "The heatmap: $$(ls -1 $(CURDIR)/$(DEMO_DIR)/figures/*.png | head -1)"
+
+test: lint types
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_OPTIONS)
+
+test-long: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)
+
+check: format test
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
