@@ -2,7 +2,7 @@
 # make test    lint, types, and all tests but the long ones; real Slurm included (needs root and Debian's Slurm)
 # make test-long, make check, make format
 #
-# Another build of torch: make demo PIP_OPTIONS="--index-url https://download.pytorch.org/whl/cu128"
+# Another build of torch: make demo PIP_OPTIONS="--extra-index-url https://download.pytorch.org/whl/cu128"
 # Without Slurm:          make test SWEEP_REQUIRE_SLURM=0
 
 PYTHON ?= python3
