@@ -77,7 +77,7 @@ def test_a_hang_names_the_rank_that_stopped(faults):
     directory, by_fault = faults
     for fault in ("hang", "ignore_sigterm"):
         record = by_fault[fault][0]
-        assert "rank 1 on local-0 stopped in steady, iteration 3" in record["message"]
+        assert record["message"].startswith("rank 1 on local-0 in "), record["message"]
         log = (directory / "logs" / f"{record['run_id']}.1.log").read_text()
         assert "stacks before the kill" in log
         assert "faults.py" in log

@@ -104,14 +104,14 @@ class _Rank:
             faults.wait_for_ever() if stage else faults.out_of_memory(self._run)
 
     def _beat(self, number: int) -> None:
-        """Beats cost the agent: the first two iterations, then no more than one a second."""
+        """Beats cost the agent: the first four iterations, then no more than one a second."""
         now = time.monotonic()
-        if number > 1 and now - self._last_beat < _BEAT_EVERY_S:
+        if number > 3 and now - self._last_beat < _BEAT_EVERY_S:
             return
         self._last_beat = now
         phase = Phase.STEADY if number else Phase.FIRST_ITERATION
         usual = max(self._nominal_s * 3, _BEAT_EVERY_S) / self._settings.speed
-        self._progress.beat(phase, number, due_s=usual + _BEAT_MARGIN_S if number else None)
+        self._progress.beat(phase, number, due_s=usual + _BEAT_MARGIN_S if number >= 3 else None)
 
     def _effective(self) -> dict[str, int | str | bool]:
         layout = self._run.layout

@@ -12,6 +12,7 @@ from sweep.contract import Measurement, Phase, Run, Workload
 from sweep.diagnose import Diagnosis, Facts, RankEnd, diagnose
 from sweep.outcomes import Outcome
 from sweep.pilot.channel import Channel
+from sweep.pilot.stacks import innermost, suspects
 from sweep.pilot.watchdog import Limits, Verdict, Watchdog
 
 SETTLE_S = 2.0
@@ -114,6 +115,7 @@ class AttemptRunner:
                 await self._follow()
             self._marks["ended"] = time.monotonic()
             not_cleaned = await self._clear()
+            self._name_suspects()
         finally:
             for link in self._links:
                 link.inbox = None
@@ -258,6 +260,18 @@ class AttemptRunner:
             self._ranks[int(rank)].stacks = stacks
         for rank in message["killed"]:
             self._ranks[rank].killed_by_us = True
+
+    def _name_suspects(self) -> None:
+        """A hang whose ranks all stopped in the same iteration: their stacks tell who is not where the others wait."""
+        if self._verdict is None or self._verdict.outcome is not Outcome.HANG:
+            return
+        stacks = {number: rank.stacks for number, rank in enumerate(self._ranks) if rank.stacks}
+        found = suspects(stacks)
+        if found:
+            named = ", ".join(f"rank {r} on {self._places[r]} in {frame}" for r, frame in sorted(found.items())[:4])
+            waiting = next(innermost(text) for rank, text in stacks.items() if rank not in found)
+            text = f"{named}; the other {len(stacks) - len(found)} wait in {waiting}. {self._verdict.text}"
+            self._verdict = Verdict(Outcome.HANG, text, tuple(sorted(found)))
 
     def _all_measured(self) -> bool:
         return all(rank.measurement is not None for rank in self._ranks)

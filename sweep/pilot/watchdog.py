@@ -117,6 +117,8 @@ class Watchdog:
         named = ", ".join(f"rank {rank} on {places.get(rank, '?')}" for rank in culprits[:4])
         more = f" and {len(culprits) - 4} more" if len(culprits) > 4 else ""
         others = len(living) - len(culprits)
+        if not others and len(living) > 1:
+            named, more = f"all {len(living)} ranks", ""
         waiting = f"; the {others} others wait for it" if others > 0 else ""
         text = (
             f"no progress for {now - first.at:.0f} s: {named}{more} stopped in {_place(first)}{waiting}"

@@ -1,0 +1,34 @@
+"""Of ranks that stopped in the same iteration, the one whose stack differs is named."""
+
+from sweep.pilot.stacks import innermost, suspects
+
+
+def dump(*frames):
+    """faulthandler's text: other threads first, the main one last, innermost frame first."""
+    other = 'Thread 0x00007f01 (most recent call first):\n  File "/x/threading.py", line 5 in wait\n\n'
+    lines = "".join(f'  File "/x/{file}", line {line} in {name}\n' for name, file, line in frames)
+    return other + "Current thread 0x00007f02 (most recent call first):\n" + lines
+
+
+WAITING = dump(("all_reduce", "distributed_c10d.py", 3000), ("step", "train.py", 40))
+ASLEEP = dump(("sleep_for_ever", "train.py", 12), ("step", "train.py", 38))
+
+
+def test_the_rank_outside_the_crowd_is_named():
+    assert suspects({0: WAITING, 1: WAITING, 2: ASLEEP, 3: WAITING}) == {
+        2: "sleep_for_ever (train.py:12) from step (train.py:38)"
+    }
+
+
+def test_without_a_crowd_nobody_is_named():
+    assert suspects({0: WAITING, 1: ASLEEP}) == {}
+    assert suspects({0: WAITING, 1: WAITING}) == {}
+    assert suspects({}) == {}
+
+
+def test_a_rank_that_gave_no_stack_is_a_suspect_too():
+    assert suspects({0: WAITING, 1: WAITING, 2: ""}) == {2: "no stack"}
+
+
+def test_innermost_reads_the_main_thread():
+    assert innermost(WAITING) == "all_reduce (distributed_c10d.py:3000) from step (train.py:40)"
