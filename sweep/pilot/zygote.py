@@ -65,7 +65,7 @@ def _preload(modules: list[str]) -> str | None:
 
 @contextlib.contextmanager
 def _single_threaded_blas() -> Iterator[None]:
-    """numpy's OpenBLAS starts threads when it is loaded, unless told not to; the ranks' environment stays as it was."""
+    """Keep OpenBLAS (numpy's) from starting threads when it is loaded; the ranks' environment stays as it was."""
     name = "OPENBLAS_NUM_THREADS"
     before = os.environ.get(name)
     os.environ[name] = "1"
