@@ -15,7 +15,6 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
     field_validator,
-    model_validator,
 )
 
 from sweep.axes import AUTO, Auto, Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
@@ -27,6 +26,7 @@ from sweep.overrides import override
 from sweep.physics.shapes import ModelShape
 from sweep.site import SafeName, Seconds, Site, environment_value
 from sweep.validate import amount, check, nearest
+from sweep.workloads import find_workload, workload_names
 from sweep.yaml_lines import Document, Path, dump, load
 
 AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
@@ -37,7 +37,7 @@ FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_toke
 """further columns that rules and constraints see, beside the fields of the model's shape"""
 COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *ModelShape.__dataclass_fields__})
 
-Tokens = Annotated[int, BeforeValidator(amount)]
+Tokens = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
 
 
 def _variables(value: Any) -> dict[str, tuple[str, ...]]:
@@ -57,7 +57,7 @@ _VALUES_SCHEMA = {"type": "object", "additionalProperties": {}}
 Variables = Annotated[dict[str, tuple[str, ...]], PlainValidator(_variables), WithJsonSchema(_VALUES_SCHEMA)]
 Point = Annotated[dict[str, tuple[Scalar, ...]], PlainValidator(_point), WithJsonSchema(_VALUES_SCHEMA)]
 Tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=False)
+_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Timeouts(BaseModel):
@@ -146,20 +146,22 @@ class Grid(BaseModel):
 
     _source: Document | None = PrivateAttr(default=None)
 
+    @field_validator("workload")
+    @classmethod
+    def _known_workload(cls, name: str) -> str:
+        if name not in workload_names():
+            raise ValueError(f"unknown workload {name!r} ({nearest(name, workload_names())})")
+        return name
+
     @field_validator("constraints")
     @classmethod
     def _known_names(cls, constraints: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         known = COLUMNS | set(info.data.get("params", ())) | set(info.data.get("env", ()))
+        known |= _parameters(info.data.get("workload"))
         problems = [f"[{i}] {problem}" for i, text in enumerate(constraints) for problem in _problems(text, known)]
         if problems:
             raise ValueError("; ".join(problems))
         return constraints
-
-    @model_validator(mode="after")
-    def _batch_is_given_once(self) -> Grid:
-        if (self.global_batch is None) == (self.tokens_per_gpu is None):
-            raise ValueError("give either global_batch or tokens_per_gpu")
-        return self
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Grid) and self.__dict__ == other.__dict__
@@ -185,16 +187,45 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
     mistakes = override(document, overrides, Grid)
     read_models(document)
     grid, wrong = check(Grid, document)
-    mistakes = [*document.mistakes, *mistakes, *wrong]
+    mistakes = [*document.mistakes, *mistakes, *wrong, *_batch_mistakes(document)]
     if grid is None or mistakes:
         raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
     grid._source = document
     return grid
 
 
+def _parameters(workload: str | None) -> set[str]:
+    """The names of a workload's parameters; none where it cannot be loaded, which the plan says."""
+    try:
+        return set(find_workload(workload).params) if workload else set()
+    except SweepError:
+        return set()
+
+
+def _batch_mistakes(document: Document) -> list[Mistake]:
+    """The batch must be given, and once. Read from the plain values, so that it is said beside any other mistake."""
+    value = document.value
+    given = [
+        key for key in ("global_batch", "tokens_per_gpu") if isinstance(value, dict) and value.get(key) is not None
+    ]
+    if len(given) == 2:
+        return [document.mistake("global_batch and tokens_per_gpu exclude each other", ("tokens_per_gpu",), "keep one")]
+    if not given and isinstance(value, dict):
+        remedy = "add global_batch: 1Mi, or tokens_per_gpu: 8Ki for weak scaling"
+        return [document.mistake("neither global_batch nor tokens_per_gpu is given", (), remedy)]
+    return []
+
+
 def json_schema() -> Mapping[str, Any]:
     """The grid's JSON schema, for editors."""
-    return Grid.model_json_schema()
+    schema = Grid.model_json_schema()
+    shapes = schema["properties"]["models"]
+    name = {"type": "string"}
+    shape = {"anyOf": [shapes["additionalProperties"], name, {"type": "null"}]}
+    named = {"type": "object", "additionalProperties": shape, "minProperties": 1}
+    listed_models = {"type": "array", "items": {"anyOf": [name, named]}, "minItems": 1}
+    schema["properties"]["models"] = {"anyOf": [name, listed_models, named], "description": shapes["description"]}
+    return schema
 
 
 def _problems(text: Any, known: set[str] | frozenset[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import Mistake, SweepError
@@ -34,7 +35,7 @@ def _one(document: Document, option: str, model: type[BaseModel]) -> list[Mistak
     try:
         value = load(text, where).value
     except SweepError as error:
-        return list(error.mistakes)
+        return [replace(mistake, line=None) for mistake in error.mistakes]
     return _put(document, path, value, where)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from sweep.errors import Mistake, SweepError
 from sweep.physics.hardware import GPUS, Gpu
@@ -101,7 +101,7 @@ Word = Annotated[str, AfterValidator(_word)]
 SafeName = Annotated[str, AfterValidator(safe_name)]
 ShellLines = Annotated[tuple[Annotated[str, AfterValidator(_shell_line)], ...], BeforeValidator(_tuple)]
 Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
-Seconds = Annotated[float, BeforeValidator(seconds)]
+Seconds = Annotated[float, BeforeValidator(seconds), WithJsonSchema({"type": ["number", "string"]})]
 
 
 def _torch_version(text: str) -> str:
@@ -113,7 +113,9 @@ def _torch_version(text: str) -> str:
 class Site(BaseModel):
     """One cluster, or one part of it. Each field is a key of the site file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     name: SafeName = "site"
     gpus_per_node: int = Field(ge=1, le=1024)

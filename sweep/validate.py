@@ -21,6 +21,20 @@ _DURATION = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+(?:\.\d
 _CLOCK = re.compile(r"^(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?$")
 _AMOUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?)?$", re.IGNORECASE)
 _SCALE = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_WORDS = {
+    "Input should be": "expected",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid tuple": "a list",
+    "a valid dictionary": "a mapping",
+    "a valid string": "text",
+    "a valid boolean": "true or false",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "over",
+    "less than": "under",
+    "a finite number": "a finite number",
+}
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -112,16 +126,13 @@ def _mistake(model: type[BaseModel], document: Document, base: Path, error: dict
 
 
 def _fact(error: dict[str, Any]) -> str:
-    message = (
-        str(error["msg"])
-        .removeprefix("Value error, ")
-        .replace("valid tuple", "list")
-        .replace("valid dictionary", "mapping")
-    )
+    message = str(error["msg"])
     if error["type"] == "value_error":
-        return message
+        return message.removeprefix("Value error, ")
+    for pydantic_words, words in _WORDS.items():
+        message = message.replace(pydantic_words, words)
     found = repr(error.get("input"))
-    return f"{message[:1].lower()}{message[1:]}, found {found if len(found) <= 60 else found[:57] + '…'}"
+    return f"{message}, found {found if len(found) <= 60 else found[:57] + '…'}"
 
 
 def _keys(model: type[Any], loc: Sequence[str | int]) -> list[str]:

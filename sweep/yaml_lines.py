@@ -68,7 +68,8 @@ def load(text: str, file: str) -> Document:
     except RecursionError:
         raise SweepError(Mistake("not usable: nested too deeply", file)) from None
     document = Document(None, file)
-    document.value = _Reader(document).read(root, (), 0) if root is not None else None
+    value = _Reader(document).read(root, (), 0) if root is not None else None
+    document.value = None if value is _REFUSED else value
     return document
 
 
@@ -110,6 +111,10 @@ for _name, _pattern, _first in (
         _user.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)
 
 
+_REFUSED = object()
+"""a value that a mistake speaks of already: left out, so that nothing more is said of it"""
+
+
 class _Reader:
     """Nodes to plain values; notes lines and mistakes in the document."""
 
@@ -124,21 +129,22 @@ class _Reader:
         if self.seen > MAX_NODES or depth > MAX_DEPTH:
             raise SweepError(Mistake("too many or too deeply nested values (aliases?)", self.document.file, line))
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            return dict(self._pairs(node, path, depth))
+            return {key: value for key, value in self._pairs(node, path, depth) if value is not _REFUSED}
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self.read(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
+            items = [self.read(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
+            return [item for item in items if item is not _REFUSED]
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
             return self._scalar(node, path)
         tag = node.tag.replace(_TAG, "!!")
         self.document.mistakes.append(self.document.mistake(f"the YAML tag {tag} is not allowed", path))
-        return None
+        return _REFUSED
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         try:
             value = _SCALARS[node.tag](node.value)
         except (ValueError, KeyError):
             self.document.mistakes.append(self.document.mistake(f"{node.value[:40]!r} is no {node.tag[18:]}", path))
-            return None
+            return _REFUSED
         if isinstance(value, str) and "\0" in value:
             self.document.mistakes.append(self.document.mistake("text with a NUL character", path))
             return value.replace("\0", "")

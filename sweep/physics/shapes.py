@@ -20,7 +20,11 @@ NORMS = ("rmsnorm", "layernorm")
 class ModelShape:
     """A decoder-only transformer. Sizes are numbers of elements."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        "extra": "forbid",
+        "strict": True,
+        "use_attribute_docstrings": True,
+    }
 
     num_layers: int
     hidden_size: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from sweep.planning.order import ASSUMED_START_S, merits, order
 from sweep.planning.reasons import broken_by, listed, reason_numbers
 from sweep.planning.table import SCHEMA, WORDS, Words, candidates, integers, table_of
 from sweep.site import Site
+from sweep.yaml_lines import Path
 
 
 class Builder:
@@ -35,8 +37,7 @@ class Builder:
         """Judge the candidates; keep the rejected with their reasons, and make runs of the others."""
         broken = np.zeros(columns["size"], dtype=bool)
         found: list[tuple[Indices, Indices]] = []
-        for rule in self._rules:
-            mask = broken_by(rule, columns)
+        for rule, mask in zip(self._rules, self._masks(columns), strict=True):
             rows = np.flatnonzero(mask)
             if len(rows):
                 found.append((rows, reason_numbers(rule, columns, rows, self._words.books["reasons"])))
@@ -51,6 +52,18 @@ class Builder:
             reasons = pa.ListArray.from_arrays(pa.array(offsets), self._words.array("reasons", numbers))
             parts.append(table_of("rejected", len(offsets) - 1, {**batch, "reasons": reasons}, self._words))
         return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty_table()
+
+    def _masks(self, columns: Columns) -> list[Any]:
+        """What each rule rejects. Raises SweepError with every constraint that is no condition."""
+        masks, mistakes = [], []
+        for rule in self._rules:
+            try:
+                masks.append(broken_by(rule, columns))
+            except ValueError as error:
+                mistakes.append(self._grid.mistake(str(error), _place(rule.name)))
+        if mistakes:
+            raise SweepError(mistakes)
+        return masks
 
     def _reject(self, columns: Columns, rows: Indices, found: Sequence[tuple[Indices, Indices]]) -> None:
         if not len(rows):
@@ -96,6 +109,12 @@ class Builder:
         runs = runs.take(pa.array(places))
         index = SCHEMA.get_field_index("position")
         return runs.set_column(index, SCHEMA.field(index), pa.array(np.arange(len(places)), type=pa.int32()))
+
+
+def _place(rule: str) -> Path:
+    """The path in the grid of a rule that it states itself: constraints[2]."""
+    match = re.fullmatch(r"(\w+)\[(\d+)\]", rule)
+    return (match[1], int(match[2])) if match else (rule,)
 
 
 def _refuse_alike(ids: Sequence[str]) -> None:

@@ -33,14 +33,15 @@ class Book:
 
 
 def broken_by(rule: Rule, columns: Columns) -> Mask:
-    """The candidates that the rule rejects, of those for which all that it reads has a meaning."""
+    """The candidates that the rule rejects, of those for which all that it reads has a meaning.
+
+    Raises ValueError where a constraint is no condition, SweepError where a workload's rule fails.
+    """
     columns.read.clear()
     try:
         broken = np.asarray(rule.broken(columns))
-    except ValueError as error:
-        raise SweepError(Mistake(str(error), path=rule.name)) from error
     except (KeyError, TypeError) as error:
-        raise SweepError(Mistake(f"the rule {rule.name!r} cannot be evaluated: {error!r}")) from error
+        raise SweepError(Mistake(f"the workload's rule {rule.name!r} cannot be evaluated: {error!r}")) from error
     read = columns.read - {"size"}
     mask: Mask = np.broadcast_to(broken.astype(bool), columns["size"])
     if read & FROM_DP:

@@ -1,0 +1,257 @@
+"""Grids: what is read from YAML, and what is said of a bad one."""
+
+import itertools
+
+import pytest
+import yaml
+
+from sweep.errors import SweepError
+from sweep.grid import json_schema, parse_grid
+from sweep.physics.catalogue import MODELS
+
+GOOD = """\
+name: good
+workload: transformer
+models: [8B]
+nodes: [1, 2]
+sequence_length: 4096
+global_batch: 1Mi
+tp: [1, 2]
+"""
+
+
+def mistakes(text, overrides=()):
+    with pytest.raises(SweepError) as caught:
+        parse_grid(text, "grid.yaml", overrides)
+    return caught.value.mistakes
+
+
+def said(text, overrides=()):
+    return [str(mistake) for mistake in mistakes(text, overrides)]
+
+
+def with_line(key, value):
+    """GOOD with one key replaced or added; the line of that key."""
+    lines = [line for line in GOOD.splitlines() if not line.startswith(f"{key}:")]
+    return "\n".join([*lines, f"{key}: {value}"]), len(lines) + 1
+
+
+BAD = {
+    "unknown key": ("micro_batch_sise", "[1]", "did you mean micro_batch_size?"),
+    "a word for a number": ("iterations", "many", "expected a whole number"),
+    "a fraction for a whole number": ("iterations", "2.5", "expected a whole number"),
+    "zero iterations": ("iterations", "0", "expected at least 1"),
+    "negative nodes": ("nodes", "[-3]", "-3 is not between 1 and"),
+    "no nodes": ("nodes", "[]", "the list is empty"),
+    "twice the same": ("tp", "[1, 2, 1]", "1 stands twice"),
+    "a truth value for a number": ("tp", "[true]", "expected whole numbers"),
+    "a bad range": ("pp", "{from: 8, to: 1}", "from <= to"),
+    "an odd range": ("pp", "{from: 1, to: 8, by: 2}", "a range is {from"),
+    "a huge range": ("pp", "{from: 1, to: 1000000}", "over 10,000 values"),
+    "unknown stage": ("zero", "[4]", "4 is not between 0 and 3"),
+    "unknown model": ("models", "[9B]", "unknown model '9B'"),
+    "near model": ("models", "[Llama-3-8b-]", "did you mean"),
+    "model twice": ("models", "[8B, 8B]", "stands twice"),
+    "incomplete shape": ("models", "{mine: {num_layers: 2}}", "the shape lacks hidden_size"),
+    "unknown key of a shape": (
+        "models",
+        "{m: {num_layers: 2, hidden_size: 8, num_heads: 2, intermediate_size: 8, vocab_size: 9, vocab: 1}}",
+        "did you mean vocab_size?",
+    ),
+    "a shape that cannot be": (
+        "models",
+        "{m: {num_layers: 2, hidden_size: 8, num_heads: 3, num_kv_heads: 2, intermediate_size: 8, vocab_size: 9}}",
+        "no multiple of num_kv_heads",
+    ),
+    "hostile model name": ("models", "{'a; rm -rf ~': {num_layers: 2}}", "the shape lacks"),
+    "hostile name": ("name", "'\"; rm -rf ~\"'", "is not allowed here"),
+    "template in a name": ("name", "'{{ x }}'", "is not allowed here"),
+    "path as a name": ("name", "../up", "is not allowed here"),
+    "new line in a name": ("name", '"good\\n"', "is not allowed here"),
+    "not a batch": ("global_batch", "lots", "is no count"),
+    "a zero batch": ("global_batch", "0", "no positive whole number"),
+    "both batches": ("tokens_per_gpu", "8192", "exclude each other"),
+    "tolerance of all": ("global_batch_tolerance", "1.5", "expected under 1"),
+    "not a number": ("global_batch_tolerance", ".nan", "expected a number"),
+    "constraint with an unknown name": ("constraints", "[tpp <= 8]", "unknown name 'tpp'"),
+    "constraint that is no expression": ("constraints", "['tp <=']", "is no expression"),
+    "constraint that calls": ("constraints", ["__import__('os').system('x')"], "may be called"),
+    "constraint with an attribute": ("constraints", "['tp.__class__ == 1']", "Attribute is not allowed"),
+    "constraint that is a statement": ("constraints", "['tp = 3']", "no single condition"),
+    "a bomb of a constraint": ("constraints", f"['tp < {'9' * 40}']", "too large"),
+    "constraint that is a list": ("constraints", "[[1]]", "expected text"),
+    "exclude without a point": ("exclude", "[3]", "expected `axis: value` pairs"),
+    "a bad variable": ("env", "{1X: a}", "no name of an environment variable"),
+    "a truth value for a variable": ("env", "{A: true}", "quote it"),
+    "a bad timeout": ("timeouts", "{start: soon}", "is no duration"),
+    "an unknown timeout": ("timeouts", "{begin: 3}", "unknown key 'begin'"),
+    "a bad budget": ("budget", "{node_hours: -1}", "expected over 0"),
+    "a bad site": ("site", "{gpu: h101, gpus_per_node: 8}", "did you mean h100?"),
+    "an incomplete site": ("site", "{gpu: h100}", "gpus_per_node is missing"),
+    "a parameter that is a mapping": ("params", "{x: {y: 1}}", "a range is"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_each_bad_value_is_said_once_at_its_line(case):
+    key, value, words = BAD[case]
+    text, line = with_line(key, yaml.safe_dump(value, default_flow_style=True) if isinstance(value, list) else value)
+    (found,) = mistakes(text)
+    assert words in str(found), found
+    assert (found.file, found.line) == ("grid.yaml", line), found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "found nothing"),
+        ("- 1\n- 2\n", "found a list"),
+        ("just words", "found a text"),
+        ("name: [unclosed\nnodes: }", "not YAML"),
+        ("a: b: c", "not YAML"),
+        ("\tname: x", "not YAML"),
+        ("name: *nowhere", "not YAML"),
+        ("name: x\x01y", "not YAML"),
+        ("[" * 5000, "nested too deeply"),
+        (f"x: {'[' * 60}{']' * 60}", "too deeply nested"),
+        ("a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+            f"{c}: &{c} [{','.join([f'*{p}'] * 9)}]\n" for p, c in itertools.pairwise("abcdefghi")
+        ), "aliases"),
+        (GOOD + "name: again\n", "the key 'name' stands twice, first in line 1"),
+        (GOOD + "params: !!python/object/apply:os.system [id]\n", "tag !!python/object/apply:os.system is not allowed"),
+        (GOOD + "env: {<<: {A: 1}}\n", "<< cannot be a key"),
+        (GOOD.replace("global_batch: 1Mi\n", ""), "neither global_batch nor tokens_per_gpu"),
+        (GOOD.replace("models: [8B]\n", ""), "models is missing"),
+        (GOOD.replace("nodes: [1, 2]\n", ""), "nodes is missing"),
+    ],
+)  # fmt: skip
+def test_what_is_no_grid_gives_one_clear_message(text, words):
+    (found,) = said(text)
+    assert words in found
+
+
+def test_all_mistakes_at_once_in_the_order_of_lines():
+    text = """\
+nam: x
+workload: 'a b'
+models: [1C, {mine: {num_layers: 2, hiden_size: 3}}]
+nodes: [1, 1]
+sequence_length: "a"
+tp: 3x
+constraints: [tpp < 3, "tp <"]
+timeouts: {start: 0, foo: 3}
+site: {gpu: h100, gpus_per_node: 8, partitio: x}
+iterations: 0
+"""
+    found = mistakes(text)
+    lines = [mistake.line for mistake in found if mistake.line and "neither" not in mistake.fact]
+    assert lines == sorted(lines)
+    assert set(lines) == set(range(1, 11))
+    assert any("neither global_batch" in mistake.fact for mistake in found)
+    assert sum("unknown name 'tpp'" in mistake.fact for mistake in found) == 1
+
+
+def test_every_form_of_models():
+    shape = "{num_layers: 2, hidden_size: 64, num_heads: 4, intermediate_size: 128, vocab_size: 100}"
+    for models in (f"[8B, {{mine: {shape}}}]", f"{{8B: , mine: {shape}}}", f"{{mine: {shape}, 8B: 8B}}"):
+        grid = parse_grid(with_line("models", models)[0], "g")
+        assert list(grid.models) == ["8B", "mine"]
+        assert grid.models["8B"] == MODELS["8B"]
+        assert grid.models["mine"].num_kv_heads == 4
+    assert parse_grid(with_line("models", "{base: 8B}")[0], "g").models == {"base": MODELS["8B"]}
+    assert parse_grid(with_line("models", "8B")[0], "g").models == {"8B": MODELS["8B"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ("4", (4,)),
+        ("[1, 3, 6]", (1, 3, 6)),
+        ("{from: 1, to: 8}", (1, 2, 3, 4, 5, 6, 7, 8)),
+        ("{from: 2, to: 9, step: 3}", (2, 5, 8)),
+        ("{from: 1, to: 64, times: 2}", (1, 2, 4, 8, 16, 32, 64)),
+        ("{from: 3, to: 100, times: 2}", (3, 6, 12, 24, 48, 96)),
+        ("auto", "auto"),
+    ],
+)
+def test_every_form_of_an_axis(value, read):
+    assert parse_grid(with_line("pp", value)[0], "g").pp == read
+
+
+@pytest.mark.parametrize(
+    ("value", "tokens"),
+    [
+        ("1048576", 1048576),
+        ("1M", 1_000_000),
+        ("1Mi", 1_048_576),
+        ("2.36M", 2_360_000),
+        ("4e6", 4_000_000),
+        ("1_048_576", 1048576),
+        ("'1,048,576'", 1048576),
+        ("512Ki", 524288),
+        ("1.5Mi", 1572864),
+    ],
+)
+def test_every_form_of_a_batch(value, tokens):
+    assert parse_grid(with_line("global_batch", value)[0], "g").global_batch == tokens
+
+
+def test_yaml_has_no_surprises():
+    """Numbers and words as YAML 1.2 has them: NO is a word, 010 is ten, 4:00:00 is a time."""
+    text = GOOD + "env: {COUNTRY: NO, DEBUG: on, N: 010, V: 1.10}\nmax_run_time: 4:00:00\n"
+    grid = parse_grid(text, "g")
+    assert grid.env == {"COUNTRY": ("NO",), "DEBUG": ("on",), "N": ("10",), "V": ("1.1",)}
+    assert grid.max_run_time == 4 * 3600
+
+
+def test_overrides_replace_values_and_name_themselves():
+    grid = parse_grid(GOOD, "g", ["nodes=[4]", "timeouts.start=1m", "env.NCCL_ALGO=[Ring, Tree]", "params.x=3"])
+    assert grid.nodes == (4,)
+    assert grid.timeouts.start == 60
+    assert grid.env == {"NCCL_ALGO": ("Ring", "Tree")}
+    assert grid.params == {"x": (3,)}
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("nodez=1", "-o nodez=1: unknown key 'nodez' (did you mean nodes?)"),
+        ("nodes", "an override is key=value"),
+        ("=3", "an override is key=value"),
+        ("nodes=[1", "not YAML"),
+        ("tp=x", "tp: expected whole numbers"),
+        ("timeouts.begin=3", "unknown key 'begin'"),
+        ("name.x=3", "name is no mapping"),
+    ],
+)
+def test_a_bad_override_is_said(option, words):
+    (found,) = said(GOOD, [option])
+    assert words in found
+
+
+def test_a_grid_goes_around_through_yaml():
+    text = GOOD + (
+        "params: {a: [1, x, 0.5, null, true], b: 'no'}\nenv: {A: ['1', '010']}\nconstraints: [tp < 3]\n"
+        "include: [{tp: 4}]\nexclude: [{tp: 1, nodes: [2]}]\nmax_run_time: 10m\nbudget: {max_runs: 3}\n"
+        "site: {gpu: h100, gpus_per_node: 8, setup: ['echo \"{{ x }}\"', 'a\n\n b'], partition: p}\npp: auto\n"
+    )
+    grid = parse_grid(text, "g")
+    again = parse_grid(grid.to_yaml(), "h")
+    assert again == grid
+    assert again.to_yaml() == grid.to_yaml()
+
+
+def test_order_of_keys_makes_no_other_grid():
+    lines = GOOD.splitlines()
+    grids = [parse_grid("\n".join(order), "g") for order in itertools.islice(itertools.permutations(lines), 50)]
+    assert all(grid == grids[0] for grid in grids)
+
+
+def test_the_schema_names_every_key_and_says_what_it_is_for():
+    schema = json_schema()
+    properties = schema["properties"]
+    assert set(parse_grid(GOOD, "g").model_dump(warnings=False)) == set(properties)
+    assert schema["additionalProperties"] is False
+    assert "auto" in str(properties["tp"])
+    assert {"type": "string"} in properties["models"]["anyOf"]
+    assert "weak scaling" in properties["tokens_per_gpu"]["description"]

@@ -1,0 +1,186 @@
+"""Parameter counts and FLOPs against published figures."""
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweep.physics.catalogue import MODELS
+from sweep.physics.flops import CONVENTIONS, hardware_flops_per_token, model_flops_per_token, utilisation
+from sweep.physics.hardware import GPUS
+from sweep.physics.shapes import (
+    ModelShape,
+    active_parameters,
+    matmul_parameters,
+    norm_parameters,
+    shape_columns,
+    total_parameters,
+)
+
+REFERENCE = os.environ.get("SWEEP_REFERENCE_DATA")
+reference = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
+
+
+def rows(name):
+    with (Path(REFERENCE) / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+def mosaic_shape(row, sequence=2048):
+    """llm-foundry's MPT: learned positions, biases everywhere, GELU."""
+    return ModelShape(
+        num_layers=int(row["n_layers"]),
+        hidden_size=int(row["d_model"]),
+        num_heads=int(row["n_heads"]),
+        intermediate_size=int(row["ffn_hidden"]),
+        vocab_size=int(row["vocab_size"]),
+        tied_embeddings=True,
+        gated_mlp=False,
+        norm="layernorm",
+        qkv_bias=True,
+        attention_output_bias=True,
+        mlp_bias=True,
+        learned_positions=sequence,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [  # published on the model cards, or printed by transformers' num_parameters()
+        ("SmolLM3-3B", 3_075_098_624, 3_075_098_624),
+        ("Llama-2-7B", 6_738_415_616, 6_738_415_616),
+        ("Llama-3-8B", 8_030_261_248, 8_030_261_248),
+        ("Llama-3-70B", 70_553_706_496, 70_553_706_496),
+        ("Llama-3.1-405B", 405_853_388_800, 405_853_388_800),
+        ("Llama-3.2-1B", 1_235_814_400, 1_235_814_400),
+        ("Mixtral-8x7B", 46_702_792_704, 12_879_925_248),
+        ("Mixtral-8x22B", 140_630_071_296, 39_161_468_928),
+    ],
+)
+def test_published_parameter_counts(name, total, active):
+    assert total_parameters(MODELS[name]) == total
+    assert active_parameters(MODELS[name]) == active
+
+
+@reference
+def test_mosaic_parameters_are_exact():
+    found = {row["model"]: total_parameters(mosaic_shape(row)) for row in rows("mosaic_mpt_architectures.csv")}
+    assert found == {r["model"]: int(r["params_at_seq_2048"]) for r in rows("mosaic_mpt_architectures.csv")}
+
+
+@reference
+def test_playbook_parameters_are_exact():
+    for row in rows("playbook_models.csv"):
+        shape = MODELS[row["model_label"]]
+        assert total_parameters(shape) - norm_parameters(shape) == int(row["params_exact_no_norms"])
+
+
+def test_counts_of_columns_equal_counts_of_each_shape():
+    shapes = list(MODELS.values())
+    names = shapes[0].as_dict()
+    columns = shape_columns({name: np.array([getattr(s, name) for s in shapes]) for name in names})
+    for count in (total_parameters, active_parameters, matmul_parameters, norm_parameters):
+        assert count(columns).tolist() == [count(shape) for shape in shapes]
+
+
+def test_shape_derives_what_is_left_out_and_goes_around():
+    shape = ModelShape(num_layers=2, hidden_size=64, num_heads=4, intermediate_size=128, vocab_size=100)
+    assert (shape.num_kv_heads, shape.head_dim, shape.moe_intermediate_size) == (4, 16, 0)
+    assert ModelShape(**shape.as_dict()) == shape
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"num_layers": 0}, "num_layers must be positive"),
+        ({"num_kv_heads": 3}, "no multiple of num_kv_heads"),
+        ({"norm": "batchnorm"}, "norm is one of"),
+        ({"num_experts": 4}, "experts_per_token must be 1 to num_experts"),
+        ({"shared_experts": 1}, "need num_experts"),
+        ({"dense_layers": 5, "num_experts": 4, "experts_per_token": 1}, "under num_layers"),
+    ],
+)
+def test_impossible_shapes_are_refused(change, said):
+    values = {"num_layers": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 100}
+    with pytest.raises(ValueError, match=said):
+        ModelShape(**(values | change))
+
+
+@reference
+def test_llm_foundry_mfu_and_hfu():
+    """Published to two decimals; A100 bf16, 6 N + 12 L d T, HFU 4/3 with checkpointing."""
+    shapes = {row["model"]: row for row in rows("mosaic_mpt_architectures.csv")}
+    convention, checked = CONVENTIONS["llm-foundry"], 0
+    for row in rows("mosaic_mpt_benchmarks.csv"):
+        if not row["gpu"].startswith("a100") or "fp8" in row["precision"]:
+            continue
+        sequence = int(row["seq_len"])
+        shape = mosaic_shape(shapes[row["model"]], sequence)
+        rate = float(row["throughput_tok_per_s"]) / int(row["num_gpus"])
+        recompute = "full" if row["activation_checkpointing"] == "True" else "none"
+        peak = GPUS["a100"].peak_flops("bf16")
+        mfu = utilisation(rate, model_flops_per_token(shape, sequence, convention), peak)
+        hfu = utilisation(rate, hardware_flops_per_token(shape, sequence, recompute, convention), peak)
+        assert 100 * mfu == pytest.approx(float(row["mfu_pct"]), rel=5e-4)
+        assert 100 * hfu == pytest.approx(float(row["hfu_pct"]), rel=5e-4)
+        checked += 1
+    assert checked > 50
+
+
+@reference
+def test_megatron_2020_tflops_from_iteration_times():
+    """96 B s L h^2 (1 + s/6h + V/16Lh) with full recomputation, s = 1024, V = 51200."""
+    for row in rows("megatron_2020_iteration_times.csv"):
+        layers, hidden = int(row["num_layers"]), int(row["hidden_size"])
+        shape = ModelShape(
+            num_layers=layers,
+            hidden_size=hidden,
+            num_heads=int(row["num_heads"]),
+            intermediate_size=4 * hidden,
+            vocab_size=51200,
+            tied_embeddings=True,
+            gated_mlp=False,
+        )
+        tokens_per_gpu = int(row["global_batch_size"]) * 1024 / int(row["num_gpus"])
+        rate = tokens_per_gpu / (float(row["iteration_time_ms"]) / 1000)
+        flops = hardware_flops_per_token(shape, 1024, "full", CONVENTIONS["megatron"])
+        assert rate * flops / 1e12 == pytest.approx(float(row["tflops_per_gpu"]), rel=1.5e-3)
+
+
+def test_full_recomputation_is_equation_3_of_2104_04473():
+    batch, s, layers, h, vocab = 1, 2048, 48, 8192, 51200
+    shape = ModelShape(
+        num_layers=layers, hidden_size=h, num_heads=64, intermediate_size=4 * h, vocab_size=vocab, gated_mlp=False
+    )
+    exact = 96 * batch * s * layers * h**2 * (1 + s / (6 * h) + vocab / (16 * layers * h))
+    assert s * hardware_flops_per_token(shape, s, "full", CONVENTIONS["megatron"]) == pytest.approx(exact, rel=1e-12)
+    model = 72 * batch * s * layers * h**2 * (1 + s / (6 * h) + vocab / (12 * layers * h))
+    assert s * model_flops_per_token(shape, s, CONVENTIONS["megatron"]) == pytest.approx(model, rel=1e-12)
+    selective = 72 * batch * s * layers * h**2 * (1 + s / (3 * h) + vocab / (12 * layers * h))
+    printed = s * hardware_flops_per_token(shape, s, "selective", CONVENTIONS["megatron"])
+    assert printed == pytest.approx(selective, rel=1e-12)
+
+
+def test_causal_attention_counts_half():
+    shape = MODELS["8B"]
+    full = model_flops_per_token(shape, 4096, CONVENTIONS["matmul"])
+    causal = model_flops_per_token(shape, 4096, CONVENTIONS["matmul-causal"])
+    assert full - causal == 6 * shape.num_layers * shape.hidden_size * 4096
+
+
+def test_unknown_peak_gives_no_utilisation():
+    assert GPUS["cpu"].peak_flops("fp32") is None
+    assert utilisation(1000.0, 1e9, GPUS["cpu"].peak_flops("fp32")) is None
+    assert utilisation(None, 1e9, 1e12) is None
+
+
+def test_every_gpu_names_its_source_and_has_sane_figures():
+    for gpu in GPUS.values():
+        assert gpu.source
+        if gpu.name != "cpu":
+            assert gpu.memory_bytes is not None
+            assert 24e9 <= gpu.memory_bytes <= 200e9
+            assert gpu.peak_flops("fp16") is not None
+            assert gpu.peak_flops("fp16") >= 125e12

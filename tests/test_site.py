@@ -1,0 +1,117 @@
+"""Sites: what is read, and what is said of a bad or hostile one."""
+
+import pytest
+import yaml
+
+from sweep.errors import SweepError
+from sweep.site import parse_site
+
+GOOD = "gpus_per_node: 8\ngpu: h100\n"
+
+
+def mistakes(text):
+    with pytest.raises(SweepError) as caught:
+        parse_site(text, "site.yaml")
+    return caught.value.mistakes
+
+
+HOSTILE = [
+    '"; rm -rf ~"',
+    "{{ 7 * 7 }}",
+    "{% raw %}",
+    "a\nb",
+    "a\n",
+    "$(id)",
+    "`id`",
+    "a b",
+    "-x",
+    "a'b",
+    "",
+    "é",
+    "x" * 500,
+]
+
+
+@pytest.mark.parametrize("key", ["partition", "account", "qos", "reservation", "constraint", "name", "torch_version"])
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_values_of_options_are_refused(key, value):
+    (found,) = mistakes(GOOD + yaml.safe_dump({key: value}))
+    assert found.path == key
+    assert found.line == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("partitoin: x", "did you mean partition?"),
+        ("max_nodes: none", "expected a whole number"),
+        ("max_nodes: 0", "expected at least 1"),
+        ("pilot_time: soon", "is no duration"),
+        ("pilot_time: 0", "no duration between"),
+        ("setup: module load cuda", "expected a list"),
+        ("setup: [3]", "expected text"),
+        ('setup: ["a\\0b"]', "NUL character"),
+        ("env: {A: [1]}", "A must be text or a number"),
+        ("env: {A-B: x}", "no name of an environment variable"),
+        ('env: {A: "a\\nb"}', "cannot hold a new line"),
+        ("sbatch: [exclude=n1]", "is no sbatch option"),
+        ("sbatch: ['--time=3']", "--time is set by sweep itself"),
+        ('sbatch: ["--exclude=n1\\n#SBATCH --wrap=x"]', "is no sbatch option"),
+        ('container_prefix: ["a\\nb"]', "one line of text"),
+        ('scratch: "/tmp\\nx"', "one line of text"),
+        ("torch_version: 2.13", "expected text"),
+        ("max_pilots: -1", "expected at least 1"),
+    ],
+)
+def test_each_bad_value_is_said_once_at_its_line(line, words):
+    (found,) = mistakes(GOOD + line + "\n")
+    assert words in str(found)
+    assert (found.file, found.line) == ("site.yaml", 3)
+
+
+def test_all_mistakes_at_once():
+    found = mistakes("gpu: h101\npartitoin: x\nqos: '{{ }}'\n")
+    assert [mistake.line for mistake in found] == [1, 1, 2, 3]
+    assert "gpus_per_node is missing" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("4h", 14400),
+        ("30m", 1800),
+        ("90s", 90),
+        ("1h30m", 5400),
+        ("2d", 172800),
+        ("1-00:00:00", 86400),
+        ("02:30:00", 9000),
+        ("1-12:00", 129600),
+        ("600", 600),
+    ],
+)
+def test_every_form_of_a_duration(text, seconds):
+    assert parse_site(GOOD + f"pilot_time: {text}\n", "s").pilot_time_s == seconds
+
+
+@pytest.mark.parametrize("text", ["30", "4:00", "h", "4 hours", "-3m", "1h-", "1:2:3:4"])
+def test_what_is_no_duration_or_an_unclear_one(text):
+    if text == "30":
+        assert parse_site(GOOD + "pilot_time: 30\n", "s").pilot_time_s == 30
+        return
+    assert "is no duration" in str(mistakes(GOOD + f"pilot_time: '{text}'\n")[0])
+
+
+def test_the_users_own_shell_is_passed_on_as_it_is():
+    setup = ["module load cuda/12.4", 'export X="{{ not a template }}"', "source ~/venv/bin/activate; echo $HOME"]
+    assert parse_site(GOOD + yaml.safe_dump({"setup": setup}), "s").setup == tuple(setup)
+
+
+def test_real_slurm_words_are_allowed():
+    text = GOOD + (
+        "partition: gpu-h100,debug\naccount: proj_123\nqos: high.prio\nreservation: maint_2026-11\n"
+        "constraint: '[rack1|rack2]&nvme'\nsbatch: ['--exclude=n[1-3]', '--mail-user a@b.c', --contiguous]\n"
+    )
+    site = parse_site(text, "s")
+    assert site.constraint == "[rack1|rack2]&nvme"
+    assert site.sbatch == ("--exclude=n[1-3]", "--mail-user a@b.c", "--contiguous")
+    assert site.hardware.peak_flops("bf16") == 989e12
