@@ -1,0 +1,38 @@
+"""From records to a decision: tables, best configurations, figures. For scripts and notebooks.
+
+import analysis
+records = analysis.load("sweeps/ultrascale")       # a DataFrame, one row per attempt
+records.attrs["units"]["step_time_median_s"]       # 's'
+best = analysis.best_per_cell(records)             # one row per model and node count
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analysis.derive import best_per_cell, cells
+    from analysis.filters import keep
+    from analysis.heatmap import draw as draw_heatmap
+    from analysis.tables import load, load_plan
+
+__all__ = ["best_per_cell", "cells", "draw_heatmap", "keep", "load", "load_plan"]
+
+_PLACES = {
+    "best_per_cell": ("analysis.derive", "best_per_cell"),
+    "cells": ("analysis.derive", "cells"),
+    "draw_heatmap": ("analysis.heatmap", "draw"),
+    "keep": ("analysis.filters", "keep"),
+    "load": ("analysis.tables", "load"),
+    "load_plan": ("analysis.tables", "load_plan"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load pandas and matplotlib only when a function that needs them is asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'analysis' has no attribute {name!r}")
+    import importlib
+
+    module, attribute = _PLACES[name]
+    return getattr(importlib.import_module(module), attribute)

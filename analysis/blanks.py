@@ -1,0 +1,93 @@
+"""Why a cell of the heatmap is blank, in words that say what to do next. Pure pandas."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from sweep.records import OUT_OF_MEMORY
+
+if TYPE_CHECKING:
+    from analysis.metrics import Metric
+
+COLUMNS = ["model", "nodes", "status", "label", "reason"]
+
+
+def explain_blanks(
+    squares: pd.DataFrame, records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric
+) -> pd.DataFrame:
+    """``status``, ``label`` and ``reason`` of each given (model, nodes).
+
+    ``records``: the attempt that counts of each run. ``plan``: candidates with status run or rejected, or None
+    where the results came without one.
+    """
+    tried = dict(list(records.groupby(["model", "nodes"], sort=False))) if len(records) else {}
+    planned = dict(list(plan.groupby(["model", "nodes"], sort=False))) if plan is not None and len(plan) else {}
+    rows = []
+    for model, nodes in squares.itertuples(index=False):
+        verdict = _explain(tried.get((model, nodes)), planned.get((model, nodes)), plan is not None, metric)
+        rows.append((model, nodes, *verdict))
+    told: pd.DataFrame = pd.DataFrame(rows, columns=COLUMNS).astype(squares.dtypes.to_dict())
+    return told
+
+
+def _explain(
+    tried: pd.DataFrame | None, planned: pd.DataFrame | None, has_plan: bool, metric: Metric
+) -> tuple[str, str, str]:
+    """(status, label, reason) of one blank cell."""
+    waiting = _waiting(tried, planned)
+    if tried is not None and len(tried):
+        return _explain_tried(tried, waiting, metric)
+    if waiting:
+        return "not_run", "not run", f"not run yet: {_count(waiting, 'run')} planned"
+    if planned is not None and len(planned):
+        return "no_layout", "no layout", f"no layout works: {_rejections(planned)}"
+    where = "the grid has no candidate here" if has_plan else "the data has no run here"
+    return "absent", "–", where
+
+
+def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[str, str, str]:
+    counts = tried["outcome"].fillna("unknown").value_counts()
+    ok = int(counts.get("ok", 0))
+    rest = f"; {_count(waiting, 'run')} not run yet" if waiting else ""
+    if ok:
+        return "unmeasured", "no value", f"{_count(ok, 'run')} ok, but without {metric.label}{rest}"
+    words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+    outcomes = set(counts.index)
+    if outcomes <= OUT_OF_MEMORY:
+        kind = "OOM"
+    else:
+        kind = next(iter(outcomes)).replace("_", " ") if len(outcomes) == 1 else "failed"
+    label = kind if waiting or len(tried) == 1 else f"all {kind}"
+    return "failed", label, f"{_all(len(tried))} failed: {words}{rest}"
+
+
+def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> int:
+    """Runs of the plan that have no record."""
+    if planned is None:
+        return 0
+    runs = planned[planned["status"] == "run"]
+    done = 0 if tried is None else int(runs["run_id"].isin(tried["run_id"]).sum())
+    return len(runs) - done
+
+
+def _rejections(planned: pd.DataFrame) -> str:
+    """How many candidates were rejected, and the commonest reason with one example of its wording."""
+    reasons = [str(text) for texts in planned.get("reasons", ()) if texts is not None for text in texts]
+    many = f"{_count(len(planned), 'candidate')} rejected"
+    if not reasons:
+        return many
+    kinds = pd.Series([re.sub(r"\d+(\.\d+)?", "#", text) for text in reasons])
+    commonest = kinds.value_counts().index[0]
+    example = reasons[int(kinds[kinds == commonest].index[0])]
+    return f"{many}, most often: {example}" if len(set(kinds)) > 1 else f"{many}: {example}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + "s" * (number != 1)
+
+
+def _all(number: int) -> str:
+    return {1: "the only run", 2: "both runs"}.get(number, f"all {number} runs")

@@ -1,0 +1,112 @@
+"""What stands around a heatmap: what was held fixed, how to read it, and why cells are blank. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.celltext import known
+from analysis.metrics import Metric, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_NOTES = 8
+"""Reasons of blank cells that a figure spells out; `--json` tells all"""
+
+WAITING = ("not_run", "absent")
+"""States of blank cells that the key explains once for all"""
+
+
+def held_fixed(rows: pd.DataFrame, metric: Metric) -> list[str]:
+    """What all measured runs share, or the range over which they differ, as short phrases."""
+    phrases = [f"ranked by {metric.label}"]
+    phrases += _range(rows, "sequence_length", "sequence {}")
+    phrases += _range(rows, "global_batch_tokens", "{} tokens per step")
+    phrases += _words(rows, "dtype", "{}")
+    phrases += _range(rows, "iterations", "median of {} iterations")
+    phrases += _words(rows, "gpu", "GPU {}")
+    return phrases + _words(rows, "workload", "workload {}")
+
+
+def is_simulated(rows: pd.DataFrame) -> bool:
+    """Did any of the rows come from a workload that only acts out a step time?"""
+    return "simulated" in rows and bool(rows["simulated"].fillna(False).astype(bool).any())
+
+
+def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[str]:
+    """How to read a cell: only what occurs in this figure."""
+    said = [shown.label if shown.absolute else f"{shown.label} of the best configuration"]
+    if level in ("full", "brief"):
+        said += [metric.label] * (metric.name != shown.name) + ["peak memory per GPU"]
+    sentences = [f"Each cell: {', '.join(said)}."]
+    if level == "full":
+        sentences.append("DP TP PP CP EP: data, tensor, pipeline, context, expert parallel; MBS: micro-batch size;")
+        sentences.append("GAS: gradient accumulation; rc: activation recomputation.")
+    if any(isinstance(ties, list) and ties for ties in best.get("ties", ())):
+        sentences.append("≈n: n other configurations are within noise of it (their iterations' intervals overlap).")
+    if "suspect" in best and best["suspect"].fillna(False).astype(bool).any():
+        sentences.append("!: the record contradicts itself; its notes say how.")
+    for name, phrase in (("flops_convention", "FLOPs: {}."), ("memory_kind", "Memory: {}.")):
+        values = _values(best, name)
+        if len(values) == 1 and (name != "flops_convention" or shown.name in ("mfu", "hfu", "tflops_per_gpu")):
+            sentences.append(phrase.format(values[0]))
+    return sentences
+
+
+def blank_notes(blanks: pd.DataFrame) -> tuple[dict[tuple[str, int], int], list[str]]:
+    """Numbers of the blank cells that need a note, and the notes, equal reasons together."""
+    reasons: dict[str, list[tuple[str, int]]] = {}
+    for cell in blanks.itertuples(index=False):
+        if cell.status not in WAITING:
+            reasons.setdefault(str(cell.reason), []).append((str(cell.model), int(cell.nodes)))
+    numbers, notes = {}, []
+    for at, (reason, cells) in enumerate(list(reasons.items())[:MOST_NOTES], start=1):
+        numbers.update(dict.fromkeys(cells, at))
+        notes.append(f"[{at}] {_places(cells)}: {reason}.")
+    if len(reasons) > MOST_NOTES:
+        notes.append(f"{len(reasons) - MOST_NOTES} more reasons for blank cells: `sweep heatmap --json`.")
+    statuses = set(blanks["status"])
+    if "not_run" in statuses:
+        notes.append("not run: planned, no record yet.")
+    if "absent" in statuses:
+        notes.append("–: no candidate here.")
+    return numbers, notes
+
+
+def _places(cells: Sequence[tuple[str, int]]) -> str:
+    """Cells as people say them: 80B on 1, 2 nodes."""
+    by_model: dict[str, list[int]] = {}
+    for model, nodes in cells:
+        by_model.setdefault(model, []).append(nodes)
+    told = [f"{model} on {_list(nodes)} node{'s' * (nodes != [1])}" for model, nodes in by_model.items()]
+    return "; ".join(told[:4]) + (f" and {len(told) - 4} more models" if len(told) > 4 else "")
+
+
+def _list(values: Iterable[int]) -> str:
+    return ", ".join(str(value) for value in sorted(values))
+
+
+def _range(rows: pd.DataFrame, name: str, phrase: str) -> list[str]:
+    values = [float(value) for value in _values(rows, name)]
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    text = _whole(low) if low == high else f"{_whole(low)} to {_whole(high)}"
+    return [phrase.format(text)]
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}" if value < 1e5 else number(value)
+
+
+def _words(rows: pd.DataFrame, name: str, phrase: str) -> list[str]:
+    values = sorted(str(value) for value in _values(rows, name))
+    if not values:
+        return []
+    shown = "/".join(values[:3]) + (f" and {len(values) - 3} more" if len(values) > 3 else "")
+    return [phrase.format(shown)]
+
+
+def _values(rows: pd.DataFrame | Mapping[str, Any], name: str) -> list[Any]:
+    return [value for value in rows[name].unique() if known(value)] if name in rows else []

@@ -1,0 +1,78 @@
+"""What a cell of the heatmap says, as groups of short words that may be wrapped to its width."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from analysis.metrics import Metric, memory_text, number
+from analysis.textfit import Group, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LEVELS = ("full", "brief", "value", "none")
+"""How much a cell says: the whole layout, value and memory, the value, nothing"""
+
+
+def groups(cell: Mapping[str, Any], metric: Metric, shown: Metric, level: str) -> list[Group]:
+    """The text of one measured cell. The first group is the headline.
+
+    ``metric``: what cells are ranked by, its value in ``value``. ``shown``: what the headline says, its value in
+    ``shown``.
+    """
+    if level == "none":
+        return []
+    found: list[Group] = [headline(cell, shown)]
+    if level == "value":
+        return found
+    if shown.name != metric.name:
+        found.append([metric.text(cell["value"])])
+    memory = cell.get("peak_memory_bytes")
+    if known(memory) and metric.name != "peak_memory_bytes":
+        found.append([memory_text(float(memory)).replace(" ", "\u00a0")])
+    return found + layout(cell) if level == "full" else found
+
+
+def headline(cell: Mapping[str, Any], shown: Metric) -> Group:
+    """The value with its marks: ≈n for ties, ! for what cannot be true."""
+    ties = cell.get("ties")
+    words = [f"{number(float(cell['shown']) * shown.factor)}{'%' if shown.suffix == ' %' else ''}"]
+    if isinstance(ties, list) and ties:
+        words.append(f"≈{len(ties)}")
+    if known(cell.get("suspect")) and bool(cell["suspect"]):
+        words.append("!")
+    return [" ".join(words)]
+
+
+def layout(cell: Mapping[str, Any]) -> list[Group]:
+    """DP TP PP, CP and EP where they are used; MBS GAS; ZeRO and recomputation."""
+    parallel = [f"{name.upper()}{int(cell[name])}" for name in ("dp", "tp", "pp") if known(cell.get(name))]
+    parallel += [
+        f"{name.upper()}{int(cell[name])}" for name in ("cp", "ep") if known(cell.get(name)) and cell[name] > 1
+    ]
+    batch = [
+        f"{short}{int(cell[name])}"
+        for short, name in (("MBS", "micro_batch_size"), ("GAS", "grad_accum"))
+        if known(cell.get(name))
+    ]
+    extra = [f"ZeRO{int(cell['zero'])}"] if known(cell.get("zero")) else []
+    recompute = cell.get("recompute")
+    if isinstance(recompute, str) and recompute != "none":
+        extra.append({"full": "rc-full", "selective": "rc-sel"}.get(recompute, f"rc-{recompute}"))
+    return [group for group in (parallel, batch, extra) if group]
+
+
+def lines(text: Sequence[Group], room_pt: float, size: float) -> list[str]:
+    """The groups as lines: each group starts a new one."""
+    return [line for group in text for line in wrap(group, room_pt, size)]
+
+
+def known(value: Any) -> bool:
+    """Neither None, NaN nor pandas' NA."""
+    if value is None:
+        return False
+    try:
+        return not math.isnan(value)
+    except TypeError:
+        return type(value).__name__ != "NAType"

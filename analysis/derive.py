@@ -1,0 +1,197 @@
+"""The best configuration of each cell, how sure it is, and what else is within noise of it. Pure pandas.
+
+A configuration's value is the median over its repeats. Its interval comes from its iterations: with a few of them
+from the fastest to the slowest (five iterations cover the true median with probability 0.94), with many from the
+order statistics that cover it with at least 0.9. Two configurations whose intervals overlap are not told apart by
+this data: a tie.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.blanks import explain_blanks
+from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from sweep.records import CONFIGURATION_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CELL = ["model", "nodes"]
+
+LAYOUT = ["dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "zero", "recompute", "pp_schedule"]
+
+NEEDED: tuple[str, ...] = (
+    *("run_id", "attempt", "repeat", "outcome", "final", "simulated", "suspect", "notes"),
+    *CONFIGURATION_NAMES,
+    *("tokens_per_second_per_gpu", "tokens_per_second", "mfu", "hfu", "reported_mfu", "tflops_per_gpu"),
+    *("step_time_median_s", "step_time_min_s", "step_time_max_s", "step_times_s"),
+    *("peak_memory_bytes", "memory_kind", "flops_convention"),
+)
+"""The columns that the functions here read; `load(source, NEEDED)` reads no more"""
+
+MANY = 8
+"""From so many iterations on, order statistics are tighter than the extremes"""
+
+
+def counting(records: pd.DataFrame) -> pd.DataFrame:
+    """One row per run: the attempt that counts for it. A table that does not say takes every row."""
+    if "final" not in records:
+        return records
+    rows: pd.DataFrame = records[records["final"].fillna(True).astype(bool)]
+    return rows
+
+
+def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+    """One row per configuration that was measured, repeats pooled.
+
+    Adds ``value`` (median over repeats), ``low`` and ``high`` (its interval) and ``repeats`` (how many), all in the
+    metric's own unit. Of several repeats the row nearest to the median stands for all.
+    """
+    rows = counting(records)
+    rows = rows[rows["outcome"] == "ok"]
+    rows = rows.assign(value=metric.of(rows))
+    rows = rows[np.isfinite(rows["value"].to_numpy(float))]
+    rows = rows.assign(**_interval(rows, metric))
+    key = _configuration_key(rows)
+    pooled = rows.groupby(key, sort=False)
+    summary = pooled.agg(value=("value", "median"), low=("low", "min"), high=("high", "max"), n=("value", "size"))
+    distance = (rows["value"] - key.map(summary["value"])).abs()
+    nearest = rows.assign(key=key, distance=distance).sort_values("distance", kind="stable").drop_duplicates("key")
+    chosen = nearest.set_index("key").sort_index().drop(columns="distance")
+    summary = summary.sort_index().rename(columns={"n": "repeats"})
+    pooled_rows: pd.DataFrame = chosen.assign(**{name: summary[name] for name in summary}).reset_index(drop=True)
+    return pooled_rows
+
+
+def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.DataFrame:
+    """One row per (model, nodes) that has a measurement: the best configuration's record and how sure it is.
+
+    Adds to the columns of ``measured``: ``configurations`` (how many were measured in the cell), ``ties`` (run_ids of
+    the others within noise of the best, best first) and ``runner_up`` (the value of the second).
+    """
+    chosen = metric_named(metric)
+    rows = measured(records, chosen)
+    sign = -1.0 if chosen.higher_is_better else 1.0
+    order = rows.assign(order=sign * rows["value"], memory=rows["peak_memory_bytes"].astype(float))
+    order = order.sort_values(["order", "memory", "run_id"], kind="stable").drop(columns=["order", "memory"])
+    found = [_verdict(group, chosen) for _, group in order.groupby(CELL, sort=False)]
+    names = [*rows.columns, "configurations", "ties", "runner_up"]
+    best: pd.DataFrame = pd.DataFrame(found, columns=names)
+    return best
+
+
+def cells(records: pd.DataFrame, plan: pd.DataFrame | None = None, metric: str = DEFAULT_METRIC) -> pd.DataFrame:
+    """One row per square of models × node counts, blank ones included.
+
+    ``status`` is best, failed, unmeasured, no_layout, not_run or absent; ``label`` a word or two for the square,
+    ``reason`` the whole sentence. Columns of the best configuration are null where the cell is blank.
+    """
+    best = best_per_cell(records, metric)
+    squares = _squares(records, plan)
+    joined = squares.merge(best, on=CELL, how="left", validate="one_to_one")
+    blank = joined["value"].isna()
+    reasons = explain_blanks(joined.loc[blank, CELL], counting(records), plan, metric_named(metric))
+    told = joined.merge(reasons, on=CELL, how="left", validate="one_to_one")
+    result: pd.DataFrame = told.assign(status=told["status"].fillna("best"))
+    return result
+
+
+def model_order(records: pd.DataFrame, models: Sequence[str]) -> list[str]:
+    """Models from small to large: by parameters where known, else by the number in the name (1B before 80B)."""
+    sizes = {}
+    if "parameters_total" in records:
+        known = records.dropna(subset=["parameters_total"])
+        sizes = known.groupby("model", sort=False)["parameters_total"].first().astype(float).to_dict()
+    return sorted(models, key=lambda name: (sizes.get(name, _named_size(name)), name))
+
+
+def _squares(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
+    """Every model against every node count that the records or the plan name."""
+    parts = [frame[CELL] for frame in (records, plan) if frame is not None]
+    seen = pd.concat(parts, ignore_index=True).dropna().drop_duplicates()
+    models = model_order(records, list(dict.fromkeys(seen["model"])))
+    nodes = sorted(int(n) for n in seen["nodes"].unique())
+    grid = [(model, n) for model in models for n in nodes]
+    squares = pd.DataFrame(grid, columns=CELL)
+    typed: pd.DataFrame = squares.astype({"nodes": records["nodes"].dtype, "model": records["model"].dtype})
+    return typed
+
+
+def _verdict(group: pd.DataFrame, metric: Metric) -> dict[str, Any]:
+    """The first of the group, which is sorted best first, and who is within noise of it."""
+    best = group.iloc[0]
+    rest = group.iloc[1:]
+    near = rest["high"] >= best["low"] if metric.higher_is_better else rest["low"] <= best["high"]
+    second = float(rest["value"].iloc[0]) if len(rest) else math.nan
+    return {
+        **{str(name): value for name, value in best.items()},
+        "configurations": len(group),
+        "ties": [] if metric.time_like == 0 else rest.loc[near, "run_id"].tolist(),
+        "runner_up": second,
+    }
+
+
+def _interval(rows: pd.DataFrame, metric: Metric) -> dict[str, Any]:
+    """``low`` and ``high`` of each row, from the spread of its iterations; the value itself where none is known."""
+    value = rows["value"].to_numpy(float)
+    if metric.time_like == 0 or not {"step_time_median_s", "step_time_min_s", "step_time_max_s"} <= set(rows):
+        return {"low": value, "high": value}
+    median = rows["step_time_median_s"].to_numpy(float)
+    fast, slow = _step_interval(rows)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = [value * (median / fast) ** metric.time_like, value * (median / slow) ** metric.time_like]
+    low, high = np.fmin(*ends), np.fmax(*ends)
+    return {"low": np.where(np.isfinite(low), low, value), "high": np.where(np.isfinite(high), high, value)}
+
+
+def _step_interval(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Fast and slow end of each row's median step time."""
+    fast = rows["step_time_min_s"].to_numpy(float, copy=True)
+    slow = rows["step_time_max_s"].to_numpy(float, copy=True)
+    if "step_times_s" in rows:
+        for at, times in enumerate(rows["step_times_s"]):
+            if times is not None and np.size(times) >= MANY:
+                ordered, skip = np.sort(np.asarray(times, dtype=float)), _skip(np.size(times))
+                fast[at], slow[at] = ordered[skip], ordered[-1 - skip]
+    return fast, slow
+
+
+@functools.cache
+def _skip(n: int) -> int:
+    """How many of n sorted values may be left out at either end so that the rest covers the median with >= 0.9.
+
+    The ends cover it with 1 - 2 P(X <= skip), X binomial (n, 1/2); normal approximation for large n.
+    """
+    if n > 200:
+        return max(0, int(n / 2 - 1.645 * math.sqrt(n) / 2 - 1))
+    tail, skip = 2.0 ** (1 - n), 0
+    while skip < n // 2:
+        tail += math.comb(n, skip + 1) * 2.0 ** (1 - n)
+        if tail > 0.1:
+            break
+        skip += 1
+    return skip
+
+
+def _configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
+    """A number per configuration: equal for repeats of one, whatever sweep they come from."""
+    names = [name for name in CONFIGURATION_NAMES if name in rows]
+    many = "repeat" in rows and bool((rows["repeat"].fillna(0) > 0).any())
+    if not many and "run_id" in rows and rows["run_id"].is_unique and rows["run_id"].notna().all():
+        return pd.Series(np.arange(len(rows)), index=rows.index)
+    keys = rows.groupby(names, sort=False, dropna=False).ngroup()
+    return pd.Series(keys, index=rows.index)
+
+
+def _named_size(name: str) -> float:
+    """The number of parameters that a name such as `SmolLM3-3B` states; infinite where it states none."""
+    units = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+    found = re.findall(r"(?<![A-Z0-9.])(\d+(?:\.\d+)?)([KMBT])(?![A-Z0-9])", name.upper())
+    return float(found[-1][0]) * units[found[-1][1]] if found else math.inf

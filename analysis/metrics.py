@@ -1,0 +1,133 @@
+"""The metrics that figures can rank, colour and print: labels, units, and which end is better."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number of a record, or one derived from it, as people read it."""
+
+    name: str
+    label: str
+    """with its unit, for axes and colour bars"""
+    column: str
+    """the record column that it is computed from"""
+    suffix: str = ""
+    """unit as printed after a value in a cell"""
+    factor: float = 1.0
+    """printed value = factor * value"""
+    higher_is_better: bool = True
+    absolute: bool = False
+    """comparable between models, so that one colour scale serves them all"""
+    time_like: int = 1
+    """1: goes with the rate (as tokens/s does); -1: goes with the step time; 0: has no spread over iterations"""
+
+    def of(self, records: pd.DataFrame) -> pd.Series:
+        """The metric of each record, in the unit of its column or as derived."""
+        values = records[self.column].astype(float)
+        if self.name == "gpu_hours_per_billion_tokens":
+            return 1e9 / values / 3600
+        return values
+
+    def text(self, value: float) -> str:
+        """A value as it is printed in a cell, unit included."""
+        return number(value * self.factor) + self.suffix
+
+
+METRICS: dict[str, Metric] = {
+    m.name: m
+    for m in (
+        Metric(
+            name="tokens_per_second_per_gpu",
+            label="tokens/s/GPU",
+            column="tokens_per_second_per_gpu",
+            suffix=" tok/s",
+        ),
+        Metric(name="tokens_per_second", label="tokens/s", column="tokens_per_second", suffix=" tok/s"),
+        Metric(name="mfu", label="MFU (%)", column="mfu", suffix=" %", factor=100, absolute=True),
+        Metric(name="hfu", label="HFU (%)", column="hfu", suffix=" %", factor=100, absolute=True),
+        Metric(
+            name="reported_mfu",
+            label="MFU as reported by the source (%)",
+            column="reported_mfu",
+            suffix=" %",
+            factor=100,
+            absolute=True,
+        ),
+        Metric(name="tflops_per_gpu", label="TFLOP/s/GPU", column="tflops_per_gpu", suffix=" TF", absolute=True),
+        Metric(
+            name="step_time_median_s",
+            label="step time (s)",
+            column="step_time_median_s",
+            suffix=" s",
+            higher_is_better=False,
+            time_like=-1,
+        ),
+        Metric(
+            name="peak_memory_bytes",
+            label="peak memory per GPU (GiB)",
+            column="peak_memory_bytes",
+            suffix=" GiB",
+            factor=1 / GIB,
+            higher_is_better=False,
+            absolute=True,
+            time_like=0,
+        ),
+        Metric(
+            name="gpu_hours_per_billion_tokens",
+            label="GPU-hours per 1e9 tokens",
+            column="tokens_per_second_per_gpu",
+            suffix=" GPUh",
+            higher_is_better=False,
+            time_like=-1,
+        ),
+    )
+}
+"""name -> metric"""
+
+DEFAULT_METRIC = "tokens_per_second_per_gpu"
+
+
+def metric_named(name: str) -> Metric:
+    """The metric. Raises SweepError with the valid names."""
+    if name in METRICS:
+        return METRICS[name]
+    near = difflib.get_close_matches(name, METRICS, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise SweepError(Mistake(f"unknown metric {name!r}", path="--metric", remedy=f"{meant}one of {', '.join(METRICS)}"))
+
+
+def number(value: float) -> str:
+    """Three or four significant digits, with thousands and millions shortened: 44.3, 38.9k, 1.25M, 0.042."""
+    if not math.isfinite(value):
+        return "–"
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            return _digits(value / (1e3 if unit == "k" else limit)) + unit
+    return f"{value:,.0f}" if abs(value) >= 1000 else _digits(value)
+
+
+def _digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(decimals, 6)}f}"
+
+
+def memory_text(peak_bytes: float) -> str:
+    """Bytes as people read GPU memory: 41.8 GiB, 512 MiB."""
+    if peak_bytes >= GIB:
+        return f"{_digits(peak_bytes / GIB)} GiB"
+    return f"{_digits(peak_bytes / 2**20)} MiB" if peak_bytes >= 2**20 else f"{_digits(peak_bytes / 2**10)} KiB"

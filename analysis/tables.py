@@ -1,0 +1,145 @@
+"""Results into memory: one sweep, several, or any Parquet file of the record schema. Only the columns needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweep.errors import Mistake, SweepError
+from sweep.records import columns_by_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Source = str | Path
+
+ESSENTIAL = ("model", "nodes")
+"""Without these no figure can be drawn"""
+
+PLAN_COLUMNS = ("model", "nodes", "status", "reasons", "run_id")
+
+
+def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Records, one row per attempt.
+
+    ``source``: a sweep directory, a Parquet file of the schema, or several of them. ``columns``: what is wanted
+    (default: every column). A column of the schema that a file lacks is null; columns that the schema does not know
+    are kept where they are asked for. ``attrs["units"]`` maps a column to its unit, ``attrs["meanings"]`` to its
+    meaning. Whole numbers and truth values are pandas' nullable types, so that missing stays missing.
+
+    Raises SweepError where a file is missing, is no Parquet, or lacks the model and node count.
+    """
+    import pandas as pd
+
+    sources = [source] if isinstance(source, (str, Path)) else list(source)
+    files = [results_file(Path(item)) for item in sources]
+    frames = [_frame(file, columns) for file in files]
+    if not frames:
+        raise SweepError("no results were named: give a sweep directory or a Parquet file")
+    frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    known = columns_by_name()
+    frame.attrs["units"] = {name: known[name].unit for name in frame.columns if name in known}
+    frame.attrs["meanings"] = {name: known[name].meaning for name in frame.columns if name in known}
+    return frame
+
+
+def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) -> pd.DataFrame | None:
+    """The candidates of the plans beside the results, or None where there is none: a file needs no plan.
+
+    Columns: model, nodes, status (run or rejected), reasons, run_id and those asked for that the plan has.
+    """
+    import pandas as pd
+
+    sources = [source] if isinstance(source, (str, Path)) else list(source)
+    files = [file for item in sources for file in _plan_files(Path(item))]
+    frames = [_plan_frame(file, columns) for file in files]
+    return pd.concat(frames, ignore_index=True) if frames else None
+
+
+def results_file(source: Path) -> Path:
+    """The Parquet file that a source means."""
+    file = source / "results.parquet" if source.is_dir() else source
+    if file.is_file():
+        return file
+    remedy = f"`sweep collect {source}` makes it" if source.is_dir() else "name a sweep directory or a Parquet file"
+    raise SweepError(Mistake("no such results", file=str(file), remedy=remedy))
+
+
+def _plan_files(source: Path) -> list[Path]:
+    return sorted(source.glob("plan*.parquet")) if source.is_dir() else []
+
+
+def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
+    import pyarrow as pa
+
+    table = _read(file, columns)
+    missing = [name for name in ESSENTIAL if name not in table.column_names]
+    if missing and (columns is None or set(missing) & set(columns)):
+        raise SweepError(
+            Mistake(
+                f"no column {' and '.join(missing)}: these are no results of a sweep",
+                file=str(file),
+                remedy="`sweep import` brings other tables into the record schema",
+            )
+        )
+    known = columns_by_name()
+    wanted = list(columns) if columns is not None else [*known, *(c for c in table.column_names if c not in known)]
+    arrays = [
+        _conformed(table[name], known[name].type if name in known else None, file, name)
+        if name in table.column_names
+        else pa.nulls(table.num_rows, _arrow_type(known[name].type if name in known else "string"))
+        for name in wanted
+    ]
+    return _to_pandas(pa.table(arrays, names=wanted))
+
+
+def _read(file: Path, columns: Sequence[str] | None) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        parquet = pq.ParquetFile(file)
+        present = parquet.schema_arrow.names
+        return parquet.read(columns=None if columns is None else [c for c in present if c in set(columns)])
+    except (pa.ArrowException, OSError) as error:
+        raise SweepError(Mistake(f"not a readable Parquet file: {error}", file=str(file))) from error
+
+
+def _conformed(array: pa.ChunkedArray, type_name: str | None, file: Path, name: str) -> pa.ChunkedArray:
+    """The column in the schema's type; a foreign file may hold 8.0 for 8."""
+    import pyarrow as pa
+
+    if type_name is None or array.type == _arrow_type(type_name):
+        return array
+    try:
+        return array.cast(_arrow_type(type_name))
+    except pa.ArrowException as error:
+        raise SweepError(
+            Mistake(f"column {name} should be {type_name}, but is {array.type}: {error}", file=str(file))
+        ) from error
+
+
+def _to_pandas(table: pa.Table) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow as pa
+
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+    frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get)
+    return frame
+
+
+def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
+    table = _read(file, [*PLAN_COLUMNS, *columns])
+    missing = [name for name in ("model", "nodes", "status") if name not in table.column_names]
+    if missing:
+        raise SweepError(Mistake(f"the plan has no column {', '.join(missing)}", file=str(file)))
+    return _to_pandas(table)
+
+
+def _arrow_type(name: str) -> Any:
+    import pyarrow as pa
+
+    simple = {"string": pa.string(), "bool": pa.bool_(), "int64": pa.int64(), "double": pa.float64()}
+    return pa.list_(simple[name[5:-1]]) if name.startswith("list<") else simple[name]

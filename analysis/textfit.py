@@ -1,0 +1,96 @@
+"""How wide text is, how to wrap it, and which font size lets every cell of a figure hold its text."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+LINE = 1.22
+"""Line height, as a multiple of the font size"""
+
+Group = Sequence[str]
+"""Words of one line of thought, such as DP4 TP1 PP2: a line may break between them, never inside one"""
+
+
+@functools.lru_cache(maxsize=65536)
+def width_pt(text: str, size: float, bold: bool = False) -> float:
+    """Width of a text in points, in the figure's sans serif font."""
+    return _width_at_10(text, bold) * size / 10
+
+
+@functools.lru_cache(maxsize=65536)
+def _width_at_10(text: str, bold: bool) -> float:
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextToPath
+
+    font = FontProperties(family="sans-serif", weight="bold" if bold else "normal", size=10)
+    width: float = TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]
+    return width
+
+
+def wrap(words: Sequence[str], room_pt: float, size: float) -> list[str]:
+    """Words into lines of at most ``room_pt``; a word that is wider than that has a line of its own."""
+    lines: list[str] = []
+    for word in words:
+        if lines and width_pt(f"{lines[-1]} {word}", size) <= room_pt:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def paragraph(text: str, room_pt: float, size: float) -> list[str]:
+    """A sentence into lines of at most ``room_pt``."""
+    return wrap(text.split(), room_pt, size)
+
+
+def shortened(text: str, room_pt: float, size: float) -> str:
+    """The text, with its end cut off where it is too wide."""
+    if width_pt(text, size) <= room_pt:
+        return text
+    kept = text
+    while kept and width_pt(kept + "…", size) > room_pt:
+        kept = kept[:-1]
+    return kept + "…"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The type that the cells of a figure are set in."""
+
+    size: float
+    """font size in points"""
+    lines: int
+    """lines of the fullest cell"""
+
+    @property
+    def height_pt(self) -> float:
+        """Height that the fullest cell takes, with its margins."""
+        return (self.lines * LINE + 0.9) * self.size
+
+
+def fit(
+    texts: Callable[[float], Sequence[Sequence[str]]],
+    room_pt: float,
+    *,
+    largest: float,
+    smallest: float,
+    tallest_pt: float,
+) -> Fit | None:
+    """The largest font size at which every line fits the cell's width and no cell is taller than ``tallest_pt``.
+
+    ``texts``: font size -> the lines of each cell, already wrapped; the first line is bold.
+    """
+    size = largest
+    while size >= smallest - 1e-9:
+        cells = texts(size)
+        found = Fit(size, max((len(lines) for lines in cells), default=1))
+        if found.height_pt <= tallest_pt and all(_fits(lines, room_pt, size) for lines in cells):
+            return found
+        size -= 0.25
+    return None
+
+
+def _fits(lines: Sequence[str], room_pt: float, size: float) -> bool:
+    return all(width_pt(line, size, bold=at == 0) <= room_pt for at, line in enumerate(lines))
