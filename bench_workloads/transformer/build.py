@@ -29,6 +29,7 @@ from bench_workloads.transformer.mesh import Meshes, build_meshes
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.pipeline import PipelineStep
+from bench_workloads.transformer.tied import TiedEmbedding
 from sweep.physics.shapes import ModelShape
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ class Trainer:
         self.parts = [self._part(number, device) for number in self.stage_numbers]
         self.batches = _batches(run, self.meshes, self.positions)
         self.forward_backward = self._step(device)
+        self.tied = TiedEmbedding(self.parts, self.meshes.pp)
         self.optimizer = Optimizer(
             [p for part in self.parts for p in part.parameters()],
+            uncounted=self.tied.copy,
             stages=run.layout.pp,
             learning_rate=settings.learning_rate,
             clip=settings.clip_grad,
@@ -77,7 +80,9 @@ class Trainer:
             stack.enter_context(tensor_parallel.loss_context(self.meshes.tp, parallel_loss=self.settings.loss_parallel))
             if self.settings.attention != "auto":
                 stack.enter_context(sdpa_kernel(KERNELS[self.settings.attention]))
-            return self.forward_backward(tokens, targets)
+            loss = self.forward_backward(tokens, targets)
+        self.tied.add_gradients()
+        return loss
 
     def _part(self, number: int, device: torch.device) -> Decoder:
         """One stage of the model, spread and materialised."""

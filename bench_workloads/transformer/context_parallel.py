@@ -8,7 +8,7 @@ heads, and back (DeepSpeed-Ulysses, arXiv 2309.14509). Ranks hold contiguous sli
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as functional
@@ -54,6 +54,7 @@ class GatheredKeys:
         self._group: ProcessGroup = mesh.get_group()
         self._rank = mesh.get_local_rank()
         self._ranks = mesh.size()
+        self._masks: dict[tuple[int, int], Any] = {}
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Local (batch, heads, sequence / cp, head_dim) -> the same."""
@@ -70,8 +71,14 @@ class GatheredKeys:
         """Queries of the given chunk of the sequence, over the keys of it and of all chunks before."""
         length = queries.shape[2]
         seen = (chunk + 1) * length
-        mask = causal_lower_right(length, seen)
+        mask = self._mask(length, seen)
         return functional.scaled_dot_product_attention(queries, keys[:, :, :seen], values[:, :, :seen], attn_mask=mask)
+
+    def _mask(self, queries: int, keys: int) -> Any:
+        """Query i sees the keys up to its own. Kept, since it cannot be made while operators are being counted."""
+        if (queries, keys) not in self._masks:
+            self._masks[queries, keys] = causal_lower_right(queries, keys)
+        return self._masks[queries, keys]
 
     def _gather(self, local: Tensor) -> Tensor:
         """(2, batch, heads, local sequence, head_dim) of every rank, in the order of the sequence."""

@@ -39,9 +39,9 @@ class Observer:
             self.tokens += inputs[0].numel()
 
 
-def effective_configuration(trainer: Trainer, observer: Observer) -> dict[str, Scalar]:
+def effective_configuration(trainer: Trainer, observer: Observer, iterations: int) -> dict[str, Scalar]:
     """Mesh sizes, wrapped modules, stages, micro-batches and tokens, under the names that a layout has."""
-    run, meshes = trainer.run, trainer.meshes
+    meshes = trainer.meshes
     blocks = [block for part in trainer.parts for block in part.blocks]
     return {
         "dp": meshes.dp.size(),
@@ -50,8 +50,8 @@ def effective_configuration(trainer: Trainer, observer: Observer) -> dict[str, S
         "cp": meshes.cp.size(),
         "ep": meshes.ep.size() if meshes.ep is not None else 1,
         "zero_sharded": _is_sharded(trainer),
-        "grad_accum": observer.calls // run.iterations if run.iterations else None,
-        "global_batch_tokens": _global_tokens(trainer, observer),
+        "grad_accum": observer.calls // iterations if iterations else None,
+        "global_batch_tokens": _global_tokens(trainer, observer, iterations),
         "layers_here": len(blocks),
         "stages_here": ",".join(map(str, trainer.stage_numbers)),
         "sequence_positions_here": trainer.positions.numel(),
@@ -72,11 +72,11 @@ def _compute_dtype(trainer: Trainer) -> str:
     return {torch.float32: "fp32", torch.bfloat16: "bf16"}.get(dtype, str(dtype))
 
 
-def _global_tokens(trainer: Trainer, observer: Observer) -> int | None:
+def _global_tokens(trainer: Trainer, observer: Observer, iterations: int) -> int | None:
     """Tokens per optimizer step, summed over the ranks that embed them."""
-    if not trainer.run.iterations:
+    if not iterations:
         return None
     device = trainer.positions.device
     seen = torch.tensor(observer.tokens, device=device, dtype=torch.int64)
     dist.all_reduce(seen)
-    return int(seen.item()) // (trainer.run.iterations * trainer.run.layout.tp)
+    return int(seen.item()) // (iterations * trainer.run.layout.tp)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import platform
+import statistics
 import time
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench_workloads.transformer import measure, process
+from bench_workloads.transformer import process, straggler, waiting
 from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
+from bench_workloads.transformer.flops import ExecutedFlops, global_counts
+from bench_workloads.transformer.interval import median_interval
+from bench_workloads.transformer.measure import Samples, Stopwatch, quiet_collector, synchronise, until_known
 from bench_workloads.transformer.memory import Memory
 from bench_workloads.transformer.settings import Settings
 from sweep.contract import Measurement, Phase
@@ -29,56 +35,108 @@ def main(run: RankRun, progress: Progress) -> None:
 
 def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measurement:
     """All that refers to the model lives in this frame, and dies with it, before the process group does."""
-    clock = _Stopwatch(progress)
+    laps = _Laps(progress)
     threads = process.set_threads(run.place, settings.threads)
     device = process.pick_device(run.place)
+    waiting.prepare(device)
     process.join(run.place, device, settings.process_group_timeout_s)
-    clock.lap("rendezvous")
+    laps.end("rendezvous")
     trainer = Trainer(run, settings, device)
-    measure.synchronise(device)
-    clock.lap("build")
+    straggler.install(trainer)
+    synchronise(device)
+    laps.end("build")
 
-    warm = measure.run_iterations(trainer, progress, device, first=0, count=run.warmup_iterations)
-    measure.quiet_collector()
-    clock.lap("warmup")
+    warm, counts = _warm_up(trainer, progress, device)
+    quiet_collector()
+    laps.end("warmup")
 
-    memory = Memory(device)
-    with Observer(trainer) as observer:
-        timed = measure.run_iterations(trainer, progress, device, first=run.warmup_iterations, count=run.iterations)
-    clock.lap("measure")
+    timed = _time(trainer, progress, device)
+    laps.end("measure")
+    peaks = timed.memory.peaks(lambda: timed.stopwatch.iteration(timed.next_iteration, Samples()), settings.cpu_memory)
     return Measurement(
-        step_times_s=timed.step_s,
+        step_times_s=timed.samples.step_s,
         warmup_times_s=warm.step_s,
-        peak_allocated_bytes=memory.peak_allocated_bytes(),
-        peak_reserved_bytes=memory.peak_reserved_bytes(),
-        losses=warm.losses + timed.losses,
-        grad_norms=warm.grad_norms + timed.grad_norms,
+        peak_allocated_bytes=peaks.allocated_bytes,
+        peak_reserved_bytes=peaks.reserved_bytes,
+        losses=warm.losses + timed.samples.losses,
+        grad_norms=warm.grad_norms + timed.samples.grad_norms,
         parameters=sum(p.numel() for p in trainer.optimizer.shards()),
         device=_device_name(device),
-        versions=_versions(),
-        phases_s=clock.laps,
-        effective=effective_configuration(trainer, observer),
-        extra={
-            "forward_backward_times_s": timed.forward_backward_s,
-            "device_times_s": timed.device_s or None,
-            "threads": threads,
-            **memory.extra(),
-        },
+        versions=_versions(device),
+        phases_s=laps.seconds,
+        effective=effective_configuration(trainer, timed.observer, len(timed.samples.step_s)),
+        extra={"threads": threads, **counts, **_further(timed.samples), **timed.memory.further()},
     )
 
 
-class _Stopwatch:
-    """Seconds per part of the start, and a beat at the end of each."""
+def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tuple[Samples, dict[str, int]]:
+    """The untimed iterations. The last of several also counts FLOPs, where that does not undo a compilation."""
+    stopwatch, count = Stopwatch(trainer, progress, device), trainer.run.warmup_iterations
+    counted = trainer.settings.count_flops and count > 1 and not trainer.run.compile
+    samples = stopwatch.run(0, count - counted)
+    if not counted:
+        return samples, {}
+    progress.beat(Phase.STEADY, count - 1)
+    with ExecutedFlops() as counter:
+        stopwatch.iteration(count - 1, samples)
+    return samples, global_counts(counter, device)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """The timed iterations, and what watched them."""
+
+    samples: Samples
+    stopwatch: Stopwatch
+    observer: Observer
+    memory: Memory
+    next_iteration: int
+
+
+def _time(trainer: Trainer, progress: Progress, device: torch.device) -> _Timed:
+    run, settings = trainer.run, trainer.settings
+    memory, observer = Memory(device), Observer(trainer)
+    with ExitStack() as stack:
+        watched = settings.time_collectives and stack.enter_context(waiting.collective_time(device))
+        stack.enter_context(observer)
+        stopwatch = Stopwatch(trainer, progress, device, watched or None)
+        more = until_known(settings.tolerance, settings.max_iterations) if settings.adaptive else _enough
+        samples = stopwatch.run(run.warmup_iterations, run.iterations, more)
+    memory.stop()
+    untimed = Stopwatch(trainer, progress, device)
+    return _Timed(samples, untimed, observer, memory, run.warmup_iterations + len(samples.step_s))
+
+
+def _enough(_samples: Samples) -> bool:
+    return False
+
+
+def _further(timed: Samples) -> dict[str, Any]:
+    """Numbers beyond the record's own columns."""
+    known = median_interval(timed.slowest_s)
+    return {
+        "forward_backward_times_s": timed.forward_backward_s,
+        "data_times_s": timed.data_s,
+        "device_times_s": timed.device_s or None,
+        "own_times_s": timed.own_s,
+        "own_time_median_s": statistics.median(timed.own_s) if timed.own_s else None,
+        "step_time_interval_s": [known.low, known.high],
+        "step_time_interval_confidence": known.confidence,
+    }
+
+
+class _Laps:
+    """Seconds per part of the run, and a beat at the end of each part of the start."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._last = time.perf_counter()
-        self.laps: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
         progress.beat(Phase.START)
 
-    def lap(self, name: str) -> None:
+    def end(self, name: str) -> None:
         now = time.perf_counter()
-        self.laps[name] = now - self._last
+        self.seconds[name] = now - self._last
         self._last = now
         if name in ("rendezvous", "build"):
             self._progress.beat(Phase.START)
@@ -88,14 +146,9 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
 
 
-def _versions() -> dict[str, str]:
+def _versions(device: torch.device) -> dict[str, str]:
     found = {"python": platform.python_version(), "torch": torch.__version__}
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         found["cuda"] = str(torch.version.cuda)
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-        found["driver"] = _driver_version()
     return found
-
-
-def _driver_version() -> str:
-    return str(getattr(torch.cuda, "driver_version", lambda: "unknown")())

@@ -1,7 +1,7 @@
 """The measured loop: warm up, then timed iterations with nothing in them but the training step.
 
 Timed: forward, backward, gradient reduction, clipping and optimizer, from a synchronised start to a synchronised end.
-Not timed: making the batch, the barrier before, the exchange of the loss after, garbage collection, beats.
+Not timed: making the batch, the barrier before, the exchange of results after, garbage collection, beats.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 import gc
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
+from bench_workloads.transformer.interval import median_interval
 from sweep.contract import Phase
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from bench_workloads.transformer.build import Trainer
+    from bench_workloads.transformer.waiting import CollectiveTime
     from sweep.contract import Progress
 
 
@@ -31,28 +34,106 @@ class Samples:
     step_s: list[float] = field(default_factory=list)
     forward_backward_s: list[float] = field(default_factory=list)
     """host time until the backward was launched (GPU) or done (CPU)"""
+    data_s: list[float] = field(default_factory=list)
+    """making the batch, before the timed region"""
     device_s: list[float] = field(default_factory=list)
     """the same steps by the GPU's own events; empty on CPU"""
+    collective_s: list[float | None] = field(default_factory=list)
+    """time in collectives within the step, waiting included"""
+    slowest_s: list[float] = field(default_factory=list)
+    """the slowest rank's time of each step"""
     losses: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
+
+    @property
+    def own_s(self) -> list[float] | None:
+        """What each step took this rank outside collectives; None where that is not known."""
+        if None in self.collective_s:
+            return None
+        return [step - (waited or 0.0) for step, waited in zip(self.step_s, self.collective_s, strict=True)]
 
 
 class NotANumberError(FloatingPointError):
     """The loss or the gradient norm is no finite number."""
 
 
-def run_iterations(trainer: Trainer, progress: Progress, device: torch.device, *, first: int, count: int) -> Samples:
-    """Iterations ``first`` to ``first + count - 1``, each measured."""
-    samples = Samples()
-    for iteration in range(first, first + count):
-        progress.beat(Phase.STEADY if iteration else Phase.FIRST_ITERATION, iteration)
-        tokens, targets = trainer.batches(iteration)
+class Stopwatch:
+    """Measures iterations of one trainer, one after another."""
+
+    def __init__(
+        self, trainer: Trainer, progress: Progress, device: torch.device, collectives: CollectiveTime | None = None
+    ) -> None:
+        self._trainer = trainer
+        self._progress = progress
+        self._device = device
+        self._collectives = collectives
+
+    def run(self, first: int, count: int, more: Callable[[Samples], bool] = lambda _: False) -> Samples:
+        """``count`` iterations from number ``first`` on, and further ones as long as ``more`` says so on every rank."""
+        samples = Samples()
+        iteration = first
+        while iteration < first + count or more(samples):
+            self._progress.beat(Phase.STEADY if iteration else Phase.FIRST_ITERATION, iteration)
+            self.iteration(iteration, samples)
+            iteration += 1
+        return samples
+
+    def iteration(self, number: int, samples: Samples) -> None:
+        """One iteration, its results appended to the samples."""
+        begin = time.perf_counter()
+        tokens, targets = self._trainer.batches(number)
+        synchronise(self._device)
+        samples.data_s.append(time.perf_counter() - begin)
         gc.collect()
-        synchronise(device)
         dist.barrier()
-        loss, norm = _timed_step(trainer, tokens, targets, device, samples)
-        _share_results(trainer, loss, norm, iteration, device, samples)
-    return samples
+        synchronise(self._device)
+        if self._collectives:
+            self._collectives.lap()
+        loss, norm = self._timed_step(tokens, targets, samples)
+        samples.collective_s.append(self._collectives.lap() if self._collectives else None)
+        self._share(loss, norm, number, samples)
+
+    def _timed_step(self, tokens: Tensor, targets: Tensor, samples: Samples) -> tuple[Tensor | None, Tensor]:
+        on_gpu = self._device.type == "cuda"
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if on_gpu else []
+        start = time.perf_counter()
+        if events:
+            events[0].record()
+        loss = self._trainer.compute_gradients(tokens, targets)
+        middle = time.perf_counter()
+        norm = self._trainer.optimizer.step()
+        if events:
+            events[1].record()
+        synchronise(self._device)
+        samples.step_s.append(time.perf_counter() - start)
+        samples.forward_backward_s.append(middle - start)
+        if events:
+            samples.device_s.append(events[0].elapsed_time(events[1]) / 1e3)
+        return loss, norm
+
+    def _share(self, loss: Tensor | None, norm: Tensor, number: int, samples: Samples) -> None:
+        """Average the loss over the ranks that have one, and refuse what is no number on every rank at once."""
+        mine = torch.zeros((), device=self._device, dtype=torch.float64) if loss is None else whole(loss).double()
+        slowest = torch.tensor(samples.step_s[-1], device=self._device, dtype=torch.float64)
+        dist.all_reduce(mine)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        samples.losses.append(mine.item() * self._trainer.run.layout.pp / dist.get_world_size())
+        samples.grad_norms.append(norm.item())
+        samples.slowest_s.append(slowest.item())
+        if not (math.isfinite(samples.losses[-1]) and math.isfinite(samples.grad_norms[-1])):
+            raise NotANumberError(
+                f"loss is {samples.losses[-1]}, gradient norm {samples.grad_norms[-1]} at iteration {number}"
+            )
+
+
+def until_known(tolerance: float, most: int) -> Callable[[Samples], bool]:
+    """Go on until the median step time is known to the tolerance with 95 % confidence, but not beyond ``most``."""
+
+    def more(samples: Samples) -> bool:
+        known = median_interval(samples.slowest_s)
+        return len(samples.slowest_s) < most and (known.confidence < 0.95 or known.half_width > tolerance)
+
+    return more
 
 
 def quiet_collector() -> None:
@@ -66,39 +147,6 @@ def synchronise(device: torch.device) -> None:
     """Wait for all that was launched on a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _timed_step(
-    trainer: Trainer, tokens: Tensor, targets: Tensor, device: torch.device, samples: Samples
-) -> tuple[Tensor | None, Tensor]:
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if device.type == "cuda" else []
-    start = time.perf_counter()
-    if events:
-        events[0].record()
-    loss = trainer.compute_gradients(tokens, targets)
-    middle = time.perf_counter()
-    norm = trainer.optimizer.step()
-    if events:
-        events[1].record()
-    synchronise(device)
-    samples.step_s.append(time.perf_counter() - start)
-    samples.forward_backward_s.append(middle - start)
-    if events:
-        samples.device_s.append(events[0].elapsed_time(events[1]) / 1e3)
-    return loss, norm
-
-
-def _share_results(
-    trainer: Trainer, loss: Tensor | None, norm: Tensor, iteration: int, device: torch.device, samples: Samples
-) -> None:
-    """Average the loss over the ranks that computed one, and refuse what is no number on every rank at once."""
-    mine = torch.zeros((), device=device, dtype=torch.float64) if loss is None else whole(loss).double()
-    dist.all_reduce(mine)
-    value = mine.item() * trainer.run.layout.pp / dist.get_world_size()
-    samples.losses.append(value)
-    samples.grad_norms.append(norm.item())
-    if not (math.isfinite(value) and math.isfinite(samples.grad_norms[-1])):
-        raise NotANumberError(f"loss is {value}, gradient norm {samples.grad_norms[-1]} at iteration {iteration}")
 
 
 def whole(tensor: Tensor) -> Tensor:

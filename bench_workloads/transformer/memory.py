@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-_COUNTERS = (
+from bench_workloads.transformer.cpu_memory import peak_tensor_bytes
+
+_PEAKS = (
     "allocated_bytes.all.peak",
     "active_bytes.all.peak",
     "requested_bytes.all.peak",
     "reserved_bytes.all.peak",
     "inactive_split_bytes.all.peak",
     "segment.all.peak",
+)
+_COUNTERS = (
     "num_alloc_retries",
     "num_ooms",
     "num_device_alloc",
@@ -23,35 +29,44 @@ _COUNTERS = (
 )
 
 
+@dataclass(frozen=True)
+class Peaks:
+    """Greatest numbers of bytes at once; None where they are not known."""
+
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+
+
 class Memory:
-    """Peaks from its construction on. On CPU torch's allocator keeps no count: the peaks are None."""
+    """Peaks from its construction until ``stop``."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._start: dict[str, Any] = {}
+        self._end: dict[str, Any] = {}
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             self._start = torch.cuda.memory_stats(device)
 
-    def peak_allocated_bytes(self) -> int | None:
-        """Most bytes of tensors at once."""
-        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+    def stop(self) -> None:
+        """The iterations that count are over."""
+        if self._device.type == "cuda":
+            self._end = torch.cuda.memory_stats(self._device)
 
-    def peak_reserved_bytes(self) -> int | None:
-        """Most bytes that torch held from the device at once."""
-        return torch.cuda.max_memory_reserved(self._device) if self._device.type == "cuda" else None
+    def peaks(self, iteration: Callable[[], object], watch_cpu: bool) -> Peaks:
+        """The peaks. On CPU they take one more iteration, watched, and reserved bytes have no meaning."""
+        if self._device.type == "cuda":
+            return Peaks(self._end["allocated_bytes.all.peak"], self._end["reserved_bytes.all.peak"])
+        return Peaks(peak_tensor_bytes(iteration) if watch_cpu else None, None)
 
-    def extra(self) -> dict[str, Any]:
-        """Further numbers: the process' resident set, and on a GPU the allocator's counters and what is not torch's."""
+    def further(self) -> dict[str, Any]:
+        """The process' resident set, and on a GPU the allocator's counters and what is not torch's."""
         unit = 1 if sys.platform == "darwin" else 1024
         found: dict[str, Any] = {"peak_resident_set_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
         if self._device.type == "cuda":
-            now = torch.cuda.memory_stats(self._device)
             free, total = torch.cuda.mem_get_info(self._device)
-            found["allocator"] = {name: now.get(name) for name in _COUNTERS}
-            found["allocator_new"] = {
-                n: now.get(n, 0) - self._start.get(n, 0) for n in _COUNTERS if n.startswith("num_")
-            }
+            found["allocator"] = {name: self._end.get(name) for name in _PEAKS}
+            found["allocator_new"] = {n: self._end.get(n, 0) - self._start.get(n, 0) for n in _COUNTERS}
             found["device_memory_bytes"] = total
             found["device_memory_not_torch_bytes"] = total - free - torch.cuda.memory_reserved(self._device)
         return found

@@ -21,10 +21,18 @@ class Optimizer:
     """AdamW on local shards. Built at the first step, when FSDP has settled where the shards live."""
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], *, stages: int, learning_rate: float, clip: float, fused: bool
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        uncounted: nn.Parameter | None,
+        stages: int,
+        learning_rate: float,
+        clip: float,
+        fused: bool,
     ) -> None:
         self._parameters = list(parameters)
-        self._copies = torch.tensor([float(_copies(p, stages)) for p in parameters], dtype=torch.float64)
+        shares = [0.0 if p is uncounted else 1.0 / _copies(p, stages) for p in parameters]
+        self._shares = torch.tensor(shares, dtype=torch.float64)
         self._clip = clip
         self._options = {
             "lr": learning_rate,
@@ -62,14 +70,14 @@ class Optimizer:
 
     def _build(self) -> torch.optim.Optimizer:
         self._shards = self.shards()
-        self._copies = self._copies.to(self._shards[0].device)
+        self._shares = self._shares.to(self._shards[0].device)
         self._inner = torch.optim.AdamW(self._shards, **self._options)
         return self._inner
 
     def _norm(self, gradients: list[Tensor]) -> Tensor:
         """The norm over all ranks: each shard's square counts once, however many ranks hold it. Summed in fp64."""
         squares = torch.stack(torch._foreach_norm(gradients)).double().square()
-        total = (squares / self._copies).sum()
+        total = (squares * self._shares).sum()
         dist.all_reduce(total)
         return total.sqrt()
 

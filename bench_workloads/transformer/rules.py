@@ -131,11 +131,6 @@ PIPELINE_RULES = (
         "{pp_schedule} over pp={pp} cannot deal {grad_accum} micro-batches out in equal rounds",
         _uneven_rounds,
     ),
-    _rule(
-        "tied_embeddings_by_pp",
-        "tied embeddings need the first and the last layer on one rank: pp must be 1",
-        lambda c: (c["pp"] > 1) & (c["tied_embeddings"] == True),  # noqa: E712
-    ),
 )
 
 CONTEXT_RULES = (

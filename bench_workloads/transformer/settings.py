@@ -56,6 +56,25 @@ class Settings:
     clip_grad: float = 1.0
     """largest gradient norm; 0: no clipping, the norm is measured all the same"""
 
+    adaptive: bool = False
+    """time further iterations until the median is known"""
+    tolerance: float = 0.02
+    """adaptive: half width of the median's 95 % interval, relative to it"""
+    max_iterations: int = 40
+    """adaptive: time no more iterations than this"""
+    count_flops: bool = True
+    """count executed FLOPs in the last of several warm-up iterations (not where layers are compiled)"""
+    time_collectives: bool = True
+    """time what each rank spends in collectives, which tells stragglers"""
+    cpu_memory: bool = True
+    """on CPU, watch one further iteration for its peak of tensor bytes"""
+    straggler_rank: int = -1
+    """a rank that sleeps in its steps, to try out how a straggler shows; -1: none"""
+    straggler_s: float = 0.02
+    """how long it sleeps"""
+    straggler_iteration: int = -1
+    """the one iteration, warm-up included, in which it does; -1: all"""
+
     def __post_init__(self) -> None:
         wrong = [
             f"{name} must be one of {', '.join(map(str, values))}, not {getattr(self, name)!r}"

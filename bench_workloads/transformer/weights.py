@@ -25,7 +25,8 @@ def materialise(part: Decoder, device: torch.device, seed: int) -> None:
     part.tie()
     with torch.no_grad():
         for name, parameter in part.named_parameters():
-            whole = _draw(name, tuple(parameter.shape), device, seed)
+            drawn = "embedding.weight" if part.shape.tied_embeddings and name == "output.weight" else name
+            whole = _draw(drawn, tuple(parameter.shape), device, seed)
             local_of(parameter).copy_(_shard(parameter, whole))
 
 

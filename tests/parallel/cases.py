@@ -90,6 +90,9 @@ def _pairs() -> list[Case]:
         for s in ("interleaved_zero_bubble", "zbv_zero_bubble", "dualpipev")
     ]
     found += [
+        *(case(f"pp=2 pp_schedule={s}", "tied") for s in ("1f1b", "interleaved_1f1b", "zbv_zero_bubble")),
+        case("dp=2 pp=2 zero=3", "tied"),
+        case("tp=2 pp=2", "tied"),
         case("tp=2 pp=2"),
         case("tp=2 pp=2", params={"sequence_parallel": False}),
         case("tp=2 pp=2 pp_schedule=zbv_zero_bubble"),

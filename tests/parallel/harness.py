@@ -92,7 +92,7 @@ def a_run(layout: Layout, *, shape: dict | None = None, workload: str = "transfo
     """A run of the tiny model: 32 positions, one warm-up and two timed iterations unless said otherwise."""
     params = values.pop("params", {})
     if workload == "transformer":
-        params = {"process_group_timeout_s": 60.0, "threads": 1} | params
+        params = {"process_group_timeout_s": 60.0, "threads": 1, "cpu_memory": False, "count_flops": False} | params
     return Run(
         workload=workload,
         model="tiny",

@@ -1,0 +1,26 @@
+"""An artificial straggler, to try out how one shows. Sleeps inside the step, where a slow GPU would take its time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench_workloads.transformer.build import Trainer
+
+
+def install(trainer: Trainer) -> None:
+    """Let the asked rank sleep at the start of its steps: of all, or of the asked iteration."""
+    settings = trainer.settings
+    if settings.straggler_rank != trainer.run.place.rank:
+        return
+    compute, count = trainer.compute_gradients, 0
+
+    def late(*args: Any) -> Any:
+        nonlocal count
+        if settings.straggler_iteration in (-1, count):
+            time.sleep(settings.straggler_s)
+        count += 1
+        return compute(*args)
+
+    trainer.compute_gradients = late  # type: ignore[method-assign, assignment]
