@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from sweep.site import Site
 
 
+RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json", "position"]
+"""the columns of a plan's table that ``runs_of`` reads: who wants nothing else need not load the others"""
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """One run of a plan: what a scheduler of runs needs, the rest on demand."""
@@ -72,15 +76,13 @@ def to_table(plan: Plan) -> Any:
 
 
 def runs_of(table: Any) -> tuple[PlannedRun, ...]:
-    """The runs of a plan's table (pyarrow.Table), in their order."""
-    import pyarrow as pa
+    """The runs of a plan's table (pyarrow.Table), in their order. Reads the RUN_COLUMNS of it."""
     import pyarrow.compute as pc
 
-    names = ["run_id", "model", "nodes", "predicted_s", "run_json"]
-    runs = table.select([*names, "position"]).filter(pc.is_valid(table.column("run_id")))
-    if runs.num_rows and not runs.column("position").equals(
-        pa.chunked_array([pa.array(range(runs.num_rows), pa.int32())])
-    ):
+    *names, _ = RUN_COLUMNS
+    runs = table.select(RUN_COLUMNS).filter(pc.is_valid(table.column("run_id")))
+    positions = runs.column("position").to_pylist()
+    if any(position != place for place, position in enumerate(positions)):
         runs = runs.sort_by("position")
     columns = [runs.column(name).to_pylist() for name in names]
     return tuple(PlannedRun(*values) for values in zip(*columns, strict=True))

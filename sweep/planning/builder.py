@@ -12,6 +12,7 @@ import pyarrow as pa
 from sweep.contract import Rule
 from sweep.errors import Mistake, SweepError
 from sweep.grid import Grid
+from sweep.planning.arrow import lists, numbers, texts, words
 from sweep.planning.columns import Columns, Indices
 from sweep.planning.expand import Cell
 from sweep.planning.identity import VARYING, identities
@@ -32,10 +33,11 @@ class Builder:
         self._runs: list[Any] = []
         self._cells: list[tuple[int, str]] = []
         self._costs: list[Any] = []
+        self._repeats: list[Indices] = []
 
     def add(self, cell: Cell, columns: Columns) -> None:
         """Judge the candidates; keep the rejected with their reasons, and make runs of the others."""
-        broken = np.zeros(columns["size"], dtype=bool)
+        broken = np.zeros(columns.size, dtype=bool)
         found: list[tuple[Indices, Indices]] = []
         for rule, mask in zip(self._rules, self._masks(columns), strict=True):
             rows = np.flatnonzero(mask)
@@ -48,8 +50,8 @@ class Builder:
     def table(self) -> Any:
         """One row per candidate: the runs in their order, then the rejected. Raises SweepError for two alike runs."""
         parts = [self._ordered_runs()] if self._runs else []
-        for batch, offsets, numbers in self._rejected:
-            reasons = pa.ListArray.from_arrays(pa.array(offsets), self._words.array("reasons", numbers))
+        for batch, offsets, codes in self._rejected:
+            reasons = lists(offsets, self._words.array("reasons", codes))
             parts.append(table_of("rejected", len(offsets) - 1, {**batch, "reasons": reasons}, self._words))
         return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty_table()
 
@@ -68,10 +70,10 @@ class Builder:
     def _reject(self, columns: Columns, rows: Indices, found: Sequence[tuple[Indices, Indices]]) -> None:
         if not len(rows):
             return
-        offsets, numbers = listed(found, columns["size"])
-        # Candidates without a reason have no numbers, so the offsets of the others stand as they are.
+        offsets, codes = listed(found, columns.size)
+        # Candidates without a reason have no codes, so the offsets of the others stand as they are.
         kept = np.append(offsets[:-1][rows], offsets[-1]).astype(np.int32)
-        self._rejected.append((candidates(columns, rows, self._words), kept, numbers.astype(np.int32)))
+        self._rejected.append((candidates(columns, rows, self._words), kept, codes.astype(np.int32)))
 
     def _keep(self, cell: Cell, columns: Columns, rows: Indices) -> None:
         if not len(rows):
@@ -80,14 +82,15 @@ class Builder:
         batch = dict(candidates(columns, rows, self._words))
         if self._gpu.peaks_flops:
             iterations = self._grid.warmup_iterations + self._grid.iterations
-            batch["predicted_s"] = pa.array(ASSUMED_START_S + iterations * step_s, type=pa.float64())
-        batch["reasons"] = pa.array([[]] * len(rows), type=SCHEMA.field("reasons").type)
+            batch["predicted_s"] = numbers(ASSUMED_START_S + iterations * step_s, pa.float64())
+        batch["reasons"] = lists(np.zeros(len(rows) + 1), words(np.zeros(0), []))
         values = {name: self._plain(columns, name, rows) for name in VARYING if name != "repeat"}
         for repeat in range(self._grid.repeats):
             named = list(identities(self._grid, cell, {**values, "repeat": [repeat] * len(rows)}))
-            batch["run_id"] = pa.array([run_id for run_id, _ in named], type=pa.string())
-            batch["run_json"] = pa.array([run_json for _, run_json in named], type=pa.string())
-            batch["repeat"] = pa.array(np.full(len(rows), repeat), type=pa.int32())
+            batch["run_id"] = texts([run_id for run_id, _ in named])
+            batch["run_json"] = texts([run_json for _, run_json in named])
+            self._repeats.append(np.full(len(rows), repeat))
+            batch["repeat"] = numbers(self._repeats[-1], pa.int32())
             self._runs.append((dict(batch), len(rows)))
             self._cells += [(cell.nodes, cell.model)] * len(rows)
             self._costs.append(cost)
@@ -96,8 +99,8 @@ class Builder:
         """The column at the rows as Python values; parameters and variables as JSON."""
         if name in WORDS:
             codes = self._words.codes(columns, name, rows)
-            texts = self._words.books[name].texts
-            return [texts[code] for code in codes.tolist()]
+            known = self._words.books[name].texts
+            return [known[code] for code in codes.tolist()]
         return integers(columns, name, rows).tolist()  # type: ignore[no-any-return]
 
     def _ordered_runs(self) -> Any:
@@ -105,10 +108,10 @@ class Builder:
         runs = pa.concat_tables(tables).unify_dictionaries()
         ids = runs.column("run_id").to_pylist()
         _refuse_alike(ids)
-        places = order(self._cells, np.concatenate(self._costs), runs.column("repeat").to_numpy(), ids)
-        runs = runs.take(pa.array(places))
+        places = order(self._cells, np.concatenate(self._costs), np.concatenate(self._repeats), ids)
+        runs = runs.take(numbers(places, pa.int64()))
         index = SCHEMA.get_field_index("position")
-        return runs.set_column(index, SCHEMA.field(index), pa.array(np.arange(len(places)), type=pa.int32()))
+        return runs.set_column(index, SCHEMA.field(index), numbers(np.arange(len(places)), pa.int32()))
 
 
 def _place(rule: str) -> Path:

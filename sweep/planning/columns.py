@@ -9,20 +9,32 @@ import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
-FROM_DP = frozenset({"dp", "dp_tokens", "grad_accum", "global_batch_tokens", "nearest_tokens", "batch_is_near"})
+FROM_DP = frozenset({"dp", "dp tokens", "grad_accum", "global_batch_tokens", "nearest tokens", "batch is near"})
 """columns that mean nothing where the GPU equation has no whole dp"""
 FROM_BATCH = frozenset({"grad_accum", "global_batch_tokens"})
 """columns that mean nothing where no batch is near enough"""
 
 
 class Columns(Mapping[str, Any]):
-    """Column name -> array over the candidates, or a scalar where all of them agree."""
+    """Column name -> array over the candidates, or a scalar where all of them agree.
+
+    Columns of our own, which no rule of others reads, have a blank in their names, so that no parameter is named so.
+    """
 
     def __init__(
-        self, facts: Mapping[str, Any], axes: Mapping[str, tuple[Any, ...]], codes: Mapping[str, Indices]
+        self,
+        facts: Mapping[str, Any],
+        axes: Mapping[str, tuple[Any, ...]],
+        codes: Mapping[str, Indices],
+        size: int,
+        named: Mapping[str, tuple[str, ...]],
     ) -> None:
         self._facts = facts
         self._axes = axes
+        self.size = size
+        """how many candidates there are"""
+        self.named = named
+        """the names of the parameters ("params") and of the variables ("env")"""
         self.codes = codes
         """axis -> which of its values each candidate has; an axis of one value has no entry"""
         self._made: dict[str, Any] = {}
@@ -52,11 +64,6 @@ class Columns(Mapping[str, Any]):
     def values_of(self, axis: str) -> tuple[Any, ...]:
         """The values of an axis, parameter or variable."""
         return self._axes[axis]
-
-    def names_of(self, kind: str) -> tuple[str, ...]:
-        """The names of the parameters ("params") or of the variables ("env")."""
-        names: tuple[str, ...] = self._facts[kind]
-        return names
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._facts, **self._axes, **dict.fromkeys(self._derived)})

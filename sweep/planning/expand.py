@@ -45,7 +45,8 @@ class Cell:
     """axis, parameter or variable -> its values, in a fixed order of names"""
     params: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
-    """which of the axes are parameters of the workload, and which environment variables"""
+    """which of the axes are parameters that the grid states, and which environment variables. Runs carry these; rules
+    see the defaults of the other parameters too, which stay out of a run so that a new one changes no run_id"""
     known: tuple[Mapping[str, tuple[Any, ...]], ...] = ()
     """products that were expanded before in this cell: their points are not repeated"""
 
@@ -95,7 +96,7 @@ def _cell(
         asked_tokens=tokens,
         tolerance=grid.global_batch_tolerance,
         axes=axes,
-        params=tuple(sorted(workload.params)),
+        params=tuple(sorted(set(workload.params) & {*grid.params, *point})),
         env=tuple(sorted(grid.env)),
     )
 
@@ -160,18 +161,15 @@ def _values(cell: Cell, codes: Mapping[str, Indices], name: str) -> Any:
 def _columns(cell: Cell, codes: Mapping[str, Indices], size: int) -> Columns:
     facts = {
         **cell.shape.as_dict(),
-        "size": size,
         "model": cell.model,
         "nodes": cell.nodes,
         "gpus": cell.gpus,
         "gpus_per_node": cell.gpus_per_node,
         "sequence_length": cell.sequence_length,
-        "asked_tokens": cell.asked_tokens,
-        "params": cell.params,
-        "env": cell.env,
-        "tolerance_percent": 100 * cell.tolerance,
+        "asked tokens": cell.asked_tokens,
+        "tolerance percent": 100 * cell.tolerance,
     }
-    columns = Columns(facts, cell.axes, codes)
+    columns = Columns(facts, cell.axes, codes, size, {"params": cell.params, "env": cell.env})
     _solve_gpus(columns, cell)
     _solve_batch(columns, cell)
     _ignore_schedule_without_pipeline(columns)
@@ -181,8 +179,8 @@ def _columns(cell: Cell, codes: Mapping[str, Indices], size: int) -> Columns:
 
 def _solve_gpus(columns: Columns, cell: Cell) -> None:
     model_parallel = columns["tp"] * columns["pp"] * columns["cp"]
-    columns.derive("model_parallel", lambda: model_parallel)
-    columns.derive("dp_is_whole", lambda: cell.gpus % model_parallel == 0)
+    columns.derive("model parallel", lambda: model_parallel)
+    columns.derive("dp is whole", lambda: cell.gpus % model_parallel == 0)
     columns.derive("dp", lambda: np.maximum(cell.gpus // model_parallel, 1))
 
 
@@ -194,11 +192,11 @@ def _solve_batch(columns: Columns, cell: Cell) -> None:
     grad_accum = np.where(above_is_nearer, below + 1, below)
     tokens = unit * grad_accum
     allowed = cell.tolerance * cell.asked_tokens * (1 + 1e-12)
-    columns.derive("dp_tokens", lambda: unit)
+    columns.derive("dp tokens", lambda: unit)
     columns.derive("grad_accum", lambda: grad_accum)
     columns.derive("global_batch_tokens", lambda: tokens)
-    columns.derive("nearest_tokens", lambda: tokens)
-    columns.derive("batch_is_near", lambda: np.abs(tokens - cell.asked_tokens) <= allowed)
+    columns.derive("nearest tokens", lambda: tokens)
+    columns.derive("batch is near", lambda: np.abs(tokens - cell.asked_tokens) <= allowed)
 
 
 def _ignore_schedule_without_pipeline(columns: Columns) -> None:

@@ -20,10 +20,10 @@ def refuse_impossible_batch(grid: Grid, cells: Sequence[Cell]) -> None:
     nearest: dict[int, set[int]] = {}
     for cell in cells:
         for columns in chunks(cell):
-            whole = np.broadcast_to(columns["dp_is_whole"], columns["size"])
-            if (whole & columns["batch_is_near"]).any():
+            whole = np.broadcast_to(columns["dp is whole"], columns.size)
+            if (whole & columns["batch is near"]).any():
                 return
-            tokens = np.broadcast_to(columns["nearest_tokens"], columns["size"])
+            tokens = np.broadcast_to(columns["nearest tokens"], columns.size)
             nearest.setdefault(cell.asked_tokens, set()).update(np.unique(tokens[whole]).tolist())
     if not any(nearest.values()):
         return

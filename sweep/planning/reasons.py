@@ -42,12 +42,12 @@ def broken_by(rule: Rule, columns: Columns) -> Mask:
         broken = np.asarray(rule.broken(columns))
     except (KeyError, TypeError) as error:
         raise SweepError(Mistake(f"the workload's rule {rule.name!r} cannot be evaluated: {error!r}")) from error
-    read = columns.read - {"size"}
-    mask: Mask = np.broadcast_to(broken.astype(bool), columns["size"])
+    read = set(columns.read)
+    mask: Mask = np.broadcast_to(broken.astype(bool), columns.size)
     if read & FROM_DP:
-        mask = mask & columns["dp_is_whole"]
+        mask = mask & columns["dp is whole"]
     if read & FROM_BATCH:
-        mask = mask & columns["batch_is_near"]
+        mask = mask & columns["batch is near"]
     return mask
 
 

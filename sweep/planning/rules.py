@@ -22,14 +22,14 @@ from sweep.site import Site
 GENERAL: tuple[Rule, ...] = (
     Rule(
         "gpu_equation",
-        lambda c: ~np.asarray(c["dp_is_whole"]),
-        "tp*pp*cp = {tp}*{pp}*{cp} = {model_parallel} does not divide the {gpus} GPUs",
+        lambda c: ~np.asarray(c["dp is whole"]),
+        "tp*pp*cp = {tp}*{pp}*{cp} = {model parallel} does not divide the {gpus} GPUs",
     ),
     Rule(
         "batch_equation",
-        lambda c: ~np.asarray(c["batch_is_near"]),
-        "dp*micro_batch_size*sequence_length = {dp_tokens:,} tokens: the nearest batch is {nearest_tokens:,}, "
-        "not {asked_tokens:,} (tolerance {tolerance_percent:g} %)",
+        lambda c: ~np.asarray(c["batch is near"]),
+        "dp*micro_batch_size*sequence_length = {dp tokens:,} tokens: the nearest batch is {nearest tokens:,}, "
+        "not {asked tokens:,} (tolerance {tolerance percent:g} %)",
     ),
     Rule(
         "heads_by_tp",

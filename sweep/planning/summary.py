@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.compute as pc
 
+from sweep.planning.arrow import as_numpy
 from sweep.planning.order import ASSUMED_RUN_S
 
 COMMONEST = 10
@@ -17,11 +18,10 @@ COMMONEST = 10
 def summarise(name: str, table: Any) -> dict[str, Any]:
     """The summary of a plan's table as JSON values."""
     is_run = pc.is_valid(table.column("run_id"))
-    runs = table.filter(is_run)
-    seconds = pc.fill_null(runs.column("predicted_s"), ASSUMED_RUN_S)
-    node_seconds = pc.multiply(seconds, pc.cast(runs.column("nodes"), pa.float64()))
-    cells = _cells(table, is_run, runs, node_seconds)
+    runs = table.filter(is_run).select(["model", "nodes", "predicted_s"])
+    cells = _cells(table, _runs_per_cell(runs))
     known = runs.num_rows > 0 and runs.column("predicted_s").null_count == 0
+    guess = "rough model of the step time, and 30 s to start" if known else f"{ASSUMED_RUN_S:g} s per run assumed"
     return {
         "name": name,
         "candidates": table.num_rows,
@@ -30,10 +30,18 @@ def summarise(name: str, table: Any) -> dict[str, Any]:
         "rejected_by_rule": _by_rule(table, is_run),
         "cells": cells,
         "predicted_node_hours": round(sum(cell["predicted_node_hours"] for cell in cells), 3),
-        "prediction": "rough model of the step time, and 30 s to start"
-        if known
-        else f"{ASSUMED_RUN_S:g} s per run assumed",
+        "prediction": guess,
     }
+
+
+def _runs_per_cell(runs: Any) -> dict[tuple[str, int], tuple[int, float]]:
+    """(model, nodes) -> its runs, and their predicted node-hours."""
+    cells: dict[tuple[str, int], tuple[int, float]] = {}
+    for model, nodes, seconds in zip(*(column.to_pylist() for column in runs.columns), strict=True):
+        count, hours = cells.get((model, nodes), (0, 0.0))
+        spent = nodes * (ASSUMED_RUN_S if seconds is None else seconds) / 3600
+        cells[model, nodes] = (count + 1, hours + spent)
+    return cells
 
 
 def _by_rule(table: Any, is_run: Any) -> list[dict[str, Any]]:
@@ -52,34 +60,24 @@ def _by_rule(table: Any, is_run: Any) -> list[dict[str, Any]]:
     return sorted(rules.values(), key=lambda rule: (-rule["candidates"], rule["rule"]))
 
 
-def _cells(table: Any, is_run: Any, runs: Any, node_seconds: Any) -> list[dict[str, Any]]:
+def _cells(table: Any, runs: dict[tuple[str, int], tuple[int, float]]) -> list[dict[str, Any]]:
     """Every (model, nodes) cell, by model and nodes, those without a run included."""
-    cell = pa.table(
-        {"model": _text(table), "nodes": table.column("nodes"), "gpus": table.column("gpus"), "run": is_run}
-    )
-    candidates = cell.group_by(["model", "nodes", "gpus"]).aggregate([("run", "sum"), ("run", "count")])
-    spent = pa.table({"model": _text(runs), "nodes": runs.column("nodes"), "s": node_seconds})
-    hours = {
-        (r["model"], r["nodes"]): r["s_sum"] / 3600
-        for r in spent.group_by(["model", "nodes"]).aggregate([("s", "sum")]).to_pylist()
-    }
-    return [
-        {
-            "model": row["model"],
-            "nodes": row["nodes"],
-            "gpus": row["gpus"],
-            "runs": row["run_sum"],
-            "rejected": row["run_count"] - row["run_sum"],
-            "predicted_node_hours": round(hours.get((row["model"], row["nodes"]), 0.0), 3),
-        }
-        for row in sorted(candidates.to_pylist(), key=lambda row: (_natural(row["model"]), row["nodes"]))
-    ]
+    if not table.num_rows:
+        return []
+    table = table.select(["model", "nodes", "gpus"]).unify_dictionaries()
+    names = table.column("model").chunk(0).dictionary.to_pylist()
+    codes, node_counts, gpu_counts = (as_numpy(column) for column in table.columns)
+    combined = codes * (int(node_counts.max()) + 1) + node_counts.astype(np.int64)
+    _, first, counts = np.unique(combined, return_index=True, return_counts=True)
+    cells = []
+    for row, count in zip(first.tolist(), counts.tolist(), strict=True):
+        code, nodes, gpus = int(codes[row]), int(node_counts[row]), int(gpu_counts[row])
+        found, hours = runs.get((names[code], nodes), (0, 0.0))
+        cell = {"model": names[code], "nodes": nodes, "gpus": gpus, "runs": found, "rejected": count - found}
+        cells.append(cell | {"predicted_node_hours": round(hours, 3)})
+    return sorted(cells, key=lambda cell: (_natural(cell["model"]), cell["nodes"]))
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Sorts 8B before 80B."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def _text(table: Any) -> Any:
-    return pc.cast(table.column("model"), pa.string())

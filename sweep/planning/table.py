@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sweep.planning.arrow import numbers, words
 from sweep.planning.columns import Columns, Indices
 from sweep.planning.reasons import Book
 
@@ -56,19 +57,18 @@ class Words:
 
     def array(self, name: str, codes: Indices) -> Any:
         """Numbers as an Arrow dictionary column."""
-        texts = pa.array(self.books[name].texts, type=pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), texts)
+        return words(codes, self.books[name].texts)
 
 
-def _codes_of_json(words: Words, columns: Columns, name: str, rows: Indices) -> Indices:
+def _codes_of_json(book: Words, columns: Columns, name: str, rows: Indices) -> Indices:
     """One JSON text per combination of parameters (or variables) that occurs."""
-    parts = columns.names_of(name)
+    parts = columns.named[name]
     combined = np.zeros(len(rows), dtype=np.int64)
     for part in parts:
         if part in columns.codes:
             combined = combined * len(columns.values_of(part)) + columns.codes[part][rows]
     kinds, inverse = np.unique(combined, return_inverse=True)
-    numbers = [words.books[name].number(_json(columns, parts, int(kind))) for kind in kinds]
+    numbers = [book.books[name].number(_json(columns, parts, int(kind))) for kind in kinds]
     return np.asarray(numbers, dtype=np.int64)[inverse]
 
 
@@ -89,27 +89,27 @@ def integers(columns: Columns, name: str, rows: Indices) -> Any:
     return column[rows]
 
 
-def candidates(columns: Columns, rows: Indices, words: Words) -> dict[str, Any]:
+def candidates(columns: Columns, rows: Indices, book: Words) -> dict[str, Any]:
     """The rows as arrays: small ones, since there may be millions."""
-    whole = np.broadcast_to(columns["dp_is_whole"], columns["size"])[rows]
-    near = np.broadcast_to(columns["batch_is_near"], columns["size"])[rows] & whole
+    whole = np.broadcast_to(columns["dp is whole"], columns.size)[rows]
+    near = np.broadcast_to(columns["batch is near"], columns.size)[rows] & whole
     missing = {"dp": ~whole, "grad_accum": ~near, "global_batch_tokens": ~near}
     out: dict[str, Any] = {}
     for name in INTEGERS:
-        out[name] = pa.array(integers(columns, name, rows), type=pa.int32(), mask=missing.get(name))
+        out[name] = numbers(integers(columns, name, rows), pa.int32(), missing.get(name))
     tokens = integers(columns, "global_batch_tokens", rows)
-    out["global_batch_tokens"] = pa.array(tokens, type=pa.int64(), mask=missing["global_batch_tokens"])
-    out["compile"] = pa.array(integers(columns, "compile", rows), type=pa.bool_())
+    out["global_batch_tokens"] = numbers(tokens, pa.int64(), missing["global_batch_tokens"])
+    out["compile"] = numbers(integers(columns, "compile", rows), pa.bool_())
     for name in WORDS:
-        out[name] = words.codes(columns, name, rows).astype(np.int32)
+        out[name] = book.codes(columns, name, rows).astype(np.int32)
     return out
 
 
-def table_of(status: str, size: int, arrays: Mapping[str, Any], words: Words) -> Any:
+def table_of(status: str, size: int, arrays: Mapping[str, Any], book: Words) -> Any:
     """Arrays of one status as a table of the SCHEMA; what is absent is null."""
     arrays = dict(arrays)
-    arrays["status"] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, dtype=np.int32)), pa.array([status]))
+    arrays["status"] = words(np.zeros(size), [status])
     for name in WORDS:
-        arrays[name] = words.array(name, arrays[name])
+        arrays[name] = book.array(name, arrays[name])
     full = [arrays[f.name] if f.name in arrays else pa.nulls(size, f.type) for f in SCHEMA]
     return pa.Table.from_arrays(full, schema=SCHEMA)
