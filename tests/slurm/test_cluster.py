@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.slurm.cluster import Cluster
-from tests.slurm.processes import lives
+from tests.slurm.cluster import REPOSITORY, Cluster, remove_abandoned
+from tests.slurm.processes import daemons, lives
 from tests.slurm.services import ClusterError, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -89,6 +92,24 @@ def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(slurm_or_skip: 
     with pytest.raises(ClusterError, match=r"(?s)slurmctld answers: not within 3 s.*nonsense"):
         cluster.up()
     assert not cluster.state.exists()
+
+
+def test_a_killed_test_session_leaves_a_cluster_that_the_next_one_removes(slurm_or_skip: None) -> None:
+    code = """
+import os, signal
+from tests.slurm.cluster import Cluster
+cluster = Cluster(nodes=1, accounting=False)
+cluster.up()
+print(cluster.state, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    state = Path(done.stdout.strip())
+    assert done.returncode == -signal.SIGKILL
+    assert len(daemons(state / "slurm.conf")) == 3, "slurmctld, its helper and one slurmd live on"
+    remove_abandoned()
+    assert not daemons(state / "slurm.conf")
+    assert not state.exists()
 
 
 def _sleeps(cluster: Cluster) -> list[psutil.Process]:
