@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
+    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -23,6 +24,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.expressions import names_in
 from sweep.models import read_models
 from sweep.overrides import override
+from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.site import SafeName, Seconds, Site, environment_value
 from sweep.validate import amount, check, nearest
@@ -37,6 +39,8 @@ FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_toke
 """further columns that rules and constraints see, beside the fields of the model's shape"""
 COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *ModelShape.__dataclass_fields__})
 
+_NECESSARY = {"models": {"1B": MODELS["1B"]}, "nodes": 1, "sequence_length": 1}
+"""in place of what is missing or wrong, where the rest of a grid is still to be checked"""
 Tokens = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
 
 
@@ -188,6 +192,8 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
     read_models(document)
     grid, wrong = check(Grid, document)
     mistakes = [*document.mistakes, *mistakes, *wrong, *_batch_mistakes(document)]
+    if mistakes:
+        mistakes += _mistakes_of_the_rest(document)
     if grid is None or mistakes:
         raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
     grid._source = document
@@ -200,6 +206,26 @@ def _parameters(workload: str | None) -> set[str]:
         return set(find_workload(workload).params) if workload else set()
     except SweepError:
         return set()
+
+
+def _mistakes_of_the_rest(document: Document) -> list[Mistake]:
+    """What the workload has to say of the keys that are well-formed, in a grid that is wrong elsewhere."""
+    from sweep.planning.declared import further_mistakes  # the plan stands above the grid
+
+    rest = Document(dict(document.value) if isinstance(document.value, dict) else {}, document.file, document.lines)
+    rest.value = {k: v for k, v in rest.value.items() if k in Grid.model_fields} | {"global_batch": 1}
+    rest.value = _NECESSARY | rest.value
+    rest.value.pop("tokens_per_gpu", None)
+    try:
+        Grid.model_validate(rest.value)
+    except ValidationError as error:
+        for item in error.errors():
+            rest.value.pop(str(item["loc"][0]), None)
+    grid, wrong = check(Grid, Document(_NECESSARY | rest.value, document.file, document.lines))
+    if grid is None or wrong:
+        return []
+    grid._source = document
+    return further_mistakes(grid)
 
 
 def _batch_mistakes(document: Document) -> list[Mistake]:

@@ -75,7 +75,7 @@ def load(text: str, file: str) -> Document:
 
 def dump(value: Any) -> str:
     """Plain values (mappings, lists, tuples, scalars) as YAML that ``load`` reads back to the same."""
-    return yaml.dump(_plain(value), Dumper=_CoreDumper, sort_keys=False, width=110, allow_unicode=True)
+    return yaml.dump(_plain(value), Dumper=_CoreDumper, sort_keys=False, width=110)
 
 
 def _plain(value: Any) -> Any:

@@ -151,6 +151,21 @@ iterations: 0
     assert sum("unknown name 'tpp'" in mistake.fact for mistake in found) == 1
 
 
+def test_what_the_workload_lacks_is_said_beside_other_mistakes():
+    text = GOOD.replace("tp: [1, 2]", "tq: [1, 2]").replace("nodes: [1, 2]", "nodes: x")
+    text += "params: {fusd_optimizer: true}\nrecompute: [partial]\nexclude: [{colour: 1}]\n"
+    found = said(text)
+    assert len(found) == 5
+    for words in (
+        "tq",
+        "nodes: expected",
+        "did you mean fused_optimizer?",
+        "no recompute 'partial'",
+        "'colour' is no axis",
+    ):
+        assert sum(words in one for one in found) == 1, words
+
+
 def test_every_form_of_models():
     shape = "{num_layers: 2, hidden_size: 64, num_heads: 4, intermediate_size: 128, vocab_size: 100}"
     for models in (f"[8B, {{mine: {shape}}}]", f"{{8B: , mine: {shape}}}", f"{{mine: {shape}, 8B: 8B}}"):

@@ -7,10 +7,11 @@ from typing import Any
 
 from sweep.axes import AUTO
 from sweep.contract import Workload
-from sweep.errors import Mistake
+from sweep.errors import Mistake, SweepError
 from sweep.grid import AXES, COLUMNS, DERIVED, Grid
 from sweep.site import Site
 from sweep.validate import nearest
+from sweep.workloads import find_workload
 from sweep.yaml_lines import Path
 
 
@@ -23,6 +24,15 @@ def mistakes_of(grid: Grid, site: Site, workload: Workload) -> list[Mistake]:
         *_nodes(grid, site),
         *_names(grid, workload),
     ]
+
+
+def further_mistakes(grid: Grid) -> list[Mistake]:
+    """What the workload cannot give of a grid that has other mistakes too, so that all are said at once."""
+    try:
+        workload = find_workload(grid.workload)
+    except SweepError:
+        return []
+    return [*_parameters(grid, workload), *_choices(grid, workload), *_points(grid, workload), *_names(grid, workload)]
 
 
 def _parameters(grid: Grid, workload: Workload) -> Iterator[Mistake]:
