@@ -6,7 +6,9 @@ The profiler tells of every allocation and release of the CPU allocator; what al
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 
 import torch
@@ -15,8 +17,12 @@ import torch
 def peak_tensor_bytes(iteration: Callable[[], object]) -> int:
     """Most bytes of tensors at once while ``iteration`` runs: those that live before it, and what it adds."""
     before = live_tensor_bytes()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as watched:
-        iteration()
+    watched = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
+    with silent_stderr():
+        watched.start()
+    iteration()
+    with silent_stderr():
+        watched.stop()
     events = [e for e in watched.profiler.kineto_results.events() if e.name() == "[memory]"]
     changes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
     return before + int(max(accumulate(changes, initial=0)))
@@ -31,6 +37,19 @@ def live_tensor_bytes() -> int:
             storage = thing.untyped_storage()
             sizes[storage.data_ptr()] = storage.nbytes()
     return sum(sizes.values())
+
+
+@contextmanager
+def silent_stderr() -> Iterator[None]:
+    """Keep from the log what torch 2.13's profiler prints there whenever it starts and stops."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

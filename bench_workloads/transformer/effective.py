@@ -21,6 +21,7 @@ class Observer:
     def __init__(self, trainer: Trainer) -> None:
         self._part = trainer.parts[0]
         self.calls = 0
+        self.micro_batch_size: int | None = None
         self.tokens = 0
         """batch * sequence positions seen by the embedding, on ranks that hold it"""
 
@@ -35,6 +36,7 @@ class Observer:
 
     def _count(self, _module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
         self.calls += 1
+        self.micro_batch_size = inputs[0].shape[0]
         if self._part.embedding is not None:
             self.tokens += inputs[0].numel()
 
@@ -50,6 +52,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "cp": meshes.cp.size(),
         "ep": meshes.ep.size() if meshes.ep is not None else 1,
         "zero_sharded": _is_sharded(trainer),
+        "micro_batch_size": observer.micro_batch_size,
         "grad_accum": observer.calls // iterations if iterations else None,
         "global_batch_tokens": _global_tokens(trainer, observer, iterations),
         "layers_here": len(blocks),

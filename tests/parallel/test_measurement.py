@@ -1,0 +1,183 @@
+"""What the training benchmark says of itself: parameters, FLOPs, memory, stragglers, the median."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+
+from sweep.contract import Layout
+from sweep.physics.shapes import ModelShape, matmul_parameters, total_parameters
+from tests.parallel.cases import case
+from tests.parallel.harness import DENSE, MOE, SHAPES, Zygote, a_run
+
+pytestmark = pytest.mark.parallel
+LARGER = DENSE | {"hidden_size": 128, "intermediate_size": 384}
+COUNTED = {"count_flops": True}
+WATCHED = {"cpu_memory": True}
+
+
+def measured(zygote: Zygote, layout: Layout, *, shape=None, **values) -> list[dict]:
+    return [rank.measurement for rank in zygote.attempt(a_run(layout, shape=shape, **values))]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_built_parameters_equal_physics(zygote: Zygote, name):
+    found = measured(zygote, Layout(), shape=SHAPES[name])
+    assert found[0]["parameters"] == total_parameters(ModelShape(**SHAPES[name]))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["dp=2 zero=3", "dp=2 tp=2 zero=3", "pp=2", "dp=2 pp=2 zero=1", "dp=2 ep=2 zero=3", "dp=2 ep=2 tp=2"],
+)
+def test_each_rank_holds_its_share(zygote: Zygote, words):
+    """Weights that are split count once over the ranks; norms and router stay whole on each tp rank."""
+    shape = MOE if "ep" in words else DENSE
+    layout = case(words).layout
+    held = sum(m["parameters"] for m in measured(zygote, layout, shape=shape))
+    replicas = 1 if layout.zero else layout.dp
+    whole = total_parameters(ModelShape(**shape))
+    kept_by_tp = _whole_on_tp(shape) * (layout.tp - 1)
+    experts = _routed_experts(shape) * (replicas - max(1, replicas // layout.ep))
+    assert held == (whole + kept_by_tp) * replicas - experts
+
+
+def _whole_on_tp(shape: dict) -> int:
+    """Parameters that tensor parallelism does not split."""
+    model = ModelShape(**shape)
+    norms = model.num_layers * (2 * model.hidden_size + 2 * model.head_dim * model.qk_norm) + model.hidden_size
+    mixtures = (model.num_layers - model.dense_layers) if model.num_experts else 0
+    return norms + mixtures * model.hidden_size * model.num_experts
+
+
+def _routed_experts(shape: dict) -> int:
+    model = ModelShape(**shape)
+    mixtures = (model.num_layers - model.dense_layers) if model.num_experts else 0
+    return mixtures * model.num_experts * 3 * model.hidden_size * model.moe_intermediate_size
+
+
+@pytest.mark.parametrize("name", ["dense", "moe", "tied"])
+@pytest.mark.parametrize("words", ["dp=1", "dp=2 zero=3", "tp=2", "pp=2"])
+def test_counted_flops_equal_the_formula(zygote: Zygote, name, words):
+    """6 FLOPs per matmul weight and token; attention twice in forward, five products in backward (it recomputes)."""
+    layout = case(words).layout
+    run = a_run(layout, shape=SHAPES[name], warmup_iterations=2, params=COUNTED)
+    extra = zygote.attempt(run)[0].measurement["extra"]
+    shape = ModelShape(**run.shape)
+    tokens = run.global_batch_tokens
+    multiplied = matmul_parameters(shape) + _router_again(shape, layout)
+    assert extra["executed_matmul_flops_per_step"] == 6 * multiplied * tokens
+    scores = shape.num_layers * shape.num_heads * shape.head_dim * run.sequence_length
+    assert extra["executed_attention_flops_per_step"] == 14 * scores * tokens
+
+
+def _router_again(shape: ModelShape, layout: Layout) -> int:
+    """The router is computed on every tp rank: the weights that this adds to the model's own."""
+    mixtures = shape.num_layers - shape.dense_layers
+    return mixtures * shape.hidden_size * shape.num_experts * (layout.tp - 1)
+
+
+def test_recomputation_is_counted(zygote: Zygote):
+    """Full: one more forward of all layers, less what is not needed again. Selective: no matrix product again."""
+
+    def flops(recompute: str) -> tuple[int, int]:
+        run = a_run(Layout(recompute=recompute), shape=LARGER, warmup_iterations=2, params=COUNTED)
+        extra = zygote.attempt(run)[0].measurement["extra"]
+        return extra["executed_matmul_flops_per_step"], extra["executed_attention_flops_per_step"]
+
+    plain, selective, full = flops("none"), flops("selective"), flops("full")
+    assert selective == plain
+    run = a_run(Layout(), shape=LARGER)
+    layers = matmul_parameters(ModelShape(**LARGER)) - LARGER["vocab_size"] * LARGER["hidden_size"]
+    forward = 2 * layers * run.global_batch_tokens
+    last = 2 * 4 * LARGER["intermediate_size"] * LARGER["hidden_size"] * run.global_batch_tokens
+    assert full[0] == plain[0] + forward - last, "recomputation stops before each layer's last product"
+    assert full[1] == pytest.approx(plain[1] * 9 / 7)
+
+
+def test_memory_falls_as_theory_says(zygote: Zygote):
+    """Peak bytes of tensors, for each means against it."""
+
+    def peak(words: str, **params) -> int:
+        layout = case(words).layout
+        found = measured(zygote, layout, shape=LARGER, sequence_length=128, params=WATCHED | params)
+        return max(m["peak_allocated_bytes"] for m in found)
+
+    assert peak("dp=2 zero=0") > peak("dp=2 zero=1") > peak("dp=2 zero=3")
+    base = peak("dp=1 micro_batch_size=2 grad_accum=4")
+    assert peak("tp=2 micro_batch_size=2 grad_accum=4") < 0.62 * base
+    assert peak("pp=2 micro_batch_size=2 grad_accum=4") < 0.8 * base
+    assert peak("cp=2 micro_batch_size=2 grad_accum=4") < base
+    none, selective, full = (
+        peak(f"dp=1 micro_batch_size=8 grad_accum=1 recompute={kind}") for kind in ("none", "selective", "full")
+    )
+    assert none > selective > full
+
+
+def test_states_cost_sixteen_bytes_in_fp32(zygote: Zygote):
+    """Weights, gradients and both moments, 4 bytes each, and the activations of a tiny batch on top."""
+    found = measured(zygote, Layout(), shape=LARGER, params=WATCHED)[0]
+    assert 16 * found["parameters"] < found["peak_allocated_bytes"] < 22 * found["parameters"]
+
+
+@pytest.mark.parametrize("words", ["dp=2 zero=0", "dp=2 zero=3", "tp=2", "pp=2"])
+def test_a_straggler_shows(zygote: Zygote, words):
+    """All ranks' steps take as long as the slowest's; the one that waits least made them slow."""
+    params = {"straggler_rank": 1, "straggler_s": 0.3}
+    first, second = measured(zygote, case(words).layout, iterations=5, params=params)
+    assert second["extra"]["own_time_median_s"] > first["extra"]["own_time_median_s"] + 0.15
+
+
+def test_one_disturbed_iteration_leaves_the_median(zygote: Zygote):
+    params = {"straggler_rank": 0, "straggler_s": 1.0, "straggler_iteration": 4}
+    times = measured(zygote, Layout(), iterations=7, params=params)[0]["step_times_s"]
+    assert max(times) > 1.0
+    assert times.index(max(times)) == 3, "one iteration of warm-up comes first"
+    assert statistics.median(times) < 0.5
+
+
+def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(zygote: Zygote):
+    def iterations(**params) -> int:
+        found = measured(zygote, Layout(dp=2), params={"adaptive": True, **params})
+        counts = {len(m["step_times_s"]) for m in found}
+        assert len(counts) == 1, "ranks must stop together"
+        return counts.pop()
+
+    assert iterations(tolerance=1e-9, max_iterations=9) == 9
+    assert iterations(tolerance=1e9, max_iterations=40) == 6, "six samples are what 95 % take"
+
+
+def test_the_run_says_what_it_did(zygote: Zygote):
+    run = a_run(Layout(dp=2, tp=2, zero=3, grad_accum=3, micro_batch_size=2), dtype="bf16")
+    for rank in zygote.attempt(run):
+        found = rank.measurement
+        effective = found["effective"]
+        asked = {"dp": 2, "tp": 2, "pp": 1, "cp": 1, "grad_accum": 3, "micro_batch_size": 2, "dtype": "bf16"}
+        assert {name: effective[name] for name in asked} == asked
+        assert effective["global_batch_tokens"] == run.global_batch_tokens == 2 * 3 * 2 * 32
+        assert found["versions"]["torch"]
+        assert set(found["phases_s"]) == {"rendezvous", "build", "warmup", "measure"}
+        phases = [beat["phase"] for beat in rank.beats]
+        assert phases[:3] == ["start"] * 3
+        assert phases[3] == "first_iteration"
+        assert phases[-1] == "finish"
+
+
+def test_a_loss_that_is_no_number_is_an_error(zygote: Zygote):
+    run = a_run(Layout(dp=2), iterations=3, params={"learning_rate": float("1e30"), "clip_grad": 0.0})
+    for rank in zygote.attempt(run):
+        assert rank.exit == 1
+        assert rank.failure["type"].endswith("NotANumberError")
+        assert "at iteration" in rank.failure["message"]
+
+
+def test_a_dead_peer_ends_in_time(zygote: Zygote):
+    """A rank whose peer never comes does not wait for torch's half hour."""
+    params = {"process_group_timeout_s": 3.0, "straggler_rank": 1, "straggler_s": 30.0}
+    start = time.monotonic()
+    ranks = zygote.attempt(a_run(Layout(dp=2), params=params), timeout_s=8)
+    assert ranks[0].exit == 1
+    assert time.monotonic() - start < 25
+    assert "imed out" in ranks[0].failure["message"]
