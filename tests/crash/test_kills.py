@@ -76,7 +76,10 @@ def test_slurm_storm(tmp_path, slurm_cluster, seed):
     driving.assert_each_run_measured_once(directory)
     assert driving.wait_until_unmarked(directory) == []
     slurm_cluster.wait_idle()
-    assert not slurm_cluster.squeue()
+    jobs = [job for job in slurm_cluster.squeue().values() if job["name"].startswith("storm-")]
+    assert not [job for job in jobs if job["state"] in ("PENDING", "RUNNING", "COMPLETING")]
+    names = [job["name"] for job in jobs]
+    assert len(set(names)) == len(names), "a pilot was submitted twice"
 
 
 @pytest.mark.long
