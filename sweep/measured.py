@@ -175,6 +175,12 @@ def oddities(measurements: Sequence[Measurement]) -> list[str]:
     return notes
 
 
+def own_step_times_s(measurements: Sequence[Measurement]) -> list[float]:
+    """Per rank, the median of what its steps took without waiting for others; with it where that is not told."""
+    medians = [(m.extra.get("own_time_median_s"), m.step_times_s) for m in measurements]
+    return [statistics.median(steps) if own is None else float(own) for own, steps in medians]
+
+
 def slow_rank(medians: Sequence[float]) -> int | None:
     """The rank that clearly takes longest, or None where they are about equal."""
     if len(medians) < 2:

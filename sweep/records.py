@@ -135,6 +135,9 @@ COLLECTED = _columns("""
 """)
 """What `collect` adds, since it depends on the run's other attempts."""
 
+OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
+"""Outcomes that say: it does not fit"""
+
 TIME_NAMES: tuple[str, ...] = tuple(column.name for column in TIMES if column.type == "double")
 """Keys of ``build_record``'s ``times_s``."""
 
@@ -196,9 +199,7 @@ def _fits(value: Any, type_name: str) -> bool:
         return isinstance(value, list) and all(item is None or _fits(item, inner) for item in value)
     if isinstance(value, bool) and type_name != "bool":
         return False
-    return isinstance(value, _PYTHON_TYPES[type_name]) and not (
-        isinstance(value, float) and not math.isfinite(value)
-    )
+    return isinstance(value, _PYTHON_TYPES[type_name]) and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def table_markdown(columns: Iterable[Column] = COLUMNS + COLLECTED) -> str:
@@ -251,7 +252,7 @@ def build_record(
     record.update(measured.memory(measurements))
     if outcome == Outcome.OK:
         record.update(measured.metrics(run, given, gpu))
-        record["slow_rank"] = measured.slow_rank(record["rank_step_time_median_s"])
+        record["slow_rank"] = measured.slow_rank(measured.own_step_times_s(given))
     notes = measured.oddities(given) + implausible(record)
     record.update(suspect=bool(notes), notes=notes)
     record.update(_details(given, extra))
