@@ -184,3 +184,81 @@ def test_every_gpu_names_its_source_and_has_sane_figures():
             assert 24e9 <= gpu.memory_bytes <= 200e9
             assert gpu.peak_flops("fp16") is not None
             assert gpu.peak_flops("fp16") >= 125e12
+
+
+@reference
+def test_playbook_mfu():
+    """6 N + 12 L h s over 989 TFLOP/s, N with embeddings, to the rounding of N; tied models only without a pipeline,
+    where the embedding was not counted twice."""
+    checked = 0
+    for row in rows("playbook_runs.csv"):
+        shape = MODELS[row["model_label"]]
+        if row["status"] != "success" or (shape.tied_embeddings and row["pp"] != "1"):
+            continue
+        flops = model_flops_per_token(shape, int(row["seq_len"]), CONVENTIONS["playbook"])
+        mfu = utilisation(float(row["tok_s_gpu"]), flops, GPUS["h100"].peak_flops("bf16"))
+        assert 100 * mfu == pytest.approx(float(row["mfu_pct"]), rel=2.5e-3)
+        checked += 1
+    assert checked > 500
+
+
+@reference
+def test_nemo_tflops_of_dense_models():
+    """NeMo 24.x counts full attention, Megatron-Bridge from 25.09 on the causal half."""
+    shapes = {
+        row["model"]: ModelShape(
+            num_layers=int(row["num_layers"]),
+            hidden_size=int(row["hidden_size"]),
+            num_heads=int(row["num_heads"]),
+            num_kv_heads=int(row["num_kv_heads"]),
+            intermediate_size=int(row["ffn_hidden"]),
+            vocab_size=int(row["vocab_size"]),
+            gated_mlp=row["gated_mlp"] == "1",
+        )
+        for row in rows("nemo_models.csv")
+    }
+    checked = {"nemo": 0, "megatron-bridge": 0}
+    for row in rows("nemo_performance.csv"):
+        preset = "nemo" if "NeMo24" in row["container"] else "megatron-bridge"
+        rounded = row["container"].startswith("26")
+        usable = row["tflops_gpu"].isdigit() and row["tok_s_gpu"].isdigit() and row["malformed_row"] == "False"
+        if row["model"] not in shapes or not usable or "Pre" not in row["section"]:
+            continue
+        if preset == "megatron-bridge" and not row["model"].upper().startswith("LLAMA"):
+            continue
+        flops = model_flops_per_token(shapes[row["model"]], int(row["seq_len"]), CONVENTIONS[preset])
+        tolerance = 2.5e-2 if rounded else 2e-3
+        assert float(row["tok_s_gpu"]) * flops / 1e12 == pytest.approx(
+            float(row["tflops_gpu"]), rel=tolerance, abs=0.6
+        ), row
+        checked[preset] += 1
+    assert checked["nemo"] > 10
+    assert checked["megatron-bridge"] > 20
+
+
+@reference
+def test_torchtitan_mfu():
+    """2024-04: with the input embedding, A100; the corrected 405B rows of 2024-08: without it, H100, bf16 and fp8."""
+    names = {
+        "llama2-13B": "Llama-2-13B",
+        "llama2-70B": "Llama-2-70B",
+        "llama3-8B": "Llama-3-8B",
+        "llama3-70B": "Llama-3-70B",
+        "llama3.1-405B": "Llama-3.1-405B",
+    }
+    checked = wrong = 0
+    for row in rows("torchtitan_performance.csv"):
+        if not row["mfu_pct"].replace(".", "").isdigit():
+            continue
+        old = row["table"].startswith("2024-04")
+        gpu, preset = ("a100", "torchtitan-2024-04") if old else ("h100", "torchtitan")
+        flops = model_flops_per_token(MODELS[names[row["model"]]], int(row["seq_len"]), CONVENTIONS[preset])
+        dtype = "fp8" if not old and float(row["tps_per_gpu"]) > 150 else "bf16"
+        mfu = 100 * utilisation(float(row["tps_per_gpu"]), flops, GPUS[gpu].peak_flops(dtype))
+        if "first, corrected" in row["table"]:
+            wrong += abs(mfu / float(row["mfu_pct"]) - 1) > 0.1
+            continue
+        assert mfu == pytest.approx(float(row["mfu_pct"]), rel=2.5e-3), row
+        checked += 1
+    assert checked >= 10
+    assert wrong == 3

@@ -304,6 +304,17 @@ def test_impossible_batch_offers_near_ones_and_the_tolerance():
         assert plan_of(text, overrides=[f"global_batch={offer}"]).runs
 
 
+def test_impossible_tokens_per_gpu_offers_near_ones():
+    text = BASE.replace("global_batch: 3072", "tokens_per_gpu: 500")
+    with pytest.raises(SweepError) as caught:
+        plan_of(text)
+    (mistake,) = caught.value.mistakes
+    assert (mistake.line, mistake.path) == (4, "tokens_per_gpu")
+    offers = mistake.remedy.removeprefix("near values: ").split("; or ")[0].split(", ")
+    assert offers == ["512"]
+    assert plan_of(text, overrides=[f"tokens_per_gpu={offers[0]}"]).runs
+
+
 @pytest.mark.parametrize(
     ("lines", "words", "path"),
     [

@@ -17,19 +17,20 @@ _OFFERED = 3
 
 def refuse_impossible_batch(grid: Grid, cells: Sequence[Cell]) -> None:
     """Raise SweepError where no candidate of the whole grid meets the batch equation, though some meet the other."""
-    nearest: dict[int, set[int]] = {}
+    nearest: dict[tuple[int, int], set[int]] = {}
     for cell in cells:
         for columns in chunks(cell):
             whole = np.broadcast_to(columns["dp is whole"], columns.size)
             if (whole & columns["batch is near"]).any():
                 return
             tokens = np.broadcast_to(columns["nearest tokens"], columns.size)
-            nearest.setdefault(cell.asked_tokens, set()).update(np.unique(tokens[whole]).tolist())
+            nearest.setdefault((cell.asked_tokens, cell.gpus), set()).update(np.unique(tokens[whole]).tolist())
     if not any(nearest.values()):
         return
-    asked = next(tokens for tokens, found in nearest.items() if found)
-    near = sorted(nearest[asked], key=lambda tokens: (abs(tokens - asked), tokens))
-    raise SweepError(grid.mistake(_fact(grid, asked), _path(grid), _remedy(grid, asked, near)))
+    asked, gpus = next(key for key, found in nearest.items() if found)
+    found = set[int]().union(*(found for (tokens, _), found in nearest.items() if tokens == asked))
+    near = sorted(found, key=lambda tokens: (abs(tokens - asked), tokens))
+    raise SweepError(grid.mistake(_fact(grid, asked), _path(grid), _remedy(grid, asked, near, gpus)))
 
 
 def _path(grid: Grid) -> tuple[str, ...]:
@@ -41,14 +42,15 @@ def _fact(grid: Grid, asked: int) -> str:
     return f"no layout has a global batch of {asked:,} tokens{tolerance} at sequence_length {grid.sequence_length:,}"
 
 
-def _remedy(grid: Grid, asked: int, near: Sequence[int]) -> str:
+def _remedy(grid: Grid, asked: int, near: Sequence[int], gpus: int) -> str:
     distance = abs(near[0] - asked) / asked
     tolerance = math.ceil(distance * 1000) / 1000
-    offers = [amount_text(tokens) for tokens in near[:_OFFERED]]
-    if (binary := _power_of_two_near(asked, grid.sequence_length)) and amount_text(binary) not in offers:
-        offers = [amount_text(binary), *offers[: _OFFERED - 1]]
-    per_gpu = " (the batch of all GPUs together)" if grid.global_batch is None else ""
-    return f"near values{per_gpu}: {', '.join(offers)}; or global_batch_tolerance: {tolerance:g}"
+    binary = _power_of_two_near(asked, grid.sequence_length)
+    batches = list(dict.fromkeys([binary, *near] if binary else near))
+    if grid.global_batch is None:
+        batches = [tokens // gpus for tokens in batches if tokens % gpus == 0]
+    offers = ", ".join(amount_text(tokens) for tokens in batches[:_OFFERED])
+    return (f"near values: {offers}; or " if offers else "") + f"global_batch_tolerance: {tolerance:g}"
 
 
 def _power_of_two_near(asked: int, sequence_length: int) -> int | None:
