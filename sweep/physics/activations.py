@@ -1,0 +1,118 @@
+"""Activations that one layer keeps for its backward, in bytes per token of one rank.
+
+The forms of Korthikanti et al. 2022 (arXiv 2205.05198, table 2), term by term, so that grouped-query attention, gated
+MLPs, mixtures of experts, flash attention and each trainer's own habits have their exact form. With as many kv heads
+as heads, an MLP of 4 h that is not gated, and dropout, the terms add up to the paper's 34 h + 5 a s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sweep.physics.columns import element_bytes, equals, read
+from sweep.physics.profiles import MemoryProfile
+
+
+def layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Bytes that a layer keeps per local token, by the column ``recompute``."""
+    kept = _everything(columns, shape, profile)
+    selective = _selective(columns, shape, profile)
+    full = element_bytes(columns) * shape.hidden_size / _sequence_split(columns, profile)
+    kept = np.where(equals(columns, "recompute", "selective"), selective, kept)
+    return np.where(equals(columns, "recompute", "full"), full, kept)
+
+
+def recomputed_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Bytes that one layer brings back in backward when it is recomputed; 0 without recomputation."""
+    return _everything(columns, shape, profile) - layer_bytes_per_token(columns, shape, profile)
+
+
+def backward_bytes_per_token(columns: Mapping[str, Any], shape: Any) -> Any:
+    """Gradients of activations in one layer's backward: of the residual path and of the widest matrix's output."""
+    width = np.maximum(_mlp_width(shape) * (1 + shape.gated_mlp), shape.head_dim * shape.num_heads * 3)
+    return element_bytes(columns) * (shape.hidden_size + width / read(columns, "tp"))
+
+
+def whole_hidden_bytes_per_token(columns: Mapping[str, Any], shape: Any) -> Any:
+    """One activation of the residual path, not split over tp."""
+    return element_bytes(columns) * np.asarray(shape.hidden_size, dtype=np.float64)
+
+
+def split_hidden_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """One activation of the residual path as the trainer keeps it between layers."""
+    return whole_hidden_bytes_per_token(columns, shape) / _sequence_split(columns, profile)
+
+
+def _everything(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    return (
+        _norms_and_residual(columns, shape, profile)
+        + attention_bytes_per_token(columns, shape, profile)
+        + _scores(columns, shape, profile)
+        + _mlp(columns, shape)
+    )
+
+
+def _selective(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    if profile.selective == "attention":
+        return _everything(columns, shape, profile) - _scores(columns, shape, profile)
+    return _outputs_of_products(columns, shape, profile)
+
+
+def _norms_and_residual(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Inputs and outputs of both norms: 8 h in half precision, and 2 h of dropout masks. The outputs feed matrices."""
+    element, hidden = element_bytes(columns), shape.hidden_size
+    split = _sequence_split(columns, profile)
+    outputs_split = 1.0 if profile.gathered_inputs_kept else split
+    return element * hidden * (2 / split + 2 / outputs_split) + 2 * hidden * profile.dropout / split
+
+
+def attention_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Queries and output, keys and values, and the softmax statistics of flash attention."""
+    element = element_bytes(columns)
+    heads = shape.num_heads / read(columns, "tp")
+    kv_heads = np.maximum(shape.num_kv_heads / read(columns, "tp"), 1)
+    if profile.whole_kv_in_cp:
+        kv_heads = kv_heads * read(columns, "cp")
+    statistics = 4 * heads * profile.flash_attention
+    return element * shape.head_dim * (2 * heads + 2 * kv_heads) + statistics
+
+
+def _scores(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Probabilities over the whole sequence, and with dropout their mask and their dropped-out copy: 5 a s."""
+    if profile.flash_attention:
+        return 0.0
+    per_pair = element_bytes(columns) * (1 + profile.dropout) + profile.dropout
+    return per_pair * shape.num_heads / read(columns, "tp") * read(columns, "sequence_length")
+
+
+def _mlp(columns: Mapping[str, Any], shape: Any) -> Any:
+    """Outputs of the matrices and of the activation function: 2 widths, gated 4. Experts also keep their tokens."""
+    element, tp = element_bytes(columns), read(columns, "tp")
+    widths = 2 + 2 * shape.gated_mlp
+    dense = element * widths * shape.intermediate_size / tp
+    tokens = 2 * shape.hidden_size * shape.experts_per_token
+    experts = shape.experts_per_token + shape.shared_experts
+    mixture = element * (widths * experts * shape.moe_intermediate_size / tp + tokens) + 8 * shape.num_experts
+    is_moe = np.asarray(shape.num_experts) > 0
+    return np.where(is_moe, mixture, dense)
+
+
+def _outputs_of_products(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """What "cheap" selective recomputation keeps: a layer's input, outputs of matrices, attention and collectives."""
+    element, tp = element_bytes(columns), read(columns, "tp")
+    split = _sequence_split(columns, profile)
+    matrices = (1 + shape.gated_mlp) * _mlp_width(shape) / tp
+    hidden = shape.hidden_size * (3 / split + np.where(tp > 1, 2.0, 0.0))
+    return attention_bytes_per_token(columns, shape, profile) + element * (matrices + hidden)
+
+
+def _mlp_width(shape: Any) -> Any:
+    experts = shape.experts_per_token + shape.shared_experts
+    return np.where(np.asarray(shape.num_experts) > 0, experts * shape.moe_intermediate_size, shape.intermediate_size)
+
+
+def _sequence_split(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
+    return read(columns, "tp") if profile.sequence_parallel else np.ones_like(read(columns, "tp"))

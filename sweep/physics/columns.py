@@ -1,0 +1,56 @@
+"""Columns of candidates as the physics reads them: a name that is absent takes its plain default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+_PLAIN: dict[str, Any] = {
+    "dp": 1,
+    "tp": 1,
+    "pp": 1,
+    "cp": 1,
+    "ep": 1,
+    "zero": 0,
+    "micro_batch_size": 1,
+    "grad_accum": 1,
+    "recompute": "none",
+    "pp_schedule": "1f1b",
+    "dtype": "bf16",
+    "virtual_stages": 2,
+    "gpus_per_node": 8,
+}
+"""values of a layout that says nothing else"""
+
+
+def read(columns: Mapping[str, Any], name: str) -> Any:
+    """A column as a number or an array; numbers as floats, so that no product overflows."""
+    try:
+        value = columns[name]
+    except KeyError:
+        value = _PLAIN[name]
+    array = np.asarray(value)
+    return array.astype(np.float64) if array.dtype.kind in "iub" else array
+
+
+def equals(columns: Mapping[str, Any], name: str, *values: str) -> Any:
+    """True where the column is one of the words."""
+    column = read(columns, name)
+    if column.ndim == 0:
+        return np.asarray(str(column) in values)
+    found = np.zeros(column.shape, dtype=bool)
+    for value in values:
+        found |= column == value
+    return found
+
+
+def element_bytes(columns: Mapping[str, Any]) -> Any:
+    """Bytes of one element of weights and activations while computing."""
+    return np.where(equals(columns, "dtype", "fp32", "tf32"), 4.0, 2.0)
+
+
+def local_tokens(columns: Mapping[str, Any]) -> Any:
+    """Tokens of one micro-batch on one context-parallel rank."""
+    return read(columns, "micro_batch_size") * read(columns, "sequence_length") / read(columns, "cp")

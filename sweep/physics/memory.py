@@ -1,0 +1,172 @@
+"""Peak memory of a rank, by pipeline stage, kind and time: numbers or arrays over a million candidates alike.
+
+The peak is that of the second forward and backward, when the optimizer's states stand beside every activation in
+flight. Bytes throughout; 1 GiB = 2^30.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sweep.physics import activations, pipeline
+from sweep.physics.columns import element_bytes, local_tokens, read
+from sweep.physics.hardware import Gpu
+from sweep.physics.profiles import PROFILES, MemoryProfile
+from sweep.physics.shapes import shape_columns
+from sweep.physics.states import gathered_bytes, state_bytes
+
+GIB = float(2**30)
+STATE_KINDS = ("weights", "gradients", "master_weights", "optimizer_states", "gradient_buckets")
+STEP_KINDS = ("activations", "logits", "workspace", "pipeline_buffers", "gathered")
+CONTEXT_BYTES = 0.6 * GIB
+"""CUDA context and kernels of one process: 0.5 to 2 GB by the texts, about 0.6 on H100 with lazy loading of kernels"""
+NCCL_BYTES_PER_GROUP = 0.2 * GIB
+"""channels and proxy buffers of one communicator (NCCL's defaults: 4 MiB per channel and peer)"""
+USABLE = 0.995
+"""of a GPU's memory, what a process can have: an 80 GB H100 reports 81,559 MiB, an A100 81,920"""
+
+
+def breakdown(
+    columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "first", optimizer: str = "adamw"
+) -> dict[str, Any]:
+    """Bytes by kind on a rank of the stage ("first", "middle" or "last") at its peak, and their "total".
+
+    Columns of a layout, ``sequence_length`` and a shape. The total includes what the allocator reserves in excess
+    (profile.fragmentation), but neither the CUDA context nor NCCL, which torch does not count.
+    """
+    shape = shape_columns(columns)
+    found = state_bytes(columns, shape, stage, profile, optimizer)
+    found |= step_bytes(columns, profile, stage)
+    found["fixed"] = np.asarray(profile.fixed_bytes)
+    found["fragmentation"] = (profile.fragmentation - 1) * sum(found.values())
+    found["total"] = sum(found.values())
+    return found
+
+
+def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> dict[str, Any]:
+    """Bytes by kind that forward and backward need on top of the states."""
+    shape, tokens = shape_columns(columns), local_tokens(columns)
+    layers = pipeline.layers(columns, shape, stage, profile.placement)
+    flight = pipeline.in_flight(columns, stage)
+    kept = activations.layer_bytes_per_token(columns, shape, profile) * layers
+    kept = kept + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
+    hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
+    return {
+        "activations": tokens * kept * flight,
+        "logits": logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage),
+        "workspace": tokens * _workspace_per_token(columns, shape, profile),
+        "pipeline_buffers": np.where(read(columns, "pp") > 1, 2 * tokens * hidden, 0.0),
+        "gathered": gathered_bytes(columns, shape, stage, profile),
+    }
+
+
+def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> Any:
+    """Logits of one micro-batch at the loss's peak."""
+    shape = shape_columns(columns)
+    split = read(columns, "tp") if profile.vocabulary_parallel else 1.0
+    per_logit = profile.logit_bytes * np.maximum(element_bytes(columns) / 2, 1)
+    return local_tokens(columns) * shape.vocab_size / split * per_logit * pipeline.has_output(columns, stage)
+
+
+def stage_totals(
+    columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw"
+) -> dict[str, Any]:
+    """Bytes of each stage's rank by name of the stage; 0 where the pipeline has no such stage."""
+    return {
+        stage: np.where(pipeline.exists(columns, stage), breakdown(columns, profile, stage, optimizer)["total"], 0.0)
+        for stage in pipeline.STAGES
+    }
+
+
+def peak_bytes(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw") -> Any:
+    """Bytes of the heaviest rank, as torch counts them."""
+    return np.maximum.reduce(np.broadcast_arrays(*stage_totals(columns, profile, optimizer).values()))
+
+
+def outside_torch_bytes(columns: Mapping[str, Any]) -> Any:
+    """CUDA context and NCCL's buffers: one communicator per axis that is wider than 1, and one of the world."""
+    groups = sum((read(columns, axis) > 1) * 1.0 for axis in ("dp", "tp", "pp", "cp", "ep"))
+    return CONTEXT_BYTES + NCCL_BYTES_PER_GROUP * (groups + (groups > 0))
+
+
+def timeline(
+    columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "first", optimizer: str = "adamw"
+) -> dict[str, dict[str, Any]]:
+    """Bytes by kind at each point of the first two steps: phase -> kind -> bytes, with their "total".
+
+    Optimizer states are made at the first optimizer step, so the second forward and backward is the higher one.
+    """
+    full = breakdown(columns, profile, stage, optimizer)
+    weights = ("weights", "master_weights")
+    held = (*weights, "gradients", "gradient_buckets")
+    phases = {
+        "model init": weights,
+        "gradient accumulator": held,
+        "first forward-backward peak": (*held, *STEP_KINDS),
+        "first optimizer step": (*held, "optimizer_states"),
+        "second forward-backward peak": (*held, "optimizer_states", *STEP_KINDS),
+        "second optimizer step": (*held, "optimizer_states"),
+    }
+    found = {}
+    for phase, kinds in phases.items():
+        part = {kind: full[kind] for kind in kinds} | {"fixed": full["fixed"]}
+        part["fragmentation"] = (profile.fragmentation - 1) * sum(part.values())
+        found[phase] = part | {"total": sum(part.values())}
+    return found
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Which candidates can fit, with the numbers of the reason. Arrays, or numbers for one candidate."""
+
+    fits: Any
+    needed_bytes: Any
+    """what the heaviest rank is predicted to need, with the CUDA context and NCCL"""
+    limit_bytes: float | None
+    """what it may need at most; None where the GPU's memory is not known, and then everything fits"""
+    available_bytes: float | None
+    """what the GPU has"""
+
+
+def usable_bytes(gpu: Gpu) -> float | None:
+    """Memory that a process can have: data sheets say GB and mean GiB (80 GB is 80 GiB, less what the driver keeps)."""
+    return None if gpu.memory_bytes is None else gpu.memory_bytes / 1e9 * GIB * USABLE
+
+
+def fits(
+    columns: Mapping[str, Any],
+    gpu: Gpu,
+    profile: MemoryProfile = PROFILES["ours"],
+    optimizer: str = "adamw",
+    scale: Any = 1.0,
+) -> Fit:
+    """Whether the heaviest rank can fit: rejects only what is predicted to be over by more than profile.margin.
+
+    ``scale``: a calibration's correction of the prediction (``sweep.physics.calibration``).
+    """
+    needed = peak_bytes(columns, profile, optimizer) * scale + outside_torch_bytes(columns)
+    available = usable_bytes(gpu)
+    if available is None:
+        return Fit(np.ones_like(needed, dtype=bool), needed, None, None)
+    limit = available * (1 + profile.margin)
+    return Fit(needed <= limit, needed, limit, available)
+
+
+def _embedding_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Token numbers (8 bytes) and the mask of the embedding's dropout."""
+    split = read(columns, "tp") if profile.sequence_parallel else 1.0
+    return 8.0 + profile.dropout * shape.hidden_size / split
+
+
+def _workspace_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """One layer's passing needs: what is recomputed, gradients of activations, gathered inputs under tp."""
+    gathered = activations.whole_hidden_bytes_per_token(columns, shape) * profile.workspace_buffers
+    return (
+        activations.recomputed_bytes_per_token(columns, shape, profile)
+        + activations.backward_bytes_per_token(columns, shape) * profile.counts_backward
+        + np.where(read(columns, "tp") > 1, gathered, 0.0)
+    )

@@ -1,0 +1,131 @@
+"""Pipelines: which layers a stage holds, how many micro-batches it keeps, and how long it stands idle.
+
+Sources: 1F1B and interleaved schedules, Narayanan et al. 2021 (arXiv 2104.04473 sec. 2.2) and Korthikanti et al. 2022
+(arXiv 2205.05198 sec. 4.2.3); zero bubble, Qi et al. 2024 (arXiv 2401.10241); DualPipeV, DeepSeek-V3 (arXiv 2412.19437).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sweep.physics import shapes
+from sweep.physics.columns import equals, read
+
+STAGES = ("first", "middle", "last")
+"""the ranks of a pipeline that can be the heaviest; with pp = 1 only "first", with pp = 2 no "middle" """
+V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")
+"""rank 0 holds the first and the last stage"""
+LOOPED = ("interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs")
+"""several stages per rank, in loops over the ranks"""
+
+
+def chunks_per_rank(columns: Mapping[str, Any]) -> Any:
+    """Pipeline stages that each rank holds."""
+    looped = np.where(equals(columns, "pp_schedule", *LOOPED), read(columns, "virtual_stages"), 1.0)
+    return np.where(equals(columns, "pp_schedule", *V_SCHEDULES), 2.0, looped)
+
+
+def has_output(columns: Mapping[str, Any], stage: str) -> Any:
+    """Whether the rank computes logits and loss."""
+    alone = read(columns, "pp") == 1
+    folded = equals(columns, "pp_schedule", *V_SCHEDULES)
+    if stage == "first":
+        return alone | folded
+    return np.zeros_like(alone) if stage == "middle" else ~folded | alone
+
+
+def has_embedding(columns: Mapping[str, Any], stage: str) -> Any:
+    """Whether the rank looks up token embeddings."""
+    alone = read(columns, "pp") == 1
+    return np.ones_like(alone) if stage == "first" else np.zeros_like(alone) | (alone & (stage == "last"))
+
+
+def exists(columns: Mapping[str, Any], stage: str) -> Any:
+    """Whether a pipeline of that many stages has such a rank apart from the others."""
+    least = {"first": 1, "middle": 3, "last": 2}[stage]
+    return read(columns, "pp") >= least
+
+
+def layers(columns: Mapping[str, Any], shape: Any, stage: str, placement: str = "even") -> Any:
+    """Layers of the rank.
+
+    "even": as equal as can be, the earlier stages take the rest. "cost": stages take layers until their share of all
+    parameters that are multiplied by is passed, the output projection included (nanotron).
+    """
+    pp = read(columns, "pp")
+    depth = np.asarray(shape.num_layers, dtype=np.float64)
+    if placement == "cost":
+        return _layers_by_cost(pp, depth, shape, stage)
+    whole, rest = np.floor(depth / pp), depth % pp
+    if stage == "first":
+        return whole + (rest > 0)
+    return whole + ((rest > 1) if stage == "middle" else 0)
+
+
+def _layers_by_cost(pp: Any, depth: Any, shape: Any, stage: str) -> Any:
+    share = _cost_share(pp, depth, shape)
+
+    def placed(ranks: Any) -> Any:
+        return np.where(ranks <= 0, 0, np.minimum(depth, np.maximum(np.floor(share * ranks + 1e-9) + 1, ranks)))
+
+    if stage == "first":
+        return np.where(pp == 1, depth, placed(np.ones_like(pp)))
+    if stage == "middle":
+        return np.maximum(placed(2.0 * np.ones_like(pp)) - placed(np.ones_like(pp)), 1)
+    return np.where(pp == 1, depth, depth - placed(_output_rank(pp, depth, share)))
+
+
+def _cost_share(pp: Any, depth: Any, shape: Any) -> Any:
+    """A stage's fair share of the cost, in layers."""
+    layer = shapes.matmul_parameters(shape) - shapes.input_embedding_parameters(shape)
+    head = depth * shapes.input_embedding_parameters(shape) / layer
+    return (depth + head) / pp
+
+
+def _output_rank(pp: Any, depth: Any, share: Any) -> Any:
+    return np.clip(np.ceil(depth / share - 1e-9) - 1, 0, pp - 1)
+
+
+def empty_stages(columns: Mapping[str, Any], shape: Any) -> Any:
+    """Stages that placement by cost leaves without any block: after the output projection come two small blocks only.
+
+    nanotron's builder places blocks in order and goes to the next rank when a share is passed. Where there are more
+    ranks than that, the last ones hold nothing.
+    """
+    pp, depth = read(columns, "pp"), np.asarray(shape.num_layers, dtype=np.float64)
+    used = _output_rank(pp, depth, _cost_share(pp, depth, shape)) + 3
+    return np.maximum(pp - used, 0)
+
+
+def in_flight(columns: Mapping[str, Any], stage: str) -> Any:
+    """Micro-batches whose activations the rank holds at its peak; a fraction where it holds chunks of some."""
+    pp, micro_batches = read(columns, "pp"), read(columns, "grad_accum")
+    chunks = chunks_per_rank(columns)
+    rank = {"first": 0.0 * pp, "middle": np.minimum(1.0, pp - 1), "last": pp - 1}[stage]
+    interleaved = (2 * (pp - rank - 1) + (chunks - 1) * pp + 1) / chunks
+    held = np.where(
+        equals(columns, "pp_schedule", "interleaved_1f1b", "interleaved_zero_bubble"), interleaved, pp - rank
+    )
+    held = np.where(equals(columns, "pp_schedule", "zbv_zero_bubble"), pp, held)
+    held = np.where(equals(columns, "pp_schedule", "dualpipev"), pp + 0.5, held)
+    held = np.where(equals(columns, "pp_schedule", "gpipe", "looped_bfs"), micro_batches, held)
+    return np.where(pp == 1, 1.0, np.minimum(held, micro_batches))
+
+
+def bubble_fraction(columns: Mapping[str, Any]) -> Any:
+    """Idle time of a pipeline over its busy time.
+
+    (p - 1) / m for GPipe and 1F1B, (p - 1) / (v m) interleaved. Zero bubble fills a part with weight gradients: with
+    forward, input-gradient and weight-gradient passes of equal length a third of 1F1B's is left in ZB-H1, and about
+    none in the V schedules, of which the schedule's own start and end remain.
+    """
+    pp, micro_batches = read(columns, "pp"), np.maximum(read(columns, "grad_accum"), 1)
+    plain = (pp - 1) / micro_batches
+    looped = plain / chunks_per_rank(columns)
+    found = np.where(equals(columns, "pp_schedule", *LOOPED), looped, plain)
+    found = np.where(equals(columns, "pp_schedule", "interleaved_zero_bubble"), looped / 3, found)
+    found = np.where(equals(columns, "pp_schedule", "zbv_zero_bubble"), plain / 12, found)
+    return np.where(equals(columns, "pp_schedule", "dualpipev"), plain / 6, found)

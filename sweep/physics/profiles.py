@@ -1,0 +1,148 @@
+"""How trainers differ in what they keep on a GPU: one value per trainer, used by every formula of the memory model.
+
+Bytes are per parameter of a rank's part of the model unless a field says otherwise. Which of them ZeRO shards follows
+Rajbhandari et al. 2020 (arXiv 1910.02054): master weights and optimizer states from stage 1, gradients from stage 2,
+weights in stage 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OPTIMIZER_STATE_BYTES: dict[str, float] = {
+    "adamw": 8,
+    "adamw-bf16": 4,
+    "adamw-8bit": 2,
+    "lion": 4,
+    "sgd": 0,
+    "sgd-momentum": 4,
+    "adafactor": 4,
+    "muon": 4,
+}
+"""optimizer -> bytes of its states per parameter, master weights not counted (ML Engineering, "Anatomy of Model's
+Memory Usage"; Adafactor's factored moments are smaller still, 4 is what that text reckons with)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryProfile:
+    """What one trainer holds, and when."""
+
+    name: str
+    weight_bytes: float = 2
+    """weights that the model computes with; sharded in stage 3. In fp32 runs twice as much"""
+    gradient_bytes: float = 4
+    """gradients that live between micro-batches; sharded from stage 2 on"""
+    gradients_whole_until: int = 1
+    """last stage in which gradients are whole"""
+    gradients_held_until: int = 3
+    """last stage in which gradients are held apart from those that master_bytes counts"""
+    master_bytes: float = 4
+    """fp32 copy of the weights that the optimizer updates; sharded from stage 1 on"""
+    fsdp: bool = False
+    """built on FSDP2: the fp32 shards are the weights, half-precision copies live while they are gathered; stage 1
+    reduces at once where a step is one micro-batch; a pipeline reduces once, so that gradients are whole in it"""
+    bucket_bytes: float = 0
+    """communication buckets of gradients, beside the gradients themselves; only where dp * cp > 1, in stages 0 and 1"""
+    gathered_layers: float = 2
+    """stage 3: layers whose weights are whole at once: the one that computes and the one fetched ahead"""
+    gathered_gradient_bytes: float = 2
+    """stages 2 and 3: bytes per parameter of whole gradients of those layers, on their way to being scattered"""
+    sequence_parallel: bool = True
+    """norms, residual path and dropout are split over tp too (arXiv 2205.05198 sec. 4.2.2)"""
+    gathered_inputs_kept: bool = False
+    """the inputs of column-parallel matrices are kept whole, rather than gathered again in backward"""
+    flash_attention: bool = True
+    """attention scores are never stored"""
+    dropout: bool = False
+    """dropout masks are stored: GPT-2 and GPT-3 style training"""
+    selective: str = "attention"
+    """what selective recomputation drops: "attention" (scores, arXiv 2205.05198 sec. 5), or "cheap" (all but the
+    outputs of matrix products, attention and collectives)"""
+    whole_kv_in_cp: bool = False
+    """context parallelism keeps keys and values of the whole sequence, rather than passing them round a ring"""
+    logit_bytes: float = 10
+    """bytes per logit at the peak of the loss: half-precision logits, fp32 copy, probabilities or gradient"""
+    vocabulary_parallel: bool = True
+    """logits stay split over tp"""
+    workspace_buffers: float = 1
+    """whole activations (micro-batch tokens * hidden) held in passing under tp: gathered inputs and gradients"""
+    counts_backward: bool = True
+    """gradients of activations count: one layer's at a time"""
+    placement: str = "even"
+    """layers of a pipeline stage: "even", or "cost": the output projection counts by its parameters"""
+    tied_copies: bool = True
+    """a tied embedding is held by the first and by the last stage of a pipeline"""
+    fragmentation: float = 1.0
+    """what the caching allocator reserves per byte that is allocated at the peak"""
+    margin: float = 0.1
+    """by what share a prediction must be over a GPU's memory before a layout is rejected; 0 where the profile was
+    checked against many measured peaks"""
+    fixed_bytes: float = 0
+    """small things that torch counts: rotary tables, kernels' workspaces"""
+    source: str = ""
+
+
+def _profiles(*found: MemoryProfile) -> dict[str, MemoryProfile]:
+    return {profile.name: profile for profile in found}
+
+
+PROFILES: dict[str, MemoryProfile] = _profiles(
+    MemoryProfile(
+        name="ours",
+        fsdp=True,
+        gathered_inputs_kept=True,
+        selective="cheap",
+        whole_kv_in_cp=True,
+        logit_bytes=10,
+        source="the transformer workload: FSDP2 in every stage, fp32 weights are the master copy, bf16 copies of them "
+        "are gathered; gradients accumulate in fp32",
+    ),
+    MemoryProfile(
+        name="nanotron",
+        bucket_bytes=2,
+        logit_bytes=10,
+        workspace_buffers=3,
+        placement="cost",
+        fragmentation=1.12,
+        margin=0.0,
+        fixed_bytes=0.25 * 2**30,
+        source="huggingface/nanotron: FP32GradientAccumulator (bf16 weights, fp32 gradient buffer, fp32 weights), "
+        "sharded_cross_entropy, DDP's bf16 buckets, "
+        "layers placed by get_block_compute_costs",
+    ),
+    MemoryProfile(
+        name="megatron",
+        logit_bytes=6,
+        source="NVIDIA/Megatron-LM: training/theoretical_memory_usage.py (18 bytes, or 6 + 12 / dp with the "
+        "distributed optimizer), arXiv 2205.05198",
+    ),
+    MemoryProfile(
+        name="torchtitan",
+        fsdp=True,
+        gathered_inputs_kept=True,
+        selective="cheap",
+        logit_bytes=10,
+        source="pytorch/torchtitan: FSDP2 with fp32 shards, bf16 gathered weights, fp32 reduced gradients",
+    ),
+    MemoryProfile(
+        name="deepspeed",
+        gradient_bytes=2,
+        gradients_whole_until=2,
+        gradients_held_until=2,
+        master_bytes=8,
+        gathered_layers=1,
+        logit_bytes=10,
+        source="deepspeedai/DeepSpeed docs/code-docs/source/memory.rst: 4 N + 16 N / n (stage 2), 18 N / n and the "
+        "largest layer (stage 3); master 8 = fp32 weights and fp32 gradients",
+    ),
+    MemoryProfile(
+        name="paper",
+        gradient_bytes=2,
+        flash_attention=False,
+        dropout=True,
+        logit_bytes=4,
+        source="ZeRO (arXiv 1910.02054): 2 + 2 + 12 bytes; activations of arXiv 2205.05198: s b h (34 + 5 a s / h)",
+    ),
+)
+"""name -> profile"""
+PROFILES["transformer"] = PROFILES["ours"]

@@ -1,0 +1,94 @@
+"""Weights, gradients, master copies and optimizer states of one rank, under ZeRO 0 to 3.
+
+Source: Rajbhandari et al. 2020 (arXiv 1910.02054) sec. 5; Megatron-LM's distributed optimizer is stage 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sweep.physics import pipeline, shapes
+from sweep.physics.columns import element_bytes, read
+from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, MemoryProfile
+
+
+def stage_parameters(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> tuple[Any, Any]:
+    """(dense, routed expert) parameters of a rank's part of the model, before ZeRO shards them.
+
+    Matrices are split over tp; norms are whole on every rank, which is less than a thousandth. Routed experts are
+    split over ep and what ep leaves of tp, as dp * cp * tp ranks share each layer.
+    """
+    tp = read(columns, "tp")
+    layers = pipeline.layers(columns, shape, stage, profile.placement)
+    routed = _routed_per_layer(shape)
+    dense = shapes.layer_parameters(shape, moe=np.asarray(shape.num_experts) > 0) - routed
+    embedding = shapes.input_embedding_parameters(shape) + shape.learned_positions * shape.hidden_size
+    inputs = embedding * pipeline.has_embedding(columns, stage)
+    outputs = shapes.output_embedding_parameters(shape) * pipeline.has_output(columns, stage)
+    if profile.tied_copies:
+        apart = pipeline.has_output(columns, stage) & ~pipeline.has_embedding(columns, stage)
+        outputs = outputs + shapes.input_embedding_parameters(shape) * shape.tied_embeddings * apart
+    return (layers * dense + inputs + outputs) / tp, layers * routed / np.maximum(tp, read(columns, "ep"))
+
+
+def _routed_per_layer(shape: Any) -> Any:
+    per_expert = shapes.mlp_matrix_parameters(shape, shape.moe_intermediate_size)
+    return np.asarray(shape.num_experts, dtype=np.float64) * per_expert
+
+
+def shards(columns: Mapping[str, Any]) -> tuple[Any, Any]:
+    """(dense, expert): over how many ranks ZeRO shards each parameter. Experts have as many fewer copies as ep takes."""
+    copies = read(columns, "dp") * read(columns, "cp")
+    experts = copies * read(columns, "tp") / np.maximum(read(columns, "ep"), read(columns, "tp"))
+    return copies, np.maximum(experts, 1)
+
+
+def state_bytes(
+    columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile, optimizer: str = "adamw"
+) -> dict[str, Any]:
+    """Bytes of a rank by kind: weights, gradients, master_weights, optimizer_states, gradient_buckets."""
+    held = list(zip(stage_parameters(columns, shape, stage, profile), shards(columns), strict=True))
+
+    def total(per_parameter: Any, sharded: Any) -> Any:
+        return sum(per_parameter * count / np.where(sharded, ways, 1.0) for count, ways in held)
+
+    zero, single = read(columns, "zero"), element_bytes(columns) == 4
+    weights = profile.weight_bytes * element_bytes(columns) / 2 * np.where((zero == 3) & profile.fsdp, 0.0, 1.0)
+    gradients = np.where(single, 4.0, profile.gradient_bytes) * (zero <= profile.gradients_held_until)
+    master = np.where(single & (not profile.fsdp), 0.0, profile.master_bytes)
+    buckets = np.where((shards(columns)[0] > 1) & (zero < 2), profile.bucket_bytes, 0.0)
+    return {
+        "weights": total(weights, zero == 3),
+        "gradients": total(gradients, _gradients_sharded(columns, profile)),
+        "master_weights": total(master, zero >= 1),
+        "optimizer_states": total(OPTIMIZER_STATE_BYTES[optimizer], zero >= 1),
+        "gradient_buckets": total(buckets, zero > 3),
+    }
+
+
+def _gradients_sharded(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
+    zero, pipelined = read(columns, "zero"), read(columns, "pp") > 1
+    plain = zero > profile.gradients_whole_until
+    at_once = (zero >= 1) & (read(columns, "grad_accum") == 1)
+    return ((plain | at_once) & ~pipelined) if profile.fsdp else plain
+
+
+def gathered_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> Any:
+    """Weights and gradients of the layers that are whole at once where ZeRO shards them: stage 3, gradients in 2.
+
+    Embedding and output projection are gathered whole too; the largest of them and of a layer counts.
+    """
+    zero, tp = read(columns, "zero"), read(columns, "tp")
+    routed = _routed_per_layer(shape) / np.maximum(tp, read(columns, "ep"))
+    layer = (shapes.layer_parameters(shape, moe=np.asarray(shape.num_experts) > 0) - _routed_per_layer(shape)) / tp
+    ends = pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
+    embedding = shapes.input_embedding_parameters(shape) / tp * ends
+    largest = np.maximum(layer + routed, embedding)
+    weights = profile.weight_bytes * element_bytes(columns) / 2 * (profile.gathered_layers - 1) * (layer + routed)
+    weights = weights + profile.weight_bytes * element_bytes(columns) / 2 * largest
+    gradients = profile.gathered_gradient_bytes * largest * _gradients_sharded(columns, profile)
+    gradients = np.where(zero > profile.gradients_held_until, profile.gathered_gradient_bytes * largest, gradients)
+    return np.where(zero == 3, weights, 0.0) + gradients
