@@ -100,7 +100,7 @@ class Trainer:
             parallel_loss=settings.loss_parallel,
         )
         expert_parallel.apply(part, meshes.ep, meshes.expert_tp)
-        context_parallel.apply(part, meshes.cp, settings.cp_kind)
+        context_parallel.apply(part, meshes.cp, settings.cp_kind, run.sequence_length)
         recompute.apply(part, run.layout.recompute)
         compiling.apply(part, on=run.compile, mode=settings.compile_mode)
         data_parallel.apply(

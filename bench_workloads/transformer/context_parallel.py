@@ -8,7 +8,7 @@ heads, and back (DeepSpeed-Ulysses, arXiv 2309.14509). Ranks hold contiguous sli
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as functional
@@ -38,11 +38,11 @@ def positions(sequence_length: int, rank: int, ranks: int, kind: str) -> Tensor:
     return torch.cat((chunks[rank], chunks[2 * ranks - 1 - rank]))
 
 
-def apply(part: Decoder, mesh: DeviceMesh, kind: str) -> None:
+def apply(part: Decoder, mesh: DeviceMesh, kind: str, sequence_length: int) -> None:
     """Give every attention of one stage the kernel that sees the whole sequence."""
     if mesh.size() == 1:
         return
-    core: AttentionKernel = Ulysses(mesh) if kind == "ulysses" else GatheredKeys(mesh)
+    core: AttentionKernel = Ulysses(mesh) if kind == "ulysses" else GatheredKeys(mesh, sequence_length)
     for block in part.blocks:
         block.attention.core = core
 
@@ -50,11 +50,13 @@ def apply(part: Decoder, mesh: DeviceMesh, kind: str) -> None:
 class GatheredKeys:
     """Attention of this rank's two chunks of queries over all the keys before them."""
 
-    def __init__(self, mesh: DeviceMesh) -> None:
+    def __init__(self, mesh: DeviceMesh, sequence_length: int) -> None:
         self._group: ProcessGroup = mesh.get_group()
         self._rank = mesh.get_local_rank()
         self._ranks = mesh.size()
-        self._masks: dict[tuple[int, int], Any] = {}
+        # Made here, since torch 2.13 cannot make them while operators are counted or selectively recomputed.
+        length = sequence_length // (2 * self._ranks)
+        self._masks = {c: causal_lower_right(length, (c + 1) * length) for c in range(2 * self._ranks)}
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Local (batch, heads, sequence / cp, head_dim) -> the same."""
@@ -71,14 +73,8 @@ class GatheredKeys:
         """Queries of the given chunk of the sequence, over the keys of it and of all chunks before."""
         length = queries.shape[2]
         seen = (chunk + 1) * length
-        mask = self._mask(length, seen)
+        mask = self._masks[chunk]
         return functional.scaled_dot_product_attention(queries, keys[:, :, :seen], values[:, :, :seen], attn_mask=mask)
-
-    def _mask(self, queries: int, keys: int) -> Any:
-        """Query i sees the keys up to its own. Kept, since it cannot be made while operators are being counted."""
-        if (queries, keys) not in self._masks:
-            self._masks[queries, keys] = causal_lower_right(queries, keys)
-        return self._masks[queries, keys]
 
     def _gather(self, local: Tensor) -> Tensor:
         """(2, batch, heads, local sequence, head_dim) of every rank, in the order of the sequence."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import statistics
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench_workloads.transformer import process, straggler, waiting
+from bench_workloads.transformer import hardware, process, profiling, straggler, waiting
 from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
 from bench_workloads.transformer.flops import ExecutedFlops, global_counts
@@ -19,7 +21,7 @@ from bench_workloads.transformer.interval import median_interval
 from bench_workloads.transformer.measure import Samples, Stopwatch, quiet_collector, synchronise, until_known
 from bench_workloads.transformer.memory import Memory
 from bench_workloads.transformer.settings import Settings
-from sweep.contract import Measurement, Phase
+from sweep.contract import Measurement, Phase, Run
 
 if TYPE_CHECKING:
     from sweep.contract import Progress, RankRun
@@ -36,8 +38,9 @@ def main(run: RankRun, progress: Progress) -> None:
 def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measurement:
     """All that refers to the model lives in this frame, and dies with it, before the process group does."""
     laps = _Laps(progress)
-    threads = process.set_threads(run.place, settings.threads)
     device = process.pick_device(run.place)
+    bound = hardware.bind_to_near_cores(device, run.place) if settings.bind_cores else None
+    threads = process.set_threads(run.place, settings.threads, own_cores=bound is not None and device.type == "cpu")
     waiting.prepare(device)
     process.join(run.place, device, settings.process_group_timeout_s)
     laps.end("rendezvous")
@@ -52,7 +55,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
 
     timed = _time(trainer, progress, device)
     laps.end("measure")
-    peaks = timed.memory.peaks(lambda: timed.stopwatch.iteration(timed.next_iteration, Samples()), settings.cpu_memory)
+    peaks = timed.memory.peaks(timed.another, settings.cpu_memory)
     return Measurement(
         step_times_s=timed.samples.step_s,
         warmup_times_s=warm.step_s,
@@ -65,7 +68,15 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
         versions=_versions(device),
         phases_s=laps.seconds,
         effective=effective_configuration(trainer, timed.observer, len(timed.samples.step_s)),
-        extra={"threads": threads, **counts, **_further(timed.samples), **timed.memory.further()},
+        extra={
+            "threads": threads,
+            "cores": bound,
+            **counts,
+            **_further(timed.samples),
+            **timed.memory.further(),
+            **timed.hardware,
+            **_profile(trainer, timed, device),
+        },
     )
 
 
@@ -90,7 +101,14 @@ class _Timed:
     stopwatch: Stopwatch
     observer: Observer
     memory: Memory
-    next_iteration: int
+    hardware: dict[str, Any]
+    """the GPU's state right after the last one"""
+    number: int
+    """of the iteration after the last one"""
+
+    def another(self) -> None:
+        """One more iteration, untimed."""
+        self.stopwatch.iteration(self.number, Samples())
 
 
 def _time(trainer: Trainer, progress: Progress, device: torch.device) -> _Timed:
@@ -102,9 +120,19 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device) -> _Timed:
         stopwatch = Stopwatch(trainer, progress, device, watched or None)
         more = until_known(settings.tolerance, settings.max_iterations) if settings.adaptive else _enough
         samples = stopwatch.run(run.warmup_iterations, run.iterations, more)
+    gpu = hardware.state(device)
     memory.stop()
     untimed = Stopwatch(trainer, progress, device)
-    return _Timed(samples, untimed, observer, memory, run.warmup_iterations + len(samples.step_s))
+    return _Timed(samples, untimed, observer, memory, gpu, run.warmup_iterations + len(samples.step_s))
+
+
+def _profile(trainer: Trainer, timed: _Timed, device: torch.device) -> dict[str, Any]:
+    run, settings = trainer.run, trainer.settings
+    if not settings.profile:
+        return {}
+    directory = Path(settings.profile_dir or run.place.scratch_dir or ".")
+    plain = Run(**{field.name: getattr(run, field.name) for field in dataclasses.fields(Run)})
+    return profiling.profile(timed.another, device, directory, f"{plain.run_id}.rank{run.place.rank}")
 
 
 def _enough(_samples: Samples) -> bool:

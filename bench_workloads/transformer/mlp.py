@@ -70,6 +70,7 @@ class MixtureOfExperts(nn.Module):
         self.shared = Experts(1, hidden, width * shape.shared_experts) if shape.shared_experts else None
         self.dispatch: Dispatch = run_here
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes depend on the data
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, hidden) -> the same."""
         tokens = x.flatten(0, 1)

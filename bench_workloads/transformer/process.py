@@ -26,10 +26,13 @@ def pick_device(place: Place) -> torch.device:
     return device
 
 
-def set_threads(place: Place, wanted: int) -> int:
-    """Give the rank its share of the cores that it may run on. Returns the number of threads."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = wanted or max(1, cores // place.local_world_size)
+def set_threads(place: Place, wanted: int, *, own_cores: bool) -> int:
+    """As many threads as wanted, or as the rank's share of cores. Returns their number.
+
+    ``own_cores``: the rank has the cores that it may run on for itself; else it shares them with the node's ranks.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = wanted or max(1, allowed if own_cores else allowed // place.local_world_size)
     torch.set_num_threads(threads)
     return threads
 

@@ -26,6 +26,8 @@ class Settings:
     """a collective that takes longer is a failure"""
     teardown_timeout_s: float = 10.0
     """leaving the process group takes no longer than this"""
+    bind_cores: bool = True
+    """keep a rank on the cores of its GPU's NUMA node; on CPU, on its share of the node's cores"""
     threads: int = 0
     """CPU threads of a rank; 0: its share of the node's cores"""
     mesh_order: str = "pp,dp,cp,tp"
@@ -68,6 +70,10 @@ class Settings:
     """time what each rank spends in collectives, which tells stragglers"""
     cpu_memory: bool = True
     """on CPU, watch one further iteration for its peak of tensor bytes"""
+    profile: bool = False
+    """after the measurement, save a trace of one further iteration and, on a GPU, a memory snapshot"""
+    profile_dir: str = ""
+    """where to; empty: the attempt's own scratch directory"""
     straggler_rank: int = -1
     """a rank that sleeps in its steps, to try out how a straggler shows; -1: none"""
     straggler_s: float = 0.02

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import statistics
 import time
 
@@ -107,7 +109,7 @@ def test_memory_falls_as_theory_says(zygote: Zygote):
 
     assert peak("dp=2 zero=0") > peak("dp=2 zero=1") > peak("dp=2 zero=3")
     base = peak("dp=1 micro_batch_size=2 grad_accum=4")
-    assert peak("tp=2 micro_batch_size=2 grad_accum=4") < 0.62 * base
+    assert peak("tp=2 micro_batch_size=2 grad_accum=4") < 0.7 * base
     assert peak("pp=2 micro_batch_size=2 grad_accum=4") < 0.8 * base
     assert peak("cp=2 micro_batch_size=2 grad_accum=4") < base
     none, selective, full = (
@@ -181,3 +183,21 @@ def test_a_dead_peer_ends_in_time(zygote: Zygote):
     assert ranks[0].exit == 1
     assert time.monotonic() - start < 25
     assert "imed out" in ranks[0].failure["message"]
+
+
+def test_a_profile_is_saved_on_request(zygote: Zygote, tmp_path):
+    params = {"profile": True, "profile_dir": str(tmp_path / "traces")}
+    run = a_run(Layout(dp=2), params=params)
+    names = {rank.measurement["extra"]["profile_files"][0] for rank in zygote.attempt(run)}
+    assert names == {str(tmp_path / "traces" / f"{run.run_id}.rank{rank}.trace.json.gz") for rank in range(2)}
+    with gzip.open(min(names)) as file:
+        assert b"FSDP::" in file.read()
+
+
+def test_ranks_share_the_cores(zygote: Zygote):
+    cores = [rank.measurement["extra"]["cores"] for rank in zygote.attempt(a_run(Layout(dp=2), params={"threads": 0}))]
+    mine = os.sched_getaffinity(0)
+    if len(mine) < 2:
+        pytest.skip("one core")
+    assert not set(cores[0]) & set(cores[1])
+    assert set(cores[0]) | set(cores[1]) <= mine

@@ -1,0 +1,90 @@
+"""The state of this rank's GPU, and the cores next to it, by NVML. Everything is None where there is no NVML."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from sweep.contract import Place
+
+
+def bind_to_near_cores(device: torch.device, place: Place) -> list[int] | None:
+    """Keep this process on the cores of its GPU's NUMA node, or on CPU on its share of the cores it may use.
+
+    Returns the cores, or None where nothing was bound. Cores that the process may not use are never added.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    allowed = sorted(os.sched_getaffinity(0))
+    if device.type == "cuda":
+        cores = sorted(set(_near_cores(device)) & set(allowed))
+    else:
+        share = len(allowed) // place.local_world_size
+        cores = allowed[place.local_rank * share : (place.local_rank + 1) * share]
+    if not cores:
+        return None
+    os.sched_setaffinity(0, cores)
+    return cores
+
+
+def state(device: torch.device) -> dict[str, Any]:
+    """Clocks, power, temperature and throttle reasons of this rank's GPU at this moment."""
+    nvml = _nvml()
+    if device.type != "cuda" or nvml is None:
+        return {}
+    handle = _handle(nvml, device)
+    questions: dict[str, Callable[[], Any]] = {
+        "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "sm_clock_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+        "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        "gpu_uuid": lambda: _text(nvml.nvmlDeviceGetUUID(handle)),
+    }
+    found: dict[str, Any] = {}
+    for name, ask in questions.items():
+        with suppress(nvml.NVMLError):
+            found[name] = ask()
+    return found
+
+
+def _near_cores(device: torch.device) -> list[int]:
+    nvml = _nvml()
+    if nvml is None:
+        return []
+    words = (os.cpu_count() or 1) // 64 + 1
+    try:
+        masks = nvml.nvmlDeviceGetCpuAffinity(_handle(nvml, device), words)
+    except nvml.NVMLError:
+        return []
+    return [64 * word + bit for word, mask in enumerate(masks) for bit in range(64) if mask >> bit & 1]
+
+
+def _handle(nvml: Any, device: torch.device) -> Any:
+    """By UUID: NVML does not honour CUDA_VISIBLE_DEVICES, torch's numbers do."""
+    import torch
+
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    return nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+
+
+def _nvml() -> Any:
+    """The NVML bindings, started; None where there are none or no driver."""
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # no driver, no library, an old binding: whatever it is, there is nothing to ask
+        return None
+    return nvml
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
