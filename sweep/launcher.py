@@ -274,6 +274,7 @@ class Launcher:
             time_limit_s=request.time_limit_s,
             executor=self._sweep.executor,
             scratch=site.scratch,
+            container_prefix=site.container_prefix,
             seed=self._sweep.grid.seed,
             max_runs=site.max_runs_per_pilot,
             limits=limits_of(self._sweep),

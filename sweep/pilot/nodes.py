@@ -63,7 +63,8 @@ async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]
 
 def _start(order: PilotOrder, directory: Path) -> list[subprocess.Popen[bytes]]:
     output = os.open(directory / "agents.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-    agent = [sys.executable, "-m", "sweep.pilot.agent", str(directory), "--scratch", order.scratch]
+    agent = [*order.container_prefix, sys.executable, "-m", "sweep.pilot.agent", str(directory)]
+    agent += ["--scratch", order.scratch]
     if order.executor == "slurm":
         commands = [[*_srun(order), *agent]]
     else:

@@ -29,6 +29,8 @@ class PilotOrder:
     """slurm: agents are started by srun; local: as processes, one per pretend node"""
     scratch: str
     """node-local directory for logs and temporary files"""
+    container_prefix: tuple[str, ...] = ()
+    """words before an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
     seed: int = 0
     max_runs: int | None = None
     limits: Limits = field(default_factory=Limits)
@@ -41,4 +43,5 @@ class PilotOrder:
     def read(cls, directory: Path) -> PilotOrder:
         """The order in a pilot's directory."""
         values = json.loads((directory / FILE_NAME).read_text())
-        return cls(**{**values, "limits": Limits(**values["limits"])})
+        prefix = tuple(values["container_prefix"])
+        return cls(**{**values, "limits": Limits(**values["limits"]), "container_prefix": prefix})
