@@ -21,7 +21,7 @@ import pyarrow.parquet
 from sweep import __version__
 from sweep.errors import Mistake, SweepError
 from sweep.grid import Grid, parse_grid
-from sweep.plan import Plan, PlannedRun, runs_of, to_table
+from sweep.plan import RUN_COLUMNS, Plan, PlannedRun, runs_of, to_table
 from sweep.site import Site, parse_site
 from sweep.store import SweepDir, find_sweep, write_derived, write_once
 
@@ -71,7 +71,7 @@ def open_sweep(directory: Path) -> Sweep:
 
 def _runs(sweep: SweepDir) -> tuple[PlannedRun, ...]:
     try:
-        return runs_of(pyarrow.parquet.read_table(sweep.plan))
+        return runs_of(pyarrow.parquet.read_table(sweep.plan, columns=list(RUN_COLUMNS)))
     except (OSError, pyarrow.ArrowInvalid) as error:
         fact = f"the plan cannot be read: {str(error).splitlines()[0]}"
         raise SweepError(Mistake(fact, file=str(sweep.plan), remedy="it is written once: restore it")) from error

@@ -25,7 +25,7 @@ from sweep.pilot.log import attempt_log
 from sweep.pilot.nodes import agents
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.watchdog import Verdict
-from sweep.plan import PlannedRun, runs_of
+from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of
 from sweep.records import build_record
 from sweep.search import Choice, choose
 from sweep.state import World
@@ -223,7 +223,7 @@ def main(sweep_dir: str, pilot: str) -> None:
     except FileExistsError:
         return  # a second job with this token (a submission that was taken for lost): the first has the work
     os.environ["SWEEP_PILOT"] = order.token
-    table = pyarrow.parquet.read_table(sweep.plan)
+    table = pyarrow.parquet.read_table(sweep.plan, columns=list(RUN_COLUMNS))
     asyncio.run(Leader(sweep, order, runs_of(table), job_id).lead())
 
 
