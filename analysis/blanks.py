@@ -16,18 +16,25 @@ COLUMNS = ["model", "nodes", "status", "label", "reason"]
 
 
 def explain_blanks(
-    squares: pd.DataFrame, records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric
+    squares: pd.DataFrame,
+    records: pd.DataFrame,
+    plan: pd.DataFrame | None,
+    metric: Metric,
+    everything: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """``status``, ``label`` and ``reason`` of each given (model, nodes).
 
     ``records``: the attempt that counts of each run. ``plan``: candidates with status run or rejected, or None
-    where the results came without one.
+    where the results came without one. ``everything``: the records before a filter took some away.
     """
+    before = set() if everything is None else set(zip(everything["model"], everything["nodes"], strict=True))
     tried = dict(list(records.groupby(["model", "nodes"], sort=False))) if len(records) else {}
     planned = dict(list(plan.groupby(["model", "nodes"], sort=False))) if plan is not None and len(plan) else {}
     rows = []
     for model, nodes in squares.itertuples(index=False):
         verdict = _explain(tried.get((model, nodes)), planned.get((model, nodes)), plan is not None, metric)
+        if (model, nodes) in before and (model, nodes) not in tried:
+            verdict = ("filtered", "filtered", "its records do not meet the filter")
         rows.append((model, nodes, *verdict))
     told: pd.DataFrame = pd.DataFrame(rows, columns=COLUMNS).astype(squares.dtypes.to_dict())
     return told
@@ -79,6 +86,7 @@ def _rejections(planned: pd.DataFrame) -> str:
     many = f"{_count(len(planned), 'candidate')} rejected"
     if not reasons:
         return many
+    reasons = [re.sub(r"^\w+: ", "", text) for text in reasons]
     kinds = pd.Series([re.sub(r"\d+(\.\d+)?", "#", text) for text in reasons])
     commonest = kinds.value_counts().index[0]
     example = reasons[int(kinds[kinds == commonest].index[0])]

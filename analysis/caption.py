@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis import filters
 from analysis.celltext import known
 from analysis.metrics import Metric, number
 
@@ -18,15 +19,25 @@ WAITING = ("not_run", "absent")
 """States of blank cells that the key explains once for all"""
 
 
-def held_fixed(rows: pd.DataFrame, metric: Metric) -> list[str]:
-    """What all measured runs share, or the range over which they differ, as short phrases."""
+def held_fixed(rows: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> list[str]:
+    """What all measured runs share, or the range over which they differ, as short phrases.
+
+    ``rows``: what was measured. ``best``: what is shown of it.
+    """
     phrases = [f"ranked by {metric.label}"]
-    phrases += _range(rows, "sequence_length", "sequence {}")
-    phrases += _range(rows, "global_batch_tokens", "{} tokens per step")
+    phrases += _range(rows, best, "sequence_length", "sequence {}")
+    phrases += _range(rows, best, "global_batch_tokens", "{} tokens per step")
     phrases += _words(rows, "dtype", "{}")
-    phrases += _range(rows, "iterations", "median of {} iterations")
+    phrases += _range(rows, best, "iterations", "median of {} iterations")
     phrases += _words(rows, "gpu", "GPU {}")
     return phrases + _words(rows, "workload", "workload {}")
+
+
+def measured_rows(records: pd.DataFrame, keep: str | None) -> pd.DataFrame:
+    """The records that succeeded and meet the expression; all of them where none succeeded."""
+    rows = records if keep is None else filters.keep(records, keep)
+    succeeded = rows[rows["outcome"] == "ok"] if "outcome" in rows else rows
+    return succeeded if len(succeeded) else rows
 
 
 def is_simulated(rows: pd.DataFrame) -> bool:
@@ -57,9 +68,9 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
 def blank_notes(blanks: pd.DataFrame) -> tuple[dict[tuple[str, int], int], list[str]]:
     """Numbers of the blank cells that need a note, and the notes, equal reasons together."""
     reasons: dict[str, list[tuple[str, int]]] = {}
-    for cell in blanks.itertuples(index=False):
-        if cell.status not in WAITING:
-            reasons.setdefault(str(cell.reason), []).append((str(cell.model), int(cell.nodes)))
+    for model, nodes, status, reason in zip(*(blanks[n] for n in ("model", "nodes", "status", "reason")), strict=True):
+        if status not in WAITING:
+            reasons.setdefault(str(reason), []).append((str(model), int(nodes)))
     numbers, notes = {}, []
     for at, (reason, cells) in enumerate(list(reasons.items())[:MOST_NOTES], start=1):
         numbers.update(dict.fromkeys(cells, at))
@@ -87,13 +98,17 @@ def _list(values: Iterable[int]) -> str:
     return ", ".join(str(value) for value in sorted(values))
 
 
-def _range(rows: pd.DataFrame, name: str, phrase: str) -> list[str]:
+def _range(rows: pd.DataFrame, best: pd.DataFrame, name: str, phrase: str) -> list[str]:
+    """The one value, or from where to where, and then the one that all cells show if they do."""
     values = [float(value) for value in _values(rows, name)]
     if not values:
         return []
     low, high = min(values), max(values)
-    text = _whole(low) if low == high else f"{_whole(low)} to {_whole(high)}"
-    return [phrase.format(text)]
+    if low == high:
+        return [phrase.format(_whole(low))]
+    shown = {float(value) for value in _values(best, name)}
+    told = phrase.format(f"{_whole(low)} to {_whole(high)}")
+    return [f"{told} (all shown: {_whole(shown.pop())})" if len(shown) == 1 else told]
 
 
 def _whole(value: float) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from analysis.metrics import Metric, memory_text, number
-from analysis.textfit import Group, wrap
+from analysis.textfit import Group, balanced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,10 +65,10 @@ def layout(cell: Mapping[str, Any]) -> list[Group]:
 
 def lines(text: Sequence[Group], room_pt: float, size: float) -> list[str]:
     """The groups as lines: each group starts a new one."""
-    return [line for group in text for line in wrap(group, room_pt, size)]
+    return [line for group in text for line in balanced(group, room_pt, size)]
 
 
-def known(value: Any) -> bool:
+def known(value: Any) -> TypeGuard[Any]:
     """Neither None, NaN nor pandas' NA."""
     if value is None:
         return False

@@ -17,7 +17,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.blanks import explain_blanks
+from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from sweep.errors import Mistake, SweepError
 from sweep.records import CONFIGURATION_NAMES
 
 if TYPE_CHECKING:
@@ -81,23 +83,33 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     sign = -1.0 if chosen.higher_is_better else 1.0
     order = rows.assign(order=sign * rows["value"], memory=rows["peak_memory_bytes"].astype(float))
     order = order.sort_values(["order", "memory", "run_id"], kind="stable").drop(columns=["order", "memory"])
-    found = [_verdict(group, chosen) for _, group in order.groupby(CELL, sort=False)]
-    names = [*rows.columns, "configurations", "ties", "runner_up"]
-    best: pd.DataFrame = pd.DataFrame(found, columns=names)
-    return best
+    cell = order.groupby(CELL, sort=False)
+    best = order.drop_duplicates(CELL).set_index(CELL)
+    best = best.assign(configurations=cell.size(), runner_up=_second(order), ties=_ties(order, best, chosen))
+    found: pd.DataFrame = best.reset_index()[[*rows.columns, "configurations", "ties", "runner_up"]]
+    return found
 
 
-def cells(records: pd.DataFrame, plan: pd.DataFrame | None = None, metric: str = DEFAULT_METRIC) -> pd.DataFrame:
+def cells(
+    records: pd.DataFrame,
+    plan: pd.DataFrame | None = None,
+    metric: str = DEFAULT_METRIC,
+    expression: str | None = None,
+) -> pd.DataFrame:
     """One row per square of models × node counts, blank ones included.
 
-    ``status`` is best, failed, unmeasured, no_layout, not_run or absent; ``label`` a word or two for the square,
-    ``reason`` the whole sentence. Columns of the best configuration are null where the cell is blank.
+    ``status`` is best, failed, unmeasured, no_layout, not_run, filtered or absent; ``label`` a word or two for the
+    square, ``reason`` the whole sentence. Columns of the best configuration are null where the cell is blank.
+    ``expression``: what records, and as far as it can be told of them, candidates must meet.
     """
+    everything = counting(records)
+    if expression is not None:
+        records, plan = _filtered(records, plan, expression)
     best = best_per_cell(records, metric)
     squares = _squares(records, plan)
     joined = squares.merge(best, on=CELL, how="left", validate="one_to_one")
     blank = joined["value"].isna()
-    reasons = explain_blanks(joined.loc[blank, CELL], counting(records), plan, metric_named(metric))
+    reasons = explain_blanks(joined.loc[blank, CELL], counting(records), plan, metric_named(metric), everything)
     told = joined.merge(reasons, on=CELL, how="left", validate="one_to_one")
     result: pd.DataFrame = told.assign(status=told["status"].fillna("best"))
     return result
@@ -112,6 +124,24 @@ def model_order(records: pd.DataFrame, models: Sequence[str]) -> list[str]:
     return sorted(models, key=lambda name: (sizes.get(name, _named_size(name)), name))
 
 
+def _filtered(
+    records: pd.DataFrame, plan: pd.DataFrame | None, expression: str
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Records and candidates that meet the expression; a plan that lacks its columns keeps the squares of the records.
+
+    Raises SweepError where no record meets it.
+    """
+    kept = keep(records, expression)
+    if kept.empty:
+        raise SweepError(Mistake(f"no record meets {expression!r}", path="--filter", remedy="widen it"))
+    if plan is None:
+        return kept, None
+    if set(names_in(expression)) <= set(plan.columns):
+        return kept, keep(plan, expression)
+    wanted = plan["model"].isin(set(kept["model"])) & plan["nodes"].isin(set(kept["nodes"]))
+    return kept, plan[wanted]
+
+
 def _squares(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     """Every model against every node count that the records or the plan name."""
     parts = [frame[CELL] for frame in (records, plan) if frame is not None]
@@ -124,18 +154,26 @@ def _squares(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     return typed
 
 
-def _verdict(group: pd.DataFrame, metric: Metric) -> dict[str, Any]:
-    """The first of the group, which is sorted best first, and who is within noise of it."""
-    best = group.iloc[0]
-    rest = group.iloc[1:]
-    near = rest["high"] >= best["low"] if metric.higher_is_better else rest["low"] <= best["high"]
-    second = float(rest["value"].iloc[0]) if len(rest) else math.nan
-    return {
-        **{str(name): value for name, value in best.items()},
-        "configurations": len(group),
-        "ties": [] if metric.time_like == 0 else rest.loc[near, "run_id"].tolist(),
-        "runner_up": second,
-    }
+def _second(order: pd.DataFrame) -> pd.Series[float]:
+    """The value of each cell's second configuration; rows are sorted best first."""
+    values = order.set_index(CELL)["value"].astype(float)
+    rest = values[order.set_index(CELL).index.duplicated()]
+    second: pd.Series[float] = rest[~rest.index.duplicated()]
+    return second
+
+
+def _ties(order: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> pd.Series[Any]:
+    """For each cell the run_ids whose interval overlaps the best's, best first; rows are sorted best first."""
+    rest = order[order.duplicated(CELL)].set_index(CELL)
+    if metric.higher_is_better:
+        tied = rest["high"] >= best["low"].reindex(rest.index)
+    else:
+        tied = rest["low"] <= best["high"].reindex(rest.index)
+    if metric.time_like == 0:
+        tied = tied & False
+    lists = rest.loc[tied, "run_id"].groupby(level=CELL, sort=False).agg(list).to_dict()
+    ties: pd.Series[Any] = pd.Series([lists.get(cell, []) for cell in best.index], index=best.index, dtype=object)
+    return ties
 
 
 def _interval(rows: pd.DataFrame, metric: Metric) -> dict[str, Any]:
@@ -185,9 +223,11 @@ def _configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
     names = [name for name in CONFIGURATION_NAMES if name in rows]
     many = "repeat" in rows and bool((rows["repeat"].fillna(0) > 0).any())
     if not many and "run_id" in rows and rows["run_id"].is_unique and rows["run_id"].notna().all():
-        return pd.Series(np.arange(len(rows)), index=rows.index)
-    keys = rows.groupby(names, sort=False, dropna=False).ngroup()
-    return pd.Series(keys, index=rows.index)
+        numbers = np.arange(len(rows))
+    else:
+        numbers = rows.groupby(names, sort=False, dropna=False).ngroup().to_numpy()
+    key: pd.Series[int] = pd.Series(numbers, index=rows.index)
+    return key
 
 
 def _named_size(name: str) -> float:

@@ -135,7 +135,8 @@ def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
     missing = [name for name in ("model", "nodes", "status") if name not in table.column_names]
     if missing:
         raise SweepError(Mistake(f"the plan has no column {', '.join(missing)}", file=str(file)))
-    return _to_pandas(table)
+    frame: pd.DataFrame = _to_pandas(table).astype({"model": str, "status": str})
+    return frame
 
 
 def _arrow_type(name: str) -> Any:

@@ -40,6 +40,18 @@ def wrap(words: Sequence[str], room_pt: float, size: float) -> list[str]:
     return lines
 
 
+def balanced(words: Sequence[str], room_pt: float, size: float) -> list[str]:
+    """As ``wrap``, but where several lines are needed, as even as they can be: no word is left alone."""
+    lines = wrap(words, room_pt, size)
+    if len(lines) < 2 or len(lines) == len(words):
+        return lines
+    narrowest, width = lines, room_pt
+    while len(narrowest) == len(lines) and width > room_pt / 2:
+        lines, width = narrowest, width - size / 4
+        narrowest = wrap(words, width, size)
+    return lines
+
+
 def paragraph(text: str, room_pt: float, size: float) -> list[str]:
     """A sentence into lines of at most ``room_pt``."""
     return wrap(text.split(), room_pt, size)
@@ -82,15 +94,20 @@ def fit(
 
     ``texts``: font size -> the lines of each cell, already wrapped; the first line is bold.
     """
-    size = largest
+    size = largest if _holds(texts(smallest), room_pt, smallest, tallest_pt) else 0.0
     while size >= smallest - 1e-9:
         cells = texts(size)
-        found = Fit(size, max((len(lines) for lines in cells), default=1))
-        if found.height_pt <= tallest_pt and all(_fits(lines, room_pt, size) for lines in cells):
-            return found
+        if _holds(cells, room_pt, size, tallest_pt):
+            return Fit(size, _most_lines(cells))
         size -= 0.25
     return None
 
 
-def _fits(lines: Sequence[str], room_pt: float, size: float) -> bool:
-    return all(width_pt(line, size, bold=at == 0) <= room_pt for at, line in enumerate(lines))
+def _holds(cells: Sequence[Sequence[str]], room_pt: float, size: float, tallest_pt: float) -> bool:
+    if Fit(size, _most_lines(cells)).height_pt > tallest_pt:
+        return False
+    return all(width_pt(line, size, bold=at == 0) <= room_pt for lines in cells for at, line in enumerate(lines))
+
+
+def _most_lines(cells: Sequence[Sequence[str]]) -> int:
+    return max((len(lines) for lines in cells), default=1)

@@ -1,0 +1,89 @@
+"""From a cell's value to its colour, the ink that is legible on it, and the bar that explains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.metrics import Metric, number
+from analysis.textfit import shortened
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PALETTE = "viridis"
+"""Even in lightness, so that it holds in print and for every kind of colour vision"""
+
+Colour = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A linear scale of colours."""
+
+    low: float
+    high: float
+    factor: float
+    """printed value = factor * value"""
+    label: str
+
+    def colour(self, value: float) -> Colour:
+        """The colour of a value; the brightest where all values are equal."""
+        from matplotlib import colormaps
+
+        span = self.high - self.low
+        place = (value - self.low) / span if span > 0 else 1.0
+        red, green, blue, alpha = colormaps[PALETTE](min(1.0, max(0.0, place)))
+        return red, green, blue, alpha
+
+
+def relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
+    """What colours the cells: the value, or where models do not compare, its fraction of the model's best."""
+    values = table["shown"].astype(float)
+    if shown.absolute:
+        return values
+    by_model = values.groupby(table["model"], sort=False)
+    fractions = values / by_model.transform("max") if shown.higher_is_better else by_model.transform("min") / values
+    return fractions.astype(float)
+
+
+def scale_of(best: pd.DataFrame, shown: Metric) -> Scale | None:
+    """The scale of the measured cells, or None where there are none."""
+    if best.empty:
+        return None
+    values = best["relative"].to_numpy(float)
+    if shown.absolute:
+        return Scale(float(values.min()), float(values.max()), shown.factor, shown.label)
+    direction = "the model's best over node counts (100 %)"
+    return Scale(float(values.min()), 1.0, 100, f"{shown.label} relative to {direction}")
+
+
+def ink_on(face: Colour) -> str:
+    """Black or white, whichever contrasts more (WCAG 2 relative luminance)."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in face[:3]]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
+
+
+def draw_bar(figure: Figure, axes: Axes, scale: Scale, *, room_pt: float, size: float, ink: str) -> None:
+    """Fill ``axes`` with the bar, and write its label beside it in at most ``room_pt``."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    even = scale.high <= scale.low
+    low = (scale.low - max(abs(scale.low), 1e-9) if even else scale.low) * scale.factor
+    high = scale.high * scale.factor
+    ticks = [high] if even else [low + (high - low) * part / 3 for part in range(4)]
+    drawn = figure.colorbar(
+        ScalarMappable(Normalize(low, high), PALETTE), cax=axes, orientation="horizontal", ticks=ticks
+    )
+    drawn.ax.set_xticklabels([number(tick) for tick in ticks])
+    drawn.outline.set_visible(False)
+    drawn.ax.tick_params(labelsize=size, length=2, pad=1, colors=ink)
+    label = shortened(scale.label, room_pt, size + 0.5)
+    axes.annotate(
+        label, (1, 0.5), xytext=(12, 0), xycoords="axes fraction", textcoords="offset points", va="center",
+        fontsize=size + 0.5, color=ink, annotation_clip=False,
+    )  # fmt: skip

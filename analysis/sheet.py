@@ -1,0 +1,110 @@
+"""The measures of a heatmap, in points: found from the texts that it must hold, before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from analysis.celltext import LEVELS, lines
+from analysis.textfit import LINE, Fit, Group, fit, shortened, width_pt, wrap
+from sweep.errors import Mistake, SweepError
+
+PAGE_HEIGHT = 8.0 * 72
+"""Height that the cells may take on one page"""
+LONGEST = 26.0 * 72
+"""Height that they may take where one page does not do; beyond it, cells say less"""
+LARGEST, SMALLEST = 8.5, 4.75
+"""Font sizes in cells"""
+LABEL = 7.5
+"""Font size of models and node counts"""
+MARGIN = 8.0
+PADDING = 2.0
+"""Between a cell's edge and its text"""
+
+CellTexts = Callable[[str], Sequence[Sequence[Group]]]
+"""Level of detail -> the text of each cell"""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Where things stand, in points."""
+
+    models: tuple[str, ...]
+    nodes: tuple[int, ...]
+    width: float
+    left: float
+    """from the left edge to the first cell"""
+    cell_width: float
+    cell_height: float
+    type_size: float
+    level: str
+    """how much the cells say"""
+
+    @property
+    def cells_width(self) -> float:
+        """Width of all cells."""
+        return self.cell_width * len(self.nodes)
+
+    @property
+    def cells_height(self) -> float:
+        """Height of all cells."""
+        return self.cell_height * len(self.models)
+
+    @property
+    def room(self) -> float:
+        """Width for text inside a cell."""
+        return self.cell_width - 2 * PADDING
+
+    def label(self, model: str) -> str:
+        """A model's name, broken after hyphens and slashes where it is too wide, cut where that does not help."""
+        room = self.left - MARGIN - 8
+        if width_pt(model, LABEL) <= room:
+            return model
+        parts = model.replace("-", "- ").replace("/", "/ ").replace("_", "_ ").split()
+        broken = [_unspaced(line) for line in wrap(parts, room, LABEL)]
+        most = max(1, int(self.cell_height / (LABEL * LINE)))
+        if len(broken) > most:
+            broken = [*broken[: most - 1], "".join(broken[most - 1 :])]
+        return "\n".join(shortened(line, room, LABEL) for line in broken)
+
+
+def plan_sheet(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, annotate: str, width: float) -> Sheet:
+    """The widths, the font size, and how much the cells can say at that width.
+
+    Raises SweepError where even the least that is asked for cannot be legible.
+    """
+    longest = max(width_pt(model, LABEL) for model in models)
+    left = MARGIN + min(longest, width * 0.22) + 8
+    cell_width = min((width - left - MARGIN) / len(nodes), width * 0.3)
+    for level in LEVELS if annotate == "auto" else (annotate,):
+        found = _fit(texts(level), level, cell_width - 2 * PADDING, len(models))
+        if found is not None:
+            height = max(found.height_pt, LABEL * LINE + 2, 3 * LABEL * LINE if level in ("full", "brief") else 0)
+            return Sheet(tuple(models), tuple(nodes), width, left, cell_width, height, found.size, level)
+    raise SweepError(
+        Mistake(
+            f"the text of {len(nodes)} × {len(models)} cells would not be legible at {width / 72:g} inches",
+            path="--annotate",
+            remedy="use `--annotate auto`, a greater --width, or --filter to choose models and node counts",
+        )
+    )
+
+
+def _fit(texts: Sequence[Sequence[Group]], level: str, room: float, rows: int) -> Fit | None:
+    """The type for a level of detail: on one page if it can be, else no taller than needed."""
+
+    def wrapped(size: float) -> list[list[str]]:
+        return [lines(text, room, size) for text in distinct]
+
+    distinct = list({tuple(map(tuple, text)): text for text in texts}.values())
+    growing = [PAGE_HEIGHT * 1.25**step for step in range(5)]
+    limits = (*growing, LONGEST if level in ("full", "brief") else float("inf"))
+    for limit in limits:
+        found = fit(wrapped, room, largest=LARGEST, smallest=SMALLEST, tallest_pt=limit / rows)
+        if found is not None:
+            return found
+    return None
+
+
+def _unspaced(line: str) -> str:
+    return line.replace("- ", "-").replace("/ ", "/").replace("_ ", "_")
