@@ -2,14 +2,13 @@
 # make test    lint, types, and all tests but the long ones; real Slurm included (needs root and Debian's Slurm)
 # make test-long, make check, make format
 #
-# Another build of torch: make demo PIP_OPTIONS="--extra-index-url https://download.pytorch.org/whl/cu128"
+# Another build of torch: make demo TORCH=torch==2.11.0 PIP_OPTIONS="--index-url URL"
 # Without Slurm:          make test SWEEP_REQUIRE_SLURM=0
 
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 PIP_OPTIONS ?=
-CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 DEMO_DIR ?= sweeps/demo
 PYTEST_OPTIONS ?=
 SWEEP_REQUIRE_SLURM ?= 1
@@ -26,14 +25,9 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# PyPI's torch for Linux is the CUDA build, thousands of megabytes: without PIP_OPTIONS the CPU build is taken,
-# from where pip looks anyway, else from PyTorch's own index.
+# Where pip finds only the CUDA build of torch (gigabytes), PIP_OPTIONS can name an index that has the CPU build.
 $(VENV)/.torch: $(VENV)/.made
-ifeq ($(strip $(PIP_OPTIONS)),)
-	$(PIP) install --quiet "$(TORCH)+cpu" 2>/dev/null || $(PIP) install --extra-index-url $(CPU_INDEX) "$(TORCH)"
-else
 	$(PIP) install $(PIP_OPTIONS) "$(TORCH)"
-endif
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml
