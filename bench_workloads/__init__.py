@@ -8,4 +8,6 @@ from __future__ import annotations
 WORKLOADS: dict[str, str] = {
     "transformer": "bench_workloads.transformer:WORKLOAD",
     "simulated": "bench_workloads.simulated:WORKLOAD",
+    "collectives": "bench_workloads.collectives:WORKLOAD",
+    "matmul": "bench_workloads.matmul:WORKLOAD",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import platform
 import statistics
 import time
 from contextlib import ExitStack
@@ -11,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from bench_workloads.transformer import hardware, process, profiling, straggler, waiting
+from bench_workloads import hardware, process
+from bench_workloads.transformer import profiling, straggler, waiting
 from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
 from bench_workloads.transformer.flops import ExecutedFlops, global_counts
@@ -24,6 +22,8 @@ from bench_workloads.transformer.settings import Settings
 from sweep.contract import Measurement, Phase, Run
 
 if TYPE_CHECKING:
+    import torch
+
     from sweep.contract import Progress, RankRun
 
 
@@ -64,8 +64,8 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
         losses=warm.losses + timed.samples.losses,
         grad_norms=warm.grad_norms + timed.samples.grad_norms,
         parameters=sum(p.numel() for p in trainer.optimizer.shards()),
-        device=_device_name(device),
-        versions=_versions(device),
+        device=hardware.name(device),
+        versions=hardware.versions(device),
         phases_s=laps.seconds,
         effective=effective_configuration(trainer, timed.observer, len(timed.samples.step_s)),
         extra={
@@ -168,15 +168,3 @@ class _Laps:
         self._last = now
         if name in ("rendezvous", "build"):
             self._progress.beat(Phase.START)
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-
-
-def _versions(device: torch.device) -> dict[str, str]:
-    found = {"python": platform.python_version(), "torch": torch.__version__}
-    if device.type == "cuda":
-        found["cuda"] = str(torch.version.cuda)
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    return found

@@ -1,9 +1,13 @@
-"""The state of this rank's GPU, and the cores next to it, by NVML. Everything is None where there is no NVML."""
+"""What a rank runs on: its device, the software, the cores next to a GPU and the GPU's state.
+
+The last two come from NVML, and are missing where there is none.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
+import platform
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -53,6 +57,24 @@ def state(device: torch.device) -> dict[str, Any]:
     for name, ask in questions.items():
         with suppress(nvml.NVMLError):
             found[name] = ask()
+    return found
+
+
+def name(device: torch.device) -> str:
+    """What the device calls itself."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    """Versions of what a measurement depends on."""
+    import torch
+
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    if device.type == "cuda":
+        found["cuda"] = str(torch.version.cuda)
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     return found
 
 

@@ -1,0 +1,17 @@
+"""How fast ranks exchange data: each collective over sizes, inside a node and between nodes. Its declaration."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bench_workloads.collectives.settings import GROUPS, OPERATIONS, Settings
+from sweep.contract import Workload
+
+WORKLOAD = Workload(
+    name="collectives",
+    main="bench_workloads.collectives.main:main",
+    axes=frozenset({"dp", "grad_accum", "dtype"}),
+    preload=("torch", "torch.distributed", "bench_workloads.collectives.main"),
+    params={f.name: f.default for f in dataclasses.fields(Settings)},  # type: ignore[misc]
+    choices={"dtype": ("fp32", "bf16"), "operation": ("all", *OPERATIONS), "group": ("all", *GROUPS)},
+)

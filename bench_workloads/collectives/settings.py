@@ -1,0 +1,66 @@
+"""The parameters of the collectives' measurement, and what a bandwidth is."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sweep.contract import Run
+
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p")
+GROUPS = ("world", "intra_node", "inter_node")
+"""all ranks; those of one node; those of one local rank over all nodes"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Which collectives, over which ranks, at which sizes."""
+
+    operation: str = "all"
+    group: str = "all"
+    min_bytes: int = 1024
+    max_bytes: int = 16 * 2**20
+    factor: int = 8
+    """each size is so many times the one before"""
+    repeats: int = 5
+    """calls in a row that one time is the mean of"""
+    process_group_timeout_s: float = 300.0
+    teardown_timeout_s: float = 10.0
+
+    @classmethod
+    def of(cls, run: Run) -> Settings:
+        """The parameters of a run, defaults filled in. Raises ValueError for one that does not exist."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        if unknown := sorted(set(run.params) - known):
+            raise ValueError(f"collectives has no parameter {', '.join(unknown)}")
+        return cls(**run.params)  # type: ignore[arg-type]
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The collectives to measure."""
+        return OPERATIONS if self.operation == "all" else (self.operation,)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups to measure them over."""
+        return GROUPS if self.group == "all" else (self.group,)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of the messages."""
+        sizes = [self.min_bytes]
+        while sizes[-1] * max(2, self.factor) <= self.max_bytes:
+            sizes.append(sizes[-1] * max(2, self.factor))
+        return sizes
+
+
+def bus_bandwidth(operation: str, size_bytes: float, seconds: float, ranks: int) -> float:
+    """Bytes/s by which nccl-tests compares collectives with a link's speed (doc/PERFORMANCE.md of nccl-tests).
+
+    ``size_bytes`` is what nccl-tests calls the size: the whole buffer, i.e. the output of an all-gather and the input
+    of a reduce-scatter.
+    """
+    factors = {"all_reduce": 2 * (ranks - 1) / ranks, "p2p": 1.0}
+    return size_bytes / seconds * factors.get(operation, (ranks - 1) / ranks)

@@ -1,0 +1,79 @@
+"""The entry point: every rank multiplies by itself, so that a slow device shows beside its peers."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bench_workloads import hardware, process
+from bench_workloads.matmul.settings import Product, Settings, products
+from bench_workloads.timing import seconds_per_call
+from sweep.contract import Measurement, Phase
+
+if TYPE_CHECKING:
+    from sweep.contract import Progress, RankRun
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def main(run: RankRun, progress: Progress) -> None:
+    """Measure and tell. Called in a process of its own, one per rank; the ranks do not talk to each other."""
+    settings = Settings.of(run)
+    progress.beat(Phase.START)
+    device = process.pick_device(run.place)
+    bound = hardware.bind_to_near_cores(device, run.place)
+    process.set_threads(run.place, 0, own_cores=bound is not None and device.type == "cpu")
+    asked = products(run, settings)
+    rounds: list[list[float]] = []
+    lengths: list[float] = []
+    for number in range(run.warmup_iterations + run.iterations):
+        progress.beat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        start = time.perf_counter()
+        rounds.append([_seconds(product, _DTYPES[run.dtype], device, settings.repeats) for product in asked])
+        lengths.append(time.perf_counter() - start)
+    times = list(zip(*rounds[run.warmup_iterations :], strict=True))
+    progress.measured(
+        Measurement(
+            step_times_s=lengths[run.warmup_iterations :],
+            warmup_times_s=lengths[: run.warmup_iterations],
+            device=hardware.name(device),
+            versions=hardware.versions(device),
+            effective={"dtype": run.dtype, "tp": run.layout.tp},
+            extra={**_results(asked, times), **hardware.state(device)},
+        )
+    )
+    progress.beat(Phase.FINISH)
+
+
+def _seconds(product: Product, dtype: torch.dtype, device: torch.device, repeats: int) -> float:
+    left = torch.randn(product.m, product.k, device=device, dtype=dtype)
+    right = torch.randn(product.k, product.n, device=device, dtype=dtype)
+    out = torch.empty(product.m, product.n, device=device, dtype=dtype)
+    return seconds_per_call(lambda: torch.mm(left, right, out=out), device, repeats)
+
+
+def _results(asked: list[Product], times: list[tuple[float, ...]]) -> dict[str, Any]:
+    rows = [_row(product, sampled) for product, sampled in zip(asked, times, strict=True)]
+    widths = [row for row in rows if row["product"] == "swiglu_width"]
+    return {
+        "matmul": rows,
+        "best_matmul_tflops": max(row["tflops"] for row in rows),
+        "best_swiglu_width": max(widths, key=lambda row: float(row["tflops"]))["n"] if widths else None,
+    }
+
+
+def _row(product: Product, sampled: tuple[float, ...]) -> dict[str, Any]:
+    median = statistics.median(sampled)
+    return {
+        "product": product.name,
+        "m": product.m,
+        "k": product.k,
+        "n": product.n,
+        "time_median_s": median,
+        "time_min_s": min(sampled),
+        "time_max_s": max(sampled),
+        "tflops": product.flops / median / 1e12,
+    }

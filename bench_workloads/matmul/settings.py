@@ -1,0 +1,81 @@
+"""The parameters of the matrix products' measurement, and which products a model makes."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sweep.physics.shapes import ModelShape
+
+if TYPE_CHECKING:
+    from sweep.contract import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is multiplied beside the model's own matrices."""
+
+    squares: str = "1024,2048,4096"
+    """edges of square products, with commas; empty: none"""
+    width_steps: int = 8
+    """SwiGLU widths to try on either side of 8/3 of the hidden size; 0: none"""
+    width_step: int = 16
+    """how far they lie apart"""
+    repeats: int = 5
+    """calls in a row that one time is the mean of"""
+
+    @classmethod
+    def of(cls, run: Run) -> Settings:
+        """The parameters of a run, defaults filled in. Raises ValueError for one that does not exist."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        if unknown := sorted(set(run.params) - known):
+            raise ValueError(f"matmul has no parameter {', '.join(unknown)}")
+        return cls(**run.params)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Product:
+    """(m, k) @ (k, n)."""
+
+    name: str
+    m: int
+    k: int
+    n: int
+
+    @property
+    def flops(self) -> int:
+        """1 multiply-add = 2 FLOP."""
+        return 2 * self.m * self.k * self.n
+
+
+def products(run: Run, settings: Settings) -> list[Product]:
+    """The products of one layer's forward on one rank, the output projection, squares, and SwiGLU widths."""
+    shape, layout = ModelShape(**run.shape), run.layout  # type: ignore[arg-type]
+    tokens = layout.micro_batch_size * run.sequence_length // layout.cp
+    hidden, tp = shape.hidden_size, layout.tp
+    width = shape.moe_intermediate_size or shape.intermediate_size
+    return [
+        Product("query", tokens, hidden, shape.num_heads * shape.head_dim // tp),
+        Product("key_value", tokens, hidden, 2 * shape.num_kv_heads * shape.head_dim // tp),
+        Product("attention_output", tokens, shape.num_heads * shape.head_dim // tp, hidden),
+        Product("mlp_up", tokens, hidden, width // tp),
+        Product("mlp_down", tokens, width // tp, hidden),
+        Product("logits", tokens, hidden, shape.vocab_size // tp),
+        *(Product("square", edge, edge, edge) for edge in map(int, filter(None, settings.squares.split(",")))),
+        *(Product("swiglu_width", tokens, hidden, width) for width in swiglu_widths(hidden, settings)),
+    ]
+
+
+def swiglu_widths(hidden: int, settings: Settings) -> list[int]:
+    """Widths around 8/3 of the hidden size: that itself, and multiples of the step below and above.
+
+    >>> swiglu_widths(4096, Settings(width_steps=1, width_step=64))
+    [10880, 10922, 10944]
+    """
+    if not settings.width_steps:
+        return []
+    middle, step = 8 * hidden // 3, settings.width_step
+    below = middle // step * step
+    multiples = [below + step * i for i in range(1 - settings.width_steps, settings.width_steps + 1)]
+    return sorted({middle, *(w for w in multiples if w > 0)})
