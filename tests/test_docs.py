@@ -1,0 +1,59 @@
+"""The README's commands run as written, its files parse, its pictures exist."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sweep.cli.main import COMMANDS
+from sweep.grid import parse_grid
+from sweep.site import parse_site
+from tests import driving
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS_SHOWN = [line[2:] for block in re.findall(r"```console\n(.*?)```", README, re.S) for line in block.splitlines()]
+YAML = re.findall(r"```yaml\n(.*?)```", README, re.S)
+
+
+def test_the_readme_shows_two_commands_and_both_are_targets():
+    made = [command for command in COMMANDS_SHOWN if command.startswith("make")]
+    assert made == ["make demo", "make test"]
+    for command in made:
+        subprocess.run(["make", "-n", command.split()[1]], cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS_SHOWN if c.startswith("sweep ")])
+def test_a_command_of_the_readme(command, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    done = driving.run(*shlex.split(command)[1:], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["examples"]
+
+
+def test_the_readmes_grid_and_site_are_valid():
+    grid, site = YAML
+    assert parse_grid(grid, "README.md").name == "llama-8b"
+    assert parse_site(site, "README.md").gpus_per_node == 8
+
+
+def test_every_command_is_in_the_readme_and_the_design():
+    design = (ROOT / "docs" / "design.md").read_text()
+    for name in COMMANDS:
+        assert f"`sweep {name}" in README, name
+        assert f"`sweep {name}" in design or f"`{name}`" in design, name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(name):
+    done = driving.run(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"sweep {name}" in done.stdout.replace("Usage: sweep", "", 1)
+
+
+def test_links_and_pictures_exist():
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
