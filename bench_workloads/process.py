@@ -69,9 +69,20 @@ def leave(timeout_s: float) -> bool:
     gc.unfreeze()
     gc.collect()
     dist.barrier()
-    leaving = threading.Thread(target=dist.destroy_process_group, daemon=True)
+    leaving = threading.Thread(target=_destroy, args=(_current_gpu(),), daemon=True)
     leaving.start()
     leaving.join(timeout_s)
     if leaving.is_alive():
         print(f"leaving the process group took more than {timeout_s:g} s: left it standing", file=sys.stderr)  # noqa: T201
     return not leaving.is_alive()
+
+
+def _current_gpu() -> int | None:
+    return torch.cuda.current_device() if torch.cuda.is_available() else None
+
+
+def _destroy(gpu: int | None) -> None:
+    """In a thread of its own, which would begin with another GPU."""
+    if gpu is not None:
+        torch.cuda.set_device(gpu)
+    dist.destroy_process_group()

@@ -30,7 +30,7 @@ from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.tied import TiedEmbedding
-from sweep.physics.shapes import ModelShape
+from sweep.physics.shapes import ModelShape, input_embedding_parameters, matmul_parameters
 
 if TYPE_CHECKING:
     from bench_workloads.transformer.settings import Settings
@@ -88,11 +88,11 @@ class Trainer:
         """One stage of the model, spread and materialised."""
         run, settings, meshes = self.run, self.settings, self.meshes
         count = run.layout.pp * len(self.stage_numbers)
-        layers = stages.layers_of_stages(
-            self.shape.num_layers, count, first=settings.first_stage_load, last=settings.last_stage_load
-        )
+        last = settings.last_stage_load if settings.last_stage_load >= 0 else output_load(self.shape)
+        layers = stages.layers_of_stages(self.shape.num_layers, count, first=settings.first_stage_load, last=last)
         with torch.device("meta"):
             part = Decoder(self.shape, layers[number], first=number == 0, last=number == count - 1)
+        part.to(DTYPES[settings.weights_dtype])
         tensor_parallel.apply(
             part,
             meshes.tp,
@@ -116,17 +116,25 @@ class Trainer:
 
     def _step(self, device: torch.device) -> AccumulationStep | PipelineStep:
         layout = self.run.layout
+        split_logits = self.settings.loss_parallel and layout.tp > 1
+        loss = compiling.compiled(mean_loss, on=self.run.compile and not split_logits)
         if layout.pp == 1:
-            return AccumulationStep(self.parts[0], zero=layout.zero, micro_batches=layout.grad_accum, loss=mean_loss)
+            return AccumulationStep(self.parts[0], zero=layout.zero, micro_batches=layout.grad_accum, loss=loss)
         return PipelineStep(
             self.parts,
             self.stage_numbers,
             self.meshes.pp,
             schedule=layout.pp_schedule,
             micro_batches=layout.grad_accum,
-            loss=mean_loss,
+            loss=loss,
             device=device,
         )
+
+
+def output_load(shape: ModelShape) -> float:
+    """FLOPs of the output projection, in layers."""
+    output = input_embedding_parameters(shape)
+    return float(output * shape.num_layers / (matmul_parameters(shape) - output))
 
 
 def _stage_numbers(run: RankRun, settings: Settings, meshes: Meshes) -> list[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bench_workloads.transformer.model import Decoder
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def apply(part: Decoder, *, on: bool, mode: str | None = None) -> None:
@@ -20,6 +24,11 @@ def apply(part: Decoder, *, on: bool, mode: str | None = None) -> None:
         block.forward = torch.compile(block.forward, mode=mode)  # type: ignore[method-assign]
     if part.embedding is not None:
         part.embedding.register_forward_hook(_fresh_tensor)
+
+
+def compiled(function: Function, *, on: bool) -> Function:
+    """The function, compiled where that is on."""
+    return torch.compile(function) if on else function
 
 
 def _fresh_tensor(_module: Any, _inputs: Any, output: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ class Optimizer:
 
     def _norm(self, gradients: list[Tensor]) -> Tensor:
         """The norm over all ranks: each shard's square counts once, however many ranks hold it. Summed in fp64."""
-        squares = torch.stack(torch._foreach_norm(gradients)).double().square()
+        squares = torch.stack(torch._foreach_norm(gradients, dtype=torch.float32)).double().square()
         total = (squares * self._shares).sum()
         dist.all_reduce(total)
         return total.sqrt()

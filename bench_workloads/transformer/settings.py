@@ -13,6 +13,7 @@ CHOICES: dict[str, tuple[Scalar, ...]] = {
     "cp_kind": ("allgather", "ulysses"),
     "attention": ("auto", "flash", "efficient", "cudnn", "math"),
     "compile_mode": ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+    "weights_dtype": ("fp32", "bf16"),
     "mesh_order": ("pp,dp,cp,tp", "dp,pp,cp,tp"),
 }
 """valid values of the parameters that are words"""
@@ -45,13 +46,15 @@ class Settings:
     first_stage_load: float = 0.0
     """what the embedding costs a pipeline stage, in layers"""
     last_stage_load: float = 0.0
-    """what the output projection and the loss cost a pipeline stage, in layers"""
+    """what the output projection and the loss cost a pipeline stage, in layers; -1: by its share of the FLOPs"""
     cp_kind: str = "allgather"
     """context parallelism by gathering keys and values, or by all-to-all over heads (ulysses)"""
     attention: str = "auto"
     """attention kernel: auto, flash, efficient, cudnn or math"""
     compile_mode: str = "default"
     """mode of torch.compile"""
+    weights_dtype: str = "fp32"
+    """dtype in which weights, their gradients and both moments are kept: fp32 master weights, or bf16 alone"""
     fused_optimizer: bool = True
     """one kernel for the whole optimizer update"""
     learning_rate: float = 3e-4

@@ -65,6 +65,7 @@ def _grid() -> list[Case]:
         case("tp=2", params={"sequence_parallel": False}),
         case("tp=2", params={"loss_parallel": False}),
         case("dp=2", params={"fused_optimizer": False}),
+        case("pp=2", "wide", params={"last_stage_load": -1.0}),
         case("dp=2", params={"attention": "math"}),
         case("dp=2 zero=3", "tied"),
         case("tp=2", "tied"),

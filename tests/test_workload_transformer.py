@@ -1,0 +1,170 @@
+"""What the planner knows of the training benchmark: its declaration, its rules, and which layers go where. No torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from bench_workloads import WORKLOADS
+from bench_workloads.transformer import WORKLOAD
+from bench_workloads.transformer.interval import median_interval
+from bench_workloads.transformer.rules import ARITHMETIC_RULES, RULES
+from bench_workloads.transformer.settings import Settings
+from bench_workloads.transformer.stages import SCHEDULES, layers_of_stages, stages_of_rank, stages_per_rank
+from sweep.contract import Layout
+from sweep.physics.shapes import ModelShape
+
+LLAMA = ModelShape(
+    num_layers=32,
+    hidden_size=4096,
+    num_heads=32,
+    num_kv_heads=8,
+    intermediate_size=14336,
+    vocab_size=128256,
+)
+EXPERTS = ModelShape(
+    **{**LLAMA.as_dict(), "num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 14336},
+)
+
+
+def columns(shape: ModelShape = LLAMA, **values) -> dict:
+    layout = {**asdict(Layout()), "grad_accum": 8}
+    facts = {"sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16", "compile": False}
+    return {**shape.as_dict(), **layout, **facts, **WORKLOAD.params, **values}
+
+
+def broken(shape: ModelShape = LLAMA, **values) -> set[str]:
+    found = columns(shape, **values)
+    return {rule.name for rule in RULES if rule.torch != "<2.11" and bool(rule.broken(found))}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_declarations_are_cheap(name):
+    module, attribute = WORKLOADS[name].split(":")
+    code = f"import sys; from {module} import {attribute}; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ({"tp": 3}, "heads_by_tp"),
+        ({"tp": 16, "gpus_per_node": 16}, "kv_heads_by_tp"),
+        ({"tp": 8, "intermediate_size": 14340}, "mlp_by_tp"),
+        ({"tp": 4, "vocab_size": 50257}, "vocabulary_by_tp"),
+        ({"tp": 4, "sequence_length": 4098}, "sequence_by_tp"),
+        ({"pp": 33, "grad_accum": 64}, "layers_by_stages"),
+        ({"pp": 32, "pp_schedule": "interleaved_1f1b", "grad_accum": 64}, "layers_by_stages"),
+        ({"pp": 8, "grad_accum": 7}, "micro_batches"),
+        ({"pp": 8, "pp_schedule": "dualpipev", "grad_accum": 15}, "micro_batches_dualpipev"),
+        ({"pp": 4, "pp_schedule": "interleaved_1f1b", "grad_accum": 9}, "micro_batch_rounds"),
+        ({"cp": 3}, "sequence_by_cp"),
+        ({"cp": 16, "cp_kind": "ulysses"}, "ulysses_heads"),
+        ({"zero": 1}, "nothing_to_shard"),
+        ({"dp": 8, "zero": 3, "shard_size": 3}, "shard_size"),
+        ({"dp": 8, "shard_size": 2}, "shard_size"),
+        ({"ep": 2, "dp": 2}, "ep_without_experts"),
+        ({"norm": "layernorm"}, "norm"),
+        ({"learned_positions": 4096}, "learned_positions"),
+    ],
+)
+def test_what_cannot_work_is_rejected_with_its_reason(values, rule):
+    assert rule in broken(**values)
+    reason = next(r.reason for r in RULES if r.name == rule)
+    assert "{" not in reason.format(**columns(**values))
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"), [({"ep": 3, "dp": 3}, "experts_by_ep"), ({"ep": 4, "dp": 2}, "ep_by_replicas")]
+)
+def test_experts_are_checked(values, rule):
+    assert rule in broken(EXPERTS, **values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"dp": 192, "tp": 2, "micro_batch_size": 3, "grad_accum": 1},
+        {"dp": 4, "tp": 8, "pp": 8, "zero": 1, "grad_accum": 32},
+        {"pp": 8, "pp_schedule": "zbv_zero_bubble", "grad_accum": 8},
+        {"dp": 2, "pp": 2, "zero": 3, "pp_schedule": "zbv_zero_bubble", "reshard_after_forward": False},
+        {"cp": 8, "cp_kind": "ulysses"},
+        {"dp": 8, "zero": 3, "shard_size": 4},
+        {"pp": 2, "tied_embeddings": True},
+    ],
+)
+def test_what_can_work_is_not_rejected(values):
+    assert broken(**values) == set()
+
+
+def test_rules_take_whole_columns():
+    """All candidates at once give what each gives alone."""
+    values = {"tp": np.array([1, 3, 8, 16]), "pp": np.array([1, 2, 16, 64]), "zero": np.array([0, 3, 1, 2])}
+    values["pp_schedule"] = np.array(["1f1b", "zbv_zero_bubble", "dualpipev", "interleaved_1f1b"], dtype=object)
+    values["recompute"] = np.array(["none", "selective", "full", "none"], dtype=object)
+    values["compile"] = np.array([False, True, True, False])
+    together = columns(**values)
+    for rule in RULES:
+        found = np.broadcast_to(np.asarray(rule.broken(together)), 4)
+        alone = [bool(rule.broken(columns(**{k: v[i] for k, v in values.items()}))) for i in range(4)]
+        assert found.tolist() == alone, rule.name
+
+
+def test_rules_have_names_of_their_own():
+    names = [rule.name for rule in RULES]
+    assert len(names) == len(set(names))
+    assert all(rule.torch == "" for rule in ARITHMETIC_RULES)
+
+
+@pytest.mark.parametrize("pp", [1, 2, 3, 4])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_stage_is_held_once(pp, schedule):
+    held = [stage for rank in range(pp) for stage in stages_of_rank(rank, pp, schedule, 3)]
+    assert sorted(held) == list(range(pp * stages_per_rank(schedule, 3)))
+
+
+@pytest.mark.parametrize(("layers", "stages"), [(8, 1), (8, 8), (36, 5), (80, 16), (7, 3)])
+@pytest.mark.parametrize("last", [0.0, 1.7, 20.0])
+def test_every_layer_is_held_once_and_loads_are_even(layers, stages, last):
+    ranges = layers_of_stages(layers, stages, last=last)
+    assert [layer for r in ranges for layer in r] == list(range(layers))
+    counts = [len(r) for r in ranges]
+    assert min(counts) >= 1
+    assert max(counts[:-1], default=0) - min(counts[:-1], default=0) <= 1
+    if stages > 1 and counts[-1] > 1:
+        assert counts[-1] + last <= max(counts[:-1]) + 1
+
+
+def test_too_many_stages_are_refused():
+    with pytest.raises(ValueError, match="5 pipeline stages need as many layers"):
+        layers_of_stages(4, 5)
+
+
+def test_parameters_are_checked():
+    with pytest.raises(ValueError, match="cp_kind must be one of allgather, ulysses, not 'ring'"):
+        Settings(cp_kind="ring")
+    assert set(Settings.defaults()) == set(WORKLOAD.params)
+
+
+@pytest.mark.parametrize(
+    ("n", "ranks", "confidence"), [(5, (0, 4), 0.9375), (6, (0, 5), 0.96875), (9, (1, 7), 0.9609375), (1, (0, 0), 0.0)]
+)
+def test_interval_of_a_median(n, ranks, confidence):
+    """Binomial order statistics, e.g. Conover 1999, table A3."""
+    found = median_interval([float(i) for i in range(n)])
+    assert (found.low, found.high) == ranks
+    assert found.confidence == confidence
+
+
+def test_interval_covers_the_true_median_as_often_as_it_says():
+    """A skewed distribution with median 1, sampled many times."""
+    samples = np.random.default_rng(0).lognormal(0.0, 0.5, size=(4000, 12))
+    found = [median_interval(row.tolist()) for row in samples]
+    share = np.mean([f.low <= 1.0 <= f.high for f in found])
+    assert share == pytest.approx(found[0].confidence, abs=0.01)
