@@ -61,7 +61,7 @@ def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[s
     rest = f"; {_count(waiting, 'run')} not run yet" if waiting else ""
     if ok:
         return "unmeasured", "no value", f"{_count(ok, 'run')} ok, but without {metric.label}{rest}"
-    words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+    words = ", ".join(f"{number} {outcome}" if len(counts) > 1 else str(outcome) for outcome, number in counts.items())
     outcomes = set(counts.index)
     if outcomes <= OUT_OF_MEMORY:
         kind = "OOM"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis import filters
+from analysis import derive, filters
 from analysis.celltext import known
 from analysis.metrics import Metric, number
 
@@ -36,8 +36,8 @@ def held_fixed(rows: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> list[s
 def measured_rows(records: pd.DataFrame, keep: str | None) -> pd.DataFrame:
     """The records that succeeded and meet the expression; all of them where none succeeded."""
     rows = records if keep is None else filters.keep(records, keep)
-    succeeded = rows[rows["outcome"] == "ok"] if "outcome" in rows else rows
-    return succeeded if len(succeeded) else rows
+    ok = rows[derive.succeeded(rows)] if "outcome" in rows else rows
+    return ok if len(ok) else rows
 
 
 def is_simulated(rows: pd.DataFrame) -> bool:
@@ -54,6 +54,8 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
     if level == "full":
         sentences.append("DP TP PP CP EP: data, tensor, pipeline, context, expert parallel; MBS: micro-batch size;")
         sentences.append("GAS: gradient accumulation; rc: activation recomputation.")
+    else:
+        sentences.append("Layouts and all other columns: `sweep heatmap --json`.")
     if any(isinstance(ties, list) and ties for ties in best.get("ties", ())):
         sentences.append("≈n: n other configurations are within noise of it (their iterations' intervals overlap).")
     if "suspect" in best and best["suspect"].fillna(False).astype(bool).any():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.metrics import Metric, number
-from analysis.textfit import shortened
+from analysis.textfit import paragraph
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 PALETTE = "viridis"
 """Even in lightness, so that it holds in print and for every kind of colour vision"""
+
+LEAST_SPAN = 0.2
+"""The scale spans at least this part of its greatest value, so that small differences look small"""
 
 Colour = tuple[float, float, float, float]
 
@@ -30,11 +33,11 @@ class Scale:
     label: str
 
     def colour(self, value: float) -> Colour:
-        """The colour of a value; the brightest where all values are equal."""
+        """The colour of a value."""
         from matplotlib import colormaps
 
         span = self.high - self.low
-        place = (value - self.low) / span if span > 0 else 1.0
+        place = (value - self.low) / span if span > 0 else 0.0
         red, green, blue, alpha = colormaps[PALETTE](min(1.0, max(0.0, place)))
         return red, green, blue, alpha
 
@@ -54,10 +57,11 @@ def scale_of(best: pd.DataFrame, shown: Metric) -> Scale | None:
     if best.empty:
         return None
     values = best["relative"].to_numpy(float)
+    high = float(values.max())
+    low = min(float(values.min()), high * (1 - LEAST_SPAN))
     if shown.absolute:
-        return Scale(float(values.min()), float(values.max()), shown.factor, shown.label)
-    direction = "the model's best over node counts (100 %)"
-    return Scale(float(values.min()), 1.0, 100, f"{shown.label} relative to {direction}")
+        return Scale(low, high, shown.factor, shown.label)
+    return Scale(low, high, 100, f"{shown.label} as % of the model's best over all node counts")
 
 
 def ink_on(face: Colour) -> str:
@@ -72,17 +76,15 @@ def draw_bar(figure: Figure, axes: Axes, scale: Scale, *, room_pt: float, size: 
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    even = scale.high <= scale.low
-    low = (scale.low - max(abs(scale.low), 1e-9) if even else scale.low) * scale.factor
-    high = scale.high * scale.factor
-    ticks = [high] if even else [low + (high - low) * part / 3 for part in range(4)]
+    low, high = scale.low * scale.factor, scale.high * scale.factor
+    ticks = [low + (high - low) * part / 3 for part in range(4)]
     drawn = figure.colorbar(
         ScalarMappable(Normalize(low, high), PALETTE), cax=axes, orientation="horizontal", ticks=ticks
     )
     drawn.ax.set_xticklabels([number(tick) for tick in ticks])
     drawn.outline.set_visible(False)
     drawn.ax.tick_params(labelsize=size, length=2, pad=1, colors=ink)
-    label = shortened(scale.label, room_pt, size + 0.5)
+    label = "\n".join(paragraph(scale.label, room_pt, size + 0.5))
     axes.annotate(
         label, (1, 0.5), xytext=(12, 0), xycoords="axes fraction", textcoords="offset points", va="center",
         fontsize=size + 0.5, color=ink, annotation_clip=False,

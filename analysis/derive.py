@@ -50,16 +50,32 @@ def counting(records: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
+def completed(records: pd.DataFrame) -> pd.DataFrame:
+    """The records with every column that the functions here read; what was absent is null.
+
+    Raises SweepError where the model or the node count is absent.
+    """
+    lost = [name for name in CELL if name not in records]
+    if lost:
+        raise SweepError(Mistake(f"the records have no column {' and '.join(lost)}", remedy="load them whole"))
+    absent = [name for name in NEEDED if name not in records]
+    return records.assign(**dict.fromkeys(absent)) if absent else records
+
+
+def succeeded(records: pd.DataFrame) -> pd.Series[bool]:
+    """Outcome ok; a foreign table may state no outcomes, and then a value is proof enough."""
+    return (records["outcome"] == "ok") | records["outcome"].isna()
+
+
 def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """One row per configuration that was measured, repeats pooled.
 
     Adds ``value`` (median over repeats), ``low`` and ``high`` (its interval) and ``repeats`` (how many), all in the
     metric's own unit. Of several repeats the row nearest to the median stands for all.
     """
-    rows = counting(records)
-    rows = rows[rows["outcome"] == "ok"]
+    rows = counting(completed(records)).dropna(subset=CELL)
     rows = rows.assign(value=metric.of(rows))
-    rows = rows[np.isfinite(rows["value"].to_numpy(float))]
+    rows = rows[succeeded(rows) & np.isfinite(rows["value"].to_numpy(float))]
     rows = rows.assign(**_interval(rows, metric))
     key = _configuration_key(rows)
     pooled = rows.groupby(key, sort=False)
@@ -102,6 +118,7 @@ def cells(
     square, ``reason`` the whole sentence. Columns of the best configuration are null where the cell is blank.
     ``expression``: what records, and as far as it can be told of them, candidates must meet.
     """
+    records = completed(records)
     everything = counting(records)
     if expression is not None:
         records, plan = _filtered(records, plan, expression)
@@ -121,7 +138,7 @@ def model_order(records: pd.DataFrame, models: Sequence[str]) -> list[str]:
     if "parameters_total" in records:
         known = records.dropna(subset=["parameters_total"])
         sizes = known.groupby("model", sort=False)["parameters_total"].first().astype(float).to_dict()
-    return sorted(models, key=lambda name: (sizes.get(name, _named_size(name)), name))
+    return sorted(models, key=lambda name: (sizes.get(name, _named_size(name)), _natural(name)))
 
 
 def _filtered(
@@ -228,6 +245,11 @@ def _configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
         numbers = rows.groupby(names, sort=False, dropna=False).ngroup().to_numpy()
     key: pd.Series[int] = pd.Series(numbers, index=rows.index)
     return key
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key by which m2 comes before m10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _named_size(name: str) -> float:

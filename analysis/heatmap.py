@@ -184,7 +184,7 @@ def _figure(content: _Content, annotate: str, width: float, keep: str | None) ->
     sheet = plan_sheet(models, nodes, lambda level: [content.text(c, level) for c in cells], annotate, width)
     title, foot = _title(content, width - 2 * MARGIN, keep), _foot(content, sheet)
     scale = scale_of(content.best, content.shown)
-    top = MARGIN + sum(size * LINE + 1 for _, size in title) + 4
+    top = MARGIN + sum(size * LINE + 1 for _, size in title) + 4 + (LABEL * LINE + 3) * sheet.tall
     below = MARGIN + len(foot) * SMALL * LINE
     bottom = below + AXIS + (BAR if scale else 0.0)
     height = top + sheet.cells_height + bottom
@@ -192,7 +192,7 @@ def _figure(content: _Content, annotate: str, width: float, keep: str | None) ->
     _write_title(figure, title, width, height)
     axes = figure.add_axes(_box(sheet.left, bottom, sheet.cells_width, sheet.cells_height, width, height))
     _draw_cells(axes, content, cells, sheet, scale)
-    _label_axes(axes, content.table, sheet)
+    _label_axes(axes, content.rows, sheet)
     if scale is not None:
         bar = figure.add_axes(_box(sheet.left, below + 16, 150, 6, width, height))
         draw_bar(figure, bar, scale, room_pt=width - sheet.left - 170 - MARGIN, size=SMALL, ink=INK)
@@ -276,16 +276,16 @@ def _write_cell(
         )
 
 
-def _label_axes(axes: Axes, table: pd.DataFrame, sheet: Sheet) -> None:
+def _label_axes(axes: Axes, rows: pd.DataFrame, sheet: Sheet) -> None:
     axes.set_xticks([at + 0.5 for at in range(len(sheet.nodes))], [str(n) for n in sheet.nodes], fontsize=LABEL)
     labels = [sheet.label(model) for model in sheet.models]
     axes.set_yticks([at + 0.5 for at in range(len(sheet.models))], labels, fontsize=LABEL)
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
-    per_node = sorted({int(n) for n in table["gpus_per_node"].dropna()}) if "gpus_per_node" in table else []
+    per_node = sorted({int(n) for n in rows["gpus_per_node"].dropna()}) if "gpus_per_node" in rows else []
     each = f" (of {per_node[0]} GPU{'s' * (per_node[0] != 1)} each)" if len(per_node) == 1 else ""
     axes.set_xlabel(f"nodes{each}", fontsize=LABEL, labelpad=2, color=INK)
-    axes.tick_params(length=0, pad=3, colors=INK)
+    axes.tick_params(length=0, pad=3, colors=INK, labeltop=sheet.tall)
     for side in axes.spines.values():
         side.set_visible(False)
 

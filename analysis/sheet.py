@@ -51,6 +51,11 @@ class Sheet:
         return self.cell_height * len(self.models)
 
     @property
+    def tall(self) -> bool:
+        """Too tall to see the node counts below while looking at the first models."""
+        return self.cells_height > PAGE_HEIGHT
+
+    @property
     def room(self) -> float:
         """Width for text inside a cell."""
         return self.cell_width - 2 * PADDING

@@ -26,7 +26,7 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
 
     ``source``: a sweep directory, a Parquet file of the schema, or several of them. ``columns``: what is wanted
     (default: every column). A column of the schema that a file lacks is null; columns that the schema does not know
-    are kept where they are asked for. ``attrs["units"]`` maps a column to its unit, ``attrs["meanings"]`` to its
+    are kept where a file has them. ``attrs["units"]`` maps a column to its unit, ``attrs["meanings"]`` to its
     meaning. Whole numbers and truth values are pandas' nullable types, so that missing stays missing.
 
     Raises SweepError where a file is missing, is no Parquet, or lacks the model and node count.
@@ -85,7 +85,8 @@ def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
             )
         )
     known = columns_by_name()
-    wanted = list(columns) if columns is not None else [*known, *(c for c in table.column_names if c not in known)]
+    named = columns if columns is not None else [*known, *(c for c in table.column_names if c not in known)]
+    wanted = [name for name in named if name in known or name in table.column_names]
     arrays = [
         _conformed(table[name], known[name].type if name in known else None, file, name)
         if name in table.column_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,8 @@ from sweep.cli.options import directory_argument, json_option
 if TYPE_CHECKING:
     from analysis.heatmap import Heatmap
     from sweep.store import SweepDir
+
+METRIC = "tokens_per_second_per_gpu"
 
 
 @click.command(short_help="Records to results.parquet.")
@@ -42,13 +44,13 @@ def collect(directory: Path | None, as_json: bool) -> int:
 
 
 @click.command(short_help="Best configuration per model and node count, as a picture.")
-@click.argument("source", metavar="[DIR_OR_PARQUET]", required=False, type=click.Path(path_type=Path))
+@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--out", type=click.Path(path_type=Path), help="PNG, SVG or PDF. Default: figures/heatmap.png of the sweep."
 )
 @click.option(
     "--metric",
-    default="tokens_per_second_per_gpu",
+    default=METRIC,
     show_default=True,
     help="Ranks the configurations; also mfu, reported_mfu, tflops_per_gpu and others (a wrong one lists them).",
 )
@@ -56,29 +58,33 @@ def collect(directory: Path | None, as_json: bool) -> int:
 @click.option(
     "--annotate", default="auto", show_default=True, help="How much a cell says: auto, full, brief, value, none."
 )
+@click.option("--width", "width_in", type=float, default=7.0, show_default=True, help="Inches; 7 is a page's width.")
 @json_option
 def heatmap(
-    source: Path | None, out: Path | None, metric: str, expression: str | None, annotate: str, as_json: bool
+    sources: tuple[Path, ...],
+    out: Path | None,
+    metric: str,
+    expression: str | None,
+    annotate: str,
+    width_in: float,
+    as_json: bool,
 ) -> int:
     """Draw the best configuration per model and node count. Blank cells say why they are blank.
+
+    Several sweeps are drawn as one. A sweep's new records are collected first.
 
     \b
     Examples:
       sweep heatmap
       sweep heatmap sweeps/first --metric mfu --out best.svg
-      sweep heatmap results.parquet --filter "zero <= 1"
+      sweep heatmap results.parquet --filter "zero <= 1 and model in ('1B', '8B')"
+      sweep heatmap sweeps/a sweeps/b --json
     """
-    from sweep.store import find_sweep
-
-    if source is not None and source.is_file():
-        target = out or source.with_name("heatmap.png")
-        drawn = _draw(source, target, metric, expression, annotate)
-    else:
-        sweep = find_sweep(source)
-        target = out or sweep.figures / "heatmap.png"
-        drawn = _collect_and_draw(sweep, target, metric, expression, annotate)
+    places, default = _places(sources)
+    target = out or default
+    drawn = _draw(places, target, metric, expression, annotate, width_in)
     if as_json:
-        click.echo(json.dumps({"path": str(target), "cells": _rows(drawn)}))
+        click.echo(json.dumps({"path": str(target), "cells": drawn.rows()}))
     else:
         click.echo(str(target))
     return 0
@@ -86,33 +92,46 @@ def heatmap(
 
 def draw_heatmap(sweep: SweepDir) -> Path:
     """Collect, draw with every default, and say where the picture is."""
-    target = sweep.figures / "heatmap.png"
-    _collect_and_draw(sweep, target, "tokens_per_second_per_gpu", None, "auto")
+    places, target = _places((sweep.path,))
+    _draw(places, target, METRIC)
     return target
 
 
-def _collect_and_draw(sweep: SweepDir, target: Path, metric: str, expression: str | None, annotate: str) -> Heatmap:
+def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
+    """What to read, sweeps brought up to date, and where the picture goes by default."""
     from sweep.collect import collect as collect_records
+    from sweep.store import find_sweep
 
-    collect_records(sweep)
-    return _draw(sweep.path, target, metric, expression, annotate)
+    places, pictures = [], []
+    for source in sources or (None,):
+        if source is not None and source.is_file():
+            places.append(source)
+            pictures.append(source.with_name("heatmap.png"))
+        else:
+            sweep = find_sweep(source)
+            collect_records(sweep)
+            places.append(sweep.path)
+            pictures.append(sweep.figures / "heatmap.png")
+    return places, pictures[0] if len(pictures) == 1 else Path("heatmap.png")
 
 
-def _draw(source: Path, target: Path, metric: str, expression: str | None, annotate: str) -> Heatmap:
+def _draw(
+    places: list[Path],
+    target: Path,
+    metric: str,
+    expression: str | None = None,
+    annotate: str = "auto",
+    width_in: float = 7.0,
+) -> Heatmap:
     import analysis
+    from analysis.derive import NEEDED
+    from analysis.filters import names_in
     from analysis.heatmap import check_format, save
 
     check_format(target)
-    records = analysis.load(source)
-    plan = analysis.load_plan(source)
-    if expression is not None:
-        records = analysis.keep(records, expression)
-    drawn = analysis.draw_heatmap(records, plan, metric=metric, annotate=annotate)
+    asked = [] if expression is None else names_in(expression)
+    records = analysis.load(places, [*NEEDED, *(name for name in asked if name not in NEEDED)])
+    plan = analysis.load_plan(places, asked)
+    drawn = analysis.draw_heatmap(records, plan, metric=metric, keep=expression, annotate=annotate, width_in=width_in)
     save(drawn, target)
     return drawn
-
-
-def _rows(drawn: Heatmap) -> list[dict[str, Any]]:
-    """The table behind the picture as JSON values."""
-    rows: list[dict[str, Any]] = json.loads(drawn.cells.to_json(orient="records"))
-    return rows
