@@ -33,6 +33,7 @@ ASSUMED_RUN_S = 60.0
 DEFAULT_ATTEMPT_S = 900.0
 LOOK_S = 0.5
 """how often the journals are looked at; the scheduler is asked far less often"""
+CANCEL_AGAIN_S = 30.0
 VISIBLE_S = 5.0
 """how long a gone pilot's last lines may take to be seen through the shared file system"""
 
@@ -71,6 +72,7 @@ class Launcher:
         self._reader = JournalReader(self._directory)
         self.world = World()
         self._gone_since: dict[str, float] = {}
+        self._asked_to_end: dict[str, float] = {}
         self._said_at = 0.0
         self._poll_after = 0.0
         self._submit_after = 0.0
@@ -197,9 +199,15 @@ class Launcher:
         self._tell("pilot_gone", pilot=pilot.name, word=status.word or "GONE", reason=status.reason)
 
     def _cancel_open(self) -> None:
-        job_ids = [p.job_id for p in self.world.pilots.values() if p.open and p.job_id is not None]
-        if job_ids:
-            self._executor.cancel(job_ids)
+        """Ask for the end of every open job, and again only after a while: a pilot needs its time to clear up."""
+        now = time.monotonic()
+        open_jobs = [p.job_id for p in self.world.pilots.values() if p.open and p.job_id is not None]
+        due = [
+            job_id for job_id in open_jobs if now - self._asked_to_end.get(job_id, -CANCEL_AGAIN_S) >= CANCEL_AGAIN_S
+        ]
+        if due:
+            self._executor.cancel(due)
+            self._asked_to_end.update(dict.fromkeys(due, now))
 
     def _top_up(self) -> None:
         if time.monotonic() < self._submit_after:
