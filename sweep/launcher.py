@@ -72,7 +72,7 @@ class Launcher:
         self._reader = JournalReader(self._directory)
         self.world = World()
         self._gone_since: dict[str, float] = {}
-        self._asked_to_end: dict[str, float] = {}
+        self._ask_again_at: dict[str, float] = {}
         self._said_at = 0.0
         self._poll_after = 0.0
         self._submit_after = 0.0
@@ -207,7 +207,7 @@ class Launcher:
         ]
         if due:
             self._executor.cancel(due)
-            self._asked_to_end.update(dict.fromkeys(due, now))
+            self._ask_again_at.update(dict.fromkeys(due, now + CANCEL_AGAIN_S))
 
     def _top_up(self) -> None:
         if time.monotonic() < self._submit_after:
