@@ -213,6 +213,9 @@ def which_count(rows: pd.DataFrame, reruns: Mapping[str, float]) -> pd.DataFrame
     Final is the first attempt that is ok, else the last. Attempts after an ok one are surplus. Where the user
     asked for a rerun, attempts that began before do not count once a later one is ok.
     """
+    verdicts: pd.DataFrame = rows[[]].assign(final=False, surplus=False)
+    if rows.empty:
+        return verdicts
     asked = rows["run_id"].map(dict(reruns)).astype(float).fillna(float("-inf"))
     ok = rows["outcome"] == str(Outcome.OK)
     answered = ok & (rows["started_at"] >= asked)
@@ -224,8 +227,7 @@ def which_count(rows: pd.DataFrame, reruns: Mapping[str, float]) -> pd.DataFrame
     chosen = rows["run_id"].map(of_run["attempt"])
     has_ok = rows["run_id"].map(of_run["rank"]) > 0
     is_final = rows["attempt"] == chosen
-    verdicts: pd.DataFrame = rows[[]].assign(final=is_final, surplus=has_ok & (rows["attempt"] > chosen))
-    return verdicts
+    return verdicts.assign(final=is_final, surplus=has_ok & (rows["attempt"] > chosen))
 
 
 def _parquet(table: pa.Table, progress: Progress) -> bytes:

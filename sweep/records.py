@@ -310,3 +310,19 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+PAGE = """\
+# Records
+
+Every attempt leaves one record: a JSON line in a journal, and after `sweep collect` a row of `results.parquet`. Missing
+is null, never 0 or -1. Only attempts that are `ok` have metrics. The Parquet file states each column's unit and meaning
+in the column's metadata; `analysis.load(DIR).attrs["units"]` has them too.
+
+{table}
+
+This page is written by `python -m sweep.records > docs/records.md`.
+"""
+
+if __name__ == "__main__":
+    print(PAGE.format(table=table_markdown()), end="")  # noqa: T201
