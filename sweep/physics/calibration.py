@@ -18,9 +18,9 @@ from sweep.physics.columns import equals, read
 
 MOST_ANCHORS = 512
 """measurements that a calibration keeps: the latest"""
-_LENGTH = 2.0
+_LENGTH = 1.5
 """doublings (of tp, pp, …) over which a measurement counts"""
-_SPREAD = 0.25
+_SPREAD = 0.2
 """by how much predictions are off before anything is measured (standard deviation of the logarithm)"""
 _NOISE = 0.1
 """by how much alike runs differ"""

@@ -72,9 +72,7 @@ def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) 
     return local_tokens(columns) * shape.vocab_size / split * per_logit * pipeline.has_output(columns, stage)
 
 
-def stage_totals(
-    columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw"
-) -> dict[str, Any]:
+def stage_totals(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw") -> dict[str, Any]:
     """Bytes of each stage's rank by name of the stage; 0 where the pipeline has no such stage."""
     return {
         stage: np.where(pipeline.exists(columns, stage), breakdown(columns, profile, stage, optimizer)["total"], 0.0)

@@ -66,7 +66,7 @@ def layers(columns: Mapping[str, Any], shape: Any, stage: str, placement: str = 
 
 
 def _layers_by_cost(pp: Any, depth: Any, shape: Any, stage: str) -> Any:
-    share = _cost_share(pp, depth, shape)
+    share = cost_share(pp, depth, shape)
 
     def placed(ranks: Any) -> Any:
         return np.where(ranks <= 0, 0, np.minimum(depth, np.maximum(np.floor(share * ranks + 1e-9) + 1, ranks)))
@@ -78,7 +78,7 @@ def _layers_by_cost(pp: Any, depth: Any, shape: Any, stage: str) -> Any:
     return np.where(pp == 1, depth, depth - placed(_output_rank(pp, depth, share)))
 
 
-def _cost_share(pp: Any, depth: Any, shape: Any) -> Any:
+def cost_share(pp: Any, depth: Any, shape: Any) -> Any:
     """A stage's fair share of the cost, in layers."""
     layer = shapes.matmul_parameters(shape) - shapes.input_embedding_parameters(shape)
     head = depth * shapes.input_embedding_parameters(shape) / layer
@@ -96,7 +96,7 @@ def empty_stages(columns: Mapping[str, Any], shape: Any) -> Any:
     ranks than that, the last ones hold nothing.
     """
     pp, depth = read(columns, "pp"), np.asarray(shape.num_layers, dtype=np.float64)
-    used = _output_rank(pp, depth, _cost_share(pp, depth, shape)) + 3
+    used = _output_rank(pp, depth, cost_share(pp, depth, shape)) + 3
     return np.maximum(pp - used, 0)
 
 
