@@ -29,6 +29,18 @@ _CLASSES = {
 }
 
 
+class _Stage(PipelineStage):
+    """A stage that does not greet itself.
+
+    Before the first step torch lets neighbouring stages exchange a number, to connect them. In V schedules two
+    neighbours share a rank, and torch 2.11 then sends to itself, which gloo cannot.
+    """
+
+    def _get_init_p2p_neighbors_ops(self) -> list[Any]:
+        operations: list[Any] = super()._get_init_p2p_neighbors_ops()
+        return [op for op in operations if op.group_peer != self.group_rank]
+
+
 class PipelineStep:
     """Forward and backward of one global step through the pipeline. Called like ``AccumulationStep``."""
 
@@ -45,7 +57,7 @@ class PipelineStep:
     ) -> None:
         total = mesh.size() * arithmetic.stages_per_rank(schedule, len(parts))
         held = [
-            PipelineStage(part, number, total, device, group=mesh.get_group())
+            _Stage(part, number, total, device, group=mesh.get_group())
             for part, number in zip(parts, numbers, strict=True)
         ]
         kind: Any = get_schedule_class(_CLASSES[schedule])

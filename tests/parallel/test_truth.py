@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from bench_workloads.transformer import WORKLOAD
@@ -52,6 +54,12 @@ def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, fl
     return worst
 
 
+def _tell(rows: list[tuple], zygote: Zygote, case: Case, run, bounds: tuple[float, float]) -> None:
+    start = time.monotonic()
+    worst = compare(zygote, run, bounds)
+    rows.append((case.name, run.dtype, run.gpus, *worst, time.monotonic() - start))
+
+
 def by_name(name: str) -> Case:
     return next(c for c in TABLE if c.name == name)
 
@@ -69,22 +77,20 @@ def test_chosen_layouts_equal_one_process(zygote: Zygote, name: str):
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", TABLE, ids=str)
-def test_layout_equals_one_process(zygote: Zygote, case: Case, record_property):
-    worst = compare(zygote, case.run(), FP32)
-    record_property("distance", worst)
+def test_layout_equals_one_process(zygote: Zygote, case: Case, truth_rows):
+    _tell(truth_rows, zygote, case, case.run(), FP32)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", TABLE, ids=str)
-def test_layout_equals_one_process_in_bf16(zygote: Zygote, case: Case, record_property):
-    worst = compare(zygote, case.run(dtype="bf16"), BF16)
-    record_property("distance", worst)
+def test_layout_equals_one_process_in_bf16(zygote: Zygote, case: Case, truth_rows):
+    _tell(truth_rows, zygote, case, case.run(dtype="bf16"), BF16)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", COMPILED, ids=str)
-def test_compiled_layout_equals_one_process(zygote: Zygote, case: Case):
-    compare(zygote, case.run(), FP32)
+def test_compiled_layout_equals_one_process(zygote: Zygote, case: Case, truth_rows):
+    _tell(truth_rows, zygote, case, case.run(), FP32)
 
 
 @pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
