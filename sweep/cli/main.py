@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("sweep.cli.status:status", "What ran, what runs, what failed and why."),
     "collect": ("sweep.cli.results:collect", "Records to results.parquet."),
     "heatmap": ("sweep.cli.results:heatmap", "Best configuration per model and node count, as a picture."),
+    "memory": ("sweep.cli.memory:memory", "What a layout needs on a GPU, or every layout that fits."),
+    "size": ("sweep.cli.size:size", "How many GPUs for how long, and where more stop paying."),
     "explain": ("sweep.cli.explain:explain", "Why a run ended as it did, and what to try."),
 }
 """name -> ("module:attribute", the line in `sweep --help`)"""

@@ -16,9 +16,9 @@ import numpy as np
 from sweep.physics import pipeline
 from sweep.physics.columns import element_bytes, equals, local_tokens, read
 from sweep.physics.hardware import Gpu
+from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import shape_columns
 from sweep.physics.states import shards, stage_parameters
-from sweep.physics.profiles import PROFILES, MemoryProfile
 
 _NOMINAL_LINK = 2e11
 

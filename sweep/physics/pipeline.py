@@ -1,7 +1,7 @@
 """Pipelines: which layers a stage holds, how many micro-batches it keeps, and how long it stands idle.
 
-Sources: 1F1B and interleaved schedules, Narayanan et al. 2021 (arXiv 2104.04473 sec. 2.2) and Korthikanti et al. 2022
-(arXiv 2205.05198 sec. 4.2.3); zero bubble, Qi et al. 2024 (arXiv 2401.10241); DualPipeV, DeepSeek-V3 (arXiv 2412.19437).
+Sources: 1F1B and interleaved, Narayanan et al. 2021 (arXiv 2104.04473 sec. 2.2) and Korthikanti et al. 2022
+(arXiv 2205.05198 sec. 4.2.3); zero bubble, Qi et al. 2024 (arXiv 2401.10241); DualPipeV, DeepSeek-V3 (2412.19437).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")
 """rank 0 holds the first and the last stage"""
 LOOPED = ("interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs")
 """several stages per rank, in loops over the ranks"""
+SCHEDULES = ("1f1b", "gpipe", *LOOPED, *V_SCHEDULES)
+"""every schedule that the formulas know"""
 
 
 def chunks_per_rank(columns: Mapping[str, Any]) -> Any:

@@ -40,7 +40,7 @@ def _routed_per_layer(shape: Any) -> Any:
 
 
 def shards(columns: Mapping[str, Any]) -> tuple[Any, Any]:
-    """(dense, expert): over how many ranks ZeRO shards each parameter. Experts have as many fewer copies as ep takes."""
+    """(dense, expert): over how many ranks ZeRO shards a parameter. Experts have as many fewer copies as ep takes."""
     copies = read(columns, "dp") * read(columns, "cp")
     experts = copies * read(columns, "tp") / np.maximum(read(columns, "ep"), read(columns, "tp"))
     return copies, np.maximum(experts, 1)

@@ -157,7 +157,7 @@ def _busiest_share(columns: Mapping[str, Any], shape: Any) -> Any:
 def _exposed_data(
     columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile, network: Network, speed: Speed, backward: Any
 ) -> Any:
-    """What no pass hides. Gradients: the last backward, in stages 2 and 3 each. Weights: stage 3's forward and backward.
+    """What no pass hides. Gradients go with the last backward, in stages 2, 3 with each; weights of 3 with all.
 
     Stages 1 and 2 gather weights between the optimizer step and the next forward, where nothing runs beside it.
     """

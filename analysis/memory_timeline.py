@@ -1,0 +1,60 @@
+"""The time line of a rank's memory as a picture: stacked bars by kind, the GPU's memory as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+GIB = float(2**30)
+_COLOURS = {
+    "weights": "#4477aa",
+    "master_weights": "#66ccee",
+    "gradients": "#228833",
+    "gradient_buckets": "#88cc77",
+    "optimizer_states": "#ccbb44",
+    "activations": "#ee6677",
+    "logits": "#aa3377",
+    "workspace": "#dd99bb",
+    "gathered": "#997755",
+    "pipeline_buffers": "#775544",
+    "fixed": "#999999",
+    "fragmentation": "#cccccc",
+}
+"""kind -> colour (Paul Tol's bright scheme and shades of it)"""
+
+
+def draw(
+    timeline: Mapping[str, Mapping[str, float]], path: Path, *, title: str, limit_bytes: float | None = None
+) -> None:
+    """Write the picture; the format follows the file's suffix. ``timeline``: phase -> kind -> bytes, with "total"."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({"font.size": 9, "svg.hashsalt": "sweep"}):
+        figure = Figure(figsize=(9.5, 5.2), layout="constrained")
+        axes = figure.add_subplot()
+        phases = list(timeline)
+        bottom = [0.0] * len(phases)
+        for kind, colour in _COLOURS.items():
+            heights = [float(timeline[phase].get(kind, 0.0)) / GIB for phase in phases]
+            if max(heights) > 0:
+                axes.bar(phases, heights, 0.62, bottom=bottom, color=colour, label=kind.replace("_", " "))
+                bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
+        for place, total in enumerate(bottom):
+            axes.annotate(f"{total:.1f}", (place, total), (0, 3), textcoords="offset points", ha="center")
+        _finish(axes, phases, title, max(bottom), limit_bytes)
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _finish(axes, phases: list[str], title: str, highest: float, limit_bytes: float | None) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+    limit = None if limit_bytes is None else limit_bytes / GIB
+    if limit is not None:
+        axes.axhline(limit, color="black", linestyle="--", linewidth=1)
+        axes.annotate(f"the GPU's {limit:.1f} GiB", (-0.4, limit), (0, 3), textcoords="offset points")
+    axes.set_ylim(0, 1.12 * max(highest, limit or 0.0))
+    axes.set_ylabel("GiB on one GPU")
+    axes.set_title(title)
+    axes.set_xticks(range(len(phases)), [phase.replace(" ", "\n", 1) for phase in phases])
+    axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

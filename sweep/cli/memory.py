@@ -1,0 +1,260 @@
+"""`sweep memory`: what a layout needs on a GPU, by kind, stage and time; or every layout that fits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import json_option
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sweep.physics.hardware import Gpu
+    from sweep.physics.profiles import MemoryProfile
+    from sweep.physics.shapes import ModelShape
+
+_GIB = float(2**30)
+_AXES = ("tp", "pp", "dp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute")
+_SHOWN_FITS = 30
+
+
+def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of a layout. Absent ones are 1 (or none), and with --fits every value is tried."""
+    whole = click.IntRange(min=1)
+    for option in (
+        click.option("--recompute", type=click.Choice(["none", "selective", "full"])),
+        click.option("--grad-accum", type=whole, help="Micro-batches per step. Default: as many as pp."),
+        click.option("--micro-batch-size", type=whole, help="Sequences per micro-batch."),
+        click.option("--zero", type=click.IntRange(0, 3), help="ZeRO stage."),
+        click.option("--ep", type=whole, help="Expert-parallel width."),
+        click.option("--cp", type=whole, help="Context-parallel width."),
+        click.option("--dp", type=whole, help="Data-parallel replicas."),
+        click.option("--pp", type=whole, help="Pipeline stages."),
+        click.option("--tp", type=whole, help="Tensor-parallel width."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="What a layout needs on a GPU, or every layout that fits.")
+@click.argument("model")
+@_layout_options
+@click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
+@click.option("--pp-schedule", default="1f1b", show_default=True, help="As in a grid: 1f1b, gpipe, interleaved_1f1b, …")
+@click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32"]), default="bf16", show_default=True)
+@click.option("--optimizer", default="adamw", show_default=True, help="adamw, adamw-bf16, adamw-8bit, lion, sgd, …")
+@click.option("--profile", "profile_name", default="ours", show_default=True, help="Whose habits: ours, nanotron, …")
+@click.option("--gpu", "gpu_name", default="h100", show_default=True)
+@click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, the fastest first.")
+@click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
+@click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
+@click.option("--global-batch", type=click.IntRange(min=1), default=2**20, help="With --fits: tokens per step. 1 Mi.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Write the time line as a picture (.png, .svg, .pdf).")
+@json_option
+def memory(model: str, **options: Any) -> int:
+    """Memory of one GPU for MODEL, a name of the catalogue, by kind, pipeline stage and time.
+
+    Formulas, not a run: weights, gradients, master copies and optimizer states under ZeRO, activations in flight,
+    logits and buffers. What torch does not count (CUDA context, NCCL) stands apart.
+
+    \b
+    Examples:
+      sweep memory 8B --tp 4 --dp 8 --zero 1 --micro-batch-size 2
+      sweep memory SmolLM3-3B --dp 384 --micro-batch-size 3 --plot timeline.png
+      sweep memory Llama-2-13B --sequence-length 1024 --profile paper
+      sweep memory Llama-3-70B --fits --gpus 64 --recompute full --json
+    """
+    shape, gpu, profile = _inputs(model, options)
+    layout = {name: options[name] for name in _AXES}
+    if options["list_fits"]:
+        return _fits(model, shape, gpu, profile, options, layout)
+    columns = _columns(shape, layout, options)
+    document = _document(model, columns, gpu, profile, options["optimizer"])
+    if options["plot"] is not None:
+        _plot(options["plot"], document)
+    click.echo(json.dumps(document) if options["as_json"] else _text(document))
+    return 0
+
+
+def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, MemoryProfile]:
+    """The values that names stand for. Raises SweepError for all that are unknown or cannot be."""
+    from sweep.physics.catalogue import MODELS
+    from sweep.physics.hardware import GPUS
+    from sweep.physics.pipeline import SCHEDULES
+    from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
+    from sweep.validate import nearest
+
+    mistakes = [
+        Mistake(f"unknown {what} {name!r}", path=path, remedy=nearest(name, known))
+        for what, name, path, known in (
+            ("model", model, "MODEL", list(MODELS)),
+            ("GPU", options["gpu_name"], "--gpu", list(GPUS)),
+            ("profile", options["profile_name"], "--profile", list(PROFILES)),
+            ("optimizer", options["optimizer"], "--optimizer", list(OPTIMIZER_STATE_BYTES)),
+            ("schedule", options["pp_schedule"], "--pp-schedule", list(SCHEDULES)),
+        )
+        if name not in known
+    ]
+    if options["list_fits"] and options["gpus"] is None:
+        mistakes.append(Mistake("--fits needs a number of GPUs", path="--gpus", remedy="--gpus 8"))
+    if options["list_fits"] and options["plot"] is not None:
+        mistakes.append(Mistake("--plot draws one layout, --fits lists many", remedy="give one of them"))
+    if options["plot"] is not None and options["plot"].suffix not in (".png", ".svg", ".pdf"):
+        mistakes.append(Mistake(f"unknown kind of picture {options['plot'].suffix!r}", path="--plot", remedy=".png"))
+    if model in MODELS:
+        mistakes += _layout_mistakes(MODELS[model], options)
+    if mistakes:
+        raise SweepError(mistakes)
+    return MODELS[model], GPUS[options["gpu_name"]], PROFILES[options["profile_name"]]
+
+
+def _layout_mistakes(shape: ModelShape, options: Mapping[str, Any]) -> list[Mistake]:
+    tp, pp, cp, ep = (options[name] or 1 for name in ("tp", "pp", "cp", "ep"))
+    found = []
+    if shape.num_heads % tp:
+        found.append(Mistake(f"tp={tp} does not divide the {shape.num_heads} attention heads", path="--tp"))
+    if pp > shape.num_layers:
+        found.append(Mistake(f"pp={pp} stages for {shape.num_layers} layers", path="--pp"))
+    if options["sequence_length"] % cp:
+        found.append(Mistake(f"cp={cp} does not divide the sequence of {options['sequence_length']}", path="--cp"))
+    if ep > 1 and (shape.num_experts == 0 or shape.num_experts % ep):
+        found.append(Mistake(f"ep={ep} does not divide the {shape.num_experts} experts", path="--ep"))
+    return found
+
+
+def _columns(shape: ModelShape, layout: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: 1 if value is None else value for name, value in layout.items()}
+    given["zero"] = layout["zero"] or 0
+    given["recompute"] = layout["recompute"] or "none"
+    given["grad_accum"] = layout["grad_accum"] or given["pp"]
+    fixed = {name: options[name] for name in ("sequence_length", "pp_schedule", "dtype", "gpus_per_node")}
+    return {**shape.as_dict(), **given, **fixed}
+
+
+def _document(
+    model: str, columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile, optimizer: str
+) -> dict[str, Any]:
+    """Everything that is shown, as JSON values: bytes as whole numbers."""
+    from sweep.physics import memory as physics
+    from sweep.physics import pipeline
+
+    stages = [stage for stage in pipeline.STAGES if pipeline.exists(columns, stage)]
+    kinds = {stage: _whole(physics.breakdown(columns, profile, stage, optimizer)) for stage in stages}
+    heaviest = max(stages, key=lambda stage: kinds[stage]["total"])
+    fit = physics.fits(columns, gpu, profile, optimizer)
+    line = physics.timeline(columns, profile, heaviest, optimizer)
+    return {
+        "model": model,
+        "gpu": gpu.name,
+        "profile": profile.name,
+        "optimizer": optimizer,
+        "layout": {name: columns[name] for name in (*_AXES, "pp_schedule", "sequence_length", "dtype")},
+        "stages": kinds,
+        "heaviest_stage": heaviest,
+        "timeline": {phase: _whole(part) for phase, part in line.items()},
+        "outside_torch_bytes": int(physics.outside_torch_bytes(columns)),
+        "needed_bytes": int(fit.needed_bytes),
+        "available_bytes": None if fit.available_bytes is None else int(fit.available_bytes),
+        "fits": None if fit.available_bytes is None else bool(fit.needed_bytes <= fit.available_bytes),
+    }
+
+
+def _whole(part: Mapping[str, Any]) -> dict[str, int]:
+    return {kind: round(float(value)) for kind, value in part.items()}
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    stages = document["stages"]
+    short = " ".join(f"{name}={value}" for name, value in document["layout"].items())
+    lines = [f"{document['model']} on {document['gpu']}, as {document['profile']} trains: {short}", ""]
+    lines.append("GiB on one GPU".ljust(24) + "".join(f"{stage + ' stage':>14}" for stage in stages))
+    for kind in next(iter(stages.values())):
+        if any(stages[stage][kind] for stage in stages):
+            values = "".join(f"{stages[stage][kind] / _GIB:>14.2f}" for stage in stages)
+            lines.append(kind.replace("_", " ").ljust(24) + values)
+    lines += ["", f"Time line of the {document['heaviest_stage']} stage, GiB:"]
+    lines += [f"  {phase:<32}{part['total'] / _GIB:>8.2f}" for phase, part in document["timeline"].items()]
+    return "\n".join([*lines, "", _verdict(document)])
+
+
+def _verdict(document: Mapping[str, Any]) -> str:
+    outside, needed = document["outside_torch_bytes"] / _GIB, document["needed_bytes"] / _GIB
+    text = f"With {outside:.1f} GiB that torch does not count (CUDA context, NCCL): {needed:.1f} GiB"
+    if document["available_bytes"] is None:
+        return f"{text}. How much memory {document['gpu']} has is not known."
+    available = document["available_bytes"] / _GIB
+    return f"{text} of {available:.1f} GiB: {'fits' if document['fits'] else 'does NOT fit'}."
+
+
+def _plot(path: Path, document: Mapping[str, Any]) -> None:
+    from analysis.memory_timeline import draw
+
+    layout = document["layout"]
+    words = " ".join(f"{n}={layout[n]}" for n in ("dp", "tp", "pp", "zero", "micro_batch_size", "recompute"))
+    title = f"{document['model']}, {document['heaviest_stage']} stage ({document['profile']}): {words}"
+    try:
+        draw(document["timeline"], path, title=title, limit_bytes=document["available_bytes"])
+    except OSError as error:
+        raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(path))) from error
+
+
+def _fits(
+    model: str,
+    shape: ModelShape,
+    gpu: Gpu,
+    profile: MemoryProfile,
+    options: Mapping[str, Any],
+    layout: Mapping[str, Any],
+) -> int:
+    rows, tried = _fitting(shape, gpu, profile, options, layout)
+    if options["as_json"]:
+        click.echo(json.dumps({"model": model, "gpus": options["gpus"], "tried": tried, "fitting": rows}))
+        return 0 if rows else 1
+    click.echo(f"{len(rows):,} of {tried:,} layouts of {model} fit {options['gpus']} {gpu.name}; fastest first")
+    names = ("dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute")
+    for row in rows[:_SHOWN_FITS]:
+        words = " ".join(f"{name}={row[name]}" for name in names)
+        speed = f"{row['predicted_tokens_per_second_per_gpu']:,.0f} tokens/s/GPU predicted"
+        click.echo(f"  {words}  {row['needed_bytes'] / _GIB:.1f} GiB  {speed}")
+    if len(rows) > _SHOWN_FITS:
+        click.echo(f"  … {len(rows) - _SHOWN_FITS:,} more (--json lists all)")
+    return 0 if rows else 1
+
+
+def _fitting(
+    shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any], layout: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], int]:
+    import numpy as np
+
+    from sweep.physics import memory as physics
+    from sweep.physics.layouts import AXES, layouts_on
+    from sweep.physics.step_time import tokens_per_second_per_gpu
+
+    asked = {name: [layout[name]] for name in AXES if layout.get(name) is not None}
+    columns = layouts_on(
+        shape,
+        options["gpus"],
+        gpus_per_node=options["gpus_per_node"],
+        sequence_length=options["sequence_length"],
+        global_batch_tokens=options["global_batch"],
+        asked=asked,
+    )
+    columns |= {"dtype": options["dtype"], "pp_schedule": options["pp_schedule"]}
+    tried = len(columns["tp"])
+    if not tried:
+        return [], 0
+    fit = physics.fits(columns, gpu, profile, options["optimizer"])
+    speed = tokens_per_second_per_gpu(columns, gpu, profile)
+    good = np.flatnonzero(fit.needed_bytes <= (fit.available_bytes or np.inf))
+    rows = []
+    for i in good[np.argsort(-speed[good], kind="stable")]:
+        row = {name: columns[name][i].item() for name in AXES}
+        row["needed_bytes"] = round(float(fit.needed_bytes[i]))
+        row["predicted_tokens_per_second_per_gpu"] = round(float(speed[i]), 1)
+        rows.append(row)
+    return rows, tried

@@ -1,0 +1,204 @@
+"""`sweep size`: how many GPUs for how long, and where more stop paying."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import json_option
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from sweep.physics.sizing import Scaling, Size
+
+_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+
+
+class _Count(click.ParamType):
+    """A number with an optional K, M, B or T."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip().upper().replace(",", "").replace("_", "")
+        factor = _SUFFIXES.get(text[-1:], 1.0)
+        try:
+            number = float(text[:-1] if text[-1:] in _SUFFIXES else text) * factor
+        except ValueError:
+            number = 0.0
+        if not 0 < number < float("inf"):
+            self.fail(f"{value!r} is no positive number like 3B, 11T or 1500000", param, ctx)
+        return number
+
+
+@click.command(short_help="How many GPUs for how long, and where more stop paying.")
+@click.option("--params", "parameters", type=_Count(), help="Parameters that a token passes: 3B. Or --model.")
+@click.option("--model", help="A model of the catalogue instead of --params.")
+@click.option("--tokens", type=_Count(), required=True, help="Tokens to train on: 11T.")
+@click.option("--gpu", default="h100", show_default=True, help="Kind of GPU, for its bf16 peak.")
+@click.option("--peak-tflops", type=click.FloatRange(min=0, min_open=True), help="Peak TFLOP/s instead of the GPU's.")
+@click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction. Default 0.40.")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that training may take.")
+@click.option("--gpus", type=click.IntRange(min=1), help="GPUs that there are, instead of --days.")
+@click.option("--from", "results", type=click.Path(path_type=Path), help="Measured results: their speed and scaling.")
+@json_option
+def size(
+    parameters: float | None,
+    model: str | None,
+    tokens: float,
+    gpu: str,
+    peak_tflops: float | None,
+    mfu: float | None,
+    days: float | None,
+    gpus: int | None,
+    results: Path | None,
+    as_json: bool,
+) -> int:
+    """GPUs = 6 * parameters * tokens / (peak * MFU * seconds).
+
+    With --from, the speed and Amdahl's curve come from the best run at each number of GPUs in results.parquet.
+
+    \b
+    Examples:
+      sweep size --params 3B --tokens 11T --mfu 0.30 --gpu h100 --peak-tflops 720 --days 28
+      sweep size --model Llama-3-8B --tokens 1T --gpus 256
+      sweep size --model 8B --tokens 1T --days 14 --from results.parquet
+    """
+    from sweep.physics.sizing import size as sized
+
+    _check(parameters, model, days, gpus)
+    active = parameters if parameters is not None else _active(str(model))
+    rate, source = _rate(gpu, peak_tflops, mfu)
+    scaling = None
+    if results is not None:
+        scaling = _scaling(results, model)
+        per_gpu = scaling.tokens_per_second(gpus or _gpus_for(scaling, tokens, days)) / (
+            gpus or _gpus_for(scaling, tokens, days)
+        )
+        rate, source = 6 * active * per_gpu, f"measured in {results.name}"
+    found = sized(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
+    click.echo(json.dumps(_document(found, source, scaling)) if as_json else _text(found, source, scaling))
+    return 0
+
+
+def _check(parameters: float | None, model: str | None, days: float | None, gpus: int | None) -> None:
+    mistakes = []
+    if (parameters is None) == (model is None):
+        mistakes.append(Mistake("give --params or --model, and not both"))
+    if (days is None) == (gpus is None):
+        mistakes.append(Mistake("give --days or --gpus, and not both"))
+    if mistakes:
+        raise SweepError(mistakes)
+
+
+def _active(model: str) -> float:
+    from sweep.physics.catalogue import MODELS
+    from sweep.physics.shapes import active_parameters
+    from sweep.validate import nearest
+
+    if model not in MODELS:
+        raise SweepError(Mistake(f"unknown model {model!r}", path="--model", remedy=nearest(model, MODELS)))
+    return float(active_parameters(MODELS[model]))
+
+
+def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float, str]:
+    from sweep.physics.hardware import GPUS
+    from sweep.validate import nearest
+
+    share = 0.40 if mfu is None else mfu
+    if peak_tflops is None:
+        if gpu not in GPUS:
+            raise SweepError(Mistake(f"unknown GPU {gpu!r}", path="--gpu", remedy=nearest(gpu, GPUS)))
+        peak = GPUS[gpu].peak_flops("bf16") or GPUS[gpu].peak_flops("fp16")
+        if peak is None:
+            raise SweepError(Mistake(f"{gpu} has no known peak", path="--gpu", remedy="give --peak-tflops"))
+        peak_tflops = peak / 1e12
+    return peak_tflops * 1e12 * share, f"{peak_tflops:g} TFLOP/s at {100 * share:g} % MFU"
+
+
+def _scaling(results: Path, model: str | None) -> Scaling:
+    """Amdahl's curve through the best throughput at each number of GPUs."""
+    from sweep.physics.sizing import fit_scaling
+
+    best = _best_by_gpus(results, model)
+    try:
+        return fit_scaling(list(best), list(best.values()))
+    except ValueError as error:
+        raise SweepError(Mistake(str(error), file=str(results), remedy="measure on more node counts")) from error
+
+
+def _best_by_gpus(results: Path, model: str | None) -> dict[int, float]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = ["model", "gpus", "outcome", "tokens_per_second"]
+    try:
+        rows = pq.read_table(results, columns=columns).to_pylist()
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise SweepError(Mistake(f"cannot be read as results: {error}", file=str(results))) from error
+    rows = [r for r in rows if r["outcome"] == "ok" and r["tokens_per_second"] and model in (None, r["model"])]
+    names = {r["model"] for r in rows}
+    if len(names) > 1:
+        raise SweepError(Mistake(f"holds several models: {', '.join(sorted(names))}", str(results), remedy="--model"))
+    best: dict[int, float] = {}
+    for row in rows:
+        best[row["gpus"]] = max(best.get(row["gpus"], 0.0), row["tokens_per_second"])
+    return dict(sorted(best.items()))
+
+
+def _gpus_for(scaling: Scaling, tokens: float, days: float | None) -> int:
+    """The least number of GPUs whose measured throughput is enough."""
+    assert days is not None
+    needed = tokens / (days * 86400)
+    left = 1 / needed - scaling.serial_s
+    if left <= 0:
+        fastest = tokens * scaling.serial_s / 86400
+        raise SweepError(Mistake(f"no number of GPUs is enough: the measured serial part takes {fastest:.1f} days"))
+    return int(-(-scaling.parallel_s / left // 1))
+
+
+def _document(found: Size, source: str, scaling: Scaling | None) -> dict[str, Any]:
+    import dataclasses
+    import math
+
+    document: dict[str, Any] = dataclasses.asdict(found) | {"speed": source}
+    if scaling is not None:
+        most = scaling.most_gpus
+        document["serial_share"] = scaling.serial_share
+        document["most_gpus"] = None if math.isinf(most) else most
+        document["curve"] = [{"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)} for n in _curve(found.gpus)]
+    else:
+        document["amdahl"] = _amdahl_rows(found.gpus)
+    return document
+
+
+def _curve(gpus: int) -> list[int]:
+    return sorted({gpus, *(2**i for i in range(max(gpus, 8).bit_length() + 2))})
+
+
+def _amdahl_rows(gpus: int) -> list[dict[str, float]]:
+    from sweep.physics.sizing import amdahl_speed_up
+
+    return [{"serial_share": s, "speed_up": amdahl_speed_up(gpus, s)} for s in (0.0001, 0.001, 0.01, 0.1)]
+
+
+def _text(found: Size, source: str, scaling: Scaling | None) -> str:
+    lines = [
+        f"{found.total_flops:.3g} FLOP in all; {source}: {found.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
+        f"{found.gpus:,} GPUs for {found.days:.3g} days = {found.gpu_hours:,.0f} GPU-hours, "
+        f"{found.tokens_per_second_per_gpu:,.0f} tokens/s/GPU",
+    ]
+    if scaling is None:
+        lines.append(f"Amdahl, speed-up of {found.gpus:,} GPUs over one where a share of the work cannot be spread:")
+        lines += [f"  {100 * r['serial_share']:>6g} %  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
+        return "\n".join(lines)
+    lines.append(f"Amdahl through the measured runs: serial share {100 * scaling.serial_share:.3g} %")
+    most = scaling.most_gpus
+    lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more stop paying there.")
+    for n in _curve(found.gpus):
+        speed = scaling.tokens_per_second(n)
+        lines.append(f"  {n:>7,} GPUs  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU")
+    return "\n".join(lines)

@@ -1,0 +1,54 @@
+"""Every layout of a model on a number of GPUs, as columns: what a question about memory alone is asked of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sweep.physics.shapes import ModelShape
+
+AXES = ("tp", "pp", "cp", "zero", "micro_batch_size", "recompute", "dp", "grad_accum")
+
+
+def layouts_on(
+    shape: ModelShape,
+    gpus: int,
+    *,
+    gpus_per_node: int,
+    sequence_length: int,
+    global_batch_tokens: int,
+    asked: Mapping[str, Sequence[Any]] | None = None,
+) -> dict[str, Any]:
+    """Columns of every layout with ``dp tp pp cp = gpus`` and a batch of at most ``global_batch_tokens``.
+
+    tp divides the heads and stays inside a node, stages are no more than layers, a pipeline has pp - 1 micro-batches
+    at least. ``asked``: axes with the values to try, instead of all sensible ones.
+    """
+    asked = dict(asked or {})
+    powers = tuple(2**i for i in range(7))
+    choices = {
+        "tp": asked.get("tp", [d for d in _divisors(gpus) if d <= gpus_per_node]),
+        "pp": asked.get("pp", _divisors(gpus)),
+        "cp": asked.get("cp", [1]),
+        "zero": asked.get("zero", [0, 1, 2, 3]),
+        "micro_batch_size": asked.get("micro_batch_size", powers),
+        "recompute": asked.get("recompute", ["none", "selective", "full"]),
+    }
+    rows = []
+    for tp, pp, cp, zero, micro, recompute in itertools.product(*choices.values()):
+        dp, rest = divmod(gpus, tp * pp * cp)
+        if rest or shape.num_heads % tp or pp > shape.num_layers or sequence_length % cp or (zero and dp * cp == 1):
+            continue
+        grad_accum = global_batch_tokens // (dp * micro * sequence_length)
+        if grad_accum >= max(1, pp - 1) and all(v in asked.get(n, [v]) for n, v in (("dp", dp), ("grad_accum", grad_accum))):
+            rows.append((tp, pp, cp, zero, micro, recompute, dp, grad_accum))
+    found = {name: np.array([row[i] for row in rows]) for i, name in enumerate(AXES)}
+    fixed = {"sequence_length": sequence_length, "gpus_per_node": gpus_per_node, "dtype": "bf16", "pp_schedule": "1f1b"}
+    return {**shape.as_dict(), **fixed, **found}
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
