@@ -5,15 +5,18 @@ It may be killed at any moment: what it knows is in the journals, and `sweep res
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep.diagnose import Facts, diagnose
 from sweep.executors import EXECUTORS, Executor, JobState, JobStatus, PilotRequest, SubmitError
 from sweep.lease import Lease
 from sweep.outcomes import Outcome
@@ -24,16 +27,19 @@ from sweep.search import waiting
 from sweep.state import PilotState, World
 from sweep.store import Journal, JournalReader, SweepDir, claims_of
 from sweep.sweeps import Sweep
-from sweep.topup import Capacity, barren_widths, pilots_wanted
+from sweep.topup import Capacity, barren_widths, nodes_to_avoid, pilots_wanted
 
 ALIVE_S = 20.0
 """how often the journal says that the launcher lives, at least"""
 MAX_BACK_OFF_S = 300.0
 ASSUMED_RUN_S = 60.0
 DEFAULT_ATTEMPT_S = 900.0
+REFUSED_S = 2.0
 LOOK_S = 0.5
 """how often the journals are looked at; the scheduler is asked far less often"""
 CANCEL_AGAIN_S = 30.0
+SILENT_S = 45.0
+"""a pilot that runs, says nothing for so long and has work to do has lost its leader: its job would stay for ever"""
 VISIBLE_S = 5.0
 """how long a gone pilot's last lines may take to be seen through the shared file system"""
 
@@ -72,6 +78,9 @@ class Launcher:
         self._reader = JournalReader(self._directory)
         self.world = World()
         self._gone_since: dict[str, float] = {}
+        self._heard: dict[str, tuple[int, float]] = {}
+        self._same_nodes: set[int] = set()
+        """widths for which the cluster has no other nodes than those that failed"""
         self._ask_again_at: dict[str, float] = {}
         self._said_at = 0.0
         self._poll_after = 0.0
@@ -88,9 +97,17 @@ class Launcher:
         return not open_pilots and (self.world.cancelled or not waiting(self._sweep.runs, self.world))
 
     def run(self, look: Callable[[World], None]) -> None:
-        """Watch and top up until all is done. Raises StuckError, LeaseLostError, and OSError of the file system."""
+        """Watch and top up until all is done; a file system that refuses is waited for.
+
+        Raises StuckError, LeaseLostError.
+        """
         while True:
-            self.step()
+            try:
+                self.step()
+            except OSError as error:
+                print(f"the sweep directory refuses, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
+                time.sleep(REFUSED_S)
+                continue
             look(self.world)
             if self.done:
                 break
@@ -166,12 +183,29 @@ class Launcher:
         """A pilot that is gone from two answers, long enough apart for its last lines to be seen, is settled."""
         if status.state is not JobState.GONE:
             self._gone_since.pop(pilot.name, None)
+            self._look_after(pilot, status)
             return
         since = self._gone_since.setdefault(pilot.name, time.monotonic())
         wait_s = 0.0 if self._sweep.executor == "local" else VISIBLE_S
         if time.monotonic() - since >= wait_s:
             self._refresh()
             self._settle(pilot, status)
+
+    def _look_after(self, pilot: PilotState, status: JobStatus) -> None:
+        """End a job that runs without its leader, and one that waits for nodes that nobody has."""
+        if pilot.job_id is None:
+            return
+        beats, since = self._heard.get(pilot.name, (-1, 0.0))
+        now = time.monotonic()
+        if beats != pilot.beats or status.state is not JobState.RUNNING or pilot.started_at is None:
+            self._heard[pilot.name] = pilot.beats, now
+        elif now - since > SILENT_S:
+            self._heard[pilot.name] = pilot.beats, now
+            self._tell("pilot_silent", pilot=pilot.name, silent_s=now - since)
+            self._cancel([pilot.job_id])
+        if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
+            self._same_nodes.add(pilot.nodes)
+            self._cancel([pilot.job_id])
 
     def _settle(self, pilot: PilotState, status: JobStatus) -> None:
         """Write `lost` for what the pilot claimed and never recorded; then close it."""
@@ -180,11 +214,15 @@ class Launcher:
             if attempt is not None and attempt.outcome is not None:
                 continue
             planned = self._runs[run_id]
+            told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
             record = build_record(
                 run=planned.run(),
                 attempt=number,
                 outcome=Outcome.LOST,
-                message=f"its pilot's job {pilot.job_id} is gone ({status.word or 'ended'}) and left no record",
+                message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, told.outcome)}) "
+                "and left no record",
+                evidence=told.evidence if told.outcome is not None else None,
+                advice=told.advice if told.outcome is not None else None,
                 measurements=[],
                 node_names=attempt.nodes if attempt is not None else (),
                 gpu=self._sweep.site.gpu,
@@ -199,15 +237,16 @@ class Launcher:
         self._tell("pilot_gone", pilot=pilot.name, word=status.word or "GONE", reason=status.reason)
 
     def _cancel_open(self) -> None:
-        """Ask for the end of every open job, and again only after a while: a pilot needs its time to clear up."""
+        self._cancel([p.job_id for p in self.world.pilots.values() if p.open and p.job_id is not None])
+
+    def _cancel(self, job_ids: Sequence[str]) -> None:
+        """Ask for the end of the jobs, and again only after a while: a pilot needs its time to clear up."""
         now = time.monotonic()
-        open_jobs = [p.job_id for p in self.world.pilots.values() if p.open and p.job_id is not None]
-        due = [
-            job_id for job_id in open_jobs if now - self._asked_to_end.get(job_id, -CANCEL_AGAIN_S) >= CANCEL_AGAIN_S
-        ]
+        due = [job_id for job_id in job_ids if now >= self._ask_again_at.get(job_id, 0.0)]
         if due:
-            self._executor.cancel(due)
-            self._ask_again_at.update(dict.fromkeys(due, now + CANCEL_AGAIN_S))
+            with contextlib.suppress(SubmitError):  # the scheduler does not answer: the next look asks again
+                self._executor.cancel(due)
+                self._ask_again_at.update(dict.fromkeys(due, now + CANCEL_AGAIN_S))
 
     def _top_up(self) -> None:
         if time.monotonic() < self._submit_after:
@@ -222,7 +261,8 @@ class Launcher:
         self._refresh()
         if self.world.cancelled:
             return False
-        request = self._request(width)
+        elsewhere = self._elsewhere(width)
+        request = self._request(width, elsewhere)
         directory = self._directory.pilot(request.name)
         directory.mkdir(mode=0o700)
         self._order(request).write(directory)
@@ -232,20 +272,26 @@ class Launcher:
             token=request.token,
             nodes=width,
             time_limit_s=request.time_limit_s,
+            elsewhere=bool(elsewhere),
         )
         try:
             job_id = self._executor.submit(request)
         except SubmitError as error:
-            self._submit_failed(request, error)
+            self._submit_failed(request, error, elsewhere=bool(elsewhere))
             return False
         self._tell("pilot_submitted", pilot=request.name, job_id=job_id)
         self._back_off_s = 5.0
         return True
 
-    def _submit_failed(self, request: PilotRequest, error: SubmitError) -> None:
+    def _submit_failed(self, request: PilotRequest, error: SubmitError, *, elsewhere: bool) -> None:
         if not error.retry:
             self._tell("pilot_gone", pilot=request.name, word="REFUSED", reason=str(error))
-            raise StuckError(f"the scheduler refuses the pilot of {request.nodes} nodes: {error}")
+            if elsewhere:  # no other nodes: the retry has to go where the run failed
+                self._same_nodes.add(request.nodes)
+                return
+            bad = self.world.bad_nodes
+            left_out = f"; {len(bad)} nodes are in quarantine, see `sweep nodes`" if bad else ""
+            raise StuckError(f"the scheduler refuses the pilot of {request.nodes} nodes: {error}{left_out}")
         # It may have been accepted all the same: the intent stays open until the token is looked for.
         self._tell("submit_delayed", pilot=request.name, reason=str(error))
         self._submit_after = time.monotonic() + self._back_off_s
@@ -255,7 +301,13 @@ class Launcher:
         """The request for a pilot of this width as it would be made now (for a dry run)."""
         return self._request(width)
 
-    def _request(self, width: int) -> PilotRequest:
+    def _elsewhere(self, width: int) -> frozenset[str]:
+        """The nodes that the pilot's retries have to keep off, beyond the quarantine."""
+        if self._sweep.executor == "local" or width in self._same_nodes:
+            return frozenset()
+        return nodes_to_avoid(self._sweep.runs, self.world, width) - frozenset(self.world.bad_nodes)
+
+    def _request(self, width: int, elsewhere: frozenset[str] = frozenset()) -> PilotRequest:
         number = 1 + max((int(name[1:]) for name in self._names()), default=0)
         name = f"p{number:04d}"
         return PilotRequest(
@@ -263,7 +315,7 @@ class Launcher:
             name=name,
             nodes=width,
             time_limit_s=int(self._sweep.site.pilot_time_s),
-            exclude=tuple(sorted(self.world.bad_nodes)),
+            exclude=tuple(sorted(elsewhere.union(self.world.bad_nodes))),
         )
 
     def _names(self) -> Sequence[str]:
@@ -285,6 +337,7 @@ class Launcher:
             container_prefix=site.container_prefix,
             seed=self._sweep.grid.seed,
             max_runs=site.max_runs_per_pilot,
+            same_nodes=self._sweep.executor == "local" or request.nodes in self._same_nodes,
             limits=limits_of(self._sweep),
         )
 
@@ -307,6 +360,11 @@ class Launcher:
                 f"pilots of {', '.join(map(str, sorted(given_up)))} nodes end without beginning a run; "
                 f"the last words of {name}: {_last_words(self._directory.pilot(name))}"
             )
+
+
+def _meaning(word: str, outcome: Outcome | None) -> str:
+    """The scheduler's word for a job's end, and what it means: the attempt itself stays lost."""
+    return f"{word}: {outcome}" if word and outcome is not None else word or "ended"
 
 
 def typical_run_s(world: World) -> float:

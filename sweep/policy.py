@@ -1,4 +1,4 @@
-"""Whether a run may be attempted again. Pure, and a table.
+"""Whether a run may be attempted again, and where. Pure, and a table.
 
 A failure that the configuration causes comes again however often it is tried; one that a node, the network or the
 scheduler causes does not belong to the run, and is tried elsewhere a bounded number of times.
@@ -38,11 +38,43 @@ RETRIES: Mapping[Outcome, int] = {
 }
 """outcome -> how many further attempts the attempts that ended so may have, in one run"""
 
+ELSEWHERE = frozenset(
+    {
+        Outcome.HANG,
+        Outcome.NCCL_TIMEOUT,
+        Outcome.NCCL_ERROR,
+        Outcome.CUDA_ERROR,
+        Outcome.XID_HARDWARE,
+        Outcome.NODE_FAIL,
+        Outcome.SEGFAULT,
+        Outcome.OOM_HOST,
+        Outcome.DISK_FULL,
+        Outcome.LOST,
+        Outcome.UNKNOWN,
+    }
+)
+"""outcomes that a node may have caused: the next attempt keeps off the nodes of this one, where there are others"""
 
-def may_retry(ended: Sequence[Outcome]) -> bool:
-    """May a run whose attempts ended so, oldest first, be attempted again?
+ALIKE = ELSEWHERE - {Outcome.LOST}
+"""outcomes that are the run's own fault once they came on two disjoint sets of nodes. A lost attempt tells nothing of
+the run: its pilot ended"""
+
+
+def may_retry(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]] = ()) -> bool:
+    """May a run whose attempts ended so, oldest first, on these nodes, be attempted again?
 
     An interruption from outside (preempted, cancelled) never counts against the run.
     """
     last = ended[-1]
-    return ended.count(last) <= RETRIES[last]
+    return ended.count(last) <= RETRIES[last] and not own_fault(ended, nodes)
+
+
+def own_fault(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]]) -> bool:
+    """Did the run fail alike on two sets of nodes that share none? Then no node is to blame."""
+    if not ended or not nodes or ended[-1] not in ALIKE:
+        return False
+    last = nodes[-1]
+    return any(
+        outcome is ended[-1] and before and last and not before & last
+        for outcome, before in zip(ended[:-1], nodes[:-1], strict=True)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sweep.plan import PlannedRun
 from sweep.state import World
@@ -15,6 +15,8 @@ class Choice:
 
     planned: PlannedRun
     attempt: int
+    nodes: tuple[str, ...] = ()
+    """the free nodes to run on, where their names were given; else all of them"""
 
 
 def waiting(runs: Sequence[PlannedRun], world: World) -> list[Choice]:
@@ -35,16 +37,38 @@ def choose(
     seconds_left: float,
     expected_s: float,
     taken: frozenset[tuple[str, int]] = frozenset(),
+    *,
+    names: Sequence[str] = (),
+    narrower: bool = False,
+    same_nodes: bool = False,
 ) -> Choice | None:
     """The attempt that a pilot should claim now, or None where nothing fits.
 
     ``expected_s``: what one run takes here, by what was measured so far. A run that could not end before the pilot's
     wall time is left for another pilot. ``taken``: claims seen to be another's, not in the journals yet.
+    ``names``: the free nodes. ``narrower``: the pilot lost nodes, so the widest run that still fits is taken.
+    ``same_nodes``: there are no others, so a retry may go where the run failed.
     """
     if world.cancelled or seconds_left < expected_s:
         return None
-    for choice in waiting(runs, world):
-        key = (choice.planned.run_id, choice.attempt)
-        if choice.planned.nodes == free_nodes and key not in taken:
+    choices = [choice for choice in waiting(runs, world) if (choice.planned.run_id, choice.attempt) not in taken]
+    if narrower:
+        choices.sort(key=lambda choice: -choice.planned.nodes)
+    for choice in choices:
+        width = choice.planned.nodes
+        if width != free_nodes and not (narrower and width < free_nodes):
+            continue
+        if not names:
             return choice
+        nodes = _fit(choice, world, names, same_nodes)
+        if len(nodes) >= width:
+            return replace(choice, nodes=nodes[:width])
     return None
+
+
+def _fit(choice: Choice, world: World, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:
+    """The free nodes on which the run did not fail in a way that a node may cause."""
+    if same_nodes or choice.attempt == 1:
+        return tuple(names)
+    avoid = world.run(choice.planned.run_id).avoid()
+    return tuple(name for name in names if name not in avoid)

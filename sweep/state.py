@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweep.outcomes import Outcome
-from sweep.policy import may_retry
+from sweep.policy import ELSEWHERE, may_retry, own_fault
+from sweep.quarantine import Charge, Finding, Ledger, quarantined
 
 
 @dataclass
@@ -57,8 +58,24 @@ class RunState:
             return last.number + 1
         if self.ok is not None:
             return None
-        ended = [a.outcome for _, a in sorted(self.attempts.items()) if a.outcome is not None]
-        return last.number + 1 if may_retry(ended) else None
+        return last.number + 1 if may_retry(*self._ended()) else None
+
+    def avoid(self) -> frozenset[str]:
+        """Nodes that the next attempt should keep off: an earlier one failed there in a way that a node may cause."""
+        failed = [a for a in self.attempts.values() if a.outcome in ELSEWHERE]
+        return frozenset(node for attempt in failed for node in attempt.nodes)
+
+    def trial(self, charge: Charge) -> Finding:
+        """What the other attempts say of a charge that one of them brought."""
+        if own_fault(*self._ended()):
+            return Finding.RUN
+        later = [a for a in self.attempts.values() if a.outcome is Outcome.OK and a.number > charge.attempt]
+        return Finding.NODE if any(charge.node not in a.nodes for a in later) else Finding.OPEN
+
+    def _ended(self) -> tuple[list[Outcome], list[frozenset[str]]]:
+        """Outcomes and nodes of the attempts that ended, oldest first."""
+        ended = [(a.outcome, frozenset(a.nodes)) for _, a in sorted(self.attempts.items()) if a.outcome is not None]
+        return [outcome for outcome, _ in ended], [nodes for _, nodes in ended]
 
 
 @dataclass
@@ -70,9 +87,13 @@ class PilotState:
     nodes: int
     time_limit_s: int
     intended_at: float
+    elsewhere: bool = False
+    """it was told to keep off nodes on which its retries failed"""
     job_id: str | None = None
     started_at: float | None = None
     node_names: tuple[str, ...] = ()
+    beats: int = 0
+    """how often its leader said that it lives"""
     ended: str | None = None
     """its own last word: why it ended"""
     gone: str | None = None
@@ -90,12 +111,17 @@ class World:
 
     runs: dict[str, RunState] = field(default_factory=dict)
     pilots: dict[str, PilotState] = field(default_factory=dict)
-    bad_nodes: dict[str, str] = field(default_factory=dict)
-    """node -> why later pilots stay away from it"""
+    nodes: Ledger = field(default_factory=Ledger)
+    """what was said of nodes"""
     cancelled: bool = False
     """the user cancelled, and no launcher session has begun since"""
     session_at: float = 0.0
     """when the present launcher session began"""
+
+    @property
+    def bad_nodes(self) -> dict[str, str]:
+        """Node -> why later runs and pilots stay away from it."""
+        return quarantined(self.nodes, lambda charge: self.run(charge.run_id).trial(charge))
 
     def apply_all(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Fold events in."""
@@ -133,6 +159,7 @@ def _pilot_intent(world: World, event: Mapping[str, Any]) -> None:
         nodes=event["nodes"],
         time_limit_s=event["time_limit_s"],
         intended_at=event["time"],
+        elsewhere=event.get("elsewhere", False),
     )
 
 
@@ -177,6 +204,20 @@ def _record(world: World, event: Mapping[str, Any]) -> None:
     attempt.started_at = attempt.started_at or record.get("started_at")
     attempt.nodes = attempt.nodes or tuple(record.get("node_names") or ())
     attempt.tokens_per_second_per_gpu = record.get("tokens_per_second_per_gpu")
+    if outcome is Outcome.OK:
+        world.nodes.measured(record["run_id"], attempt.nodes, event.get("slow_node"), event["time"])
+    for node in event.get("accused", ()):
+        reason = f"{outcome} in {record['run_id']}.{record['attempt']}: {attempt.message or 'no message'}"
+        world.nodes.charges.append(
+            Charge(
+                node=node,
+                time=event["time"],
+                reason=reason[:300],
+                outcome=outcome,
+                run_id=record["run_id"],
+                attempt=record["attempt"],
+            )
+        )
 
 
 def _rerun(world: World, event: Mapping[str, Any]) -> None:
@@ -185,7 +226,18 @@ def _rerun(world: World, event: Mapping[str, Any]) -> None:
 
 
 def _node_bad(world: World, event: Mapping[str, Any]) -> None:
-    world.bad_nodes[event["node"]] = event["reason"]
+    """The pilot could not clean it, or the user names it."""
+    world.nodes.charges.append(Charge(node=event["node"], time=event["time"], reason=event["reason"]))
+
+
+def _node_pardoned(world: World, event: Mapping[str, Any]) -> None:
+    world.nodes.pardoned_at[event["node"]] = event["time"]
+
+
+def _pilot_alive(world: World, event: Mapping[str, Any]) -> None:
+    pilot = world.pilots.get(event["pilot"])
+    if pilot is not None:
+        pilot.beats += 1
 
 
 _HANDLERS = {
@@ -200,4 +252,6 @@ _HANDLERS = {
     "record": _record,
     "rerun": _rerun,
     "node_bad": _node_bad,
+    "node_pardoned": _node_pardoned,
+    "pilot_alive": _pilot_alive,
 }

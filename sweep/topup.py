@@ -56,6 +56,15 @@ def _needs(runs: Sequence[PlannedRun], world: World, capacity: Capacity) -> Mapp
     return {width: math.ceil(count / per_pilot) for width, count in counts.items()}
 
 
+def nodes_to_avoid(runs: Sequence[PlannedRun], world: World, width: int) -> frozenset[str]:
+    """Where a pilot of this width must not land to be of use: the first retry's earlier nodes.
+
+    None as long as a run of the width was never tried: such a pilot has work anywhere.
+    """
+    first = next((choice for choice in waiting(runs, world) if choice.planned.nodes == width), None)
+    return frozenset() if first is None or first.attempt == 1 else world.run(first.planned.run_id).avoid()
+
+
 def barren_widths(world: World) -> frozenset[int]:
     """Widths whose last pilots ended without having begun an attempt, time after time."""
     fruitful = {attempt.pilot for run in world.runs.values() for attempt in run.attempts.values()}

@@ -33,6 +33,8 @@ class PilotOrder:
     """words before an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
     seed: int = 0
     max_runs: int | None = None
+    same_nodes: bool = False
+    """there are no other nodes: a retry may go where its run failed"""
     limits: Limits = field(default_factory=Limits)
 
     def write(self, directory: Path) -> None:

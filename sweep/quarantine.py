@@ -1,0 +1,110 @@
+"""Which nodes later runs stay away from, and why. Pure: what attempts said of nodes, in; nodes with reasons, out.
+
+One hang accuses a node and does not convict it: a configuration that hangs everywhere would take one node after
+another out of service. The same run's success without the node, or a second run that hangs there, convicts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sweep.outcomes import Outcome
+
+HANGS_OF_DIFFERENT_RUNS = 2
+SLOW_IN_RUNS = 3
+SLOW_SHARE = 0.5
+"""a node is slow where it held the slowest rank in so many different runs, and in more than this share of its runs"""
+
+AT_ONCE = frozenset({Outcome.XID_HARDWARE, Outcome.NODE_FAIL})
+"""outcomes that convict the node that they name"""
+
+
+class Finding(Enum):
+    """What the run's other attempts say of a charge."""
+
+    OPEN = "open"
+    NODE = "node"
+    """the run was ok without the node"""
+    RUN = "run"
+    """the run failed alike on other nodes"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """One accusation of one node."""
+
+    node: str
+    time: float
+    reason: str
+    outcome: Outcome | None = None
+    """of the attempt that accuses; None where the pilot or the user does, which stands by itself"""
+    run_id: str = ""
+    attempt: int = 0
+
+
+@dataclass
+class Ledger:
+    """All that was said of nodes."""
+
+    charges: list[Charge] = field(default_factory=list)
+    pardoned_at: dict[str, float] = field(default_factory=dict)
+    slow_in: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    """node -> run in which it held the slow rank -> when"""
+    ok_in: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    """node -> run over several nodes that was measured with it -> when"""
+
+    def measured(self, run_id: str, nodes: tuple[str, ...], slow_node: str | None, time: float) -> None:
+        """A run was measured on these nodes. One node alone can be compared with none."""
+        if len(set(nodes)) < 2:
+            return
+        for node in nodes:
+            self.ok_in[node][run_id] = time
+        if slow_node is not None:
+            self.slow_in[slow_node][run_id] = time
+
+
+def quarantined(ledger: Ledger, trial: Callable[[Charge], Finding]) -> dict[str, str]:
+    """Node -> why it is avoided. ``trial`` says what the accusing run's other attempts tell."""
+    found = dict(_slow(ledger))
+    by_node: dict[str, list[Charge]] = defaultdict(list)
+    for charge in ledger.charges:
+        if charge.time > ledger.pardoned_at.get(charge.node, float("-inf")):
+            by_node[charge.node].append(charge)
+    for node, charges in by_node.items():
+        reason = _verdict(charges, trial)
+        if reason is not None:
+            found[node] = reason
+    return found
+
+
+def _verdict(charges: list[Charge], trial: Callable[[Charge], Finding]) -> str | None:
+    """The first charge that convicts, in words."""
+    hangs: dict[str, Charge] = {}
+    for charge in charges:
+        if charge.outcome is None:
+            return charge.reason
+        finding = trial(charge)
+        if finding is Finding.RUN:
+            continue
+        if charge.outcome in AT_ONCE:
+            return charge.reason
+        if finding is Finding.NODE:
+            return f"{charge.reason}; the run was ok without it"
+        hangs[charge.run_id] = charge
+    if len(hangs) >= HANGS_OF_DIFFERENT_RUNS:
+        return f"{len(hangs)} different runs stopped there: {next(iter(hangs.values())).reason}"
+    return None
+
+
+def _slow(ledger: Ledger) -> Mapping[str, str]:
+    found = {}
+    for node, slow in ledger.slow_in.items():
+        since = ledger.pardoned_at.get(node, float("-inf"))
+        runs = [run for run, at in slow.items() if at > since]
+        of_all = [run for run, at in ledger.ok_in[node].items() if at > since]
+        if len(runs) >= SLOW_IN_RUNS and len(runs) > SLOW_SHARE * len(of_all):
+            found[node] = f"held the slowest rank in {len(runs)} of its {len(of_all)} runs over several nodes"
+    return found
