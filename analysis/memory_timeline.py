@@ -54,7 +54,7 @@ def _finish(axes, phases: list[str], title: str, highest: float, limit_bytes: fl
     axes.set_ylim(0, 1.12 * max(highest, limit or 0.0))
     axes.set_ylabel("GiB on one GPU")
     axes.set_title(title)
-    axes.set_xticks(range(len(phases)), [phase.replace(" ", "\n", 1) for phase in phases])
+    axes.set_xticks(range(len(phases)), [phase.replace(" ", "\n") for phase in phases])
     axes.spines[["top", "right"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sweep.physics.profiles import MemoryProfile
     from sweep.physics.shapes import ModelShape
 
-_GIB = float(2**30)
+_UNITS = {"GiB": float(2**30), "GB": 1e9}
 _AXES = ("tp", "pp", "dp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute")
 _SHOWN_FITS = 30
 
@@ -54,10 +54,11 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--global-batch", type=click.IntRange(min=1), default=2**20, help="With --fits: tokens per step. 1 Mi.")
+@click.option("--unit", type=click.Choice(["GiB", "GB"]), default="GiB", show_default=True, help="2^30 or 10^9 bytes.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write the time line as a picture (.png, .svg, .pdf).")
 @json_option
 def memory(model: str, **options: Any) -> int:
-    """Memory of one GPU for MODEL, a name of the catalogue, by kind, pipeline stage and time.
+    """Memory of one GPU for MODEL (a name of the catalogue, or a shape as in a grid) by kind, stage and time.
 
     Formulas, not a run: weights, gradients, master copies and optimizer states under ZeRO, activations in flight,
     logits and buffers. What torch does not count (CUDA context, NCCL) stands apart.
@@ -66,7 +67,8 @@ def memory(model: str, **options: Any) -> int:
     Examples:
       sweep memory 8B --tp 4 --dp 8 --zero 1 --micro-batch-size 2
       sweep memory SmolLM3-3B --dp 384 --micro-batch-size 3 --plot timeline.png
-      sweep memory Llama-2-13B --sequence-length 1024 --profile paper
+      sweep memory Llama-2-13B --sequence-length 1024 --profile paper --unit GB
+      sweep memory '{num_layers: 40, hidden_size: 5120, num_heads: 40, intermediate_size: 20480, vocab_size: 51200}'
       sweep memory Llama-3-70B --fits --gpus 64 --recompute full --json
     """
     shape, gpu, profile = _inputs(model, options)
@@ -77,22 +79,21 @@ def memory(model: str, **options: Any) -> int:
     document = _document(model, columns, gpu, profile, options["optimizer"])
     if options["plot"] is not None:
         _plot(options["plot"], document)
-    click.echo(json.dumps(document) if options["as_json"] else _text(document))
+    click.echo(json.dumps(document) if options["as_json"] else _text(document, options["unit"]))
     return 0
 
 
 def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, MemoryProfile]:
     """The values that names stand for. Raises SweepError for all that are unknown or cannot be."""
-    from sweep.physics.catalogue import MODELS
     from sweep.physics.hardware import GPUS
     from sweep.physics.pipeline import SCHEDULES
     from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
     from sweep.validate import nearest
 
-    mistakes = [
+    shape, mistakes = _shape(model)
+    mistakes += [
         Mistake(f"unknown {what} {name!r}", path=path, remedy=nearest(name, known))
         for what, name, path, known in (
-            ("model", model, "MODEL", list(MODELS)),
             ("GPU", options["gpu_name"], "--gpu", list(GPUS)),
             ("profile", options["profile_name"], "--profile", list(PROFILES)),
             ("optimizer", options["optimizer"], "--optimizer", list(OPTIMIZER_STATE_BYTES)),
@@ -106,11 +107,23 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
         mistakes.append(Mistake("--plot draws one layout, --fits lists many", remedy="give one of them"))
     if options["plot"] is not None and options["plot"].suffix not in (".png", ".svg", ".pdf"):
         mistakes.append(Mistake(f"unknown kind of picture {options['plot'].suffix!r}", path="--plot", remedy=".png"))
-    if model in MODELS:
-        mistakes += _layout_mistakes(MODELS[model], options)
-    if mistakes:
+    mistakes += [] if shape is None else _layout_mistakes(shape, options)
+    if mistakes or shape is None:
         raise SweepError(mistakes)
-    return MODELS[model], GPUS[options["gpu_name"]], PROFILES[options["profile_name"]]
+    return shape, GPUS[options["gpu_name"]], PROFILES[options["profile_name"]]
+
+
+def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
+    """The shape that a name stands for, or that is written as in a grid: {num_layers: …, hidden_size: …}."""
+    from sweep.models import read_models
+    from sweep.yaml_lines import load
+
+    inline = model.lstrip().startswith("{")
+    document = load(f"models:\n  model: {model}" if inline else f"models: [{json.dumps(model)}]", "MODEL")
+    read_models(document)
+    if document.mistakes:
+        return None, document.mistakes
+    return next(iter(document.value["models"].values())), []
 
 
 def _layout_mistakes(shape: ModelShape, options: Mapping[str, Any]) -> list[Mistake]:
@@ -168,27 +181,29 @@ def _whole(part: Mapping[str, Any]) -> dict[str, int]:
     return {kind: round(float(value)) for kind, value in part.items()}
 
 
-def _text(document: Mapping[str, Any]) -> str:
+def _text(document: Mapping[str, Any], unit: str) -> str:
+    size = _UNITS[unit]
     stages = document["stages"]
     short = " ".join(f"{name}={value}" for name, value in document["layout"].items())
     lines = [f"{document['model']} on {document['gpu']}, as {document['profile']} trains: {short}", ""]
-    lines.append("GiB on one GPU".ljust(24) + "".join(f"{stage + ' stage':>14}" for stage in stages))
+    lines.append(f"{unit} on one GPU".ljust(24) + "".join(f"{stage + ' stage':>14}" for stage in stages))
     for kind in next(iter(stages.values())):
         if any(stages[stage][kind] for stage in stages):
-            values = "".join(f"{stages[stage][kind] / _GIB:>14.2f}" for stage in stages)
+            values = "".join(f"{stages[stage][kind] / size:>14.2f}" for stage in stages)
             lines.append(kind.replace("_", " ").ljust(24) + values)
-    lines += ["", f"Time line of the {document['heaviest_stage']} stage, GiB:"]
-    lines += [f"  {phase:<32}{part['total'] / _GIB:>8.2f}" for phase, part in document["timeline"].items()]
-    return "\n".join([*lines, "", _verdict(document)])
+    lines += ["", f"Time line of the {document['heaviest_stage']} stage, {unit}:"]
+    lines += [f"  {phase:<32}{part['total'] / size:>8.2f}" for phase, part in document["timeline"].items()]
+    return "\n".join([*lines, "", _verdict(document, unit)])
 
 
-def _verdict(document: Mapping[str, Any]) -> str:
-    outside, needed = document["outside_torch_bytes"] / _GIB, document["needed_bytes"] / _GIB
-    text = f"With {outside:.1f} GiB that torch does not count (CUDA context, NCCL): {needed:.1f} GiB"
+def _verdict(document: Mapping[str, Any], unit: str) -> str:
+    size = _UNITS[unit]
+    outside, needed = document["outside_torch_bytes"] / size, document["needed_bytes"] / size
+    text = f"With {outside:.1f} {unit} that torch does not count (CUDA context, NCCL): {needed:.1f} {unit}"
     if document["available_bytes"] is None:
         return f"{text}. How much memory {document['gpu']} has is not known."
-    available = document["available_bytes"] / _GIB
-    return f"{text} of {available:.1f} GiB: {'fits' if document['fits'] else 'does NOT fit'}."
+    available = document["available_bytes"] / size
+    return f"{text} of {available:.1f} {unit}: {'fits' if document['fits'] else 'does NOT fit'}."
 
 
 def _plot(path: Path, document: Mapping[str, Any]) -> None:
@@ -220,7 +235,7 @@ def _fits(
     for row in rows[:_SHOWN_FITS]:
         words = " ".join(f"{name}={row[name]}" for name in names)
         speed = f"{row['predicted_tokens_per_second_per_gpu']:,.0f} tokens/s/GPU predicted"
-        click.echo(f"  {words}  {row['needed_bytes'] / _GIB:.1f} GiB  {speed}")
+        click.echo(f"  {words}  {row['needed_bytes'] / _UNITS[options['unit']]:.1f} {options['unit']}  {speed}")
     if len(rows) > _SHOWN_FITS:
         click.echo(f"  … {len(rows) - _SHOWN_FITS:,} more (--json lists all)")
     return 0 if rows else 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
-class _Count(click.ParamType):
+class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument
     """A number with an optional K, M, B or T."""
 
     name = "count"

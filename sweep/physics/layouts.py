@@ -43,7 +43,9 @@ def layouts_on(
         if rest or shape.num_heads % tp or pp > shape.num_layers or sequence_length % cp or (zero and dp * cp == 1):
             continue
         grad_accum = global_batch_tokens // (dp * micro * sequence_length)
-        if grad_accum >= max(1, pp - 1) and all(v in asked.get(n, [v]) for n, v in (("dp", dp), ("grad_accum", grad_accum))):
+        if grad_accum >= max(1, pp - 1) and all(
+            v in asked.get(n, [v]) for n, v in (("dp", dp), ("grad_accum", grad_accum))
+        ):
             rows.append((tp, pp, cp, zero, micro, recompute, dp, grad_accum))
     found = {name: np.array([row[i] for row in rows]) for i, name in enumerate(AXES)}
     fixed = {"sequence_length": sequence_length, "gpus_per_node": gpus_per_node, "dtype": "bf16", "pp_schedule": "1f1b"}
