@@ -56,7 +56,7 @@ def _explain(
 
 
 def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[str, str, str]:
-    counts = tried["outcome"].fillna("unknown").value_counts()
+    counts = tried["outcome"].fillna("ok").value_counts()
     ok = int(counts.get("ok", 0))
     rest = f"; {_count(waiting, 'run')} not run yet" if waiting else ""
     if ok:

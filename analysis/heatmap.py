@@ -6,6 +6,7 @@ fixes the font size and the height of a row, and the texts around the cells fix 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -140,7 +141,8 @@ def save(heatmap: Heatmap, path: Path, dpi: int = 220) -> None:
             heatmap.figure.savefig(aside, dpi=_bearable(heatmap.figure, dpi), metadata=undated)
         aside.rename(path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
         raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(path))) from error
 
 
@@ -277,7 +279,9 @@ def _write_cell(
 
 
 def _label_axes(axes: Axes, rows: pd.DataFrame, sheet: Sheet) -> None:
-    axes.set_xticks([at + 0.5 for at in range(len(sheet.nodes))], [str(n) for n in sheet.nodes], fontsize=LABEL)
+    size, every = sheet.node_type
+    at = range(0, len(sheet.nodes), every)
+    axes.set_xticks([x + 0.5 for x in at], [str(sheet.nodes[x]) for x in at], fontsize=size)
     labels = [sheet.label(model) for model in sheet.models]
     axes.set_yticks([at + 0.5 for at in range(len(sheet.models))], labels, fontsize=LABEL)
     for text in axes.get_yticklabels():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,13 @@ class Sheet:
     def tall(self) -> bool:
         """Too tall to see the node counts below while looking at the first models."""
         return self.cells_height > PAGE_HEIGHT
+
+    @property
+    def node_type(self) -> tuple[float, int]:
+        """Font size of the node counts, and that every how many-th is written, so that they stand apart."""
+        widest = max(width_pt(str(n), LABEL) for n in self.nodes)
+        size = max(SMALLEST, min(LABEL, LABEL * (self.cell_width - 3) / widest))
+        return size, math.ceil((widest * size / LABEL + 3) / self.cell_width)
 
     @property
     def room(self) -> float:

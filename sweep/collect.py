@@ -219,15 +219,14 @@ def which_count(rows: pd.DataFrame, reruns: Mapping[str, float]) -> pd.DataFrame
     asked = rows["run_id"].map(dict(reruns)).astype(float).fillna(float("-inf"))
     ok = rows["outcome"] == str(Outcome.OK)
     answered = ok & (rows["started_at"] >= asked)
-    score = rows.assign(
-        rank=answered * 2 + (ok & ~answered), order=rows["attempt"].where(~ok, -rows["attempt"])
-    )
+    score = rows.assign(rank=answered * 2 + (ok & ~answered), order=rows["attempt"].where(~ok, -rows["attempt"]))
     final = score.sort_values(["rank", "order"]).groupby("run_id", sort=False).tail(1)
     of_run = final.set_index("run_id")
     chosen = rows["run_id"].map(of_run["attempt"])
     has_ok = rows["run_id"].map(of_run["rank"]) > 0
     is_final = rows["attempt"] == chosen
-    return verdicts.assign(final=is_final, surplus=has_ok & (rows["attempt"] > chosen))
+    verdicts["final"], verdicts["surplus"] = is_final, has_ok & (rows["attempt"] > chosen)
+    return verdicts
 
 
 def _parquet(table: pa.Table, progress: Progress) -> bytes:
@@ -236,9 +235,7 @@ def _parquet(table: pa.Table, progress: Progress) -> bytes:
 
     state = {"schema": SCHEMA_VERSION, "offsets": progress.offsets, "reruns": progress.reruns}
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table.replace_schema_metadata({METADATA: json.dumps(state).encode()}), sink, compression="zstd"
-    )
+    pq.write_table(table.replace_schema_metadata({METADATA: json.dumps(state).encode()}), sink, compression="zstd")
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
