@@ -113,6 +113,7 @@ class Launcher:
                 break
             self._check_stuck()
             time.sleep(LOOK_S)
+        self._lease.check()  # results and figures are the holder's to draw
         self.close()
 
     def step(self) -> None:
@@ -127,6 +128,7 @@ class Launcher:
         else:
             self._top_up()
         if time.time() - self._said_at > ALIVE_S:
+            self._lease.check()
             self._tell("alive")
 
     def close(self) -> None:
