@@ -22,6 +22,7 @@ def apply(part: Decoder, *, on: bool, mode: str | None = None) -> None:
         return
     for block in part.blocks:
         block.forward = torch.compile(block.forward, mode=mode)  # type: ignore[method-assign]
+        block.compiled = True
     if part.embedding is not None:
         part.embedding.register_forward_hook(_fresh_tensor)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
-from torch.distributed._functional_collectives import all_gather_tensor_autograd, all_to_all_single_autograd
+from torch.distributed import _functional_collectives as collectives
 from torch.nn.attention.bias import causal_lower_right
 
 from bench_workloads.transformer.model import causal_attention
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from bench_workloads.transformer.model import AttentionKernel, Decoder
+
+# torch 2.13 has another name for it
+_all_gather = getattr(collectives, "all_gather_single_autograd", None) or collectives.all_gather_tensor_autograd
 
 
 def positions(sequence_length: int, rank: int, ranks: int, kind: str) -> Tensor:
@@ -78,7 +81,7 @@ class GatheredKeys:
 
     def _gather(self, local: Tensor) -> Tensor:
         """(2, batch, heads, local sequence, head_dim) of every rank, in the order of the sequence."""
-        gathered = all_gather_tensor_autograd(local.contiguous(), 0, self._group).unflatten(0, (self._ranks, 2))
+        gathered = _all_gather(local.contiguous(), 0, self._group).unflatten(0, (self._ranks, 2))
         early, late = gathered.chunk(2, dim=4)
         return torch.cat((*early.unbind(), *late.flip(0).unbind()), dim=3)
 
@@ -107,4 +110,4 @@ class Ulysses:
 
     def _exchange(self, parts: Tensor) -> Tensor:
         """Give part i of the first dimension to rank i, and take this rank's part from each."""
-        return all_to_all_single_autograd(parts.contiguous(), None, None, self._group)
+        return collectives.all_to_all_single_autograd(parts.contiguous(), None, None, self._group)

@@ -29,11 +29,14 @@ def peak_tensor_bytes(iteration: Callable[[], object]) -> int:
 
 
 def live_tensor_bytes() -> int:
-    """Bytes of all storages that tensors of this process hold, each once."""
+    """Bytes of all storages that tensors of this process hold, each once.
+
+    Plain tensors only: a distributed one has a local one that holds the bytes.
+    """
     gc.unfreeze()
     sizes: dict[int, int] = {}
     for thing in gc.get_objects():
-        if isinstance(thing, torch.Tensor) and _is_plain(thing):
+        if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.device.type == "cpu":
             storage = thing.untyped_storage()
             sizes[storage.data_ptr()] = storage.nbytes()
     return sum(sizes.values())
@@ -50,8 +53,3 @@ def silent_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has memory of its own (a distributed one has a local tensor that has)."""
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"

@@ -51,7 +51,10 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "pp": meshes.pp.size(),
         "cp": meshes.cp.size(),
         "ep": meshes.ep.size() if meshes.ep is not None else 1,
-        "zero_sharded": _is_sharded(trainer),
+        "zero": _zero_stage(trainer),
+        "recompute": _common([block.recomputed for block in blocks]),
+        "compile": _common([block.compiled for block in blocks]),
+        **_schedule(trainer),
         "micro_batch_size": observer.micro_batch_size,
         "grad_accum": observer.calls // iterations if iterations else None,
         "global_batch_tokens": _global_tokens(trainer, observer, iterations),
@@ -64,9 +67,39 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
     }
 
 
-def _is_sharded(trainer: Trainer) -> bool:
-    """Whether weights are sharded between steps, by the class that torch gave the module."""
-    return not any(name.__name__ == "ReplicateModule" for name in type(trainer.parts[0]).__mro__)
+def _zero_stage(trainer: Trainer) -> int:
+    """By the class that torch gave the modules, and by whether they free their weights after forward.
+
+    Stages 1 and 2 differ in when gradients are reduced only, which leaves no trace: either is taken for what was asked.
+    """
+    asked = trainer.run.layout.zero
+    part = trainer.parts[0]
+    if any(kind.__name__ == "ReplicateModule" for kind in type(part).__mro__):
+        return 0
+    states = [m._get_fsdp_state() for m in part.modules() if isinstance(m, FSDPModule) and m is not part]
+    if any(group.post_forward_mesh_info is not None for state in states for group in _groups(state)):
+        return 3
+    kept = asked in (1, 2) or (asked == 3 and not trainer.settings.reshard_after_forward)
+    return asked if kept else 2
+
+
+def _groups(state: Any) -> list[Any]:
+    """The parameter groups of an FSDP module; torch 2.11 has one at most."""
+    several = getattr(state, "_fsdp_param_groups", None)
+    if several is not None:
+        return list(several)
+    return [state._fsdp_param_group] if state._fsdp_param_group else []
+
+
+def _common(values: list[Any]) -> Any:
+    """The value that all share, or all of them in words."""
+    return values[0] if len(set(values)) == 1 else ",".join(map(str, values))
+
+
+def _schedule(trainer: Trainer) -> dict[str, Scalar]:
+    """The schedule that moves micro-batches, where there is one."""
+    name = getattr(trainer.forward_backward, "schedule_name", None)
+    return {} if name is None else {"pp_schedule": name}
 
 
 def _compute_dtype(trainer: Trainer) -> str:

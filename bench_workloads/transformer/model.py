@@ -90,6 +90,9 @@ class Block(nn.Module):
         self.mlp_norm = nn.RMSNorm(shape.hidden_size, eps=1e-5)
         mixture = shape.num_experts > 0 and index >= shape.dense_layers
         self.mlp: nn.Module = MixtureOfExperts(shape) if mixture else FeedForward(shape, shape.intermediate_size)
+        self.recomputed = "none"
+        """what of this layer is recomputed: set by whoever wraps it"""
+        self.compiled = False
         self.selective_region = "attend" if mixture else "forward"
         """the method that selective recomputation wraps: routed experts may be sharded apart, and it cannot see through
         a module with communication of its own"""

@@ -42,6 +42,7 @@ def apply(part: Decoder, kind: str) -> None:
             _wrap(block, block.selective_region, context_fn=_keep_dear_outputs)
         else:
             _wrap(block, "forward")
+        block.recomputed = kind
 
 
 def _wrap(block: Block, method: str, **options: Any) -> None:
