@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := sweep analysis bench_workloads tests
 
-.PHONY: demo test test-long check format lint types clean
+.PHONY: demo test test-long test-parallel check format lint types clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.made:
@@ -48,6 +48,10 @@ test: lint types
 
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)
+
+# Every layout against one process, fp32 and bf16, and a table of the distances
+test-parallel: $(VENV)/.installed-dev
+	SWEEP_TRUTH_TABLE=docs/parallel-truth.md $(BIN)/python -m pytest tests/parallel --timeout=600 $(PYTEST_OPTIONS)
 
 check: format test
 
