@@ -133,7 +133,7 @@ def save(heatmap: Heatmap, path: Path, dpi: int = 220) -> None:
     import matplotlib as mpl
 
     check_format(path)
-    aside = path.with_name(f".{path.stem[:80]}.part{path.suffix}")
+    aside = path.with_name(f".{path.stem[:80]}.{uuid.uuid4().hex[:12]}{path.suffix}")
     undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
