@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
