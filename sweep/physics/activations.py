@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.physics.columns import element_bytes, equals, read
+from sweep.physics.columns import element_bytes, equals, matrix_input_bytes, read
 from sweep.physics.profiles import MemoryProfile
 
 
@@ -51,7 +51,7 @@ def _everything(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) 
         _norms_and_residual(columns, shape, profile)
         + attention_bytes_per_token(columns, shape, profile)
         + _scores(columns, shape, profile)
-        + _mlp(columns, shape)
+        + _mlp(columns, shape, profile)
     )
 
 
@@ -66,7 +66,8 @@ def _norms_and_residual(columns: Mapping[str, Any], shape: Any, profile: MemoryP
     element, hidden = element_bytes(columns), shape.hidden_size
     split = _sequence_split(columns, profile)
     outputs_split = 1.0 if profile.gathered_inputs_kept else split
-    return element * hidden * (2 / split + 2 / outputs_split) + 2 * hidden * profile.dropout / split
+    norms = hidden * (2 * element / split + 2 * matrix_input_bytes(columns) / outputs_split)
+    return norms + 2 * hidden * profile.dropout / split
 
 
 def attention_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
@@ -88,16 +89,19 @@ def _scores(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> A
     return per_pair * shape.num_heads / read(columns, "tp") * read(columns, "sequence_length")
 
 
-def _mlp(columns: Mapping[str, Any], shape: Any) -> Any:
-    """Outputs of the matrices and of the activation function: 2 widths, gated 4. Experts also keep their tokens."""
+def _mlp(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Outputs of the first matrices and the input of the last one; gated, not fused, also the activation's own output.
+
+    Experts keep the same for every token that they are sent, its copies before and after, and the router's scores.
+    """
     element, tp = element_bytes(columns), read(columns, "tp")
-    widths = 2 + 2 * shape.gated_mlp
-    dense = element * widths * shape.intermediate_size / tp
-    tokens = 2 * shape.hidden_size * shape.experts_per_token
+    inner = 1 + shape.gated_mlp * (1 if profile.fused_activation else 2)
+    per_width = element * inner + matrix_input_bytes(columns)
+    dense = per_width * shape.intermediate_size / tp
+    sent = 2 * element * shape.hidden_size * shape.experts_per_token / _sequence_split(columns, profile)
     experts = shape.experts_per_token + shape.shared_experts
-    mixture = element * (widths * experts * shape.moe_intermediate_size / tp + tokens) + 8 * shape.num_experts
-    is_moe = np.asarray(shape.num_experts) > 0
-    return np.where(is_moe, mixture, dense)
+    mixture = per_width * experts * shape.moe_intermediate_size / tp + sent + 8 * shape.num_experts
+    return np.where(np.asarray(shape.num_experts) > 0, mixture, dense)
 
 
 def _outputs_of_products(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:

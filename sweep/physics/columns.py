@@ -51,6 +51,17 @@ def element_bytes(columns: Mapping[str, Any]) -> Any:
     return np.where(equals(columns, "dtype", "fp32", "tf32"), 4.0, 2.0)
 
 
+def matrix_input_bytes(columns: Mapping[str, Any]) -> Any:
+    """Bytes of one element that is kept as a matrix's input: fp8 training keeps the quantised one."""
+    return np.where(equals(columns, "dtype", "fp8"), 1.0, element_bytes(columns))
+
+
+def expert_split(columns: Mapping[str, Any]) -> Any:
+    """Over how many ranks one layer's routed experts are split: ep * etp, etp being tp where no column says else."""
+    width = read(columns, "etp") if "etp" in columns else read(columns, "tp")
+    return read(columns, "ep") * width
+
+
 def local_tokens(columns: Mapping[str, Any]) -> Any:
     """Tokens of one micro-batch on one context-parallel rank."""
     return read(columns, "micro_batch_size") * read(columns, "sequence_length") / read(columns, "cp")

@@ -53,6 +53,8 @@ class MemoryProfile:
     """the inputs of column-parallel matrices are kept whole, rather than gathered again in backward"""
     flash_attention: bool = True
     """attention scores are never stored"""
+    fused_activation: bool = False
+    """a gated activation is one kernel that keeps its inputs only, not the activation's output"""
     dropout: bool = False
     """dropout masks are stored: GPT-2 and GPT-3 style training"""
     selective: str = "attention"
@@ -112,6 +114,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
     ),
     MemoryProfile(
         name="megatron",
+        fused_activation=True,
         logit_bytes=6,
         source="NVIDIA/Megatron-LM: training/theoretical_memory_usage.py (18 bytes, or 6 + 12 / dp with the "
         "distributed optimizer), arXiv 2205.05198",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import pipeline, shapes
-from sweep.physics.columns import element_bytes, read
+from sweep.physics.columns import element_bytes, expert_split, read
 from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, MemoryProfile
 
 
@@ -19,7 +19,8 @@ def stage_parameters(columns: Mapping[str, Any], shape: Any, stage: str, profile
     """(dense, routed expert) parameters of a rank's part of the model, before ZeRO shards them.
 
     Matrices are split over tp; norms are whole on every rank, which is less than a thousandth. Routed experts are
-    split over ep and what ep leaves of tp, as dp * cp * tp ranks share each layer.
+    split over ep and tp (or the column ``etp`` in its place). The first stage of a mixture is taken to be of mixtures
+    alone: it holds no less than any other.
     """
     tp = read(columns, "tp")
     layers = pipeline.layers(columns, shape, stage, profile.placement)
@@ -31,7 +32,7 @@ def stage_parameters(columns: Mapping[str, Any], shape: Any, stage: str, profile
     if profile.tied_copies:
         apart = pipeline.has_output(columns, stage) & ~pipeline.has_embedding(columns, stage)
         outputs = outputs + shapes.input_embedding_parameters(shape) * shape.tied_embeddings * apart
-    return (layers * dense + inputs + outputs) / tp, layers * routed / np.maximum(tp, read(columns, "ep"))
+    return (layers * dense + inputs + outputs) / tp, layers * routed / expert_split(columns)
 
 
 def _routed_per_layer(shape: Any) -> Any:
@@ -42,7 +43,7 @@ def _routed_per_layer(shape: Any) -> Any:
 def shards(columns: Mapping[str, Any]) -> tuple[Any, Any]:
     """(dense, expert): over how many ranks ZeRO shards a parameter. Experts have as many fewer copies as ep takes."""
     copies = read(columns, "dp") * read(columns, "cp")
-    experts = copies * read(columns, "tp") / np.maximum(read(columns, "ep"), read(columns, "tp"))
+    experts = copies * read(columns, "tp") / expert_split(columns)
     return copies, np.maximum(experts, 1)
 
 
@@ -82,7 +83,7 @@ def gathered_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: 
     Embedding and output projection are gathered whole too; the largest of them and of a layer counts.
     """
     zero, tp = read(columns, "zero"), read(columns, "tp")
-    routed = _routed_per_layer(shape) / np.maximum(tp, read(columns, "ep"))
+    routed = _routed_per_layer(shape) / expert_split(columns)
     layer = (shapes.layer_parameters(shape, moe=np.asarray(shape.num_experts) > 0) - _routed_per_layer(shape)) / tp
     ends = pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
     embedding = shapes.input_embedding_parameters(shape) / tp * ends
