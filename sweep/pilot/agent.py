@@ -24,13 +24,18 @@ from typing import Any
 
 import psutil
 
-from sweep.pilot import evidence
+from sweep.pilot import evidence, flight
 from sweep.pilot.channel import Channel, Rendezvous, connect
-from sweep.pilot.cleanup import clear, remove_scratch
-from sweep.pilot.processes import PILOT_MARK, become_subreaper
+from sweep.pilot.cleanup import clear, clear_dead
+from sweep.pilot.gpus import left_on_gpus
+from sweep.pilot.kernel import KernelWatch
+from sweep.pilot.leftovers import empty, make_temporary, remove_scratch, remove_shared_memory
+from sweep.pilot.processes import NODE_MARK, PILOT_MARK, become_subreaper, tokens_of_sweep
 from sweep.pilot.ranks import Rank, Zygote, ZygoteError, start_rank
 
-LEADER_SILENCE_S = 30.0
+LEADER_SILENCE_S = 20.0
+"""then the ranks are ended and the job cancelled, all within 30 s"""
+GPU_WAIT_S = 20.0
 CONNECT_TIMEOUT_S = 20.0
 BEAT_FLUSH_S = 0.1
 MAX_ZYGOTES = 3
@@ -51,6 +56,9 @@ class Agent:
         self._ranks: list[Rank] = []
         self._attempt = ""
         self._attempt_dir = scratch
+        self._temporary = make_temporary(scratch)
+        self._began_at = time.time()
+        self._kernel: KernelWatch | None = None
         self._listener: socket.socket | None = None
         self._beats: dict[int, tuple[dict[str, Any], float]] = {}
         self._heard_at = time.monotonic()
@@ -60,6 +68,7 @@ class Agent:
         """Do what the leader says until it lets us go (True) or is lost (False)."""
         self._channel = channel
         channel.send({"is": "hello", "node": self._node, "index": self._index, **_host_facts()})
+        channel.send({"is": "strays", "tokens": sorted(self._strays())})
         inbox: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         helpers = [
             asyncio.ensure_future(self._listen_to(channel, inbox)),
@@ -94,12 +103,34 @@ class Agent:
             await self._start(message)
         elif message["do"] == "stop":
             await self._stop(message)
+        elif message["do"] == "clear_dead":
+            await self._clear_dead(message["tokens"])
+
+    def _strays(self) -> set[str]:
+        """Tokens of this sweep's other pilots that have processes or files on this node."""
+        own = os.environ.get(PILOT_MARK, "")
+        prefix = own.rpartition("-")[0] + "-"
+        if len(prefix) < 2:
+            return set()
+        folders = {path.name.partition(".")[0] for path in self._scratch.parent.glob(f"{prefix}*.*")}
+        return {token for token in tokens_of_sweep(prefix) | folders if token != own}
+
+    async def _clear_dead(self, tokens: list[str]) -> None:
+        """Their jobs are gone, as the leader knows from the scheduler."""
+        left = await clear_dead(tokens)
+        for token in tokens:
+            for path in self._scratch.parent.glob(f"{token}.*"):
+                if path.is_dir() and path.stat().st_uid == os.getuid():
+                    remove_scratch(path)
+        self._send({"is": "cleared", "tokens": tokens, "left": left})
 
     async def _prepare(self, message: Mapping[str, Any]) -> None:
         """Have a warm image, a scratch directory and, on the first node, a listening socket."""
         self._attempt = message["attempt"]
         self._attempt_dir = self._scratch / self._attempt
         self._attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._began_at = time.time()
+        self._watch_kernel(KernelWatch())
         answer: dict[str, Any] = {"is": "prepared", "attempt": self._attempt}
         try:
             await self._zygote(message["preload"], message["env"])
@@ -120,7 +151,7 @@ class Agent:
                 "main": message["main"],
                 "run": message["run"],
                 "place": place,
-                "env": {**message["env"], **_torch_environment(place)},
+                "env": {**self._environment(), **message["env"], **_torch_environment(place)},
             }
             listener = self._listener if entry["rank"] == 0 else None
             try:
@@ -138,13 +169,18 @@ class Agent:
         ours = [rank.number for rank in self._ranks if rank.alive]
         spare = [zygote.pid for zygote in self._zygotes.values()]
         left = await clear(self._ranks, spare, message["grace_s"], self.reap)
+        if not left and not message["short"]:
+            left = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S)
         self._flush_beats()
+        kernel = self._kernel.facts(rank.pid for rank in self._ranks if rank.pid) if self._kernel is not None else []
         self._send(
             {
                 "is": "clean",
                 "attempt": self._attempt,
                 "left": left,
                 "killed": ours,
+                "kernel": kernel,
+                "removed": remove_shared_memory(self._began_at),
                 "stacks": {str(k): v for k, v in stacks.items()},
                 "tails": {str(r.number): r.tail(RANK0_LOG_BYTES if r.number == 0 else TAIL_BYTES) for r in self._ranks},
                 "seconds": time.monotonic() - begun,
@@ -154,7 +190,24 @@ class Agent:
             rank.close_progress()
         self._ranks.clear()
         self._close_listener()
+        self._watch_kernel(None)
         remove_scratch(self._attempt_dir)
+        empty(self._temporary)
+
+    def _watch_kernel(self, watch: KernelWatch | None) -> None:
+        if self._kernel is not None:
+            self._kernel.close()
+        self._kernel = watch
+
+    def _environment(self) -> dict[str, str]:
+        """Defaults of the ranks: temporary files on this node, compiled kernels kept for the pilot's next runs."""
+        defaults = {
+            "TMPDIR": str(self._temporary),
+            "TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"),
+            **flight.environment(self._attempt_dir),
+        }
+        users = {name: os.environ[name] for name in defaults if name in os.environ and name != "TMPDIR"}
+        return {**defaults, **users}
 
     async def _zygote(self, preload: list[str], env: Mapping[str, str]) -> Zygote:
         """The warm image for these modules and this environment; the longest unused goes when there are too many."""
@@ -169,7 +222,7 @@ class Agent:
 
     async def _warm(self, preload: list[str], env: Mapping[str, str]) -> Zygote:
         """A zygote; where the modules do not allow one, an image that imports nothing (ranks then start cold)."""
-        marked = {**env, PILOT_MARK: os.environ.get(PILOT_MARK, "")}
+        marked = {**env, PILOT_MARK: os.environ.get(PILOT_MARK, ""), NODE_MARK: self._node}
         try:
             return await Zygote.start(preload, marked)
         except ZygoteError as error:
@@ -303,6 +356,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, required=True)
     arguments = parser.parse_args()
     os.umask(0o077)
+    os.environ[NODE_MARK] = arguments.node
     prefix = f"{os.environ.get(PILOT_MARK, 'sweep')}.{arguments.node}."
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=arguments.scratch))
     sys.exit(asyncio.run(_main(arguments.pilot_dir, arguments.node, arguments.index, scratch)))

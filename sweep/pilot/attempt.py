@@ -19,7 +19,10 @@ SETTLE_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their own words are evidence"""
 GRACE_S = 8.0
 SHORT_GRACE_S = 1.0
-CLEAN_S = 30.0
+CLEAN_S = 40.0
+"""beyond the grace: evidence, kills, and the wait for the GPUs to be empty"""
+SHORT_CLEAN_S = 1.0
+"""the same when the scheduler counts the seconds: all within its KillWait less 2 s"""
 
 
 @dataclass(eq=False)
@@ -30,6 +33,9 @@ class Link:
     channel: Channel
     alive: bool = True
     inbox: asyncio.Queue[tuple[Link, dict[str, Any]]] | None = None
+    strays: tuple[str, ...] = ()
+    """tokens of this sweep's other pilots that have left something on the node, or live there"""
+    cleared: asyncio.Event = field(default_factory=asyncio.Event)
     clean: bool = True
     """False where processes of an attempt could not be ended: no further attempt goes there"""
 
@@ -41,9 +47,14 @@ class Link:
     async def read(self) -> None:
         """Forward what the agent says, until it is gone."""
         while (message := await self.channel.receive()) is not None:
-            if self.inbox is not None:
+            if message["is"] == "strays":
+                self.strays = tuple(message["tokens"])
+            elif message["is"] == "cleared":
+                self.cleared.set()
+            elif self.inbox is not None:
                 self.inbox.put_nowait((self, message))
         self.alive = False
+        self.cleared.set()
         if self.inbox is not None:
             self.inbox.put_nowait((self, {"is": "gone"}))
 
@@ -62,6 +73,8 @@ class RankReport:
     killed_by_us: bool = False
     tail: str = ""
     stacks: str = ""
+    progress: str = ""
+    """phase, iteration and last beat, when it was ended"""
 
 
 @dataclass
@@ -73,6 +86,10 @@ class AttemptResult:
     ranks: list[RankReport]
     times_s: dict[str, float]
     not_cleaned: dict[str, list[str]] = field(default_factory=dict)
+    accused: tuple[str, ...] = ()
+    """the nodes that the outcome names"""
+    removed: dict[str, list[str]] = field(default_factory=dict)
+    """node -> files of the attempt that had to be removed from /dev/shm"""
 
 
 class AttemptRunner:
@@ -96,6 +113,9 @@ class AttemptRunner:
         self._short = False
         self._failed_at: float | None = None
         self._marks: dict[str, float] = {}
+        self._kernel: dict[str, list[str]] = {}
+        self._removed: dict[str, list[str]] = {}
+        self._gone: list[str] = []
 
     def stop(self, verdict: Verdict, *, short: bool) -> None:
         """End the attempt for a reason from outside. `short`: no evidence, little patience."""
@@ -114,6 +134,7 @@ class AttemptRunner:
                 self._start(*where)
                 await self._follow()
             self._marks["ended"] = time.monotonic()
+            self._note_progress()
             not_cleaned = await self._clear()
             self._name_suspects()
         finally:
@@ -188,6 +209,7 @@ class AttemptRunner:
 
     def _note(self, link: Link, message: Mapping[str, Any]) -> None:
         if message["is"] == "gone" and self._verdict is None:
+            self._gone.append(link.node)
             self._verdict = Verdict(Outcome.NODE_FAIL, f"the agent on {link.node} is gone")
         if message.get("attempt") != self._name:
             return
@@ -230,20 +252,33 @@ class AttemptRunner:
         wants_evidence = not self._short and not all(r.measurement or r.exited for r in self._ranks)
         grace_s = SHORT_GRACE_S if self._short or self._all_measured() else GRACE_S
         for link in living:
-            link.send({"do": "stop", "attempt": self._name, "evidence": wants_evidence, "grace_s": grace_s})
+            link.send(
+                {
+                    "do": "stop",
+                    "attempt": self._name,
+                    "evidence": wants_evidence,
+                    "grace_s": grace_s,
+                    "short": self._short,
+                }
+            )
         waiting = {link.node for link in living}
         not_cleaned: dict[str, list[str]] = {}
-        deadline = time.monotonic() + grace_s + CLEAN_S
-        while waiting and time.monotonic() < deadline:
+        deadline = time.monotonic() + (SHORT_GRACE_S + SHORT_CLEAN_S if self._short else grace_s + CLEAN_S)
+        while waiting:
             try:
-                link, message = await asyncio.wait_for(self._inbox.get(), deadline - time.monotonic())
+                link, message = await asyncio.wait_for(self._inbox.get(), max(0.0, deadline - time.monotonic()))
             except asyncio.TimeoutError:
                 break
-            if message["is"] == "gone":
+            if message["is"] == "wake" and self._short:  # the scheduler's SIGTERM came amid a full teardown
+                deadline = min(deadline, time.monotonic() + SHORT_GRACE_S + SHORT_CLEAN_S)
+            elif message["is"] == "gone":
                 waiting.discard(link.node)
             elif message["is"] == "clean" and message["attempt"] == self._name:
                 waiting.discard(link.node)
                 self._note_clean(message)
+                self._kernel[link.node] = message["kernel"]
+                if message["removed"]:
+                    self._removed[link.node] = message["removed"]
                 if message["left"]:
                     not_cleaned[link.node] = message["left"]
             else:
@@ -252,6 +287,13 @@ class AttemptRunner:
         for link in living:
             link.clean = link.clean and link.node not in not_cleaned
         return not_cleaned
+
+    def _note_progress(self) -> None:
+        """Where each rank stood: kept with the evidence."""
+        now = time.monotonic()
+        for number, beat in self._watchdog.ranks.items():
+            where = f"{beat.phase}" + (f", iteration {beat.iteration}" if beat.iteration is not None else "")
+            self._ranks[number].progress = f"{where}, last beat {now - beat.at:.1f} s before"
 
     def _note_clean(self, message: Mapping[str, Any]) -> None:
         for rank, tail in message["tails"].items():
@@ -281,7 +323,22 @@ class AttemptRunner:
         message = None
         if diagnosis.outcome is not None and diagnosis.outcome is not Outcome.OK:
             message = self._verdict.text if self._verdict is not None else diagnosis.evidence
-        return AttemptResult(diagnosis, message, self._ranks, self._times(), not_cleaned)
+        return AttemptResult(
+            diagnosis, message, self._ranks, self._times(), not_cleaned, self._accused(diagnosis), self._removed
+        )
+
+    def _accused(self, diagnosis: Diagnosis) -> tuple[str, ...]:
+        """The nodes that a hang's culprits, a lost agent or an Xid name; none where all ranks stand alike."""
+        named: set[str | None] = set()
+        if diagnosis.outcome is Outcome.NODE_FAIL:
+            named = set(self._gone) or {diagnosis.node}
+        elif diagnosis.outcome is Outcome.XID_HARDWARE:
+            named = {node for node, lines in self._kernel.items() if any("Xid" in line for line in lines)}
+            named = named or {diagnosis.node}
+        elif diagnosis.outcome is Outcome.HANG and self._verdict is not None:
+            culprits = self._verdict.ranks if len(self._verdict.ranks) < len(self._ranks) else ()
+            named = {self._places[rank] for rank in culprits}
+        return tuple(sorted(node for node in named if node is not None))
 
     def _diagnose(self) -> Diagnosis:
         """Every rank's measurement in hand is success, however a rank's teardown went after it."""
@@ -303,6 +360,7 @@ class AttemptRunner:
         verdict = self._verdict
         facts = Facts(
             ranks=ends,
+            kernel=[line for lines in self._kernel.values() for line in lines],
             verdict=verdict.outcome if verdict is not None else None,
             verdict_text=verdict.text if verdict is not None else "",
         )

@@ -1,20 +1,32 @@
 """The end of an attempt on one node: SIGTERM, a bounded wait, SIGKILL to every descendant, a look that none is left.
 
-Never by name: only processes that descend from this agent, which are this attempt's and no one else's.
+Never by name: only processes that descend from this agent, or that carry this pilot's and node's marks: these are this
+attempt's and no one else's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sweep.pilot.processes import descendants, describe, in_uninterruptible_sleep, send
+from sweep.pilot.processes import (
+    NODE_MARK,
+    PILOT_MARK,
+    descendants,
+    describe,
+    escaped,
+    in_uninterruptible_sleep,
+    of_tokens,
+    send,
+)
 from sweep.pilot.ranks import Rank
+
+if TYPE_CHECKING:
+    import psutil
 
 KILL_WAIT_S = 8.0
 POLL_S = 0.02
@@ -25,24 +37,32 @@ async def clear(ranks: Sequence[Rank], spare: Sequence[int], grace_s: float, rea
     for rank in ranks:
         rank.terminate()
     await _until(lambda: not any(rank.alive for rank in ranks), grace_s)
+    marks = os.environ.get(PILOT_MARK, ""), os.environ.get(NODE_MARK, "")
+    left = await _kill(lambda: descendants(spare), reap)
+    if not left and all(marks):
+        spared = {os.getpid(), *spare}
+        left = await _kill(lambda: escaped(*marks, known=spared), reap)
+    return [describe(p) + (": in uninterruptible sleep" if in_uninterruptible_sleep(p) else "") for p in left]
+
+
+async def clear_dead(tokens: Sequence[str]) -> list[str]:
+    """End what pilots that are known to be gone left on this node. What could not be ended, in words."""
+    return [describe(p) for p in await _kill(lambda: of_tokens(tokens), lambda: None)]
+
+
+async def _kill(find: Callable[[], list[psutil.Process]], reap: Callable[[], None]) -> list[psutil.Process]:
+    """SIGKILL to what `find` finds, until it finds nothing or the time is up; what is left."""
     deadline = time.monotonic() + KILL_WAIT_S
     while True:
         reap()
-        left = descendants(spare)
+        left = find()
         if not left or time.monotonic() > deadline:
-            break
+            return left
         send(left, signal.SIGKILL)
         await asyncio.sleep(POLL_S)
-    return [describe(p) + (": in uninterruptible sleep" if in_uninterruptible_sleep(p) else "") for p in left]
 
 
 async def _until(done: Callable[[], bool], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not done() and time.monotonic() < deadline:
         await asyncio.sleep(POLL_S)
-
-
-def remove_scratch(directory: Path) -> None:
-    """Remove the attempt's own temporary files."""
-    with contextlib.suppress(OSError):
-        shutil.rmtree(directory)

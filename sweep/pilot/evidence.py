@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from sweep.pilot.flight import ask_for_dump, tell_dump
 from sweep.pilot.ranks import Rank
 
 STACKS_WAIT_S = 0.5
 STACKS_BYTES = 16_000
+PY_SPY_S = 5.0
+PY_SPY_RANKS = 8
+"""so many at once on one node: with more, the first ones tell enough"""
 
 
 async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
@@ -23,15 +28,40 @@ async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
             # To the rank alone: a child of it (a compiler, a loader) would die of this signal.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.pid, signal.SIGUSR1)
+            ask_for_dump(scratch, rank.number)
     if living:
         await asyncio.sleep(STACKS_WAIT_S)
-    return {rank.number: _describe(rank, scratch) for rank in living}
+    mute = [rank for rank in living if not _stacks(rank, scratch)][:PY_SPY_RANKS]
+    spied = dict(zip((r.number for r in mute), await asyncio.gather(*(_spy(r) for r in mute)), strict=True))
+    return {rank.number: _describe(rank, scratch, spied.get(rank.number, "")) for rank in living}
 
 
-def _describe(rank: Rank, scratch: Path) -> str:
-    parts = []
+def _stacks(rank: Rank, scratch: Path) -> str:
+    """What faulthandler wrote; empty for a program that does not have it, or that cannot answer."""
     with contextlib.suppress(OSError):
-        parts.append((scratch / f"stacks.{rank.number}").read_text(errors="replace")[:STACKS_BYTES])
+        return (scratch / f"stacks.{rank.number}").read_text(errors="replace")[:STACKS_BYTES]
+    return ""
+
+
+async def _spy(rank: Rank) -> str:
+    """py-spy's look from outside, where it is installed and may."""
+    if shutil.which("py-spy") is None:
+        return ""
+    command = ["py-spy", "dump", "--nonblocking", "--pid", str(rank.pid)]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), PY_SPY_S)
+    except asyncio.TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        return ""
+    return output.decode(errors="replace")[:STACKS_BYTES]
+
+
+def _describe(rank: Rank, scratch: Path, spied: str) -> str:
+    parts = [_stacks(rank, scratch), spied, tell_dump(scratch, rank.number)]
     for name in ("wchan", "status"):
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{rank.pid}/{name}").read_text()

@@ -11,16 +11,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow.parquet
 
 from sweep.executors.local import own_job_id
 from sweep.outcomes import Outcome
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link
+from sweep.pilot.dead import dead_tokens
+from sweep.pilot.findings import Findings
 from sweep.pilot.log import attempt_log
 from sweep.pilot.nodes import agents
 from sweep.pilot.order import PilotOrder
@@ -37,6 +39,11 @@ UNKNOWN_RUN_S = 120.0
 MARGIN_S = 45.0
 """kept free before the end of the job, for a full teardown"""
 RETRY_S = 2.0
+ALIVE_S = 10.0
+"""how often the journal says that the leader lives"""
+CLEAR_DEAD_S = 30.0
+
+T = TypeVar("T")
 
 
 class Leader:
@@ -56,6 +63,7 @@ class Leader:
         self._attempt: AttemptRunner | None = None
         self._stopping: Verdict | None = None
         self._draining: str | None = None
+        self._one_write = asyncio.Lock()
 
     async def lead(self) -> None:
         """Measure runs until none fits, then let the nodes go."""
@@ -67,19 +75,35 @@ class Leader:
         async with agents(self._order, self._sweep.pilot(self._order.name)) as links:
             nodes = [link.node for link in links]
             await self._tell("pilot_started", job_id=self._job_id, nodes=nodes, time_limit_s=self._order.time_limit_s)
+            alive = asyncio.ensure_future(self._say_alive())
+            await self._clear_dead(links)
             reason = await self._measure_all(links)
+            async with self._one_write:  # never in the middle of a line
+                alive.cancel()
             await self._tell("pilot_ended", reason=reason)
         self._journal.close()
+
+    async def _clear_dead(self, links: Sequence[Link]) -> None:
+        """End what dead pilots of this sweep left on our nodes. Where the scheduler does not answer, touch nothing."""
+        strays = sorted({token for link in links for token in link.strays})
+        with contextlib.suppress(OSError):
+            dead = await asyncio.to_thread(dead_tokens, self._sweep, self._order.executor, strays)
+            asked = [link for link in links if set(link.strays) & set(dead)]
+            for link in asked:
+                link.send({"do": "clear_dead", "tokens": dead})
+            for link in asked:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(link.cleared.wait(), CLEAR_DEAD_S)
 
     async def _measure_all(self, links: Sequence[Link]) -> str:
         """One run after another. Returns why no further one was taken."""
         done, idle_since = 0, time.monotonic()
         while True:
-            free = [link for link in links if link.alive and link.clean]
+            free = self._usable(links)
             reason = self._reason_to_end(done, free)
             if reason is not None:
                 return reason
-            self._world.apply_all(self._reader.new_events())
+            await self._patiently(lambda: self._world.apply_all(self._reader.new_events()))
             choice = choose(
                 self._runs,
                 self._world,
@@ -87,13 +111,25 @@ class Leader:
                 self._seconds_left(),
                 self._expected_s(),
                 frozenset(self._taken),
+                names=[link.node for link in free],
+                narrower=len(free) < self._order.nodes,
+                same_nodes=self._order.same_nodes,
             )
             if choice is None:
                 return "nothing left that fits"
-            if not self._claim(choice):
+            if not await self._claim(choice):
                 continue
-            await self._measure(choice, free, idle_s=time.monotonic() - idle_since)
+            chosen = [link for link in free if link.node in choice.nodes]
+            await self._measure(choice, chosen, idle_s=time.monotonic() - idle_since)
             done, idle_since = done + 1, time.monotonic()
+
+    def _usable(self, links: Sequence[Link]) -> list[Link]:
+        """The nodes that live, are clean and are not in quarantine (there is nothing else on this one machine)."""
+        usable = [link for link in links if link.alive and link.clean]
+        if self._order.executor == "local":
+            return usable
+        bad = self._world.bad_nodes
+        return [link for link in usable if link.node not in bad]
 
     def _reason_to_end(self, done: int, free: Sequence[Link]) -> str | None:
         if self._stopping is not None:
@@ -106,11 +142,20 @@ class Leader:
             return "no node is left"
         return None
 
-    def _claim(self, choice: Choice) -> bool:
+    async def _claim(self, choice: Choice) -> bool:
         key = (choice.planned.run_id, choice.attempt)
         holder = {"pilot": self._order.name, "job_id": self._job_id, "time": time.time()}
         self._taken.add(key)
-        return try_claim(self._sweep, *key, holder)
+        return await self._patiently(lambda: try_claim(self._sweep, *key, holder))
+
+    async def _patiently(self, act: Callable[[], T]) -> T:
+        """Do it, and again while the file system refuses (read-only for a while, a stale handle)."""
+        while True:
+            try:
+                return act()
+            except OSError as error:
+                _complain(f"the sweep directory refuses, trying again: {error}")
+                await asyncio.sleep(RETRY_S)
 
     async def _measure(self, choice: Choice, links: Sequence[Link], idle_s: float) -> None:
         """One attempt, from its first journal line to its record."""
@@ -132,6 +177,8 @@ class Leader:
         outcome = result.diagnosis.outcome or Outcome.UNKNOWN
         if outcome is Outcome.TIME_LIMIT and attempt_s < limits.attempt_s:
             outcome = Outcome.PREEMPTED
+        extras = [rank.measurement.extra if rank.measurement is not None else {} for rank in result.ranks]
+        findings = Findings.of((rank.tail for rank in result.ranks), extras)
         record = build_record(
             run=run,
             attempt=attempt,
@@ -148,12 +195,22 @@ class Leader:
             ended_at=time.time(),
             times_s={**result.times_s, "pilot_idle_s": idle_s},
             sweep_name=self._order.sweep_name,
+            extra={**findings.facts, **({"left_in_dev_shm": result.removed} if result.removed else {})},
         )
+        record = findings.annotate(record)
         self._keep_log(name, record, result)
-        await self._tell("record", record=record)
+        await self._tell("record", record=record, **self._about_nodes(record, result))
         for node, left in result.not_cleaned.items():
             await self._tell("node_bad", node=node, reason="not clean after an attempt: " + "; ".join(left))
         self._durations.append(time.monotonic() - started)
+
+    def _about_nodes(self, record: Mapping[str, Any], result: AttemptResult) -> dict[str, Any]:
+        """What the attempt says of nodes; nothing where all are this one machine."""
+        if self._order.executor == "local":
+            return {}
+        slow = record["slow_rank"]
+        slow_node = None if slow is None else record["node_names"][slow // record["gpus_per_node"]]
+        return {"accused": list(result.accused), "slow_node": slow_node}
 
     def _keep_log(self, name: str, record: Mapping[str, Any], result: AttemptResult) -> None:
         """Best effort: a record is worth more than its log."""
@@ -166,13 +223,24 @@ class Leader:
         line = {"event": event, "time": time.time(), "pilot": self._order.name, **values}
         while True:
             try:
-                self._journal.append(line)
+                await self._append(line)
             except OSError as error:
-                print(f"the journal cannot be written, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
+                _complain(f"the journal cannot be written, trying again: {error}")
                 await asyncio.sleep(RETRY_S)
             else:
                 break
         self._world.apply(line)
+
+    async def _append(self, line: Mapping[str, Any]) -> None:
+        """In a thread: a file system that hangs must not keep the agents from hearing that their leader lives."""
+        async with self._one_write:
+            await asyncio.to_thread(self._journal.append, line)
+
+    async def _say_alive(self) -> None:
+        while True:
+            await asyncio.sleep(ALIVE_S)
+            with contextlib.suppress(OSError):
+                await self._append({"event": "pilot_alive", "time": time.time(), "pilot": self._order.name})
 
     def _seconds_left(self) -> float:
         margin = min(MARGIN_S, 0.1 * self._order.time_limit_s)
@@ -186,7 +254,8 @@ class Leader:
 
     def _terminate(self) -> None:
         """The scheduler or the user ends the job: no evidence, a record, and out within KillWait."""
-        self._world.apply_all(self._reader.new_events())
+        with contextlib.suppress(OSError):
+            self._world.apply_all(self._reader.new_events())
         by_user = self._world.cancelled
         outcome = Outcome.CANCELLED if by_user else Outcome.PREEMPTED
         text = "cancelled by the user" if by_user else "the pilot's job was told to end (SIGTERM)"
@@ -203,6 +272,10 @@ def _job_end(time_limit_s: int) -> float:
     """When the job's wall time ends, unix seconds. Slurm tells from 22.05 on; else the limit counts from now."""
     told = os.environ.get("SLURM_JOB_END_TIME", "")
     return min(float(told) if told.isdigit() else float("inf"), time.time() + time_limit_s)
+
+
+def _complain(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 (the pilot's own error file)
 
 
 def _seed(seed: int) -> int:

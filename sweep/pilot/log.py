@@ -34,4 +34,5 @@ def _section(number: int, rank: RankReport, what: str) -> str:
         end = f"exit code {rank.exit_code}"
     else:
         end = "end unknown"
-    return f"## rank {number} on {rank.node} ({end}): {what}"
+    stood = f"; {rank.progress}" if rank.progress else ""
+    return f"## rank {number} on {rank.node} ({end}{stood}): {what}"

@@ -13,6 +13,8 @@ import psutil
 
 PILOT_MARK = "SWEEP_PILOT"
 """Environment variable that every process of a pilot carries from exec on; its value is the pilot's token."""
+NODE_MARK = "SWEEP_NODE"
+"""The same for the node's name: several pretend nodes of one machine share a token."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -47,16 +49,34 @@ def descendants(spare: Iterable[int] = ()) -> list[psutil.Process]:
     return [p for p in found if p.pid not in spared and _alive(p)]
 
 
-def marked(token: str) -> list[psutil.Process]:
-    """Every living process of this user that carries the pilot's mark, this one excepted."""
+def escaped(token: str, node: str, known: Iterable[int]) -> list[psutil.Process]:
+    """Processes of ranks of this pilot and node, by their marks, that no ancestry leads to any more."""
+    expected = frozenset(known)
+    return [p for p, marks in _marked() if p.pid not in expected and marks == (token, node)]
+
+
+def tokens_of_sweep(prefix: str) -> set[str]:
+    """The tokens, on this node, of this user's living processes whose token begins so."""
+    return {token for _, (token, _) in _marked() if token.startswith(prefix)}
+
+
+def of_tokens(tokens: Iterable[str]) -> list[psutil.Process]:
+    """This user's living processes that carry one of the tokens."""
+    wanted = frozenset(tokens)
+    return [process for process, (token, _) in _marked() if token in wanted]
+
+
+def _marked() -> list[tuple[psutil.Process, tuple[str, str]]]:
+    """Every living process of this user that carries a pilot's mark, this one excepted, with token and node."""
     mine = os.getuid()
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid == os.getpid() or process.uids().real != mine:
                 continue
-            if process.environ().get(PILOT_MARK) == token and _alive(process):
-                found.append(process)
+            environment = process.environ()
+            if environment.get(PILOT_MARK) and _alive(process):
+                found.append((process, (environment[PILOT_MARK], environment.get(NODE_MARK, ""))))
     return found
 
 

@@ -1,0 +1,102 @@
+"""What the kernel did on this node during an attempt: its OOM killer, Xid, machine checks, segfaults. Reads only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+_HARDWARE = re.compile(r"NVRM: Xid|\bMachine check|\bmce:|Hardware Error|EDAC .* UE\b")
+_OF_PROCESS = re.compile(r"(?:Killed process|pid[=: ]|\[)\s*(\d+)")
+_DEATH = re.compile(r"oom-kill:|Out of memory|Killed process|out of memory: Kill|segfault at|trap invalid opcode")
+CGROUPS = Path("/sys/fs/cgroup")
+MAX_LINES = 20
+
+
+class KernelWatch:
+    """Follows the kernel's log and the memory cgroup's kill counter from its construction on."""
+
+    def __init__(self) -> None:
+        self._log = -1
+        with contextlib.suppress(OSError):  # dmesg_restrict, a container: then the counter alone tells
+            self._log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+            os.lseek(self._log, 0, os.SEEK_END)
+        self._counter = kill_counter()
+        self._kills = _kills(self._counter)
+
+    def facts(self, pids: Iterable[int]) -> list[str]:
+        """The lines that concern these processes, or the node as a whole."""
+        ours, killed = set(pids), self._killed()
+        found = [line for line in self._lines() if _concerns(line, ours, any_death=killed > 0)]
+        if killed:
+            name = self._counter.parent if self._counter is not None else ""
+            found.append(f"oom-kill: {killed} processes of the memory cgroup {name} (its {_limit(self._counter)})")
+        return found[-MAX_LINES:]
+
+    def close(self) -> None:
+        """Let the log go."""
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def _killed(self) -> int:
+        before, now = self._kills, _kills(self._counter)
+        return max(0, now - before) if before is not None and now is not None else 0
+
+    def _lines(self) -> list[str]:
+        lines = []
+        while self._log >= 0:
+            try:
+                record = os.read(self._log, 8192).decode(errors="replace")
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # overwritten before it was read: go on with the next
+                continue
+            except OSError:
+                break
+            lines.append(record.partition(";")[2].splitlines()[0] if ";" in record else record)
+        return lines
+
+
+def _concerns(line: str, pids: set[int], *, any_death: bool) -> bool:
+    if _HARDWARE.search(line):
+        return True
+    if not _DEATH.search(line):
+        return False
+    return any_death or any(int(pid) in pids for pid in _OF_PROCESS.findall(line))
+
+
+def kill_counter(proc: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> Path | None:
+    """The file that counts the OOM kills of this process' memory cgroup (version 1 or 2)."""
+    try:
+        rows = [line.split(":", 2) for line in proc.read_text().splitlines()]
+    except OSError:
+        return None
+    for _, controllers, path in (row for row in rows if len(row) == 3):
+        if "memory" in controllers.split(","):
+            return _existing(root / "memory" / path.lstrip("/") / "memory.oom_control")
+    for _, controllers, path in (row for row in rows if len(row) == 3):
+        if not controllers:
+            return _existing(root / path.lstrip("/") / "memory.events")
+    return None
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.is_file() else None
+
+
+def _kills(counter: Path | None) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        if counter is not None:
+            return next(int(v) for k, v in (row.split() for row in counter.read_text().splitlines()) if k == "oom_kill")
+    return None
+
+
+def _limit(counter: Path | None) -> str:
+    for name in ("memory.limit_in_bytes", "memory.max"):
+        with contextlib.suppress(OSError):
+            if counter is not None:
+                return f"limit is {(counter.parent / name).read_text().strip()} bytes"
+    return "limit is not known"
