@@ -65,8 +65,6 @@ def leave(timeout_s: float) -> bool:
     A model that outlives its process group deadlocks (its destructor joins a thread under the interpreter's lock), so
     the caller drops it first; what is left in cycles is collected here.
     """
-    gc.enable()
-    gc.unfreeze()
     gc.collect()
     dist.barrier()
     leaving = threading.Thread(target=_destroy, args=(_current_gpu(),), daemon=True)

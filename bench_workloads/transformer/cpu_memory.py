@@ -33,7 +33,6 @@ def live_tensor_bytes() -> int:
 
     Plain tensors only: a distributed one has a local one that holds the bytes.
     """
-    gc.unfreeze()
     sizes: dict[int, int] = {}
     for thing in gc.get_objects():
         if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.device.type == "cpu":

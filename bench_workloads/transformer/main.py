@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 def main(run: RankRun, progress: Progress) -> None:
     """Build, warm up, measure, tell, tear down. Called in a process of its own, one per rank."""
+    quiet_collector()
     settings = Settings.of(run)
     progress.measured(_measure(run, settings, progress))
     progress.beat(Phase.FINISH)
@@ -50,7 +51,6 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
     laps.end("build")
 
     warm, counts = _warm_up(trainer, progress, device)
-    quiet_collector()
     laps.end("warmup")
 
     timed = _time(trainer, progress, device)
@@ -108,7 +108,7 @@ class _Timed:
 
     def another(self) -> None:
         """One more iteration, untimed."""
-        self.stopwatch.iteration(self.number, Samples())
+        self.stopwatch.run(self.number, 1)
 
 
 def _time(trainer: Trainer, progress: Progress, device: torch.device) -> _Timed:

@@ -137,8 +137,11 @@ def until_known(tolerance: float, most: int) -> Callable[[Samples], bool]:
 
 
 def quiet_collector() -> None:
-    """Hide all that lives from the garbage collector, and let it run only when told: ranks then do not straggle."""
-    gc.collect()
+    """Let the garbage collector run between iterations only: else ranks straggle, each at its own moment.
+
+    Called first of all: what is imported by then is hidden from it, so that a collection costs what the run itself made
+    (and does not copy the pages that a forked rank shares with its parent).
+    """
     gc.freeze()
     gc.disable()
 

@@ -6,6 +6,7 @@ processes that run the workload's own entry point.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -26,6 +27,8 @@ def serve() -> None:
     for name in sys.argv[1:]:
         for module in find_workload(name).preload:
             importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
     print(json.dumps({"threads": len(list(Path("/proc/self/task").iterdir()))}), flush=True)
     for line in sys.stdin:
         print(json.dumps(attempt(json.loads(line))), flush=True)
