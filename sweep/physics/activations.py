@@ -18,16 +18,24 @@ from sweep.physics.profiles import MemoryProfile
 
 def layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """Bytes that a layer keeps per local token, by the column ``recompute``."""
-    kept = _everything(columns, shape, profile)
-    selective = _selective(columns, shape, profile)
-    full = element_bytes(columns) * shape.hidden_size / _sequence_split(columns, profile)
-    kept = np.where(equals(columns, "recompute", "selective"), selective, kept)
-    return np.where(equals(columns, "recompute", "full"), full, kept)
+    kept, selective, full = _everything(columns, shape, profile), *_recomputing(columns)
+    if selective.any():
+        kept = np.where(selective, _selective(columns, shape, profile), kept)
+    if full.any():
+        kept = np.where(full, split_hidden_bytes_per_token(columns, shape, profile), kept)
+    return kept
 
 
 def recomputed_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """Bytes that one layer brings back in backward when it is recomputed; 0 without recomputation."""
+    if not any(kind.any() for kind in _recomputing(columns)):
+        return np.zeros(())
     return _everything(columns, shape, profile) - layer_bytes_per_token(columns, shape, profile)
+
+
+def _recomputing(columns: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Where recomputation is selective, and where full."""
+    return equals(columns, "recompute", "selective"), equals(columns, "recompute", "full")
 
 
 def backward_bytes_per_token(columns: Mapping[str, Any], shape: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,42 @@ _PLAIN: dict[str, Any] = {
 """values of a layout that says nothing else"""
 
 
+class Numbers(Mapping[str, Any]):
+    """Columns whose numbers are converted once, and what is computed from them once: the formulas ask many times."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._columns = columns
+        self._known: dict[Hashable, Any] = {}
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> Numbers:
+        """The columns themselves where they are such already."""
+        return columns if isinstance(columns, Numbers) else cls(columns)
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value under the key, made when first asked for."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
 def read(columns: Mapping[str, Any], name: str) -> Any:
     """A column as a number or an array; numbers as floats, so that no product overflows."""
+    if isinstance(columns, Numbers):
+        return columns.once(name, lambda: _number(columns, name))
+    return _number(columns, name)
+
+
+def _number(columns: Mapping[str, Any], name: str) -> Any:
     try:
         value = columns[name]
     except KeyError:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import activations, pipeline
-from sweep.physics.columns import element_bytes, local_tokens, read
+from sweep.physics.columns import Numbers, element_bytes, local_tokens, read
 from sweep.physics.hardware import Gpu
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import shape_columns
@@ -38,6 +38,7 @@ def breakdown(
     Columns of a layout, ``sequence_length`` and a shape. The total includes what the allocator reserves in excess
     (profile.fragmentation), but neither the CUDA context nor NCCL, which torch does not count.
     """
+    columns = Numbers.of(columns)
     shape = shape_columns(columns)
     found = state_bytes(columns, shape, stage, profile, optimizer)
     found |= step_bytes(columns, profile, stage)
@@ -49,16 +50,20 @@ def breakdown(
 
 def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> dict[str, Any]:
     """Bytes by kind that forward and backward need on top of the states."""
+    columns = Numbers.of(columns)
     shape, tokens = shape_columns(columns), local_tokens(columns)
     layers = pipeline.layers(columns, shape, stage, profile.placement)
     flight = pipeline.in_flight(columns, stage)
-    kept = activations.layer_bytes_per_token(columns, shape, profile) * layers
+    per_layer = columns.once(("kept", profile), lambda: activations.layer_bytes_per_token(columns, shape, profile))
+    kept = per_layer * layers
     kept = kept + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
     return {
         "activations": tokens * kept * flight,
         "logits": logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage),
-        "workspace": tokens * _workspace_per_token(columns, shape, profile),
+        "workspace": columns.once(
+            ("workspace", profile), lambda: tokens * _workspace_per_token(columns, shape, profile)
+        ),
         "pipeline_buffers": np.where(read(columns, "pp") > 1, 2 * tokens * hidden, 0.0),
         "gathered": gathered_bytes(columns, shape, stage, profile),
     }
@@ -74,6 +79,7 @@ def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) 
 
 def stage_totals(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw") -> dict[str, Any]:
     """Bytes of each stage's rank by name of the stage; 0 where the pipeline has no such stage."""
+    columns = Numbers.of(columns)
     return {
         stage: np.where(pipeline.exists(columns, stage), breakdown(columns, profile, stage, optimizer)["total"], 0.0)
         for stage in pipeline.STAGES

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import communication, flops, pipeline
-from sweep.physics.columns import equals, local_tokens, read
+from sweep.physics.columns import Numbers, equals, local_tokens, read
 from sweep.physics.communication import Network
 from sweep.physics.hardware import Gpu
 from sweep.physics.profiles import PROFILES, MemoryProfile
@@ -86,6 +86,7 @@ def predict(
     Columns of a layout and shape, ``sequence_length``, ``dtype`` and ``gpus_per_node``. Unknown peaks and links count
     as nominal ones: that leaves an order, but no seconds to rely on.
     """
+    columns = Numbers.of(columns)
     network = network or NETWORKS.get(profile.name, Network())
     speed = speed or SPEEDS.get(profile.name, Speed())
     forward, backward, again = _passes(columns, gpu, speed)
