@@ -6,13 +6,12 @@ It may be killed at any moment: what it knows is in the journals, and `sweep res
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,12 @@ from sweep.search import waiting
 from sweep.state import PilotState, World
 from sweep.store import Journal, JournalReader, SweepDir, claims_of
 from sweep.sweeps import Sweep
+from sweep.tally import typical_run_s
 from sweep.topup import Capacity, barren_widths, nodes_to_avoid, pilots_wanted
 
 ALIVE_S = 20.0
 """how often the journal says that the launcher lives, at least"""
 MAX_BACK_OFF_S = 300.0
-ASSUMED_RUN_S = 60.0
 DEFAULT_ATTEMPT_S = 900.0
 REFUSED_S = 2.0
 LOOK_S = 0.5
@@ -369,17 +368,6 @@ def _meaning(word: str, outcome: Outcome | None) -> str:
     return f"{word}: {outcome}" if word and outcome is not None else word or "ended"
 
 
-def typical_run_s(world: World) -> float:
-    """What one attempt takes, by the attempts that ended so far; an assumption where none did."""
-    durations = [
-        attempt.ended_at - attempt.started_at
-        for run in world.runs.values()
-        for attempt in run.attempts.values()
-        if attempt.ended_at is not None and attempt.started_at is not None and attempt.outcome is not Outcome.LOST
-    ]
-    return sum(durations) / len(durations) if durations else ASSUMED_RUN_S
-
-
 def _last_words(directory: Path) -> str:
     """The end of what a pilot wrote to its error files."""
     words = ""
@@ -391,26 +379,3 @@ def _last_words(directory: Path) -> str:
         ):
             words = path.read_text(errors="replace").strip()[-400:] or words
     return words or f"none; see {directory}"
-
-
-def counts(world: World, runs: Sequence[Any]) -> Mapping[str, int]:
-    """How many runs are where: by outcome of the attempt that counts, `running`, `waiting`."""
-    found: dict[str, int] = {}
-    for planned in runs:
-        state = world.runs.get(planned.run_id)
-        last = state.last if state is not None else None
-        if state is not None and state.ok is not None:
-            word = "ok"
-        elif state is None or last is None or state.next_attempt() is not None:
-            word = "waiting"
-        elif last.outcome is None:
-            word = "running"
-        else:
-            word = str(last.outcome)
-        found[word] = found.get(word, 0) + 1
-    return found
-
-
-def as_dict(pilot: PilotState) -> dict[str, Any]:
-    """A pilot as JSON values."""
-    return dataclasses.asdict(pilot)

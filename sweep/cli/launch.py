@@ -239,7 +239,7 @@ def _interrupted(sweep: Sweep, session: Launcher) -> int:
 
 def _finish(sweep: Sweep, session: Launcher, as_json: bool) -> int:
     from sweep.cli.results import draw_heatmap
-    from sweep.launcher import counts
+    from sweep.tally import counts
 
     found = dict(counts(session.world, sweep.runs))
     path = sweep.directory.path

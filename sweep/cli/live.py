@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sweep.launcher import counts, typical_run_s
+from sweep.tally import counts, typical_run_s
 
 if TYPE_CHECKING:
     from sweep.state import World

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -50,7 +51,7 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 
 def _watch(sweep: Sweep, world: World, new_events: Any) -> None:
     from sweep.cli.live import live_view
-    from sweep.launcher import counts
+    from sweep.tally import counts
 
     with live_view(sweep) as look:
         while True:
@@ -109,7 +110,7 @@ def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
 
 def _document(sweep: Sweep, world: World) -> dict[str, Any]:
     from sweep.cli.live import eta
-    from sweep.launcher import as_dict, counts
+    from sweep.tally import counts
 
     return {
         "directory": str(sweep.directory.path),
@@ -119,7 +120,7 @@ def _document(sweep: Sweep, world: World) -> dict[str, Any]:
         "counts": counts(world, sweep.runs),
         "eta": eta(sweep, world),
         "cancelled": world.cancelled,
-        "pilots": [as_dict(pilot) for pilot in world.pilots.values()],
+        "pilots": [dataclasses.asdict(pilot) for pilot in world.pilots.values()],
         "failures": _failures(sweep, world),
         "bad_nodes": world.bad_nodes,
     }
