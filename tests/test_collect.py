@@ -264,14 +264,14 @@ def test_a_hundred_thousand_records_take_seconds_and_a_thousand_more_a_fraction(
         lines.append(json.dumps(record_event(record)).replace(record["run_id"], "RUN-%d"))
     with sweep.journal("p").open("w") as file:
         file.writelines(lines[n % 200] % n + "\n" for n in range(100_000))
-    begun = time.monotonic()
+    begun = time.process_time()
     assert collect(sweep).attempts == 100_000
-    full_s = time.monotonic() - begun
+    full_s = time.process_time() - begun
     with sweep.journal("q").open("w") as file:
         file.writelines(lines[n % 200] % n + "\n" for n in range(100_000, 101_000))
-    begun = time.monotonic()
+    begun = time.process_time()
     assert collect(sweep).new == 1000
-    more_s = time.monotonic() - begun
+    more_s = time.process_time() - begun
     print(f"collect: 100,000 records {full_s:.1f} s, 1,000 more {more_s:.2f} s")
     assert full_s < 10
     assert more_s < full_s / 4
