@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("contract", "errors", "outcomes", "physics"),
     # Pure: values in, values out.
     ("allocator", "axes", "diagnose", "expressions", "grid", "measured", "models", "nccl_log", "overrides",
-     "plan", "planning", "policy", "quarantine", "records", "render", "search", "site", "state",
+     "plan", "planning", "policy", "quarantine", "records", "render", "search", "site", "state", "tally",
      "topup", "validate", "workloads", "yaml_lines"),
     ("store", "collect", "lease", "sweeps"),
     ("detect", "executors", "inputs", "trackers"),
