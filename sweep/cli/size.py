@@ -75,10 +75,9 @@ def size(
     scaling = None
     if results is not None:
         scaling = _scaling(results, model)
-        per_gpu = scaling.tokens_per_second(gpus or _gpus_for(scaling, tokens, days)) / (
-            gpus or _gpus_for(scaling, tokens, days)
-        )
-        rate, source = 6 * active * per_gpu, f"measured in {results.name}"
+        gpus = gpus or _gpus_for(scaling, tokens, days)
+        rate = 6 * active * scaling.tokens_per_second(gpus) / gpus
+        source = f"measured in {results.name}"
     found = sized(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
     click.echo(json.dumps(_document(found, source, scaling)) if as_json else _text(found, source, scaling))
     return 0

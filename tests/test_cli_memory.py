@@ -1,0 +1,126 @@
+"""`sweep memory` as a user meets it: tables, JSON, pictures, mistakes."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from sweep.cli.memory import memory
+from sweep.errors import SweepError
+
+
+def run(*argv):
+    return CliRunner().invoke(memory, [str(a) for a in argv], catch_exceptions=False, standalone_mode=False)
+
+
+def document(*argv):
+    result = run(*argv, "--json")
+    assert result.exception is None
+    return json.loads(result.stdout)
+
+
+def mistakes(*argv):
+    with pytest.raises(SweepError) as found:
+        run(*argv)
+    return [str(m) for m in found.value.mistakes]
+
+
+def test_table_of_every_stage_and_the_time_line():
+    text = run("8B", "--pp", 4, "--tp", 2, "--dp", 4, "--zero", 1, "--grad-accum", 8).stdout
+    assert "first stage  middle stage    last stage" in text
+    for word in ("weights", "optimizer states", "activations", "second forward-backward peak", "of 79.6 GiB: fits."):
+        assert word in text
+
+
+def test_what_does_not_fit_is_said():
+    assert "does NOT fit" in run("80B").stdout
+    assert document("80B")["fits"] is False
+
+
+def test_json_adds_up():
+    found = document("8B", "--pp", 2, "--dp", 8, "--zero", 3, "--recompute", "full", "--grad-accum", 4)
+    for kinds in found["stages"].values():
+        assert sum(v for kind, v in kinds.items() if kind != "total") == pytest.approx(kinds["total"], abs=20)
+    heaviest = found["stages"][found["heaviest_stage"]]["total"]
+    assert heaviest == max(kinds["total"] for kinds in found["stages"].values())
+    assert found["timeline"]["second forward-backward peak"]["total"] == heaviest
+    assert found["needed_bytes"] == pytest.approx(heaviest + found["outside_torch_bytes"], abs=20)
+
+
+def test_13b_of_the_texts():
+    found = document("Llama-2-13B", "--profile", "paper", "--sequence-length", 1024)["stages"]["first"]
+    assert round(found["weights"] / 1e9) == round(found["gradients"] / 1e9) == 26
+    assert round((found["master_weights"] + found["optimizer_states"]) / 1e9) == 156
+    inline = "{num_layers: 40, hidden_size: 5120, num_heads: 40, intermediate_size: 20480, vocab_size: 50304,"
+    plain = document(inline + " gated_mlp: false}", "--profile", "paper", "--sequence-length", 1024)
+    assert plain["stages"]["first"]["activations"] / 2**30 == pytest.approx(14.5, abs=0.1)
+    assert "26.03" in run("Llama-2-13B", "--profile", "paper", "--sequence-length", 1024, "--unit", "GB").stdout
+
+
+def test_fits_lists_layouts_fastest_first():
+    found = document("8B", "--fits", "--gpus", 8, "--profile", "nanotron", "--zero", 1)
+    assert 0 < len(found["fitting"]) < found["tried"]
+    assert all(row["dp"] * row["tp"] * row["pp"] * row["cp"] == 8 for row in found["fitting"])
+    assert {row["zero"] for row in found["fitting"]} == {1}
+    speeds = [row["predicted_tokens_per_second_per_gpu"] for row in found["fitting"]]
+    assert speeds == sorted(speeds, reverse=True)
+    one = found["fitting"][0]
+    names = ("tp", "pp", "dp", "zero", "micro_batch_size", "grad_accum", "recompute")
+    layout = [x for name in names for x in ("--" + name.replace("_", "-"), one[name])]
+    assert document("8B", "--profile", "nanotron", *layout)["needed_bytes"] == pytest.approx(one["needed_bytes"], abs=9)
+
+
+def test_fits_shows_the_first_and_says_how_many_more():
+    text = run("1B", "--fits", "--gpus", 16).stdout
+    assert "layouts of 1B fit 16 h100; fastest first" in text
+    assert "more (--json lists all)" in text
+
+
+def test_nothing_that_fits_is_exit_1():
+    result = run("80B", "--fits", "--gpus", 1)
+    assert result.return_value == 1
+    assert result.stdout.startswith("0 of ")
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+def test_the_time_line_as_a_picture(tmp_path, suffix, magic):
+    path = tmp_path / f"timeline{suffix}"
+    run("SmolLM3-3B", "--dp", 192, "--tp", 2, "--micro-batch-size", 3, "--plot", path)
+    assert path.read_bytes().startswith(magic)
+    if suffix == ".svg":
+        text = path.read_text()
+        assert "SmolLM3-3B" in text
+
+
+def test_every_mistake_at_once():
+    found = mistakes("80C", "--gpu", "h101", "--profile", "nemotron", "--optimizer", "adam", "--plot", "x.gif")
+    assert [m.split(":")[0] for m in found] == ["MODEL", "--gpu", "--profile", "--optimizer", "--plot"]
+    assert "did you mean 80B" in found[0]
+
+
+def test_layouts_that_cannot_be():
+    found = mistakes("8B", "--tp", 3, "--pp", 64, "--cp", 3, "--ep", 2)
+    assert [m.split(":")[0] for m in found] == ["--tp", "--pp", "--cp", "--ep"]
+    assert "tp=3 does not divide the 32 attention heads" in found[0]
+
+
+def test_a_shape_that_cannot_be():
+    (found,) = mistakes("{num_layers: 0, hidden_size: 64, num_heads: 4, intermediate_size: 8, vocab_size: 9}")
+    assert "num_layers must be positive" in found
+
+
+def test_fits_needs_gpus_and_draws_nothing():
+    found = mistakes("8B", "--fits", "--plot", "x.png")
+    assert any("--gpus" in m for m in found)
+    assert any("--plot" in m for m in found)
+
+
+def test_a_picture_that_cannot_be_written(tmp_path):
+    (found,) = mistakes("1B", "--plot", tmp_path / "missing" / "x.png")
+    assert "cannot be written" in found
+
+
+def test_unknown_memory():
+    found = document("tiny-1M", "--gpu", "cpu")
+    assert found["fits"] is None
+    assert "not known" in run("tiny-1M", "--gpu", "cpu").stdout

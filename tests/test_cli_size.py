@@ -1,0 +1,104 @@
+"""`sweep size` as a user meets it."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from sweep.cli.size import size
+from sweep.errors import SweepError
+
+
+def run(*argv, **options):
+    options = {"catch_exceptions": False, "standalone_mode": False} | options
+    return CliRunner().invoke(size, [str(a) for a in argv], **options)
+
+
+def document(*argv):
+    return json.loads(run(*argv, "--json").stdout)
+
+
+def mistakes(*argv):
+    with pytest.raises(SweepError) as found:
+        run(*argv)
+    return [str(m) for m in found.value.mistakes]
+
+
+SMOL = ("--params", "3B", "--tokens", "11T", "--mfu", "0.30", "--gpu", "h100", "--peak-tflops", 720, "--days", 28)
+
+
+def test_379_gpus():
+    assert document(*SMOL)["gpus"] == 379
+    text = run(*SMOL).stdout
+    assert "379 GPUs for 28 days" in text
+    assert "1.98e+23 FLOP" in text
+    assert "216 TFLOP/s per GPU" in text
+
+
+def test_days_on_a_number_of_gpus():
+    found = document("--model", "Llama-3-8B", "--tokens", "1T", "--gpus", 256, "--mfu", 0.4)
+    assert found["days"] == pytest.approx(6 * 8.03e9 * 1e12 / (256 * 0.4 * 989e12) / 86400, rel=1e-3)
+    assert found["amdahl"][-1] == {"serial_share": 0.1, "speed_up": pytest.approx(1 / (0.1 + 0.9 / 256))}
+
+
+def test_a_mixture_counts_its_active_parameters():
+    found = document("--model", "Mixtral-8x7B", "--tokens", "1T", "--gpus", 8)
+    assert found["total_flops"] == pytest.approx(6 * 12.9e9 * 1e12, rel=0.01)
+
+
+def results(path, rows):
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def row(gpus, speed, model="8B", outcome="ok"):
+    return {"model": model, "gpus": gpus, "outcome": outcome, "tokens_per_second": speed}
+
+
+def amdahl(gpus, serial=1e-7, parallel=1e-4):
+    return 1 / (serial + parallel / gpus)
+
+
+def test_speed_and_scaling_from_measured_results(tmp_path):
+    rows = [row(n, amdahl(n)) for n in (8, 64, 512)]
+    rows += [row(64, 0.5 * amdahl(64)), row(512, None, outcome="oom_cuda"), row(8, 9e9, outcome="hang")]
+    path = results(tmp_path / "results.parquet", rows)
+    found = document("--model", "8B", "--tokens", "1T", "--gpus", 128, "--from", path)
+    assert found["serial_share"] == pytest.approx(1e-7 / (1e-7 + 1e-4), rel=1e-3)
+    assert found["days"] == pytest.approx(1e12 / amdahl(128) / 86400, rel=1e-3)
+    assert found["most_gpus"] == pytest.approx(500, rel=1e-3)
+    assert any(point["gpus"] == 128 for point in found["curve"])
+    needed = document("--model", "8B", "--tokens", "1T", "--days", found["days"] * 1.0001, "--from", path)
+    assert needed["gpus"] == 128
+    assert "Beyond about 500 GPUs" in run("--model", "8B", "--tokens", "1T", "--gpus", 128, "--from", path).stdout
+
+
+def test_a_deadline_that_no_number_of_gpus_meets(tmp_path):
+    path = results(tmp_path / "results.parquet", [row(n, amdahl(n)) for n in (8, 64)])
+    (found,) = mistakes("--model", "8B", "--tokens", "1T", "--days", 0.5, "--from", path)
+    assert "no number of GPUs is enough: the measured serial part takes 1.2 days" in found
+
+
+def test_results_that_say_too_little(tmp_path):
+    one = results(tmp_path / "one.parquet", [row(8, 1e5)])
+    assert "two numbers of GPUs" in mistakes("--model", "8B", "--tokens", "1T", "--gpus", 8, "--from", one)[0]
+    two = results(tmp_path / "two.parquet", [row(8, 1e5), row(16, 2e5, model="1B")])
+    assert "several models: 1B, 8B" in mistakes("--params", "8B", "--tokens", "1T", "--gpus", 8, "--from", two)[0]
+    missing = tmp_path / "missing.parquet"
+    assert "cannot be read" in mistakes("--params", "8B", "--tokens", "1T", "--gpus", 8, "--from", missing)[0]
+
+
+def test_every_mistake_at_once():
+    assert len(mistakes("--tokens", "1T")) == 2
+    assert len(mistakes("--tokens", "1T", "--params", "1B", "--model", "1B", "--days", 1, "--gpus", 1)) == 2
+    assert "did you mean" in mistakes("--tokens", "1T", "--model", "8b", "--days", 1)[0]
+    assert "--peak-tflops" in mistakes("--tokens", "1T", "--model", "8B", "--days", 1, "--gpu", "cpu")[0]
+
+
+@pytest.mark.parametrize("text", ["0", "-1B", "many", "B", "nan", "inf"])
+def test_counts_that_are_none(text):
+    result = run("--tokens", text, "--params", "1B", "--days", 1, standalone_mode=True, catch_exceptions=True)
+    assert result.exit_code == 2
+    assert "no positive number" in result.output
