@@ -127,9 +127,9 @@ def test_states_cost_sixteen_bytes_in_fp32(zygote: Zygote):
 @pytest.mark.parametrize("words", ["dp=2 zero=0", "dp=2 zero=3", "tp=2", "pp=2"])
 def test_a_straggler_shows(zygote: Zygote, words):
     """All ranks' steps take as long as the slowest's; the one that waits least made them slow."""
-    params = {"straggler_rank": 1, "straggler_s": 0.3}
-    first, second = measured(zygote, case(words).layout, iterations=5, params=params)
-    assert second["extra"]["own_time_median_s"] > first["extra"]["own_time_median_s"] + 0.15
+    params = {"straggler_rank": 1, "straggler_s": 1.0}
+    first, second = measured(zygote, case(words).layout, iterations=3, params=params)
+    assert second["extra"]["own_time_median_s"] > first["extra"]["own_time_median_s"] + 0.3
 
 
 def test_one_disturbed_iteration_leaves_the_median(zygote: Zygote):
