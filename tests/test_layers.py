@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("allocator", "axes", "diagnose", "expressions", "grid", "measured", "models", "nccl_log", "overrides",
      "plan", "planning", "policy", "quarantine", "records", "render", "search", "site", "state", "tally",
      "topup", "validate", "workloads", "yaml_lines"),
-    ("store", "collect", "lease", "sweeps"),
+    ("store", "collect", "lease", "nodes", "sweeps"),
     ("detect", "executors", "inputs", "trackers"),
     ("pilot",),
     ("cancel", "dry_run", "launcher"),

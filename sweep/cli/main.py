@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "heatmap": ("sweep.cli.results:heatmap", "Best configuration per model and node count, as a picture."),
     "memory": ("sweep.cli.memory:memory", "What a layout needs on a GPU, or every layout that fits."),
     "size": ("sweep.cli.size:size", "How many GPUs for how long, and where more stop paying."),
+    "nodes": ("sweep.cli.nodes:nodes", "Nodes, their verdicts, quarantine; add, pardon."),
     "explain": ("sweep.cli.explain:explain", "Why a run ended as it did, and what to try."),
 }
 """name -> ("module:attribute", the line in `sweep --help`)"""

@@ -1,0 +1,105 @@
+"""`sweep nodes`: the sweep's nodes, which are left out and why; leave out or pardon one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweep.cli.options import json_option
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from sweep.state import World
+
+ACTIONS = ("add", "pardon")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+
+@click.command(short_help="Nodes, their verdicts, quarantine; add, pardon.")
+@click.argument("words", metavar="[DIR] [add|pardon NODE…]", nargs=-1)
+@click.option("--reason", default="", help="Why a node is left out; shown by `sweep status`.")
+@json_option
+def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
+    """Show the nodes that a sweep ran on, and which of them are left out, with the reason.
+
+    A node is left out after an Xid or its own failure, when it cannot be cleaned, when hangs name it (the run was ok
+    without it, or two different runs stopped there), and when it is the slowest in run after run. Pilots that are
+    queued already may still get it; they then do not use it.
+
+    \b
+    Examples:
+      sweep nodes
+      sweep nodes sweeps/first add node17 --reason "ECC errors"
+      sweep nodes sweeps/first pardon node17
+    """
+    from sweep.nodes import leave_out, pardon
+    from sweep.state import World
+    from sweep.store import JournalReader, find_sweep
+
+    directory, action, names = _parse(words)
+    sweep = find_sweep(directory)
+    if action == "add":
+        leave_out(sweep, names, reason or "no reason given")
+    elif action == "pardon":
+        pardon(sweep, names)
+    elif reason:
+        raise SweepError(Mistake("--reason goes with add", remedy="`sweep nodes DIR add NODE --reason TEXT`"))
+    world = World()
+    world.apply_all(JournalReader(sweep).new_events())
+    _show(world, as_json)
+    return 0
+
+
+def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
+    """(directory, action, nodes). Raises SweepError with every mistake."""
+    rest = list(words)
+    directory = Path(rest.pop(0)) if rest and rest[0] not in ACTIONS else None
+    if not rest:
+        return directory, None, []
+    action, names = rest[0], rest[1:]
+    mistakes = []
+    if action not in ACTIONS:
+        mistakes.append(Mistake(f"unknown action {action!r}", remedy=f"one of {', '.join(ACTIONS)}"))
+    if not names:
+        mistakes.append(Mistake(f"{action}: no node is named", remedy=f"`sweep nodes DIR {action} NODE`"))
+    mistakes += [
+        Mistake(f"{name!r} is no node's name", remedy="one name after the other, as sinfo -N shows them")
+        for name in names
+        if not _NODE.fullmatch(name)
+    ]
+    if mistakes:
+        raise SweepError(mistakes)
+    return directory, action, names
+
+
+def _show(world: World, as_json: bool) -> None:
+    bad = world.bad_nodes
+    rows = [
+        {"node": node, "attempts": total, "ok": fine, "left_out": bad.get(node)}
+        for node, (total, fine) in sorted(_attempts(world, bad).items())
+    ]
+    if as_json:
+        click.echo(json.dumps({"nodes": rows}))
+        return
+    for row in rows:
+        words = f"left out: {row['left_out']}" if row["left_out"] else "in use"
+        click.echo(f"{row['node']}: {row['ok']} of {row['attempts']} attempts ok; {words}")
+    if not rows:
+        click.echo("no attempt has begun, and no node is left out", err=True)
+
+
+def _attempts(world: World, bad: dict[str, str]) -> dict[str, tuple[int, int]]:
+    """Node -> (attempts, ok ones)."""
+    total: Counter[str] = Counter(dict.fromkeys(bad, 0))
+    fine: Counter[str] = Counter()
+    for run in world.runs.values():
+        for attempt in run.attempts.values():
+            total.update(set(attempt.nodes))
+            fine.update(set(attempt.nodes) if attempt.outcome == "ok" else ())
+    return {node: (total[node], fine[node]) for node in total}
