@@ -46,7 +46,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_layout_options
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
 @click.option("--pp-schedule", default="1f1b", show_default=True, help="As in a grid: 1f1b, gpipe, interleaved_1f1b, …")
-@click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32"]), default="bf16", show_default=True)
+@click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), default="bf16", show_default=True)
 @click.option("--optimizer", default="adamw", show_default=True, help="adamw, adamw-bf16, adamw-8bit, lion, sgd, …")
 @click.option("--profile", "profile_name", default="ours", show_default=True, help="Whose habits: ours, nanotron, …")
 @click.option("--gpu", "gpu_name", default="h100", show_default=True)
