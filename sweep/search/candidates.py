@@ -1,0 +1,145 @@
+"""The runs of a plan as arrays, made once: what strategies compute with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweep.physics import memory
+from sweep.physics.columns import read
+from sweep.physics.hardware import Gpu
+from sweep.physics.profiles import PROFILES
+from sweep.plan import PlannedRun
+from sweep.search.dominance import Needs, needs
+from sweep.search.learning import Floats, Ints
+from sweep.search.terms import NAMES, time_terms
+
+Bools = npt.NDArray[np.bool_]
+UNKNOWN_GPU = Gpu(name="unknown")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Runs as columns, in the plan's order. Arrays have one entry per run unless said otherwise."""
+
+    ids: tuple[str, ...]
+    columns: Mapping[str, Any]
+    """layout, shape, ``nodes``, ``sequence_length``, ``dtype``, ``gpus_per_node``"""
+    kinds: list[Any]
+    """what else must be equal for two runs to be comparable: shape, workload, parameters, environment"""
+    workloads: tuple[str, ...]
+    gpu: Gpu
+    cells: Ints
+    """number of the run's (model, nodes)"""
+    cell_names: tuple[tuple[str, int], ...]
+    """(model, nodes) by number"""
+    nodes: Ints
+    repeats: Ints
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """run_id -> place."""
+        return {run_id: i for i, run_id in enumerate(self.ids)}
+
+    @cached_property
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """The digest of each run_id as a number: an order that depends on nothing else."""
+        return np.array([int(run_id[-16:], 16) for run_id in self.ids], dtype=np.uint64)
+
+    @cached_property
+    def terms(self) -> Floats:
+        """(runs, parts): seconds of each part of a step."""
+        found: Floats = np.broadcast_to(time_terms(self.columns, self.gpu), (len(self), len(NAMES))).copy()
+        return found
+
+    @cached_property
+    def log_tokens_per_gpu(self) -> Floats:
+        """Logarithm of the tokens of a step per GPU."""
+        replicas = read(self.columns, "dp") * read(self.columns, "micro_batch_size") * read(self.columns, "grad_accum")
+        tokens = replicas * read(self.columns, "sequence_length")
+        found: Floats = np.log(tokens / (self.nodes * read(self.columns, "gpus_per_node")))
+        return found
+
+    @cached_property
+    def features(self) -> Floats:
+        """(runs, features): where a run stands among the others, in doublings; kinds as steps of two."""
+        widths = ("tp", "pp", "micro_batch_size", "grad_accum", "nodes", "cp", "ep", "hidden_size")
+        parts = [np.log2(read(self.columns, name)) for name in widths]
+        parts += [read(self.columns, "zero"), 2.0 * (read(self.columns, "tp") > read(self.columns, "gpus_per_node"))]
+        parts += [2.0 * (read(self.columns, "pp") == 1), _recompute_steps(self.columns)]
+        return np.stack([np.broadcast_to(part, len(self)) for part in parts], axis=1).astype(np.float64)
+
+    @cached_property
+    def twins(self) -> Ints:
+        """A number per configuration: equal for repeats of one."""
+        names = sorted(self.columns)
+        rows = zip(self.kinds, *(np.broadcast_to(self.columns[name], len(self)).tolist() for name in names), strict=True)
+        numbers: dict[Any, int] = {}
+        return np.array([numbers.setdefault(row, len(numbers)) for row in rows], dtype=np.int64)
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What each run needs of memory, comparable without a model."""
+        return needs(self.columns, self.kinds, len(self))
+
+    @cached_property
+    def impossible(self) -> Bools:
+        """Runs that cannot work by the static rules: too few micro-batches for the stages, or over the memory.
+
+        Only of trainers whose memory is known by name; what others do is not judged.
+        """
+        few = read(self.columns, "grad_accum") < read(self.columns, "pp") - 1
+        over = np.zeros(len(self), dtype=bool)
+        for name in set(self.workloads) & set(PROFILES):
+            mine = np.array([workload == name for workload in self.workloads])
+            over |= mine & ~np.broadcast_to(memory.fits(self.columns, self.gpu, PROFILES[name]).fits, len(self))
+        found: Bools = np.broadcast_to(few, len(self)) | over
+        return found
+
+
+def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU) -> Candidates:
+    """The candidates of a plan's runs."""
+    values = [json.loads(run.run_json) for run in runs]
+    return from_configurations([run.run_id for run in runs], values, gpu)
+
+
+def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], gpu: Gpu) -> Candidates:
+    """The candidates of runs given as the values of ``Run.canonical_json``."""
+    columns = {name: np.array([run[name] for run in runs]) for name in ("nodes", "gpus_per_node", "sequence_length")}
+    columns |= {name: np.array([run[name] for run in runs]) for name in ("dtype", "compile")}
+    for part in ("layout", "shape"):
+        names = list(dict.fromkeys(name for run in runs for name in run[part]))
+        columns |= {name: np.array([run[part].get(name, 0) for run in runs]) for name in names}
+    names = [(str(run["model"]), int(run["nodes"])) for run in runs]
+    numbers = {cell: i for i, cell in enumerate(dict.fromkeys(names))}
+    return Candidates(
+        ids=tuple(ids),
+        columns=columns,
+        kinds=[_kind(run) for run in runs],
+        workloads=tuple(str(run["workload"]) for run in runs),
+        gpu=gpu,
+        cells=np.array([numbers[cell] for cell in names], dtype=np.int64),
+        cell_names=tuple(numbers),
+        nodes=columns["nodes"].astype(np.int64),
+        repeats=np.array([run["repeat"] for run in runs], dtype=np.int64),
+    )
+
+
+def _kind(run: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    texts = (json.dumps(run[name], sort_keys=True) for name in ("shape", "params", "env"))
+    shape, params, env = texts
+    return str(run["workload"]), shape, params, env
+
+
+def _recompute_steps(columns: Mapping[str, Any]) -> Any:
+    recompute = np.asarray(columns["recompute"])
+    return np.where(recompute == "full", 2.0, np.where(recompute == "selective", 1.0, 0.0))

@@ -1,0 +1,56 @@
+"""Which runs an observed out-of-memory rules out: those that need at least as much of everything.
+
+A run is described by a class, within which memory needs can be compared without a model, and by a vector of needs.
+A run dominates another of its class whose vector is no larger in any place; what runs out of memory takes with it all
+that dominate it. Failures of any other or unstated cause rule out nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweep.physics.columns import read
+
+_SAME = ("sequence_length", "pp", "cp", "ep", "gpus_per_node", "recompute", "pp_schedule", "dtype", "compile")
+"""equal within a class, besides the model's shape and the workload's parameters"""
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What each of some candidates needs, comparable within its class."""
+
+    classes: npt.NDArray[np.int64]
+    vectors: npt.NDArray[np.float64]
+    """(candidates, needs); a larger number is a greater need"""
+
+    def dominating(self, index: int) -> Bools:
+        """The candidates that need at least as much of everything as this one, itself among them."""
+        at_least = (self.vectors >= self.vectors[index]).all(axis=1)
+        mask: Bools = (self.classes == self.classes[index]) & at_least
+        return mask
+
+
+def needs(columns: Mapping[str, Any], kinds: list[Hashable], size: int) -> Needs:
+    """The needs of candidates. ``kinds``: per candidate whatever else must be equal (shape, parameters, environment).
+
+    In the vector, each larger where more memory is needed with all else equal: the micro-batch; fewer tensor ranks;
+    micro-batches in flight (1F1B keeps at most pp of them, and gradients live on from the second); a lower ZeRO
+    stage; fewer ranks to shard over, where anything is sharded.
+    """
+    same = [np.broadcast_to(np.asarray(columns.get(name, 0)), size).tolist() for name in _SAME]
+    numbers: dict[Hashable, int] = {}
+    keys = zip(kinds, *same, strict=True)
+    classes = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    zero, pp = read(columns, "zero"), read(columns, "pp")
+    shards = np.where(zero > 0, read(columns, "dp") * read(columns, "cp"), 1.0)
+    flight = np.minimum(read(columns, "grad_accum"), np.maximum(pp, 2))
+    vector = [read(columns, "micro_batch_size"), -read(columns, "tp"), flight, -zero, -shards]
+    stacked = [np.broadcast_to(np.asarray(part, dtype=np.float64), size) for part in vector]
+    return Needs(classes, np.stack(stacked, axis=1))

@@ -1,0 +1,92 @@
+"""The guided search: physics corrected by what was measured, cell by cell, until nothing left is likely to win.
+
+Cells take turns: the one with the fewest runs so far is next, so that no cell starves while another is uncertain.
+Within a cell the run with the best corrected prediction comes first. A cell stops when nothing left in it is likely
+to beat its best by more than a tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sweep.search.candidates import Bools
+from sweep.search.known import Known
+from sweep.search.learning import Floats, Ints, probability_above
+from sweep.search.strategies import Pick
+
+FAILURE_WEIGHT = 0.1
+"""how much of the logarithm of a run's chance to work counts in its order: failures of unstated cause say little"""
+FINALIST = 0.03
+"""repeats are measured of configurations within this of their cell's best"""
+
+
+@dataclass(frozen=True)
+class Guided:
+    """Stops each cell when no run left has a chance over ``doubt`` to be ``tolerance`` better than its best."""
+
+    tolerance: float = 0.02
+    doubt: float = 0.05
+    least: int = 4
+    """runs of a cell before it may stop"""
+
+    def pick(self, known: Known, free: Bools) -> Pick | None:
+        """The most promising run of the cell whose turn it is."""
+        open_ = free & ~known.hopeless
+        first = open_ & (known.candidates.repeats == 0)
+        cells = known.candidates.cells
+        for cell in _by_turn(known, cells[first]):
+            found = self._in_cell(known, np.flatnonzero(first & (cells == cell)), int(cell))
+            if found is not None:
+                return found
+        return _finalist(known, np.flatnonzero(open_ & (known.candidates.repeats > 0)))
+
+    def chance(self, known: Known, rows: Ints, cell: int) -> Floats:
+        """Of each row, the chance to beat its cell's best by more than the tolerance."""
+        threshold = known.best[cell] + float(np.log1p(self.tolerance))
+        above = probability_above(known.predicted(rows), known.model().spread, threshold)
+        found: Floats = above * known.success(rows)
+        return found
+
+    def _in_cell(self, known: Known, rows: Ints, cell: int) -> Pick | None:
+        predicted = known.predicted(rows)
+        score = predicted + FAILURE_WEIGHT * np.log(known.success(rows))
+        place = int(np.argmax(score))
+        rate = float(np.exp(predicted[place]))
+        if known.tries[cell] < self.least or not np.isfinite(known.best[cell]):
+            return Pick(int(rows[place]), f"most promising of its cell: {rate:,.0f} tokens/s/GPU predicted")
+        chances = self.chance(known, rows, cell)
+        if float(chances.max()) <= self.doubt:
+            return None
+        why = f"{chances[place]:.0%} likely to beat its cell's best by over {self.tolerance:.0%}"
+        return Pick(int(rows[place]), why)
+
+    def verdicts(self, known: Known) -> dict[tuple[str, int], str]:
+        """Of each cell (model, nodes) that has a measurement, how sure its best is, in words."""
+        c, found = known.candidates, {}
+        for cell, name in enumerate(c.cell_names):
+            if not np.isfinite(known.best[cell]):
+                continue
+            left = np.flatnonzero((c.cells == cell) & ~known.begun & ~known.hopeless & (c.repeats == 0))
+            worst = float(self.chance(known, left, cell).max()) if len(left) else 0.0
+            found[name] = f"{len(left)} runs left, each at most {worst:.0%} likely to be {self.tolerance:.0%} better"
+        return found
+
+
+def _by_turn(known: Known, cells: Ints) -> Ints:
+    """The cells, those with the fewest runs first."""
+    present = np.unique(cells)
+    ordered: Ints = present[np.argsort(known.tries[present], kind="stable")]
+    return ordered
+
+
+def _finalist(known: Known, rows: Ints) -> Pick | None:
+    """A repeat of a configuration that is among its cell's best, where the plan has repeats: least repeated first."""
+    twins = known.candidates.twins
+    for row in rows[np.argsort(known.candidates.repeats[rows], kind="stable")]:
+        rates = known.log_rates[twins == twins[row]]
+        rates = rates[~np.isnan(rates)]
+        if len(rates) and np.median(rates) >= known.best[known.candidates.cells[row]] + np.log1p(-FINALIST):
+            return Pick(int(row), f"repeat of a configuration within {FINALIST:.0%} of its cell's best")
+    return None

@@ -1,0 +1,117 @@
+"""What measurements teach about runs not yet measured. Pure; a few matrix products per lesson.
+
+Time: the parts of ``sweep.search.terms`` weighted by learned factors, one set for all cells, so that neighbours in
+nodes and size inform each other; then an offset per cell. Failures: how often runs like this one failed, whatever the
+cause; that only moves a run back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+SPREAD_OF_FACTORS = 1.0
+"""standard deviation of a factor's logarithm before anything is measured"""
+NOISE = 0.2
+"""standard deviation of a measurement's logarithm about the weighted parts, before anything is measured"""
+OUTLIER = 0.3
+"""residuals beyond it count less (Cauchy weights): disturbed runs are common on large clusters"""
+OFFSET_WEIGHT = 1.0
+"""a cell's offset is shrunk as if it had so many more measurements without any"""
+SPREAD_WEIGHT = 6.0
+"""the spread about the model is NOISE until so many measurements say otherwise"""
+LENGTH = 2.0
+"""doublings (of tp, pp, …) over which a failure says something"""
+MOST_ANCHORS = 512
+"""measurements that a lesson looks at: the latest"""
+PRIOR_SUCCESS = 0.8
+PRIOR_WEIGHT = 2.0
+
+
+@dataclass(frozen=True)
+class TimeModel:
+    """Step times corrected by what was measured."""
+
+    factors: Floats
+    """logarithm of each part's factor"""
+    offsets: Floats
+    """per cell, what its measured logarithms are above the weighted parts"""
+    spread: float
+    """standard deviation of a measurement's logarithm about a prediction"""
+
+    def log_times(self, terms: Floats, cells: Ints) -> Floats:
+        """Logarithm of predicted seconds for (candidates, parts) of the given cells."""
+        found: Floats = np.log(terms @ np.exp(self.factors)) + self.offsets[cells]
+        return found
+
+
+def unlearned(parts: int, cells: int) -> TimeModel:
+    """The model before anything is measured."""
+    return TimeModel(np.zeros(parts), np.zeros(cells), NOISE)
+
+
+def learn_times(terms: Floats, cells: Ints, log_times: Floats, before: TimeModel, steps: int = 5) -> TimeModel:
+    """The model that explains the measured seconds best, begun at an earlier one.
+
+    ``terms`` (n, parts) and ``cells`` (n,) of the measured runs, ``log_times`` (n,) the logarithm of their seconds.
+    """
+    terms, cells, log_times = terms[-MOST_ANCHORS:], cells[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:]
+    factors = before.factors
+    for _ in range(steps):
+        factors = factors + _step(terms, log_times, factors)
+    residuals = log_times - np.log(terms @ np.exp(factors))
+    clipped = np.clip(residuals, -2 * OUTLIER, 2 * OUTLIER)
+    sums = np.bincount(cells, clipped, minlength=len(before.offsets))
+    counts = np.bincount(cells, minlength=len(before.offsets))
+    offsets = sums / (counts + OFFSET_WEIGHT)
+    return TimeModel(factors, offsets, _spread(residuals - offsets[cells]))
+
+
+def success_rates(features: Floats, tried: Floats, succeeded: Floats) -> Floats:
+    """How likely each candidate works, by those tried near it: (successes + prior) / (trials + prior), weighted.
+
+    ``features`` (n, f) of the candidates, ``tried`` (m, f) of the runs that ended, ``succeeded`` (m,) 1 or 0.
+    """
+    tried, succeeded = tried[-MOST_ANCHORS:], succeeded[-MOST_ANCHORS:]
+    near = _nearness(features, tried)
+    rates: Floats = (PRIOR_WEIGHT * PRIOR_SUCCESS + near @ succeeded) / (PRIOR_WEIGHT + near.sum(axis=1))
+    return rates
+
+
+def probability_above(mean: Floats, spread: float, threshold: float) -> Floats:
+    """P(x > threshold) for x distributed by Student's t with 3 degrees of freedom about the mean.
+
+    Predictions of step times err by much more than a normal distribution would let them now and then.
+    """
+    z = (mean - threshold) / spread / np.sqrt(3.0)
+    found: Floats = 0.5 + (z / (1 + z**2) + np.arctan(z)) / np.pi
+    return found
+
+
+def _step(terms: Floats, log_times: Floats, factors: Floats) -> Floats:
+    """One Gauss-Newton step to the most probable factors: Cauchy weights, priors log-normal about 1."""
+    weighted = terms * np.exp(factors)
+    total = weighted.sum(axis=1)
+    slope, residual = weighted / total[:, None], log_times - np.log(total)
+    trusted = slope * (1 / (1 + (residual / OUTLIER) ** 2) / NOISE**2)[:, None]
+    curvature = trusted.T @ slope + np.eye(len(factors)) / SPREAD_OF_FACTORS**2
+    step: Floats = np.linalg.solve(curvature, trusted.T @ residual - factors / SPREAD_OF_FACTORS**2)
+    return step / max(1.0, float(np.abs(step).max()))
+
+
+def _spread(residuals: Floats) -> float:
+    """A robust standard deviation (1.48 times the median distance), shrunk towards NOISE."""
+    found = 1.48 * float(np.median(np.abs(residuals)))
+    n = len(residuals)
+    return float(np.sqrt((SPREAD_WEIGHT * NOISE**2 + n * found**2) / (SPREAD_WEIGHT + n)))
+
+
+def _nearness(left: Floats, right: Floats) -> Floats:
+    square = (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2 * left @ right.T
+    near: Floats = np.exp(-np.maximum(square, 0) / (2 * LENGTH**2))
+    return near

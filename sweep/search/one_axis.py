@@ -1,0 +1,72 @@
+"""The playbook's three steps: each axis alone first, drop what hurts, then combine what is left.
+
+A cell's first success is its base. Runs that differ from it in one axis come next; a value that costs over a fifth is
+dropped; the rest are combined, the greatest sum of single effects first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sweep.physics.columns import read
+from sweep.search.candidates import Bools, Candidates
+from sweep.search.known import Known
+from sweep.search.learning import Floats, Ints
+from sweep.search.strategies import Pick
+
+AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size")
+"""free axes; dp and grad_accum follow from them by the two equations of a layout"""
+HURTS = float(np.log(0.8))
+"""effect (logarithm of the rate against the base) below which a value is dropped"""
+
+
+class OneAxisFirst:
+    """Each cell on its own, cells in turn."""
+
+    def pick(self, known: Known, free: Bools) -> Pick | None:
+        """The next run of the cell with the fewest runs that has one."""
+        open_ = free & ~known.hopeless
+        cells = known.candidates.cells
+        present = np.unique(cells[open_])
+        for cell in present[np.argsort(known.tries[present], kind="stable")]:
+            found = _in_cell(known, np.flatnonzero(cells == cell), open_)
+            if found is not None:
+                return found
+        return None
+
+
+def _in_cell(known: Known, rows: Ints, open_: Bools) -> Pick | None:
+    values, free = _values(known.candidates, rows), open_[rows]
+    rates = known.log_rates[rows]
+    measured = np.flatnonzero(~np.isnan(rates))
+    if not len(measured):
+        return Pick(int(rows[int(np.argmax(free))]), "the first that may work, as the base of its cell")
+    base = int(measured[0])  # in the plan's order: the most promising one that works
+    differs = values != values[base]
+    single = free & (differs.sum(axis=1) == 1)
+    if single.any():
+        place = int(np.argmax(single))
+        return Pick(int(rows[place]), f"{(*AXES, 'recompute')[int(np.argmax(differs[place]))]} alone, against the cell's base")
+    effects = _effects(values, rates - rates[base], differs)
+    score = np.where(free & (effects.min(axis=1) > HURTS), effects.sum(axis=1), -np.inf)
+    place = int(np.argmax(score))
+    return Pick(int(rows[place]), "combination of values that help alone") if np.isfinite(score[place]) else None
+
+
+def _effects(values: Ints, gains: Floats, differs: Bools) -> Floats:
+    """(runs, axes): what each run's value of each axis was worth alone; 0 where that was not measured."""
+    found = np.zeros(values.shape)
+    alone = (differs.sum(axis=1) == 1) & ~np.isnan(gains)
+    for axis in range(values.shape[1]):
+        for row in np.flatnonzero(alone & differs[:, axis]):
+            same = values[:, axis] == values[row, axis]
+            found[same, axis] = gains[row]
+    return found
+
+
+def _values(candidates: Candidates, rows: Ints) -> Ints:
+    """(runs, axes) of the rows; recomputation as an axis of its own."""
+    columns = candidates.columns
+    parts = [np.broadcast_to(read(columns, name), len(candidates))[rows] for name in AXES]
+    parts.append(np.unique(np.asarray(columns["recompute"])[rows], return_inverse=True)[1])
+    return np.stack(parts, axis=1).astype(np.int64)

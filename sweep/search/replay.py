@@ -1,0 +1,158 @@
+"""How a strategy would have done on a recorded sweep: it is shown each result only once it has asked for the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sweep.outcomes import Outcome
+from sweep.search.budget import Budget
+from sweep.search.candidates import Candidates
+from sweep.search.known import Known
+from sweep.search.learning import Floats, Ints
+from sweep.search.strategies import Strategy
+
+NEAR = 0.02
+"""of the best: what counts as found"""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What really happened to each candidate."""
+
+    candidates: Candidates
+    outcomes: tuple[Outcome, ...]
+    tokens_per_second_per_gpu: Floats
+    """nan where there is none; that of a failed run counts for nothing"""
+    peak_memory_bytes: Floats
+    seconds: Floats | None = None
+    """what each run took; by default a minute"""
+
+    @property
+    def worked(self) -> Any:
+        """Runs that ended well, with a rate."""
+        ok = np.array([outcome is Outcome.OK for outcome in self.outcomes], dtype=bool)
+        return ok & np.isfinite(self.tokens_per_second_per_gpu)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a strategy did."""
+
+    recorded: Recorded
+    order: Ints
+    """the runs it asked for, in that order"""
+    hopeless: Any
+    """the runs that it had ruled out at the end"""
+
+
+def promising_order(candidates: Candidates) -> Ints:
+    """Candidates as a plan would have them: the most promising of every cell first, then the next of every cell."""
+    predicted = Known(candidates).predicted(np.arange(len(candidates)))
+    digest = candidates.digests
+    by_cell = np.lexsort((digest, -predicted, candidates.repeats, candidates.cells))
+    cells = candidates.cells[by_cell]
+    first = np.concatenate([[True], np.diff(cells) != 0])
+    place = np.arange(len(by_cell)) - np.maximum.accumulate(np.where(first, np.arange(len(by_cell)), 0))
+    rank = np.empty(len(by_cell), dtype=np.int64)
+    rank[by_cell] = place
+    found: Ints = np.lexsort((digest, candidates.cells, rank, candidates.repeats))
+    return found
+
+
+def replay(recorded: Recorded, strategy: Strategy, budget: Budget) -> Replayed:
+    """Run the strategy, one run after another, until it stops or the budget is spent."""
+    known, order = Known(recorded.candidates), []
+    size = len(recorded.candidates)
+    seconds = np.full(size, 60.0) if recorded.seconds is None else recorded.seconds
+    while True:
+        elapsed = float(seconds[order].sum())
+        pick = strategy.pick(known, budget.affordable(known, seconds, elapsed))
+        if pick is None:
+            break
+        order.append(pick.index)
+        known.end(
+            pick.index,
+            recorded.outcomes[pick.index],
+            _given(recorded.tokens_per_second_per_gpu[pick.index]),
+            _given(recorded.peak_memory_bytes[pick.index]),
+        )
+    return Replayed(recorded, np.array(order, dtype=np.int64), known.hopeless)
+
+
+def report(done: Replayed) -> dict[str, Any]:
+    """Figures per cell and overall, as JSON values. Shares and regrets are fractions; null where they have no meaning.
+
+    ``regret``: 1 - best found / best recorded, by tokens/s/GPU; 1 where nothing that works was found.
+    ``runs_to_within_2pct``: runs of all cells until the cell was within 2 % of its best; null where it never was.
+    ``successes_rejected``: runs that work and were ruled out; ``cell_bests_rejected``: cells whose best was.
+    """
+    recorded, c = done.recorded, done.recorded.candidates
+    failures = ~recorded.worked
+    cells = [_cell(done, number) for number in range(len(c.cell_names))]
+    regrets = [cell["regret"] for cell in cells if cell["regret"] is not None]
+    reached = [cell["runs_to_within_2pct"] for cell in cells if cell["regret"] is not None]
+    whole = all(runs is not None for runs in reached) and reached
+    overall = {
+        "runs_total": len(c),
+        "runs_spent": len(done.order),
+        "failures_avoided_share": _share(int(failures.sum() - failures[done.order].sum()), int(failures.sum())),
+        "successes_rejected": int((recorded.worked & done.hopeless & ~_spent(done)).sum()),
+        "cell_bests_rejected": sum(cell["best_rejected"] for cell in cells),
+        "mean_regret": float(np.mean(regrets)) if regrets else None,
+        "worst_regret": max(regrets, default=None),
+        "runs_to_within_2pct_share": max(reached) / len(c) if whole else None,
+    }
+    return {"overall": overall, "cells": sorted(cells, key=lambda cell: (cell["model"], cell["nodes"]))}
+
+
+def _cell(done: Replayed, number: int) -> Mapping[str, Any]:
+    recorded, c = done.recorded, done.recorded.candidates
+    mine, spent = c.cells == number, done.order[c.cells[done.order] == number]
+    worked = mine & recorded.worked
+    failed = mine & ~recorded.worked
+    rates = recorded.tokens_per_second_per_gpu
+    best = float(rates[worked].max()) if worked.any() else None
+    mine_found = rates[spent][recorded.worked[spent]]
+    found = float(mine_found.max()) if len(mine_found) else None
+    rejected = worked & done.hopeless & ~_spent(done)
+    model, nodes = c.cell_names[number]
+    return {
+        "model": model,
+        "nodes": nodes,
+        "runs_total": int(mine.sum()),
+        "runs_spent": len(spent),
+        "failures_avoided_share": _share(int(failed.sum() - failed[spent].sum()), int(failed.sum())),
+        "successes_rejected": int(rejected.sum()),
+        "best_rejected": best is not None and not bool(((rates == best) & worked & ~rejected).any()),
+        "best": best,
+        "best_found": found,
+        "regret": None if best is None else 1 - (found or 0.0) / best,
+        "runs_to_within_2pct": _runs_to(done, number, best),
+    }
+
+
+def _runs_to(done: Replayed, cell: int, best: float | None) -> int | None:
+    recorded, order = done.recorded, done.order
+    if best is None:
+        return None
+    near = recorded.worked[order] & (recorded.tokens_per_second_per_gpu[order] >= (1 - NEAR) * best)
+    hits = np.flatnonzero(near & (recorded.candidates.cells[order] == cell))
+    return int(hits[0]) + 1 if len(hits) else None
+
+
+def _spent(done: Replayed) -> Any:
+    spent = np.zeros(len(done.recorded.candidates), dtype=bool)
+    spent[done.order] = True
+    return spent
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _given(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,88 @@
+"""Which run next: search strategies by name. Each is pure: what is known and what may start now, in; a pick, out.
+
+A further strategy is a class with ``pick`` and an entry in STRATEGIES.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sweep.errors import Mistake, SweepError
+from sweep.search.candidates import Bools
+from sweep.search.known import Known
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A run to be started, by its place among the candidates, and why."""
+
+    index: int
+    why: str
+
+
+class Strategy(Protocol):
+    """How a sweep is searched."""
+
+    def pick(self, known: Known, free: Bools) -> Pick | None:
+        """The run to start now among the ``free`` ones (not begun, and fit to be started); None where none is worth it.
+
+        A strategy may remember nothing but what follows from ``known``.
+        """
+        ...
+
+
+STRATEGIES: dict[str, str] = {
+    "exhaustive": "sweep.search.strategies:Exhaustive",
+    "prune": "sweep.search.strategies:Prune",
+    "guided": "sweep.search.guided:Guided",
+    "playbook": "sweep.search.one_axis:OneAxisFirst",
+    "random": "sweep.search.strategies:InRandomOrder",
+}
+"""name -> "module:attribute" of a class that takes no arguments"""
+
+DEFAULT_STRATEGY = "prune"
+
+
+def strategy_named(name: str) -> Strategy:
+    """The strategy. Raises SweepError where there is none of that name."""
+    if name not in STRATEGIES:
+        raise SweepError(Mistake(f"unknown strategy {name!r}", path="strategy", remedy=f"one of {', '.join(STRATEGIES)}"))
+    module, attribute = STRATEGIES[name].split(":")
+    strategy: Strategy = getattr(importlib.import_module(module), attribute)()
+    return strategy
+
+
+class Exhaustive:
+    """Every run, in the plan's order: the most promising of every cell first."""
+
+    def pick(self, known: Known, free: Bools) -> Pick | None:  # noqa: ARG002
+        """The first that is free."""
+        return _first(free, "next in the plan")
+
+
+class Prune:
+    """Every run in the plan's order, but for what cannot fit or needs more than a run that ran out of memory."""
+
+    def pick(self, known: Known, free: Bools) -> Pick | None:
+        """The first that is free and not hopeless."""
+        return _first(free & ~known.hopeless, "next in the plan of those that can fit")
+
+
+class InRandomOrder:
+    """Every run, in an order that depends on nothing but the run_ids. A baseline to compare with."""
+
+    def pick(self, known: Known, free: Bools) -> Pick | None:
+        """The free run with the least digest."""
+        rows = np.flatnonzero(free)
+        if not len(rows):
+            return None
+        return Pick(int(rows[int(np.argmin(known.candidates.digests[rows]))]), "by chance")
+
+
+def _first(free: Bools, why: str) -> Pick | None:
+    place = int(np.argmax(free)) if len(free) else 0
+    return Pick(place, why) if len(free) and free[place] else None
