@@ -277,3 +277,16 @@ def test_reference_texts() -> None:
     print("rule: texts it hits", dict(usage.most_common()))
     print(f"{len(lines) - len(wrong)} of {len(lines)} right; wrong: {wrong}")
     assert len(wrong) <= len(lines) * 3 // 60
+
+
+def test_a_rank_that_was_killed_first_is_the_cause_and_its_peers_words_follow() -> None:
+    closed = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:4711: Connection reset by peer"
+    peers = [
+        RankEnd(rank=0, node="n1", exit_code=1, ended_at_s=5.2, log_tail=closed),
+        RankEnd(rank=2, node="n2", exit_code=1, ended_at_s=5.3, log_tail=closed),
+    ]
+    killed = RankEnd(rank=1, node="n1", signal=9, ended_at_s=5.0)
+    found = diagnose(Facts(ranks=[peers[0], killed, peers[1]]))
+    assert (found.outcome, found.rank) == (Outcome.UNKNOWN, 1)
+    late = RankEnd(rank=1, node="n1", signal=9, ended_at_s=9.0)
+    assert diagnose(Facts(ranks=[peers[0], late, peers[1]])).outcome is Outcome.NCCL_ERROR

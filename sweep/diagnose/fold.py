@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal as signals
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -56,7 +57,8 @@ def diagnose(facts: Facts) -> Diagnosis:
     well = all(rank.exit_code == 0 and rank.signal is None and rank.failure is None for rank in facts.ranks)
     hits = [*_kernel(facts), *_verdict(facts), *_state(facts)]
     if not (well and facts.ranks):
-        hits += [hit for rank in facts.ranks for hit in _of_rank(rank)]
+        killed = _killed_first(facts)
+        hits += [hit for rank in facts.ranks for hit in _of_rank(rank, first_killed=rank is killed)]
     elif not hits:
         hits = [hit for rank in facts.ranks for hit in _of_rank(rank) if hit.outcome is Outcome.NAN_LOSS]
     if well and facts.ranks and facts.verdict is None:
@@ -76,7 +78,18 @@ def _chosen(hits: Iterable[Hit]) -> Diagnosis:
     return Diagnosis(best.outcome, best.evidence, best.advice, best.rank, best.node)
 
 
-def _of_rank(rank: RankEnd) -> Iterator[Hit]:
+def _killed_first(facts: Facts) -> RankEnd | None:
+    """The rank that was killed from outside before any other ended: what its peers say of their connections follows.
+
+    Where Slurm's state tells of the job's end, that explains the kill.
+    """
+    ended = sorted((r for r in facts.ranks if r.ended_at_s is not None), key=lambda r: r.ended_at_s or 0.0)
+    if not ended or ended[0].signal != signals.SIGKILL or ended[0].killed_by_us or any(_state(facts)):
+        return None
+    return ended[0]
+
+
+def _of_rank(rank: RankEnd, *, first_killed: bool = False) -> Iterator[Hit]:
     """What a rank's exception, log and exit say, in the order of its end among the ranks."""
     when = (math.inf if rank.ended_at_s is None else rank.ended_at_s) + (1e9 if rank.killed_by_us else 0.0)
     for index, hit in enumerate([*_failure(rank), *scan(rank.log_tail)]):
@@ -85,6 +98,8 @@ def _of_rank(rank: RankEnd) -> Iterator[Hit]:
         yield replace(hit, order=(when, float(index)), rank=rank.rank, node=rank.node)
     end = None if rank.killed_by_us else exit_hit(rank.exit_code, rank.signal)
     if end is not None:
+        if first_killed:
+            end = replace(end, weight=Weight.SUSPECT)
         yield replace(end, order=(when, math.inf), rank=rank.rank, node=rank.node)
 
 

@@ -1,0 +1,1 @@
+"""Faults of real torch ranks on a real Slurm cluster."""

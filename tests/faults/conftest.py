@@ -1,0 +1,76 @@
+"""The cluster's surroundings for faults: the workload registered, a memory cgroup, a small scratch disk, a table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.faults.driver import Bench
+
+MEMORY = Path("/sys/fs/cgroup/memory")
+LIMIT_BYTES = 3 << 30
+SCRATCH_SIZE = "48m"
+
+
+@pytest.fixture(scope="session")
+def registered(tmp_path_factory):
+    """A directory for PYTHONPATH that registers the workload as an installed package would."""
+    root = tmp_path_factory.mktemp("plugin")
+    info = root / "faulty-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[sweep.workloads]\nfaulty = tests.faults.workload:WORKLOAD\n")
+    return root
+
+
+@pytest.fixture(scope="session")
+def memory_cgroup():
+    """A real memory cgroup of version 1 or 2, as this machine allows; skip where none can be made."""
+    name = f"sweep-test-{uuid.uuid4().hex[:8]}"
+    v1 = MEMORY.is_dir()
+    group = (MEMORY if v1 else Path("/sys/fs/cgroup")) / name
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(str(LIMIT_BYTES))
+    except OSError as error:
+        pytest.skip(f"memory cgroups are not writable here: {error}")
+    yield group
+    for process in (group / "cgroup.procs").read_text().split():
+        (group.parent / "cgroup.procs").write_text(process)
+    group.rmdir()
+
+
+@pytest.fixture
+def bench(tmp_path, registered, slurm_cluster):
+    """Drives sweeps of the faulty workload on the cluster."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    env = {**slurm_cluster.env, "FAULT_MARKS": str(marks)}
+    env["PYTHONPATH"] = os.pathsep.join([str(registered), env["PYTHONPATH"]])
+    return Bench(tmp_path, slurm_cluster, env, marks)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A node-local disk that is soon full."""
+    path = tmp_path / "scratch"
+    path.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SCRATCH_SIZE}", "none", str(path)], check=False)
+    if done.returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The table of faults, where one was asked for."""
+    path = os.environ.get("SWEEP_FAULT_TABLE")
+    if path and Path(path).exists():
+        terminalreporter.write_line("")
+        for line in Path(path).read_text().splitlines():
+            terminalreporter.write_line(str(json.loads(line)))

@@ -1,0 +1,102 @@
+"""Each fault of a real torch rank ends as named, and the same pilot measures its next run."""
+
+import json
+
+import pytest
+
+from tests import driving
+from tests.faults.driver import note
+from tests.faults.workload import FAULTY_MODEL
+
+pytestmark = [pytest.mark.slurm, pytest.mark.parallel]
+
+EXPECTED = {
+    "hang": "hang",
+    "ignore_sigterm": "hang",
+    "daemon": "ok",
+    "oom_cuda": "oom_cuda",
+    "oom_host": "oom_host",
+    "kill_9": "unknown",
+    "segfault": "segfault",
+    "nan_loss": "nan_loss",
+    "import_error": "import_error",
+    "port_in_use": "port_in_use",
+    "disk_full": "disk_full",
+}
+DETECT_S = 8 + 10
+"""the steady limit, and a machine that is busy with other things"""
+
+
+@pytest.mark.timeout(900)
+def test_every_fault_of_a_rank(bench, memory_cgroup, small_disk):
+    """One sweep, one pilot of two nodes and four ranks: a faulty run, a healthy one, and so on."""
+    enter = f'echo $$ > {memory_cgroup}/cgroup.procs; exec "$@"'
+    site = {"scratch": str(small_disk), "container_prefix": ["/bin/sh", "-c", enter, "agent"]}
+    launcher = bench.start(site, models=[FAULTY_MODEL, "tiny-4M"], params={"fault": list(EXPECTED)})
+    assert launcher.wait(800) == 0, bench.said()
+    left = bench.left()
+    records = bench.records()
+    firsts = [r for r in records if r["attempt"] == 1]
+    assert len({r["pilot"] for r in firsts}) == 1, "one pilot bore them all"
+    healthy = [r for r in firsts if r["model"] != FAULTY_MODEL]
+    assert [r["outcome"] for r in healthy] == ["ok"] * len(EXPECTED), [r["message"] for r in healthy]
+    seen = {}
+    for place, record in enumerate(firsts):
+        if record["model"] == FAULTY_MODEL:
+            fault = json.loads(record["params_json"])["fault"]
+            following = [r["outcome"] for r in firsts[place + 1 :] if r["model"] != FAULTY_MODEL][:1]
+            seen[fault] = record
+            struck = bench.struck_at(record["run_id"])
+            ended = record["ended_at"] - record["teardown_s"]
+            detect_s = ended - struck if fault not in ("daemon", "nan_loss") else None
+            note(f"rank: {fault}", record["outcome"], detect_s, record["teardown_s"], left, (following or ["-"])[0])
+            if detect_s is not None:
+                assert detect_s < DETECT_S, (fault, detect_s)
+    assert {fault: record["outcome"] for fault, record in seen.items()} == EXPECTED, {
+        fault: (r["message"], r["evidence"]) for fault, r in seen.items() if r["outcome"] != EXPECTED[fault]
+    }
+    assert "rank 1 on n" in seen["hang"]["message"]
+    assert "rank 1 on n" in seen["ignore_sigterm"]["message"]
+    assert "oom-kill" in seen["oom_host"]["evidence"] or "Killed process" in seen["oom_host"]["evidence"]
+    assert left == []
+    assert list(small_disk.iterdir()) == [], "the pilots' temporary files"
+    assert_retried_elsewhere(records, firsts)
+
+
+def assert_retried_elsewhere(records, firsts):
+    """What a node may have caused was tried on nodes that share none with the first; there it came again: the run's."""
+    first_nodes = set(firsts[0]["node_names"])
+    seconds = [r for r in records if r["attempt"] == 2 and json.loads(r["params_json"])["fault"] != "port_in_use"]
+    tried = {json.loads(r["params_json"])["fault"] for r in seconds if r["model"] == FAULTY_MODEL}
+    assert tried == {"hang", "ignore_sigterm", "oom_host", "kill_9", "segfault", "disk_full"}
+    assert all(first_nodes.isdisjoint(r["node_names"]) for r in seconds)
+    third = {json.loads(r["params_json"])["fault"] for r in records if r["attempt"] == 3}
+    assert third <= {"port_in_use"}
+
+
+def test_a_slow_first_iteration_is_borne(bench):
+    """The first iteration takes 12 s, the later ones 0.1 s, with a steady limit of 8 s: it is never killed."""
+    launcher = bench.start(params={"first_s": 12.0, "step_s": 0.1}, nodes=[1])
+    assert launcher.wait(250) == 0, bench.said()
+    assert [r["outcome"] for r in driving.assert_each_run_measured_once(bench.directory)] == ["ok"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_full_limits(bench):
+    """The default limits: 60 s of first iteration are borne, a hang in steady state is found within 20 s + 5 s."""
+    timeouts = {"start": "300s", "first_iteration": "300s", "steady": "20s"}
+    models = [FAULTY_MODEL, "tiny-4M"]
+    launcher = bench.start(
+        params={"first_s": 60.0, "step_s": 0.1, "fault": "hang"}, nodes=[1], timeouts=timeouts, models=models
+    )
+    assert launcher.wait(850) in (0, 1), bench.said()
+    outcomes = {}
+    for record in bench.records():
+        outcomes.setdefault(record["model"], []).append(record)
+    assert [r["outcome"] for r in outcomes["tiny-4M"]] == ["ok"]
+    hangs = outcomes[FAULTY_MODEL]
+    assert {r["outcome"] for r in hangs} == {"hang"}
+    detect_s = hangs[0]["ended_at"] - hangs[0]["teardown_s"] - bench.struck_at(hangs[0]["run_id"])
+    note("rank: hang, default limits", "hang", detect_s, hangs[0]["teardown_s"], bench.left(), "ok")
+    assert detect_s < 25
