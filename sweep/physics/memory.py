@@ -58,12 +58,14 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     kept = per_layer * layers
     kept = kept + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
+    logits = logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage)
+    passing = columns.once(("passing", profile), lambda: tokens * _passing_per_token(columns, shape, profile))
     return {
         "activations": tokens * kept * flight,
-        "logits": logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage),
-        "workspace": columns.once(
-            ("workspace", profile), lambda: tokens * _workspace_per_token(columns, shape, profile)
-        ),
+        "logits": logits,
+        # The loss's peak is over when the last layer's backward begins: of what is allocated the larger counts.
+        "workspace": np.maximum(passing - (0.0 if profile.reserved else logits), 0.0)
+        + tokens * _gathered_per_token(columns, shape, profile),
         "pipeline_buffers": np.where(read(columns, "pp") > 1, 2 * tokens * hidden, 0.0),
         "gathered": gathered_bytes(columns, shape, stage, profile),
     }
@@ -166,11 +168,13 @@ def _embedding_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: 
     return 8.0 + profile.dropout * shape.hidden_size / split
 
 
-def _workspace_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """One layer's passing needs: what is recomputed, gradients of activations, gathered inputs under tp."""
-    gathered = activations.whole_hidden_bytes_per_token(columns, shape) * profile.workspace_buffers
-    return (
-        activations.recomputed_bytes_per_token(columns, shape, profile)
-        + activations.backward_bytes_per_token(columns, shape) * profile.counts_backward
-        + np.where(read(columns, "tp") > 1, gathered, 0.0)
-    )
+def _passing_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """One layer's needs while its backward runs: what is recomputed, and gradients of activations."""
+    recomputed = activations.recomputed_bytes_per_token(columns, shape, profile)
+    return recomputed + activations.backward_bytes_per_token(columns, shape) * profile.counts_backward
+
+
+def _gathered_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Buffers for gathered inputs under tp, which live on from layer to layer."""
+    whole = activations.whole_hidden_bytes_per_token(columns, shape) * profile.workspace_buffers
+    return np.where(read(columns, "tp") > 1, whole, 0.0)

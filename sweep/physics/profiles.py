@@ -76,6 +76,8 @@ class MemoryProfile:
     """a tied embedding is held by the first and by the last stage of a pipeline"""
     fragmentation: float = 1.0
     """what the caching allocator reserves per byte that is allocated at the peak"""
+    reserved: bool = False
+    """peaks are what the allocator reserves: blocks that the loss leaves are not yet used again by the first backward"""
     margin: float = 0.1
     """by what share a prediction must be over a GPU's memory before a layout is rejected; 0 where the profile was
     checked against many measured peaks"""
@@ -106,6 +108,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         workspace_buffers=3,
         placement="cost",
         fragmentation=1.12,
+        reserved=True,
         margin=0.0,
         fixed_bytes=0.25 * 2**30,
         source="huggingface/nanotron: FP32GradientAccumulator (bf16 weights, fp32 gradient buffer, fp32 weights), "
