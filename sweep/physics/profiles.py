@@ -77,7 +77,7 @@ class MemoryProfile:
     fragmentation: float = 1.0
     """what the caching allocator reserves per byte that is allocated at the peak"""
     reserved: bool = False
-    """peaks are what the allocator reserves: blocks that the loss leaves are not yet used again by the first backward"""
+    """peaks are what the allocator reserves: what the loss leaves is not yet used again by the first backward"""
     margin: float = 0.1
     """by what share a prediction must be over a GPU's memory before a layout is rejected; 0 where the profile was
     checked against many measured peaks"""
