@@ -61,6 +61,7 @@ class GatheredKeys:
         length = sequence_length // (2 * self._ranks)
         self._masks = {c: causal_lower_right(length, (c + 1) * length) for c in range(2 * self._ranks)}
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch 2.13 cannot trace the masks
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Local (batch, heads, sequence / cp, head_dim) -> the same."""
         keys, values = self._gather(torch.stack((keys, values))).unbind()
