@@ -14,6 +14,8 @@ from enum import Enum
 from sweep.outcomes import Outcome
 
 HANGS_OF_DIFFERENT_RUNS = 2
+HANG_SHARE = 1 / 3
+"""hangs convict a node where so many different runs stopped there, and so large a share of all runs that hung"""
 SLOW_IN_RUNS = 3
 SLOW_SHARE = 0.5
 """a node is slow where it held the slowest rank in so many different runs, and in more than this share of its runs"""
@@ -69,34 +71,29 @@ class Ledger:
 def quarantined(ledger: Ledger, trial: Callable[[Charge], Finding]) -> dict[str, str]:
     """Node -> why it is avoided. ``trial`` says what the accusing run's other attempts tell."""
     found = dict(_slow(ledger))
-    by_node: dict[str, list[Charge]] = defaultdict(list)
+    hangs: dict[str, dict[str, Charge]] = defaultdict(dict)
     for charge in ledger.charges:
-        if charge.time > ledger.pardoned_at.get(charge.node, float("-inf")):
-            by_node[charge.node].append(charge)
-    for node, charges in by_node.items():
-        reason = _verdict(charges, trial)
-        if reason is not None:
-            found[node] = reason
-    return found
-
-
-def _verdict(charges: list[Charge], trial: Callable[[Charge], Finding]) -> str | None:
-    """The first charge that convicts, in words."""
-    hangs: dict[str, Charge] = {}
-    for charge in charges:
-        if charge.outcome is None:
-            return charge.reason
-        finding = trial(charge)
-        if finding is Finding.RUN:
+        if charge.time <= ledger.pardoned_at.get(charge.node, float("-inf")):
             continue
-        if charge.outcome in AT_ONCE:
-            return charge.reason
-        if finding is Finding.NODE:
-            return f"{charge.reason}; the run was ok without it"
-        hangs[charge.run_id] = charge
-    if len(hangs) >= HANGS_OF_DIFFERENT_RUNS:
-        return f"{len(hangs)} different runs stopped there: {next(iter(hangs.values())).reason}"
-    return None
+        finding = Finding.NODE if charge.outcome is None else trial(charge)
+        if charge.outcome is None or (charge.outcome in AT_ONCE and finding is not Finding.RUN):
+            found.setdefault(charge.node, charge.reason)
+        elif finding is Finding.NODE:
+            found.setdefault(charge.node, f"{charge.reason}; the run was ok without it")
+        elif finding is Finding.OPEN:
+            hangs[charge.node].setdefault(charge.run_id, charge)
+    return {**_hung(hangs), **found}
+
+
+def _hung(hangs: Mapping[str, Mapping[str, Charge]]) -> dict[str, str]:
+    """Nodes at which several runs stopped, and not just their part of a sweep in which runs hang everywhere."""
+    runs = {run for by_run in hangs.values() for run in by_run}
+    least = max(HANGS_OF_DIFFERENT_RUNS, HANG_SHARE * len(runs))
+    return {
+        node: f"{len(by_run)} different runs stopped there: {next(iter(by_run.values())).reason}"
+        for node, by_run in hangs.items()
+        if len(by_run) >= least
+    }
 
 
 def _slow(ledger: Ledger) -> Mapping[str, str]:

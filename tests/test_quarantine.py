@@ -83,6 +83,17 @@ def test_hangs_of_two_different_runs_convict_and_two_of_one_run_do_not():
     assert "2 different runs" in world_of(first, other).bad_nodes["a1"]
 
 
+def test_a_sweep_that_hangs_everywhere_does_not_take_the_cluster_out_of_service():
+    """Ten nodes, three different hanging runs on each: no node is worse than the others."""
+    hangs = [
+        record(f"r{node}-{i}", 1, Outcome.HANG, (f"n{node}", "m"), node * 3.0 + i, accused=[f"n{node}"])
+        for node in range(10)
+        for i in range(3)
+    ]
+    assert all(len(world_of(*hangs[: count + 1]).bad_nodes) <= 3 for count in range(len(hangs)))
+    assert world_of(*hangs).bad_nodes == {}
+
+
 def slow_events(count, slow_in):
     return [
         record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a1" if i < slow_in else None) for i in range(count)
