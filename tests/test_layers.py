@@ -20,11 +20,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # From the ground up. A module may import its own layer and those before it.
     ("contract", "errors", "outcomes", "physics"),
     # Pure: values in, values out.
-    ("allocator", "axes", "diagnose", "expressions", "grid", "measured", "models", "nccl_log", "overrides",
+    ("agreement", "allocator", "axes", "diagnose", "expressions", "grid", "measured", "models", "nccl_log", "overrides",
      "plan", "planning", "policy", "quarantine", "records", "render", "search", "site", "state", "tally",
      "topup", "validate", "workloads", "yaml_lines"),
     ("store", "collect", "lease", "nodes", "sweeps"),
-    ("detect", "executors", "inputs", "trackers"),
+    ("detect", "executors", "foreign", "inputs", "trackers"),
     ("pilot",),
     ("cancel", "dry_run", "launcher"),
     ("cli",),

@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "memory": ("sweep.cli.memory:memory", "What a layout needs on a GPU, or every layout that fits."),
     "size": ("sweep.cli.size:size", "How many GPUs for how long, and where more stop paying."),
     "nodes": ("sweep.cli.nodes:nodes", "Nodes, their verdicts, quarantine; add, pardon."),
+    "import": ("sweep.cli.foreign:import_results", "Foreign results (CSV, Parquet) into the record schema."),
+    "replay": ("sweep.cli.foreign:replay", "How a search strategy would have done on recorded results."),
     "explain": ("sweep.cli.explain:explain", "Why a run ended as it did, and what to try."),
 }
 """name -> ("module:attribute", the line in `sweep --help`)"""

@@ -22,6 +22,12 @@ from sweep.search.terms import NAMES, time_terms
 
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")
+WORKS = 0.9
+"""how likely a run works that is far from the memory's limit, before anything is measured"""
+FULL = 0.9
+"""of a GPU's usable memory: from there on fragmentation and retries of the allocator end most runs"""
+MEMORY_ERROR = 0.12
+"""standard deviation of the logarithm of a predicted peak"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,9 @@ class Candidates:
     def twins(self) -> Ints:
         """A number per configuration: equal for repeats of one."""
         names = sorted(self.columns)
-        rows = zip(self.kinds, *(np.broadcast_to(self.columns[name], len(self)).tolist() for name in names), strict=True)
+        rows = zip(
+            self.kinds, *(np.broadcast_to(self.columns[name], len(self)).tolist() for name in names), strict=True
+        )
         numbers: dict[Any, int] = {}
         return np.array([numbers.setdefault(row, len(numbers)) for row in rows], dtype=np.int64)
 
@@ -98,12 +106,40 @@ class Candidates:
         Only of trainers whose memory is known by name; what others do is not judged.
         """
         few = read(self.columns, "grad_accum") < read(self.columns, "pp") - 1
-        over = np.zeros(len(self), dtype=bool)
-        for name in set(self.workloads) & set(PROFILES):
-            mine = np.array([workload == name for workload in self.workloads])
-            over |= mine & ~np.broadcast_to(memory.fits(self.columns, self.gpu, PROFILES[name]).fits, len(self))
-        found: Bools = np.broadcast_to(few, len(self)) | over
+        found: Bools = np.broadcast_to(few, len(self)) | (self._judged & (self.memory_use > 1))
         return found
+
+    @cached_property
+    def memory_use(self) -> Floats:
+        """Predicted peak over what the GPU and the profile's margin allow; 0 where one of them is not known."""
+        use = np.zeros(len(self))
+        for name in set(self.workloads) & set(PROFILES):
+            fit = memory.fits(self.columns, self.gpu, PROFILES[name])
+            if fit.limit_bytes is not None:
+                use = np.where(np.array(self.workloads) == name, fit.needed_bytes / fit.limit_bytes, use)
+        return use
+
+    @property
+    def memory_limit_bytes(self) -> float:
+        """What the GPU has for torch's tensors; infinite where it is not known."""
+        return memory.usable_bytes(self.gpu) or float("inf")
+
+    @cached_property
+    def models(self) -> Ints:
+        """A number per model shape."""
+        numbers: dict[str, int] = {}
+        return np.array([numbers.setdefault(kind[1], len(numbers)) for kind in self.kinds], dtype=np.int64)
+
+    @cached_property
+    def works(self) -> Floats:
+        """How likely each run works before anything is measured: less, the nearer it is to the memory's limit."""
+        z = np.log(FULL / np.maximum(self.memory_use, 1e-9)) / MEMORY_ERROR
+        found: Floats = WORKS * 0.5 * (1 + np.tanh(0.8 * np.clip(z, -20, 20)))
+        return np.maximum(found, 0.02)
+
+    @property
+    def _judged(self) -> Bools:
+        return np.array([workload in PROFILES for workload in self.workloads], dtype=bool)
 
 
 def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU) -> Candidates:

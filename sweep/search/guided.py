@@ -16,7 +16,7 @@ from sweep.search.known import Known
 from sweep.search.learning import Floats, Ints, probability_above
 from sweep.search.strategies import Pick
 
-FAILURE_WEIGHT = 0.1
+FAILURE_WEIGHT = 0.4
 """how much of the logarithm of a run's chance to work counts in its order: failures of unstated cause say little"""
 FINALIST = 0.03
 """repeats are measured of configurations within this of their cell's best"""
@@ -45,7 +45,7 @@ class Guided:
     def chance(self, known: Known, rows: Ints, cell: int) -> Floats:
         """Of each row, the chance to beat its cell's best by more than the tolerance."""
         threshold = known.best[cell] + float(np.log1p(self.tolerance))
-        above = probability_above(known.predicted(rows), known.model().spread, threshold)
+        above = probability_above(known.predicted(rows), float(known.model().spreads[cell]), threshold)
         found: Floats = above * known.success(rows)
         return found
 

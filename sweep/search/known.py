@@ -6,9 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweep.outcomes import Outcome
-from sweep.physics import memory
-from sweep.physics.profiles import PROFILES
-from sweep.search.candidates import Bools, Candidates
+from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
 from sweep.search.learning import Floats, TimeModel, learn_times, success_rates, unlearned
 
 OUT_OF_MEMORY = frozenset({Outcome.OOM_CUDA})
@@ -17,6 +15,8 @@ PEAK_WEIGHT = 3.0
 """a measured scale of the memory model counts as if so many further peaks had been as predicted"""
 SURE = 2.0
 """standard deviations by which a corrected prediction must be over the memory"""
+PEAKS_ANEW = 1.25
+"""measured peaks are looked at anew when there are so many times more of them"""
 LEARN_EVERY = 1.02
 """the model is learned anew when there are so many times more measurements"""
 
@@ -42,6 +42,8 @@ class Known:
         self._peaks: dict[int, float] = {}
         self._model = unlearned(candidates.terms.shape[1], len(candidates.cell_names))
         self._learned_from = 0
+        self._over: Bools = np.zeros(size, dtype=bool)
+        self._peaks_read = 0
 
     def begin(self, index: int) -> None:
         """A run was started."""
@@ -79,7 +81,9 @@ class Known:
     @property
     def hopeless(self) -> Bools:
         """Runs that cannot work: by the static rules, by an out-of-memory that they dominate, by measured peaks."""
-        found: Bools = self.candidates.impossible | self.ruled_out
+        if len(self._peaks) > self._peaks_read * PEAKS_ANEW:
+            self._over, self._peaks_read = self._over_memory(), len(self._peaks)
+        found: Bools = self.candidates.impossible | self.ruled_out | self._over
         return found
 
     def model(self) -> TimeModel:
@@ -103,31 +107,25 @@ class Known:
         """How likely each of the rows works, by its likes that were tried."""
         tried = np.array(self._tried[-128:], dtype=np.int64)
         features = self.candidates.features
-        return success_rates(features[rows], features[tried], np.array(self._worked[-128:]))
+        return success_rates(
+            self.candidates.works[rows], features[rows], features[tried], np.array(self._worked[-128:])
+        )
 
-    def over_memory(self) -> Bools:
+    def _over_memory(self) -> Bools:
         """Runs over the GPU's memory once predictions are corrected by measured peaks, per model.
 
         Corrections only add to what the static rules reject, and only what is over by SURE standard deviations.
         """
-        found = np.zeros(len(self.candidates), dtype=bool)
-        for name in set(self.candidates.workloads) & set(PROFILES):
-            mine = np.array([workload == name for workload in self.candidates.workloads])
-            found |= mine & self._over_memory(name)
-        return found
-
-    def _over_memory(self, profile: str) -> Bools:
-        limit = memory.usable_bytes(self.candidates.gpu)
-        rows = np.array(list(self._peaks), dtype=np.int64)
-        if limit is None or not len(rows):
-            return np.zeros(len(self.candidates), dtype=bool)
-        predicted = np.log(memory.peak_bytes(self.candidates.columns, PROFILES[profile]))
-        models = np.array([hash(kind[1]) for kind in self.candidates.kinds])
-        found = np.zeros(len(self.candidates), dtype=bool)
-        for model in np.unique(models[rows]):
-            mine = rows[models[rows] == model]
-            ratios = np.log([self._peaks[i] for i in mine]) - predicted[mine]
-            scale = ratios.sum() / (len(ratios) + PEAK_WEIGHT)
-            spread = float(np.sqrt((ratios.var() * len(ratios) + 0.1**2 * PEAK_WEIGHT) / (len(ratios) + PEAK_WEIGHT)))
-            found |= (models == model) & (predicted + scale - SURE * spread > np.log(limit))
+        c, found = self.candidates, np.zeros(len(self.candidates), dtype=bool)
+        rows = np.array([i for i in self._peaks if c.memory_use[i] > 0], dtype=np.int64)
+        if not len(rows):
+            return found
+        predicted = np.log(np.maximum(c.memory_use, 1e-9))
+        measured = np.log([self._peaks[i] / c.memory_limit_bytes for i in rows])
+        for model in np.unique(c.models[rows]):
+            ratios = (measured - predicted[rows])[c.models[rows] == model]
+            weight = len(ratios) + PEAK_WEIGHT
+            scale = ratios.sum() / weight
+            spread = float(np.sqrt((((ratios - scale) ** 2).sum() + MEMORY_ERROR**2 * PEAK_WEIGHT) / weight))
+            found |= (c.models == model) & (predicted + scale - SURE * spread > 0)
         return found

@@ -23,13 +23,12 @@ OUTLIER = 0.3
 """residuals beyond it count less (Cauchy weights): disturbed runs are common on large clusters"""
 OFFSET_WEIGHT = 1.0
 """a cell's offset is shrunk as if it had so many more measurements without any"""
-SPREAD_WEIGHT = 6.0
-"""the spread about the model is NOISE until so many measurements say otherwise"""
+SPREAD_WEIGHT = 4.0
+"""how many measurements say that the spread of all cells is NOISE, and that a cell's is that of all"""
 LENGTH = 2.0
 """doublings (of tp, pp, …) over which a failure says something"""
 MOST_ANCHORS = 512
 """measurements that a lesson looks at: the latest"""
-PRIOR_SUCCESS = 0.8
 PRIOR_WEIGHT = 2.0
 
 
@@ -41,8 +40,8 @@ class TimeModel:
     """logarithm of each part's factor"""
     offsets: Floats
     """per cell, what its measured logarithms are above the weighted parts"""
-    spread: float
-    """standard deviation of a measurement's logarithm about a prediction"""
+    spreads: Floats
+    """per cell, the scale of a measurement's logarithm about its prediction: large clusters are noisier"""
 
     def log_times(self, terms: Floats, cells: Ints) -> Floats:
         """Logarithm of predicted seconds for (candidates, parts) of the given cells."""
@@ -52,7 +51,7 @@ class TimeModel:
 
 def unlearned(parts: int, cells: int) -> TimeModel:
     """The model before anything is measured."""
-    return TimeModel(np.zeros(parts), np.zeros(cells), NOISE)
+    return TimeModel(np.zeros(parts), np.zeros(cells), np.full(cells, NOISE))
 
 
 def learn_times(terms: Floats, cells: Ints, log_times: Floats, before: TimeModel, steps: int = 5) -> TimeModel:
@@ -69,17 +68,18 @@ def learn_times(terms: Floats, cells: Ints, log_times: Floats, before: TimeModel
     sums = np.bincount(cells, clipped, minlength=len(before.offsets))
     counts = np.bincount(cells, minlength=len(before.offsets))
     offsets = sums / (counts + OFFSET_WEIGHT)
-    return TimeModel(factors, offsets, _spread(residuals - offsets[cells]))
+    return TimeModel(factors, offsets, _spreads(residuals - offsets[cells], cells, counts))
 
 
-def success_rates(features: Floats, tried: Floats, succeeded: Floats) -> Floats:
+def success_rates(prior: Floats, features: Floats, tried: Floats, succeeded: Floats) -> Floats:
     """How likely each candidate works, by those tried near it: (successes + prior) / (trials + prior), weighted.
 
-    ``features`` (n, f) of the candidates, ``tried`` (m, f) of the runs that ended, ``succeeded`` (m,) 1 or 0.
+    ``prior`` (n,) and ``features`` (n, f) of the candidates, ``tried`` (m, f) of the runs that ended, ``succeeded``
+    (m,) 1 or 0.
     """
     tried, succeeded = tried[-MOST_ANCHORS:], succeeded[-MOST_ANCHORS:]
     near = _nearness(features, tried)
-    rates: Floats = (PRIOR_WEIGHT * PRIOR_SUCCESS + near @ succeeded) / (PRIOR_WEIGHT + near.sum(axis=1))
+    rates: Floats = (PRIOR_WEIGHT * prior + near @ succeeded) / (PRIOR_WEIGHT + near.sum(axis=1))
     return rates
 
 
@@ -104,11 +104,13 @@ def _step(terms: Floats, log_times: Floats, factors: Floats) -> Floats:
     return step / max(1.0, float(np.abs(step).max()))
 
 
-def _spread(residuals: Floats) -> float:
-    """A robust standard deviation (1.48 times the median distance), shrunk towards NOISE."""
-    found = 1.48 * float(np.median(np.abs(residuals)))
-    n = len(residuals)
-    return float(np.sqrt((SPREAD_WEIGHT * NOISE**2 + n * found**2) / (SPREAD_WEIGHT + n)))
+def _spreads(residuals: Floats, cells: Ints, counts: Ints) -> Floats:
+    """Per cell the root mean square of its residuals (outliers clipped), shrunk towards that of all cells."""
+    square = np.clip(residuals, -2 * OUTLIER, 2 * OUTLIER) ** 2
+    pooled = (SPREAD_WEIGHT * NOISE**2 + square.sum()) / (SPREAD_WEIGHT + len(square))
+    own = np.bincount(cells, square, minlength=len(counts))
+    found: Floats = np.sqrt((SPREAD_WEIGHT * pooled + own) / (SPREAD_WEIGHT + counts))
+    return found
 
 
 def _nearness(left: Floats, right: Floats) -> Floats:

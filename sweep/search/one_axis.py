@@ -46,7 +46,9 @@ def _in_cell(known: Known, rows: Ints, open_: Bools) -> Pick | None:
     single = free & (differs.sum(axis=1) == 1)
     if single.any():
         place = int(np.argmax(single))
-        return Pick(int(rows[place]), f"{(*AXES, 'recompute')[int(np.argmax(differs[place]))]} alone, against the cell's base")
+        return Pick(
+            int(rows[place]), f"{(*AXES, 'recompute')[int(np.argmax(differs[place]))]} alone, against the cell's base"
+        )
     effects = _effects(values, rates - rates[base], differs)
     score = np.where(free & (effects.min(axis=1) > HURTS), effects.sum(axis=1), -np.inf)
     place = int(np.argmax(score))

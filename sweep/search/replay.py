@@ -65,7 +65,8 @@ def promising_order(candidates: Candidates) -> Ints:
 
 def replay(recorded: Recorded, strategy: Strategy, budget: Budget) -> Replayed:
     """Run the strategy, one run after another, until it stops or the budget is spent."""
-    known, order = Known(recorded.candidates), []
+    known = Known(recorded.candidates)
+    order: list[int] = []
     size = len(recorded.candidates)
     seconds = np.full(size, 60.0) if recorded.seconds is None else recorded.seconds
     while True:

@@ -50,7 +50,9 @@ DEFAULT_STRATEGY = "prune"
 def strategy_named(name: str) -> Strategy:
     """The strategy. Raises SweepError where there is none of that name."""
     if name not in STRATEGIES:
-        raise SweepError(Mistake(f"unknown strategy {name!r}", path="strategy", remedy=f"one of {', '.join(STRATEGIES)}"))
+        raise SweepError(
+            Mistake(f"unknown strategy {name!r}", path="strategy", remedy=f"one of {', '.join(STRATEGIES)}")
+        )
     module, attribute = STRATEGIES[name].split(":")
     strategy: Strategy = getattr(importlib.import_module(module), attribute)()
     return strategy

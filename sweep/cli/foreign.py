@@ -1,0 +1,98 @@
+"""`sweep import` and `sweep replay`: results that others measured, and how a search would have done on results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sweep.cli.options import json_option
+
+
+@click.command("import", short_help="Foreign results (CSV, Parquet) into the record schema.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--map", "map_file", type=click.Path(path_type=Path), help="Which column means what (YAML).")
+@click.option("--out", type=click.Path(path_type=Path), help="Default: FILE with the ending .results.parquet.")
+@json_option
+def import_results(file: Path, map_file: Path | None, out: Path | None, as_json: bool) -> int:
+    """Bring a foreign table into the record schema, for heatmap, report, replay and compare.
+
+    Units are checked, unknown columns are kept, MFU is computed anew from tokens/s and the model's shape by one named
+    convention; what the source calls MFU stays as reported_mfu. Rows that cannot be true are marked as suspect.
+    Without a map the table's columns are those of a record.
+
+    \b
+    Examples:
+      sweep import playbook_runs.csv --map examples/import/playbook.yaml
+      sweep import runs.parquet --out results.parquet --json
+    """
+    from sweep.foreign.files import import_file
+
+    target = out or file.with_name(f"{file.stem}.results.parquet")
+    done = import_file(file, map_file, target)
+    if as_json:
+        click.echo(json.dumps(done.document()))
+        return 0
+    for note in done.shown():
+        click.echo(note, err=True)
+    outcomes = ", ".join(f"{count} {word}" for word, count in done.outcomes.items())
+    click.echo(f"{target}: {done.rows} records ({outcomes}), {len(done.suspects)} suspect", err=True)
+    return 0
+
+
+@click.command(short_help="How a search strategy would have done on recorded results.")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option("--strategy", "name", default="guided", show_default=True, help="A wrong one lists them.")
+@click.option("--budget", default=1.0, show_default=True, help="Runs that may be spent, as a share of all.")
+@click.option("--model", "models", multiple=True, help="Only this model's runs. Repeatable.")
+@json_option
+def replay(results: Path, name: str, budget: float, models: tuple[str, ...], as_json: bool) -> int:
+    """Run a search strategy against recorded results as if live: it sees a result once it has asked for the run.
+
+    Reports per cell and overall: runs spent, failures avoided, successes rejected, regret against the best by
+    tokens/s/GPU, and runs needed to come within 2 %.
+
+    \b
+    Examples:
+      sweep replay results.parquet --strategy guided --budget 0.1
+      sweep replay results.parquet --strategy prune --model 8B --json
+    """
+    from sweep.errors import Mistake, SweepError
+    from sweep.foreign.files import read_recorded
+    from sweep.search.budget import Budget
+    from sweep.search.replay import replay as run_replay
+    from sweep.search.replay import report
+    from sweep.search.strategies import strategy_named
+
+    strategy = strategy_named(name)
+    if not 0 < budget <= 1:
+        raise SweepError(Mistake(f"{budget:g} is no share", path="--budget", remedy="a number over 0, at most 1"))
+    recorded = read_recorded(results, models)
+    runs = max(1, int(budget * len(recorded.candidates)))
+    document = report(run_replay(recorded, strategy, Budget(runs=runs)))
+    if as_json:
+        click.echo(json.dumps(document))
+    else:
+        click.echo("\n".join(_lines(document)))
+    return 0
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    """The report as a table."""
+    head = f"{'model':>12} {'nodes':>5} {'runs':>5} {'spent':>5} {'regret':>8} {'to 2 %':>6} {'rejected':>8}"
+    lines = [head]
+    for cell in document["cells"]:
+        regret, runs = _percent(cell["regret"]), cell["runs_to_within_2pct"] or "-"
+        left = f"{cell['model']:>12} {cell['nodes']:>5} {cell['runs_total']:>5} {cell['runs_spent']:>5}"
+        lines.append(f"{left} {regret:>8} {runs:>6} {cell['successes_rejected']:>8}")
+    overall = document["overall"]
+    lines.append(f"{overall['runs_spent']} of {overall['runs_total']} runs spent")
+    shares = ("failures_avoided_share", "mean_regret", "worst_regret", "runs_to_within_2pct_share")
+    lines += [f"{key.replace('_', ' ')}: {_percent(overall[key])}" for key in shares]
+    return lines + [f"{key.replace('_', ' ')}: {overall[key]}" for key in ("successes_rejected", "cell_bests_rejected")]
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2%}"

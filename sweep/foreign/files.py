@@ -1,0 +1,163 @@
+"""Foreign tables and results on disk: read, converted, written. The only file of its package that touches files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep import yaml_lines
+from sweep.collect import write_results
+from sweep.errors import Mistake, SweepError
+from sweep.foreign.convert import records_of_rows, unknown_columns
+from sweep.foreign.mapping import ImportMap, plain_map, read_map
+from sweep.foreign.plausible import mark
+from sweep.outcomes import Outcome
+from sweep.physics.hardware import GPUS
+from sweep.records import COLLECTED, COLUMNS
+from sweep.search.candidates import UNKNOWN_GPU, from_configurations
+from sweep.search.replay import Recorded, promising_order
+from sweep.store import write_derived
+
+_SHOWN = 10
+_LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
+_CONFIGURATION = ("model", "nodes", "gpus_per_node", "sequence_length", "dtype", "compile", "workload", "repeat")
+_NEEDED = (
+    *("run_id", "outcome", "final", "gpu", "shape_json", "params_json", "env_json", *_CONFIGURATION, *_LAYOUT),
+    *("tokens_per_second_per_gpu", "peak_memory_bytes", "total_s"),
+)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import did."""
+
+    path: Path
+    rows: int
+    outcomes: Mapping[str, int]
+    suspects: Sequence[tuple[int, str]]
+    """(line of the source, what is wrong with it)"""
+    kept: Sequence[str]
+    """columns of the source that no column of the record took, kept under their own names"""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values."""
+        suspects = [{"line": line, "notes": notes} for line, notes in self.suspects]
+        return {**vars(self), "path": str(self.path), "outcomes": dict(self.outcomes), "suspects": suspects}
+
+    def shown(self) -> list[str]:
+        """The first suspects, in words."""
+        lines = [f"line {line}: {notes}" for line, notes in self.suspects[:_SHOWN]]
+        rest = len(self.suspects) - len(lines)
+        return lines + ([f"and {rest} further suspect rows: the column notes says why"] if rest > 0 else [])
+
+
+def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
+    """Convert a table and write it. Raises SweepError with every mistake of the map, and then of the table."""
+    mapping = plain_map(file.stem) if map_file is None else _read_map(map_file)
+    table = _read_table(file)
+    rows = table.to_pylist()
+    records = records_of_rows(rows, mapping, str(file))
+    mark(records)
+    if not target.parent.is_dir():
+        raise SweepError(Mistake("no such directory", str(target.parent), path="--out"))
+    write_results(target, records)
+    kept = _keep_unknown(target, table, mapping, [record["run_id"] for record in records])
+    suspects = [(i, "; ".join(r["notes"])) for i, r in enumerate(records, start=2) if r["suspect"]]
+    return Imported(target, len(records), Counter(r["outcome"] for r in records), suspects, kept)
+
+
+def read_recorded(path: Path, models: Sequence[str] = ()) -> Recorded:
+    """Results (of a sweep or an import) as what a replay runs against: one run per configuration and repeat."""
+    import pyarrow.parquet as pq
+
+    table = _opened(path, lambda: pq.read_table(path))
+    lacking = [name for name in _NEEDED if name not in table.column_names]
+    if lacking:
+        fact = f"no results table: it lacks {', '.join(lacking[:5])}"
+        raise SweepError(Mistake(fact, str(path), remedy="bring foreign tables in by `sweep import`"))
+    rows = [row for row in table.select(_NEEDED).to_pylist() if row["final"] and (not models or row["model"] in models)]
+    if not rows:
+        said = f" of {', '.join(models)}" if models else ""
+        raise SweepError(Mistake(f"there are no runs{said}", str(path)))
+    return _recorded(rows)
+
+
+def _recorded(rows: list[dict[str, Any]]) -> Recorded:
+    known = {row["gpu"] for row in rows}
+    gpu = GPUS.get(str(rows[0]["gpu"]), UNKNOWN_GPU) if len(known) == 1 else _common(known)
+    given = [_configuration(row) for row in rows]
+    order = promising_order(from_configurations([row["run_id"] for row in rows], given, gpu))
+    rows, given = [rows[i] for i in order], [given[i] for i in order]
+    return Recorded(
+        from_configurations([row["run_id"] for row in rows], given, gpu),
+        tuple(Outcome(row["outcome"]) for row in rows),
+        _numbers(rows, "tokens_per_second_per_gpu"),
+        _numbers(rows, "peak_memory_bytes"),
+    )
+
+
+def _common(kinds: set[Any]) -> Any:
+    """Of several kinds of GPU the one with the most memory: what cannot fit there fits nowhere."""
+    gpus = [GPUS[kind] for kind in sorted(map(str, kinds)) if kind in GPUS]
+    return max(gpus, key=lambda gpu: gpu.memory_bytes or 0, default=UNKNOWN_GPU)
+
+
+def _configuration(row: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: row[name] for name in _CONFIGURATION}
+    found |= {"layout": {name: row[name] for name in _LAYOUT}, "shape": json.loads(row["shape_json"])}
+    return found | {"params": json.loads(row["params_json"] or "{}"), "env": json.loads(row["env_json"] or "{}")}
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
+    return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
+
+
+def _read_map(path: Path) -> ImportMap:
+    text = _opened(path, lambda: path.read_text(encoding="utf-8"))
+    return read_map(yaml_lines.load(text, str(path)))
+
+
+def _read_table(path: Path) -> Any:
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    if path.suffix in (".parquet", ".pq"):
+        return _opened(path, lambda: pq.read_table(path))
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    return _opened(path, lambda: pyarrow.csv.read_csv(path, parse_options=options))
+
+
+def _opened(path: Path, read: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return read()
+    except FileNotFoundError:
+        raise SweepError(Mistake("no such file", str(path))) from None
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise SweepError(Mistake(f"cannot be read: {str(error).splitlines()[0]}", str(path))) from None
+
+
+def _keep_unknown(target: Path, source: Any, mapping: ImportMap, run_ids: Sequence[str]) -> list[str]:
+    """Add the source's further columns to the written table, by run_id; a name that the schema has gets a prefix."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(target)
+    place = {run_id: i for i, run_id in enumerate(run_ids)}
+    rows = pa.array([place[run_id] for run_id in table.column("run_id").to_pylist()])
+    schema = {column.name for column in COLUMNS + COLLECTED}
+    names = unknown_columns(source.column_names, mapping)
+    for name in names:
+        column = source.column(name).take(rows)
+        table = table.append_column(f"source_{name}" if name in schema else name, column)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    write_derived(target, sink.getvalue().to_pybytes())
+    return names

@@ -1,0 +1,224 @@
+"""The map of a foreign table: which of its columns mean what. Written in YAML, checked as a whole.
+
+columns:                       # column of the record: column of the source, or how to read it
+  nodes: nodes
+  peak_memory_bytes: {from: peak_mem_gib, unit: GiB}
+  tp: {from: parallelism, match: 'TP (\\d+)', otherwise: 1}
+  outcome: {from: status, values: {success: ok, failed: unknown}}
+constants: {gpu: h100, workload: nanotron}
+models: {1B: 1B, mine: {num_layers: 4, ...}}      # name in the source: model of the catalogue, or a shape
+flops: playbook                # convention of mfu, or {from: column, values: {...}, otherwise: ...}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweep.errors import Mistake, SweepError
+from sweep.foreign.units import FACTORS, factor
+from sweep.outcomes import Outcome
+from sweep.physics.catalogue import MODELS
+from sweep.physics.flops import CONVENTIONS
+from sweep.physics.shapes import ModelShape
+from sweep.records import COLUMNS
+from sweep.validate import nearest
+from sweep.yaml_lines import Document, Path
+
+_KEYS = ("name", "columns", "constants", "models", "flops")
+_READING = ("from", "unit", "match", "values", "otherwise")
+_BY_NAME = {column.name: column for column in COLUMNS}
+_NEEDED = ("model", "sequence_length")
+_RESERVED = frozenset({"run_id", "attempt", "repeat", "shape_json", "flops_per_token", "flops_convention", "suspect"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How one value is read from a row of the source."""
+
+    source: str
+    unit: str | None = None
+    match: str | None = None
+    """regular expression whose first group is the value"""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """what the source writes -> what it means"""
+    otherwise: Any = None
+    """where the source is empty, or nothing matches"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportMap:
+    """A checked map."""
+
+    name: str
+    columns: Mapping[str, Reading]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """name in the source -> fields of its shape; a text value names a column of the record (learned_positions)"""
+    flops: Reading | str = "matmul-causal"
+
+    def has(self, name: str) -> bool:
+        """Whether the map gives this column of the record."""
+        return name in self.columns or name in self.constants
+
+
+def read_map(document: Document) -> ImportMap:
+    """The map of a YAML document. Raises SweepError with every mistake in it."""
+    value = document.value
+    if not isinstance(value, dict):
+        raise SweepError(document.mistake("expected a map: columns, constants, models, flops"))
+    mistakes = list(document.mistakes)
+    mistakes += [
+        document.mistake(f"unknown key {key!r}", (key,), nearest(str(key), _KEYS)) for key in value if key not in _KEYS
+    ]
+    columns = _columns(document, _mapping(document, "columns", mistakes), mistakes)
+    constants = _constants(document, _mapping(document, "constants", mistakes), mistakes)
+    models = _models(document, _mapping(document, "models", mistakes), mistakes)
+    flops = _flops(document, value.get("flops", "matmul-causal"), mistakes)
+    given = columns.keys() | constants.keys()
+    lacking = [name for name in _NEEDED if name not in given] + ["nodes"] * (not given & {"nodes", "gpus"})
+    mistakes += [document.mistake(f"no column gives {name}", ("columns",)) for name in lacking]
+    if mistakes:
+        raise SweepError(mistakes)
+    name = str(value.get("name", "imported"))
+    return ImportMap(name=name, columns=columns, constants=constants, models=models, flops=flops)
+
+
+def plain_map(name: str) -> ImportMap:
+    """The map of a table whose columns bear the record's own names and units already."""
+    names = [column.name for column in COLUMNS if not column.type.startswith("list<") and column.name not in _RESERVED]
+    return ImportMap(name=name, columns={n: Reading(source=n) for n in names})
+
+
+def _mapping(document: Document, key: str, mistakes: list[Mistake]) -> dict[str, Any]:
+    value = document.value.get(key) or {}
+    if isinstance(value, dict):
+        return value
+    mistakes.append(document.mistake(f"expected names and values, found {value!r:.40}", (key,)))
+    return {}
+
+
+def _columns(document: Document, given: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Reading]:
+    found = {}
+    for name, value in given.items():
+        path: Path = ("columns", name)
+        if not _known(document, name, path, mistakes):
+            continue
+        reading = _reading(document, value, path, mistakes)
+        if reading is None:
+            continue
+        unit = _BY_NAME[name].unit
+        if factor(unit, reading.unit) is None:
+            valid = ", ".join(FACTORS.get(unit, {})) or "it has no unit"
+            mistakes.append(document.mistake(f"{reading.unit!r} is no unit of {name}", path, f"one of: {valid}"))
+        if name == "outcome":
+            mistakes += _outcomes(document, reading, path)
+        found[name] = reading
+    return found
+
+
+def _known(document: Document, name: str, path: Path, mistakes: list[Mistake]) -> bool:
+    if name in _RESERVED:
+        mistakes.append(document.mistake(f"{name} is derived, and not read", path))
+    elif name not in _BY_NAME:
+        mistakes.append(document.mistake(f"{name!r} is no column of a record", path, nearest(str(name), _BY_NAME)))
+    return name in _BY_NAME and name not in _RESERVED
+
+
+def _reading(document: Document, value: Any, path: Path, mistakes: list[Mistake]) -> Reading | None:
+    if isinstance(value, str):
+        return Reading(source=value)
+    if not isinstance(value, dict) or not isinstance(value.get("from"), str):
+        mistakes.append(document.mistake("expected a column of the source, or {from: column, ...}", path))
+        return None
+    wrong = [key for key in value if key not in _READING]
+    mistakes += [document.mistake(f"unknown key {key!r}", (*path, key), nearest(str(key), _READING)) for key in wrong]
+    match = value.get("match")
+    if match is not None and not _is_pattern(match):
+        mistakes.append(document.mistake(f"match: {match!r} is no regular expression with a group", path))
+        match = None
+    values = value.get("values") or {}
+    if not isinstance(values, dict):
+        mistakes.append(document.mistake("values: expected names and values", path))
+        values = {}
+    texts = {_text(key): item for key, item in values.items()}
+    return Reading(
+        source=value["from"], unit=value.get("unit"), match=match, values=texts, otherwise=value.get("otherwise")
+    )
+
+
+def _is_pattern(text: Any) -> bool:
+    try:
+        return re.compile(text).groups >= 1
+    except (re.error, TypeError):
+        return False
+
+
+def _text(value: Any) -> str:
+    """As a cell of a table writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _outcomes(document: Document, reading: Reading, path: Path) -> list[Mistake]:
+    valid = [str(outcome) for outcome in Outcome]
+    said = [*reading.values.values()] + ([reading.otherwise] if reading.otherwise is not None else [])
+    return [
+        document.mistake(f"{word!r} is no outcome", path, nearest(str(word), valid))
+        for word in said
+        if word not in valid
+    ]
+
+
+def _constants(document: Document, given: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if _known(document, name, ("constants", name), mistakes)}
+
+
+def _models(document: Document, given: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, value in given.items():
+        path: Path = ("models", name)
+        if isinstance(value, dict):
+            mistakes += _shape_mistakes(document, value, path)
+            found[str(name)] = value
+        elif str(value) in MODELS:
+            found[str(name)] = MODELS[str(value)].as_dict()
+        else:
+            mistakes.append(document.mistake(f"unknown model {value!r}", path, nearest(str(value), MODELS)))
+    return found
+
+
+def _shape_mistakes(document: Document, value: Mapping[str, Any], path: Path) -> list[Mistake]:
+    names = {f.name for f in dataclasses.fields(ModelShape)}
+    unknown = [
+        document.mistake(f"unknown key {key!r}", (*path, key), nearest(key, names)) for key in value if key not in names
+    ]
+    if unknown:
+        return unknown
+    plain: dict[str, Any] = {
+        key: 1 if isinstance(item, str) and item in _BY_NAME else item for key, item in value.items()
+    }
+    try:
+        ModelShape(**plain)
+    except (TypeError, ValueError) as error:
+        return [document.mistake(str(error), path)]
+    return []
+
+
+def _flops(document: Document, value: Any, mistakes: list[Mistake]) -> Reading | str:
+    path: Path = ("flops",)
+    if isinstance(value, str):
+        said: list[Any] = [value]
+        found: Reading | str = value
+    else:
+        reading = _reading(document, value, path, mistakes)
+        if reading is None:
+            return "matmul-causal"
+        said, found = [*reading.values.values(), *([reading.otherwise] if reading.otherwise else [])], reading
+    wrong = [word for word in said if word not in CONVENTIONS]
+    mistakes += [
+        document.mistake(f"{word!r} is no convention", path, nearest(str(word), CONVENTIONS)) for word in wrong
+    ]
+    return found
