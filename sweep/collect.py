@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sweep.agreement import NOTE, disagreements
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
 from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, problems
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import pyarrow as pa
+
+SAME_TRAINING = ("workload", "model", "shape_json", "sequence_length", "global_batch_tokens", "dtype", "params_json")
+"""Records alike in these, whatever their layout, train the same model on the same tokens"""
 
 METADATA = b"sweep"
 """Key of the table's metadata: schema version, journal offsets, reruns asked for."""
@@ -196,6 +200,26 @@ def _finish(table: pa.Table, reruns: Mapping[str, float]) -> pa.Table:
     for name in ("final", "surplus"):
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(name), pa.array(verdicts[name], type=pa.bool_()))
+    return _with_suspects(table)
+
+
+def _with_suspects(table: pa.Table) -> pa.Table:
+    """Mark the records whose losses are not those of the model's other layouts; marks of an earlier collect go."""
+    import pyarrow as pa
+
+    ok = [i for i, outcome in enumerate(table["outcome"].to_pylist()) if outcome == str(Outcome.OK)]
+    rows = table.select([*SAME_TRAINING, "losses"]).take(pa.array(ok, type=pa.int64())).to_pydict()
+    same = list(zip(*(rows[name] for name in SAME_TRAINING), strict=True))
+    found = {ok[i]: note for i, note in disagreements(same, rows["losses"], rows["dtype"]).items()}
+    told = table["notes"].to_pylist()
+    notes = [[n for n in old or () if not n.startswith(NOTE)] for old in told]
+    for i, note in found.items():
+        notes[i].append(note)
+    if notes == [old or [] for old in told]:
+        return table
+    for name, values in (("notes", notes), ("suspect", [bool(n) for n in notes])):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(name), pa.array(values, type=table.schema.field(name).type))
     return table
 
 

@@ -93,7 +93,9 @@ class Run:
 
     def canonical_json(self) -> str:
         """The run as JSON with sorted keys and no blanks: equal for equal runs, whatever the order of keys."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        values = dataclasses.asdict(self)
+        mine = {own.name: values[own.name] for own in dataclasses.fields(Run)}  # a rank's place is no part of its run
+        return json.dumps(mine, sort_keys=True, separators=(",", ":"))
 
     @property
     def run_id(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import time
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from bench_workloads.transformer.interval import median_interval
 from bench_workloads.transformer.measure import Samples, Stopwatch, quiet_collector, synchronise, until_known
 from bench_workloads.transformer.memory import Memory
 from bench_workloads.transformer.settings import Settings
-from sweep.contract import Measurement, Phase, Run
+from sweep.contract import Measurement, Phase
 
 if TYPE_CHECKING:
     import torch
@@ -131,8 +130,7 @@ def _profile(trainer: Trainer, timed: _Timed, device: torch.device) -> dict[str,
     if not settings.profile:
         return {}
     directory = Path(settings.profile_dir or run.place.scratch_dir or ".")
-    plain = Run(**{field.name: getattr(run, field.name) for field in dataclasses.fields(Run)})
-    return profiling.profile(timed.another, device, directory, f"{plain.run_id}.rank{run.place.rank}")
+    return profiling.profile(timed.another, device, directory, f"{run.run_id}.rank{run.place.rank}")
 
 
 def _enough(_samples: Samples) -> bool:

@@ -1,0 +1,57 @@
+"""Whether the layouts of one model train the same model: with one seed and one global batch, their losses agree.
+
+A silently wrong combination of parallelisms, or a node that corrupts numbers, shows here and nowhere else. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+NOTE = "losses differ"
+"""How every note of this module begins"""
+
+COMPARED = 5
+"""Iterations compared: rounding grows with the steps, a wrong gradient shows in the second"""
+
+TOLERANCE: Mapping[str, float] = {"fp32": 1e-4}
+"""dtype -> relative difference that rounding may make"""
+DEFAULT_TOLERANCE = 1e-2
+
+
+def disagreements(
+    groups: Sequence[Hashable], losses: Sequence[Sequence[float] | None], dtypes: Sequence[str]
+) -> dict[int, str]:
+    """Index of a record -> what is odd about its losses.
+
+    ``groups``: what makes two records measurements of the same training (model, batch, dtype, parameters).
+    ``losses``: per record, the loss of each iteration; None where it has none.
+    Of three or more, those off the median are told; of two that differ, both are.
+    """
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for index, (group, values) in enumerate(zip(groups, losses, strict=True)):
+        if values is not None and len(values):
+            members[group].append(index)
+    found: dict[int, str] = {}
+    for indices in members.values():
+        if len(indices) > 1:
+            tolerance = TOLERANCE.get(dtypes[indices[0]], DEFAULT_TOLERANCE)
+            found |= _of_group({index: losses[index] or () for index in indices}, tolerance)
+    return found
+
+
+def _of_group(losses: Mapping[int, Sequence[float]], tolerance: float) -> dict[int, str]:
+    length = min(COMPARED, *(len(values) for values in losses.values()))
+    table = np.array([list(values)[:length] for values in losses.values()], dtype=float)
+    usual = np.nanmedian(table, axis=0)
+    # A loss that is no number is no agreement either.
+    distance = np.nan_to_num(np.abs(table - usual) / np.maximum(np.abs(usual), 1e-12), nan=np.inf).max(axis=1)
+    if len(losses) == 2:
+        distance = distance * 2  # each is half of their difference away from the median of both
+    return {
+        index: f"{NOTE} from those of the other {len(losses) - 1} layouts of this model by up to {far:.1e} (relative)"
+        for index, far in zip(losses, distance, strict=True)
+        if far > tolerance
+    }
