@@ -87,3 +87,21 @@ def test_an_attempt_that_goes_on_for_ever_is_ended():
     verdict = dog.verdict(30.0, PLACES)
     assert verdict.outcome is Outcome.TIME_LIMIT
     assert "30 s" in verdict.text
+
+
+def test_a_slow_start_that_works_is_given_twice_the_limit_and_no_more():
+    dog = Watchdog.over(1, LIMITS, 0.0)
+    for at in range(5, 700, 5):
+        dog.busy(0, float(at))
+        assert (dog.verdict(float(at), PLACES) is None) == (at < 600)
+    idle = Watchdog.over(1, LIMITS, 0.0)
+    idle.busy(0, 100.0)
+    assert idle.verdict(399.0, PLACES) is None
+    assert idle.verdict(400.0, PLACES).outcome is Outcome.HANG
+
+
+def test_work_does_not_excuse_silence_between_iterations():
+    dog, now = steady()
+    dog.busy(0, now + 15.0)
+    dog.busy(1, now + 15.0)
+    assert dog.verdict(now + 20.0, PLACES).outcome is Outcome.HANG

@@ -24,7 +24,9 @@ from typing import Any
 
 import psutil
 
+from sweep.contract import Phase
 from sweep.pilot import evidence, flight
+from sweep.pilot.activity import LOOK_S, Activity
 from sweep.pilot.channel import Channel, Rendezvous, connect
 from sweep.pilot.cleanup import clear, clear_dead
 from sweep.pilot.gpus import left_on_gpus
@@ -38,6 +40,7 @@ LEADER_SILENCE_S = 20.0
 GPU_WAIT_S = 20.0
 CONNECT_TIMEOUT_S = 20.0
 BEAT_FLUSH_S = 0.1
+EARLY_ITERATIONS = 5
 MAX_ZYGOTES = 3
 RANK0_LOG_BYTES = 1 << 20
 TAIL_BYTES = 32_000
@@ -60,7 +63,7 @@ class Agent:
         self._began_at = time.time()
         self._kernel: KernelWatch | None = None
         self._listener: socket.socket | None = None
-        self._beats: dict[int, tuple[dict[str, Any], float]] = {}
+        self._beats: dict[int, list[tuple[dict[str, Any], float]]] = {}
         self._heard_at = time.monotonic()
         self._channel: Channel | None = None
 
@@ -73,6 +76,7 @@ class Agent:
         helpers = [
             asyncio.ensure_future(self._listen_to(channel, inbox)),
             asyncio.ensure_future(self._watch_leader(inbox)),
+            asyncio.ensure_future(self._watch_activity()),
         ]
         try:
             while (message := await inbox.get()) is not None:
@@ -234,7 +238,12 @@ class Agent:
             if message.get("kind") == "beat":
                 if not self._beats:
                     asyncio.get_running_loop().call_later(BEAT_FLUSH_S, self._flush_beats)
-                self._beats[rank.number] = (message, time.monotonic())
+                kept = self._beats.setdefault(rank.number, [])
+                # The first beats tell the watcher how long an iteration is; of later ones the last tells all.
+                if rank.iterates and (message.get("iteration") or 0) > EARLY_ITERATIONS:
+                    kept.clear()
+                kept.append((message, time.monotonic()))
+                rank.iterates = message.get("phase") in (Phase.STEADY, Phase.FINISH)
             else:
                 self._send({"is": "told", "attempt": self._attempt, "rank": rank.number, "message": message})
 
@@ -244,7 +253,8 @@ class Agent:
         now = time.monotonic()
         beats = [
             [number, beat.get("phase"), beat.get("iteration"), beat.get("due_s"), now - at]
-            for number, (beat, at) in self._beats.items()
+            for number, kept in self._beats.items()
+            for beat, at in kept
         ]
         self._beats.clear()
         self._send({"is": "beats", "attempt": self._attempt, "beats": beats})
@@ -279,6 +289,16 @@ class Agent:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+
+    async def _watch_activity(self) -> None:
+        """Tell which ranks work though they have not begun to iterate: a slow start is no hang."""
+        activity = Activity()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            early = [rank for rank in self._ranks if rank.alive and not rank.iterates]
+            busy = [rank.number for rank in early if rank.pid is not None and activity.busy(rank.pid)]
+            if busy:
+                self._send({"is": "busy", "attempt": self._attempt, "ranks": busy})
 
     async def _watch_leader(self, inbox: asyncio.Queue[dict[str, Any] | None]) -> None:
         while time.monotonic() - self._heard_at < LEADER_SILENCE_S:

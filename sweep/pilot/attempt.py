@@ -217,6 +217,9 @@ class AttemptRunner:
             self._note_beats(message["beats"])
         elif message["is"] == "told":
             self._note_told(self._ranks[message["rank"]], message["message"])
+        elif message["is"] == "busy":
+            for rank in message["ranks"]:
+                self._watchdog.busy(rank, time.monotonic())
         elif message["is"] == "exit":
             self._note_exit(message["rank"], message["code"], message.get("signal"))
 

@@ -128,6 +128,8 @@ class Rank:
     status: int | None = None
     """wait status, once it ended"""
     progress_fd: int = -1
+    iterates: bool = False
+    """its first iteration is done"""
     _unread: bytes = field(default=b"", repr=False)
 
     @property

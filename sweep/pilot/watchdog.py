@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from sweep.contract import Phase
 from sweep.outcomes import Outcome
 
+BUSY_FACTOR = 2.0
+"""a rank that works before its first iteration is done may be silent for so many limits. No longer: a rank that waits
+in a collective may spin, which looks like work"""
 PHASE_ORDER = {phase: number for number, phase in enumerate(Phase)}
 
 
@@ -35,6 +38,8 @@ class RankProgress:
     at: float
     due_s: float | None
     ended: bool = False
+    busy_at: float | None = None
+    """when it was last seen to work, by CPU time or IO of its own or its children"""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,10 @@ class Watchdog:
                 self._iteration_s.append((at - last.at) / gone)
         self.ranks[rank] = RankProgress(phase, iteration, at, due_s)
 
+    def busy(self, rank: int, at: float) -> None:
+        """The rank, silent as it may be, was seen to work."""
+        self.ranks[rank].busy_at = at
+
     def ended(self, rank: int) -> None:
         """The rank's process is gone; nothing more is expected of it."""
         self.ranks[rank].ended = True
@@ -86,6 +95,13 @@ class Watchdog:
         }[progress.phase]
         return max(floor, progress.due_s or 0.0)
 
+    def deadline(self, progress: RankProgress) -> float:
+        """When this rank's silence becomes a hang. A slow start that works (imports, compilers) is given longer."""
+        limit_s = self.limit_s(progress)
+        if progress.busy_at is None or progress.phase not in (Phase.START, Phase.FIRST_ITERATION):
+            return progress.at + limit_s
+        return min(max(progress.at, progress.busy_at) + limit_s, progress.at + BUSY_FACTOR * limit_s)
+
     def _steady_s(self) -> float:
         if not self._iteration_s:
             return max(self.limits.steady_s, self.limits.first_iteration_s)
@@ -93,12 +109,12 @@ class Watchdog:
 
     def next_deadline(self) -> float:
         """When to look again, on the watcher's clock, if nothing is heard until then."""
-        silences = [p.at + self.limit_s(p) for p in self.ranks.values() if not p.ended]
+        silences = [self.deadline(p) for p in self.ranks.values() if not p.ended]
         return min([self.started_at + self.limits.attempt_s, *silences])
 
     def verdict(self, now: float, places: Mapping[int, str]) -> Verdict | None:
         """Why the attempt must be stopped now, or None. `places`: rank -> node, for the words."""
-        silent = [rank for rank, p in self.ranks.items() if not p.ended and now >= p.at + self.limit_s(p)]
+        silent = [rank for rank, p in self.ranks.items() if not p.ended and now >= self.deadline(p)]
         if silent:
             return self._hang(now, silent, places)
         if now >= self.started_at + self.limits.attempt_s:

@@ -77,10 +77,10 @@ class Bench:
         """The event of a pilot's start."""
         return driving.events_of(self.directory, "pilot_started")[number]
 
-    def struck_at(self, run_id: str) -> float | None:
-        """When the (first) rank acted."""
-        times = sorted(int(path.suffix[1:]) for path in self.marks.glob(f"{run_id}.*"))
-        return times[0] / 1e9 if times else None
+    def struck_at(self, record: dict) -> float:
+        """When the attempt's rank acted."""
+        (mark,) = self.marks.glob(f"{record['run_id']}.{record['attempt']}.*")
+        return int(mark.suffix[1:]) / 1e9
 
     def left(self, timeout_s=60) -> list[str]:
         return driving.wait_until_unmarked(self.directory, timeout_s)

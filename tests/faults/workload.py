@@ -84,7 +84,8 @@ def strike(run: RankRun) -> None:
     """Tell the test when it happens."""
     marks = os.environ.get("FAULT_MARKS")
     if marks:
-        Path(marks, f"{run.run_id}.{time.time_ns()}").touch()
+        attempt = Path(run.place.scratch_dir).name
+        Path(marks, f"{attempt}.{time.time_ns()}").touch()
 
 
 def act(fault: str, run: RankRun, ddp: object) -> None:

@@ -1,0 +1,85 @@
+"""The fault storm: many simulated runs with faults of all kinds on real Slurm, while launcher and leaders are killed.
+
+Each run ends ok once, or failed for its named reason, with all its attempts on record; nothing is left over.
+"""
+
+import json
+from collections import Counter, defaultdict
+
+import pytest
+
+from tests import driving
+from tests.crash.test_kills import storm
+from tests.slurm.cluster import Cluster
+from tests.test_faults import EXPECTED
+
+pytestmark = [pytest.mark.slurm, pytest.mark.parallel]
+
+GRID = """
+name: tempest
+workload: simulated
+models: [tiny-1M]
+nodes: [{nodes}]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+iterations: 3
+warmup_iterations: 2
+repeats: {repeats}
+timeouts: {{start: 60s, first_iteration: 60s, steady: 6s}}
+params:
+  step_s: 0.02
+  fault_rank: 1
+  fault_iteration: 3
+  fault_s: 600
+  fault_code: 9
+  fault: [{faults}]
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 20m, poll_interval_s: 1, max_pilots: {pilots}}}
+"""
+QUICK = ('""', "leak_child", "exception", "segfault", "hang", "oom_cuda", "nan", "port_in_use", "nccl_error", "signal")
+
+
+def assert_straight(directory, expected, runs):
+    """One record per attempt, one claim per record; each run ended as its fault says, once."""
+    records = [event["record"] for event in driving.events_of(directory, "record")]
+    by_run = defaultdict(list)
+    for record in records:
+        by_run[record["run_id"]].append(record)
+    assert len(by_run) == runs
+    for attempts in by_run.values():
+        outcomes = [record["outcome"] for record in sorted(attempts, key=lambda r: r["attempt"])]
+        fault = json.loads(attempts[0]["params_json"])["fault"] or '""'
+        assert outcomes[-1] == expected[fault], (fault, outcomes)
+        assert set(outcomes) <= {expected[fault], "lost", "preempted", "node_fail"}, (fault, outcomes)
+        assert outcomes.count("ok") == (expected[fault] == "ok"), (fault, outcomes)
+    per_attempt = Counter((record["run_id"], record["attempt"]) for record in records)
+    assert set(per_attempt.values()) == {1}
+    claims = {path.name for path in (directory / "claims").iterdir() if not path.name.startswith(".")}
+    assert claims == {f"{run_id}.{attempt}" for run_id, attempt in per_attempt}
+    assert not [pilot.name for pilot in driving.world_of(directory).pilots.values() if pilot.open]
+
+
+def blow(tmp_path, cluster, seed, *, faults, nodes, repeats, pilots, kills, limit_s):
+    grid, directory = tmp_path / "grid.yaml", tmp_path / "s"
+    grid.write_text(GRID.format(faults=", ".join(faults), nodes=nodes, repeats=repeats, pilots=pilots))
+    killed = storm(directory, grid, "slurm", seed, kills=kills, env=cluster.env, limit_s=limit_s)
+    assert sum(killed.values()) >= kills / 2, killed
+    assert driving.wait_until_unmarked(directory) == []
+    assert_straight(directory, EXPECTED, len(faults) * repeats * len(nodes.split(",")))
+    cluster.wait_idle()
+    jobs = [job for job in cluster.squeue().values() if job["name"].startswith("tempest-")]
+    assert not [job for job in jobs if job["state"] in ("PENDING", "RUNNING", "COMPLETING")]
+    names = [job["name"] for job in jobs]
+    assert len(set(names)) == len(names), "a pilot was submitted twice"
+
+
+def test_a_small_storm(tmp_path, slurm_cluster):
+    blow(tmp_path, slurm_cluster, 7, faults=QUICK, nodes="1", repeats=1, pilots=3, kills=3, limit_s=240)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_storm_of_200_runs_on_16_nodes(tmp_path, slurm_or_skip, seed):
+    with Cluster(nodes=16, gpus_per_node=2, accounting=True) as cluster:
+        blow(tmp_path, cluster, seed, faults=EXPECTED, nodes="1, 2", repeats=5, pilots=6, kills=12, limit_s=2400)
