@@ -117,6 +117,8 @@ class World:
     """the user cancelled, and no launcher session has begun since"""
     session_at: float = 0.0
     """when the present launcher session began"""
+    touched: list[str] = field(default_factory=list)
+    """run_ids in the order of what happened to them: who follows the world reads on from where it was"""
 
     @property
     def bad_nodes(self) -> dict[str, str]:
@@ -135,7 +137,8 @@ class World:
             handler(self, event)
 
     def run(self, run_id: str) -> RunState:
-        """The state of a run, empty where nothing happened to it yet."""
+        """The state of a run, empty where nothing happened to it yet. Whoever changes it asks for it here."""
+        self.touched.append(run_id)
         return self.runs.setdefault(run_id, RunState())
 
     def attempt(self, run_id: str, number: int, pilot: str) -> Attempt:

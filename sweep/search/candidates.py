@@ -63,7 +63,9 @@ class Candidates:
 
     @cached_property
     def terms(self) -> Floats:
-        """(runs, parts): seconds of each part of a step."""
+        """(runs, parts): seconds of each part of a step; all alike where the runs have no model (collectives)."""
+        if "hidden_size" not in self.columns:
+            return np.ones((len(self), len(NAMES)))
         found: Floats = np.broadcast_to(time_terms(self.columns, self.gpu), (len(self), len(NAMES))).copy()
         return found
 
@@ -78,7 +80,8 @@ class Candidates:
     @cached_property
     def features(self) -> Floats:
         """(runs, features): where a run stands among the others, in doublings; kinds as steps of two."""
-        widths = ("tp", "pp", "micro_batch_size", "grad_accum", "nodes", "cp", "ep", "hidden_size")
+        widths = ["tp", "pp", "micro_batch_size", "grad_accum", "nodes", "cp", "ep"]
+        widths += ["hidden_size"] * ("hidden_size" in self.columns)
         parts = [np.log2(read(self.columns, name)) for name in widths]
         parts += [read(self.columns, "zero"), 2.0 * (read(self.columns, "tp") > read(self.columns, "gpus_per_node"))]
         parts += [2.0 * (read(self.columns, "pp") == 1), _recompute_steps(self.columns)]

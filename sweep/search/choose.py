@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sweep.plan import PlannedRun
 from sweep.state import World
+
+if TYPE_CHECKING:
+    from sweep.search.live import Search
 
 
 @dataclass(frozen=True)
@@ -41,20 +45,19 @@ def choose(
     names: Sequence[str] = (),
     narrower: bool = False,
     same_nodes: bool = False,
+    search: Search | None = None,
 ) -> Choice | None:
     """The attempt that a pilot should claim now, or None where nothing fits.
 
     ``expected_s``: what one run takes here, by what was measured so far. A run that could not end before the pilot's
     wall time is left for another pilot. ``taken``: claims seen to be another's, not in the journals yet.
     ``names``: the free nodes. ``narrower``: the pilot lost nodes, so the widest run that still fits is taken.
-    ``same_nodes``: there are no others, so a retry may go where the run failed.
+    ``same_nodes``: there are no others, so a retry may go where the run failed. ``search``: what follows the sweep and
+    has a strategy of its own; by default the plan gives the order.
     """
     if world.cancelled or seconds_left < expected_s:
         return None
-    choices = [choice for choice in waiting(runs, world) if (choice.planned.run_id, choice.attempt) not in taken]
-    if narrower:
-        choices.sort(key=lambda choice: -choice.planned.nodes)
-    for choice in choices:
+    for choice in _considered(runs, world, free_nodes, taken, narrower, search):
         width = choice.planned.nodes
         if width != free_nodes and not (narrower and width < free_nodes):
             continue
@@ -64,6 +67,22 @@ def choose(
         if len(nodes) >= width:
             return replace(choice, nodes=nodes[:width])
     return None
+
+
+def _considered(
+    runs: Sequence[PlannedRun],
+    world: World,
+    free_nodes: int,
+    taken: frozenset[tuple[str, int]],
+    narrower: bool,
+    search: Search | None,
+) -> Iterable[Choice]:
+    """What may be claimed, the best first; the widest first where a pilot lost nodes."""
+    if search is not None:
+        widths = range(free_nodes, 0 if narrower else free_nodes - 1, -1)
+        return (Choice(runs[place], attempt) for place, attempt in search.choices(world, widths, taken))
+    choices = [choice for choice in waiting(runs, world) if (choice.planned.run_id, choice.attempt) not in taken]
+    return sorted(choices, key=lambda choice: -choice.planned.nodes) if narrower else choices
 
 
 def _fit(choice: Choice, world: World, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:

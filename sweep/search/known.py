@@ -8,6 +8,7 @@ import numpy.typing as npt
 from sweep.outcomes import Outcome
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
 from sweep.search.learning import Floats, TimeModel, learn_times, success_rates, unlearned
+from sweep.search.terms import NAMES
 
 OUT_OF_MEMORY = frozenset({Outcome.OOM_CUDA})
 """Outcomes that rule out what needs more; oom_host does not, since a host's memory is shared with what else runs"""
@@ -17,6 +18,8 @@ SURE = 2.0
 """standard deviations by which a corrected prediction must be over the memory"""
 PEAKS_ANEW = 1.25
 """measured peaks are looked at anew when there are so many times more of them"""
+MOST_TRIED = 128
+"""runs that a chance to work is judged by: the latest"""
 LEARN_EVERY = 1.02
 """the model is learned anew when there are so many times more measurements"""
 
@@ -37,10 +40,9 @@ class Known:
         self.best: Floats = np.full(len(candidates.cell_names), -np.inf)
         """logarithm of the best measured tokens/s/GPU of each cell"""
         self._measured: list[int] = []
-        self._tried: list[int] = []
-        self._worked: list[float] = []
+        self._worked: dict[int, float] = {}
         self._peaks: dict[int, float] = {}
-        self._model = unlearned(candidates.terms.shape[1], len(candidates.cell_names))
+        self._model = unlearned(len(NAMES), len(candidates.cell_names))
         self._learned_from = 0
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
@@ -62,8 +64,7 @@ class Known:
         self.begin(index)
         self.ended[index] = True
         ok = outcome is Outcome.OK
-        self._tried.append(index)
-        self._worked.append(float(ok))
+        self._worked[index] = float(ok)
         if peak_memory_bytes:
             self._peaks[index] = peak_memory_bytes
         if outcome in OUT_OF_MEMORY:
@@ -105,11 +106,10 @@ class Known:
 
     def success(self, rows: npt.NDArray[np.int64]) -> Floats:
         """How likely each of the rows works, by its likes that were tried."""
-        tried = np.array(self._tried[-128:], dtype=np.int64)
+        tried = np.array(list(self._worked)[-MOST_TRIED:], dtype=np.int64)
+        worked = np.array(list(self._worked.values())[-MOST_TRIED:])
         features = self.candidates.features
-        return success_rates(
-            self.candidates.works[rows], features[rows], features[tried], np.array(self._worked[-128:])
-        )
+        return success_rates(self.candidates.works[rows], features[rows], features[tried], worked)
 
     def _over_memory(self) -> Bools:
         """Runs over the GPU's memory once predictions are corrected by measured peaks, per model.

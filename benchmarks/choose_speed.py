@@ -1,0 +1,81 @@
+"""How long one choice takes with thousands of runs: python benchmarks/choose_speed.py [RUNS] [STRATEGY...]."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from itertools import product
+
+from sweep.contract import Layout, Run
+from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS
+from sweep.plan import PlannedRun
+from sweep.search import choose
+from sweep.search.live import Search
+from sweep.state import World
+
+CHOICES = 200
+LIMIT_MS = 10.0
+
+
+def made_runs(count: int) -> list[PlannedRun]:
+    """Different runs of four models on four node counts."""
+    found = []
+    for micro, zero, recompute, tp, pp, gas, nodes, model in product(
+        (1, 2, 3, 4, 6, 8), (0, 1, 3), ("none", "selective", "full"), (1, 2, 4, 8), (1, 2, 4), (8, 16, 32),
+        (4, 8, 16, 32), ("1B", "3B", "8B", "Llama-3-8B"),
+    ):  # fmt: skip
+        layout = Layout(
+            dp=nodes * 8 // (tp * pp) or 1, tp=tp, pp=pp, zero=zero,
+            micro_batch_size=micro, grad_accum=gas, recompute=recompute,
+        )  # fmt: skip
+        run = Run(
+            workload="nanotron", model=model, shape=MODELS[model].as_dict(), nodes=nodes, gpus_per_node=8,
+            sequence_length=4096, layout=layout,
+        )  # fmt: skip
+        found.append(PlannedRun(run.run_id, model, nodes, None, run.canonical_json()))
+        if len(found) == count:
+            break
+    return found
+
+
+def record(world: World, run: PlannedRun, attempt: int, place: int) -> None:
+    """The attempt began and ended: one in ten out of memory, the rest with some rate."""
+    outcome = "oom_cuda" if place % 10 == 0 else "ok"
+    rate = None if outcome != "ok" else 4000.0 + place % 977
+    event = {"run_id": run.run_id, "attempt": attempt, "pilot": "p", "outcome": outcome, "node_names": ["a"]}
+    world.apply({"event": "record", "time": 0.0, "record": {**event, "tokens_per_second_per_gpu": rate}})
+
+
+def timed(runs: list[PlannedRun], strategy: str, done: int) -> Iterator[float]:
+    """Seconds of each choice, the attempt recorded after it; ``done`` runs have ended before."""
+    world, search = World(), Search(runs, GPUS["h100"], strategy)
+    for place, run in enumerate(runs[:done]):
+        record(world, run, 1, place)
+    choose(runs, world, runs[-1].nodes, 1e6, 60.0, search=search)  # the first one reads the plan
+    for place in range(CHOICES):
+        nodes = (4, 8, 16, 32)[place % 4]
+        began = time.perf_counter()
+        choice = choose(runs, world, nodes, 1e6, 60.0, search=search)
+        yield time.perf_counter() - began
+        if choice is not None:
+            record(world, choice.planned, choice.attempt, place)
+
+
+def main() -> int:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    names = sys.argv[2:] or ["exhaustive", "prune", "guided", "random"]
+    runs, slow = made_runs(count), False
+    for strategy in names:
+        for done in (0, count // 2, count - CHOICES):
+            times = sorted(1000 * seconds for seconds in timed(runs, strategy, done))
+            median, worst = statistics.median(times), times[int(0.99 * len(times))]
+            slow |= median > LIMIT_MS
+            print(f"{strategy:>10}, {done:>5} of {count} done: median {median:.2f} ms, 99th percentile {worst:.2f} ms")
+    return int(slow)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
