@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import psutil
 
 LOOK_S = 5.0
-WORK_SHARE = 0.2
+WORK_SHARE = 0.1
 """of one core: below it, waiting loops and pings of libraries"""
 WORK_BYTES = 1 << 20
 
@@ -16,17 +17,20 @@ class Activity:
     """Compares each look with the one before."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[float, int]] = {}
+        self._seen: dict[int, tuple[float, float, int]] = {}
 
     def busy(self, pid: int) -> bool:
         """Did the rank, or a compiler or loader that it started, work since the last look? False at the first."""
         now, before = _work(pid), self._seen.get(pid)
         self._seen[pid] = now
-        return before is not None and (now[0] - before[0] >= WORK_SHARE * LOOK_S or now[1] - before[1] >= WORK_BYTES)
+        if before is None:
+            return False
+        elapsed_s, cpu_s, size = (a - b for a, b in zip(now, before, strict=True))
+        return cpu_s >= WORK_SHARE * elapsed_s or size >= WORK_BYTES
 
 
-def _work(pid: int) -> tuple[float, int]:
-    """(CPU seconds, bytes read and written) of the process and its living descendants."""
+def _work(pid: int) -> tuple[float, float, int]:
+    """(now, CPU seconds, bytes read and written) of the process and its living descendants."""
     seconds, size = 0.0, 0
     with contextlib.suppress(psutil.Error):
         rank = psutil.Process(pid)
@@ -36,4 +40,4 @@ def _work(pid: int) -> tuple[float, int]:
                 seconds += times.user + times.system + times.children_user + times.children_system
                 counters = process.io_counters()
                 size += counters.read_bytes + counters.write_bytes
-    return seconds, size
+    return time.monotonic(), seconds, size

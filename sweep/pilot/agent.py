@@ -34,6 +34,7 @@ from sweep.pilot.kernel import KernelWatch
 from sweep.pilot.leftovers import empty, make_temporary, remove_scratch, remove_shared_memory
 from sweep.pilot.processes import NODE_MARK, PILOT_MARK, become_subreaper, tokens_of_sweep
 from sweep.pilot.ranks import Rank, Zygote, ZygoteError, start_rank
+from sweep.pilot.say import complain
 
 LEADER_SILENCE_S = 20.0
 """then the ranks are ended and the job cancelled, all within 30 s"""
@@ -230,7 +231,7 @@ class Agent:
         try:
             return await Zygote.start(preload, marked)
         except ZygoteError as error:
-            print(f"{self._node}: ranks start cold: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            complain(f"{self._node}: ranks start cold: {error}")
             return await Zygote.start([], marked)
 
     def _on_progress(self, rank: Rank, messages: list[dict[str, Any]]) -> None:

@@ -26,6 +26,7 @@ from sweep.pilot.findings import Findings
 from sweep.pilot.log import attempt_log
 from sweep.pilot.nodes import agents
 from sweep.pilot.order import PilotOrder
+from sweep.pilot.say import complain
 from sweep.pilot.watchdog import Verdict
 from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of
 from sweep.records import build_record
@@ -154,7 +155,7 @@ class Leader:
             try:
                 return act()
             except OSError as error:
-                _complain(f"the sweep directory refuses, trying again: {error}")
+                complain(f"the sweep directory refuses, trying again: {error}")
                 await asyncio.sleep(RETRY_S)
 
     async def _measure(self, choice: Choice, links: Sequence[Link], idle_s: float) -> None:
@@ -225,7 +226,7 @@ class Leader:
             try:
                 await self._append(line)
             except OSError as error:
-                _complain(f"the journal cannot be written, trying again: {error}")
+                complain(f"the journal cannot be written, trying again: {error}")
                 await asyncio.sleep(RETRY_S)
             else:
                 break
@@ -272,10 +273,6 @@ def _job_end(time_limit_s: int) -> float:
     """When the job's wall time ends, unix seconds. Slurm tells from 22.05 on; else the limit counts from now."""
     told = os.environ.get("SLURM_JOB_END_TIME", "")
     return min(float(told) if told.isdigit() else float("inf"), time.time() + time_limit_s)
-
-
-def _complain(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 (the pilot's own error file)
 
 
 def _seed(seed: int) -> int:

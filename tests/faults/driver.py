@@ -57,7 +57,9 @@ class Bench:
         return driving.start("resume", self.directory, env=self.env, output=(self.root / "launch.out").open("ab"))
 
     def said(self) -> str:
-        return (self.root / "launch.out").read_text()[-3000:]
+        """What the launcher and the pilots wrote."""
+        files = [self.root / "launch.out", *sorted((self.directory / "pilots").glob("*/stderr"))]
+        return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in files if path.exists())
 
     def records(self) -> list[dict]:
         return [event["record"] for event in driving.events_of(self.directory, "record")]

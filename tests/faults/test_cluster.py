@@ -85,7 +85,7 @@ def test_a_nodes_death(bench, slurm_cluster):
     assert all(
         node not in r["node_names"] for r in bench.records() if r["outcome"] == "ok" and r["started_at"] > struck
     )
-    shown = json.loads(driving.run("status", bench.directory, "--json").stdout)["bad_nodes"]
+    shown = json.loads(driving.run("status", bench.directory, "--json", env=bench.env).stdout)["bad_nodes"]
     assert list(shown) == [node]
     assert "node_fail" in shown[node]
     assert left == []
@@ -196,7 +196,7 @@ def test_the_shared_directory_refuses_for_a_while(bench, shared_disk):
     left = end(bench, launcher)
     note("shared directory unwritable for 20 s", "ok", None, None, left, "ok")
     assert outcomes(bench) == ["ok"] * 3
-    assert len(driving.world_of(bench.directory).pilots) == 1
+    assert len(driving.world_of(bench.directory).pilots) == 1, bench.said()
     assert left == []
 
 

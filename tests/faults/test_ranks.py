@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests import driving
 from tests.faults.driver import note
 from tests.faults.workload import FAULTY_MODEL
 
@@ -91,7 +90,7 @@ def test_a_slow_first_iteration_is_borne(bench):
     """The first iteration takes 12 s, the later ones 0.1 s, with a steady limit of 8 s: it is never killed."""
     launcher = bench.start(params={"first_s": 12.0, "step_s": 0.1}, nodes=[1])
     assert launcher.wait(250) == 0, bench.said()
-    assert [r["outcome"] for r in driving.assert_each_run_measured_once(bench.directory)] == ["ok"]
+    assert [r["outcome"] for r in bench.records()] == ["ok"]
 
 
 @pytest.mark.long
