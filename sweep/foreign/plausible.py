@@ -20,6 +20,8 @@ RATE_TOLERANCE = 0.01
 NEIGHBOUR_FACTOR = 5.0
 """how many times slower or faster than its neighbours a run may be"""
 LEAST_NEIGHBOURS = 3
+NEAR_DOUBLINGS = 3
+"""over all axes: one axis traded for another at the same batch"""
 _NEAR_AXES = ("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum")
 
 
@@ -92,7 +94,7 @@ def _rates(record: Mapping[str, Any]) -> list[str]:
 
 
 def _out_of_line(records: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """Rates far off those of neighbours: same model, nodes and kind, and at most a doubling away along two axes."""
+    """Rates far off those of neighbours: same model, nodes and kind, NEAR_DOUBLINGS away at most."""
     groups: dict[Any, list[int]] = {}
     for index, record in enumerate(records):
         if record.get("tokens_per_second_per_gpu") and record.get("outcome") == "ok":
@@ -100,11 +102,11 @@ def _out_of_line(records: Sequence[Mapping[str, Any]]) -> dict[int, str]:
             groups.setdefault(key, []).append(index)
     found = {}
     for members in groups.values():
-        where = np.log2([[record_axis(records[i], axis) for axis in _NEAR_AXES] for i in members])
+        where = np.log2([[_axis(records[i], axis) for axis in _NEAR_AXES] for i in members])
         rates = np.log([records[i]["tokens_per_second_per_gpu"] for i in members])
         for place, index in enumerate(members):
             distance = np.abs(where - where[place]).sum(axis=1)
-            near = np.flatnonzero((distance <= 2) & (np.arange(len(members)) != place))
+            near = np.flatnonzero((distance <= NEAR_DOUBLINGS) & (np.arange(len(members)) != place))
             off = rates[place] - np.median(rates[near]) if len(near) >= LEAST_NEIGHBOURS else 0.0
             if abs(off) > np.log(NEIGHBOUR_FACTOR):
                 word = "slower" if off < 0 else "faster"
@@ -112,6 +114,5 @@ def _out_of_line(records: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     return found
 
 
-def record_axis(record: Mapping[str, Any], axis: str) -> float:
-    """An axis of a record as a positive number."""
+def _axis(record: Mapping[str, Any], axis: str) -> float:
     return float(max(record.get(axis) or 1, 1))

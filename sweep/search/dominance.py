@@ -46,7 +46,9 @@ def needs(columns: Mapping[str, Any], kinds: list[Hashable], size: int) -> Needs
     """
     same = [np.broadcast_to(np.asarray(columns.get(name, 0)), size).tolist() for name in _SAME]
     numbers: dict[Hashable, int] = {}
-    keys = zip(kinds, *same, strict=True)
+    # A run of one replica has no buckets to reduce gradients in: it may need less than one of two.
+    alone = np.broadcast_to(read(columns, "dp") * read(columns, "cp") == 1, size).tolist()
+    keys = zip(kinds, alone, *same, strict=True)
     classes = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     zero, pp = read(columns, "zero"), read(columns, "pp")
     shards = np.where(zero > 0, read(columns, "dp") * read(columns, "cp"), 1.0)

@@ -1,0 +1,102 @@
+"""What an out-of-memory rules out: a partial order, and one that the memory model agrees with."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sweep.outcomes import Outcome
+from sweep.physics import memory
+from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS
+from sweep.physics.profiles import PROFILES
+from sweep.search.candidates import from_configurations
+from sweep.search.known import Known
+
+POWERS = st.sampled_from([1, 2, 4, 8])
+
+
+def run(dp=1, tp=1, pp=1, mbs=1, gas=8, zero=0, recompute="none", model="1B", workload="somebody", repeat=0, **params):
+    layout = {"dp": dp, "tp": tp, "pp": pp, "cp": 1, "ep": 1, "zero": zero, "micro_batch_size": mbs, "grad_accum": gas}
+    layout |= {"recompute": recompute, "pp_schedule": "1f1b"}
+    return {
+        "workload": workload, "model": model, "shape": MODELS[model].as_dict(), "nodes": 1, "gpus_per_node": 8,
+        "sequence_length": 4096, "layout": layout, "dtype": "bf16", "compile": False, "repeat": repeat,
+        "params": params, "env": {},
+    }  # fmt: skip
+
+
+def candidates(*runs):
+    return from_configurations([f"run-{i:016x}" for i in range(len(runs))], list(runs), GPUS["h100"])
+
+
+runs = st.builds(
+    run, dp=POWERS, tp=POWERS, pp=POWERS, mbs=st.integers(1, 9), gas=st.sampled_from([1, 2, 4, 8, 16]),
+    zero=st.integers(0, 3), recompute=st.sampled_from(["none", "full"]), model=st.sampled_from(["1B", "8B"]),
+)  # fmt: skip
+
+
+def at_least(needs, a, b):
+    """b needs at least as much as a"""
+    return bool(needs.dominating(a)[b])
+
+
+@given(st.lists(runs, min_size=3, max_size=3))
+def test_dominance_is_a_partial_order(chosen):
+    needs = candidates(*chosen).needs
+    assert all(at_least(needs, i, i) for i in range(3))
+    if at_least(needs, 0, 1) and at_least(needs, 1, 2):
+        assert at_least(needs, 0, 2)
+    if at_least(needs, 0, 1) and at_least(needs, 1, 0):
+        assert (needs.vectors[0] == needs.vectors[1]).all()
+        assert needs.classes[0] == needs.classes[1]
+
+
+@pytest.mark.parametrize("profile", ["nanotron", "megatron", "ours"])
+@settings(max_examples=300)
+@given(base=runs, more=st.integers(0, 4), fewer_tp=st.sampled_from([1, 2, 4]), fewer_dp=st.sampled_from([1, 2, 4]))
+def test_what_dominates_needs_no_less_by_the_memory_model(profile, base, more, fewer_tp, fewer_dp):
+    layout = base["layout"]
+    heavier = {**base, "layout": {**layout, "micro_batch_size": layout["micro_batch_size"] + more}}
+    heavier["layout"]["tp"] = max(1, layout["tp"] // fewer_tp)
+    heavier["layout"]["dp"] = max(min(2, layout["dp"]), layout["dp"] // fewer_dp)
+    pair = candidates(base, heavier)
+    assert at_least(pair.needs, 0, 1)
+    light, heavy = memory.peak_bytes(pair.columns, PROFILES[profile])
+    assert heavy >= light * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        run(mbs=1), run(mbs=4, tp=2), run(mbs=4, pp=2), run(mbs=8, recompute="full"), run(mbs=8, model="8B"),
+        run(mbs=8, optimizer="sgd"), run(mbs=4, zero=1, dp=2), run(mbs=8, gas=1), run(mbs=4, dp=2),
+    ],
+)  # fmt: skip
+def test_what_may_need_less_is_not_ruled_out(other):
+    found = candidates(run(mbs=4, gas=8), other)
+    assert not at_least(found.needs, 0, 1)
+
+
+def test_an_out_of_memory_rules_out_the_larger_micro_batches_of_its_layout():
+    found = candidates(*(run(mbs=mbs) for mbs in (1, 2, 4, 8)))
+    known = Known(found)
+    known.end(2, Outcome.OOM_CUDA)
+    assert known.ruled_out.tolist() == [False, False, True, True]
+
+
+@given(outcome=st.sampled_from([o for o in Outcome if o is not Outcome.OOM_CUDA]), place=st.integers(0, 3))
+def test_no_other_outcome_rules_out_any_run(outcome, place):
+    known = Known(candidates(*(run(mbs=mbs) for mbs in (1, 2, 4, 8))))
+    known.end(place, outcome)
+    assert not known.ruled_out.any()
+    assert not known.hopeless.any()
+
+
+def test_a_failure_moves_its_likes_back():
+    known = Known(candidates(run(mbs=1), run(mbs=2), run(mbs=1, tp=8, pp=8, model="8B")))
+    before = known.success(np.arange(3))
+    known.end(0, Outcome.UNKNOWN)
+    after = known.success(np.arange(3))
+    assert after[1] < 0.8 * before[1]
+    assert after[2] > 0.95 * before[2]
