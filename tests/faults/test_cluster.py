@@ -49,6 +49,7 @@ def gone(pid):
     return True
 
 
+@pytest.mark.long
 def test_scancel(bench, slurm_cluster):
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
@@ -65,6 +66,7 @@ def test_scancel(bench, slurm_cluster):
     assert left == []
 
 
+@pytest.mark.long
 def test_a_nodes_death(bench, slurm_cluster):
     """The run that was on it is node_fail, and is measured elsewhere; the node is left out and shown."""
     launcher = bench.start(**RUNS)
@@ -118,6 +120,7 @@ def test_the_leaders_nodes_death(bench, slurm_cluster):
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
 
+@pytest.mark.long
 def test_slurmd_alone_killed(bench, slurm_cluster):
     """Its steps live on: nothing is lost."""
     launcher = bench.start(**RUNS)
@@ -132,7 +135,8 @@ def test_slurmd_alone_killed(bench, slurm_cluster):
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
 
-@pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [10, 60])
 def test_slurmctld_down_and_back(bench, slurm_cluster, seconds):
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
@@ -146,6 +150,7 @@ def test_slurmctld_down_and_back(bench, slurm_cluster, seconds):
     slurm_cluster.wait_idle(90)
 
 
+@pytest.mark.long
 def test_slurmdbd_down(bench, slurm_cluster):
     slurm_cluster.stop_slurmdbd()
     try:
@@ -218,6 +223,7 @@ def test_the_jobs_time_limit(bench, slurm_cluster):
     assert not [p for p in left_of_job if p.is_running() and p.status() != "zombie"]
 
 
+@pytest.mark.long
 def test_a_dead_pilots_remains_are_cleared_by_the_next(bench, slurm_cluster):
     """The leader and the agents are killed with no chance to clean; ranks that outlive them are ended by the next."""
     launcher = bench.start(**{**RUNS, "nodes": [8]})
