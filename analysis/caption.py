@@ -29,7 +29,8 @@ def held_fixed(rows: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> list[s
     phrases += _range(rows, best, "global_batch_tokens", "{} tokens per step")
     phrases += _words(rows, "dtype", "{}")
     phrases += _range(rows, best, "iterations", "median of {} iterations")
-    phrases += _words(rows, "gpu", "GPU {}")
+    on_cpu = "gpu" in rows and set(rows["gpu"].dropna()) == {"cpu"}
+    phrases += ["on CPU: a rank stands for a GPU"] if on_cpu else _words(rows, "gpu", "GPU {}")
     return phrases + _words(rows, "workload", "workload {}")
 
 

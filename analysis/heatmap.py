@@ -288,7 +288,9 @@ def _label_axes(axes: Axes, rows: pd.DataFrame, sheet: Sheet) -> None:
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
     per_node = sorted({int(n) for n in rows["gpus_per_node"].dropna()}) if "gpus_per_node" in rows else []
-    each = f" (of {per_node[0]} GPU{'s' * (per_node[0] != 1)} each)" if len(per_node) == 1 else ""
+    of_cpu = "gpu" in rows and set(rows["gpu"].dropna()) == {"cpu"}
+    unit = "rank" if of_cpu else "GPU"
+    each = f" (of {per_node[0]} {unit}{'s' * (per_node[0] != 1)} each)" if len(per_node) == 1 else ""
     axes.set_xlabel(f"nodes{each}", fontsize=LABEL, labelpad=2, color=INK)
     axes.tick_params(length=0, pad=3, colors=INK, labeltop=sheet.tall)
     for side in axes.spines.values():
