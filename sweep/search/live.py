@@ -61,7 +61,7 @@ class Search:
         return self._known
 
     def choices(self, world: World, widths: range, taken: frozenset[tuple[str, int]]) -> Iterator[tuple[int, int]]:
-        """(place in the plan, attempt) to consider, the first one first: the strategy's pick, then retries.
+        """(place in the plan, attempt) to consider, the best first: for each width the strategy's pick, then retries.
 
         ``widths``: node counts that would do, the best first. ``taken``: attempts that are another's.
         """
@@ -72,7 +72,6 @@ class Search:
             pick = self._strategy.pick(known, free & (nodes == width))
             if pick is not None:
                 yield pick.index, 1
-        for width in widths:
             for place in sorted(place for place in self._retries if nodes[place] == width):
                 if (self._runs[place].run_id, self._retries[place]) not in taken:
                     yield place, self._retries[place]
