@@ -21,7 +21,7 @@ def test_the_rank_outside_the_crowd_is_named():
 
 
 def test_without_a_crowd_nobody_is_named():
-    assert suspects({0: WAITING, 1: ASLEEP}) == {}
+    assert suspects({0: ASLEEP, 1: dump(("load", "data.py", 3))}) == {}
     assert suspects({0: WAITING, 1: WAITING}) == {}
     assert suspects({}) == {}
 
@@ -32,3 +32,11 @@ def test_a_rank_that_gave_no_stack_is_a_suspect_too():
 
 def test_innermost_reads_the_main_thread():
     assert innermost(WAITING) == "all_reduce (distributed_c10d.py:3000) from step (train.py:40)"
+
+
+def test_of_two_ranks_the_one_outside_the_collective_is_the_suspect():
+    backward = dump(("_engine_run_backward", "graph.py", 979), ("backward", "_tensor.py", 630))
+    assert suspects({0: backward, 1: ASLEEP}) == {1: "sleep_for_ever (train.py:12) from step (train.py:38)"}
+    assert suspects({0: WAITING, 1: backward}) == {}, "both wait, each in a collective of its own"
+    other = dump(("load", "data.py", 3))
+    assert suspects({0: ASLEEP, 1: other}) == {}, "nobody waits: nobody is named"

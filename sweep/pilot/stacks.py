@@ -14,9 +14,16 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name
 _CURRENT = re.compile(r"^(?:Current thread|Thread) .*$", re.MULTILINE)
 
 
-def suspects(stacks: Mapping[int, str]) -> dict[int, str]:
-    """Rank -> its innermost frames, for the ranks outside the largest group of equal stacks; empty without a crowd.
+_WAITS = re.compile(
+    r"\((?:distributed_c10d|_functional_collectives|graph)\.py:\d+\)$|^(?:synchronize|barrier|all_reduce) \("
+)
+"""the innermost frame of a rank in a collective, in the backward pass (whose hooks communicate), or in a device wait"""
 
+
+def suspects(stacks: Mapping[int, str]) -> dict[int, str]:
+    """Rank -> its innermost frames, for the ranks outside the largest group of equal stacks.
+
+    Without a crowd (two ranks, say): those that stand in no collective while at least as many others do; else empty.
     ``stacks``: rank -> faulthandler's text.
     """
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -26,8 +33,18 @@ def suspects(stacks: Mapping[int, str]) -> dict[int, str]:
         return {}
     crowd = max(groups.values(), key=len)
     if 2 * len(crowd) <= len(stacks):
-        return {}
+        return _not_waiting(groups)
     return {rank: _place(signature) for signature, ranks in groups.items() for rank in ranks if ranks is not crowd}
+
+
+def _not_waiting(groups: Mapping[tuple[str, ...], list[int]]) -> dict[int, str]:
+    busy = {
+        rank: _place(signature)
+        for signature, ranks in groups.items()
+        for rank in ranks
+        if not (signature and _WAITS.search(signature[0]))
+    }
+    return busy if 2 * len(busy) <= sum(map(len, groups.values())) else {}
 
 
 def innermost(text: str) -> str:
