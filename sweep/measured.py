@@ -34,9 +34,7 @@ def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outco
     differing = mismatches(run, given)
     if differing:
         return Outcome.CONFIG_MISMATCH, "; ".join(differing)
-    bad = [
-        rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)
-    ]
+    bad = [rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)]
     if bad:
         return Outcome.UNKNOWN, f"impossible step times from ranks {_few(map(str, bad))}"
     for name in ("losses", "grad_norms"):
@@ -63,10 +61,7 @@ def mismatches(run: Run, measurements: Sequence[Measurement]) -> list[str]:
     by_name: dict[str, list[str]] = {}
     for text in found:
         by_name.setdefault(text.split(":")[0], []).append(text)
-    return [
-        texts[0] + (f" and {len(texts) - 1} more ranks" if len(texts) > 1 else "")
-        for texts in by_name.values()
-    ]
+    return [texts[0] + (f" and {len(texts) - 1} more ranks" if len(texts) > 1 else "") for texts in by_name.values()]
 
 
 def requested(run: Run) -> dict[str, Any]:
@@ -169,9 +164,7 @@ def oddities(measurements: Sequence[Measurement]) -> list[str]:
     first = next((m.losses for m in measurements if m.losses), None)
     other = next((rank for rank, m in enumerate(measurements) if not _alike(first, m.losses)), None)
     if other is not None:
-        notes.append(
-            f"rank {other} states other losses than the ranks before it: they do not train one model"
-        )
+        notes.append(f"rank {other} states other losses than the ranks before it: they do not train one model")
     return notes
 
 
@@ -191,10 +184,7 @@ def slow_rank(medians: Sequence[float]) -> int | None:
 
 def over_ranks(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Many ranks' numbers in one: equal values once, numbers as their spread, else the first rank's."""
-    return {
-        key: _spread([v[key] for v in values if key in v])
-        for key in dict.fromkeys(k for v in values for k in v)
-    }
+    return {key: _spread([v[key] for v in values if key in v]) for key in dict.fromkeys(k for v in values for k in v)}
 
 
 def _spread(values: list[Any]) -> Any:

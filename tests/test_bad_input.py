@@ -1,7 +1,6 @@
 """Every kind of wrong input gives one clear message, exit 2, and changes nothing on disk."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 
 from sweep import lease
 from sweep.cli.main import main
-from sweep.store import SweepDir
 
 GRID = """\
 name: good
@@ -52,7 +50,7 @@ GRIDS = {
     "hostile partition": (GRID.replace("gpu: cpu", "partition: 'a; rm -rf ~', gpu: cpu"), ["partition", ":8"]),
     "new line in an account": (GRID.replace("gpu: cpu", 'account: "a\\n#SBATCH --uid=0", gpu: cpu'), ["account"]),
     "template in a partition": (GRID.replace("gpu: cpu", "partition: '{{ x }}', gpu: cpu"), ["partition"]),
-    "constraint that calls": (GRID + "constraints: ['__import__(\"os\").system(\"x\")']\n", ["constraints"]),
+    "constraint that calls": (GRID + 'constraints: [\'__import__("os").system("x")\']\n', ["constraints"]),
     "constraint of unknown names": (GRID + "constraints: ['tpp > 1']\n", ["tpp", "tp"]),
     "unknown GPU": (GRID.replace("gpu: cpu", "gpu: h1000"), ["h1000", ":8"]),
     "no runnable candidate": (GRID + "tp: [2]\nconstraints: ['tp == 1']\n", ["no candidate"]),
@@ -100,7 +98,10 @@ def test_all_mistakes_at_once(tmp_path, monkeypatch, capsys):
         (["plan", "grid.yaml", "--site", "nowhere"], ["nowhere"]),
         (["plan", "grid.yaml", "--site", "missing.yaml"], ["missing.yaml"]),
         (["plan", "grid.yaml", "--site", "site.yaml"], ["partitoin", "partition"]),
-        (["launch", "grid.yaml", "--executor", "local", "-o", "nodes=[64]", "-o", "global_batch=8192", "--yes"], ["ranks"]),
+        (
+            ["launch", "grid.yaml", "--executor", "local", "-o", "nodes=[64]", "-o", "global_batch=8192", "--yes"],
+            ["ranks"],
+        ),
         (["launch", "grid.yaml", "--executor", "local", "--dir", "full", "--yes"], ["not a sweep directory"]),
         (["launch", "grid.yaml", "--executor", "local", "--dir", "grid.yaml", "--yes"], ["not a directory"]),
         (["status", "."], ["not a sweep directory"]),
@@ -180,4 +181,4 @@ def test_setup_lines_stay_the_users_shell_and_templates_in_them_stay_text(tmp_pa
     assert code == 0
     assert "{{ 7 * 7 }}" in out
     assert "49" not in out.split("{{ 7 * 7 }}")[1][:5]
-    assert os.listdir(tmp_path) == ["grid.yaml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["grid.yaml"]

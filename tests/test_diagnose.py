@@ -196,8 +196,8 @@ def test_advice_tells_fragmentation_from_need() -> None:
     [
         "Tried to allocate 2.87 GiB (GPU 0; 14.76 GiB total capacity; 8.77 GiB already allocated; 19.75 MiB free; "
         "13.71 GiB reserved in total by PyTorch)",
-        "Tried to allocate 2.87 GiB. GPU 0 has a total capacty of 14.76 GiB of which 19.75 MiB is free. Of the allocated "
-        "memory 8.77 GiB is allocated by PyTorch, and 4.94 GiB is reserved by PyTorch but unallocated.",
+        "Tried to allocate 2.87 GiB. GPU 0 has a total capacty of 14.76 GiB of which 19.75 MiB is free. Of the "
+        "allocated memory 8.77 GiB is allocated by PyTorch, and 4.94 GiB is reserved by PyTorch but unallocated.",
     ],
 )
 def test_figures_of_both_generations_of_the_message(text: str) -> None:

@@ -14,8 +14,10 @@ from tests import driving
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-COMMANDS_SHOWN = [line[2:] for block in re.findall(r"```console\n(.*?)```", README, re.S) for line in block.splitlines()]
-YAML = re.findall(r"```yaml\n(.*?)```", README, re.S)
+COMMANDS_SHOWN = [
+    line[2:] for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) for line in block.splitlines()
+]
+YAML = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_readme_shows_two_commands_and_both_are_targets():

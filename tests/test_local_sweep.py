@@ -114,7 +114,11 @@ def test_detach_goes_on_in_the_background(tmp_path):
     done = driving.run(*slow(tmp_path, step_s=0.02), "--detach")
     assert done.returncode == 0, done.stderr
     wait_for(lambda: json.loads(driving.run("status", directory, "--json").stdout)["counts"] == {"ok": 4})
-    wait_for(lambda: not any(p["gone"] is None for p in json.loads(driving.run("status", directory, "--json").stdout)["pilots"]))
+    wait_for(
+        lambda: (
+            not any(p["gone"] is None for p in json.loads(driving.run("status", directory, "--json").stdout)["pilots"])
+        )
+    )
 
 
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The main job on a real Slurm cluster: torch ranks over several nodes, few jobs, and what the scheduler does to them."""
+"""The main job on a real Slurm cluster: torch ranks over several nodes, few jobs, and what the scheduler does."""
 
 import json
 import os

@@ -17,7 +17,14 @@ def record(attempt, outcome, time=0.0, pilot="p0001"):
 
 
 def started(attempt, time=0.0, pilot="p0001"):
-    return {"event": "attempt_started", "time": time, "run_id": RUN, "attempt": attempt, "pilot": pilot, "nodes": ["n1"]}
+    return {
+        "event": "attempt_started",
+        "time": time,
+        "run_id": RUN,
+        "attempt": attempt,
+        "pilot": pilot,
+        "nodes": ["n1"],
+    }
 
 
 def world_of(*events):
@@ -32,8 +39,10 @@ def test_every_outcome_has_a_retry_rule():
 
 @pytest.mark.parametrize(
     "outcome",
-    [Outcome.OOM_CUDA, Outcome.CONFIG_ERROR, Outcome.CONFIG_MISMATCH, Outcome.IMPORT_ERROR]
-    + [Outcome.PYTHON_EXCEPTION, Outcome.NAN_LOSS, Outcome.TIME_LIMIT, Outcome.OK],
+    [
+        *(Outcome.OOM_CUDA, Outcome.CONFIG_ERROR, Outcome.CONFIG_MISMATCH, Outcome.IMPORT_ERROR),
+        *(Outcome.PYTHON_EXCEPTION, Outcome.NAN_LOSS, Outcome.TIME_LIMIT, Outcome.OK),
+    ],
 )
 def test_what_the_configuration_causes_is_never_retried(outcome):
     assert not may_retry([outcome])
@@ -41,8 +50,10 @@ def test_what_the_configuration_causes_is_never_retried(outcome):
 
 @pytest.mark.parametrize(
     "outcome",
-    [Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.PORT_IN_USE, Outcome.XID_HARDWARE, Outcome.NCCL_TIMEOUT]
-    + [Outcome.NCCL_ERROR, Outcome.LOST, Outcome.HANG, Outcome.CANCELLED],
+    [
+        *(Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.PORT_IN_USE, Outcome.XID_HARDWARE, Outcome.NCCL_TIMEOUT),
+        *(Outcome.NCCL_ERROR, Outcome.LOST, Outcome.HANG, Outcome.CANCELLED),
+    ],
 )
 def test_what_the_cluster_causes_is_retried_within_bounds(outcome):
     assert may_retry([outcome])
@@ -99,7 +110,14 @@ def test_a_cancellation_holds_until_the_next_session():
 
 
 def intent(name="p0001", nodes=1, time=0.0):
-    return {"event": "pilot_intent", "time": time, "pilot": name, "token": f"t-{name}", "nodes": nodes, "time_limit_s": 60}
+    return {
+        "event": "pilot_intent",
+        "time": time,
+        "pilot": name,
+        "token": f"t-{name}",
+        "nodes": nodes,
+        "time_limit_s": 60,
+    }
 
 
 def test_a_submission_given_up_that_comes_after_all_is_watched_again():

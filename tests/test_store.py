@@ -97,7 +97,7 @@ def test_a_torn_last_line_is_left_for_the_next_look(sweep):
 def test_a_line_cut_in_the_middle_of_a_journal_is_an_error(sweep):
     path = sweep.journal("w")
     path.write_text('{"event": "a", "time": 1}\n{"event": "b", "ti\n{"event": "c", "time": 3}\n')
-    with pytest.raises(ValueError, match="delimiter|Unterminated|Invalid"):
+    with pytest.raises(ValueError, match=r"delimiter|Unterminated|Invalid"):
         read_events(path)
 
 

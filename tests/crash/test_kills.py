@@ -1,8 +1,10 @@
 """Kill the launcher and the leader at random moments: every run still is measured exactly once."""
 
+import contextlib
 import random
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -31,14 +33,12 @@ def storm(directory, grid, executor, seed, kills, env=None, limit_s=240):
     chance = random.Random(seed)
     killed = {"launcher": 0, "leader": 0}
     arguments = ["launch", grid, "--dir", directory, "--executor", executor, "--yes"]
-    with open(f"{directory}.out", "ab") as output:
+    with Path(f"{directory}.out").open("ab") as output:
         launcher = driving.start(*arguments, env=env, output=output)
         deadline = time.monotonic() + limit_s
         while launcher.poll() != 0 and time.monotonic() < deadline:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 launcher.wait(chance.uniform(0.3, 4.0) if sum(killed.values()) < kills else 5.0)
-            except subprocess.TimeoutExpired:
-                pass
             if sum(killed.values()) < kills:
                 kind = chance.choice(list(killed))
                 if kind == "launcher" and launcher.poll() is None:
