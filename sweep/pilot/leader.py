@@ -20,6 +20,7 @@ import pyarrow.parquet
 
 from sweep.executors.local import own_job_id
 from sweep.outcomes import Outcome
+from sweep.physics.hardware import GPUS
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link
 from sweep.pilot.dead import dead_tokens
 from sweep.pilot.findings import Findings
@@ -31,6 +32,7 @@ from sweep.pilot.watchdog import Verdict
 from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of
 from sweep.records import build_record
 from sweep.search import Choice, choose
+from sweep.search.live import Search
 from sweep.state import World
 from sweep.store import Journal, JournalReader, SweepDir, try_claim, write_derived, write_once
 from sweep.workloads import find_workload
@@ -58,6 +60,7 @@ class Leader:
         self._journal = Journal(sweep.journal(f"pilot-{order.name}"))
         self._reader = JournalReader(sweep)
         self._world = World()
+        self._search = Search(runs, GPUS.get(order.gpu or ""))
         self._taken: set[tuple[str, int]] = set()
         self._ends_at = _job_end(order.time_limit_s)
         self._durations: list[float] = []
@@ -115,6 +118,7 @@ class Leader:
                 names=[link.node for link in free],
                 narrower=len(free) < self._order.nodes,
                 same_nodes=self._order.same_nodes,
+                search=self._search,
             )
             if choice is None:
                 return "nothing left that fits"
