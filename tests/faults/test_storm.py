@@ -26,7 +26,7 @@ dtype: [fp32]
 iterations: 3
 warmup_iterations: 2
 repeats: {repeats}
-timeouts: {{start: 60s, first_iteration: 60s, steady: 6s}}
+timeouts: {{start: 60s, first_iteration: 60s, steady: 8s}}
 params:
   step_s: 0.02
   fault_rank: 1
