@@ -208,3 +208,15 @@ def test_a_live_prune_leaves_out_what_needs_more_than_what_ran_out_of_memory():
     record(world, runs[0].run_id, "oom_cuda")
     assert choose(runs, world, 1, 100, 10, search=search).planned is runs[2]
     assert search.left_out(world).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_plan_without_runs_and_a_workload_without_a_model(name):
+    assert choose([], World(), 1, 100, 10, search=Search([], None, name)) is None
+    made = [{**run(gas=gas, workload="collectives"), "shape": {}} for gas in (1, 2)]
+    runs = [PlannedRun(f"run-{i:016x}", "ring", 1, None, json.dumps(values)) for i, values in enumerate(made)]
+    world, search, asked = World(), Search(runs, None, name), set()
+    while (choice := choose(runs, world, 1, 100, 10, search=search)) is not None:
+        asked.add(choice.planned.run_id)
+        record(world, choice.planned.run_id, "ok", rate=100.0)
+    assert len(asked) == 2
