@@ -183,6 +183,15 @@ def test_replay_of_what_was_imported_by_the_command_line(tmp_path):
     assert document["cells"][0] | {"model": "small", "nodes": 1, "regret": 0.0} == document["cells"][0]
 
 
+def test_a_source_that_does_not_say_how_it_counts_flops_is_not_judged_by_ours(tmp_path):
+    source, map_file = tmp_path / "t.parquet", tmp_path / "m.yaml"
+    pq.write_table(pa.Table.from_pylist([{**ROW, "mfu": 40.0}]), source)
+    map_file.write_text(MAP)
+    assert import_file(source, map_file, tmp_path / "out.parquet").suspects
+    map_file.write_text(MAP.replace("flops: playbook", ""))
+    assert not import_file(source, map_file, tmp_path / "out.parquet").suspects
+
+
 @pytest.mark.parametrize("options", [["--strategy", "clever"], ["--budget", "2"], ["--model", "9B"]])
 def test_replay_refuses_what_makes_no_sense(tmp_path, options):
     from sweep.collect import write_results

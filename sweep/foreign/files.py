@@ -63,7 +63,7 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     table = _read_table(file)
     rows = table.to_pylist()
     records = records_of_rows(rows, mapping, str(file))
-    mark(records)
+    mark(records, mapping.flops_stated)
     if not target.parent.is_dir():
         raise SweepError(Mistake("no such directory", str(target.parent), path="--out"))
     write_results(target, records)

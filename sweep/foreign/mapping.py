@@ -59,10 +59,8 @@ class ImportMap:
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """name in the source -> fields of its shape; a text value names a column of the record (learned_positions)"""
     flops: Reading | str = "matmul-causal"
-
-    def has(self, name: str) -> bool:
-        """Whether the map gives this column of the record."""
-        return name in self.columns or name in self.constants
+    flops_stated: bool = True
+    """False: the map says nothing of how the source counts FLOPs, so that its MFU and TFLOPS cannot be checked"""
 
 
 def read_map(document: Document) -> ImportMap:
@@ -84,13 +82,15 @@ def read_map(document: Document) -> ImportMap:
     if mistakes:
         raise SweepError(mistakes)
     name = str(value.get("name", "imported"))
-    return ImportMap(name=name, columns=columns, constants=constants, models=models, flops=flops)
+    return ImportMap(
+        name=name, columns=columns, constants=constants, models=models, flops=flops, flops_stated="flops" in value
+    )
 
 
 def plain_map(name: str) -> ImportMap:
     """The map of a table whose columns bear the record's own names and units already."""
     names = [column.name for column in COLUMNS if not column.type.startswith("list<") and column.name not in _RESERVED]
-    return ImportMap(name=name, columns={n: Reading(source=n) for n in names})
+    return ImportMap(name=name, columns={n: Reading(source=n) for n in names}, flops_stated=False)
 
 
 def _mapping(document: Document, key: str, mistakes: list[Mistake]) -> dict[str, Any]:

@@ -25,18 +25,23 @@ NEAR_DOUBLINGS = 3
 _NEAR_AXES = ("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum")
 
 
-def judge(records: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """What is wrong with each record, in words; empty where nothing is."""
+def judge(records: Sequence[dict[str, Any]], flops_stated: bool = True) -> list[list[str]]:
+    """What is wrong with each record, in words; empty where nothing is.
+
+    ``flops_stated``: the records' convention is the source's own, so that its MFU and TFLOPS can be checked by it.
+    """
     found = [implausible(record) + _utilisation(record) + _identities(record) + _rates(record) for record in records]
+    if flops_stated:
+        found = [notes + _by_convention(record) for notes, record in zip(found, records, strict=True)]
     for index, note in _out_of_line(records).items():
         found[index].append(note)
     return found
 
 
-def mark(records: Sequence[dict[str, Any]]) -> int:
+def mark(records: Sequence[dict[str, Any]], flops_stated: bool = True) -> int:
     """Write the findings into ``suspect`` and ``notes`` of the records; how many have any."""
     count = 0
-    for record, notes in zip(records, judge(records), strict=True):
+    for record, notes in zip(records, judge(records, flops_stated), strict=True):
         record["notes"] = [*(record.get("notes") or []), *notes]
         record["suspect"] = bool(record["notes"])
         count += record["suspect"]
@@ -44,19 +49,30 @@ def mark(records: Sequence[dict[str, Any]]) -> int:
 
 
 def _utilisation(record: Mapping[str, Any]) -> list[str]:
-    """MFU and HFU against what a matrix product reaches, and the source's MFU against its tokens/s."""
+    """MFU and HFU against what a matrix product reaches."""
     notes = []
     best = BEST_MATMUL.get(str(record.get("gpu")), ANY_MATMUL)
     for name in ("mfu", "hfu", "reported_mfu"):
         value = record.get(name)
         if value is not None and best < value <= 1:
             notes.append(f"{name} is {value:.1%}: the best matrix product on {record.get('gpu')} reaches {best:.0%}")
+    return notes
+
+
+def _by_convention(record: Mapping[str, Any]) -> list[str]:
+    """The source's MFU and TFLOPS against its tokens/s."""
+    notes = []
     mfu, said = record.get("mfu"), record.get("reported_mfu")
     if mfu and said and abs(said / mfu - 1) > MFU_TOLERANCE:
         convention = str(record.get("flops_convention")).split(":")[0]
         notes.append(
             f"the source says {said:.2%} MFU, its tokens/s give {mfu:.2%} ({convention}): {said / mfu - 1:+.1%}"
         )
+    rate = record.get("tokens_per_second_per_gpu") or 0.0
+    tflops, expected = record.get("tflops_per_gpu"), rate * (record.get("flops_per_token") or 0) / 1e12
+    # Sources print whole TFLOPS: half a unit is rounding.
+    if tflops and expected and abs(tflops - expected) > TFLOPS_TOLERANCE * expected + 1:
+        notes.append(f"{tflops:.0f} TFLOP/s per GPU do not match its tokens/s, which give {expected:.0f}")
     return notes
 
 
@@ -75,15 +91,11 @@ def _identities(record: Mapping[str, Any]) -> list[str]:
 
 
 def _rates(record: Mapping[str, Any]) -> list[str]:
-    """TFLOPS, tokens/s and step time against tokens/s/GPU."""
+    """Tokens/s and step time against tokens/s/GPU."""
     rate = record.get("tokens_per_second_per_gpu")
     if not rate or record.get("outcome") != "ok":
         return []
     notes = []
-    tflops, expected = record.get("tflops_per_gpu"), rate * (record.get("flops_per_token") or 0) / 1e12
-    # Sources print whole TFLOPS: half a unit is rounding.
-    if tflops and expected and abs(tflops - expected) > TFLOPS_TOLERANCE * expected + 1:
-        notes.append(f"{tflops:.0f} TFLOP/s per GPU do not match its tokens/s, which give {expected:.0f}")
     total = record.get("tokens_per_second")
     if total and abs(total / record["gpus"] / rate - 1) > RATE_TOLERANCE and abs(total / record["gpus"] - rate) > 1:
         notes.append(f"{total:,.0f} tokens/s over {record['gpus']} GPUs are not {rate:,.0f} tokens/s/GPU")
