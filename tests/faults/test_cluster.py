@@ -96,7 +96,7 @@ def test_a_nodes_death(bench, slurm_cluster):
 
 def test_the_leaders_nodes_death(bench, slurm_cluster):
     """The agents that are left end their ranks and cancel the job; resume carries on."""
-    launcher = bench.start(**RUNS)
+    launcher = bench.start(**{**RUNS, "micro_batch_size": [1]})
     bench.wait_for_attempt()
     job, node, struck = bench.pilot()["job_id"], bench.pilot()["nodes"][0], time.time()
     slurm_cluster.kill_node(node)
@@ -115,7 +115,7 @@ def test_the_leaders_nodes_death(bench, slurm_cluster):
     record = failed(bench, "lost")
     assert record is not None
     note("the leader's node's death", record["outcome"], gone_s, clean_s, left, "ok")
-    assert_all_measured(bench)
+    assert_all_measured(bench, 1)
     assert left == []
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
@@ -190,6 +190,7 @@ def unwritable(path):
             subprocess.run(["umount", "--lazy", str(path / name)], check=True)
 
 
+@pytest.mark.long
 def test_the_shared_directory_refuses_for_a_while(bench, shared_disk):
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()

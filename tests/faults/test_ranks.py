@@ -21,7 +21,7 @@ EXPECTED = {
     "port_in_use": "port_in_use",
     "disk_full": "disk_full",
 }
-QUICK = ("hang", "daemon", "oom_host", "kill_9")
+QUICK = ("hang", "oom_host")
 ONCE_MORE_ELSEWHERE = {"hang", "oom_host", "kill_9", "segfault", "disk_full"}
 DETECT_S = 8 + 10
 """the steady limit, and a machine that is busy with other things"""

@@ -36,7 +36,7 @@ params:
   fault: [{faults}]
 site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 20m, poll_interval_s: 1, max_pilots: {pilots}}}
 """
-QUICK = ('""', "leak_child", "exception", "segfault", "hang", "oom_cuda", "nan", "port_in_use", "nccl_error", "signal")
+QUICK = ('""', "leak_child", "exception", "hang", "oom_cuda", "signal")
 
 
 def assert_straight(directory, expected, runs):
@@ -74,7 +74,7 @@ def blow(tmp_path, cluster, seed, *, faults, nodes, repeats, pilots, kills, limi
 
 
 def test_a_small_storm(tmp_path, slurm_cluster):
-    blow(tmp_path, slurm_cluster, 7, faults=QUICK, nodes="1", repeats=1, pilots=3, kills=3, limit_s=240)
+    blow(tmp_path, slurm_cluster, 7, faults=QUICK, nodes="1", repeats=1, pilots=3, kills=2, limit_s=240)
 
 
 @pytest.mark.long
