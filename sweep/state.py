@@ -24,6 +24,7 @@ class Attempt:
     """None while no record tells how it ended"""
     message: str | None = None
     tokens_per_second_per_gpu: float | None = None
+    peak_memory_bytes: float | None = None
 
 
 @dataclass
@@ -207,6 +208,7 @@ def _record(world: World, event: Mapping[str, Any]) -> None:
     attempt.started_at = attempt.started_at or record.get("started_at")
     attempt.nodes = attempt.nodes or tuple(record.get("node_names") or ())
     attempt.tokens_per_second_per_gpu = record.get("tokens_per_second_per_gpu")
+    attempt.peak_memory_bytes = record.get("peak_memory_bytes")
     if outcome is Outcome.OK:
         world.nodes.measured(record["run_id"], attempt.nodes, event.get("slow_node"), event["time"])
     for node in event.get("accused", ()):

@@ -220,3 +220,18 @@ def test_a_plan_without_runs_and_a_workload_without_a_model(name):
         asked.add(choice.planned.run_id)
         record(world, choice.planned.run_id, "ok", rate=100.0)
     assert len(asked) == 2
+
+
+def test_measured_peaks_rule_out_what_the_memory_model_thought_would_fit():
+    runs = [
+        PlannedRun(f"run-{i:016x}", "1B", 1, None, json.dumps(run(mbs=mbs, dp=4, tp=2, gas=16, workload="nanotron")))
+        for i, mbs in enumerate((1, 2, 3, 4, 5, 8))
+    ]
+    world, search = World(), Search(runs, GPUS["h100"], "prune")
+    use = search.known.candidates.memory_use
+    assert not search.left_out(world).any()
+    for place in range(4):
+        row = {"run_id": runs[place].run_id, "attempt": 1, "pilot": "p", "outcome": "ok"}
+        row |= {"tokens_per_second_per_gpu": 1.0, "peak_memory_bytes": int(use[place] * 85e9 * 2.6)}
+        world.apply({"event": "record", "time": 0.0, "record": row})
+    assert search.left_out(world).tolist() == [False] * 5 + [True]

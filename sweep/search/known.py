@@ -126,6 +126,6 @@ class Known:
             ratios = (measured - predicted[rows])[c.models[rows] == model]
             weight = len(ratios) + PEAK_WEIGHT
             scale = ratios.sum() / weight
-            spread = float(np.sqrt((((ratios - scale) ** 2).sum() + MEMORY_ERROR**2 * PEAK_WEIGHT) / weight))
+            spread = float(np.sqrt((len(ratios) * ratios.var() + MEMORY_ERROR**2 * PEAK_WEIGHT) / weight))
             found |= (c.models == model) & (predicted + scale - SURE * spread > 0)
         return found

@@ -104,4 +104,5 @@ class Search:
         self._known.begin(place)
         counting = state.ok or state.last
         if counting is not None and counting.outcome is not None and again is None:
-            self._known.end(place, Outcome(counting.outcome), counting.tokens_per_second_per_gpu)
+            rate, peak = counting.tokens_per_second_per_gpu, counting.peak_memory_bytes
+            self._known.end(place, Outcome(counting.outcome), rate, peak)
