@@ -77,15 +77,6 @@ class Timeouts(BaseModel):
     """every later iteration: at least this, and more where the steps themselves are long"""
 
 
-class Budget(BaseModel):
-    """Where a sweep stops before all is measured. None: no limit."""
-
-    model_config = _CONFIG
-
-    max_runs: int | None = Field(default=None, ge=1)
-    node_hours: float | None = Field(default=None, gt=0)
-
-
 class Grid(BaseModel):
     """One sweep as the user writes it. Each field is a key of the grid file; an axis left out keeps one value."""
 
@@ -144,7 +135,6 @@ class Grid(BaseModel):
     timeouts: Timeouts = Timeouts()
     max_run_time: Seconds | None = None
     """an attempt is ended after this, whatever its phase"""
-    budget: Budget = Budget()
     site: Site | None = None
     """facts about the cluster, where they are not in a file of their own"""
 
@@ -269,7 +259,6 @@ __all__ = [
     "DERIVED",
     "FACTS",
     "Auto",
-    "Budget",
     "Grid",
     "Timeouts",
     "json_schema",

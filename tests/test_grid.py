@@ -85,7 +85,6 @@ BAD = {
     "a truth value for a variable": ("env", "{A: true}", "quote it"),
     "a bad timeout": ("timeouts", "{start: soon}", "is no duration"),
     "an unknown timeout": ("timeouts", "{begin: 3}", "unknown key 'begin'"),
-    "a bad budget": ("budget", "{node_hours: -1}", "expected over 0"),
     "a bad site": ("site", "{gpu: h101, gpus_per_node: 8}", "did you mean h100?"),
     "an incomplete site": ("site", "{gpu: h100}", "gpus_per_node is missing"),
     "a parameter that is a mapping": ("params", "{x: {y: 1}}", "a range is"),
@@ -247,7 +246,7 @@ def test_a_bad_override_is_said(option, words):
 def test_a_grid_goes_around_through_yaml():
     text = GOOD + (
         "params: {a: [1, x, 0.5, null, true], b: 'no'}\nenv: {A: ['1', '010']}\nconstraints: [tp < 3]\n"
-        "include: [{tp: 4}]\nexclude: [{tp: 1, nodes: [2]}]\nmax_run_time: 10m\nbudget: {max_runs: 3}\n"
+        "include: [{tp: 4}]\nexclude: [{tp: 1, nodes: [2]}]\nmax_run_time: 10m\n"
         "site: {gpu: h100, gpus_per_node: 8, setup: ['echo \"{{ x }}\"', 'a\n\n b'], partition: p}\npp: auto\n"
     )
     grid = parse_grid(text, "g")
