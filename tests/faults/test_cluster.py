@@ -94,6 +94,7 @@ def test_a_nodes_death(bench, slurm_cluster):
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
 
+@pytest.mark.long
 def test_the_leaders_nodes_death(bench, slurm_cluster):
     """The agents that are left end their ranks and cancel the job; resume carries on."""
     launcher = bench.start(**{**RUNS, "micro_batch_size": [1]})
