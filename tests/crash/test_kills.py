@@ -23,7 +23,7 @@ tp: [1, 2]
 iterations: 3
 warmup_iterations: 1
 repeats: {repeats}
-params: {{step_s: 0.05}}
+params: {{step_s: 0.3}}
 site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 3}}
 """
 
@@ -38,7 +38,7 @@ def storm(directory, grid, executor, seed, kills, env=None, limit_s=240):
         deadline = time.monotonic() + limit_s
         while launcher.poll() != 0 and time.monotonic() < deadline:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                launcher.wait(chance.uniform(0.3, 4.0) if sum(killed.values()) < kills else 5.0)
+                launcher.wait(chance.uniform(0.3, 2.5) if sum(killed.values()) < kills else 5.0)
             if sum(killed.values()) < kills:
                 kind = chance.choice(list(killed))
                 if kind == "launcher" and launcher.poll() is None:
