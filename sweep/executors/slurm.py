@@ -96,7 +96,9 @@ class SlurmExecutor:
     def find(self, token: str) -> tuple[JobState, str | None]:
         """The job whose name is the token. (GONE, None): Slurm answered that it never had one.
 
-        Where there is accounting, squeue's silence is no such answer: it forgets a job soon after its end.
+        Where there is accounting, squeue's silence is no such answer: it forgets a job soon after its end. A job that
+        ended within its first second may be missing in both (seen on 22.05: its eligible time stays Unknown, and
+        sacct's search by name skips it); such a job began no attempt.
         """
         answer, _ = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", f"--name={token}", "-o", SQUEUE_FORMAT])
         if answer is None:

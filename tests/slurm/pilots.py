@@ -40,5 +40,6 @@ def stay(sweep_dir: str, pilot: str) -> None:
 
 
 def fail(sweep_dir: str, pilot: str) -> None:
-    """End badly."""
+    """End badly, though not within the first second: Slurm 22.05's accounting then may lose the eligible time."""
+    time.sleep(2)
     raise RuntimeError(f"{pilot} fails on purpose")
