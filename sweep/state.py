@@ -168,11 +168,15 @@ def _pilot_intent(world: World, event: Mapping[str, Any]) -> None:
 
 
 def _pilot_submitted(world: World, event: Mapping[str, Any]) -> None:
-    world.pilots[event["pilot"]].job_id = event["job_id"]
+    pilot = world.pilots.get(event["pilot"])
+    if pilot is not None:
+        pilot.job_id = event["job_id"]
 
 
 def _pilot_gone(world: World, event: Mapping[str, Any]) -> None:
-    world.pilots[event["pilot"]].gone = event["word"]
+    pilot = world.pilots.get(event["pilot"])
+    if pilot is not None:
+        pilot.gone = event["word"]
 
 
 def _pilot_started(world: World, event: Mapping[str, Any]) -> None:

@@ -110,7 +110,8 @@ def test_a_job_that_the_controller_forgot(cluster: Cluster, tmp_path: Path) -> N
         cluster.stop_slurmctld()
         cluster.forget_jobs()
         assert wait_until(lambda: state_of(slurm, job).word == "FAILED", 20, 0.5)
-        assert wait_until(lambda: slurm.find(request.token) == (JobState.GONE, job), 20, 0.5)
+        # By name, accounting may miss a job whose eligible time it lost (see find): gone it is in any case.
+        assert slurm.find(request.token) in {(JobState.GONE, job), (JobState.GONE, None)}
     else:
         assert wait_until(lambda: job not in cluster.squeue(), 200, 1)
         assert state_of(slurm, job) == JobStatus(state=JobState.GONE)

@@ -84,6 +84,8 @@ def launch(
             return _dry_run(plan, grid, site, chosen, as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(_spending(plan, site, chosen), err=True):
             raise click.Abort
+        if (directory / PROVENANCE).is_file():
+            raise SweepError(Mistake("another launch made this sweep meanwhile", file=str(directory)))
         sweep = create(directory, grid, site, plan, executor=chosen, grid_text=grid_file.read_text())
     if dry_run:
         raise SweepError(Mistake("this sweep stands already", file=str(directory), remedy="`sweep status` shows it"))
@@ -184,11 +186,28 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, as_json: bool) -> int:
         return _detach_local(sweep, as_json)
     session = Launcher(sweep, lease.take(sweep.directory, takeover=takeover), executor_of(sweep))
     if detach:
-        session.step()
-        session.close()
-        click.echo(f"submitted; `sweep status {sweep.directory.path}` shows how it goes", err=True)
-        return 0
+        return _submit_and_leave(sweep, session, as_json)
     return _watch(sweep, session, as_json)
+
+
+def _submit_and_leave(sweep: Sweep, session: Launcher, as_json: bool) -> int:
+    """One look and what follows from it; 1 where work waits and no pilot was submitted."""
+    from sweep.launcher import StuckError
+
+    path = sweep.directory.path
+    try:
+        session.step()
+    except StuckError as error:
+        click.echo(f"error: {error}", err=True)
+    session.close()
+    jobs = [pilot.job_id for pilot in session.world.pilots.values() if pilot.open and pilot.job_id is not None]
+    if as_json:
+        click.echo(json.dumps({"directory": str(path), "jobs": jobs}))
+    if not jobs and not session.done:
+        click.echo(f"error: no pilot could be submitted; try again with `sweep resume {path} --detach`", err=True)
+        return 1
+    click.echo(f"{len(jobs)} pilots submitted; `sweep status {path}` shows how it goes", err=True)
+    return 0
 
 
 def _detach_local(sweep: Sweep, as_json: bool) -> int:

@@ -218,7 +218,7 @@ class Agent:
         """The warm image for these modules and this environment; the longest unused goes when there are too many."""
         key = (tuple(preload), tuple(sorted(env.items())))
         zygote = self._zygotes.pop(key, None)
-        if zygote is None:
+        if zygote is None or zygote.dead:
             while len(self._zygotes) >= MAX_ZYGOTES:
                 self._zygotes.pop(next(iter(self._zygotes))).close()
             zygote = await self._warm(preload, env)

@@ -236,7 +236,10 @@ class AttemptRunner:
     def _note_told(self, report: RankReport, message: Mapping[str, Any]) -> None:
         values = {key: value for key, value in message.items() if key != "kind"}
         if message.get("kind") == "measurement":
-            report.measurement = Measurement(**values)
+            try:
+                report.measurement = Measurement(**values)
+            except TypeError as error:  # a workload of someone else: its mistake is the attempt's, not the pilot's
+                report.failure = {"type": "TypeError", "message": str(error), "traceback": ""}
             self._marks["measured"] = time.monotonic()
         elif message.get("kind") == "failure":
             report.failure = values
@@ -286,10 +289,14 @@ class AttemptRunner:
                     not_cleaned[link.node] = message["left"]
             else:
                 self._note(link, message)
-        not_cleaned |= {node: ["its agent did not answer in time"] for node in waiting}
+        not_cleaned |= self._silent(waiting)
         for link in living:
             link.clean = link.clean and link.node not in not_cleaned
         return not_cleaned
+
+    def _silent(self, nodes: set[str]) -> dict[str, list[str]]:
+        """Nodes that did not say that they are clean; a pilot told to end has no time to tell slow from dirty."""
+        return {} if self._short else {node: ["its agent did not answer in time"] for node in nodes}
 
     def _note_progress(self) -> None:
         """Where each rank stood: kept with the evidence."""

@@ -90,7 +90,7 @@ class Leader:
     async def _clear_dead(self, links: Sequence[Link]) -> None:
         """End what dead pilots of this sweep left on our nodes. Where the scheduler does not answer, touch nothing."""
         strays = sorted({token for link in links for token in link.strays})
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UnicodeError):
             dead = await asyncio.to_thread(dead_tokens, self._sweep, self._order.executor, strays)
             asked = [link for link in links if set(link.strays) & set(dead)]
             for link in asked:
@@ -182,6 +182,8 @@ class Leader:
         outcome = result.diagnosis.outcome or Outcome.UNKNOWN
         if outcome is Outcome.TIME_LIMIT and attempt_s < limits.attempt_s:
             outcome = Outcome.PREEMPTED
+        if outcome is Outcome.CANCELLED and self._stopping is None:
+            outcome = Outcome.UNKNOWN  # a SIGTERM that neither the user nor the scheduler sent
         extras = [rank.measurement.extra if rank.measurement is not None else {} for rank in result.ranks]
         findings = Findings.of((rank.tail for rank in result.ranks), extras)
         record = build_record(
@@ -203,8 +205,8 @@ class Leader:
             extra={**findings.facts, **({"left_in_dev_shm": result.removed} if result.removed else {})},
         )
         record = findings.annotate(record)
-        self._keep_log(name, record, result)
         await self._tell("record", record=record, **self._about_nodes(record, result))
+        self._keep_log(name, record, result)
         for node, left in result.not_cleaned.items():
             await self._tell("node_bad", node=node, reason="not clean after an attempt: " + "; ".join(left))
         self._durations.append(time.monotonic() - started)

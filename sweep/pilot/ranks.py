@@ -30,6 +30,8 @@ class Zygote:
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
         self.pid = process.pid
+        self.dead = False
+        """no rank can be forked from it any more"""
         self._process = process
         self._control = control
         self._unread = b""
@@ -81,6 +83,7 @@ class Zygote:
 
     def died(self) -> None:
         """The zygote ended: its ranks have died with it (PDEATHSIG), and nobody can tell how."""
+        self.dead = True
         self.close()
         self._answers.put_nowait({"error": "the warm image ended"})
         for on_exit in list(self._on_exit.values()):

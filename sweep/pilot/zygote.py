@@ -95,14 +95,19 @@ def _answer(control: socket.socket) -> bool:
     while not data.endswith(b"\n"):
         data += control.recv(MAX_REQUEST_BYTES)
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        _send(control, {"error": f"cannot fork: {error}"})
+        pid = -1
     if pid == 0:
         control.close()
         signal.set_wakeup_fd(-1)
         _child(parent, lambda: run_rank(json.loads(data), fds))
     for fd in fds:
         os.close(fd)
-    _send(control, {"pid": pid})
+    if pid > 0:
+        _send(control, {"pid": pid})
     return True
 
 
