@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sweep.plan import PlannedRun
 from sweep.search import waiting
-from sweep.state import PilotState, World
+from sweep.state import World
 
 BARREN_LIMIT = 3
 """so many pilots of one width in a row that began no attempt: the next would not either"""
@@ -66,14 +66,24 @@ def nodes_to_avoid(runs: Sequence[PlannedRun], world: World, width: int) -> froz
 
 
 def barren_widths(world: World) -> frozenset[int]:
-    """Widths whose last pilots ended without having begun an attempt, time after time."""
-    fruitful = {attempt.pilot for run in world.runs.values() for attempt in run.attempts.values()}
-    by_width: dict[int, list[PilotState]] = {}
-    for pilot in sorted(world.pilots.values(), key=lambda p: p.intended_at):
-        if not pilot.open and pilot.intended_at >= world.session_at:
-            by_width.setdefault(pilot.nodes, []).append(pilot)
-    return frozenset(
-        width
-        for width, pilots in by_width.items()
-        if len(pilots) >= BARREN_LIMIT and not any(p.name in fruitful for p in pilots[-BARREN_LIMIT:])
+    """Widths whose last pilots ended without having begun an attempt, time after time.
+
+    A pilot that was ordered before the width's latest attempt ended may only have come too late to find work: it does
+    not count.
+    """
+    latest: dict[int, float] = {}
+    fruitful = set()
+    for run in world.runs.values():
+        for attempt in run.attempts.values():
+            fruitful.add(attempt.pilot)
+            pilot = world.pilots.get(attempt.pilot)
+            if pilot is not None:
+                latest[pilot.nodes] = max(latest.get(pilot.nodes, 0.0), attempt.ended_at or 0.0)
+    barren = Counter(
+        pilot.nodes
+        for pilot in world.pilots.values()
+        if not pilot.open
+        and pilot.name not in fruitful
+        and pilot.intended_at >= max(world.session_at, latest.get(pilot.nodes, 0.0))
     )
+    return frozenset(width for width, count in barren.items() if count >= BARREN_LIMIT)

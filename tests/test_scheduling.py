@@ -124,3 +124,13 @@ def test_a_new_session_tries_again_what_an_earlier_one_gave_up():
 
 def test_waiting_lists_every_attempt_once():
     assert [(c.planned.run_id, c.attempt) for c in waiting(RUNS, World())] == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
+
+
+def test_pilots_that_came_too_late_for_work_do_not_give_up_a_width():
+    """The first of four pilots measures the last run, which hangs and waits again; the others found nothing."""
+    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="ENDED", at=1.0) for i in range(1, 5)})
+    world.run("a").attempts[1] = Attempt(1, "p1", outcome=Outcome.HANG, ended_at=50.0)
+    assert barren_widths(world) == frozenset()
+    for i in range(5, 8):
+        world.pilots[f"p{i}"] = pilot(f"p{i}", 1, gone="FAILED", at=60.0 + i)
+    assert barren_widths(world) == {1}
