@@ -32,7 +32,7 @@ compile: auto
 site: {gpu: h100, gpus_per_node: 8}
 """
 WORKLOAD = Workload(
-    name="any",
+    name="nanotron",
     main="nowhere:main",
     axes=frozenset(
         ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")

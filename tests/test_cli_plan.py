@@ -40,7 +40,9 @@ def test_every_example_has_runs(path, monkeypatch, capsys):
     found = json.loads(out)
     assert found["name"] == path.stem
     assert found["runs"] >= 10
-    assert all(cell["runs"] for cell in found["cells"])
+    empty = {(cell["model"], cell["nodes"]) for cell in found["cells"] if not cell["runs"]}
+    # 80 billion parameters at 18 bytes are 1.4 TB: 16 GPUs of 80 GB have 1.3.
+    assert empty == ({("80B", 1), ("80B", 2)} if path.stem == "ultrascale" else set())
 
 
 def test_smollm3_holds_the_published_layout():

@@ -55,6 +55,8 @@ def split_hidden_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile
 
 
 def _everything(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    if profile.compiled:
+        return _outputs_of_products(columns, shape, profile)
     return (
         _norms_and_residual(columns, shape, profile)
         + attention_bytes_per_token(columns, shape, profile)

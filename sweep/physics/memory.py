@@ -93,6 +93,34 @@ def peak_bytes(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: st
     return np.maximum.reduce(np.broadcast_arrays(*stage_totals(columns, profile, optimizer).values()))
 
 
+@dataclass(frozen=True)
+class Heaviest:
+    """The heaviest rank of each candidate. Arrays, or numbers for one candidate."""
+
+    total_bytes: Any
+    """as torch counts them"""
+    states_bytes: Any
+    """of these: weights, gradients, master copies, optimizer and their buffers"""
+    stage: Any
+    """which of ``pipeline.STAGES``, by its number"""
+
+
+def heaviest(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw") -> Heaviest:
+    """The stage whose rank needs most, and what of that are states."""
+    columns = Numbers.of(columns)
+    total, states, number = (np.zeros(np.shape(read(columns, "pp"))) for _ in range(3))
+    for i, stage in enumerate(pipeline.STAGES):
+        exists = pipeline.exists(columns, stage)
+        if not np.any(exists):
+            continue
+        found = breakdown(columns, profile, stage, optimizer)
+        more = exists & (found["total"] > total)
+        total = np.where(more, found["total"], total)
+        states = np.where(more, sum(found[kind] for kind in STATE_KINDS), states)
+        number = np.where(more, i, number)
+    return Heaviest(total, states, number.astype(np.int64))
+
+
 def outside_torch_bytes(columns: Mapping[str, Any]) -> Any:
     """CUDA context and NCCL's buffers: one communicator per axis that is wider than 1, and one of the world."""
     groups = sum((read(columns, axis) > 1) * 1.0 for axis in ("dp", "tp", "pp", "cp", "ep"))

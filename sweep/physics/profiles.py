@@ -7,7 +7,9 @@ weights in stage 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 OPTIMIZER_STATE_BYTES: dict[str, float] = {
     "adamw": 8,
@@ -78,6 +80,8 @@ class MemoryProfile:
     """what the caching allocator reserves per byte that is allocated at the peak"""
     reserved: bool = False
     """peaks are what the allocator reserves: what the loss leaves is not yet used again by the first backward"""
+    compiled: bool = False
+    """layers are compiled: a compiler keeps what "cheap" selective recomputation keeps, and computes the rest anew"""
     margin: float = 0.1
     """by what share a prediction must be over a GPU's memory before a layout is rejected; 0 where the profile was
     checked against many measured peaks"""
@@ -152,3 +156,37 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
 )
 """name -> profile"""
 PROFILES["transformer"] = PROFILES["ours"]
+
+
+SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention")
+"""parameters of the transformer workload that change what it keeps"""
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What a run keeps: a profile, as the run's own parameters change it, and its optimizer."""
+
+    profile: MemoryProfile
+    optimizer: str = "adamw"
+
+
+def trainer_of(workload: str, params: Mapping[str, Any], *, compiled: bool = False) -> Trainer | None:
+    """The trainer of a workload with these parameters; None where nothing is known of what the workload keeps.
+
+    ``compiled``: layers and loss are compiled; then the loss needs no fp32 copy of the logits beside their gradient.
+    """
+    profile = PROFILES.get(workload)
+    if profile is None or profile is not PROFILES["ours"]:
+        return None if profile is None else Trainer(profile)
+    single = params.get("weights_dtype") == "bf16"
+    profile = replace(
+        profile,
+        sequence_parallel=bool(params.get("sequence_parallel", True)),
+        vocabulary_parallel=bool(params.get("loss_parallel", True)),
+        flash_attention=params.get("attention") != "math",
+        master_bytes=2 if single else profile.master_bytes,
+        gradient_bytes=2 if single else profile.gradient_bytes,
+        compiled=compiled,
+        logit_bytes=6 if compiled else profile.logit_bytes,
+    )
+    return Trainer(profile, "adamw-bf16" if single else "adamw")

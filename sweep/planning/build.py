@@ -23,7 +23,7 @@ def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
         raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
     squares = list(cells(grid, site, workload))
     refuse_impossible_batch(grid, squares)
-    builder = Builder(grid, site, rules_for(grid, site, workload))
+    builder = Builder(grid, site, workload.name, rules_for(grid, site, workload))
     for cell in squares:
         for columns in chunks(cell):
             builder.add(cell, columns)

@@ -16,7 +16,8 @@ from sweep.planning.arrow import lists, numbers, texts, words
 from sweep.planning.columns import Columns, Indices
 from sweep.planning.expand import Cell
 from sweep.planning.identity import VARYING, identities
-from sweep.planning.order import ASSUMED_START_S, merits, order
+from sweep.planning.order import ASSUMED_START_S, costs, order
+from sweep.planning.predictions import Physics, Predicted
 from sweep.planning.reasons import broken_by, listed, reason_numbers
 from sweep.planning.table import SCHEMA, WORDS, Words, candidates, integers, table_of
 from sweep.site import Site
@@ -26,8 +27,10 @@ from sweep.yaml_lines import Path
 class Builder:
     """``add`` every chunk of every cell, then take the ``table``."""
 
-    def __init__(self, grid: Grid, site: Site, rules: Sequence[Rule]) -> None:
-        self._grid, self._gpu, self._rules = grid, site.hardware, rules
+    def __init__(self, grid: Grid, site: Site, workload: str, rules: Sequence[Rule]) -> None:
+        self._grid, self._gpu = grid, site.hardware
+        self._physics = Physics(workload, site.hardware)
+        self._rules = (*rules, *self._physics.rules)
         self._words = Words()
         self._rejected: list[tuple[Mapping[str, Any], Any, Any]] = []
         self._runs: list[Any] = []
@@ -38,14 +41,15 @@ class Builder:
     def add(self, cell: Cell, columns: Columns) -> None:
         """Judge the candidates; keep the rejected with their reasons, and make runs of the others."""
         broken = np.zeros(columns.size, dtype=bool)
+        predicted = self._physics.judge(columns)
         found: list[tuple[Indices, Indices]] = []
         for rule, mask in zip(self._rules, self._masks(columns), strict=True):
             rows = np.flatnonzero(mask)
             if len(rows):
                 found.append((rows, reason_numbers(rule, columns, rows, self._words.books["reasons"])))
                 broken |= mask
-        self._reject(columns, np.flatnonzero(broken), found)
-        self._keep(cell, columns, np.flatnonzero(~broken))
+        self._reject(columns, np.flatnonzero(broken), found, predicted)
+        self._keep(cell, columns, np.flatnonzero(~broken), predicted)
 
     def table(self) -> Any:
         """One row per candidate: the runs in their order, then the rejected. Raises SweepError for two alike runs."""
@@ -67,21 +71,26 @@ class Builder:
             raise SweepError(mistakes)
         return masks
 
-    def _reject(self, columns: Columns, rows: Indices, found: Sequence[tuple[Indices, Indices]]) -> None:
+    def _reject(
+        self, columns: Columns, rows: Indices, found: Sequence[tuple[Indices, Indices]], predicted: Predicted
+    ) -> None:
         if not len(rows):
             return
         offsets, codes = listed(found, columns.size)
         # Candidates without a reason have no codes, so the offsets of the others stand as they are.
         kept = np.append(offsets[:-1][rows], offsets[-1]).astype(np.int32)
-        self._rejected.append((candidates(columns, rows, self._words), kept, codes.astype(np.int32)))
+        batch = candidates(columns, rows, self._words) | _peaks(predicted, rows)
+        self._rejected.append((batch, kept, codes.astype(np.int32)))
 
-    def _keep(self, cell: Cell, columns: Columns, rows: Indices) -> None:
+    def _keep(self, cell: Cell, columns: Columns, rows: Indices, predicted: Predicted) -> None:
         if not len(rows):
             return
-        step_s, cost = merits(columns, rows, self._gpu)
-        batch = dict(candidates(columns, rows, self._words))
+        step_s = self._physics.step_s(columns, rows)
+        cost = costs(step_s, integers(columns, "global_batch_tokens", rows), predicted.over[rows])
+        batch = candidates(columns, rows, self._words) | _peaks(predicted, rows)
         if self._gpu.peaks_flops:
             iterations = self._grid.warmup_iterations + self._grid.iterations
+            batch["predicted_step_s"] = numbers(step_s, pa.float64())
             batch["predicted_s"] = numbers(ASSUMED_START_S + iterations * step_s, pa.float64())
         batch["reasons"] = lists(np.zeros(len(rows) + 1), words(np.zeros(0), []))
         values = {name: self._plain(columns, name, rows) for name in VARYING if name != "repeat"}
@@ -112,6 +121,12 @@ class Builder:
         runs = runs.take(numbers(places, pa.int64()))
         index = SCHEMA.get_field_index("position")
         return runs.set_column(index, SCHEMA.field(index), numbers(np.arange(len(places)), pa.int32()))
+
+
+def _peaks(predicted: Predicted, rows: Indices) -> dict[str, Any]:
+    peaks = predicted.peak_bytes[rows]
+    known = np.isfinite(peaks)
+    return {"predicted_peak_bytes": numbers(np.where(known, peaks, 0), pa.int64(), ~known)}
 
 
 def _place(rule: str) -> Path:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 FROM_DP = frozenset({"dp", "dp tokens", "grad_accum", "global_batch_tokens", "nearest tokens", "batch is near"})
 """columns that mean nothing where the GPU equation has no whole dp"""
-FROM_BATCH = frozenset({"grad_accum", "global_batch_tokens"})
+FROM_BATCH = frozenset({"grad_accum", "global_batch_tokens", "over memory"})
 """columns that mean nothing where no batch is near enough"""
 
 

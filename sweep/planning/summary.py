@@ -1,4 +1,4 @@
-"""A plan in numbers: counts by reason, runs per cell, and a rough guess of what it will spend."""
+"""A plan in numbers: counts by reason, runs per cell, and a prediction of what it will spend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def summarise(name: str, table: Any) -> dict[str, Any]:
     runs = table.filter(is_run).select(["model", "nodes", "predicted_s"])
     cells = _cells(table, _runs_per_cell(runs))
     known = runs.num_rows > 0 and runs.column("predicted_s").null_count == 0
-    guess = "rough model of the step time, and 30 s to start" if known else f"{ASSUMED_RUN_S:g} s per run assumed"
+    guess = "model of the step time, and 30 s to start each" if known else f"{ASSUMED_RUN_S:g} s per run assumed"
     return {
         "name": name,
         "candidates": table.num_rows,

@@ -30,13 +30,18 @@ SCHEMA = pa.schema(
         *((name, TEXT) for name in WORDS[1:]),
         ("compile", pa.bool_()),
         ("repeat", pa.int32()),
+        ("predicted_peak_bytes", pa.int64()),
+        ("predicted_step_s", pa.float64()),
         ("predicted_s", pa.float64()),
         ("run_json", pa.string()),
         ("reasons", pa.list_(TEXT)),
     ]
 )
 """status: run or rejected. position: the place in the order of measuring; null where rejected, as are run_id, run_json,
-repeat and predicted_s. params and env are JSON. dp and grad_accum are null where their equation has no solution."""
+repeat and predictions of time. predicted_peak_bytes: of the heaviest rank, as torch counts it; null where it is not
+known what the workload keeps. predicted_step_s: of one optimizer step, predicted_s: of one attempt; null where the
+hardware's speed is not known. params and env are JSON. dp and grad_accum are null where their equation has no
+solution."""
 
 
 class Words:

@@ -1,0 +1,133 @@
+"""What the physics say of candidates: peak memory, step time, and which of them cannot fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweep.contract import Rule
+from sweep.physics import memory, pipeline, step_time
+from sweep.physics.columns import Numbers
+from sweep.physics.hardware import Gpu
+from sweep.physics.profiles import PROFILES, SETTINGS, Trainer, trainer_of
+from sweep.planning.columns import Columns, Indices
+
+Floats = npt.NDArray[np.float64]
+_RANKS = np.array([f"a rank of the {stage} stage" for stage in pipeline.STAGES])
+_GIB = memory.GIB
+FITS = Rule(
+    "memory",
+    lambda c: c["over memory"],
+    "does not fit: {heaviest rank} needs {needed GiB:,.10g} GiB, {states GiB:,.10g} of it weights, gradients and "
+    "optimizer, of {gpu name}'s {usable GiB:g} GiB (predicted; an error of {margin percent:g} % is allowed for)",
+)
+"""Reads columns that ``Physics.judge`` adds. Sizes are rounded to three digits, so that texts stay few."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions of some candidates; nan where there are none."""
+
+    peak_bytes: Floats
+    """of the heaviest rank, as torch counts it"""
+    over: npt.NDArray[np.bool_]
+    """needs more than the GPU has, though perhaps by less than the model may err"""
+
+
+class Physics:
+    """The models of memory and step time for one workload on one kind of GPU.
+
+    A workload of which no profile tells what it keeps has no predicted peak, and none of its candidates is rejected
+    by memory; nor is any where the GPU's memory is not known.
+    """
+
+    def __init__(self, workload: str, gpu: Gpu) -> None:
+        self._workload, self._gpu = workload, gpu
+        self._usable = memory.usable_bytes(gpu)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What memory rejects: nothing where it cannot be judged."""
+        return (FITS,) if self._usable is not None and trainer_of(self._workload, {}) is not None else ()
+
+    def judge(self, columns: Columns) -> Predicted:
+        """Predict every candidate whose layout is known, and add what FITS reads to the columns."""
+        whole = np.broadcast_to(columns["dp is whole"] & columns["batch is near"], columns.size)
+        rows = np.flatnonzero(whole)
+        total, states, needed, limit = (np.full(columns.size, np.nan) for _ in range(4))
+        stage = np.zeros(columns.size, dtype=np.int64)
+        margin = 0.0
+        for mine, trainer in self._groups(columns, rows):
+            taken = Numbers(Taken(columns, mine))
+            found = memory.heaviest(taken, trainer.profile, trainer.optimizer)
+            total[mine], states[mine], stage[mine] = found.total_bytes, found.states_bytes, found.stage
+            needed[mine] = found.total_bytes + memory.outside_torch_bytes(taken)
+            margin = trainer.profile.margin
+            limit[mine] = (self._usable or np.inf) * (1 + margin)
+        with np.errstate(invalid="ignore"):
+            over, broken = needed > (self._usable or np.inf), needed > limit
+        self._tell(columns, broken, needed, states, stage, margin)
+        return Predicted(total, over)
+
+    def step_s(self, columns: Columns, rows: Indices) -> Floats:
+        """Seconds of one optimizer step of each row. Nominal ones, good for an order alone, on unknown hardware."""
+        trainer = trainer_of(self._workload, {})
+        profile = PROFILES["ours"] if trainer is None else trainer.profile
+        found = step_time.step_time_s(Taken(columns, rows), self._gpu, profile)
+        return np.broadcast_to(found, len(rows)).astype(np.float64)
+
+    def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, Trainer]]:
+        """The rows by what changes the trainer's profile: parameters of the workload, and compilation."""
+        names = [name for name in (*SETTINGS, "compile") if name in columns]
+        varied = [name for name in names if name in columns.codes]
+        number = np.zeros(len(rows), dtype=np.int64)
+        for name in varied:
+            number = number * len(columns.values_of(name)) + columns.codes[name][rows]
+        for group in np.unique(number):
+            mine = rows[number == group]
+            values = {name: np.broadcast_to(columns[name], columns.size)[mine[0]] for name in names}
+            trainer = trainer_of(self._workload, values, compiled=bool(values.get("compile", False)))
+            if trainer is not None:
+                yield mine, trainer
+
+    def _tell(
+        self, columns: Columns, broken: Any, needed: Floats, states: Floats, stage: Indices, margin: float
+    ) -> None:
+        piped = np.broadcast_to(columns["pp"], columns.size) > 1
+        columns.derive("over memory", lambda: broken)
+        columns.derive("needed GiB", lambda: three_digits(needed / _GIB))
+        columns.derive("states GiB", lambda: three_digits(states / _GIB))
+        columns.derive("heaviest rank", lambda: np.where(piped, _RANKS[stage], "a rank"))
+        columns.derive("gpu name", lambda: f"the {self._gpu.name}")
+        columns.derive("usable GiB", lambda: round((self._usable or 0.0) / _GIB, 1))
+        columns.derive("margin percent", lambda: 100 * margin)
+
+
+def three_digits(values: Floats) -> Floats:
+    """Each value rounded to three digits; what is not positive and finite becomes 0."""
+    good = np.isfinite(values) & (values > 0)
+    safe = np.where(good, values, 1.0)
+    unit = 10.0 ** (np.floor(np.log10(safe)) - 2)
+    found: Floats = np.where(good, np.round(np.rint(safe / unit) * unit, 6), 0.0)
+    return found
+
+
+class Taken(Mapping[str, Any]):
+    """Some rows of columns, taken when asked for."""
+
+    def __init__(self, columns: Columns, rows: Indices) -> None:
+        self._columns, self._rows = columns, rows
+
+    def __getitem__(self, name: str) -> Any:
+        column = self._columns[name]
+        return column if np.ndim(column) == 0 else column[self._rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)

@@ -1,0 +1,128 @@
+"""What the physics say in a plan: who cannot fit and why, what is predicted, and where nothing can be said."""
+
+import dataclasses
+import re
+
+import pytest
+
+from sweep.contract import Workload
+from sweep.grid import parse_grid
+from sweep.physics import memory, step_time
+from sweep.physics.hardware import GPUS
+from sweep.physics.profiles import PROFILES, trainer_of
+from sweep.plan import build, to_table
+
+AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
+CHOICES = {"recompute": ("none", "selective", "full"), "weights_dtype": ("fp32", "bf16")}
+NANOTRON = Workload(name="nanotron", main="x:y", axes=AXES, choices=CHOICES)
+OURS = Workload(name="transformer", main="x:y", axes=AXES, choices=CHOICES, params={"weights_dtype": "fp32"})
+TEXT = """\
+models: [1B, 8B]
+nodes: [1, 4]
+sequence_length: 4096
+global_batch: 1Mi
+tp: [1, 2, 8]
+pp: [1, 2, 4]
+zero: [0, 1, 3]
+micro_batch_size: [1, 3, 4, 16]
+recompute: [none, full]
+site: {gpu: h100, gpus_per_node: 8}
+"""
+
+
+def rows_of(text, workload, *overrides):
+    grid = parse_grid(text, "grid.yaml", overrides)
+    return grid, to_table(build(grid, grid.site, workload)).to_pylist()
+
+
+def columns_of(grid, row):
+    shape = grid.models[row["model"]].as_dict()
+    return shape | {name: value for name, value in row.items() if value is not None}
+
+
+@pytest.mark.parametrize("workload", [NANOTRON, OURS], ids=lambda workload: workload.name)
+def test_a_candidate_is_rejected_by_memory_where_it_alone_is_predicted_not_to_fit(workload):
+    grid, rows = rows_of(TEXT, workload)
+    profile, over = PROFILES[workload.name], 0
+    for row in (row for row in rows if row["grad_accum"] is not None):
+        columns = columns_of(grid, row)
+        fit = memory.fits(columns, GPUS["h100"], profile)
+        reasons = [reason for reason in row["reasons"] if reason.startswith("memory: ")]
+        assert bool(reasons) == (not fit.fits), row
+        assert row["predicted_peak_bytes"] == int(memory.peak_bytes(columns, profile))
+        for reason in reasons:
+            over += 1
+            needed = float(re.search(r"needs ([\d,.]+) GiB", reason)[1].replace(",", ""))
+            assert needed == pytest.approx(float(fit.needed_bytes) / memory.GIB, rel=0.006)
+            assert "of the h100's 79.6 GiB" in reason
+    assert 20 < over < len(rows)
+
+
+def test_the_reason_names_the_rank_that_needs_most():
+    grid, rows = rows_of(TEXT, NANOTRON)
+    for row in rows:
+        for reason in (r for r in row["reasons"] if r.startswith("memory: ")):
+            totals = memory.stage_totals(columns_of(grid, row), PROFILES["nanotron"])
+            heaviest = max(totals, key=lambda stage: float(totals[stage]))
+            words = "a rank needs" if row["pp"] == 1 else f"a rank of the {heaviest} stage needs"
+            assert words in reason
+
+
+def test_predictions_stand_beside_every_run():
+    grid, rows = rows_of(TEXT, NANOTRON)
+    runs = [row for row in rows if row["status"] == "run"]
+    assert len(runs) > 50
+    for row in runs:
+        alone = float(step_time.step_time_s(columns_of(grid, row), GPUS["h100"], PROFILES["nanotron"]))
+        assert row["predicted_step_s"] == pytest.approx(alone)
+        assert row["predicted_s"] == pytest.approx(30 + 7 * alone)
+    assert {row["predicted_step_s"] for row in rows if row["status"] == "rejected"} == {None}
+
+
+def test_runs_that_may_not_fit_come_last_in_their_cell():
+    _, rows = rows_of(TEXT, OURS, "models=[8B]", "nodes=[1]")
+    limit = memory.usable_bytes(GPUS["h100"])
+    runs = [row for row in rows if row["status"] == "run"]
+    near = [row["predicted_peak_bytes"] > limit for row in runs]
+    assert any(near)
+    assert not all(near)
+    assert near == sorted(near)
+
+
+def test_nothing_is_rejected_by_memory_where_it_is_not_known():
+    _, rows = rows_of(TEXT.replace("h100", "cpu"), NANOTRON)
+    assert not [row for row in rows if any(reason.startswith("memory") for reason in row["reasons"])]
+    assert {row["predicted_s"] for row in rows} == {row["predicted_step_s"] for row in rows} == {None}
+    assert any(row["predicted_peak_bytes"] for row in rows)
+
+
+def test_nothing_is_rejected_by_memory_where_nobody_knows_what_the_workload_keeps():
+    _, rows = rows_of(TEXT, dataclasses.replace(NANOTRON, name="strange"))
+    assert not [row for row in rows if any(reason.startswith("memory") for reason in row["reasons"])]
+    assert {row["predicted_peak_bytes"] for row in rows} == {None}
+    assert all(row["predicted_s"] for row in rows if row["status"] == "run")
+
+
+def test_parameters_and_compilation_change_what_is_kept():
+    text = TEXT + "params: {weights_dtype: [fp32, bf16]}\ncompile: [false, true]\n"
+    grid, rows = rows_of(text, OURS, "nodes=[1]", "models=[8B]")
+    seen = set()
+    for row in (row for row in rows if row["grad_accum"] is not None):
+        params = {"weights_dtype": "bf16" if "bf16" in row["params"] else "fp32"}
+        trainer = trainer_of("transformer", params, compiled=row["compile"])
+        peak = memory.peak_bytes(columns_of(grid, row), trainer.profile, trainer.optimizer)
+        assert row["predicted_peak_bytes"] == int(peak)
+        seen.add((params["weights_dtype"], row["compile"], row["status"]))
+    assert {("bf16", True, "run"), ("fp32", False, "rejected")} <= seen
+
+
+def test_what_a_compiler_and_bf16_weights_keep_is_never_more():
+    grid, rows = rows_of(TEXT, OURS)
+    plain = trainer_of("transformer", {})
+    for params, compiled in (({"weights_dtype": "bf16"}, False), ({}, True)):
+        less = trainer_of("transformer", params, compiled=compiled)
+        for row in rows[::7]:
+            columns = columns_of(grid, row)
+            smaller = memory.peak_bytes(columns, less.profile, less.optimizer)
+            assert smaller <= memory.peak_bytes(columns, plain.profile, plain.optimizer)
+    assert trainer_of("strange", {}) is None
