@@ -1,0 +1,220 @@
+"""The answer of a sweep as plain values: the heatmap's squares, and the best configuration of each with its doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.celltext import groups, known, layout
+from analysis.colours import Scale, ink_on, relative, scale_of
+from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, memory_text, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHADES = 48
+"""Colours of the scale that the page's style sheet holds"""
+
+Usage = Callable[[Mapping[str, Any]], Sequence[tuple[str, str]]]
+"""A best configuration's record -> (what it is for, the text to copy), several"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """One square of the heatmap."""
+
+    headline: str
+    lines: tuple[str, ...] = ()
+    shade: int | None = None
+    """of ``SHADES``; None where the square is blank"""
+    anchor: str | None = None
+    """id of the row that tells all about it"""
+    reason: str = ""
+    """why it is blank"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shade:
+    """One colour of the scale and the ink that is legible on it."""
+
+    face: str
+    ink: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heat:
+    """The heatmap as a table."""
+
+    nodes: tuple[int, ...]
+    rows: tuple[tuple[str, tuple[Tile, ...]], ...]
+    """model, its squares by node count"""
+    shown: Metric
+    """heads and colours the squares"""
+    shades: tuple[Shade, ...]
+    ends: tuple[str, str] | None
+    """what the first and the last shade stand for; None where nothing was measured"""
+    scale_label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """The best configuration of a cell, in words."""
+
+    anchor: str
+    model: str
+    nodes: int
+    gpus: str
+    layout: str
+    value: str
+    interval: str
+    """from where to where the value may lie; empty where its spread is not known"""
+    mfu: str
+    memory: str
+    measured: str
+    """how often: runs and iterations"""
+    verdict: str
+    """clear, tie, alone or unknown"""
+    sureness: str
+    """the verdict as a sentence"""
+    notes: tuple[str, ...]
+    ties: tuple[str, ...]
+    run_id: str
+    usage: tuple[tuple[str, str], ...]
+
+
+def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
+    """The squares of ``derive.cells``, with the texts that the drawn heatmap has."""
+    best = table[table["status"] == "best"]
+    shown = coloured_by(best, metric)
+    table = table.assign(shown=shown.of(table))
+    table = table.assign(relative=relative(table, shown))
+    scale = scale_of(table[table["status"] == "best"], shown)
+    nodes = tuple(sorted({int(n) for n in table["nodes"]}))
+    rows: dict[str, dict[int, Tile]] = {}
+    for at, row in enumerate(table.to_dict("records")):
+        cell = {str(name): value for name, value in row.items()}
+        tile = _tile(cell, anchor_of(at), metric, shown, scale)
+        rows.setdefault(str(cell["model"]), {})[int(cell["nodes"])] = tile
+    return Heat(
+        nodes=nodes,
+        rows=tuple((model, tuple(tiles[n] for n in nodes)) for model, tiles in rows.items()),
+        shown=shown,
+        shades=_shades(scale),
+        ends=(number(scale.low * scale.factor), number(scale.high * scale.factor)) if scale else None,
+        scale_label=scale.label if scale else shown.label,
+    )
+
+
+def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage) -> tuple[Winner, ...]:
+    """The measured cells of ``derive.cells``, in its order."""
+    found = []
+    for at, row in enumerate(table.to_dict("records")):
+        if row["status"] == "best":
+            found.append(_winner({str(name): value for name, value in row.items()}, anchor_of(at), metric, usage))
+    return tuple(found)
+
+
+def coloured_by(best: pd.DataFrame, metric: Metric) -> Metric:
+    """The metric; for tokens/s/GPU, which do not compare between models, the MFU where every cell has one."""
+    has_mfu = len(best) > 0 and bool(best["mfu"].notna().all())
+    return METRICS["mfu"] if metric.name == DEFAULT_METRIC and has_mfu else metric
+
+
+def anchor_of(position: int) -> str:
+    """The id of a cell on the page: names of models may hold anything, positions may not."""
+    return f"cell-{position}"
+
+
+def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, scale: Scale | None) -> Tile:
+    if cell["status"] != "best" or scale is None:
+        return Tile(headline=str(cell["label"]), reason=str(cell["reason"]))
+    texts = [" ".join(words) for words in groups(cell, metric, shown, "full")]
+    place = _place(scale, float(cell["relative"]))
+    return Tile(headline=texts[0], lines=tuple(texts[1:]), shade=round(place * (SHADES - 1)), anchor=anchor)
+
+
+def _place(scale: Scale, value: float) -> float:
+    """Where a value lies on the scale, 0 to 1."""
+    span = scale.high - scale.low
+    return min(1.0, max(0.0, (value - scale.low) / span)) if span > 0 else 0.0
+
+
+def _shades(scale: Scale | None) -> tuple[Shade, ...]:
+    if scale is None:
+        return ()
+    steps = np.linspace(scale.low, scale.high, SHADES)
+    colours = [scale.colour(float(step)) for step in steps]
+    return tuple(
+        Shade(face="#" + "".join(f"{round(part * 255):02x}" for part in c[:3]), ink=ink_on(c)) for c in colours
+    )
+
+
+def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage) -> Winner:
+    verdict, sureness = _sureness(cell, metric)
+    notes = cell.get("notes")
+    ties = cell["ties"] if isinstance(cell.get("ties"), list) else []
+    memory = cell.get("peak_memory_bytes")
+    return Winner(
+        anchor=anchor,
+        model=str(cell["model"]),
+        nodes=int(cell["nodes"]),
+        gpus=str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
+        layout=" · ".join(" ".join(words) for words in layout(cell)) or "–",
+        value=number(float(cell["value"]) * metric.factor),
+        interval=_interval(cell, metric),
+        mfu=_percent(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
+        memory=memory_text(float(memory)) if known(memory) else "–",
+        measured=_measured(cell),
+        verdict=verdict,
+        sureness=sureness,
+        notes=tuple(str(note) for note in notes) if notes is not None and np.size(notes) and known(notes[0]) else (),
+        ties=tuple(str(run_id) for run_id in ties),
+        run_id=str(cell.get("run_id")),
+        usage=tuple(usage(cell)),
+    )
+
+
+def _sureness(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
+    """How far the best may be trusted: (verdict, sentence)."""
+    ties = cell["ties"] if isinstance(cell.get("ties"), list) else []
+    ahead = _ahead(cell, metric)
+    if ties:
+        others = "one other configuration" if len(ties) == 1 else f"{len(ties)} other configurations"
+        return "tie", f"within noise of {others}; the second is {ahead} behind"
+    if int(cell["configurations"]) == 1:
+        return "alone", "the only configuration that was measured here"
+    if not _interval(cell, metric):
+        return "unknown", f"{ahead} ahead of the second; the spread of its iterations is not known"
+    return "clear", f"{ahead} ahead of the second of {int(cell['configurations'])}, beyond noise"
+
+
+def _ahead(cell: Mapping[str, Any], metric: Metric) -> str:
+    """By how much the best beats the second, in per cent of the second."""
+    best, second = float(cell["value"]), float(cell["runner_up"]) if known(cell.get("runner_up")) else float("nan")
+    if not second > 0 or not best > 0:
+        return "–"
+    return f"{max(0.0, best / second - 1 if metric.higher_is_better else second / best - 1):.1%}".replace("%", " %")
+
+
+def _interval(cell: Mapping[str, Any], metric: Metric) -> str:
+    low, high = float(cell["low"]), float(cell["high"])
+    if not high > low:
+        return ""
+    return f"{number(low * metric.factor)} to {number(high * metric.factor)}"
+
+
+def _measured(cell: Mapping[str, Any]) -> str:
+    runs = int(cell["repeats"])
+    times = cell.get("step_times_s")
+    iterations = int(np.size(times)) if times is not None and np.ndim(times) == 1 else 0
+    if not iterations and known(cell.get("iterations")):
+        iterations = int(cell["iterations"])
+    told = f"{runs} run{'s' * (runs != 1)}"
+    return f"{told} × {iterations} iteration{'s' * (iterations != 1)}" if iterations else told
+
+
+def _percent(value: Any) -> str:
+    return f"{float(value):.1%}".replace("%", " %") if known(value) else "–"

@@ -1,0 +1,142 @@
+"""From records, plan and provenance to the page: every number on it is computed here or below, none in the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from analysis import caption, derive
+from analysis.metrics import DEFAULT_METRIC, metric_named
+from analysis.report import surroundings
+from analysis.report.answer import Usage, Winner, heat_of, winners_of
+from analysis.report.failures import failures_of, gpu_hours
+from analysis.report.page import render
+from analysis.report.trials import FIELDS, metrics_for_axes, said_of, table_of
+from analysis.report.usage import usage_of
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.report.figures import Picture
+
+OWN_COLUMNS = ("message", "evidence", "advice", "versions_json", "total_s", "pilot", "sweep_name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What the records themselves do not say."""
+
+    title: str
+    sources: Sequence[str]
+    """paths of what was read"""
+    written: str
+    """when, for people"""
+    grid: str | None = None
+    """the grid file's text"""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    refresh_s: int | None = None
+    """the page loads itself again so often, since the sweep still runs"""
+
+
+def columns_needed() -> list[str]:
+    """The columns that ``build`` reads; ``analysis.load(source, columns_needed())`` reads no more."""
+    return list(dict.fromkeys([*derive.NEEDED, *(f.name for f in FIELDS), *OWN_COLUMNS]))
+
+
+def build(
+    records: pd.DataFrame,
+    plan: pd.DataFrame | None,
+    about: About,
+    *,
+    metric: str = DEFAULT_METRIC,
+    usage: Usage = usage_of,
+    pictures: Sequence[Picture] = (),
+) -> str:
+    """The page as HTML.
+
+    ``usage``: turns a best configuration into texts to copy. Raises SweepError where there is neither a record nor a
+    candidate, or for an unknown metric.
+    """
+    chosen = metric_named(metric)
+    if records.empty and (plan is None or plan.empty):
+        raise SweepError(Mistake("no records and no plan: there is nothing to report", remedy="run the sweep first"))
+    missing = [name for name in columns_needed() if name not in records]
+    records = derive.completed(records.assign(**dict.fromkeys(missing)) if missing else records)
+    table = derive.cells(records, plan, metric)
+    heat, winners = heat_of(table, chosen), winners_of(table, chosen, usage)
+    trials = table_of(records, chosen)
+    measured = caption.measured_rows(derive.counting(records), None)
+    content = {
+        "about": about,
+        "metric": chosen,
+        "heat": heat,
+        "winners": winners,
+        "sureness": _sureness(winners),
+        "held_fixed": caption.held_fixed(measured, table[table["status"] == "best"], chosen),
+        "simulated": caption.is_simulated(measured),
+        "progress": _progress(records, plan),
+        "blanks": _blanks(table),
+        "failures": failures_of(records),
+        "pictures": pictures,
+        "environment": surroundings.environment_of(records, about.provenance),
+        "grid": surroundings.grid_shown(about.grid) if about.grid else None,
+        "reproduce": surroundings.how_to_reproduce(about.provenance),
+        "rejections": surroundings.rejections_of(plan),
+        "left_out": said_of(trials),
+        "many": int(len(records)),
+    }
+    data = {"trials": trials, "axes": metrics_for_axes(trials), "refresh_s": about.refresh_s}
+    return render(content, data, [asdict(shade) for shade in heat.shades])
+
+
+def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any]:
+    """How many runs are ok, failed and not yet measured, and the GPU-hours of all attempts."""
+    final = derive.counting(records)
+    ok = int(derive.succeeded(final).sum())
+    planned = None if plan is None else plan[plan["status"] == "run"]
+    waiting = 0
+    if planned is not None and "run_id" in planned:
+        waiting = int((~planned["run_id"].isin(final["run_id"].dropna())).sum())
+    return {
+        "attempts": len(records),
+        "ok": ok,
+        "failed": len(final) - ok,
+        "waiting": waiting,
+        "rejected": 0 if plan is None else int((plan["status"] == "rejected").sum()),
+        "suspect": int(final["suspect"].fillna(False).astype(bool).sum()),
+        "gpu_hours": gpu_hours(records),
+    }
+
+
+def _blanks(table: pd.DataFrame) -> list[tuple[str, str]]:
+    """Blank cells and their reasons, equal reasons together."""
+    blank = table[table["status"] != "best"]
+    reasons: dict[str, dict[str, list[int]]] = {}
+    for model, nodes, reason in zip(blank["model"], blank["nodes"], blank["reason"], strict=True):
+        reasons.setdefault(str(reason), {}).setdefault(str(model), []).append(int(nodes))
+    return [(reason, _cells(places)) for reason, places in reasons.items()]
+
+
+def _cells(places: Mapping[str, Sequence[int]], most: int = 12) -> str:
+    told = [f"{model} on {', '.join(map(str, nodes))}" for model, nodes in list(places.items())[:most]]
+    more = len(places) - most
+    return "; ".join(told) + (f"; and {more} more models" if more > 0 else "")
+
+
+def _sureness(winners: Sequence[Winner]) -> str:
+    """One sentence on how far the winners may be trusted."""
+    if not winners:
+        return ""
+    counts = {verdict: sum(w.verdict == verdict for w in winners) for verdict in ("clear", "tie", "alone", "unknown")}
+    told = {
+        "clear": "{} ahead of all others beyond noise",
+        "tie": "{} within noise of another configuration",
+        "alone": "{} without another configuration to compare with",
+        "unknown": "{} ahead by a margin whose noise is not known",
+    }
+    parts = [told[verdict].format(count) for verdict, count in counts.items() if count]
+    return f"Of {len(winners)} best configuration{'s' * (len(winners) != 1)}: {', '.join(parts)}."
+
+

@@ -1,0 +1,54 @@
+"""The figures of ``analysis.figures`` as pictures inside the page, each with words for who cannot see it."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LARGEST_SVG = 300_000
+"""Bytes; a figure of many points is smaller, and quicker to show, as PNG"""
+PNG_DPI = 150
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """One figure, drawn."""
+
+    name: str
+    caption: str
+    alt: str
+    uri: str
+    """the picture itself, as a data: URI; an image so embedded runs no script and loads nothing"""
+
+
+def picture_of(name: str, caption: str, figure: Figure) -> Picture:
+    """A figure as SVG, or as PNG where the SVG would be large."""
+    return Picture(name=name, caption=caption, alt=_alt(caption, figure), uri=data_uri(figure))
+
+
+def data_uri(figure: Figure) -> str:
+    """The figure as a data: URI, the same for the same figure."""
+    svg = _saved(figure, "svg")
+    kind, content = ("svg+xml", svg) if len(svg) <= LARGEST_SVG else ("png", _saved(figure, "png"))
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _saved(figure: Figure, kind: str) -> bytes:
+    import matplotlib as mpl
+
+    sink = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "sweep"}):
+        figure.savefig(sink, format=kind, dpi=PNG_DPI, metadata={"Date": None} if kind == "svg" else {})
+    return sink.getvalue()
+
+
+def _alt(caption: str, figure: Figure) -> str:
+    """The caption and what the axes say of themselves."""
+    axes = [f"{a.get_ylabel()} against {a.get_xlabel()}" for a in figure.axes if a.get_xlabel() and a.get_ylabel()]
+    told = "; ".join(dict.fromkeys(axes[:4]))
+    return f"{caption} ({told})" if told else caption

@@ -1,0 +1,78 @@
+"""The page itself: a template, its style and its script, put together into one file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import importlib.resources
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATE, STYLE, SCRIPT = "report.html.j2", "report.css.j2", "report.js.j2"
+
+
+def render(content: Mapping[str, Any], data: Mapping[str, Any], shades: list[Mapping[str, str]]) -> str:
+    """The page. ``content``: what the template names. ``data``: JSON values for the script. ``shades``: of the heatmap.
+
+    Every value is escaped by the template engine; the page's own policy lets a browser run no script but the one
+    here, load nothing, and send nothing.
+    """
+    from markupsafe import Markup
+
+    environment = _environment()
+    style = environment.get_template(STYLE).render(shades=shades)
+    script = environment.get_template(SCRIPT).render()
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            "img-src data:",
+            f"style-src '{_hash(style)}'",
+            f"script-src '{_hash(script)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    return environment.get_template(TEMPLATE).render(
+        **content,
+        policy=policy,
+        style=Markup(style),  # noqa: S704 (our own template; its only values are colours that we computed)
+        script=Markup(script),  # noqa: S704 (our own template, without values)
+        data=Markup(json_for_html(data)),  # noqa: S704 (escaped by json_for_html)
+    )
+
+
+def json_for_html(data: Mapping[str, Any]) -> str:
+    """JSON that cannot end the script element that it stands in, nor open a comment there."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _hash(text: str) -> str:
+    """The source expression by which a content security policy knows an inline style or script."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@functools.cache
+def _environment() -> Environment:
+    """Templates stand in the package where it is installed, and beside it in a checkout."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    package = importlib.resources.files("sweep")
+    shipped = package.joinpath("_templates")
+    folder = shipped if shipped.is_dir() else package.joinpath("..").joinpath("templates")
+    environment = Environment(
+        loader=FileSystemLoader(str(folder)),
+        undefined=StrictUndefined,
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = lambda number: f"{number:,}"
+    return environment

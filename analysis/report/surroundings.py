@@ -1,0 +1,120 @@
+"""What a sweep ran on and from: versions, hardware, the grid, and what anyone needs to run it again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.celltext import known
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SECRET = re.compile(
+    r"(?im)^(\s*(?:-\s*)?[\"']?[\w.-]*(?:token|secret|passw|credential|api_?key|access_?key)[\w.-]*[\"']?\s*[:=]\s*)\S.*$"
+)
+_SECRET_IN_LINE = re.compile(r"(?i)\b(\w*(?:token|secret|passw|credential|api_?key|access_?key)\w*=)[^\s,}\]]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One line of the environment."""
+
+    name: str
+    value: str
+    mixed: bool = False
+    """true: attempts differ in it, so that they may not compare"""
+
+
+def environment_of(records: pd.DataFrame, provenance: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """Hardware and versions, with what differs between attempts marked."""
+    facts = [
+        _shared(records, "gpu", "accelerator"),
+        _shared(records, "gpus_per_node", "ranks per node"),
+        _shared(records, "workload", "workload"),
+        _shared(records, "dtype", "number format"),
+        _shared(records, "memory_kind", "memory is"),
+        _shared(records, "flops_convention", "FLOPs are"),
+    ]
+    told = [fact for fact in facts if fact is not None] + _versions(records)
+    named = {"slurm": "Slurm", "host": "launched from", "executor": "executor", "sweep": "sweep"}
+    told += [Fact(name=label, value=str(provenance[key])) for key, label in named.items() if provenance.get(key)]
+    return tuple(told)
+
+
+def grid_shown(text: str) -> str:
+    """The grid as it was read, without what looks like a secret: a report is passed on."""
+    return _SECRET_IN_LINE.sub(r"\1(left out)", _SECRET.sub(r"\1(left out)", text))
+
+
+def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:
+    """Shell lines that run the same sweep again; empty where nothing is known of how it was run."""
+    lines = []
+    if commit := provenance.get("git_commit"):
+        lines.append(f"git checkout {shlex.quote(str(commit))}   # the directory that it was launched from")
+    if version := provenance.get("sweep"):
+        lines.append(f"pip install {shlex.quote(f'slurm-sweep=={version}')}")
+    if provenance.get("grid"):
+        executor = provenance.get("executor")
+        chosen = f" --executor {shlex.quote(str(executor))}" if executor else ""
+        lines.append(f"sweep launch grid.yaml{chosen}   # the grid below, saved as grid.yaml")
+    return tuple(lines)
+
+
+def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> tuple[tuple[str, int], ...]:
+    """Why candidates were not run: the reason's name and how many candidates have it, most frequent first."""
+    if plan is None or "reasons" not in plan:
+        return ()
+    rejected = plan[plan["status"] == "rejected"]
+    counts: Counter[str] = Counter()
+    for reasons in rejected["reasons"]:
+        named = [] if reasons is None else [str(reason).partition(":")[0] for reason in reasons]
+        counts.update(set(named))
+    return tuple(counts.most_common(most))
+
+
+def _shared(records: pd.DataFrame, name: str, label: str) -> Fact | None:
+    if name not in records:
+        return None
+    counts = records[name].dropna().astype(str).value_counts()
+    if counts.empty:
+        return None
+    if len(counts) == 1:
+        return Fact(name=label, value=str(counts.index[0]))
+    told = ", ".join(f"{value} ({count:,})" for value, count in list(counts.items())[:6])
+    more = f" and {len(counts) - 6} more" if len(counts) > 6 else ""
+    return Fact(name=label, value=told + more, mixed=name in ("gpu", "memory_kind", "flops_convention"))
+
+
+def _versions(records: pd.DataFrame) -> list[Fact]:
+    """Versions that ranks stated, with how many attempts had each where they differ."""
+    if "versions_json" not in records:
+        return []
+    found: dict[str, Counter[str]] = {}
+    for text, count in records["versions_json"].dropna().value_counts().items():
+        for name, version in _parsed(str(text)).items():
+            if known(version):
+                found.setdefault(str(name), Counter())[str(version)] += int(count)
+    return [
+        Fact(
+            name=name,
+            value=", ".join(f"{v} ({n:,})" for v, n in versions.most_common(6))
+            if len(versions) > 1
+            else next(iter(versions)),
+            mixed=len(versions) > 1,
+        )
+        for name, versions in sorted(found.items())
+    ]
+
+
+def _parsed(text: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,158 @@
+"""The table of all attempts, small enough for a page: column by column, words by number, a few digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.derive import CELL, succeeded
+from analysis.metrics import GIB, METRICS, Metric
+
+MOST_ROWS = 10_000
+"""More than this and a browser with little memory would suffer; the best of each cell and each kind of failure stay"""
+
+LONGEST_TEXT = 200
+"""Characters of a message in the table; the failures' section has them in full"""
+
+DIGITS = 5
+"""Significant digits of a measured number"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One column of the table."""
+
+    name: str
+    label: str
+    title: str
+    """what it means, in a few words"""
+    factor: float = 1.0
+    """shown value = factor * value"""
+    shown_digits: int = 0
+    """decimals that are printed; 0 for whole numbers and words"""
+
+
+FIELDS: tuple[Field, ...] = (
+    Field(name="outcome", label="outcome", title="how the attempt ended"),
+    Field(name="model", label="model", title="name of the model"),
+    Field(name="nodes", label="nodes", title="nodes of the allocation"),
+    Field(name="gpus", label="GPUs", title="GPUs, or ranks where there is no GPU"),
+    Field(name="dp", label="DP", title="data-parallel replicas"),
+    Field(name="tp", label="TP", title="tensor-parallel width"),
+    Field(name="pp", label="PP", title="pipeline stages"),
+    Field(name="cp", label="CP", title="context-parallel width"),
+    Field(name="ep", label="EP", title="expert-parallel width"),
+    Field(name="zero", label="ZeRO", title="ZeRO stage"),
+    Field(name="micro_batch_size", label="MBS", title="sequences per micro-batch and replica"),
+    Field(name="grad_accum", label="GAS", title="micro-batches per optimizer step"),
+    Field(name="recompute", label="recompute", title="activation recomputation"),
+    Field(name="pp_schedule", label="schedule", title="pipeline schedule"),
+    Field(name="sequence_length", label="sequence", title="tokens of one sequence"),
+    Field(name="global_batch_tokens", label="batch", title="tokens of one optimizer step"),
+    Field(name="tokens_per_second_per_gpu", label="tok/s/GPU", title="tokens per second and GPU", shown_digits=1),
+    Field(name="mfu", label="MFU %", title="model FLOP/s over the dense peak", factor=100, shown_digits=1),
+    Field(name="reported_mfu", label="MFU % (source)", title="what the source calls MFU", factor=100, shown_digits=1),
+    Field(name="step_time_median_s", label="step s", title="median time of an iteration, seconds", shown_digits=3),
+    Field(
+        name="peak_memory_bytes",
+        label="memory GiB",
+        title="peak memory of the fullest rank",
+        factor=1 / GIB,
+        shown_digits=2,
+    ),
+    Field(name="total_s", label="took s", title="the attempt from order to clean node, seconds", shown_digits=1),
+    Field(name="attempt", label="attempt", title="1 for the first execution of the run"),
+    Field(name="message", label="what happened", title="in words"),
+    Field(name="run_id", label="run", title="its name for `sweep explain` and `sweep logs`"),
+)
+"""Columns in the order in which they are shown; one without a value is left out"""
+
+DULL = ("cp", "ep", "recompute", "pp_schedule", "sequence_length", "global_batch_tokens", "attempt", "pp", "zero")
+"""Columns that are left out where all rows have one value"""
+
+
+def table_of(records: pd.DataFrame, metric: Metric, most: int = MOST_ROWS) -> dict[str, Any]:
+    """JSON values: ``columns`` with their values, ``total`` rows and how many of them are ``shown``.
+
+    Values are numbers, null, or for words indices into the column's ``levels``.
+    """
+    rows = _chosen(records, metric, most)
+    fields = [field for field in _fields(metric) if _worth_showing(rows, field)]
+    return {
+        "total": len(records),
+        "shown": len(rows),
+        "metric": metric.column,
+        "columns": [_column(rows[field.name], field) for field in fields],
+    }
+
+
+def _fields(metric: Metric) -> list[Field]:
+    """The fixed columns, and the ranking metric's own where it is none of them."""
+    if metric.column in {field.name for field in FIELDS}:
+        return list(FIELDS)
+    own = Field(name=metric.column, label=metric.label, title=metric.label, factor=metric.factor, shown_digits=1)
+    at = next(i for i, field in enumerate(FIELDS) if field.name == "tokens_per_second_per_gpu")
+    return [*FIELDS[:at], own, *FIELDS[at:]]
+
+
+def _chosen(records: pd.DataFrame, metric: Metric, most: int) -> pd.DataFrame:
+    """All rows in a reader's order, or where they are too many, the first of each cell and of each failure."""
+    sign = -1.0 if metric.higher_is_better else 1.0
+    rows = records.assign(_value=sign * metric.of(records), _ok=succeeded(records))
+    rows = rows.sort_values(["_ok", "_value"], ascending=[False, True], kind="stable")
+    if len(rows) > most:
+        kind = [rows["_ok"], *(rows[name] for name in CELL), rows["outcome"]]
+        place = rows.groupby(kind, sort=False, dropna=False).cumcount()
+        kept = place.sort_values(kind="stable").index[:most]
+        rows = rows.loc[rows.index.isin(kept)]
+    chosen: pd.DataFrame = rows.drop(columns=["_value", "_ok"])
+    return chosen
+
+
+def _worth_showing(rows: pd.DataFrame, field: Field) -> bool:
+    if field.name not in rows or not rows[field.name].notna().any():
+        return False
+    return field.name not in DULL or rows[field.name].nunique(dropna=True) > 1
+
+
+def _column(values: pd.Series[Any], field: Field) -> dict[str, Any]:
+    head = {"name": field.name, "label": field.label, "title": field.title}
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        numbers = values.astype(float).to_numpy() * field.factor
+        return {**head, "digits": field.shown_digits, "values": _rounded(numbers)}
+    words = values.where(values.notna(), None).map(lambda text: None if text is None else str(text)[:LONGEST_TEXT])
+    codes, levels = pd.factorize(words)
+    return {**head, "levels": [str(level) for level in levels], "values": [None if c < 0 else int(c) for c in codes]}
+
+
+def _rounded(numbers: np.ndarray[Any, Any]) -> list[float | int | None]:
+    """Whole numbers as they are, others to ``DIGITS`` digits, what is not finite as null."""
+    return [_short(value) for value in numbers.tolist()]
+
+
+def _short(value: float) -> float | int | None:
+    if not np.isfinite(value):
+        return None
+    if value == int(value):
+        return int(value)
+    return float(f"{value:.{DIGITS}g}")
+
+
+def said_of(table: dict[str, Any]) -> str:
+    """What the page says of rows that are missing from the table; empty where none is."""
+    if table["shown"] == table["total"]:
+        return ""
+    return (
+        f"{table['shown']:,} of {table['total']:,} attempts are in this table: the best of each model and node count "
+        "and the first of each kind of failure. results.parquet has all of them."
+    )
+
+
+def metrics_for_axes(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """Columns of the table that the scatter may draw upwards; ``better`` is 1 where more of it is better, else -1."""
+    names = {column["name"] for column in table["columns"]} - {"peak_memory_bytes"}
+    found = {m.column: m.higher_is_better for m in reversed(METRICS.values()) if m.name == m.column}
+    return [{"name": name, "better": 1 if found[name] else -1} for name in reversed(found) if name in names]

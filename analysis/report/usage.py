@@ -1,0 +1,64 @@
+"""A best configuration as text to copy: its layout as JSON, and a grid that measures it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.celltext import known
+from sweep.physics.catalogue import MODELS
+from sweep.physics.shapes import ModelShape
+
+LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
+SETTING = ("sequence_length", "global_batch_tokens", "dtype", "compile")
+
+
+def usage_of(cell: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """(what it is for, text) of a best configuration's record."""
+    texts = [("JSON", as_json(cell))]
+    grid = as_grid(cell)
+    return texts if grid is None else [*texts, ("grid that measures it again", grid)]
+
+
+def as_json(cell: Mapping[str, Any]) -> str:
+    """Model, nodes, layout and batch as one line of JSON; what is not known is left out."""
+    values = _values(cell, ("model", "nodes", "gpus_per_node", *LAYOUT, *SETTING, "run_id"))
+    return json.dumps(values, ensure_ascii=False)
+
+
+def as_grid(cell: Mapping[str, Any]) -> str | None:
+    """A grid file with this one candidate, or None where the record lacks what a grid must state."""
+    model = _model(cell)
+    values = _values(cell, ("nodes", *LAYOUT, *SETTING))
+    if model is None or not {"nodes", "sequence_length", "global_batch_tokens", "dp", "tp", "pp"} <= set(values):
+        return None
+    values["global_batch"] = values.pop("global_batch_tokens")
+    lines = ["name: again", *_workload(cell), f"models: {json.dumps(model)}"]
+    return "\n".join([*lines, *(f"{name}: {json.dumps(value)}" for name, value in values.items())])
+
+
+def _workload(cell: Mapping[str, Any]) -> list[str]:
+    """The workload and its parameters; records from elsewhere are measured again by the default one."""
+    if cell.get("pilot") == "imported" or not known(cell.get("workload")):
+        return []
+    params = json.loads(cell["params_json"]) if known(cell.get("params_json")) else {}
+    return [f"workload: {json.dumps(cell['workload'])}"] + [f"params: {json.dumps(params)}"] * bool(params)
+
+
+def _model(cell: Mapping[str, Any]) -> list[str] | dict[str, Any] | None:
+    """The model as a grid names it: by the catalogue's name where its shape is that, else with its shape."""
+    name = str(cell["model"])
+    shape = json.loads(cell["shape_json"]) if known(cell.get("shape_json")) else None
+    if name in MODELS and (shape is None or ModelShape(**shape) == MODELS[name]):
+        return [name]
+    return {name: shape} if shape else None
+
+
+def _values(cell: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: _plain(cell[name]) for name in names if known(cell.get(name))}
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy or pandas as Python's own."""
+    return value.item() if hasattr(value, "item") else value
