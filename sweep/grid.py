@@ -131,7 +131,10 @@ class Grid(BaseModel):
     """timed iterations, after the warm-up"""
     repeats: int = Field(default=1, ge=1, le=1000)
     """measurements of each configuration"""
+    isolate: bool = False
+    """a run of several nodes has its pilot's fabric to itself: beside it only runs that stay within one node"""
     seed: int = Field(default=0, ge=0, lt=2**32)
+    """of the weights and the synthetic data, the same for all runs"""
     timeouts: Timeouts = Timeouts()
     max_run_time: Seconds | None = None
     """an attempt is ended after this, whatever its phase"""

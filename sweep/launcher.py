@@ -23,7 +23,7 @@ from sweep.pilot.order import PilotOrder
 from sweep.pilot.watchdog import Limits
 from sweep.records import build_record
 from sweep.search import waiting
-from sweep.state import PilotState, World
+from sweep.state import Attempt, PilotState, World
 from sweep.store import Journal, JournalReader, SweepDir, claims_of
 from sweep.sweeps import Sweep
 from sweep.tally import typical_run_s
@@ -100,20 +100,22 @@ class Launcher:
 
         Raises StuckError, LeaseLostError.
         """
-        while True:
-            try:
-                self.step()
-            except OSError as error:
-                print(f"the sweep directory refuses, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
-                time.sleep(REFUSED_S)
-                continue
-            look(self.world)
-            if self.done:
-                break
+        while not (self._patient_step(look) and self.done):
             self._check_stuck()
             time.sleep(LOOK_S)
         self._lease.check()  # results and figures are the holder's to draw
         self.close()
+
+    def _patient_step(self, look: Callable[[World], None]) -> bool:
+        """One step and a look at it. False where the file system refused: then nothing is known to be as it was."""
+        try:
+            self.step()
+        except OSError as error:
+            print(f"the sweep directory refuses, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            time.sleep(REFUSED_S)
+            return False
+        look(self.world)
+        return True
 
     def step(self) -> None:
         """One look and what follows from it."""
@@ -140,9 +142,7 @@ class Launcher:
         self._tell("cancel")
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            self.step()
-            look(self.world)
-            if self.done:
+            if self._patient_step(look) and self.done:
                 return True
             time.sleep(LOOK_S)
         return False
@@ -169,8 +169,9 @@ class Launcher:
         for job_id, pilot in submitted.items():
             self._judge(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN)))
         for pilot in pilots:
-            if pilot.job_id is None:
+            if pilot.job_id is None and pilot.token:
                 self._look_for(pilot)
+        self._settle_late()
 
     def _look_for(self, pilot: PilotState) -> None:
         """A submission that was cut off: found again by its token, or known never to have been."""
@@ -209,33 +210,64 @@ class Launcher:
             self._cancel([pilot.job_id])
 
     def _settle(self, pilot: PilotState, status: JobStatus) -> None:
-        """Write `lost` for what the pilot claimed and never recorded; then close it."""
-        for run_id, number, claim in claims_of(self._directory, frozenset({pilot.name})):
-            attempt = self.world.run(run_id).attempts.get(number)
-            if attempt is not None and attempt.outcome is not None:
-                continue
-            planned = self._runs[run_id]
-            told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
-            record = build_record(
-                run=planned.run(),
-                attempt=number,
-                outcome=Outcome.LOST,
-                message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, told.outcome)}) "
-                "and left no record",
-                evidence=told.evidence if told.outcome is not None else None,
-                advice=told.advice if told.outcome is not None else None,
-                measurements=[],
-                node_names=attempt.nodes if attempt is not None else (),
-                gpu=self._sweep.site.gpu,
-                pilot=pilot.name,
-                job_id=pilot.job_id,
-                started_at=claim["time"],
-                ended_at=time.time(),
-                times_s={},
-                sweep_name=self._sweep.grid.name,
-            )
-            self._tell("record", record=record)
+        """Write `lost` for what the pilot began or claimed and never recorded; then close it."""
+        began = {key: attempt.started_at for key, attempt in self._unrecorded() if attempt.pilot == pilot.name}
+        for run_id, number, claim in claims_of(self._directory, known=self.world.has_record):
+            if claim["pilot"] == pilot.name:
+                began[run_id, number] = claim["time"]
+        for key, began_at in began.items():
+            self._lose(key, began_at, pilot, status)
         self._tell("pilot_gone", pilot=pilot.name, word=status.word or "GONE", reason=status.reason)
+
+    def _settle_late(self) -> None:
+        """What a pilot did that was seen only after the pilot had been closed (a claim in a stale directory, a leader
+        that was cut off and lived on) is lost as well.
+        """
+        for key, attempt in self._unrecorded():
+            self._lose_of_closed(key, attempt.started_at, attempt.pilot)
+        if not any(pilot.open for pilot in self.world.pilots.values()):
+            for run_id, number, claim in claims_of(self._directory, known=self.world.has_record):
+                self._lose_of_closed((run_id, number), claim["time"], claim["pilot"])
+
+    def _lose_of_closed(self, key: tuple[str, int], began_at: float | None, name: str) -> None:
+        pilot = self.world.pilots.get(name)
+        if pilot is not None and pilot.gone is not None:
+            self._lose(key, began_at, pilot, JobStatus(state=JobState.GONE, word=pilot.gone))
+
+    def _unrecorded(self) -> list[tuple[tuple[str, int], Attempt]]:
+        return [
+            ((run_id, number), attempt)
+            for run_id, state in self.world.runs.items()
+            for number, attempt in state.attempts.items()
+            if attempt.outcome is None
+        ]
+
+    def _lose(self, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus) -> None:
+        """The record of an attempt that left none; nothing where it left one."""
+        run_id, number = key
+        if self.world.has_record(run_id, number):
+            return
+        attempt = self.world.run(run_id).attempts.get(number)
+        told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
+        record = build_record(
+            run=self._runs[run_id].run(),
+            attempt=number,
+            outcome=Outcome.LOST,
+            message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, told.outcome)}) "
+            "and left no record",
+            evidence=told.evidence if told.outcome is not None else None,
+            advice=told.advice if told.outcome is not None else None,
+            measurements=[],
+            node_names=attempt.nodes if attempt is not None else (),
+            gpu=self._sweep.site.gpu,
+            pilot=pilot.name,
+            job_id=pilot.job_id,
+            started_at=began_at or pilot.started_at or pilot.intended_at,
+            ended_at=time.time(),
+            times_s={},
+            sweep_name=self._sweep.grid.name,
+        )
+        self._tell("record", record=record)
 
     def _cancel_open(self) -> None:
         self._cancel([p.job_id for p in self.world.pilots.values() if p.open and p.job_id is not None])
@@ -339,6 +371,8 @@ class Launcher:
             seed=self._sweep.grid.seed,
             max_runs=site.max_runs_per_pilot,
             same_nodes=self._sweep.executor == "local" or request.nodes in self._same_nodes,
+            side_by_side=self._sweep.executor != "local",
+            isolate=self._sweep.grid.isolate,
             limits=limits_of(self._sweep),
         )
 

@@ -81,13 +81,13 @@ class RunState:
 
 @dataclass
 class PilotState:
-    """One pilot, from the intent to submit it to its end."""
+    """One pilot, from the intent to submit it to its end. Its journal may be seen before the launcher's."""
 
     name: str
-    token: str
-    nodes: int
-    time_limit_s: int
-    intended_at: float
+    token: str = ""
+    nodes: int = 0
+    time_limit_s: int = 0
+    intended_at: float = 0.0
     elsewhere: bool = False
     """it was told to keep off nodes on which its retries failed"""
     job_id: str | None = None
@@ -142,6 +142,16 @@ class World:
         self.touched.append(run_id)
         return self.runs.setdefault(run_id, RunState())
 
+    def pilot(self, event: Mapping[str, Any]) -> PilotState:
+        """The pilot that an event speaks of, made known where it was not."""
+        return self.pilots.setdefault(event["pilot"], PilotState(event["pilot"]))
+
+    def has_record(self, run_id: str, number: int) -> bool:
+        """Is it known how an attempt ended?"""
+        state = self.runs.get(run_id)
+        attempt = state.attempts.get(number) if state is not None else None
+        return attempt is not None and attempt.outcome is not None
+
     def attempt(self, run_id: str, number: int, pilot: str) -> Attempt:
         """The attempt, made known where it was not."""
         return self.run(run_id).attempts.setdefault(number, Attempt(number, pilot))
@@ -157,41 +167,32 @@ def _cancel(world: World, _event: Mapping[str, Any]) -> None:
 
 
 def _pilot_intent(world: World, event: Mapping[str, Any]) -> None:
-    world.pilots[event["pilot"]] = PilotState(
-        name=event["pilot"],
-        token=event["token"],
-        nodes=event["nodes"],
-        time_limit_s=event["time_limit_s"],
-        intended_at=event["time"],
-        elsewhere=event.get("elsewhere", False),
-    )
+    pilot = world.pilot(event)
+    pilot.token = event["token"]
+    pilot.nodes = event["nodes"]
+    pilot.time_limit_s = event["time_limit_s"]
+    pilot.intended_at = event["time"]
+    pilot.elsewhere = event.get("elsewhere", False)
 
 
 def _pilot_submitted(world: World, event: Mapping[str, Any]) -> None:
-    pilot = world.pilots.get(event["pilot"])
-    if pilot is not None:
-        pilot.job_id = event["job_id"]
+    world.pilot(event).job_id = event["job_id"]
 
 
 def _pilot_gone(world: World, event: Mapping[str, Any]) -> None:
-    pilot = world.pilots.get(event["pilot"])
-    if pilot is not None:
-        pilot.gone = event["word"]
+    world.pilot(event).gone = event["word"]
 
 
 def _pilot_started(world: World, event: Mapping[str, Any]) -> None:
-    pilot = world.pilots.get(event["pilot"])
-    if pilot is not None:
-        pilot.started_at = event["time"]
-        pilot.node_names = tuple(event["nodes"])
-        pilot.job_id = event["job_id"]
-        pilot.gone = None  # a submission that was given up, and came after all
+    pilot = world.pilot(event)
+    pilot.started_at = event["time"]
+    pilot.node_names = tuple(event["nodes"])
+    pilot.job_id = event["job_id"]
+    pilot.gone = None  # a submission that was given up, and came after all
 
 
 def _pilot_ended(world: World, event: Mapping[str, Any]) -> None:
-    pilot = world.pilots.get(event["pilot"])
-    if pilot is not None:
-        pilot.ended = event["reason"]
+    world.pilot(event).ended = event["reason"]
 
 
 def _attempt_started(world: World, event: Mapping[str, Any]) -> None:
@@ -244,9 +245,7 @@ def _node_pardoned(world: World, event: Mapping[str, Any]) -> None:
 
 
 def _pilot_alive(world: World, event: Mapping[str, Any]) -> None:
-    pilot = world.pilots.get(event["pilot"])
-    if pilot is not None:
-        pilot.beats += 1
+    world.pilot(event).beats += 1
 
 
 _HANDLERS = {

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,15 +172,16 @@ def try_claim(sweep: SweepDir, run_id: str, attempt: int, holder: Mapping[str, A
     return True
 
 
-def claims_of(sweep: SweepDir, pilots: frozenset[str]) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """The claims that the named pilots hold: run_id, attempt, what the claim says."""
+def claims_of(
+    sweep: SweepDir, known: Callable[[str, int], bool] = lambda *_: False
+) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """The claims, each as run_id, attempt, what it says. ``known``: those of which nothing more is to be read."""
     with os.scandir(sweep.claims) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
     for name in names:
-        holder = json.loads((sweep.claims / name).read_text())
-        if holder["pilot"] in pilots:
-            run_id, _, attempt = name.rpartition(".")
-            yield run_id, int(attempt), holder
+        run_id, _, attempt = name.rpartition(".")
+        if not known(run_id, int(attempt)):
+            yield run_id, int(attempt), json.loads((sweep.claims / name).read_text())
 
 
 class Journal:

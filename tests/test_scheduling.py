@@ -64,8 +64,9 @@ def test_a_cancelled_sweep_begins_nothing():
     assert chosen(World(cancelled=True), 1) is None
 
 
-def test_a_width_that_no_run_has_gets_none():
-    assert chosen(World(), 3) is None
+def test_the_widest_that_fits_comes_first():
+    assert chosen(World(), 3) == ("b", 1)
+    assert chosen(World(), 0) is None
 
 
 CAPACITY = Capacity(max_pilots=4, pilot_time_s=600, run_s=60)

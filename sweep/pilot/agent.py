@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -25,6 +26,7 @@ from typing import Any
 import psutil
 
 from sweep.contract import Phase
+from sweep.outcomes import Outcome
 from sweep.pilot import evidence, flight
 from sweep.pilot.activity import LOOK_S, Activity
 from sweep.pilot.channel import Channel, Rendezvous, connect
@@ -133,23 +135,23 @@ class Agent:
         """Have a warm image, a scratch directory and, on the first node, a listening socket."""
         self._attempt = message["attempt"]
         self._attempt_dir = self._scratch / self._attempt
-        self._attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._began_at = time.time()
         self._watch_kernel(KernelWatch())
         answer: dict[str, Any] = {"is": "prepared", "attempt": self._attempt}
         try:
+            self._attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             await self._zygote(message["preload"], message["env"])
             if message["first"]:
                 self._listener = _listen()
                 answer |= {"address": self._address(), "port": self._listener.getsockname()[1]}
         except (ZygoteError, OSError) as error:
-            answer["error"] = str(error)
+            answer |= {"error": str(error), "outcome": str(_outcome_of(error))}
         self._send(answer)
 
     async def _start(self, message: Mapping[str, Any]) -> None:
         zygote = await self._zygote(message["preload"], message["env"])
         for entry in message["ranks"]:
-            rank = Rank(entry["rank"], self._attempt_dir / f"rank{entry['rank']}.log")
+            rank = Rank(entry["rank"], self._attempt_dir / f"rank{entry['rank']}.log", message["attempt"])
             self._ranks.append(rank)
             place = {**message["place"], **entry, "scratch_dir": str(self._attempt_dir)}
             request = {
@@ -161,11 +163,17 @@ class Agent:
             listener = self._listener if entry["rank"] == 0 else None
             try:
                 await start_rank(zygote, rank, request, listener, self._on_progress, self._on_exit)
-            except ZygoteError as error:
-                rank.status = 1 << 8
-                self._send({"is": "exit", "attempt": self._attempt, "rank": rank.number, "code": 1})
-                rank.log.write_text(f"the rank could not be started: {error}\n")
+            except (ZygoteError, OSError) as error:
+                self._not_started(rank, error)
         self._close_listener()
+
+    def _not_started(self, rank: Rank, error: Exception) -> None:
+        """To the leader it is a rank that failed at once."""
+        rank.status = 1 << 8
+        told = {"type": type(error).__name__, "message": f"the rank could not be started: {error}", "traceback": ""}
+        about = {"attempt": rank.attempt, "rank": rank.number}
+        self._send({"is": "told", **about, "message": {"kind": "failure", **told}})
+        self._send({"is": "exit", **about, "code": 1})
 
     async def _stop(self, message: Mapping[str, Any]) -> None:
         """End the attempt: evidence, the kill, the checks; then say what was found."""
@@ -246,7 +254,7 @@ class Agent:
                 kept.append((message, time.monotonic()))
                 rank.iterates = message.get("phase") in (Phase.STEADY, Phase.FINISH)
             else:
-                self._send({"is": "told", "attempt": self._attempt, "rank": rank.number, "message": message})
+                self._send({"is": "told", "attempt": rank.attempt, "rank": rank.number, "message": message})
 
     def _flush_beats(self) -> None:
         if not self._beats:
@@ -263,7 +271,7 @@ class Agent:
     def _on_exit(self, rank: Rank) -> None:
         self._flush_beats()
         code, number = rank.exit_code_and_signal()
-        self._send({"is": "exit", "attempt": self._attempt, "rank": rank.number, "code": code, "signal": number})
+        self._send({"is": "exit", "attempt": rank.attempt, "rank": rank.number, "code": code, "signal": number})
 
     def reap(self) -> None:
         """Collect orphans that came back to us, and notice a zygote that died."""
@@ -307,6 +315,13 @@ class Agent:
         inbox.put_nowait(None)
 
 
+def _outcome_of(error: Exception) -> Outcome:
+    """Why a node could not be made ready: no space left, no free port, or no interpreter that starts."""
+    if not isinstance(error, OSError):
+        return Outcome.UNKNOWN
+    return Outcome.DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Outcome.PORT_IN_USE
+
+
 def _listen() -> socket.socket:
     """A listening socket for rank 0: bound before any rank starts and handed over open, so the port cannot be lost."""
     for port in random.sample(PORTS, 64):
@@ -319,7 +334,7 @@ def _listen() -> socket.socket:
             listener.close()
             continue
         return listener
-    raise OSError(f"none of 64 ports in {PORTS.start}-{PORTS.stop - 1} is free")
+    raise OSError(errno.EADDRINUSE, f"none of 64 ports in {PORTS.start}-{PORTS.stop - 1} is free")
 
 
 def _torch_environment(place: Mapping[str, Any]) -> dict[str, str]:
@@ -359,10 +374,10 @@ async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> int:
     try:
         released = await serving
     except asyncio.CancelledError:
-        await agent.end(grace_s=1.0)  # Slurm's own SIGTERM: the short teardown
-        return 143
-    await agent.end(grace_s=1.0)
-    channel.close()
+        return 143  # Slurm's own SIGTERM: the short teardown
+    finally:
+        await agent.end(grace_s=1.0)
+        channel.close()
     if not released:
         _cancel_job()
     return 0 if released else 1

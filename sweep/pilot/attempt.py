@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ SETTLE_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their own words are evidence"""
 GRACE_S = 8.0
 SHORT_GRACE_S = 1.0
+PHASES = frozenset(str(phase) for phase in Phase)
 CLEAN_S = 40.0
 """beyond the grace: evidence, kills, and the wait for the GPUs to be empty"""
 SHORT_CLEAN_S = 1.0
@@ -117,6 +119,11 @@ class AttemptRunner:
         self._removed: dict[str, list[str]] = {}
         self._gone: list[str] = []
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it runs on, in node rank order."""
+        return tuple(link.node for link in self._links)
+
     def stop(self, verdict: Verdict, *, short: bool) -> None:
         """End the attempt for a reason from outside. `short`: no evidence, little patience."""
         self._short = self._short or short
@@ -128,11 +135,10 @@ class AttemptRunner:
         """The whole attempt. Every rank that began has ended when this returns, or its node is not `clean`."""
         for link in self._links:
             link.inbox = self._inbox
+            if not link.alive:  # it went between the choice and here
+                self._inbox.put_nowait((link, {"is": "gone"}))
         try:
-            where = await self._prepare()
-            if where is not None:
-                self._start(*where)
-                await self._follow()
+            await self._run_ranks()
             self._marks["ended"] = time.monotonic()
             self._note_progress()
             not_cleaned = await self._clear()
@@ -141,6 +147,16 @@ class AttemptRunner:
             for link in self._links:
                 link.inbox = None
         return self._result(not_cleaned)
+
+    async def _run_ranks(self) -> None:
+        """From a clean node to the end of the ranks, or the reason to end them."""
+        try:
+            where = await self._prepare()
+            if where is not None:
+                self._start(*where)
+                await self._follow()
+        except Exception:  # something nobody thought of: it costs this attempt, not the pilot
+            self._verdict = Verdict(Outcome.UNKNOWN, "the pilot failed: " + traceback.format_exc(limit=-3))
 
     async def _prepare(self) -> tuple[str, int] | None:
         """Warm images and the rendezvous socket: its address and port, or None where the attempt is over already."""
@@ -153,7 +169,7 @@ class AttemptRunner:
             if message["is"] == "prepared" and message["attempt"] == self._name:
                 waiting.discard(link.node)
                 if "error" in message:
-                    self._verdict = Verdict(Outcome.PORT_IN_USE, f"{link.node}: {message['error']}")
+                    self._verdict = Verdict(Outcome(message["outcome"]), f"{link.node}: {message['error']}")
                 if "port" in message:
                     where = message["address"], message["port"]
         return where if self._verdict is None else None
@@ -226,6 +242,8 @@ class AttemptRunner:
     def _note_beats(self, beats: Sequence[Sequence[Any]]) -> None:
         now = time.monotonic()
         for rank, phase_name, iteration, due_s, age_s in beats:
+            if phase_name not in PHASES or not _number(iteration) or not _number(due_s):
+                continue  # a workload of someone else may say anything
             phase = Phase(phase_name)
             if phase is not Phase.START:
                 self._marks.setdefault("first_iteration", now - age_s)
@@ -388,3 +406,7 @@ class AttemptRunner:
             times["measure_s"] = measured - steady
             times["teardown_s"] = now - measured
         return times
+
+
+def _number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

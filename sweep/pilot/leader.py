@@ -1,20 +1,19 @@
-"""The leader of a pilot: holds the allocation and measures runs in it, one after another, until none fits."""
+"""The leader of a pilot: holds the allocation and measures runs in it, side by side where they fit, until none does."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow.parquet
 
@@ -23,30 +22,30 @@ from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link
 from sweep.pilot.dead import dead_tokens
-from sweep.pilot.findings import Findings
+from sweep.pilot.files import Files
 from sweep.pilot.log import attempt_log
 from sweep.pilot.nodes import agents
 from sweep.pilot.order import PilotOrder
-from sweep.pilot.say import complain
+from sweep.pilot.report import Conducted, record_of
 from sweep.pilot.watchdog import Verdict
 from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of
-from sweep.records import build_record
 from sweep.search import Choice, choose
 from sweep.search.live import Search
 from sweep.state import World
-from sweep.store import Journal, JournalReader, SweepDir, try_claim, write_derived, write_once
+from sweep.store import SweepDir, write_derived, write_once
 from sweep.workloads import find_workload
 
 UNKNOWN_RUN_S = 120.0
 """what a run is taken to last before any was measured in this pilot"""
 MARGIN_S = 45.0
 """kept free before the end of the job, for a full teardown"""
-RETRY_S = 2.0
 ALIVE_S = 10.0
 """how often the journal says that the leader lives"""
 CLEAR_DEAD_S = 30.0
-
-T = TypeVar("T")
+LOOK_AGAIN_S = 5.0
+"""while runs go on beside free nodes: how often to look whether something new may begin on those"""
+LAST_LOOK_S = 2.0
+"""how long a pilot that is told to end may take to find out who ends it"""
 
 
 class Leader:
@@ -57,17 +56,20 @@ class Leader:
         self._order = order
         self._runs = runs
         self._job_id = job_id
-        self._journal = Journal(sweep.journal(f"pilot-{order.name}"))
-        self._reader = JournalReader(sweep)
+        self._files = Files(sweep, f"pilot-{order.name}")
         self._world = World()
         self._search = Search(runs, GPUS.get(order.gpu or ""))
         self._taken: set[tuple[str, int]] = set()
         self._ends_at = _job_end(order.time_limit_s)
         self._durations: list[float] = []
-        self._attempt: AttemptRunner | None = None
+        self._going: dict[str, AttemptRunner] = {}
+        """the attempts of now, by name"""
+        self._beside: dict[str, set[str]] = {}
+        """attempt of now -> those that shared a part of its time"""
+        self._free_since: dict[str, float] = {}
         self._stopping: Verdict | None = None
         self._draining: str | None = None
-        self._one_write = asyncio.Lock()
+        self._told_to_end: asyncio.Task[None] | None = None
 
     async def lead(self) -> None:
         """Measure runs until none fits, then let the nodes go."""
@@ -81,11 +83,11 @@ class Leader:
             await self._tell("pilot_started", job_id=self._job_id, nodes=nodes, time_limit_s=self._order.time_limit_s)
             alive = asyncio.ensure_future(self._say_alive())
             await self._clear_dead(links)
+            self._free_since = dict.fromkeys(nodes, time.monotonic())
             reason = await self._measure_all(links)
-            async with self._one_write:  # never in the middle of a line
-                alive.cancel()
+            alive.cancel()
             await self._tell("pilot_ended", reason=reason)
-        self._journal.close()
+        self._files.close()
 
     async def _clear_dead(self, links: Sequence[Link]) -> None:
         """End what dead pilots of this sweep left on our nodes. Where the scheduler does not answer, touch nothing."""
@@ -100,33 +102,59 @@ class Leader:
                     await asyncio.wait_for(link.cleared.wait(), CLEAR_DEAD_S)
 
     async def _measure_all(self, links: Sequence[Link]) -> str:
-        """One run after another. Returns why no further one was taken."""
-        done, idle_since = 0, time.monotonic()
+        """Runs on all nodes that are free, until nothing goes on. Returns why no further one was taken."""
+        going: dict[asyncio.Task[None], list[Link]] = {}
+        begun = 0
         while True:
-            free = self._usable(links)
-            reason = self._reason_to_end(done, free)
-            if reason is not None:
-                return reason
-            await self._patiently(lambda: self._world.apply_all(self._reader.new_events()))
+            busy = {link.node for chosen in going.values() for link in chosen}
+            free = [link for link in self._usable(links) if link.node not in busy]
+            reason = self._reason_to_end(begun, free)
+            choice = await self._next(free, busy) if reason is None else None
+            if choice is not None:
+                chosen = [link for link in free if link.node in choice.nodes]
+                going[asyncio.ensure_future(self._measure(choice, chosen))] = chosen
+                begun += 1
+                continue
+            if not going:
+                return reason or "nothing left that fits"
+            looks = LOOK_AGAIN_S if free and reason is None else None
+            done, _ = await asyncio.wait(going, timeout=looks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                del going[task]
+                task.result()
+
+    async def _next(self, free: Sequence[Link], busy: set[str]) -> Choice | None:
+        """The run to begin now on free nodes, claimed; None where there is none."""
+        most = self._most(len(free), busy)
+        while most:
+            self._world.apply_all(await self._files.new_events())
             choice = choose(
                 self._runs,
                 self._world,
-                len(free),
+                most,
                 self._seconds_left(),
                 self._expected_s(),
                 frozenset(self._taken),
                 names=[link.node for link in free],
-                narrower=len(free) < self._order.nodes,
                 same_nodes=self._order.same_nodes,
                 search=self._search,
             )
-            if choice is None:
-                return "nothing left that fits"
-            if not await self._claim(choice):
-                continue
-            chosen = [link for link in free if link.node in choice.nodes]
-            await self._measure(choice, chosen, idle_s=time.monotonic() - idle_since)
-            done, idle_since = done + 1, time.monotonic()
+            if choice is None or self._ending:
+                return None
+            if await self._claim(choice):
+                return choice
+        return None
+
+    def _most(self, free: int, busy: set[str]) -> int:
+        """The widest run that may begin now: a shared machine takes one at a time, an isolated fabric one across."""
+        if busy and not self._order.side_by_side:
+            return 0
+        across = any(len(runner.nodes) > 1 for runner in self._going.values())
+        return min(free, 1) if across and self._order.isolate else free
+
+    @property
+    def _ending(self) -> bool:
+        return self._told_to_end is not None or self._draining is not None
 
     def _usable(self, links: Sequence[Link]) -> list[Link]:
         """The nodes that live, are clean and are not in quarantine (there is nothing else on this one machine)."""
@@ -136,13 +164,13 @@ class Leader:
         bad = self._world.bad_nodes
         return [link for link in usable if link.node not in bad]
 
-    def _reason_to_end(self, done: int, free: Sequence[Link]) -> str | None:
-        if self._stopping is not None:
-            return self._stopping.text
+    def _reason_to_end(self, begun: int, free: Sequence[Link]) -> str | None:
+        if self._told_to_end is not None:
+            return "told to end (SIGTERM)"
         if self._draining is not None:
             return self._draining
-        if self._order.max_runs is not None and done >= self._order.max_runs:
-            return f"measured {done} runs, as many as the site allows a pilot"
+        if self._order.max_runs is not None and begun >= self._order.max_runs:
+            return f"measured {begun} runs, as many as the site allows a pilot"
         if not free:
             return "no node is left"
         return None
@@ -151,103 +179,66 @@ class Leader:
         key = (choice.planned.run_id, choice.attempt)
         holder = {"pilot": self._order.name, "job_id": self._job_id, "time": time.time()}
         self._taken.add(key)
-        return await self._patiently(lambda: try_claim(self._sweep, *key, holder))
+        return await self._files.claim(*key, holder)
 
-    async def _patiently(self, act: Callable[[], T]) -> T:
-        """Do it, and again while the file system refuses (read-only for a while, a stale handle)."""
-        while True:
-            try:
-                return act()
-            except OSError as error:
-                complain(f"the sweep directory refuses, trying again: {error}")
-                await asyncio.sleep(RETRY_S)
-
-    async def _measure(self, choice: Choice, links: Sequence[Link], idle_s: float) -> None:
+    async def _measure(self, choice: Choice, links: Sequence[Link]) -> None:
         """One attempt, from its first journal line to its record."""
-        run, attempt = choice.planned.run(), choice.attempt
-        nodes = [link.node for link in links]
-        started_at, started = time.time(), time.monotonic()
-        await self._tell("attempt_started", run_id=run.run_id, attempt=attempt, nodes=nodes)
-        workload = find_workload(run.workload)
+        run = choice.planned.run()
+        name = f"{run.run_id}.{choice.attempt}"
+        nodes = tuple(link.node for link in links)
+        begun = time.monotonic()
+        idle_s = begun - min(self._free_since[node] for node in nodes)
         limits = self._order.limits
         attempt_s = min(limits.attempt_s, self._seconds_left())
-        name = f"{run.run_id}.{attempt}"
-        self._attempt = AttemptRunner(
-            name, run, workload, links, replace(limits, attempt_s=attempt_s), _seed(self._order.seed)
-        )
-        if self._stopping is not None:
-            self._attempt.stop(self._stopping, short=True)
-        result = await self._attempt.conduct()
-        self._attempt = None
-        outcome = result.diagnosis.outcome or Outcome.UNKNOWN
-        if outcome is Outcome.TIME_LIMIT and attempt_s < limits.attempt_s:
-            outcome = Outcome.PREEMPTED
-        if outcome is Outcome.CANCELLED and self._stopping is None:
-            outcome = Outcome.UNKNOWN  # a SIGTERM that neither the user nor the scheduler sent
-        extras = [rank.measurement.extra if rank.measurement is not None else {} for rank in result.ranks]
-        findings = Findings.of((rank.tail for rank in result.ranks), extras)
-        record = build_record(
+        conducted = Conducted(
             run=run,
-            attempt=attempt,
-            outcome=outcome,
-            message=result.message,
-            evidence=result.diagnosis.evidence or None,
-            advice=result.diagnosis.advice or None,
-            measurements=[rank.measurement for rank in result.ranks],
-            node_names=nodes,
-            gpu=self._order.gpu,
-            pilot=self._order.name,
+            attempt=choice.attempt,
+            order=self._order,
             job_id=self._job_id,
-            started_at=started_at,
-            ended_at=time.time(),
-            times_s={**result.times_s, "pilot_idle_s": idle_s},
-            sweep_name=self._order.sweep_name,
-            extra={**findings.facts, **({"left_in_dev_shm": result.removed} if result.removed else {})},
+            nodes=nodes,
+            started_at=time.time(),
+            idle_s=idle_s,
+            limit_s=attempt_s,
+            beside=self._begin_beside(name),
         )
-        record = findings.annotate(record)
-        await self._tell("record", record=record, **self._about_nodes(record, result))
-        self._keep_log(name, record, result)
+        limits = replace(limits, attempt_s=attempt_s)
+        runner = AttemptRunner(name, run, find_workload(run.workload), links, limits, self._order.seed)
+        self._going[name] = runner
+        if self._stopping is not None:
+            runner.stop(self._stopping, short=True)
+        await self._tell("attempt_started", run_id=run.run_id, attempt=choice.attempt, nodes=list(nodes))
+        result = await runner.conduct()
+        del self._going[name], self._beside[name]
+        record, about_nodes = record_of(conducted, result, self._stopping, ended_at=time.time())
+        await self._tell("record", record=record, **about_nodes)
+        await self._keep_log(run.run_id, choice.attempt, record, result)
         for node, left in result.not_cleaned.items():
             await self._tell("node_bad", node=node, reason="not clean after an attempt: " + "; ".join(left))
-        self._durations.append(time.monotonic() - started)
+        self._durations.append(time.monotonic() - begun)
+        self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
 
-    def _about_nodes(self, record: Mapping[str, Any], result: AttemptResult) -> dict[str, Any]:
-        """What the attempt says of nodes; nothing where all are this one machine."""
-        if self._order.executor == "local":
-            return {}
-        slow = record["slow_rank"]
-        slow_node = None if slow is None else record["node_names"][slow // record["gpus_per_node"]]
-        return {"accused": list(result.accused), "slow_node": slow_node}
+    def _begin_beside(self, name: str) -> set[str]:
+        """What shares this attempt's time: a set that later attempts add themselves to."""
+        for other in self._beside.values():
+            other.add(name)
+        self._beside[name] = set(self._beside)
+        return self._beside[name]
 
-    def _keep_log(self, name: str, record: Mapping[str, Any], result: AttemptResult) -> None:
+    async def _keep_log(self, run_id: str, attempt: int, record: Mapping[str, Any], result: AttemptResult) -> None:
         """Best effort: a record is worth more than its log."""
-        run_id, _, attempt = name.rpartition(".")
+        path = self._sweep.log(run_id, attempt)
         with contextlib.suppress(OSError):
-            write_derived(self._sweep.log(run_id, int(attempt)), attempt_log(record, result))
+            await self._files.do(lambda: write_derived(path, attempt_log(record, result)))
 
     async def _tell(self, event: str, **values: Any) -> None:
-        """Write a line to the journal; while the file system refuses, keep trying: nothing may be lost."""
         line = {"event": event, "time": time.time(), "pilot": self._order.name, **values}
-        while True:
-            try:
-                await self._append(line)
-            except OSError as error:
-                complain(f"the journal cannot be written, trying again: {error}")
-                await asyncio.sleep(RETRY_S)
-            else:
-                break
+        await self._files.append(line)
         self._world.apply(line)
-
-    async def _append(self, line: Mapping[str, Any]) -> None:
-        """In a thread: a file system that hangs must not keep the agents from hearing that their leader lives."""
-        async with self._one_write:
-            await asyncio.to_thread(self._journal.append, line)
 
     async def _say_alive(self) -> None:
         while True:
             await asyncio.sleep(ALIVE_S)
-            with contextlib.suppress(OSError):
-                await self._append({"event": "pilot_alive", "time": time.time(), "pilot": self._order.name})
+            await self._files.append({"event": "pilot_alive", "time": time.time(), "pilot": self._order.name})
 
     def _seconds_left(self) -> float:
         margin = min(MARGIN_S, 0.1 * self._order.time_limit_s)
@@ -261,14 +252,18 @@ class Leader:
 
     def _terminate(self) -> None:
         """The scheduler or the user ends the job: no evidence, a record, and out within KillWait."""
-        with contextlib.suppress(OSError):
-            self._world.apply_all(self._reader.new_events())
-        by_user = self._world.cancelled
-        outcome = Outcome.CANCELLED if by_user else Outcome.PREEMPTED
-        text = "cancelled by the user" if by_user else "the pilot's job was told to end (SIGTERM)"
-        self._stopping = Verdict(outcome, text)
-        if self._attempt is not None:
-            self._attempt.stop(self._stopping, short=True)
+        if self._told_to_end is None:
+            self._told_to_end = asyncio.ensure_future(self._end_now())
+
+    async def _end_now(self) -> None:
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            self._world.apply_all(await asyncio.wait_for(self._files.look(), LAST_LOOK_S))
+        if self._world.cancelled:
+            self._stopping = Verdict(Outcome.CANCELLED, "cancelled by the user")
+        else:
+            self._stopping = Verdict(Outcome.PREEMPTED, "the pilot's job was told to end (SIGTERM)")
+        for runner in self._going.values():
+            runner.stop(self._stopping, short=True)
 
     def _drain(self) -> None:
         """The warning before the end of the wall time: what runs may end, nothing new begins."""
@@ -279,11 +274,6 @@ def _job_end(time_limit_s: int) -> float:
     """When the job's wall time ends, unix seconds. Slurm tells from 22.05 on; else the limit counts from now."""
     told = os.environ.get("SLURM_JOB_END_TIME", "")
     return min(float(told) if told.isdigit() else float("inf"), time.time() + time_limit_s)
-
-
-def _seed(seed: int) -> int:
-    """The ranks' seed: the same for all runs of a sweep, so that losses of one model agree over layouts."""
-    return int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:4], "big")
 
 
 def main(sweep_dir: str, pilot: str) -> None:

@@ -35,6 +35,10 @@ class PilotOrder:
     max_runs: int | None = None
     same_nodes: bool = False
     """there are no other nodes: a retry may go where its run failed"""
+    side_by_side: bool = True
+    """False: one run at a time, since all nodes are this one machine"""
+    isolate: bool = False
+    """a run of several nodes has the fabric to itself: beside it only runs that stay within one node"""
     limits: Limits = field(default_factory=Limits)
 
     def write(self, directory: Path) -> None:

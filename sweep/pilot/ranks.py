@@ -18,6 +18,8 @@ from typing import Any
 from sweep.pilot.processes import signal_group
 
 PRELOAD_TIMEOUT_S = 240.0
+FORK_TIMEOUT_S = 60.0
+"""a fork takes milliseconds; a warm image that is swapped out or stopped may take long"""
 READ_BYTES = 1 << 16
 
 
@@ -71,7 +73,11 @@ class Zygote:
                 await asyncio.get_running_loop().sock_sendall(self._control, message[sent:])
         except OSError as error:
             raise ZygoteError(f"the warm image is gone: {error}") from error
-        answer = await self._answers.get()
+        try:
+            answer = await asyncio.wait_for(self._answers.get(), FORK_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            self.died()  # its late answer would be taken for another's
+            raise ZygoteError(f"the warm image did not fork in {FORK_TIMEOUT_S:.0f} s") from None
         if "pid" not in answer:
             raise ZygoteError(str(answer.get("error")))
         pid = int(answer["pid"])
@@ -127,6 +133,7 @@ class Rank:
 
     number: int
     log: Path
+    attempt: str
     pid: int | None = None
     status: int | None = None
     """wait status, once it ended"""

@@ -43,29 +43,25 @@ def choose(
     taken: frozenset[tuple[str, int]] = frozenset(),
     *,
     names: Sequence[str] = (),
-    narrower: bool = False,
     same_nodes: bool = False,
     search: Search | None = None,
 ) -> Choice | None:
-    """The attempt that a pilot should claim now, or None where nothing fits.
+    """The attempt that a pilot should claim now, of the widest run that fits; or None where nothing does.
 
-    ``expected_s``: what one run takes here, by what was measured so far. A run that could not end before the pilot's
-    wall time is left for another pilot. ``taken``: claims seen to be another's, not in the journals yet.
-    ``names``: the free nodes. ``narrower``: the pilot lost nodes, so the widest run that still fits is taken.
-    ``same_nodes``: there are no others, so a retry may go where the run failed. ``search``: what follows the sweep and
-    has a strategy of its own; by default the plan gives the order.
+    ``free_nodes``: how many the run may have. ``expected_s``: what one run takes here, by what was measured so far. A
+    run that could not end before the pilot's wall time is left for another pilot. ``taken``: claims seen to be
+    another's, not in the journals yet. ``names``: the free nodes. ``same_nodes``: there are no others, so a retry may
+    go where the run failed. ``search``: what follows the sweep and has a strategy of its own; by default the plan
+    gives the order.
     """
     if world.cancelled or seconds_left < expected_s:
         return None
-    for choice in _considered(runs, world, free_nodes, taken, narrower, search):
-        width = choice.planned.nodes
-        if width != free_nodes and not (narrower and width < free_nodes):
-            continue
+    for choice in _considered(runs, world, free_nodes, taken, search):
         if not names:
             return choice
         nodes = _fit(choice, world, names, same_nodes)
-        if len(nodes) >= width:
-            return replace(choice, nodes=nodes[:width])
+        if len(nodes) >= choice.planned.nodes:
+            return replace(choice, nodes=nodes[: choice.planned.nodes])
     return None
 
 
@@ -74,15 +70,14 @@ def _considered(
     world: World,
     free_nodes: int,
     taken: frozenset[tuple[str, int]],
-    narrower: bool,
     search: Search | None,
 ) -> Iterable[Choice]:
-    """What may be claimed, the best first; the widest first where a pilot lost nodes."""
+    """What may be claimed and is not too wide, the widest first."""
     if search is not None:
-        widths = range(free_nodes, 0 if narrower else free_nodes - 1, -1)
-        return (Choice(runs[place], attempt) for place, attempt in search.choices(world, widths, taken))
-    choices = [choice for choice in waiting(runs, world) if (choice.planned.run_id, choice.attempt) not in taken]
-    return sorted(choices, key=lambda choice: -choice.planned.nodes) if narrower else choices
+        return (Choice(runs[place], attempt) for place, attempt in search.choices(world, free_nodes, taken))
+    fitting = [choice for choice in waiting(runs, world) if choice.planned.nodes <= free_nodes]
+    fitting = [choice for choice in fitting if (choice.planned.run_id, choice.attempt) not in taken]
+    return sorted(fitting, key=lambda choice: -choice.planned.nodes)
 
 
 def _fit(choice: Choice, world: World, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:

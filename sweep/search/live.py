@@ -38,6 +38,7 @@ class Search:
         self._known = Known(from_plan(runs, gpu or UNKNOWN_GPU))
         seconds = [run.predicted_s or UNKNOWN_SECONDS for run in runs]
         self._seconds = np.array(seconds, dtype=np.float64)
+        self._widths = sorted({run.nodes for run in runs}, reverse=True)
         self._retries: dict[int, int] = {}
         self._world: World | None = None
         self._read = 0
@@ -60,15 +61,15 @@ class Search:
                 self._read_run(world, run_id, place)
         return self._known
 
-    def choices(self, world: World, widths: range, taken: frozenset[tuple[str, int]]) -> Iterator[tuple[int, int]]:
-        """(place in the plan, attempt) to consider, the best first: for each width the strategy's pick, then retries.
+    def choices(self, world: World, most: int, taken: frozenset[tuple[str, int]]) -> Iterator[tuple[int, int]]:
+        """(place in the plan, attempt) to consider, the widest first: of each width the strategy's pick, then retries.
 
-        ``widths``: node counts that would do, the best first. ``taken``: attempts that are another's.
+        ``most``: so many nodes are free. ``taken``: attempts that are another's.
         """
         known = self.look(world)
         free = self._free(known, taken)
         nodes = known.candidates.nodes
-        for width in widths:
+        for width in (width for width in self._widths if width <= most):
             pick = self._strategy.pick(known, free & (nodes == width))
             if pick is not None:
                 yield pick.index, 1
