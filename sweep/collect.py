@@ -1,8 +1,10 @@
 """Records out of the journals into one table, `results.parquet`: derived, deleting it loses nothing.
 
-The table states, in its own metadata, how far each journal was read. A later collect reads only what was
+Beside it stand the two tables of the time line (`sweep.timeline`): `pilots.parquet` and `timeline.parquet`.
+
+Each table states, in its own metadata, how far each journal was read. A later collect reads only what was
 appended since, and adds it. Whatever does not fit together (another schema, a journal that became shorter, a
-damaged table) makes it start anew.
+damaged table, tables of different collects) makes it start anew.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from sweep.agreement import NOTE, disagreements
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
-from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, problems
+from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, problems
 from sweep.store import SweepDir, write_derived
+from sweep.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +39,14 @@ METADATA = b"sweep"
 
 PIECE_BYTES = 8 << 20
 """How much of a journal is parsed at once"""
+
+PILOTS_FILE, TIMELINE_FILE = "pilots.parquet", "timeline.parquet"
+"""The time line's tables, beside the results"""
+
+WANTED = EVENTS | {"rerun"}
+"""The events that are read; the others (signs of life) are passed over unparsed"""
+
+_KIND = re.compile(rb'\s*\{\s*"event"\s*:\s*"(\w+)"')
 
 
 @dataclass(frozen=True)
@@ -66,13 +78,14 @@ def collect(sweep: SweepDir) -> Collected:
 
     Raises SweepError where a journal is damaged in the middle, or holds a record that breaks the schema.
     """
-    table, progress = _earlier(sweep)
+    table, progress, line = _earlier(sweep)
     with _no_garbage_collection():
-        fresh, progress_now = _read_journals(sweep, progress)
+        fresh, progress_now = _read_journals(sweep, progress, line)
     new = sum(batch.num_rows for batch in fresh)
     if table is None or progress_now != progress:
         table = _finish(_joined(table, fresh), progress_now.reruns)
-        write_derived(sweep.results, _parquet(table, progress_now))
+        _write_timeline(sweep, table, line, progress_now)
+        write_derived(sweep.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
     return _summary(sweep.results, table, new)
 
 
@@ -83,13 +96,7 @@ def records_of(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def arrow_schema() -> pa.Schema:
     """The schema of a results table: each field carries its unit and meaning as metadata."""
-    import pyarrow as pa
-
-    def field_of(column: Any) -> pa.Field:
-        notes = {"unit": column.unit, "meaning": column.meaning}
-        return pa.field(column.name, _arrow_type(column.type), metadata=notes)
-
-    return pa.schema([field_of(column) for column in COLUMNS + COLLECTED])
+    return _schema_of(COLUMNS + COLLECTED)
 
 
 def table_of(records: Sequence[Mapping[str, Any]], file: str | None = None) -> pa.Table:
@@ -112,37 +119,75 @@ def write_results(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     write_derived(path, _parquet(_finish(table_of(records), {}), Progress()))
 
 
-def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, Progress]:
-    """The table as it stands and how far it reaches, or nothing where it is of no use."""
+def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, Progress, Timeline]:
+    """The tables as they stand and how far they reach, or nothing where they are of no use."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    nothing = None, Progress(), Timeline()
     try:
         table = pq.read_table(sweep.results)
         state = json.loads((table.schema.metadata or {})[METADATA])
+        line = _earlier_timeline(sweep, state)
     except (OSError, KeyError, ValueError, pa.ArrowException):
-        return None, Progress()
+        return nothing
     progress = Progress(state["offsets"], state["reruns"])
     sizes = {path.name: path.stat().st_size for path in sweep.journals()}
     shrunk = any(sizes.get(name, -1) < offset for name, offset in progress.offsets.items())
-    if shrunk or state["schema"] != SCHEMA_VERSION or not table.schema.equals(arrow_schema()):
-        return None, Progress()
-    return table, progress
+    if line is None or shrunk or state["schema"] != SCHEMA_VERSION or not table.schema.equals(arrow_schema()):
+        return nothing
+    return table, progress, line
 
 
-def _read_journals(sweep: SweepDir, progress: Progress) -> tuple[list[pa.Table], Progress]:
-    """The records appended since, and how far the journals are read now."""
+def _earlier_timeline(sweep: SweepDir, state: Mapping[str, Any]) -> Timeline | None:
+    """The fold that the time line's tables hold, or None where they are not of the same collect as the results."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    files = {sweep.path / PILOTS_FILE: PILOTS, sweep.path / TIMELINE_FILE: ATTEMPTS}
+    for file, columns in files.items():
+        schema = pq.read_schema(file)
+        if json.loads((schema.metadata or {})[METADATA]) != state or not schema.equals(_schema_of(columns)):
+            return None
+    pilots = pq.read_table(sweep.path / PILOTS_FILE).to_pylist()
+    running = pq.read_table(sweep.path / TIMELINE_FILE, filters=pc.field("outcome").is_null())
+    return resumed(pilots, running.to_pylist())
+
+
+def _write_timeline(sweep: SweepDir, results: pa.Table, line: Timeline, progress: Progress) -> None:
+    import pyarrow as pa
+
+    recorded = set(zip(results["run_id"].to_pylist(), results["attempt"].to_pylist(), strict=True))
+    running = [row for key, row in line.begun.items() if key not in recorded]
+    attempts = attempts_table(results, running, _schema_of(ATTEMPTS))
+    pilots = pa.Table.from_pylist(line.pilot_rows(), schema=_schema_of(PILOTS))
+    write_derived(sweep.path / TIMELINE_FILE, _parquet(attempts, progress))
+    write_derived(sweep.path / PILOTS_FILE, _parquet(pilots, progress))
+
+
+def _read_journals(sweep: SweepDir, progress: Progress, line: Timeline) -> tuple[list[pa.Table], Progress]:
+    """The records appended since, and how far the journals are read now. Folds the events into ``line``."""
     offsets, reruns, tables = dict(progress.offsets), dict(progress.reruns), []
     for path in sweep.journals():
         offset = offsets.get(path.name, 0)
         if path.stat().st_size == offset:
             continue
-        for events, end in _pieces(path, offset):
+        for events, end, last in _pieces(path, offset):
             offsets[path.name] = end
             reruns |= {e["run_id"]: float(e["time"]) for e in events if e["event"] == "rerun"}
+            line.apply_all(events)
+            _hear(line, path, last)
             if records := records_of(events):
                 tables.append(table_of(records, str(path)))
     return tables, Progress(offsets, reruns)
+
+
+def _hear(line: Timeline, path: Path, last: bytes) -> None:
+    """A pilot's journal moves as long as its leader lives: its last line says until when."""
+    if not path.name.startswith("pilot-"):
+        return
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        line.heard(path.stem.removeprefix("pilot-"), float(json.loads(last)["time"]))
 
 
 @contextlib.contextmanager
@@ -157,8 +202,8 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _pieces(path: Path, offset: int) -> Iterator[tuple[list[dict[str, Any]], int]]:
-    """Events of records and reruns, piece by piece so that memory stays small, with the offset after each.
+def _pieces(path: Path, offset: int) -> Iterator[tuple[list[dict[str, Any]], int, bytes]]:
+    """The wanted events, piece by piece so that memory stays small, with the offset after each and its last line.
 
     A torn last line is left for the next look.
     """
@@ -168,10 +213,16 @@ def _pieces(path: Path, offset: int) -> Iterator[tuple[list[dict[str, Any]], int
             whole = lines if lines[-1].endswith(b"\n") else lines[:-1]
             offset += sum(map(len, whole))
             try:
-                events = [json.loads(line) for line in whole if b'"record"' in line or b'"rerun"' in line]
+                events = [json.loads(line) for line in whole if _wanted(line)]
             except ValueError as error:
                 raise SweepError(_damaged(path, error)) from error
-            yield [event for event in events if event.get("event") in ("record", "rerun")], offset
+            yield [event for event in events if event.get("event") in WANTED], offset, whole[-1] if whole else b""
+
+
+def _wanted(line: bytes) -> bool:
+    """Must the line be parsed? One that does not say what it is must: it is damaged, or of another hand."""
+    kind = _KIND.match(line)
+    return kind[1].decode() in WANTED if kind else bool(line.strip())
 
 
 def _damaged(path: Path, error: ValueError) -> Mistake:
@@ -274,6 +325,16 @@ def _summary(path: Path, table: pa.Table, new: int) -> Collected:
         runs=sum(outcomes.values()),
         outcomes=dict(outcomes.most_common()),
     )
+
+
+def _schema_of(columns: Iterable[Column]) -> pa.Schema:
+    import pyarrow as pa
+
+    def field_of(column: Column) -> pa.Field:
+        notes = {"unit": column.unit, "meaning": column.meaning}
+        return pa.field(column.name, _arrow_type(column.type), metadata=notes)
+
+    return pa.schema([field_of(column) for column in columns])
 
 
 def _arrow_type(name: str) -> pa.DataType:

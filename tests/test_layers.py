@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # Pure: values in, values out.
     ("agreement", "allocator", "axes", "diagnose", "expressions", "grid", "measured", "models", "nccl_log", "overrides",
      "plan", "planning", "policy", "quarantine", "records", "render", "search", "site", "state", "tally",
-     "topup", "validate", "workloads", "yaml_lines"),
+     "timeline", "topup", "validate", "workloads", "yaml_lines"),
     ("store", "collect", "lease", "nodes", "sweeps"),
     ("detect", "executors", "foreign", "inputs", "trackers"),
     ("pilot",),

@@ -1,0 +1,199 @@
+"""When each node was held, and when each attempt began, measured and ended: the time line of a sweep. Pure.
+
+Two tables, derived from the journals alone. `pilots.parquet`: a row per pilot and node. `timeline.parquet`: a row
+per attempt that began. Attempts that run side by side in one pilot have different nodes, so nothing overlaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from sweep.outcomes import Outcome
+from sweep.records import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PILOTS: tuple[Column, ...] = (
+    Column("pilot", "string", "", "name of the pilot"),
+    Column("node", "string", "", "one of its nodes, null while it has none"),
+    Column("job_id", "string", "", "scheduler's job id"),
+    Column("intended_at", "double", "unix s", "when the launcher decided to submit it"),
+    Column("allocated_at", "double", "unix s", "when its agents stood on the nodes, null while it waits"),
+    Column("ended_at", "double", "unix s", "its own last word, null where it said none"),
+    Column("gone_at", "double", "unix s", "when the launcher found its job gone"),
+    Column("heard_at", "double", "unix s", "the last line of its journal"),
+    Column("lost_at", "double", "unix s", "when the node failed, or could not be cleaned, and was used no more"),
+    Column("time_limit_s", "double", "s", "wall time of its job"),
+    Column("reason", "string", "", "why it ended, in its own word or the scheduler's"),
+)
+
+ATTEMPTS: tuple[Column, ...] = (
+    Column("run_id", "string", "", "the run"),
+    Column("attempt", "int64", "", "1 for the first execution of the run"),
+    Column("pilot", "string", "", "pilot that made the attempt"),
+    Column("model", "string", "", "null while no record tells"),
+    Column("node_names", "list<string>", "", "its nodes"),
+    Column("outcome", "string", "", "null while it runs"),
+    Column("started_at", "double", "unix s", "the order to start"),
+    Column("first_at", "double", "unix s", "start of the first iteration"),
+    Column("steady_at", "double", "unix s", "end of the first iteration: from here on iterations are alike"),
+    Column("measured_at", "double", "unix s", "end of the last timed iteration"),
+    Column("ended_at", "double", "unix s", "clean nodes"),
+)
+
+EVENTS = frozenset(
+    {
+        *("pilot_intent", "pilot_submitted", "pilot_started", "pilot_ended", "pilot_gone"),
+        *("attempt_started", "record", "node_bad"),
+    }
+)
+"""The journal events that the time line is folded from"""
+
+
+@dataclass
+class PilotTime:
+    """One pilot's times, unix seconds."""
+
+    pilot: str
+    job_id: str | None = None
+    intended_at: float | None = None
+    allocated_at: float | None = None
+    ended_at: float | None = None
+    gone_at: float | None = None
+    heard_at: float | None = None
+    time_limit_s: float | None = None
+    reason: str | None = None
+    nodes: list[str] = field(default_factory=list)
+    lost_at: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Timeline:
+    """The fold: pilots, and the attempts that have begun and left no record yet."""
+
+    pilots: dict[str, PilotTime] = field(default_factory=dict)
+    begun: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+    def apply_all(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Fold events in, each journal's in its order; journals may come in any order."""
+        for event in events:
+            handler = _HANDLERS.get(event["event"])
+            if handler is not None:
+                handler(self, event)
+
+    def heard(self, pilot: str, time: float) -> None:
+        """The pilot's journal has a line of that time."""
+        of_pilot = self.pilot(pilot)
+        of_pilot.heard_at = max(time, of_pilot.heard_at or time)
+
+    def pilot(self, name: str) -> PilotTime:
+        """The pilot's times, empty where nothing is known yet."""
+        return self.pilots.setdefault(name, PilotTime(name))
+
+    def pilot_rows(self) -> list[dict[str, Any]]:
+        """Rows of ``PILOTS``."""
+        rows = []
+        for name in sorted(self.pilots):
+            known = asdict(self.pilots[name])
+            lost = known.pop("lost_at")
+            rows += [{**known, "node": node, "lost_at": lost.get(node)} for node in known.pop("nodes") or [None]]
+        return rows
+
+
+def resumed(pilot_rows: Sequence[Mapping[str, Any]], open_attempts: Sequence[Mapping[str, Any]]) -> Timeline:
+    """The fold as the two tables of an earlier collect left it."""
+    line = Timeline()
+    plain = [f.name for f in fields(PilotTime) if f.name not in ("nodes", "lost_at")]
+    for row in pilot_rows:
+        pilot = line.pilots.setdefault(row["pilot"], PilotTime(**{name: row[name] for name in plain}))
+        if row["node"] is not None:
+            pilot.nodes.append(row["node"])
+        if row["lost_at"] is not None:
+            pilot.lost_at[row["node"]] = row["lost_at"]
+    for row in open_attempts:
+        line.begun[row["run_id"], row["attempt"]] = dict(row)
+    return line
+
+
+def attempts_table(results: pa.Table, begun: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows of ``ATTEMPTS``: the recorded attempts, then those that run. ``results``: one row per attempt."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    at = {"started_at": results["started_at"]}
+    steps = (("first_at", "start_s"), ("steady_at", "first_iteration_s"), ("measured_at", "measure_s"))
+    for before, (name, duration) in zip(("started_at", "first_at", "steady_at"), steps, strict=True):
+        at[name] = pc.add(at[before], results[duration])
+    recorded = [at[name] if name in at else results[name] for name in schema.names]
+    running = [pa.array([row.get(f.name) for row in begun], type=f.type) for f in schema]
+    return pa.concat_tables(
+        [pa.Table.from_arrays(recorded, schema=schema), pa.Table.from_arrays(running, schema=schema)]
+    )
+
+
+def _pilot_intent(line: Timeline, event: Mapping[str, Any]) -> None:
+    pilot = line.pilot(event["pilot"])
+    pilot.intended_at = event["time"]
+    pilot.time_limit_s = event.get("time_limit_s")
+
+
+def _pilot_submitted(line: Timeline, event: Mapping[str, Any]) -> None:
+    line.pilot(event["pilot"]).job_id = event["job_id"]
+
+
+def _pilot_started(line: Timeline, event: Mapping[str, Any]) -> None:
+    pilot = line.pilot(event["pilot"])
+    pilot.allocated_at = event["time"]
+    pilot.nodes = list(event["nodes"])
+    pilot.job_id = event["job_id"]
+    pilot.time_limit_s = event.get("time_limit_s", pilot.time_limit_s)
+
+
+def _pilot_ended(line: Timeline, event: Mapping[str, Any]) -> None:
+    pilot = line.pilot(event["pilot"])
+    pilot.ended_at, pilot.reason = event["time"], event["reason"]
+
+
+def _pilot_gone(line: Timeline, event: Mapping[str, Any]) -> None:
+    pilot = line.pilot(event["pilot"])
+    pilot.gone_at = event["time"]
+    if pilot.ended_at is None:
+        pilot.reason = event.get("reason") or event["word"]
+
+
+def _attempt_started(line: Timeline, event: Mapping[str, Any]) -> None:
+    key = (event["run_id"], event["attempt"])
+    names = ("run_id", "attempt", "pilot")
+    line.begun[key] = {name: event[name] for name in names} | {
+        "node_names": list(event["nodes"]),
+        "started_at": event["time"],
+    }
+    for node in event["nodes"]:
+        line.pilot(event["pilot"]).lost_at.pop(node, None)
+
+
+def _record(line: Timeline, event: Mapping[str, Any]) -> None:
+    record = event["record"]
+    if record.get("outcome") == str(Outcome.NODE_FAIL) and record.get("pilot"):
+        lost = line.pilot(record["pilot"]).lost_at
+        lost.update({node: record.get("ended_at") or event["time"] for node in event.get("accused", ())})
+
+
+def _node_bad(line: Timeline, event: Mapping[str, Any]) -> None:
+    if "pilot" in event:  # the user's own word does not take the node from the pilot that holds it
+        line.pilot(event["pilot"]).lost_at.setdefault(event["node"], event["time"])
+
+
+_HANDLERS = {
+    "pilot_intent": _pilot_intent,
+    "pilot_submitted": _pilot_submitted,
+    "pilot_started": _pilot_started,
+    "pilot_ended": _pilot_ended,
+    "pilot_gone": _pilot_gone,
+    "attempt_started": _attempt_started,
+    "record": _record,
+    "node_bad": _node_bad,
+}
