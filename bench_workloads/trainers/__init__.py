@@ -1,0 +1,13 @@
+"""Trainers of others, benchmarked as they are: one small file per trainer, each with an `ADAPTER` and its workload."""
+
+from __future__ import annotations
+
+TRAINERS: dict[str, str] = {
+    "command": "bench_workloads.trainers.command:ADAPTER",
+}
+"""name -> "module:attribute" of a ``bench_workloads.trainers.adapter.Adapter``; the module's ``WORKLOAD`` is what a
+grid names. Other packages register their ``WORKLOAD`` under the entry point group ``sweep.workloads``, and their
+``ADAPTER`` under ``sweep.trainers``, so that the best configuration can be exported."""
+
+WORKLOADS: dict[str, str] = {name: target.replace(":ADAPTER", ":WORKLOAD") for name, target in TRAINERS.items()}
+"""the same, as workloads"""

@@ -1,0 +1,195 @@
+"""Any command: a jinja2 command line, an optional configuration file, and named patterns that read what it prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Launch, Reader, param
+from bench_workloads.trainers.driver import drive
+from bench_workloads.trainers.reading import ITERATION, JsonReader, PatternReader
+from bench_workloads.trainers.units import NUMBER, UNITS, number
+from sweep.contract import Layout, Progress, RankRun, Rule, Run, Scalar, Workload
+
+_STATED = frozenset(
+    {f.name for f in dataclasses.fields(Layout)}
+    | {"gpus", "world_size", "nodes", "sequence_length", "global_batch_tokens", "global_batch_sequences", "dtype"}
+)
+"""what a metric may be named to have it compared with what was asked"""
+
+
+def main(run: RankRun, progress: Progress) -> None:
+    """One rank of the command."""
+    drive(ADAPTER, run, progress)
+
+
+def configure(run: Run, directory: str, steps: int) -> Launch:
+    """The command line and the configuration, rendered. Raises ValueError with what is wrong in a template."""
+    template = param(WORKLOAD, run, "config", str)
+    name = param(WORKLOAD, run, "config_name", str)
+    values = {**variables(run, steps), "directory": directory, "config": str(Path(directory) / name)}
+    files = {}
+    if template:
+        text = Path(template[1:]).read_text() if template.startswith("@") else template
+        files[name] = render(text, values, quoted=False)
+    words = shlex.split(render(param(WORKLOAD, run, "command", str), values, quoted=True))
+    if words and words[0] == "python":
+        return Launch(program=tuple(words[1:]), files=files, workdir=str(Path.cwd()))
+    return Launch(program=tuple(words), files=files, python=False, workdir=str(Path.cwd()))
+
+
+def variables(run: Run, steps: int) -> dict[str, Any]:
+    """What a template may name: layout, shape, sizes, and the environment's and the workload's parameters."""
+    return {
+        **dict(run.shape),
+        **dataclasses.asdict(run.layout),
+        "model": run.model,
+        "nodes": run.nodes,
+        "gpus": run.gpus,
+        "gpus_per_node": run.gpus_per_node,
+        "sequence_length": run.sequence_length,
+        "global_batch_sequences": run.global_batch_sequences,
+        "global_batch_tokens": run.global_batch_tokens,
+        "dtype": run.dtype,
+        "compile": run.compile,
+        "warmup_iterations": run.warmup_iterations,
+        "iterations": run.iterations,
+        "steps": steps,
+        "a": param(WORKLOAD, run, "a", str),
+        "b": param(WORKLOAD, run, "b", str),
+        "c": param(WORKLOAD, run, "c", str),
+    }
+
+
+def render(text: str, values: Mapping[str, Any], *, quoted: bool) -> str:
+    """A template with its values; ``quoted``: each as one word of a shell. Raises ValueError."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701 (no HTML: command lines and configuration files)
+        finalize=(lambda value: shlex.quote(str(value))) if quoted else (lambda value: value),
+        keep_trailing_newline=True,
+    )
+    try:
+        return environment.from_string(text).render(values)
+    except jinja2.TemplateError as error:
+        raise ValueError(f"invalid value for a template: {type(error).__name__}: {error}") from error
+
+
+def reader(run: Run) -> Reader:
+    """The reader that ``metrics`` describes. Raises ValueError."""
+    return reader_of(param(WORKLOAD, run, "metrics", str))
+
+
+@functools.lru_cache(maxsize=64)
+def reader_of(text: str) -> Reader:
+    """``json`` and pairs name=key, or lines ``name: regular expression with one group``. Raises ValueError.
+
+    In an expression ``{number}`` stands for a number as trainers write it.
+    """
+    words = text.split()
+    if words and words[0] == "json":
+        keys = dict(_pair(word) for word in words[1:])
+        _check_names(keys)
+        return JsonReader(keys)
+    found: dict[str, str] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, expression = line.partition(":")
+        if not colon or not expression.strip():
+            raise ValueError(f"invalid value for metrics: {line!r} is no `name: expression`")
+        found[name.strip()] = expression.strip().replace("{number}", f"({NUMBER})")
+    _check_names(found)
+    stated = {name: (found[name], _plain) for name in found if name in _STATED}
+    values = {name: found[name] for name in found if name in UNITS}
+    return PatternReader(found[ITERATION], values, stated)
+
+
+def _check_names(found: Mapping[str, str]) -> None:
+    known = {ITERATION, *UNITS, *_STATED}
+    unknown = sorted(set(found) - known)
+    if unknown:
+        raise ValueError(
+            f"invalid value for metrics: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+        )
+    if ITERATION not in found:
+        raise ValueError("invalid value for metrics: `iteration` is missing")
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, key = word.partition("=")
+    return name, key if equals else name
+
+
+def _plain(text: str) -> Scalar:
+    value = number(text)
+    if value is None:
+        return text
+    return int(value) if value == int(value) else value
+
+
+def _problem_of_template(text: str) -> bool:
+    import jinja2
+
+    try:
+        jinja2.Environment(autoescape=False).parse(text)  # noqa: S701
+        return not text.strip()
+    except jinja2.TemplateError:
+        return True
+
+
+def _problem_of_metrics(text: str) -> bool:
+    try:
+        reader_of(text)
+    except ValueError:
+        return True
+    return False
+
+
+def _any(name: str, wrong: Callable[[str], bool]) -> Callable[[Mapping[str, Any]], Any]:
+    def broken(columns: Mapping[str, Any]) -> Any:
+        import numpy as np
+
+        texts = np.asarray(columns[name])
+        bad = {text: wrong(str(text)) for text in set(texts.ravel().tolist())}
+        return np.vectorize(bad.__getitem__, otypes=[bool])(texts)
+
+    return broken
+
+
+WORKLOAD = Workload(
+    name="command",
+    main="bench_workloads.trainers.command:main",
+    axes=frozenset(
+        {"dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
+        | {"compile"}
+    ),
+    preload=("psutil", "jinja2", "bench_workloads.trainers.command"),
+    params={
+        **SHARED_PARAMS,
+        "command": "",
+        "config": "",
+        "config_name": "config.yaml",
+        "metrics": "",
+        "a": "",
+        "b": "",
+        "c": "",
+    },
+    choices=SHARED_CHOICES,
+    rules=(
+        Rule(
+            "command_template", _any("command", _problem_of_template), "params.command is no jinja2 template: {command}"
+        ),
+        Rule("metrics", _any("metrics", _problem_of_metrics), "params.metrics cannot be read: {metrics!r}"),
+    ),
+)
+ADAPTER = Adapter(
+    workload=WORKLOAD,
+    versions="any",
+    configure=configure,
+    reader=reader,
+)

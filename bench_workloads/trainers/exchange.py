@@ -1,0 +1,197 @@
+"""How the drivers of one attempt tell each other what their trainers said: rank 0 listens, and passes all of it on.
+
+Most trainers print on one rank only, and every rank has to give a measurement. The socket is the one that rank 0 was
+handed open, so the trainer itself needs another port: rank 0 picks it and tells it first of all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import selectors
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweep.contract import Place
+
+_PORTS = range(20_000, 32_768)
+"""below Linux's ephemeral ports, so that no outgoing connection takes one in between"""
+_READ = 1 << 16
+_CONNECT_S = 120.0
+
+Message = Mapping[str, Any]
+
+
+@dataclass(eq=False)
+class _Line:
+    """One connection and what of a message came so far."""
+
+    connection: socket.socket
+    unread: bytes = b""
+
+    def receive(self) -> list[Message] | None:
+        """Whole messages; None once the other side is gone. What is no JSON object is dropped."""
+        try:
+            data = self.connection.recv(_READ)
+        except OSError:
+            data = b""
+        if not data:
+            return None
+        *lines, self.unread = (self.unread + data).split(b"\n")
+        found: list[Message] = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    found.append(message)
+        return found
+
+
+@dataclass(eq=False)
+class Exchange:
+    """One rank's end. Register ``selector`` readable descriptors with the driver's loop; ``poll`` never blocks."""
+
+    selector: selectors.BaseSelector
+    hub: bool
+    port: int
+    """where the trainer's own rank 0 is to listen"""
+    _listener: socket.socket | None = None
+    _lines: list[_Line] = field(default_factory=list)
+    _history: list[bytes] = field(default_factory=list)
+
+    @classmethod
+    def join(cls, place: Place, selector: selectors.BaseSelector) -> Exchange:
+        """Open the hub, or connect to it and learn the port. Raises OSError."""
+        if place.rank == 0:
+            return cls._open(place, selector)
+        return cls._connect(place, selector)
+
+    @classmethod
+    def _open(cls, place: Place, selector: selectors.BaseSelector) -> Exchange:
+        listener = None
+        if place.master_listen_fd is not None:
+            listener = socket.socket(fileno=os.dup(place.master_listen_fd))
+        elif place.world_size > 1:
+            listener = socket.create_server(("", place.master_port))
+        exchange = cls(selector, True, _free_port(), listener)
+        exchange._history.append(_encoded({"port": exchange.port}))
+        if listener is not None:
+            listener.setblocking(False)
+            selector.register(listener, selectors.EVENT_READ, exchange)
+        return exchange
+
+    @classmethod
+    def _connect(cls, place: Place, selector: selectors.BaseSelector) -> Exchange:
+        deadline = time.monotonic() + _CONNECT_S
+        while True:
+            try:
+                connection = socket.create_connection((place.master_addr, place.master_port), timeout=_CONNECT_S)
+                line = _Line(connection)
+                port, rest = _first(line)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+                continue
+            exchange = cls(selector, False, port, None, [line])
+            line.unread = rest + line.unread
+            connection.setblocking(True)
+            selector.register(connection, selectors.EVENT_READ, exchange)
+            return exchange
+
+    def send(self, message: Message) -> None:
+        """Tell all other ranks."""
+        self._pass_on(_encoded(message), None)
+
+    def receive(self, ready: object) -> list[Message]:
+        """What came on a ready descriptor; the hub passes it on to the others."""
+        if ready is self._listener:
+            self._accept()
+            return []
+        line = next((line for line in self._lines if line.connection is ready), None)
+        if line is None:
+            return []
+        messages = line.receive()
+        if messages is None:
+            self._drop(line)
+            return []
+        if self.hub:
+            for message in messages:
+                self._pass_on(_encoded(message), line)
+        return messages
+
+    def close(self) -> None:
+        """Leave."""
+        for line in list(self._lines):
+            self._drop(line)
+        if self._listener is not None:
+            self.selector.unregister(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    @property
+    def connected(self) -> bool:
+        """Somebody may still tell something."""
+        return bool(self._lines) or self._listener is not None
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            connection.setblocking(True)
+            connection.settimeout(10.0)
+            line = _Line(connection)
+            self._lines.append(line)
+            self.selector.register(connection, selectors.EVENT_READ, self)
+            self._write(line, b"".join(self._history))
+
+    def _pass_on(self, data: bytes, source: _Line | None) -> None:
+        if self.hub:
+            self._history.append(data)
+        for line in list(self._lines):
+            if line is not source:
+                self._write(line, data)
+
+    def _write(self, line: _Line, data: bytes) -> None:
+        try:
+            line.connection.sendall(data)
+        except OSError:
+            self._drop(line)
+
+    def _drop(self, line: _Line) -> None:
+        if line in self._lines:
+            self._lines.remove(line)
+            self.selector.unregister(line.connection)
+            line.connection.close()
+
+
+def _first(line: _Line) -> tuple[int, bytes]:
+    """The hub's first message, and the bytes of those that came with it."""
+    data = b""
+    while b"\n" not in data:
+        piece = line.connection.recv(_READ)
+        if not piece:
+            raise ConnectionError("rank 0 closed the connection")
+        data += piece
+    first, _, rest = data.partition(b"\n")
+    try:
+        return int(json.loads(first)["port"]), rest
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConnectionError(f"rank 0 sent no port: {first[:80]!r}") from error
+
+
+def _free_port() -> int:
+    """A port that nobody listens on now."""
+    for port in random.sample(_PORTS, 64):
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
+    raise OSError(f"none of 64 ports in {_PORTS.start}-{_PORTS.stop - 1} is free")
+
+
+def _encoded(message: Message) -> bytes:
+    return (json.dumps(message, separators=(",", ":")) + "\n").encode()
