@@ -196,7 +196,7 @@ def _ahead(cell: Mapping[str, Any], metric: Metric) -> str:
     best, second = float(cell["value"]), float(cell["runner_up"]) if known(cell.get("runner_up")) else float("nan")
     if not second > 0 or not best > 0:
         return "–"
-    return f"{max(0.0, best / second - 1 if metric.higher_is_better else second / best - 1):.1%}".replace("%", " %")
+    return f"{max(0.0, best / second - 1 if metric.higher_is_better else second / best - 1):.1%}"
 
 
 def _interval(cell: Mapping[str, Any], metric: Metric) -> str:
@@ -217,4 +217,4 @@ def _measured(cell: Mapping[str, Any]) -> str:
 
 
 def _percent(value: Any) -> str:
-    return f"{float(value):.1%}".replace("%", " %") if known(value) else "–"
+    return f"{float(value):.1%}" if known(value) else "–"

@@ -62,8 +62,15 @@ def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     if provenance.get("grid"):
         executor = provenance.get("executor")
         chosen = f" --executor {shlex.quote(str(executor))}" if executor else ""
-        lines.append(f"sweep launch grid.yaml{chosen}   # the grid below, saved as grid.yaml")
+        lines.append(f"sweep launch grid.yaml{chosen}{_overrides(provenance)}   # the grid below, saved as grid.yaml")
     return tuple(lines)
+
+
+def _overrides(provenance: Mapping[str, Any]) -> str:
+    """The ``-o key=value`` of the command line that made the sweep."""
+    words = [str(word) for word in provenance.get("argv") or ()]
+    given = [after for word, after in zip(words, words[1:], strict=False) if word == "-o"]
+    return "".join(f" -o {shlex.quote(grid_shown(item))}" for item in given)
 
 
 def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> tuple[tuple[str, int], ...]:

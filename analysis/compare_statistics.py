@@ -1,0 +1,130 @@
+"""Small-sample statistics of `sweep compare`, without a further dependency. Pure.
+
+Student's t distribution by the continued fraction of the incomplete beta function (Numerical Recipes, 3rd edition,
+section 6.4; Abramowitz and Stegun 26.7.1). Holm's step-down procedure (Holm 1979, Scandinavian Journal of Statistics
+6:65): the chance of even one false finding among all tests stays below the level, however the tests depend on one
+another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+MEDIAN_FACTOR = math.sqrt(math.pi / 2)
+"""The standard error of a median of normal values is so many times that of their mean"""
+MAD_FACTOR = 1.4826
+"""Of normal values the standard deviation is so many times the median absolute deviation"""
+FAR = 3.0
+"""Values so many robust standard deviations from the middle did change: they say nothing of noise"""
+_TRIMMED = 0.9866
+"""Standard deviation of normal values of which those beyond ``FAR`` are left out"""
+SURENESS = 0.7
+"""Degrees of freedom that are left of each, since the bound at ``FAR`` is estimated too"""
+
+
+def student_two_sided(t: float, freedom: float) -> float:
+    """The chance that Student's t of so many degrees of freedom lies at least as far from 0 as ``t``."""
+    if math.isnan(t):
+        return 1.0
+    if math.isinf(t):
+        return 0.0
+    return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+
+
+def student_quantile(level: float, freedom: float) -> float:
+    """The t beyond which, to both sides together, lies a share ``1 - level``."""
+    low, high = 0.0, 1.0
+    while student_two_sided(high, freedom) > 1 - level and high < 1e6:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_two_sided(middle, freedom) > 1 - level else (low, middle)
+    return high
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values adjusted for how many there are, in the given order; compare each with the level of all."""
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
+    adjusted, worst = [1.0] * len(p_values), 0.0
+    for rank, at in enumerate(order):
+        worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[at]))
+        adjusted[at] = worst
+    return adjusted
+
+
+def log_median_variance(times: Sequence[float]) -> tuple[float, int]:
+    """(variance of the logarithm of the median, degrees of freedom) of one run's iterations.
+
+    Spread by the standard deviation, or where the median absolute deviation is less than half of that by the latter:
+    one hiccup in ten iterations hardly moves a median, and must not hide a change. Fewer than three iterations tell
+    nothing: (0, 0).
+    """
+    values = np.log(np.asarray([t for t in times if t is not None and t > 0], dtype=float))
+    if values.size < 3:
+        return 0.0, 0
+    deviation = float(np.std(values, ddof=1))
+    robust = MAD_FACTOR * float(np.median(np.abs(values - np.median(values)))) * _mad_correction(values.size)
+    spread = robust if 0 < robust < deviation / 2 else deviation
+    return (MEDIAN_FACTOR * spread) ** 2 / values.size, int(values.size) - 1
+
+
+def robust_spread(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """(standard deviation within groups, degrees of freedom), from each value's distance to its group's median.
+
+    Distances beyond ``FAR`` times their median's worth are left out, so that a minority of values that did change
+    leaves it alone. Groups of one tell nothing.
+    """
+    parts, freedom = [], 0
+    for group in groups:
+        if len(group) >= 2:
+            values = np.asarray(group, dtype=float)
+            # A group's median lies nearer to its values than the truth does: n / (n - 1) in the variance.
+            parts.append((values - np.median(values)) * math.sqrt(len(group) / (len(group) - 1)))
+            freedom += len(group) - 1
+    if not parts:
+        return 0.0, 0.0
+    distances = np.concatenate(parts)
+    within = distances[np.abs(distances) <= FAR * MAD_FACTOR * float(np.median(np.abs(distances)))]
+    spread = float(np.sqrt(np.mean(within**2))) / _TRIMMED
+    return spread, SURENESS * freedom * within.size / distances.size
+
+
+def _mad_correction(n: int) -> float:
+    """The median absolute deviation of few values is too small on average (Croux and Rousseeuw 1992)."""
+    few = {3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+    return few.get(n, n / (n - 0.8))
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    front = math.exp(log_front)
+    if x < (a + 1) / (a + b + 2):
+        return front * _continued_fraction(a, b, x) / a
+    return 1 - front * _continued_fraction(b, a, 1 - x) / b
+
+
+def _continued_fraction(a: float, b: float, x: float, most: int = 300) -> float:
+    """Lentz's method."""
+    tiny = 1e-300
+    c, d = 1.0, 1 / _not_zero(1 - (a + b) * x / (a + 1), tiny)
+    value = d
+    for m in range(1, most):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d = 1 / _not_zero(1 + term * d, tiny)
+            c = _not_zero(1 + term / c, tiny)
+            value *= c * d
+        if abs(c * d - 1) < 1e-14:
+            break
+    return value
+
+
+def _not_zero(value: float, tiny: float) -> float:
+    return value if abs(value) > tiny else tiny

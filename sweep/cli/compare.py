@@ -1,0 +1,174 @@
+"""`sweep compare`: two sweeps of the same grid, cell by cell, with significance; a guard for continuous integration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import json_option
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from analysis.compare import CellPair, Change, Comparison
+
+METRIC = "tokens_per_second_per_gpu"
+SHOWN = 20
+"""lines of runs that are printed; --json has all"""
+
+
+class _Share(click.ParamType):
+    """A fraction as people write it: 3%, 3 % or 0.03."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As a fraction; click reports what is none."""
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        try:
+            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        except ValueError:
+            self.fail(f"{value!r} is no share: write 3% or 0.03", param, ctx)
+        if not 0 <= share < 1:
+            self.fail(f"{value!r} is out of range: from 0% to below 100%", param, ctx)
+        return share
+
+
+@click.command(short_help="Two sweeps cell by cell, with significance; a guard for CI.")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("--metric", default=METRIC, show_default=True, help="What is compared; a wrong one lists them.")
+@click.option(
+    "--fail-if-slower", "least", type=_Share(), metavar="SHARE",
+    help="Exit 1 where a cell is significantly worse by at least that (3%), or has lost its last working run.",
+)  # fmt: skip
+@click.option(
+    "--level", type=_Share(), default=0.01, show_default=True, help="Chance to report anything if nothing changed."
+)
+@click.option("--noise", type=_Share(), help="Run-to-run noise, where it is known. Default: estimated from the runs.")
+@json_option
+def compare(a: Path, b: Path, metric: str, least: float | None, level: float, noise: float | None, as_json: bool) -> int:
+    """Compare two sweeps, A the old one and B the new one: a new NCCL, another trainer version, a repaired switch.
+
+    Each cell by its best configuration and by the runs that both have, each run by itself. What is within noise is
+    not reported: iterations and run-to-run spread are weighed, and the number of comparisons is corrected for.
+
+    \b
+    Examples:
+      sweep compare sweeps/nccl-2.26 sweeps/nccl-2.27
+      sweep compare baseline.parquet sweeps/tonight --fail-if-slower 3%
+      sweep compare a.parquet b.parquet --metric peak_memory_bytes --json
+    """
+    from analysis.compare import compare as compare_records
+
+    found = compare_records(_records(a), _records(b), metric=metric, level=level, noise=noise)
+    slower = found.slower_cells(least) if least is not None else []
+    if as_json:
+        told = {"a": str(a), "b": str(b), **found.document(), "fail_if_slower": least, "failed": bool(slower)}
+        click.echo(json.dumps({**told, "slower": [[cell.model, cell.nodes] for cell in slower]}))
+    else:
+        click.echo("\n".join(_lines(found)))
+        if least is not None:
+            click.echo(_judgement(slower, least, found.level))
+    return 1 if slower else 0
+
+
+def _records(source: Path) -> pd.DataFrame:
+    """The records of a sweep, its new ones collected first, or of a results file."""
+    import analysis
+    from analysis.compare import columns_needed
+    from sweep.collect import collect
+    from sweep.store import find_sweep
+
+    if not source.exists():
+        raise SweepError(Mistake("no such results", file=str(source), remedy="a sweep directory or a Parquet file"))
+    if source.is_dir():
+        collect(find_sweep(source))
+    return analysis.load(source, columns_needed())
+
+
+def _lines(found: Comparison) -> list[str]:
+    """The comparison as text: what changed, and in one line what did not."""
+    metric = found.metric
+    how = "estimated from the runs" if found.noise.estimated else "taken as given: too few runs to estimate it"
+    lines = [f"{metric.label}; run-to-run noise of a change {found.noise.deviation:.2%} ({how})"]
+    lines += [f"throughout: {name}: {a} -> {b}" for name, a, b in found.conditions]
+    lines += _cell_lines(found)
+    lines += _run_lines(found)
+    if found.failing:
+        lines.append(f"{len(found.failing)} configurations that worked in A fail in B:")
+        lines += [f"  {run.run_a}: {run.outcome} {run.message}".rstrip() for run in found.failing[:SHOWN]]
+        lines += _more(len(found.failing))
+    return lines
+
+
+def _cell_lines(found: Comparison) -> list[str]:
+    counts = {verdict: sum(cell.verdict == verdict for cell in found.cells) for verdict in _WORDS}
+    changed = found.changed_cells()
+    head = ", ".join(f"{count} {_WORDS[verdict]}" for verdict, count in counts.items() if count)
+    lines = [f"{len(found.cells)} cells: {head}"]
+    if changed:
+        width = max(5, *(len(cell.model) for cell in changed))
+        lines.append(f"  {'model':{width}} {'nodes':>5} {'A':>9} {'B':>9}  best                      typical run")
+        lines += [f"  {_cell_line(cell, found, width)}" for cell in changed]
+    return lines
+
+
+_WORDS = {
+    "worse": "worse",
+    "lost": "lost",
+    "better": "better",
+    "same": "the same within noise",
+    "new": "only in B",
+    "missing": "only in A",
+}
+
+
+def _cell_line(cell: CellPair, found: Comparison, width: int) -> str:
+    a, b = (_value(value, found) for value in (cell.value_a, cell.value_b))
+    typical = f"{_told(cell.typical, found.level)} ({cell.pairs} runs)" if cell.typical else ""
+    best = _told(cell.best, found.level) if cell.best else cell.verdict
+    return f"{cell.model:{width}} {cell.nodes:>5} {a:>9} {b:>9}  {best:25} {typical}".rstrip()
+
+
+def _value(value: float | None, found: Comparison) -> str:
+    from analysis.metrics import number
+
+    return "–" if value is None else number(value * found.metric.factor)
+
+
+def _told(change: Change | None, level: float) -> str:
+    """-5.1% (-6.0 to -4.2) *, the star where it is significant."""
+    if change is None:
+        return ""
+    star = " *" if change.significant(level) else ""
+    return f"{change.change:+.1%} ({change.low * 100:+.1f} to {change.high * 100:+.1f}){star}"
+
+
+def _run_lines(found: Comparison) -> list[str]:
+    changed = sorted(found.changed_runs(), key=lambda run: run.change.change)
+    lines = [f"{len(found.runs)} runs in both: {len(changed)} changed"]
+    lines += [f"  {_told(run.change, found.level):27} {run.run_a}" for run in changed[:SHOWN]]
+    return lines + _more(len(changed))
+
+
+def _more(count: int) -> list[str]:
+    return [f"  … and {count - SHOWN} more: --json"] if count > SHOWN else []
+
+
+def _judgement(slower: Sequence[CellPair], least: float, level: float) -> str:
+    if not slower:
+        return f"no cell is worse by {least:.1%} or more"
+    told = [
+        f"{cell.model} on {cell.nodes} ({'lost' if cell.verdict == 'lost' else f'-{cell.slowdown(level):.1%}'})"
+        for cell in slower
+    ]
+    return f"worse by {least:.1%} or more: {', '.join(told)}"

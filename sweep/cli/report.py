@@ -1,0 +1,187 @@
+"""`sweep report`: one self-contained HTML page of a sweep, and the same page kept fresh while the sweep runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import json_option
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.report import Picture
+    from sweep.store import SweepDir
+
+METRIC = "tokens_per_second_per_gpu"
+EVERY_S = 15
+
+
+@click.command(short_help="One self-contained HTML page: the answer, how sure it is, and all behind it.")
+@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Default: report.html of the sweep, or beside the file.")
+@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; a wrong one lists them.")
+@click.option("--watch", is_flag=True, help="Write the page again and again until the sweep is done.")
+@click.option("--every", "every_s", type=click.IntRange(min=2), default=EVERY_S, show_default=True, help="Seconds.")
+@click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the figures into the page.")
+@click.option("--open", "open_it", is_flag=True, help="Open the page in a browser.")
+@json_option
+def report(
+    sources: tuple[Path, ...],
+    out: Path | None,
+    metric: str,
+    watch: bool,
+    every_s: int,
+    figures: bool,
+    open_it: bool,
+    as_json: bool,
+) -> int:
+    """Write one HTML file that opens from a file system with no network.
+
+    First the best configuration of each cell and how to use it, then how sure that is, all attempts to sort and
+    filter, figures, failures with evidence, environment, grid. A sweep's new records are collected first.
+
+    \b
+    Examples:
+      sweep report
+      sweep report sweeps/first --out first.html
+      sweep report results.parquet --metric reported_mfu
+      sweep report sweeps/first --watch --open
+    """
+    sweeps, files = _sources(sources)
+    target = out or (sweeps[0].path / "report.html" if sweeps else files[0].with_name("report.html"))
+    if watch and (files or len(sweeps) != 1):
+        raise SweepError(Mistake("--watch follows one sweep directory", path="--watch", remedy="name one, no files"))
+    work = _Work(sweeps, files, target, metric, figures)
+    if watch:
+        _watch(work, every_s, open_it)
+    else:
+        work.write(None)
+    if open_it and not watch:
+        click.launch(str(target))
+    click.echo(json.dumps(work.document()) if as_json else str(target))
+    return 0
+
+
+class _Work:
+    """Reads, builds and writes; remembers what it wrote."""
+
+    def __init__(self, sweeps: list[SweepDir], files: list[Path], target: Path, metric: str, figures: bool) -> None:
+        self.sweeps, self.files, self.target, self.metric, self.figures = sweeps, files, target, metric, figures
+        self.attempts = 0
+
+    def write(self, refresh_s: int | None) -> None:
+        """Collect what is new, build the page and put it in its place in one step."""
+        import analysis
+        from analysis.report import About, build, columns_needed
+        from sweep.collect import collect
+
+        for sweep in self.sweeps:
+            collect(sweep)
+        places = [*(sweep.path for sweep in self.sweeps), *self.files]
+        records = analysis.load(places, columns_needed())
+        plan = analysis.load_plan(places)
+        grid, provenance = _origin(self.sweeps) if len(places) == 1 else (None, {})
+        about = About(
+            title=_title(self.sweeps, records, places),
+            sources=[str(place) for place in places],
+            written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
+            grid=grid,
+            provenance=provenance,
+            refresh_s=refresh_s,
+        )
+        pictures = _pictures(places) if self.figures else []
+        _put(self.target, build(records, plan, about, metric=self.metric, pictures=pictures))
+        self.attempts = len(records)
+
+    def document(self) -> dict[str, Any]:
+        """What was written, for scripts."""
+        return {"path": str(self.target), "attempts": self.attempts, "bytes": self.target.stat().st_size}
+
+
+def _sources(given: tuple[Path, ...]) -> tuple[list[SweepDir], list[Path]]:
+    """Sweep directories (the newest where none is named) and results files."""
+    from sweep.store import find_sweep
+
+    files = [source for source in given if source.is_file()]
+    sweeps = [find_sweep(source) for source in given if not source.is_file()]
+    return (sweeps, files) if given else ([find_sweep(None)], [])
+
+
+def _watch(work: _Work, every_s: int, open_it: bool) -> None:
+    """Write the page whenever something was appended, the last time without its timer."""
+    done = _follow(work.sweeps[0])
+    finished, changed = done()
+    first = True
+    while not finished:
+        if changed or first:
+            first = False
+            work.write(every_s)
+            click.echo(f"{work.target}: {work.attempts} attempts", err=True)
+            if open_it:
+                click.launch(str(work.target))
+                open_it = False
+        time.sleep(every_s)
+        finished, changed = done()
+    work.write(None)
+    if open_it:
+        click.launch(str(work.target))
+
+
+def _follow(directory: SweepDir) -> Callable[[], tuple[bool, bool]]:
+    """A look at the sweep: (is nothing left to be done, was anything appended since the last look)."""
+    from sweep.state import World
+    from sweep.store import JournalReader
+    from sweep.sweeps import open_sweep
+    from sweep.tally import counts
+
+    sweep = open_sweep(directory.path)
+    reader, world = JournalReader(directory), World()
+
+    def look() -> tuple[bool, bool]:
+        events = reader.new_events()
+        world.apply_all(events)
+        found = counts(world, sweep.runs, sweep.left_out(world))
+        waiting = bool(found.get("waiting")) and not world.cancelled
+        pilots = any(pilot.open for pilot in world.pilots.values())
+        return not (pilots or waiting or found.get("running")), bool(events)
+
+    return look
+
+
+def _origin(sweeps: list[SweepDir]) -> tuple[str | None, dict[str, Any]]:
+    """The grid as the user wrote it, and the provenance."""
+    if not sweeps:
+        return None, {}
+    provenance: dict[str, Any] = json.loads(sweeps[0].provenance.read_text())
+    grid = provenance.get("grid") or (sweeps[0].grid.read_text() if sweeps[0].grid.is_file() else None)
+    return grid, provenance
+
+
+def _title(sweeps: list[SweepDir], records: pd.DataFrame, places: list[Path]) -> str:
+    """The names that the records give to their sweeps, else those of the files."""
+    named = list(dict.fromkeys(str(name) for name in records["sweep_name"].dropna()))
+    names = named or [place.stem for place in places]
+    return " + ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _pictures(places: list[Path]) -> list[Picture]:  # noqa: ARG001
+    """The figures of the registry, drawn."""
+    return []
+
+
+def _put(target: Path, page: str) -> None:
+    from sweep.store import write_derived
+
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_derived(target, page)
+    except OSError as error:
+        raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(target))) from error
