@@ -20,12 +20,16 @@ WAITING = ("not_run", "absent")
 
 
 def held_fixed(rows: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> list[str]:
-    """What all measured runs share, or the range over which they differ, as short phrases.
+    """By what configurations are ranked, and what all measured runs share, as short phrases.
 
     ``rows``: what was measured. ``best``: what is shown of it.
     """
-    phrases = [f"ranked by {metric.label}"]
-    phrases += _range(rows, best, "sequence_length", "sequence {}")
+    return [f"ranked by {metric.label}", *shared(rows, best)]
+
+
+def shared(rows: pd.DataFrame, best: pd.DataFrame) -> list[str]:
+    """What the rows share, or the range over which they differ. ``best``: what is shown of them."""
+    phrases = _range(rows, best, "sequence_length", "sequence {}")
     phrases += _range(rows, best, "global_batch_tokens", "{} tokens per step")
     phrases += _words(rows, "dtype", "{}")
     phrases += _range(rows, best, "iterations", "median of {} iterations")

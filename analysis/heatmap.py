@@ -127,7 +127,12 @@ def draw(
 
 
 def save(heatmap: Heatmap, path: Path, dpi: int = 220) -> None:
-    """Write the picture; the ending of the name chooses PNG, SVG or PDF. The file appears whole or not at all.
+    """Write the picture, as ``save_figure`` does."""
+    save_figure(heatmap.figure, path, dpi)
+
+
+def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
+    """Write a picture; the ending of the name chooses PNG, SVG or PDF. The file appears whole or not at all.
 
     Raises SweepError for another ending, or where the place cannot be written.
     """
@@ -139,7 +144,7 @@ def save(heatmap: Heatmap, path: Path, dpi: int = 220) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with mpl.rc_context({"svg.hashsalt": "sweep", "pdf.fonttype": 42}):
-            heatmap.figure.savefig(aside, dpi=_bearable(heatmap.figure, dpi), metadata=undated)
+            figure.savefig(aside, dpi=_bearable(figure, dpi), metadata=undated)
         aside.rename(path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -58,6 +58,37 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
     return pd.concat(frames, ignore_index=True) if frames else None
 
 
+def load_allocations(source: Source | Iterable[Source]) -> pd.DataFrame | None:
+    """A row per pilot and node with its times (unix s): which nodes were held, from when to when.
+
+    None where no source has a time line: a results file has none. Column ``source`` tells several sweeps apart.
+    """
+    return _beside(source, "pilots.parquet", ("pilot", "node", "allocated_at"))
+
+
+def load_attempts(source: Source | Iterable[Source]) -> pd.DataFrame | None:
+    """A row per attempt that began with its times (unix s); outcome is null while it runs. None as above."""
+    return _beside(source, "timeline.parquet", ("pilot", "node_names", "started_at"))
+
+
+def _beside(source: Source | Iterable[Source], name: str, needed: Sequence[str]) -> pd.DataFrame | None:
+    """The tables of that name beside the results of each sweep directory, as one."""
+    import pandas as pd
+
+    sources = [source] if isinstance(source, (str, Path)) else list(source)
+    frames = []
+    for folder in (Path(item) for item in sources):
+        if not (folder / name).is_file():
+            continue
+        frame = _to_pandas(_read(folder / name, None))
+        missing = [column for column in needed if column not in frame]
+        if missing:
+            remedy = f"`sweep collect {folder}` makes it anew"
+            raise SweepError(Mistake(f"no column {', '.join(missing)}", file=str(folder / name), remedy=remedy))
+        frames.append(frame.assign(source=str(folder)))
+    return pd.concat(frames, ignore_index=True) if frames else None
+
+
 def results_file(source: Path) -> Path:
     """The Parquet file that a source means."""
     file = source / "results.parquet" if source.is_dir() else source

@@ -1,0 +1,74 @@
+"""What each axis of the layout does to the metric: by degree, and what fixing it would cost. Pure pandas."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.derive import CELL, completed, measured
+from analysis.metrics import METRICS, Metric
+
+AXES: dict[str, str] = {
+    "tp": "tensor parallel (TP)",
+    "pp": "pipeline parallel (PP)",
+    "dp": "data parallel (DP)",
+    "cp": "context parallel (CP)",
+    "ep": "expert parallel (EP)",
+    "micro_batch_size": "micro-batch size (MBS)",
+    "grad_accum": "accumulation (GAS)",
+    "zero": "ZeRO stage",
+    "recompute": "recomputation",
+    "dtype": "dtype",
+    "compile": "torch.compile",
+}
+"""record column -> how it is written on an axis"""
+
+
+def comparable_metric(records: pd.DataFrame) -> Metric | None:
+    """What lets configurations of several models be compared: MFU, else the source's, else TFLOP/s, else tokens/s/GPU.
+
+    None where nothing was measured.
+    """
+    for name in ("mfu", "reported_mfu", "tflops_per_gpu", "tokens_per_second_per_gpu"):
+        rows = measured(records, METRICS[name])
+        best = measured(records, METRICS["tokens_per_second_per_gpu"])
+        if len(rows) and len(rows) >= 0.9 * len(best):
+            return METRICS[name]
+    return None
+
+
+def varied_axes(rows: pd.DataFrame) -> list[str]:
+    """The axes that have more than one value in the rows."""
+    return [name for name in AXES if name in rows and rows[name].nunique(dropna=True) > 1]
+
+
+def sensitivity(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+    """What fixing one axis at one value costs, per cell and over cells.
+
+    For each cell and each value that was measured there, the best configuration with that value is set against the
+    best of the cell: ``loss`` is 1 - best with it / best of all, 0 where the best has it. Columns: axis, value,
+    cells (where the value was measured), missing (cells without it), median, worst, wins (cells whose best has it).
+    """
+    rows = measured(completed(records), metric)
+    rows = rows[rows["value"] > 0]
+    found = []
+    cells = rows.groupby(CELL, sort=False)["value"]
+    best = cells.transform("max" if metric.higher_is_better else "min")
+    rows = rows.assign(ratio=rows["value"] / best if metric.higher_is_better else best / rows["value"])
+    many = cells.ngroups
+    for axis in varied_axes(rows):
+        of_value = rows.groupby([*CELL, axis], sort=False)["ratio"].max().reset_index()
+        for value, part in of_value.groupby(axis, sort=True):
+            loss = 1 - part["ratio"].astype(float)
+            found.append(
+                {
+                    "axis": axis,
+                    "value": str(value),
+                    "cells": len(part),
+                    "missing": many - len(part),
+                    "median": float(loss.median()),
+                    "worst": float(loss.max()),
+                    "wins": int((loss <= 0).sum()),
+                }
+            )
+    table: pd.DataFrame = pd.DataFrame(found, columns=["axis", "value", "cells", "missing", "median", "worst", "wins"])
+    return table

@@ -1,0 +1,37 @@
+"""What each kind of end cost: attempts and GPU-hours by outcome. Pure pandas."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+
+def by_outcome(records: pd.DataFrame) -> pd.DataFrame:
+    """Attempts and GPU-hours by outcome, ok first and then the dearest.
+
+    ``gpu_hours`` is the whole of an attempt, from its order to clean nodes, on all GPUs of its allocation; null where
+    no attempt of that outcome states its time. Attempts that count for nothing (surplus) are an outcome of their own.
+    """
+    outcome = records["outcome"].fillna("ok").astype(str)
+    if "surplus" in records:
+        outcome = outcome.mask(records["surplus"].fillna(False).astype(bool), "surplus")
+    hours = gpu_hours(records)
+    told = pd.DataFrame({"outcome": outcome, "gpu_hours": hours})
+    table = told.groupby("outcome", sort=False)["gpu_hours"].agg(
+        attempts="size", gpu_hours=lambda v: v.sum(min_count=1), timed="count"
+    )
+    table = table.reset_index().assign(first=lambda t: t["outcome"] != "ok")
+    order = ["first", "gpu_hours", "attempts"]
+    sorted_: pd.DataFrame = table.sort_values(order, ascending=[True, False, False], kind="stable")
+    result: pd.DataFrame = sorted_.drop(columns="first").reset_index(drop=True)
+    return result
+
+
+def gpu_hours(records: pd.DataFrame) -> pd.Series[float]:
+    """GPU-hours of each attempt; null where its time is not known."""
+    if "total_s" not in records:
+        result: pd.Series[float] = pd.Series(float("nan"), index=records.index)
+        return result
+    gpus = records["gpus"] if "gpus" in records else records["nodes"]
+    hours: pd.Series[float] = records["total_s"].astype(float) * gpus.astype(float) / 3600
+    result: pd.Series[float] = hours.where(hours >= 0)
+    return result

@@ -1,0 +1,120 @@
+"""What was predicted against what was measured: peak memory and step time. Pure pandas and numpy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.derive import completed, counting, succeeded
+from sweep.physics import memory, step_time
+from sweep.physics.hardware import GPUS
+from sweep.physics.profiles import trainer_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+QUANTITIES: dict[str, tuple[str, str]] = {
+    "memory": ("predicted_peak_bytes", "peak_memory_bytes"),
+    "time": ("predicted_step_s", "step_time_median_s"),
+}
+"""quantity -> (column of what was predicted, column of what was measured)"""
+
+LAYOUT_NUMBERS = (
+    "dp",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "zero",
+    "micro_batch_size",
+    "grad_accum",
+    "sequence_length",
+    "gpus_per_node",
+)
+LAYOUT_WORDS = ("recompute", "pp_schedule", "dtype")
+
+
+def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
+    """The runs that succeeded, with what was predicted of them beside what was measured.
+
+    The plan's own predictions, made before the run, count; where the results came without a plan, or it has none,
+    the models of ``sweep.physics`` predict from the record's shape and layout. Column ``predicted_by`` says which.
+    Simulated runs are left out: their times are predictions themselves.
+    """
+    rows = counting(completed(records))
+    rows = rows[succeeded(rows) & ~rows["simulated"].fillna(False).astype(bool)].reset_index(drop=True)
+    wanted = [name for name, _ in QUANTITIES.values()]
+    planned = _planned(plan, wanted)
+    if planned is not None:
+        joined = rows.drop(columns=[n for n in wanted if n in rows]).merge(planned, on="run_id", how="left")
+        known = joined[wanted].notna().any(axis=1)
+        if known.any():
+            return _typed(joined[known].assign(predicted_by="the plan").reset_index(drop=True))
+    return _typed(_by_physics(rows).assign(predicted_by="the physics models, from the record"))
+
+
+def _typed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Predictions as numbers, missing ones as NaN."""
+    numbers = {name: rows[name].astype(float) for name, _ in QUANTITIES.values()}
+    return rows.assign(**numbers)
+
+
+def errors(rows: pd.DataFrame, quantity: str) -> pd.Series[float]:
+    """Predicted / measured - 1 of each row that has both."""
+    predicted, measured_ = (rows[name].astype(float) for name in QUANTITIES[quantity])
+    ratio: pd.Series[float] = predicted / measured_ - 1
+    result: pd.Series[float] = ratio[
+        np.isfinite(ratio.to_numpy(float)) & (predicted > 0).to_numpy() & (measured_ > 0).to_numpy()
+    ]
+    return result
+
+
+def _planned(plan: pd.DataFrame | None, wanted: list[str]) -> pd.DataFrame | None:
+    if plan is None or "run_id" not in plan or not set(wanted) & set(plan.columns):
+        return None
+    runs = plan.dropna(subset=["run_id"]).drop_duplicates("run_id")
+    for name in wanted:
+        if name not in runs:
+            runs = runs.assign(**{name: np.nan})
+    told: pd.DataFrame = runs[["run_id", *wanted]]
+    return told
+
+
+def _by_physics(rows: pd.DataFrame) -> pd.DataFrame:
+    peak, step = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    needed = [name for name in ("shape_json", *LAYOUT_NUMBERS, *LAYOUT_WORDS) if name in rows]
+    whole = (
+        rows[needed].notna().all(axis=1) & rows["shape_json"].notna() if "shape_json" in rows else rows["model"] == ""
+    )
+    keys = ["workload", "params_json", "gpu", "compile"]
+    for key, part in rows[whole].groupby([k for k in keys if k in rows], sort=False, dropna=False):
+        named = dict(zip([k for k in keys if k in rows], key, strict=True))
+        at = part.index.to_numpy()
+        peak[at], step[at] = _predict(part, named)
+    result: pd.DataFrame = rows.assign(predicted_peak_bytes=peak, predicted_step_s=step)
+    return result
+
+
+def _predict(part: pd.DataFrame, named: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Peak bytes and step seconds of rows of one workload on one kind of GPU; nan where nothing is known of it."""
+    params = json.loads(named["params_json"]) if isinstance(named.get("params_json"), str) else {}
+    trainer = trainer_of(str(named["workload"]), params, compiled=named.get("compile") is True)
+    if trainer is None:
+        return np.nan, np.nan
+    columns = columns_of(part) | {k: v for k, v in params.items() if isinstance(v, (int, float, str, bool))}
+    with np.errstate(all="ignore"):
+        peak = memory.peak_bytes(columns, trainer.profile, trainer.optimizer)
+        gpu = GPUS.get(str(named.get("gpu")).lower())
+        step = np.nan if gpu is None else step_time.step_time_s(columns, gpu, trainer.profile)
+    return peak, step
+
+
+def columns_of(rows: pd.DataFrame) -> dict[str, Any]:
+    """Records as the columns that ``sweep.physics`` reads: layout, batch and the fields of the shape."""
+    shapes = [json.loads(text) for text in rows["shape_json"]]
+    fields = {name: np.asarray([shape.get(name) for shape in shapes]) for name in (shapes[0] if shapes else ())}
+    numbers = {name: rows[name].to_numpy(float) for name in LAYOUT_NUMBERS}
+    return fields | numbers | {name: rows[name].to_numpy(str) for name in LAYOUT_WORDS}

@@ -1,0 +1,85 @@
+"""Every figure of a sweep but the heatmap: one file each, a pure function from tables to a matplotlib figure.
+
+from analysis import figures
+tables = figures.load_tables("sweeps/ultrascale")
+figures.draw("scaling", tables).figure.savefig("scaling.pdf")
+
+Where the data lack what a figure shows, the figure says so in words, and ``Drawn.lacking`` holds them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.figures.data import LackingError, Tables, load_tables
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["CAPTIONS", "FIGURES", "Drawn", "LackingError", "Tables", "draw", "load_tables", "named"]
+
+FIGURES: dict[str, str] = {
+    "scaling": "analysis.figures.scaling:draw",
+    "axes": "analysis.figures.axes:draw",
+    "sensitivity": "analysis.figures.sensitivity:draw",
+    "pareto": "analysis.figures.pareto:draw",
+    "outcomes": "analysis.figures.outcomes:draw",
+    "timeline": "analysis.figures.timeline:draw",
+    "spread": "analysis.figures.spread:draw",
+    "predicted": "analysis.figures.predicted:draw",
+}
+"""name -> "module:function" of ``function(tables) -> Figure``, in the order of a report"""
+
+CAPTIONS: dict[str, str] = {
+    "scaling": "Throughput and efficiency of each model's best configuration against the number of nodes.",
+    "axes": "What each axis does to efficiency: all measured configurations by degree of each axis.",
+    "sensitivity": "What fixing an axis costs: the best configuration with that value against the best of its cell.",
+    "pareto": "Memory against throughput: configurations that no other beats in both.",
+    "outcomes": "How attempts ended, and the GPU-hours that each kind of end cost.",
+    "timeline": "Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured.",
+    "spread": "Spread of step times over iterations, and nodes whose ranks are slower than the others.",
+    "predicted": "Predicted against measured peak memory and step time.",
+}
+"""name -> one line that says what the figure shows"""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One figure, drawn."""
+
+    name: str
+    caption: str
+    figure: Figure
+    lacking: str | None
+    """why the data do not hold what the figure shows; the figure then says this and nothing else"""
+
+
+def draw(name: str, tables: Tables) -> Drawn:
+    """Draw one figure of the registry. Raises SweepError for a name that is not in it."""
+    from analysis.figures.style import message
+
+    (name,) = named([name])
+    module, attribute = FIGURES[name].split(":")
+    function = getattr(importlib.import_module(module), attribute)
+    try:
+        return Drawn(name, CAPTIONS[name], function(tables), None)
+    except LackingError as lacking:
+        return Drawn(name, CAPTIONS[name], message(CAPTIONS[name], str(lacking)), str(lacking))
+
+
+def named(names: Sequence[str]) -> list[str]:
+    """The names, or all of the registry for none. Raises SweepError for every unknown one at once."""
+    mistakes = []
+    for name in names:
+        if name not in FIGURES:
+            near = difflib.get_close_matches(name, FIGURES, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            mistakes.append(Mistake(f"unknown figure {name!r}", remedy=f"{meant}one of {', '.join(FIGURES)}"))
+    if mistakes:
+        raise SweepError(mistakes)
+    return list(dict.fromkeys(names)) or list(FIGURES)

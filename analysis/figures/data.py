@@ -1,0 +1,61 @@
+"""The tables that figures are drawn from, read once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.derive import NEEDED
+from analysis.tables import Source, load, load_allocations, load_attempts, load_plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS: tuple[str, ...] = tuple(
+    dict.fromkeys(
+        (
+            *NEEDED,
+            *("surplus", "pilot", "node_names", "slow_rank", "rank_step_time_median_s"),
+            *("started_at", "ended_at", "start_s", "first_iteration_s", "measure_s", "teardown_s", "total_s"),
+        )
+    )
+)
+"""The record columns that figures read"""
+
+PREDICTIONS = ("predicted_peak_bytes", "predicted_step_s", "predicted_s")
+"""Columns of a plan that hold predictions"""
+
+
+class LackingError(Exception):
+    """The data do not hold what a figure shows; the text says what is missing and how to get it."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is known of one sweep or several."""
+
+    records: pd.DataFrame
+    """one row per attempt, as ``analysis.load`` gives them"""
+    plan: pd.DataFrame | None = None
+    """candidates with predictions, None where results came without a plan"""
+    allocations: pd.DataFrame | None = None
+    """a row per pilot and node, None where results came without journals"""
+    attempts: pd.DataFrame | None = None
+    """a row per attempt that began, with its times; None as above"""
+
+
+def load_tables(source: Source | Iterable[Source]) -> Tables:
+    """The tables of a sweep directory, a results file, or several of them.
+
+    Raises SweepError where one is missing or not readable.
+    """
+    from pathlib import Path
+
+    sources = [source] if isinstance(source, (str, Path)) else list(source)
+    return Tables(
+        records=load(sources, COLUMNS),
+        plan=load_plan(sources, PREDICTIONS),
+        allocations=load_allocations(sources),
+        attempts=load_attempts(sources),
+    )

@@ -1,0 +1,65 @@
+"""How attempts ended, and what each kind of end cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis import derive_cost
+from analysis.figures import style
+from analysis.figures.data import LackingError, Tables
+from analysis.metrics import number
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw(tables: Tables) -> Figure:
+    """Left: attempts by outcome. Right: the GPU-hours that they took, where records tell times."""
+    if tables.records.empty:
+        raise LackingError("no attempt has ended yet")
+    table = derive_cost.by_outcome(tables.records)
+    timed = bool(table["gpu_hours"].notna().any())
+    total, hours = int(table["attempts"].sum()), float(table["gpu_hours"].sum())
+    unit = "rank-hours" if _on_cpu(tables.records) else "GPU-hours"
+    notes = [] if timed else ["The source states no times: what each outcome cost is not known."]
+    if timed:
+        notes = [f"{unit} of an attempt: from its order to clean nodes, on all GPUs of its nodes."]
+    held = [f"{total:,} attempts"] + [f"{number(hours)} {unit} in attempts"] * timed
+    made = style.sheet(
+        "How attempts ended" + (f", and the {unit} that it cost" if timed else ""),
+        held=held,
+        notes=notes,
+        simulated=style.simulated(tables.records),
+        columns=1 + timed,
+        height_in=0.55 + 0.2 * len(table),
+        sharey=True,
+    )
+    _bars(made.axes[0], table["outcome"], table["attempts"].astype(float), total, "attempts")
+    if timed:
+        _bars(made.axes[1], table["outcome"], table["gpu_hours"].astype(float), hours, unit)
+    return made.figure
+
+
+def _on_cpu(records: pd.DataFrame) -> bool:
+    return "gpu" in records and set(records["gpu"].dropna()) == {"cpu"}
+
+
+def _bars(axes: Axes, outcomes: pd.Series[str], values: pd.Series[float], total: float, label: str) -> None:
+    names = [str(outcome).replace("_", " ") for outcome in outcomes]
+    colours = [style.GOOD if name == "ok" else style.BAD for name in names]
+    axes.barh(range(len(names)), values.fillna(0), color=colours, height=0.72)
+    for at, (value, known) in enumerate(zip(values.fillna(0), values.notna(), strict=True)):
+        share = f" · {100 * value / total:.0f} %" if total > 0 else ""
+        told = f"{number(value)}{share}" if known else "time not stated"
+        axes.annotate(
+            told, (value, at), (3, 0), textcoords="offset points", va="center",
+            fontsize=style.SMALL, color=style.INK,
+        )  # fmt: skip
+    axes.set_yticks(range(len(names)), names, fontsize=style.BODY)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, 1.28 * max(float(values.max()), 1e-12))
+    axes.xaxis.set_major_formatter(lambda value, _: number(value))
+    axes.set_xlabel(label)
+    style.ruled(axes, "x")

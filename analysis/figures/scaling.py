@@ -1,0 +1,90 @@
+"""Throughput of each model's best configuration against nodes, with the ideal line, and the efficiency."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import derive_scaling
+from analysis.figures import style
+from analysis.figures.data import LackingError, Tables
+from analysis.metrics import number
+from sweep.physics.sizing import Scaling
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw(tables: Tables) -> Figure:
+    """Left: tokens/s of the whole job, both axes logarithmic. Right: tokens/s/GPU over that of the fewest nodes."""
+    table = derive_scaling.scaling(tables.records)
+    if table.empty:
+        raise LackingError("no run has a throughput yet")
+    models, notes = style.models_shown(table)
+    fits = derive_scaling.amdahl(table)
+    notes = [*_notes(table, bool(fits)), *notes]
+    made = style.sheet(
+        "Throughput against nodes, best configuration per model and node count",
+        held=["ranked by tokens/s/GPU", *style.held_fixed(table)],
+        notes=notes,
+        simulated=style.simulated(table),
+        columns=2,
+        height_in=2.9,
+    )
+    left, right = made.axes
+    for at, model in enumerate(models):
+        _draw_model(left, right, table[table["model"] == model], model, at, fits)
+    _finish(left, right, table)
+    return made.figure
+
+
+def _draw_model(left: Axes, right: Axes, rows: pd.DataFrame, model: str, at: int, fits: dict[str, Scaling]) -> None:
+    nodes, rate = rows["nodes"].to_numpy(float), rows["tokens_per_second"].to_numpy(float)
+    look: dict[str, Any] = {"color": style.COLOURS[at], "marker": style.MARKERS[at], "markersize": 4, "linewidth": 1.3}
+    fit = fits.get(model)
+    label = model if fit is None else f"{model}: serial {number(100 * fit.serial_share)} %"
+    left.plot(nodes, rate, label=label, **look)
+    left.plot(nodes, rate[0] * nodes / nodes[0], color=style.COLOURS[at], linestyle=(0, (4, 3)), linewidth=0.8)
+    right.plot(nodes, 100 * rows["efficiency"].to_numpy(float), label=model, **look)
+    spread = rows["high"].to_numpy(float) > rows["low"].to_numpy(float)
+    if spread.any():
+        first = rows["value"].iloc[0]
+        low, high = (100 * rows[name].to_numpy(float) / first for name in ("low", "high"))
+        right.vlines(nodes[spread], low[spread], high[spread], color=style.COLOURS[at], linewidth=2.5, alpha=0.35)
+
+
+def _finish(left: Axes, right: Axes, table: pd.DataFrame) -> None:
+    counts = sorted({int(n) for n in table["nodes"]})
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(counts if len(counts) <= 9 else counts[:: -(-len(counts) // 9)])
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.minorticks_off()
+        axes.set_xlabel("nodes")
+        style.ruled(axes)
+    left.set_yscale("log")
+    left.yaxis.set_major_formatter(lambda value, _: number(value))
+    left.yaxis.set_minor_formatter(lambda *_: "")
+    left.plot([], [], color=style.FAINT, linestyle=(0, (4, 3)), linewidth=0.8, label="ideal: as the fewest nodes")
+    left.set_ylabel("throughput (tokens/s)")
+    style.legend(left, loc="upper left")
+    right.axhline(100, color=style.FAINT, linestyle=(0, (4, 3)), linewidth=0.8)
+    right.set_ylim(0, max(110.0, 105 * float(np.nanmax(table["efficiency"]))))
+    right.set_ylabel("efficiency (% of the fewest nodes' tokens/s/GPU)")
+
+
+def _notes(table: pd.DataFrame, fitted: bool) -> list[str]:
+    notes = ["Dashed: throughput in proportion to nodes, from each model's fewest."]
+    if fitted:
+        notes[0] += " Serial: Amdahl's s, the part of one GPU's time that more GPUs do not shorten (relative fit)."
+    firsts = table.groupby("model", sort=False)["nodes"].first()
+    if firsts.nunique() > 1:
+        told = ", ".join(f"{model} from {int(nodes)}" for model, nodes in list(firsts.items())[:6])
+        notes.append(f"Models begin at different node counts ({told}): efficiencies compare within a model.")
+    batch = table["global_batch_tokens"].dropna().unique()
+    if len(batch) == 1:
+        notes.append("The batch is the same at every node count: strong scaling.")
+    return notes

@@ -1,0 +1,123 @@
+"""How steady step times are, and which nodes hold slower ranks or fail."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import derive, derive_nodes
+from analysis.figures import style
+from analysis.figures.data import LackingError, Tables
+from analysis.metrics import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_NODES = 24
+
+
+def draw(tables: Tables) -> Figure:
+    """Left: spread over iterations of every run, sorted. Right: the nodes whose ranks are slowest."""
+    rows = derive.measured(tables.records, METRICS["step_time_median_s"])
+    spread = _spread(rows)
+    nodes = derive_nodes.health(tables.records)
+    ranks = derive_nodes.rank_times(tables.records)
+    if spread.empty and ranks.empty:
+        raise LackingError("no record states the times of single iterations or ranks")
+    panels = [name for name, known in (("runs", len(spread)), ("nodes", len(ranks))) if known]
+    made = style.sheet(
+        "Spread of step times" + (" and slow nodes" if len(ranks) else ""),
+        held=style.held_fixed(rows),
+        notes=_notes(panels, nodes),
+        simulated=style.simulated(rows),
+        columns=len(panels),
+        height_in=max(2.6, 0.6 + 0.13 * min(len(nodes), MOST_NODES)) if len(ranks) else 2.6,
+    )
+    for axes, name in zip(made.axes, panels, strict=True):
+        if name == "runs":
+            _draw_runs(axes, spread)
+        else:
+            _draw_nodes(axes, nodes.head(MOST_NODES), ranks)
+    return made.figure
+
+
+def _spread(rows: pd.DataFrame) -> pd.DataFrame:
+    """Fastest and slowest iteration over the median, %, sorted by the slowest."""
+    told: pd.DataFrame = rows[["step_time_min_s", "step_time_median_s", "step_time_max_s"]].astype(float).dropna()
+    told = told[told["step_time_median_s"] > 0]
+    low = 100 * (told["step_time_min_s"] / told["step_time_median_s"] - 1)
+    high = 100 * (told["step_time_max_s"] / told["step_time_median_s"] - 1)
+    found: pd.DataFrame = told.assign(low=low, high=high)
+    found = found[(found["high"] > 0) | (found["low"] < 0)]  # a source of medians alone says nothing of spread
+    result: pd.DataFrame = found.sort_values("high", kind="stable")
+    return result
+
+
+def _draw_runs(axes: Axes, spread: pd.DataFrame) -> None:
+    share = 100 * (np.arange(len(spread)) + 1) / len(spread)
+    axes.fill_between(share, spread["low"], spread["high"], color="#b3d4ea", linewidth=0, step="mid")
+    axes.plot(share, spread["high"], color=style.COLOURS[0], linewidth=1.2, label="slowest iteration")
+    axes.plot(share, spread["low"], color=style.COLOURS[2], linewidth=0.8, linestyle="--", label="fastest iteration")
+    axes.axhline(0, color=style.INK, linewidth=0.6)
+    axes.set_xlim(0, 100)
+    top = float(spread["high"].max())
+    if top > 60:
+        axes.set_yscale("symlog", linthresh=10)
+        axes.set_yticks([-10, 0, 10, 100, *([1000] if top > 500 else [])])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
+    axes.set_xlabel("share of runs (%), steadiest first")
+    axes.set_ylabel("against the run's median iteration (%)")
+    style.ruled(axes)
+    style.legend(axes, loc="upper left")
+    half = float(np.median(spread["high"]))
+    style.panel_title(axes, f"{len(spread)} runs: slowest iteration {half:+.1f} % in half of them")
+
+
+def _draw_nodes(axes: Axes, nodes: pd.DataFrame, ranks: pd.DataFrame) -> None:
+    percent = 100 * (ranks["ratio"].astype(float) - 1)
+    by_node = dict(list(percent.groupby(ranks["node"])))
+    for at, (node, slow_attempts) in enumerate(zip(nodes["node"], nodes["slow"], strict=True)):
+        values = by_node.get(node)
+        if values is None:
+            continue
+        slow = slow_attempts > 0
+        colour = style.BAD if slow else style.GOOD
+        low, middle, high = np.percentile(values, [5, 50, 95])
+        axes.plot([low, high], [at, at], color=colour, linewidth=1.2, alpha=0.6)
+        axes.plot(middle, at, "s" if slow else "o", color=colour, markersize=4)
+        axes.plot(values.max(), at, "|", color=colour, markersize=5)
+    axes.axvline(0, color=style.INK, linewidth=0.6)
+    labels = [_label(row) for row in nodes.to_dict("records")]
+    axes.set_yticks(range(len(nodes)), labels, fontsize=style.SMALL)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    axes.set_ylim(len(nodes) - 0.4, -0.6)
+    axes.set_xlabel("rank's step time against its attempt's median rank (%)")
+    style.ruled(axes, "x")
+    style.panel_title(axes, "ranks by node, worst node first")
+
+
+def _label(row: Mapping[Hashable, Any]) -> str:
+    words = [str(row["node"])]
+    if row["slow"]:
+        words.append(f"slow {row['slow']}×")
+    if row["faults"]:
+        words.append(f"{row['faults']} fault{'s' * (row['faults'] != 1)}")
+    return " · ".join(words)
+
+
+def _notes(panels: list[str], nodes: pd.DataFrame) -> list[str]:
+    notes = []
+    if "nodes" in panels:
+        notes.append(
+            "Dot: median over ranks and attempts; line: 5th to 95th percentile; tick: the slowest. Square: it held an "
+            "attempt's slow rank (own time clearly longer than the others'). Fault: an attempt that failed on it in a "
+            "way that a node may cause."
+        )
+        if len(nodes) > MOST_NODES:
+            notes.append(f"The worst {MOST_NODES} of {len(nodes)} nodes.")
+    return notes

@@ -1,0 +1,160 @@
+"""What all figures share: page width, type, colours that every eye tells apart, and words around the axes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis import caption, derive
+from analysis.textfit import LINE, paragraph, shortened, width_pt
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH_IN = 7.0
+TITLE, UNDER, BODY, SMALL = 10.5, 6.75, 7.5, 6.5
+"""Font sizes in points; nothing is set smaller than SMALL"""
+MARGIN = 8.0
+INK, FAINT, GRID = "#1a1a1a", "#555555", "#dddddd"
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999")
+"""Okabe and Ito's palette, told apart by every kind of colour vision; markers repeat what colour says"""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MOST_SERIES = len(COLOURS)
+
+GOOD, BAD = COLOURS[0], COLOURS[1]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A figure with its title set, and the axes to draw in."""
+
+    figure: Figure
+    axes: list[Axes]
+    """row by row"""
+
+
+def sheet(
+    title: str,
+    *,
+    held: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    simulated: bool = False,
+    height_in: float = 3.2,
+    rows: int = 1,
+    columns: int = 1,
+    **grid: Any,
+) -> Sheet:
+    """A page-wide figure: title, what was held fixed, axes, notes below. ``height_in``: of the axes."""
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+    if simulated:
+        title += " (simulated)"
+        notes = ["Simulated: no model was trained; ranks acted out the step times of a formula.", *notes]
+    room = WIDTH_IN * 72 - 2 * MARGIN
+    head = wrap_phrases(held, room, UNDER)
+    foot = [line for note in notes for line in paragraph(note, room, SMALL)]
+    top = MARGIN + TITLE * LINE + len(head) * UNDER * LINE + 5
+    bottom = MARGIN / 2 + len(foot) * SMALL * LINE
+    height = top + height_in * 72 + bottom
+    figure = MatplotlibFigure(figsize=(WIDTH_IN, height / 72), facecolor="white")
+    side = MARGIN / 72 / WIDTH_IN
+    figure.set_layout_engine(
+        "constrained", rect=(side, bottom / height, 1 - 2 * side, 1 - (top + bottom) / height), h_pad=0.03, w_pad=0.03
+    )
+    _write(figure, title, head, foot, height)
+    made = figure.subplots(rows, columns, squeeze=False, **grid)
+    for axes in made.flat:
+        plain(axes)
+    return Sheet(figure, list(made.flat))
+
+
+def wrap_phrases(phrases: Sequence[str], room: float, size: float) -> list[str]:
+    """Phrases joined by dots into lines; a line breaks between phrases only."""
+    lines: list[str] = []
+    for phrase in (shortened(phrase, room, size) for phrase in phrases):
+        longer = f"{lines[-1]} · {phrase}" if lines else phrase
+        if lines and width_pt(longer, size) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(phrase)
+    return lines
+
+
+def _write(figure: Figure, title: str, head: Sequence[str], foot: Sequence[str], height: float) -> None:
+    left, size = MARGIN / 72 / WIDTH_IN, TITLE
+    while width_pt(title, size, bold=True) > WIDTH_IN * 72 - 2 * MARGIN and size > BODY:
+        size -= 0.25
+    y = height - MARGIN - TITLE
+    common: dict[str, Any] = {"va": "baseline", "parse_math": False}
+    figure.text(left, y / height, title, fontsize=size, fontweight="bold", color=INK, **common)
+    for line in head:
+        y -= UNDER * LINE
+        figure.text(left, (y - 1) / height, line, fontsize=UNDER, color=FAINT, **common)
+    for at, line in enumerate(reversed(foot)):
+        place = (MARGIN / 2 + 2 + at * SMALL * LINE) / height
+        figure.text(left, place, line, fontsize=SMALL, color=FAINT, **common)
+
+
+def plain(axes: Axes) -> None:
+    """Thin, quiet axes: the data are the loudest."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(labelsize=SMALL, colors=INK, length=2.5, width=0.6)
+    axes.xaxis.label.set_fontsize(BODY)
+    axes.yaxis.label.set_fontsize(BODY)
+    axes.set_axisbelow(True)
+
+
+def ruled(axes: Axes, axis: Any = "y") -> None:
+    """Faint lines to read values by."""
+    axes.grid(visible=True, axis=axis, color=GRID, linewidth=0.5)
+
+
+def panel_title(axes: Axes, text: str) -> None:
+    """What one of several panels shows."""
+    drawn = axes.set_title(text, fontsize=BODY, loc="left", color=INK, fontweight="bold", pad=4)
+    drawn.set_parse_math(False)
+
+
+def legend(axes: Axes, **places: Any) -> None:
+    """The names of the series, without a frame."""
+    drawn = axes.legend(**({"frameon": False, "fontsize": SMALL, "handlelength": 1.8, "labelspacing": 0.35} | places))
+    for text in drawn.get_texts():
+        text.set_parse_math(False)
+
+
+def message(caption_: str, text: str) -> Figure:
+    """A figure that says why there is nothing to see."""
+    made = sheet(re.split(r"[:,.]", caption_)[0], height_in=0.9)
+    (axes,) = made.axes
+    axes.set_axis_off()
+    words = "\n".join(paragraph(f"Not drawn: {text}.", WIDTH_IN * 72 * 0.8, 9))
+    axes.text(
+        0.5, 0.5, words, ha="center", va="center", fontsize=9, color=FAINT, transform=axes.transAxes, parse_math=False
+    )
+    return made.figure
+
+
+def held_fixed(rows: pd.DataFrame) -> list[str]:
+    """What the rows share, or the range over which they differ, as short phrases."""
+    return caption.shared(rows, rows)
+
+
+def simulated(rows: pd.DataFrame) -> bool:
+    """Did any of the rows come from a workload that only acts out its times?"""
+    return caption.is_simulated(rows)
+
+
+def models_shown(rows: pd.DataFrame, most: int = MOST_SERIES) -> tuple[list[str], list[str]]:
+    """At most so many models, from small to large and spread over them, and a note where some are left out."""
+    names = derive.model_order(rows, [str(name) for name in rows["model"].dropna().unique()])
+    if len(names) <= most:
+        return names, []
+    step = (len(names) - 1) / (most - 1)
+    chosen = [names[round(at * step)] for at in range(most)]
+    return chosen, [f"{most} of {len(names)} models are shown, spread from small to large."]

@@ -1,0 +1,160 @@
+"""Nodes over time, and what part of the allocated GPU-time measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import derive_time
+from analysis.figures import style
+from analysis.figures.data import LackingError, Tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LOOKS: dict[str, tuple[str, str]] = {
+    "measuring": ("#0072b2", ""),
+    "running": ("#56b4e9", "...."),
+    "starting": ("#e69f00", "////"),
+    "failed": ("#d55e00", "xxxx"),
+    "clearing": ("#cc79a7", ""),
+    "idle": ("#d9d9d9", ""),
+    "lost": ("#000000", ""),
+}
+"""state -> colour and hatch, so that print without colour tells them too"""
+
+MOST_LANES = 48
+"""Nodes that have a lane each; of more, the figure shows how many are in each state"""
+INSTANTS = 400
+
+
+def draw(tables: Tables) -> Figure:
+    """Above: the share of allocated node-time in each state. Below: a lane per node, or nodes by state over time."""
+    if tables.allocations is None:
+        raise LackingError("these results have no journals: only a sweep directory has a time line")
+    table = derive_time.segments(tables.allocations, tables.attempts)
+    if table.empty:
+        raise LackingError("no pilot has held a node yet")
+    lanes = _lanes(table)
+    zero, (unit, seconds) = float(table["begin"].min()), _unit(float(table["end"].max() - table["begin"].min()))
+    gantt = lanes.nunique() <= MOST_LANES
+    deep = min(5.2, 0.5 + 0.17 * lanes.nunique()) if gantt else 2.6
+    made = style.sheet(
+        "What the allocated nodes did",
+        held=_held(table, lanes),
+        notes=[
+            "Time: since the first allocation. Failed: attempts that gave no measurement, from order to clean nodes. "
+            "Lost: a failed node, or one whose pilot fell silent, until its job was gone."
+        ],
+        simulated=style.simulated(tables.records),
+        rows=2,
+        height_in=deep + 0.8,
+        height_ratios=[0.3, deep],
+    )
+    _draw_shares(made.axes[0], derive_time.shares(table))
+    if gantt:
+        _draw_lanes(made.axes[1], table, lanes, zero, seconds)
+    else:
+        _draw_counts(made.axes[1], table, zero, seconds)
+    made.axes[1].set_xlabel(f"time ({unit})")
+    made.axes[1].set_xlim(0, (float(table["end"].max()) - zero) / seconds)
+    return made.figure
+
+
+def _held(table: pd.DataFrame, lanes: pd.Series) -> list[str]:
+    hours = float((table["end"] - table["begin"]).sum()) / 3600
+    pilots = table[["source", "pilot"]].drop_duplicates()
+    told = f"{hours:.1f}" if hours >= 1 else f"{hours:.2g}"
+    count = lanes.nunique()
+    return [
+        f"{told} node-hours allocated",
+        f"{len(pilots)} pilot{'s' * (len(pilots) != 1)} on {count} node{'s' * (count != 1)}",
+    ]
+
+
+def _lanes(table: pd.DataFrame) -> pd.Series:
+    """A lane per node; where two pilots hold a node at once (on one machine), one per pilot and node."""
+    one = table.sort_values(["source", "node", "begin"], kind="stable")
+    before = one.groupby(["source", "node"])["end"].shift()
+    clash = bool((before > one["begin"] + 1e-6).any())
+    lanes: pd.Series = table["pilot"] + " " + table["node"] if clash else table["node"].astype(str)
+    return lanes
+
+
+def _unit(span_s: float) -> tuple[str, float]:
+    for name, seconds in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if span_s >= 3 * seconds:
+            return name, seconds
+    return "s", 1.0
+
+
+def _draw_shares(axes: Axes, shares: pd.Series[float]) -> None:
+    left = 0.0
+    for state, share in shares.items():
+        if share <= 0:
+            continue
+        colour, hatch = LOOKS[str(state)]
+        axes.barh(0, 100 * share, left=left, height=1, label=f"{state} {_percent(share)}", **_look(colour, hatch))
+        left += 100 * share
+    axes.set_xlim(0, 100)
+    axes.set_yticks([])
+    axes.set_xticks([])
+    axes.spines[:].set_visible(False)
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(
+        handles, labels, ncols=min(7, len(labels)), loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False,
+        fontsize=style.SMALL, handlelength=1.3, columnspacing=1.2, borderpad=0, title="share of allocated node-time",
+        title_fontsize=style.BODY, alignment="left",
+    )  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 else "<1 %"
+
+
+def _look(colour: str, hatch: str) -> dict[str, Any]:
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+
+
+def _draw_lanes(axes: Axes, table: pd.DataFrame, lanes: pd.Series, zero: float, seconds: float) -> None:
+    names = sorted(lanes.unique(), key=_natural)
+    row = {name: at for at, name in enumerate(names)}
+    y = lanes.map(row)
+    for state, (colour, hatch) in LOOKS.items():
+        mine = table[table["state"] == state]
+        for at, part in mine.groupby(y[mine.index]):
+            spans = list(zip((part["begin"] - zero) / seconds, (part["end"] - part["begin"]) / seconds, strict=True))
+            axes.broken_barh(spans, (at - 0.4, 0.8), **_look(colour, hatch), rasterized=len(spans) > 500)
+    every = -(-len(names) // 26)
+    axes.set_yticks(range(0, len(names), every), names[::every], fontsize=style.SMALL)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_ylabel("node")
+
+
+def _draw_counts(axes: Axes, table: pd.DataFrame, zero: float, seconds: float) -> None:
+    """How many nodes are in each state at each of some hundred instants."""
+    begin, end = table["begin"].to_numpy(float) - zero, table["end"].to_numpy(float) - zero
+    at = np.linspace(0, end.max(), INSTANTS)
+    states = [state for state in LOOKS if (table["state"] == state).any()]
+    counts = []
+    for state in states:
+        mine = (table["state"] == state).to_numpy()
+        begun = np.searchsorted(np.sort(begin[mine]), at, side="right")
+        counts.append(begun - np.searchsorted(np.sort(end[mine]), at, side="right"))
+    areas = axes.stackplot(at / seconds, counts, colors=[LOOKS[state][0] for state in states], linewidth=0)
+    for area, state in zip(areas, states, strict=True):
+        area.set_hatch(LOOKS[state][1])
+        area.set_edgecolor("white")
+    axes.set_ylabel("nodes held")
+    axes.set_ylim(bottom=0)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    import re
+
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

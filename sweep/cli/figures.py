@@ -1,0 +1,67 @@
+"""`sweep figures`: every figure of a sweep but the heatmap, as files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from sweep.cli.options import json_option
+
+
+@click.command(short_help="Scaling, axes, Pareto, outcomes, time line and more, as pictures.")
+@click.argument("source", metavar="DIR_OR_PARQUET", type=click.Path(path_type=Path))
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder. Default: figures/ of the sweep.")
+@click.option(
+    "--format",
+    "ending",
+    type=click.Choice(["png", "svg", "pdf"]),
+    default="png",
+    show_default=True,
+    help="Of the files.",
+)
+@json_option
+def figures(source: Path, names: tuple[str, ...], out: Path | None, ending: str, as_json: bool) -> int:
+    """Draw the named figures, or all. A figure whose data are missing says so, in the picture and here.
+
+    A sweep's new records are collected first. A wrong name lists them all.
+
+    \b
+    Examples:
+      sweep figures sweeps/first
+      sweep figures sweeps/first timeline outcomes --format svg
+      sweep figures results.parquet scaling pareto --out paper --format pdf
+    """
+    from analysis import figures as drawing
+    from analysis.heatmap import save_figure
+
+    chosen = drawing.named(names)
+    place, folder = _place(source)
+    tables = drawing.load_tables(place)
+    told = []
+    for name in chosen:
+        drawn = drawing.draw(name, tables)
+        target = (out or folder) / f"{name}.{ending}"
+        save_figure(drawn.figure, target)
+        told.append({"name": name, "path": str(target), "caption": drawn.caption, "lacking": drawn.lacking})
+        if not as_json:
+            click.echo(str(target))
+            if drawn.lacking is not None:
+                click.echo(f"{name}: {drawn.lacking}", err=True)
+    if as_json:
+        click.echo(json.dumps(told))
+    return 0
+
+
+def _place(source: Path) -> tuple[Path, Path]:
+    """What to read, a sweep brought up to date, and where its pictures go."""
+    from sweep.collect import collect
+    from sweep.store import find_sweep
+
+    if source.is_file():
+        return source, source.parent / "figures"
+    sweep = find_sweep(source)
+    collect(sweep)
+    return sweep.path, sweep.figures
