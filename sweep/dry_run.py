@@ -7,8 +7,11 @@ from pathlib import Path
 
 from sweep.executors import EXECUTORS, Executor, PilotRequest
 from sweep.grid import Grid
+from sweep.launcher import capacity_of
 from sweep.plan import Plan
 from sweep.site import Site
+from sweep.state import World
+from sweep.topup import pilots_wanted
 
 
 def first_scripts(plan: Plan, grid: Grid, site: Site, executor: str) -> dict[int, str]:
@@ -16,9 +19,11 @@ def first_scripts(plan: Plan, grid: Grid, site: Site, executor: str) -> dict[int
     module, attribute = EXECUTORS[executor].split(":")
     directory = Path("sweeps").resolve() / grid.name
     made: Executor = getattr(importlib.import_module(module), attribute)(site, directory)
-    scripts = {}
-    for number, width in enumerate(sorted({planned.nodes for planned in plan.runs}), start=1):
+    scripts: dict[int, str] = {}
+    capacity = capacity_of(grid, site, executor, World())
+    for number, wanted in enumerate(pilots_wanted(plan.runs, World(), capacity), start=1):
         name = f"p{number:04d}"
-        request = PilotRequest(token=f"{grid.name}-{name}", name=name, nodes=width, time_limit_s=int(site.pilot_time_s))
-        scripts[width] = made.script(request)
+        token = f"{grid.name}-{name}"
+        request = PilotRequest(token=token, name=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s)
+        scripts.setdefault(wanted.nodes, made.script(request))
     return scripts

@@ -17,17 +17,20 @@ from typing import Any
 
 from sweep.diagnose import Facts, diagnose
 from sweep.executors import EXECUTORS, Executor, JobState, JobStatus, PilotRequest, SubmitError
+from sweep.grid import Grid
 from sweep.lease import Lease
 from sweep.outcomes import Outcome
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.watchdog import Limits
+from sweep.plan import PlannedRun
 from sweep.records import build_record
 from sweep.search import waiting
+from sweep.site import Site
 from sweep.state import Attempt, PilotState, World
 from sweep.store import Journal, JournalReader, SweepDir, claims_of
 from sweep.sweeps import Sweep
 from sweep.tally import typical_run_s
-from sweep.topup import Capacity, barren_widths, nodes_to_avoid, pilots_wanted
+from sweep.topup import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted
 
 ALIVE_S = 20.0
 """how often the journal says that the launcher lives, at least"""
@@ -54,14 +57,27 @@ def executor_of(sweep: Sweep) -> Executor:
     return executor
 
 
-def limits_of(sweep: Sweep) -> Limits:
+def limits_of(grid: Grid) -> Limits:
     """The grid's timeouts, as a pilot's limits."""
-    timeouts = sweep.grid.timeouts
+    timeouts = grid.timeouts
     return Limits(
         start_s=timeouts.start,
         first_iteration_s=timeouts.first_iteration,
         steady_s=timeouts.steady,
-        attempt_s=sweep.grid.max_run_time or DEFAULT_ATTEMPT_S,
+        attempt_s=grid.max_run_time or DEFAULT_ATTEMPT_S,
+    )
+
+
+def capacity_of(grid: Grid, site: Site, executor: str, world: World) -> Capacity:
+    """What the site allows now, with what is known of how long a run takes."""
+    return Capacity(
+        max_pilots=site.max_pilots,
+        pilot_time_s=site.pilot_time_s,
+        run_s=typical_run_s(world),
+        attempt_s=limits_of(grid).attempt_s,
+        max_runs_per_pilot=site.max_runs_per_pilot,
+        side_by_side=executor != "local",
+        now=time.time(),
     )
 
 
@@ -93,7 +109,7 @@ class Launcher:
     def done(self) -> bool:
         """Nothing waits (or may begin) and no pilot is open."""
         open_pilots = any(pilot.open for pilot in self.world.pilots.values())
-        return not open_pilots and (self.world.cancelled or not waiting(self._sweep.runs, self.world))
+        return not open_pilots and (self.world.cancelled or not waiting(self._asked_for(), self.world))
 
     def run(self, look: Callable[[World], None]) -> None:
         """Watch and top up until all is done; a file system that refuses is waited for.
@@ -284,18 +300,20 @@ class Launcher:
     def _top_up(self) -> None:
         if time.monotonic() < self._submit_after:
             return
-        for width in pilots_wanted(self._sweep.runs, self.world, self._capacity()):
-            if not self._submit(width):
+        sweep = self._sweep
+        capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, self.world)
+        for wanted in pilots_wanted(self._asked_for(), self.world, capacity):
+            if not self._submit(wanted):
                 break
 
-    def _submit(self, width: int) -> bool:
+    def _submit(self, wanted: Wanted) -> bool:
         """Intent, then act. False where the scheduler wants to be left alone for a while."""
         self._lease.check()
         self._refresh()
         if self.world.cancelled:
             return False
-        elsewhere = self._elsewhere(width)
-        request = self._request(width, elsewhere)
+        elsewhere = self._elsewhere(wanted.nodes)
+        request = self._request(wanted, elsewhere)
         directory = self._directory.pilot(request.name)
         directory.mkdir(mode=0o700)
         self._order(request).write(directory)
@@ -303,7 +321,7 @@ class Launcher:
             "pilot_intent",
             pilot=request.name,
             token=request.token,
-            nodes=width,
+            nodes=request.nodes,
             time_limit_s=request.time_limit_s,
             elsewhere=bool(elsewhere),
         )
@@ -330,24 +348,20 @@ class Launcher:
         self._submit_after = time.monotonic() + self._back_off_s
         self._back_off_s = min(2 * self._back_off_s, MAX_BACK_OFF_S)
 
-    def request(self, width: int) -> PilotRequest:
-        """The request for a pilot of this width as it would be made now (for a dry run)."""
-        return self._request(width)
-
     def _elsewhere(self, width: int) -> frozenset[str]:
         """The nodes that the pilot's retries have to keep off, beyond the quarantine."""
         if self._sweep.executor == "local" or width in self._same_nodes:
             return frozenset()
-        return nodes_to_avoid(self._sweep.runs, self.world, width) - frozenset(self.world.bad_nodes)
+        return nodes_to_avoid(self._asked_for(), self.world, width) - frozenset(self.world.bad_nodes)
 
-    def _request(self, width: int, elsewhere: frozenset[str] = frozenset()) -> PilotRequest:
+    def _request(self, wanted: Wanted, elsewhere: frozenset[str] = frozenset()) -> PilotRequest:
         number = 1 + max((int(name[1:]) for name in self._names()), default=0)
         name = f"p{number:04d}"
         return PilotRequest(
             token=f"{self._sweep.sweep_id}-{name}",
             name=name,
-            nodes=width,
-            time_limit_s=int(self._sweep.site.pilot_time_s),
+            nodes=wanted.nodes,
+            time_limit_s=wanted.time_limit_s,
             exclude=tuple(sorted(elsewhere.union(self.world.bad_nodes))),
         )
 
@@ -369,26 +383,23 @@ class Launcher:
             scratch=site.scratch,
             container_prefix=site.container_prefix,
             seed=self._sweep.grid.seed,
+            strategy=self._sweep.grid.strategy,
+            budget=self._sweep.grid.budget.model_dump(exclude_none=True),
             max_runs=site.max_runs_per_pilot,
             same_nodes=self._sweep.executor == "local" or request.nodes in self._same_nodes,
             side_by_side=self._sweep.executor != "local",
             isolate=self._sweep.grid.isolate,
-            limits=limits_of(self._sweep),
+            limits=limits_of(self._sweep.grid),
         )
 
-    def _capacity(self) -> Capacity:
-        return Capacity(
-            max_pilots=self._sweep.site.max_pilots,
-            pilot_time_s=self._sweep.site.pilot_time_s,
-            run_s=typical_run_s(self.world),
-            max_runs_per_pilot=self._sweep.site.max_runs_per_pilot,
-            side_by_side=self._sweep.executor != "local",
-        )
+    def _asked_for(self) -> Sequence[PlannedRun]:
+        """The plan's runs, but for those that the strategy or the budget leaves out."""
+        return self._sweep.search.asked_for(self.world)
 
     def _check_stuck(self) -> None:
         """Pilots that began nothing, time after time, and nothing else open: say so rather than submit in a loop."""
         given_up = barren_widths(self.world)
-        waiting_widths = {choice.planned.nodes for choice in waiting(self._sweep.runs, self.world)}
+        waiting_widths = {choice.planned.nodes for choice in waiting(self._asked_for(), self.world)}
         if waiting_widths and waiting_widths <= given_up and not any(p.open for p in self.world.pilots.values()):
             name = max(self.world.pilots)
             raise StuckError(

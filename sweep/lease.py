@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from sweep.errors import Mistake, SweepError
-from sweep.store import SweepDir, boot_id, read_events, write_once
+from sweep.store import Journal, SweepDir, boot_id, read_events, write_once
 
 QUIET_S = 60.0
 """a launcher on another host whose journal stood still for so long is taken for dead"""
@@ -40,6 +40,12 @@ class Lease:
         """Look again, before each submission. Raises LeaseLostError where a higher epoch stands."""
         if _highest(self.sweep) != self.epoch:
             raise LeaseLostError(f"another launcher took over (epoch {_highest(self.sweep)})")
+
+    def release(self) -> None:
+        """Give it back, where no session followed."""
+        journal = Journal(self.sweep.journal(self.writer))
+        journal.append({"event": "session_end", "time": time.time()})
+        journal.close()
 
 
 def take(sweep: SweepDir, *, takeover: bool = False) -> Lease:

@@ -12,18 +12,23 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
 
-from sweep import __version__
+from sweep import __version__, lease
 from sweep.errors import Mistake, SweepError
 from sweep.grid import Grid, parse_grid
 from sweep.plan import RUN_COLUMNS, Plan, PlannedRun, runs_of, to_table
 from sweep.site import Site, parse_site
 from sweep.store import SweepDir, find_sweep, write_derived, write_once
+
+if TYPE_CHECKING:
+    from sweep.search.live import Search
+    from sweep.state import World
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,30 @@ class Sweep:
     """unique: pilots' tokens begin with it"""
     runs: tuple[PlannedRun, ...]
 
+    @cached_property
+    def search(self) -> Search:
+        """What follows the sweep by the grid's strategy and budget; its pilots have the like."""
+        from sweep.search.live import Search
+
+        return Search.of(self.runs, self.site.hardware, self.grid.strategy, self.grid.budget.model_dump())
+
+    def left_out(self, world: World) -> Mapping[str, str]:
+        """run_id -> why it is not to begin (``Search.left_out``), as far as is known now."""
+        return self.search.left_out(world)
+
 
 def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str, grid_text: str) -> Sweep:
-    """Write a new sweep directory: input, plan and provenance, the provenance last. Returns the sweep."""
+    """Write a new sweep directory: input, plan and provenance, the provenance last. Returns the sweep.
+
+    Raises SweepError where another launch makes it at the same time.
+    """
     directory = directory.resolve()
     sweep = SweepDir(directory)
     sweep.create_skeleton()
+    held = lease.take(sweep)
+    if sweep.provenance.is_file():
+        held.release()
+        raise SweepError(Mistake("another launch made this sweep meanwhile", file=str(directory)))
     sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
     _write_again(sweep.grid, grid.to_yaml())
     _write_again(sweep.site, _site_yaml(site))
@@ -52,6 +75,7 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
     pyarrow.parquet.write_table(table, aside, compression="zstd")
     aside.replace(sweep.plan)
     write_once(sweep.provenance, json.dumps(_provenance(sweep_id, executor, grid_text), indent=1))
+    held.release()
     return open_sweep(directory)
 
 

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 
 from sweep.plan import PlannedRun
 from sweep.search import waiting
-from sweep.state import World
+from sweep.state import PilotState, World
 
 BARREN_LIMIT = 3
 """so many pilots of one width in a row that began no attempt: the next would not either"""
+
+
+WORTH_S = 300.0
+"""a width with less work than this for a pilot of its own is left to a wider pilot"""
+PATIENCE_S = 120.0
+"""how long narrower runs wait for a wider pilot to start before pilots of their own are asked for"""
+ROUND_S = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,37 +30,79 @@ class Capacity:
     pilot_time_s: float
     run_s: float
     """what one run takes, by what is known"""
+    attempt_s: float = 0.0
+    """the longest that one run may take"""
     max_runs_per_pilot: int | None = None
     side_by_side: bool = True
-    """False: one pilot at a time (a single machine)"""
+    """False: one pilot at a time, and one run at a time (a single machine)"""
+    now: float = 0.0
+    """unix seconds"""
 
 
-def pilots_wanted(runs: Sequence[PlannedRun], world: World, capacity: Capacity) -> list[int]:
-    """The widths, in nodes, of the pilots to be submitted now; the narrowest first, since they start soonest."""
+@dataclass(frozen=True)
+class Wanted:
+    """A pilot to be submitted."""
+
+    nodes: int
+    time_limit_s: int
+
+
+def pilots_wanted(runs: Sequence[PlannedRun], world: World, capacity: Capacity) -> list[Wanted]:
+    """The pilots to be submitted now, the narrowest first, since they start soonest."""
     if world.cancelled:
         return []
     open_pilots = [pilot for pilot in world.pilots.values() if pilot.open]
     most = capacity.max_pilots if capacity.side_by_side else 1
     room = most - len(open_pilots)
     open_widths = Counter(pilot.nodes for pilot in open_pilots)
-    needs = _needs(runs, world, capacity)
     given_up = barren_widths(world)
+    counts = Counter(choice.planned.nodes for choice in waiting(runs, world))
+    for width in given_up:
+        counts.pop(width, None)
+    served = _left_to_wider(counts, open_pilots, capacity)
+    needs = {width: _pilots_for(count, capacity) for width, count in served.items()}
     wanted: list[int] = []
     # Round by round over the widths, so that no width waits for another's last run.
     for round_number in range(max(needs.values(), default=0)):
         for width in sorted(needs):
-            missing = needs[width] - open_widths[width] > round_number
-            if missing and width not in given_up and len(wanted) < room:
+            if needs[width] - open_widths[width] > round_number and len(wanted) < room:
                 wanted.append(width)
-    return sorted(wanted)
+    return [Wanted(width, _time_limit_s(served[width] / needs[width], capacity)) for width in sorted(wanted)]
 
 
-def _needs(runs: Sequence[PlannedRun], world: World, capacity: Capacity) -> Mapping[int, int]:
-    """Width -> how many pilots its waiting runs can use."""
-    counts = Counter(choice.planned.nodes for choice in waiting(runs, world))
+def _left_to_wider(
+    counts: Mapping[int, int], open_pilots: Sequence[PilotState], capacity: Capacity
+) -> Mapping[int, float]:
+    """Width -> how many runs' time its pilots are to serve, with what too little is of to be worth a pilot.
+
+    A wider pilot packs narrower runs side by side on its free nodes. One that is still in the queue after a while is
+    not waited for.
+    """
+    if capacity.max_runs_per_pilot is not None:
+        return dict(counts)
+    late = {p.nodes for p in open_pilots if p.started_at is None and capacity.now - p.intended_at > PATIENCE_S}
+    punctual = {p.nodes for p in open_pilots} - late
+    served: dict[int, float] = {}
+    for width in sorted(counts, reverse=True):
+        little = not capacity.side_by_side or counts[width] * capacity.run_s < WORTH_S
+        host = min((w for w in {*served, *punctual} if w > width and w not in late), default=None)
+        if little and host is not None:
+            beside = host // width if capacity.side_by_side else 1
+            served[host] = served.get(host, 0) + counts[width] / beside
+        else:
+            served[width] = counts[width]
+    return {width: count for width, count in served.items() if width in counts}
+
+
+def _pilots_for(count: float, capacity: Capacity) -> int:
     by_time = max(1, int(capacity.pilot_time_s // max(capacity.run_s, 1e-9)))
-    per_pilot = min(by_time, capacity.max_runs_per_pilot or by_time)
-    return {width: math.ceil(count / per_pilot) for width, count in counts.items()}
+    return math.ceil(count / min(by_time, capacity.max_runs_per_pilot or by_time))
+
+
+def _time_limit_s(count: float, capacity: Capacity) -> int:
+    """As long as the work may take, since short jobs start sooner: twice what is expected, and one run at its limit."""
+    needed = 2 * count * capacity.run_s + capacity.attempt_s + WORTH_S
+    return int(min(capacity.pilot_time_s, ROUND_S * math.ceil(needed / ROUND_S)))
 
 
 def nodes_to_avoid(runs: Sequence[PlannedRun], world: World, width: int) -> frozenset[str]:

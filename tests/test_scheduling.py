@@ -6,7 +6,7 @@ from sweep.outcomes import Outcome
 from sweep.plan import PlannedRun
 from sweep.search import choose, waiting
 from sweep.state import Attempt, PilotState, World
-from sweep.topup import Capacity, barren_widths, pilots_wanted
+from sweep.topup import PATIENCE_S, Capacity, barren_widths, pilots_wanted
 
 
 def planned(name, nodes=1):
@@ -70,14 +70,29 @@ def test_the_widest_that_fits_comes_first():
 
 
 CAPACITY = Capacity(max_pilots=4, pilot_time_s=600, run_s=60)
+LONG = {"run_s": 200}
+"""two runs of a width are worth a pilot of their own"""
 
 
 def wanted(world, runs=RUNS, **changes):
-    return pilots_wanted(runs, world, Capacity(**{**CAPACITY.__dict__, **changes}))
+    return [found.nodes for found in pilots_wanted(runs, world, Capacity(**{**CAPACITY.__dict__, **changes}))]
 
 
 def test_one_pilot_per_width_where_one_can_do_all():
-    assert wanted(World()) == [1, 2]
+    assert wanted(World(), **LONG) == [1, 2]
+
+
+def test_little_work_of_a_width_is_left_to_a_wider_pilot():
+    assert wanted(World()) == [2]
+    assert wanted(World(pilots={"p": pilot("p", 4)})) == [], "the wider pilot takes it on its free nodes"
+
+
+def test_a_wider_pilot_that_does_not_start_is_not_waited_for():
+    world = World(pilots={"p": pilot("p", 4, at=0.0)})
+    assert wanted(world, now=PATIENCE_S - 1) == []
+    assert wanted(world, now=PATIENCE_S + 1) == [2]
+    world.pilots["p"].started_at = 10.0
+    assert wanted(world, now=PATIENCE_S + 1) == []
 
 
 def test_more_pilots_where_one_cannot_do_all_in_its_time():
@@ -86,19 +101,29 @@ def test_more_pilots_where_one_cannot_do_all_in_its_time():
     assert wanted(World(), many, max_pilots=2) == [1, 1]
 
 
+def test_a_pilot_is_as_long_as_its_work():
+    few, many = [planned("r")], [planned(f"r{i}") for i in range(20)]
+    capacity = Capacity(max_pilots=1, pilot_time_s=4 * 3600, run_s=60, attempt_s=900)
+    (short,), (longer,) = pilots_wanted(few, World(), capacity), pilots_wanted(many, World(), capacity)
+    assert 900 + 60 < short.time_limit_s < longer.time_limit_s < 2 * 3600
+    assert longer.time_limit_s > 20 * 60
+    (cut,) = pilots_wanted(many, World(), Capacity(max_pilots=1, pilot_time_s=600, run_s=60, attempt_s=900))
+    assert cut.time_limit_s == 600
+
+
 def test_open_pilots_count():
     world = World(pilots={"p1": pilot("p1", 1), "p2": pilot("p2", 2)})
-    assert wanted(world) == []
+    assert wanted(world, **LONG) == []
     world.pilots["p1"].gone = "ENDED"
-    assert wanted(world) == [1]
+    assert wanted(world, **LONG) == [1]
 
 
 def test_one_job_per_run_is_the_same_path():
     assert wanted(World(), max_runs_per_pilot=1) == [1, 1, 2, 2]
 
 
-def test_a_single_machine_holds_one_pilot_at_a_time():
-    assert wanted(World(), side_by_side=False) == [1]
+def test_a_single_machine_holds_one_pilot_at_a_time_that_serves_all_widths():
+    assert wanted(World(), side_by_side=False, **LONG) == [2]
     assert wanted(World(pilots={"p1": pilot("p1", 2)}), side_by_side=False) == []
 
 
@@ -114,13 +139,13 @@ def test_nothing_is_submitted_for_nothing():
 def test_a_width_whose_pilots_begin_nothing_is_given_up(barren, given_up):
     world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(barren)})
     assert (barren_widths(world) == {1}) is given_up
-    assert (1 not in wanted(world)) is given_up
-    assert 2 in wanted(world)
+    assert (1 not in wanted(world, **LONG)) is given_up
+    assert 2 in wanted(world, **LONG)
 
 
 def test_a_new_session_tries_again_what_an_earlier_one_gave_up():
     world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(3)}, session_at=10.0)
-    assert 1 in wanted(world)
+    assert 1 in wanted(world, **LONG)
 
 
 def test_waiting_lists_every_attempt_once():
