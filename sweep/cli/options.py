@@ -23,3 +23,6 @@ site_option = click.option(
     metavar="FILE_OR_NAME",
     help="Site file, or the name of one in ~/.config/sweep/sites/. Default: the grid's own, else detected.",
 )
+track_option = click.option(
+    "--track", "tracker", metavar="TRACKER", help="Also write runs to wandb or trackio as they end; see `sweep track`."
+)

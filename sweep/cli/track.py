@@ -1,0 +1,170 @@
+"""`sweep track`: results to an experiment tracker, after a sweep or alongside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweep.cli.options import directory_argument, json_option
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from sweep.sweeps import Sweep
+    from sweep.trackers.tracking import Tracking
+
+LOOK_S = 2.0
+AGAIN_S = (10.0, 300.0)
+"""after a refusal the next try waits so long, twice as long each time up to the second"""
+LAST_WORDS_S = 30.0
+"""how long a sweep that is done waits for its tracker"""
+ORPHAN_S = 600
+"""how long a tracker may take that nobody waits for, since the launcher was killed"""
+
+
+@click.command(short_help="Results to an experiment tracker.")
+@directory_argument
+@click.option("--to", "name", required=True, metavar="TRACKER", help="wandb or trackio.")
+@click.option("--project", help="Default: the name of the grid.")
+@click.option("--follow", is_flag=True, hidden=True, help="Go on until standard input ends (for `sweep launch`).")
+@json_option
+def track(directory: Path | None, name: str, project: str | None, follow: bool, as_json: bool) -> int:
+    """Write every finished run to a tracker: configuration, metrics, iterations, and with the last one the heatmap.
+
+    What was written once is not written again. Weights & Biases is offline unless WANDB_MODE says otherwise;
+    Trackio writes to TRACKIO_DIR, or to the server that TRACKIO_SERVER_URL or TRACKIO_SPACE_ID names.
+
+    \b
+    Examples:
+      sweep track --to trackio
+      sweep track sweeps/first --to wandb --project scaling
+      WANDB_MODE=online sweep track sweeps/first --to wandb
+    """
+    from sweep.store import find_sweep
+    from sweep.sweeps import open_sweep
+    from sweep.trackers import open_tracker
+    from sweep.trackers.marks import Session
+    from sweep.trackers.tracking import Tracking
+
+    sweep = open_sweep(find_sweep(directory).path)
+    tracker = open_tracker(name, project or sweep.grid.name, sweep.directory.path)
+    with contextlib.closing(Session(sweep.directory)) as session:
+        tracking = Tracking(sweep.directory, sweep.sweep_id, tracker, session)
+        if follow:
+            os.nice(10)
+            _follow(tracking)
+            signal.alarm(ORPHAN_S)
+        tracking.look()
+        known, waiting = tracking.known, tracking.waiting
+        trouble = _write_all(tracking, sweep)
+    new = waiting - tracking.waiting
+    if as_json:
+        document = {"tracker": name, "destination": tracker.destination, "known": known, "new": new}
+        click.echo(json.dumps({**document, "left": tracking.waiting, "error": trouble}))
+    if trouble is not None:
+        click.echo(f"error: {trouble}; {tracking.waiting} runs are left: try again", err=True)
+        return 1
+    click.echo(f"{new} of {known} runs were new; {tracker.hint}", err=True)
+    return 0
+
+
+def _write_all(tracking: Tracking, sweep: Sweep) -> str | None:
+    """Write what waits, the heatmap with the last; the trouble in words, or None."""
+    from sweep.trackers import TrackerError
+
+    try:
+        tracking.write_waiting(picture=lambda: _picture(sweep))
+    except TrackerError as error:
+        return str(error)
+    return None
+
+
+def _picture(sweep: Sweep) -> Path | None:
+    """The heatmap as it is now, or None where nothing can be drawn yet."""
+    from sweep.cli.results import draw_heatmap
+
+    try:
+        return draw_heatmap(sweep.directory)
+    except SweepError as error:
+        click.echo(f"no heatmap for the tracker: {error}", err=True)
+        return None
+
+
+def _follow(tracking: Tracking) -> None:
+    """Write runs as they end, but keep one back: the last is written with the heatmap, after standard input ended."""
+    from sweep.trackers import TrackerError
+
+    again_at, again_s = 0.0, AGAIN_S[0]
+    while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+        tracking.look()
+        if time.monotonic() < again_at:
+            continue
+        try:
+            tracking.write_waiting(keep=1)
+            again_s = AGAIN_S[0]
+        except TrackerError as error:
+            click.echo(f"{error}; trying again in {again_s:.0f} s", err=True)
+            again_at, again_s = time.monotonic() + again_s, min(2 * again_s, AGAIN_S[1])
+
+
+def check_tracker(name: str, *, detach: bool, executor: str) -> None:
+    """Raises SweepError where a sweep that is about to begin names a tracker that cannot be had."""
+    from sweep.trackers import open_tracker
+
+    if detach and executor != "local":
+        fact = "a launcher that does not stay cannot track"
+        raise SweepError(Mistake(fact, path="--track", remedy=f"later: `sweep track DIR --to {name}`"))
+    open_tracker(name, "check", Path.cwd())
+
+
+@contextlib.contextmanager
+def tracking_alongside(sweep: Sweep, name: str | None) -> Iterator[None]:
+    """A process beside the launcher that tracks what ends meanwhile. Whatever befalls it, the sweep goes on.
+
+    It is told the end by its standard input's, also where the launcher is killed.
+    """
+    if name is None:
+        yield
+        return
+    child = _start(sweep.directory.path, name)
+    try:
+        yield
+    finally:
+        if child is not None and (trouble := _end(child, LAST_WORDS_S)) is not None:
+            click.echo(f"{trouble}; `sweep track {sweep.directory.path} --to {name}` goes on", err=True)
+
+
+def _start(path: Path, name: str) -> subprocess.Popen[bytes] | None:
+    command = [sys.executable, "-m", "sweep.cli.main", "track", str(path), "--to", name, "--follow"]
+    try:
+        with (path / "track.out").open("ab") as output:
+            return subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+            )
+    except OSError as error:
+        click.echo(f"no tracking beside this launch: {error}", err=True)
+        return None
+
+
+def _end(child: subprocess.Popen[bytes], wait_s: float) -> str | None:
+    """Let the child write the rest, for a while; then end it with all that it started. What went wrong, in words."""
+    assert child.stdin is not None
+    with contextlib.suppress(OSError):
+        child.stdin.close()
+    try:
+        code = child.wait(wait_s)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        return f"the tracker did not end within {wait_s:.0f} s"
+    return "the tracker failed, and track.out in the sweep directory tells why" if code else None

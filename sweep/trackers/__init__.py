@@ -1,0 +1,80 @@
+"""Where results go besides the sweep directory: experiment trackers. A tracker writes what it is given, nothing more.
+
+Trackers are called on the launcher's side only, in a process of their own (`sweep track`), never by ranks.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sweep.errors import Mistake, SweepError
+from sweep.validate import nearest
+
+TRACKERS: dict[str, str] = {
+    "wandb": "sweep.trackers.wandb:WandbTracker",
+    "trackio": "sweep.trackers.trackio:TrackioTracker",
+}
+"""name -> "module:attribute", called with (project, sweep_dir)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """One attempt as a tracker takes it. JSON values only."""
+
+    key: str
+    """the same for the same attempt of the same sweep, whenever it is written: 24 letters and digits"""
+    name: str
+    """for people: run_id.attempt; unique within the sweep"""
+    group: str
+    """the sweep's id"""
+    config: Mapping[str, Any]
+    """layout, environment, identity"""
+    summary: Mapping[str, Any]
+    """metrics, outcome, times; missing ones are left out"""
+    history: Sequence[Mapping[str, float]]
+    """one row per iteration, warm-up included"""
+    failed: bool
+
+
+class TrackerError(Exception):
+    """The tracker cannot be reached, or refused: trying again later may work."""
+
+
+class Tracker(Protocol):
+    """The seam of trackers."""
+
+    @property
+    def destination(self) -> str:
+        """Where runs go, in one line: what went there once is not written there again."""
+
+    @property
+    def hint(self) -> str:
+        """How to look at what was written, in one line."""
+
+    def write(self, run: TrackedRun, picture: Path | None = None) -> None:
+        """Write one run whole; what an interrupted write left under its key is replaced. Raises TrackerError.
+
+        ``picture``: a PNG that goes with it under the name `heatmap`.
+        """
+
+
+def open_tracker(name: str, project: str, sweep_dir: Path) -> Tracker:
+    """The tracker of that name. Raises SweepError where there is none, or where its package is not installed."""
+    if name not in TRACKERS:
+        raise SweepError(Mistake(f"unknown tracker {name!r}", path="--to", remedy=nearest(name, TRACKERS)))
+    module, attribute = TRACKERS[name].split(":")
+    try:
+        tracker: Tracker = getattr(importlib.import_module(module), attribute)(project, sweep_dir)
+    except ImportError as error:
+        remedy = f"pip install 'slurm-sweep[{name}]'"
+        raise SweepError(
+            Mistake(f"the tracker {name} cannot be loaded: {error}", path="--to", remedy=remedy)
+        ) from error
+    return tracker
+
+
+__all__ = ["TRACKERS", "TrackedRun", "Tracker", "TrackerError", "open_tracker"]

@@ -1,0 +1,98 @@
+"""What was tracked already, and who is tracking now: told by journals of the sweep directory, one per session.
+
+A session marks a run once it is written. A later session reads all marks and writes only what has none; where
+a session was cut off between the two, the same run is written again under the same key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import psutil
+
+from sweep.errors import Mistake, SweepError
+from sweep.store import Journal, SweepDir, boot_id, read_events
+
+PREFIX = "track-"
+ALIVE_S = 20.0
+QUIET_S = 60.0
+"""a session on another host whose journal stood still for so long is taken for dead"""
+
+
+class Session:
+    """The one session that tracks a sweep now. Raises SweepError on construction where another one lives."""
+
+    def __init__(self, sweep: SweepDir) -> None:
+        self._sweep = sweep
+        self._name, self._journal = _new_journal(sweep)
+        me = {"host": socket.gethostname(), "pid": os.getpid(), "boot_id": boot_id()}
+        self._tell("track_session", **me, process_started=psutil.Process().create_time())
+        holder = next(
+            (told for name, told in _sessions(sweep) if name < self._name and _lives(sweep, name, told)), None
+        )
+        if holder is not None:
+            self.close()
+            fact = f"another process tracks this sweep: {holder['pid']} on {holder['host']}"
+            raise SweepError(Mistake(fact, file=str(sweep.path), remedy="it will write what is new; or end it first"))
+
+    def mark(self, destination: str, run_id: str, attempt: int, outcome: str) -> None:
+        """The run is written there."""
+        self._tell("tracked", destination=destination, run_id=run_id, attempt=attempt, outcome=outcome)
+
+    def alive(self) -> None:
+        """Say so now and then, for sessions on other hosts."""
+        if time.time() - self._said_at > ALIVE_S:
+            self._tell("track_alive")
+
+    def close(self) -> None:
+        """End the session."""
+        self._tell("track_end")
+        self._journal.close()
+
+    def _tell(self, event: str, **values: Any) -> None:
+        self._said_at = time.time()
+        self._journal.append({"event": event, "time": self._said_at, **values})
+
+
+def marks(events: Iterable[Mapping[str, Any]], destination: str) -> dict[tuple[str, int], str]:
+    """(run_id, attempt) -> the outcome that was written to the destination."""
+    return {
+        (event["run_id"], event["attempt"]): event["outcome"]
+        for event in events
+        if event["event"] == "tracked" and event["destination"] == destination
+    }
+
+
+def _new_journal(sweep: SweepDir) -> tuple[str, Journal]:
+    """The next number is taken by creating its file: of two sessions, the lower number came first."""
+    while True:
+        taken = [path.stem for path in sweep.journals() if path.stem.startswith(PREFIX)]
+        name = f"{PREFIX}{1 + max((int(stem.removeprefix(PREFIX)) for stem in taken), default=0):06d}"
+        with contextlib.suppress(FileExistsError):
+            return name, Journal(sweep.journal(name))
+
+
+def _sessions(sweep: SweepDir) -> list[tuple[str, dict[str, Any]]]:
+    """The sessions that did not end, by name, with what they said of themselves."""
+    found = []
+    for path in sweep.journals():
+        if path.stem.startswith(PREFIX):
+            events, _ = read_events(path)
+            if events and events[-1]["event"] != "track_end":
+                found.append((path.stem, events[0]))
+    return found
+
+
+def _lives(sweep: SweepDir, name: str, told: Mapping[str, Any]) -> bool:
+    if told["host"] != socket.gethostname():
+        return time.time() - sweep.journal(name).stat().st_mtime < QUIET_S
+    if told["boot_id"] != boot_id():
+        return False
+    with contextlib.suppress(psutil.Error):
+        return bool(abs(psutil.Process(told["pid"]).create_time() - told["process_started"]) < 1.0)
+    return False

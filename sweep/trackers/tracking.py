@@ -1,0 +1,66 @@
+"""Brings what is new in a sweep's journals to a tracker. Cost grows with what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sweep.outcomes import Outcome
+from sweep.store import JournalReader, SweepDir
+from sweep.trackers import Tracker
+from sweep.trackers.marks import Session, marks
+from sweep.trackers.shape import tracked
+
+
+class Tracking:
+    """One sweep and one tracker. `look` reads on; `write_waiting` writes what the looks found."""
+
+    def __init__(self, sweep: SweepDir, sweep_id: str, tracker: Tracker, session: Session) -> None:
+        self._sweep_id = sweep_id
+        self._tracker = tracker
+        self._session = session
+        self._reader = JournalReader(sweep)
+        self._written: dict[tuple[str, int], str] = {}
+        self._waiting: dict[tuple[str, int], Mapping[str, Any]] = {}
+        self.known = 0
+        """attempts that have a record"""
+
+    @property
+    def waiting(self) -> int:
+        """Attempts that are still to be written."""
+        return len(self._waiting)
+
+    def look(self) -> None:
+        """Read what was appended to the journals."""
+        events = self._reader.new_events()
+        self._written |= marks(events, self._tracker.destination)
+        for event in events:
+            if event["event"] == "record":
+                self._found(event["record"])
+        self.known = len(self._written.keys() | self._waiting.keys())
+        self._session.alive()
+
+    def write_waiting(self, *, keep: int = 0, picture: Callable[[], Path | None] = lambda: None) -> int:
+        """Write what waits, oldest first, but for the last ``keep``; how many were written.
+
+        ``picture``: asked for once, before the last of all is written, which it goes with: a tracker holds no
+        picture but in a run. Raises TrackerError; what was written by then is marked.
+        """
+        due = list(self._waiting)[: len(self._waiting) - keep]
+        for number, identity in enumerate(due, start=1):
+            record = self._waiting[identity]
+            last = number == len(due) and not keep
+            self._tracker.write(tracked(record, self._sweep_id), picture() if last else None)
+            self._session.mark(self._tracker.destination, *identity, str(record["outcome"]))
+            self._written[identity] = str(record["outcome"])
+            del self._waiting[identity]
+            self._session.alive()
+        return len(due)
+
+    def _found(self, record: Mapping[str, Any]) -> None:
+        """A record waits unless it was written; one that was written as `lost` is written again by its own word."""
+        identity = (str(record["run_id"]), int(record["attempt"]))
+        earlier = self._waiting.get(identity, {}).get("outcome") or self._written.get(identity)
+        if earlier is None or (earlier == str(Outcome.LOST) and record["outcome"] != earlier):
+            self._waiting[identity] = record

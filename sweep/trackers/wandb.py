@@ -1,0 +1,99 @@
+"""Weights & Biases. Offline unless WANDB_MODE says otherwise: files in the sweep directory, for `wandb sync`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from sweep.trackers import TrackedRun, TrackerError
+
+QUIET: dict[str, Any] = {
+    "silent": True,
+    "console": "off",
+    "disable_git": True,
+    "disable_code": True,
+    "save_code": False,
+    "disable_job_creation": True,
+    "x_disable_stats": True,
+    "x_disable_meta": True,
+    "x_disable_machine_info": True,
+    "x_save_requirements": False,
+}
+"""This process only passes results on: its own machine, code, output and packages say nothing about them."""
+
+INIT_TIMEOUT_S = 30.0
+
+
+class WandbTracker:
+    """Writes runs by the wandb client. Settings of the user's environment (WANDB_MODE, WANDB_DIR, …) hold."""
+
+    def __init__(self, project: str, sweep_dir: Path) -> None:
+        self._project = project
+        self._mode = os.environ.get("WANDB_MODE", "offline")
+        self._root = Path(os.environ.get("WANDB_DIR", sweep_dir)).absolute()
+        self._left = self._folders()
+        """folders of offline runs by key: where a run has to be written again, its old one would be uploaded too"""
+
+    @property
+    def destination(self) -> str:
+        """The server and project when online, the folder and project when offline."""
+        if self._mode == "online":
+            server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+            return f"wandb {server} {os.environ.get('WANDB_ENTITY', '')}/{self._project}"
+        return f"wandb {self._mode} {self._root} {self._project}"
+
+    @property
+    def hint(self) -> str:
+        """How to look at it."""
+        if self._mode == "online":
+            return f"project {self._project}"
+        return f"`wandb sync {self._root}/wandb/offline-run-*` uploads it"
+
+    def write(self, run: TrackedRun, picture: Path | None = None) -> None:
+        """Write one run. Raises TrackerError where the server cannot be reached or refuses."""
+        for folder in self._left.pop(run.key, ()):
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._write(run, picture)
+        except (wandb.Error, OSError, TimeoutError) as error:
+            raise TrackerError(f"wandb: {error}") from error
+
+    def _write(self, run: TrackedRun, picture: Path | None) -> None:
+        timeout_s = float(os.environ.get("WANDB_INIT_TIMEOUT", INIT_TIMEOUT_S))
+        begun = wandb.init(
+            project=self._project,
+            group=run.group,
+            id=run.key,
+            name=run.name,
+            job_type="benchmark",
+            config=dict(run.config),
+            dir=str(self._root),
+            mode=self._mode,  # type: ignore[arg-type]
+            resume="allow" if self._mode == "online" else None,
+            reinit="create_new",
+            settings=wandb.Settings(init_timeout=timeout_s, **_known(QUIET)),
+        )
+        if self._mode == "offline":
+            self._left.setdefault(run.key, []).append(Path(begun.dir).parent)
+        for step, row in enumerate(run.history):
+            begun.log(dict(row), step=step)
+        if picture is not None:
+            begun.log({"heatmap": wandb.Image(str(picture))}, step=max(0, len(run.history) - 1))
+        begun.summary.update(dict(run.summary))
+        begun.finish(exit_code=1 if run.failed else 0)
+
+    def _folders(self) -> dict[str, list[Path]]:
+        found: dict[str, list[Path]] = {}
+        for folder in (self._root / "wandb").glob("offline-run-*-*"):
+            found.setdefault(folder.name.rpartition("-")[2], []).append(folder)
+        return found
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those that the installed client has: names that begin with x_ come and go."""
+    return {name: value for name, value in settings.items() if name in wandb.Settings.model_fields}
