@@ -77,6 +77,23 @@ class Timeouts(BaseModel):
     """every later iteration: at least this, and more where the steps themselves are long"""
 
 
+class Limits(BaseModel):
+    """What a sweep may spend. Each is a limit of its own; the first that is reached counts."""
+
+    model_config = _CONFIG
+
+    share: float | None = Field(default=None, gt=0, le=1)
+    """runs, as a share of all runs of the plan"""
+    runs: int | None = Field(default=None, ge=1)
+    """runs that may begin; their retries are not counted"""
+    node_hours: float | None = Field(default=None, gt=0)
+    wall_time: Seconds | None = None
+    """since the first run began"""
+    runs_per_cell: int | None = Field(default=None, ge=1)
+    """a cell is one (model, nodes)"""
+    node_hours_per_cell: float | None = Field(default=None, gt=0)
+
+
 class Grid(BaseModel):
     """One sweep as the user writes it. Each field is a key of the grid file; an axis left out keeps one value."""
 
@@ -131,6 +148,10 @@ class Grid(BaseModel):
     """timed iterations, after the warm-up"""
     repeats: int = Field(default=1, ge=1, le=1000)
     """measurements of each configuration"""
+    strategy: str = "prune"
+    """which runs are measured, and in which order: exhaustive, prune, guided, playbook or random"""
+    budget: Limits = Limits()
+    """what may be spent"""
     isolate: bool = False
     """a run of several nodes has its pilot's fabric to itself: beside it only runs that stay within one node"""
     seed: int = Field(default=0, ge=0, lt=2**32)
@@ -148,6 +169,15 @@ class Grid(BaseModel):
     def _known_workload(cls, name: str) -> str:
         if name not in workload_names():
             raise ValueError(f"unknown workload {name!r} ({nearest(name, workload_names())})")
+        return name
+
+    @field_validator("strategy")
+    @classmethod
+    def _known_strategy(cls, name: str) -> str:
+        from sweep.search.strategies import STRATEGIES  # the search stands above the grid
+
+        if name not in STRATEGIES:
+            raise ValueError(f"unknown strategy {name!r} ({nearest(name, STRATEGIES)})")
         return name
 
     @field_validator("constraints")
@@ -263,6 +293,7 @@ __all__ = [
     "FACTS",
     "Auto",
     "Grid",
+    "Limits",
     "Timeouts",
     "json_schema",
     "parse_grid",

@@ -12,15 +12,21 @@ ASSUMED_RUN_S = 60.0
 """what an attempt is taken to last before any ended"""
 
 
-def counts(world: World, runs: Sequence[PlannedRun]) -> Mapping[str, int]:
-    """How many runs are where: by outcome of the attempt that counts, `running`, `waiting`."""
+def counts(world: World, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None) -> Mapping[str, int]:
+    """How many runs are where: by outcome of the attempt that counts, `running`, `waiting`.
+
+    ``left_out``: run_id -> the word for those that are not to begin (``sweep.search.live.Search.left_out``).
+    """
     found: dict[str, int] = {}
+    left_out = left_out or {}
     for planned in runs:
         state = world.runs.get(planned.run_id)
         last = state.last if state is not None else None
         if state is not None and state.ok is not None:
             word = "ok"
-        elif state is None or last is None or state.next_attempt() is not None:
+        elif state is None or last is None:
+            word = left_out.get(planned.run_id, "waiting")
+        elif state.next_attempt() is not None:
             word = "waiting"
         elif last.outcome is None:
             word = "running"

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from sweep.grid import Grid, parse_grid
+from sweep.grid import Grid, Limits, parse_grid
 from sweep.physics.hardware import GPUS
 from sweep.plan import build
 from sweep.site import Site
 
 TEXT = (Path(__file__).parent.parent / "docs" / "grid.md").read_text()
 GRID_PART, SITE_PART = TEXT.split("## Keys of a grid")[1].split("## Keys of a site")
-FIRST, POINTS = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
+FIRST, POINTS, BUDGET = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize(("model", "part"), [(Grid, GRID_PART), (Site, SITE_PART)], ids=["grid", "site"])
@@ -37,3 +37,10 @@ def test_the_constraints_and_points_work():
 
 def test_every_gpu_is_named():
     assert all(re.search(rf"\b{name}\b", SITE_PART) for name in GPUS)
+
+
+def test_the_budget_works_and_every_limit_is_named():
+    grid = parse_grid(FIRST + BUDGET, "docs/grid.md")
+    assert (grid.strategy, grid.budget.share, grid.budget.node_hours) == ("guided", 0.1, 200)
+    part = GRID_PART.split("## Budget")[1]
+    assert all(re.search(rf"^\| .*\b{name}\b.* \|", part, re.MULTILINE) for name in Limits.model_fields)

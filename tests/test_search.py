@@ -15,7 +15,7 @@ from sweep.search.candidates import from_configurations
 from sweep.search.guided import Guided
 from sweep.search.known import Known
 from sweep.search.learning import learn_times, probability_above, unlearned
-from sweep.search.live import Search
+from sweep.search.live import BY_STRATEGY, Search
 from sweep.search.replay import Recorded, promising_order, replay, report
 from sweep.search.strategies import STRATEGIES, strategy_named
 from sweep.search.terms import NAMES
@@ -207,7 +207,7 @@ def test_a_live_prune_leaves_out_what_needs_more_than_what_ran_out_of_memory():
     world, search = World(), Search(runs, GPUS["h100"], "prune")
     record(world, runs[0].run_id, "oom_cuda")
     assert choose(runs, world, 1, 100, 10, search=search).planned is runs[2]
-    assert search.left_out(world).tolist() == [False, True, False]
+    assert search.left_out(world) == {runs[1].run_id: BY_STRATEGY}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -229,9 +229,9 @@ def test_measured_peaks_rule_out_what_the_memory_model_thought_would_fit():
     ]
     world, search = World(), Search(runs, GPUS["h100"], "prune")
     use = search.known.candidates.memory_use
-    assert not search.left_out(world).any()
+    assert not search.left_out(world)
     for place in range(4):
         row = {"run_id": runs[place].run_id, "attempt": 1, "pilot": "p", "outcome": "ok"}
         row |= {"tokens_per_second_per_gpu": 1.0, "peak_memory_bytes": int(use[place] * 85e9 * 2.6)}
         world.apply({"event": "record", "time": 0.0, "record": row})
-    assert search.left_out(world).tolist() == [False] * 5 + [True]
+    assert search.left_out(world) == {runs[5].run_id: BY_STRATEGY}

@@ -53,7 +53,7 @@ def _plain(sweep: Sweep) -> Callable[[World], None]:
 
 def summary_line(sweep: Sweep, world: World) -> str:
     """Counts, pilots and the time to go, in one line."""
-    found = counts(world, sweep.runs)
+    found = counts(world, sweep.runs, sweep.left_out(world))
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
     pilots = [pilot for pilot in world.pilots.values() if pilot.open]
     queued = sum(pilot.started_at is None for pilot in pilots)
@@ -64,7 +64,7 @@ def summary_line(sweep: Sweep, world: World) -> str:
 
 def eta(sweep: Sweep, world: World) -> str:
     """How much is left, by what a run took so far."""
-    found = counts(world, sweep.runs)
+    found = counts(world, sweep.runs, sweep.left_out(world))
     left = found.get("waiting", 0) + found.get("running", 0)
     if not left:
         return "done"
@@ -75,7 +75,7 @@ def eta(sweep: Sweep, world: World) -> str:
 
 def picture(sweep: Sweep, world: World) -> Group:
     """The terminal's picture: a bar, the runs by state, the best so far per cell."""
-    found = counts(world, sweep.runs)
+    found = counts(world, sweep.runs, sweep.left_out(world))
     settled = len(sweep.runs) - found.get("waiting", 0) - found.get("running", 0)
     states = Text("  ").join(
         Text(f"{number} {word}", style=COLOURS.get(word, "red")) for word, number in sorted(found.items())

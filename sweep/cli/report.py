@@ -172,9 +172,12 @@ def _title(sweeps: list[SweepDir], records: pd.DataFrame, places: list[Path]) ->
     return " + ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _pictures(places: list[Path]) -> list[Picture]:  # noqa: ARG001
+def _pictures(places: list[Path]) -> list[Picture]:
     """The figures of the registry, drawn."""
-    return []
+    from analysis.figures import load_tables
+    from analysis.report.figures import pictures_of
+
+    return pictures_of(load_tables(places))
 
 
 def _put(target: Path, page: str) -> None:

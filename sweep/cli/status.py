@@ -57,7 +57,7 @@ def _watch(sweep: Sweep, world: World, new_events: Any) -> None:
         while True:
             world.apply_all(new_events())
             look(world)
-            found = counts(world, sweep.runs)
+            found = counts(world, sweep.runs, sweep.left_out(world))
             open_pilots = any(pilot.open for pilot in world.pilots.values())
             if not open_pilots and not (found.get("waiting") and not world.cancelled) and not found.get("running"):
                 return
@@ -117,7 +117,7 @@ def _document(sweep: Sweep, world: World) -> dict[str, Any]:
         "name": sweep.grid.name,
         "executor": sweep.executor,
         "runs": len(sweep.runs),
-        "counts": counts(world, sweep.runs),
+        "counts": counts(world, sweep.runs, sweep.left_out(world)),
         "eta": eta(sweep, world),
         "cancelled": world.cancelled,
         "pilots": [dataclasses.asdict(pilot) for pilot in world.pilots.values()],

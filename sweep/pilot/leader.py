@@ -58,7 +58,7 @@ class Leader:
         self._job_id = job_id
         self._files = Files(sweep, f"pilot-{order.name}")
         self._world = World()
-        self._search = Search(runs, GPUS.get(order.gpu or ""))
+        self._search = Search.of(runs, GPUS.get(order.gpu or ""), order.strategy, order.budget)
         self._taken: set[tuple[str, int]] = set()
         self._ends_at = _job_end(order.time_limit_s)
         self._durations: list[float] = []

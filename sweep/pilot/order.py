@@ -6,6 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sweep.pilot.watchdog import Limits
 from sweep.store import write_once
@@ -32,6 +33,10 @@ class PilotOrder:
     container_prefix: tuple[str, ...] = ()
     """words before an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
     seed: int = 0
+    strategy: str = "exhaustive"
+    """which run comes next, and which are left out"""
+    budget: dict[str, Any] = field(default_factory=dict)
+    """limits of ``sweep.grid.Limits`` that are given"""
     max_runs: int | None = None
     same_nodes: bool = False
     """there are no other nodes: a retry may go where its run failed"""

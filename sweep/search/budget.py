@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sweep.errors import Mistake, SweepError
 from sweep.search.candidates import Bools
 from sweep.search.known import Known
-from sweep.search.learning import Floats
+from sweep.search.learning import Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +23,28 @@ class Budget:
     node_hours: float | None = None
     node_hours_per_cell: float | None = None
     wall_s: float | None = None
-    """seconds since the search began"""
+    """seconds since the first run began"""
 
     def __post_init__(self) -> None:
         wrong = [name for name, value in vars(self).items() if value is not None and not value > 0]
         if wrong:
             raise SweepError([Mistake(f"{name} must be positive", path=f"budget.{name}") for name in wrong])
+
+    @classmethod
+    def of(cls, limits: Mapping[str, Any], runs_total: int) -> Budget:
+        """The budget that a grid states (``sweep.grid.Limits``); ``share`` is of all runs of the plan, at least one."""
+        values = {key: value for key, value in limits.items() if value is not None}
+        share = values.pop("share", None)
+        if share is not None:
+            values["runs"] = min(values.get("runs", runs_total), max(1, int(share * runs_total)))
+        if "wall_time" in values:
+            values["wall_s"] = values.pop("wall_time")
+        return cls(**values)
+
+    @property
+    def whole(self) -> bool:
+        """Whether cells share one limit, so that one could spend what another needs."""
+        return self.runs is not None or self.node_hours is not None
 
     def affordable(self, known: Known, seconds: Floats, elapsed_s: float = 0.0) -> Bools:
         """Which runs can still be paid for. ``seconds``: what each run took, or is expected to take."""
@@ -45,3 +63,50 @@ class Budget:
         if self.node_hours_per_cell is not None:
             free &= spent[c.cells] + hours <= self.node_hours_per_cell
         return free
+
+    def shares(self, known: Known, seconds: Floats, open_: Bools) -> Ints:
+        """How many further runs each cell may begin, of the ``open_`` ones.
+
+        What is left of a limit that cells share is for the cells with the fewest runs first, as for taking turns:
+        otherwise the width that the cluster gives first would spend it all.
+        """
+        c, cells = known.candidates, len(known.candidates.cell_names)
+        hours = c.nodes * seconds / 3600
+        room = np.bincount(c.cells[open_], minlength=cells)
+        price = np.bincount(c.cells[open_], hours[open_], minlength=cells) / np.maximum(room, 1)
+        spent = np.bincount(c.cells[known.begun], hours[known.begun], minlength=cells)
+        if self.runs_per_cell is not None:
+            room = np.minimum(room, np.maximum(self.runs_per_cell - known.tries, 0))
+        if self.node_hours_per_cell is not None:
+            left = np.maximum(self.node_hours_per_cell - spent, 0)
+            room = np.minimum(room, np.floor(left / np.maximum(price, 1e-12)).astype(np.int64))
+        if self.runs is not None:
+            room = _levelled(known.tries, room, np.ones(cells), self.runs - float(known.tries.sum()))
+        if self.node_hours is not None:
+            room = _levelled(known.tries, room, price, self.node_hours - float(spent.sum()))
+        return room
+
+
+def _levelled(tries: Ints, room: Ints, price: Floats, left: float) -> Ints:
+    """Per cell how many runs it gets of what is left, so that all come as near to one level of tries as there is room.
+
+    The rest, too little for all cells, goes to the cells of the fewest tries.
+    """
+
+    def upto(level: int) -> Ints:
+        return np.minimum(np.maximum(level - tries, 0), room)
+
+    low, high = 0, int((tries + room).max(initial=0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if float((upto(middle) * price).sum()) <= left:
+            low = middle
+        else:
+            high = middle - 1
+    found = upto(low)
+    left -= float((found * price).sum())
+    for cell in np.argsort(tries + found, kind="stable").tolist():
+        if upto(low + 1)[cell] > found[cell] and price[cell] <= left:
+            found[cell] += 1
+            left -= float(price[cell])
+    return found

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
-from sweep.physics.profiles import PROFILES
+from sweep.physics.profiles import Trainer, trainer_of
 from sweep.plan import PlannedRun
 from sweep.search.dominance import Needs, needs
 from sweep.search.learning import Floats, Ints
@@ -116,10 +116,11 @@ class Candidates:
     def memory_use(self) -> Floats:
         """Predicted peak over what the GPU and the profile's margin allow; 0 where one of them is not known."""
         use = np.zeros(len(self))
-        for name in set(self.workloads) & set(PROFILES):
-            fit = memory.fits(self.columns, self.gpu, PROFILES[name])
+        for rows, trainer in self._trainers:
+            columns = {name: value if np.ndim(value) == 0 else value[rows] for name, value in self.columns.items()}
+            fit = memory.fits(columns, self.gpu, trainer.profile, trainer.optimizer)
             if fit.limit_bytes is not None:
-                use = np.where(np.array(self.workloads) == name, fit.needed_bytes / fit.limit_bytes, use)
+                use[rows] = fit.needed_bytes / fit.limit_bytes
         return use
 
     @property
@@ -140,9 +141,26 @@ class Candidates:
         found: Floats = WORKS * 0.5 * (1 + np.tanh(0.8 * np.clip(z, -20, 20)))
         return np.maximum(found, 0.02)
 
+    @cached_property
+    def _trainers(self) -> list[tuple[Ints, Trainer]]:
+        """The runs by what is known of what they keep; those of which nothing is known are in no group."""
+        compiled = np.broadcast_to(np.asarray(self.columns.get("compile", False), dtype=bool), len(self)).tolist()
+        groups: dict[tuple[str, str, bool], list[int]] = {}
+        for i, (kind, whole) in enumerate(zip(self.kinds, compiled, strict=True)):
+            groups.setdefault((kind[0], kind[2], whole), []).append(i)
+        found = []
+        for (workload, params, whole), rows in groups.items():
+            trainer = trainer_of(workload, json.loads(params), compiled=whole)
+            if trainer is not None:
+                found.append((np.array(rows, dtype=np.int64), trainer))
+        return found
+
     @property
     def _judged(self) -> Bools:
-        return np.array([workload in PROFILES for workload in self.workloads], dtype=bool)
+        found: Bools = np.zeros(len(self), dtype=bool)
+        for rows, _ in self._trainers:
+            found[rows] = True
+        return found
 
 
 def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU) -> Candidates:

@@ -40,7 +40,21 @@ class Guided:
             found = self._in_cell(known, np.flatnonzero(first & (cells == cell)), int(cell))
             if found is not None:
                 return found
-        return _finalist(known, np.flatnonzero(open_ & (known.candidates.repeats > 0)))
+        return _repeat(known, np.flatnonzero(open_ & (known.candidates.repeats > 0)))
+
+    def open(self, known: Known, free: Bools) -> Bools:
+        """All that may work in cells that have not stopped, and the finalists' repeats."""
+        able = free & ~known.hopeless
+        first = able & (known.candidates.repeats == 0)
+        found: Bools = np.zeros(len(known.candidates), dtype=bool)
+        cells = known.candidates.cells
+        for cell in np.unique(cells[first]):
+            rows = np.flatnonzero(first & (cells == cell))
+            if self._in_cell(known, rows, int(cell)) is not None:
+                found[rows] = True
+        again = able & (known.candidates.repeats > 0)
+        found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.twins, _finalists(known)))
+        return found
 
     def chance(self, known: Known, rows: Ints, cell: int) -> Floats:
         """Of each row, the chance to beat its cell's best by more than the tolerance."""
@@ -81,12 +95,25 @@ def _by_turn(known: Known, cells: Ints) -> Ints:
     return ordered
 
 
-def _finalist(known: Known, rows: Ints) -> Pick | None:
-    """A repeat of a configuration that is among its cell's best, where the plan has repeats: least repeated first."""
-    twins = known.candidates.twins
-    for row in rows[np.argsort(known.candidates.repeats[rows], kind="stable")]:
-        rates = known.log_rates[twins == twins[row]]
-        rates = rates[~np.isnan(rates)]
-        if len(rates) and np.median(rates) >= known.best[known.candidates.cells[row]] + np.log1p(-FINALIST):
-            return Pick(int(row), f"repeat of a configuration within {FINALIST:.0%} of its cell's best")
-    return None
+def _repeat(known: Known, rows: Ints) -> Pick | None:
+    """A repeat of a finalist, where the plan has repeats: the least repeated first."""
+    if not len(rows):
+        return None
+    rows = rows[np.isin(known.candidates.twins[rows], _finalists(known))]
+    if not len(rows):
+        return None
+    row = int(rows[int(np.argmin(known.candidates.repeats[rows]))])
+    return Pick(row, f"repeat of a configuration within {FINALIST:.0%} of its cell's best")
+
+
+def _finalists(known: Known) -> Ints:
+    """The configurations, by the number of their twins, whose median is near their cell's best."""
+    c = known.candidates
+    measured = np.flatnonzero(~np.isnan(known.log_rates))
+    near = measured[known.log_rates[measured] >= known.best[c.cells[measured]] + np.log1p(-FINALIST)]
+    found = []
+    for twin in np.unique(c.twins[near]):
+        rows = measured[c.twins[measured] == twin]
+        if np.median(known.log_rates[rows]) >= known.best[c.cells[rows[0]]] + np.log1p(-FINALIST):
+            found.append(twin)
+    return np.array(found, dtype=np.int64)

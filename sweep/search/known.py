@@ -1,13 +1,20 @@
-"""What is known of a plan's runs so far, folded in one event at a time, and what follows from it."""
+"""What is known of a plan's runs so far, and what follows from it.
+
+All that follows is a function of what is known alone, not of the order in which it was told: a pilot that followed the
+sweep from its beginning and a launcher that reads the journals anew come to the same decisions.
+"""
 
 from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from sweep.outcomes import Outcome
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
-from sweep.search.learning import Floats, TimeModel, learn_times, success_rates, unlearned
+from sweep.search.learning import Floats, Ints, TimeModel, learn_times, success_rates, unlearned
 from sweep.search.terms import NAMES
 
 OUT_OF_MEMORY = frozenset({Outcome.OOM_CUDA})
@@ -24,6 +31,16 @@ LEARN_EVERY = 1.02
 """the model is learned anew when there are so many times more measurements"""
 
 
+@dataclass(frozen=True)
+class _End:
+    """How a run ended."""
+
+    when: float
+    outcome: Outcome
+    log_rate: float | None
+    peak_memory_bytes: float | None
+
+
 class Known:
     """The runs that were tried and how they ended. Mutable: one per sweep and reader of it."""
 
@@ -31,21 +48,28 @@ class Known:
         size = len(candidates)
         self.candidates = candidates
         self.begun: Bools = np.zeros(size, dtype=bool)
-        self.ended: Bools = np.zeros(size, dtype=bool)
         self.log_rates: Floats = np.full(size, np.nan)
         """logarithm of measured tokens/s/GPU; nan where there is none"""
-        self.ruled_out: Bools = np.zeros(size, dtype=bool)
-        """needs at least as much memory as a run that ran out of it"""
-        self.tries: npt.NDArray[np.int64] = np.zeros(len(candidates.cell_names), dtype=np.int64)
+        self.tries: Ints = np.zeros(len(candidates.cell_names), dtype=np.int64)
         self.best: Floats = np.full(len(candidates.cell_names), -np.inf)
         """logarithm of the best measured tokens/s/GPU of each cell"""
-        self._measured: list[int] = []
-        self._worked: dict[int, float] = {}
-        self._peaks: dict[int, float] = {}
-        self._model = unlearned(len(NAMES), len(candidates.cell_names))
-        self._learned_from = 0
+        self.ruled_out: Bools = np.zeros(size, dtype=bool)
+        """needs at least as much memory as a run that ran out of it"""
+        self._ends: dict[int, _End] = {}
+        self._ended = _InOrder()
+        self._measured = _InOrder()
+        self._peaks = _InOrder()
+        self._lessons: list[tuple[int, TimeModel]] = [(0, unlearned(len(NAMES), len(candidates.cell_names)))]
+        """(from how many of the first measurements, the model): each lesson begins where the one before it ended"""
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
+
+    @property
+    def ended(self) -> Bools:
+        """The runs of which it is known how they ended."""
+        found: Bools = np.zeros(len(self.candidates), dtype=bool)
+        found[list(self._ends)] = True
+        return found
 
     def begin(self, index: int) -> None:
         """A run was started."""
@@ -59,44 +83,74 @@ class Known:
         outcome: Outcome,
         tokens_per_second_per_gpu: float | None = None,
         peak_memory_bytes: float | None = None,
+        when: float | None = None,
     ) -> None:
-        """A run ended. Only an out-of-memory of the GPU rules out others; any failure moves its likes back."""
+        """A run ended. Only an out-of-memory of the GPU rules out others; any failure moves its likes back.
+
+        ``when``: what the ends are ordered by; by default they come in their order.
+        """
+        rate = tokens_per_second_per_gpu if outcome is Outcome.OK else None
+        log_rate = float(np.log(rate)) if rate else None
+        when = self._ended.latest + 1 if when is None else when
+        end = _End(when, outcome, log_rate, peak_memory_bytes or None)
+        if self._ends.get(index) == end:
+            return
         self.begin(index)
-        self.ended[index] = True
-        ok = outcome is Outcome.OK
-        self._worked[index] = float(ok)
+        self.reopen(index)
+        self._ends[index] = end
+        self._ended.add(when, index)
         if peak_memory_bytes:
-            self._peaks[index] = peak_memory_bytes
+            self._peaks.add(when, index)
         if outcome in OUT_OF_MEMORY:
             self.ruled_out |= self.candidates.needs.dominating(index)
-        if ok and tokens_per_second_per_gpu:
-            self._add_rate(index, float(np.log(tokens_per_second_per_gpu)))
+        if log_rate is not None:
+            self._measured.add(when, index)
+            self.log_rates[index] = log_rate
+            self._read_best(index)
 
-    def _add_rate(self, index: int, log_rate: float) -> None:
-        if np.isnan(self.log_rates[index]):
-            self._measured.append(index)
-        self.log_rates[index] = log_rate
+    def reopen(self, index: int) -> None:
+        """What was known of a run's end does not count any more: it is measured again."""
+        end = self._ends.pop(index, None)
+        if end is None:
+            return
+        for order in (self._ended, self._peaks, self._measured):
+            order.drop(end.when, index)
+        self.log_rates[index] = np.nan
+        self._read_best(index)
+        if end.outcome in OUT_OF_MEMORY:
+            self.ruled_out = np.zeros(len(self.candidates), dtype=bool)
+            for other in (i for i, e in self._ends.items() if e.outcome in OUT_OF_MEMORY):
+                self.ruled_out |= self.candidates.needs.dominating(other)
+
+    def _read_best(self, index: int) -> None:
         cell = self.candidates.cells[index]
-        self.best[cell] = max(self.best[cell], log_rate)
+        rates = self.log_rates[self.candidates.cells == cell]
+        rates = rates[~np.isnan(rates)]
+        self.best[cell] = rates.max() if len(rates) else -np.inf
 
     @property
     def hopeless(self) -> Bools:
         """Runs that cannot work: by the static rules, by an out-of-memory that they dominate, by measured peaks."""
-        if len(self._peaks) > self._peaks_read * PEAKS_ANEW:
-            self._over, self._peaks_read = self._over_memory(), len(self._peaks)
+        enough = 0
+        while (further := _next(enough, PEAKS_ANEW)) <= len(self._peaks):
+            enough = further
+        if enough != self._peaks_read or self._peaks.changed_before(enough):
+            self._over, self._peaks_read = self._over_memory(self._peaks.first(enough)), enough
         found: Bools = self.candidates.impossible | self.ruled_out | self._over
         return found
 
     def model(self) -> TimeModel:
         """Step times as learned so far."""
-        n = len(self._measured)
-        if n > self._learned_from * LEARN_EVERY:
-            rows = np.array(self._measured[-1024:])
-            log_times = self.candidates.log_tokens_per_gpu[rows] - self.log_rates[rows]
-            cells, terms = self.candidates.cells[rows], self.candidates.terms[rows]
-            self._model = learn_times(terms, cells, log_times, self._model)
-            self._learned_from = n
-        return self._model
+        lessons = self._lessons
+        while self._measured.changed_before(lessons[-1][0]):
+            lessons.pop()
+        rows = self._measured.first(len(self._measured))
+        while (enough := _next(lessons[-1][0], LEARN_EVERY)) <= len(rows):
+            mine = rows[:enough][-1024:]
+            log_times = self.candidates.log_tokens_per_gpu[mine] - self.log_rates[mine]
+            cells, terms = self.candidates.cells[mine], self.candidates.terms[mine]
+            lessons.append((enough, learn_times(terms, cells, log_times, lessons[-1][1])))
+        return lessons[-1][1]
 
     def predicted(self, rows: npt.NDArray[np.int64]) -> Floats:
         """Logarithm of tokens/s/GPU that the rows are predicted to reach."""
@@ -106,22 +160,23 @@ class Known:
 
     def success(self, rows: npt.NDArray[np.int64]) -> Floats:
         """How likely each of the rows works, by its likes that were tried."""
-        tried = np.array(list(self._worked)[-MOST_TRIED:], dtype=np.int64)
-        worked = np.array(list(self._worked.values())[-MOST_TRIED:])
+        tried = self._ended.last(MOST_TRIED)
+        worked = np.array([float(self._ends[i].outcome is Outcome.OK) for i in tried.tolist()])
         features = self.candidates.features
         return success_rates(self.candidates.works[rows], features[rows], features[tried], worked)
 
-    def _over_memory(self) -> Bools:
+    def _over_memory(self, rows: Ints) -> Bools:
         """Runs over the GPU's memory once predictions are corrected by measured peaks, per model.
 
         Corrections only add to what the static rules reject, and only what is over by SURE standard deviations.
         """
         c, found = self.candidates, np.zeros(len(self.candidates), dtype=bool)
-        rows = np.array([i for i in self._peaks if c.memory_use[i] > 0], dtype=np.int64)
+        rows = rows[c.memory_use[rows] > 0]
         if not len(rows):
             return found
         predicted = np.log(np.maximum(c.memory_use, 1e-9))
-        measured = np.log([self._peaks[i] / c.memory_limit_bytes for i in rows])
+        peaks = np.array([self._ends[i].peak_memory_bytes for i in rows.tolist()], dtype=np.float64)
+        measured = np.log(peaks / c.memory_limit_bytes)
         for model in np.unique(c.models[rows]):
             ratios = (measured - predicted[rows])[c.models[rows] == model]
             weight = len(ratios) + PEAK_WEIGHT
@@ -129,3 +184,45 @@ class Known:
             spread = float(np.sqrt((len(ratios) * ratios.var() + MEMORY_ERROR**2 * PEAK_WEIGHT) / weight))
             found |= (c.models == model) & (predicted + scale - SURE * spread > 0)
         return found
+
+
+class _InOrder:
+    """Runs in the order of their ends, whatever order they were told in."""
+
+    def __init__(self) -> None:
+        self._items: list[tuple[float, int]] = []
+        self._changed = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def latest(self) -> float:
+        return self._items[-1][0] if self._items else 0.0
+
+    def add(self, when: float, index: int) -> None:
+        place = bisect.bisect_left(self._items, (when, index))
+        self._items.insert(place, (when, index))
+        self._changed = min(self._changed, place)
+
+    def drop(self, when: float, index: int) -> None:
+        place = bisect.bisect_left(self._items, (when, index))
+        if place < len(self._items) and self._items[place] == (when, index):
+            del self._items[place]
+            self._changed = min(self._changed, place)
+
+    def changed_before(self, place: int) -> bool:
+        """Whether one of so many first ones is not what it was when ``first`` was last asked."""
+        return self._changed < place
+
+    def first(self, number: int) -> Ints:
+        self._changed = len(self._items)
+        return np.array([index for _, index in self._items[:number]], dtype=np.int64)
+
+    def last(self, number: int) -> Ints:
+        return np.array([index for _, index in self._items[-number:]], dtype=np.int64)
+
+
+def _next(number: int, growth: float) -> int:
+    """How many must be known before a lesson from so many is worth another."""
+    return int(number * growth) + 1

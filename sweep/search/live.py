@@ -1,8 +1,13 @@
-"""A search that follows a sweep: reads what changed in the world, and asks its strategy what to run next."""
+"""A search that follows a sweep: reads what changed in the world, and asks its strategy what to run next.
+
+All it says is a function of the plan and the world: pilots and launcher, each with a search of its own, agree once they
+have read the same journals.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +15,16 @@ from sweep.outcomes import Outcome
 from sweep.physics.hardware import Gpu
 from sweep.plan import PlannedRun
 from sweep.search.budget import Budget
-from sweep.search.candidates import UNKNOWN_GPU, Bools, from_plan
+from sweep.search.candidates import UNKNOWN_GPU, Bools, Candidates, from_plan
 from sweep.search.known import Known
-from sweep.search.strategies import strategy_named
-from sweep.state import World
+from sweep.search.learning import Ints
+from sweep.search.strategies import Strategy, strategy_named
+from sweep.state import RunState, World
 
 UNKNOWN_SECONDS = 60.0
 """what a run is taken to last for a budget, where the plan does not say"""
+BY_STRATEGY, BY_BUDGET = "not_run_strategy", "not_run_budget"
+"""why a run is not begun: the strategy does not want it, or nothing is left of the budget"""
 
 
 class Search:
@@ -33,15 +41,22 @@ class Search:
         budget: Budget | None = None,
     ) -> None:
         self._runs = runs
-        self._strategy = strategy_named(strategy)
+        self._strategy: Strategy = strategy_named(strategy)
         self._budget = budget
-        self._known = Known(from_plan(runs, gpu or UNKNOWN_GPU))
-        seconds = [run.predicted_s or UNKNOWN_SECONDS for run in runs]
-        self._seconds = np.array(seconds, dtype=np.float64)
+        self._expected = np.array([run.predicted_s or UNKNOWN_SECONDS for run in runs], dtype=np.float64)
         self._widths = sorted({run.nodes for run in runs}, reverse=True)
-        self._retries: dict[int, int] = {}
-        self._world: World | None = None
+        self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU)
         self._read = 0
+        self._known = Known(self._candidates)
+        self._begin(World())
+
+    @classmethod
+    def of(
+        cls, runs: Sequence[PlannedRun], gpu: Gpu | None = None, strategy: str = "exhaustive", limits: Any = None
+    ) -> Search:
+        """The search of a grid's ``strategy`` and ``budget`` (its limits as a mapping; none: no budget)."""
+        given = {key: value for key, value in (limits or {}).items() if value is not None}
+        return cls(runs, gpu, strategy, Budget.of(given, len(runs)) if given else None)
 
     @property
     def known(self) -> Known:
@@ -51,14 +66,13 @@ class Search:
     def look(self, world: World) -> Known:
         """Read what changed in the world since the last look. Always given the same world, or one begun anew."""
         if self._world is not world:
-            self._world, self._read = world, 0
-            self._known, self._retries = Known(self._known.candidates), {}
+            self._begin(world)
         changed = dict.fromkeys(world.touched[self._read :])
         self._read = len(world.touched)
         for run_id in changed:
-            place = self._known.candidates.index.get(run_id)
+            place = self._candidates.index.get(run_id)
             if place is not None:
-                self._read_run(world, run_id, place)
+                self._read_run(world.runs[run_id], place)
         return self._known
 
     def choices(self, world: World, most: int, taken: frozenset[tuple[str, int]]) -> Iterator[tuple[int, int]]:
@@ -67,7 +81,11 @@ class Search:
         ``most``: so many nodes are free. ``taken``: attempts that are another's.
         """
         known = self.look(world)
-        free = self._free(known, taken)
+        free = self._free(known).copy()
+        for run_id, attempt in taken:
+            place = self._candidates.index.get(run_id)
+            if attempt == 1 and place is not None:
+                free[place] = False
         nodes = known.candidates.nodes
         for width in (width for width in self._widths if width <= most):
             pick = self._strategy.pick(known, free & (nodes == width))
@@ -77,25 +95,63 @@ class Search:
                 if (self._runs[place].run_id, self._retries[place]) not in taken:
                     yield place, self._retries[place]
 
-    def left_out(self, world: World) -> Bools:
-        """The runs, by place, that the strategy would not start at any width though nothing else hinders them."""
+    def asked_for(self, world: World) -> Sequence[PlannedRun]:
+        """The runs that began, and of the others as many as are still to begin: the plan but for what is left out."""
+        open_ = self._to_begin(self.look(world))
+        keep = np.flatnonzero(open_ | self._known.begun)
+        return self._runs if len(keep) == len(self._runs) else [self._runs[place] for place in keep.tolist()]
+
+    def left_out(self, world: World) -> Mapping[str, str]:
+        """run_id -> BY_STRATEGY or BY_BUDGET, of the runs that are not to begin, as far as is known now."""
         known = self.look(world)
-        found: Bools = ~known.begun & known.hopeless
+        out = ~known.begun & ~self._to_begin(known)
+        wanted = self._strategy.open(known, ~known.begun) if out.any() else out
+        return {
+            self._runs[place].run_id: BY_BUDGET if wanted[place] else BY_STRATEGY
+            for place in np.flatnonzero(out).tolist()
+        }
+
+    def _begin(self, world: World) -> None:
+        self._world = world
+        self._read = 0
+        self._known = Known(self._candidates)
+        self._retries: dict[int, int] = {}
+        self._seconds = self._expected.copy()
+        self._began_at, self._seen_at = float("inf"), float("-inf")
+        self._cached: dict[str, Any] = {}
+
+    def _free(self, known: Known) -> Bools:
+        """What may begin as far as the budget goes."""
+        if self._budget is None:
+            return ~known.begun
+        if "free" not in self._cached:
+            elapsed_s = max(self._seen_at - self._began_at, 0.0)
+            free = self._budget.affordable(known, self._seconds, elapsed_s)
+            if self._budget.whole:
+                free &= (self._shares(known, free) > 0)[known.candidates.cells]
+            self._cached["free"] = free
+        found: Bools = self._cached["free"]
         return found
 
-    def _free(self, known: Known, taken: frozenset[tuple[str, int]]) -> Bools:
-        if self._budget is None:
-            free: Bools = ~known.begun
-        else:
-            free = self._budget.affordable(known, self._seconds)
-        for run_id, attempt in taken:
-            place = known.candidates.index.get(run_id)
-            if attempt == 1 and place is not None:
-                free[place] = False
-        return free
+    def _shares(self, known: Known, free: Bools) -> Ints:
+        assert self._budget is not None
+        return self._budget.shares(known, self._seconds, self._strategy.open(known, free))
 
-    def _read_run(self, world: World, run_id: str, place: int) -> None:
-        state = world.runs[run_id]
+    def _to_begin(self, known: Known) -> Bools:
+        """What is still to begin: of each cell no more than its share of the budget."""
+        if "open" not in self._cached:
+            open_ = self._strategy.open(known, self._free(known)).copy()
+            if self._budget is not None:
+                left = self._budget.shares(known, self._seconds, open_)
+                cells = known.candidates.cells
+                for cell in np.unique(cells[open_]):
+                    open_[np.flatnonzero(open_ & (cells == cell))[left[cell] :]] = False
+            self._cached["open"] = open_
+        found: Bools = self._cached["open"]
+        return found
+
+    def _read_run(self, state: RunState, place: int) -> None:
+        self._cached.clear()
         again = state.next_attempt()
         self._retries.pop(place, None)
         if again is not None and again > 1:
@@ -103,7 +159,20 @@ class Search:
         if not state.attempts:
             return
         self._known.begin(place)
+        self._read_times(state, place)
         counting = state.ok or state.last
-        if counting is not None and counting.outcome is not None and again is None:
-            rate, peak = counting.tokens_per_second_per_gpu, counting.peak_memory_bytes
-            self._known.end(place, Outcome(counting.outcome), rate, peak)
+        if counting is None or counting.outcome is None or again is not None:
+            self._known.reopen(place)
+            return
+        rate, peak = counting.tokens_per_second_per_gpu, counting.peak_memory_bytes
+        self._known.end(place, Outcome(counting.outcome), rate, peak, when=counting.ended_at or 0.0)
+
+    def _read_times(self, state: RunState, place: int) -> None:
+        """What the run's attempts took; one that has not ended counts as long as expected."""
+        spent = 0.0
+        for attempt in state.attempts.values():
+            times = [at for at in (attempt.started_at, attempt.ended_at) if at is not None]
+            self._began_at = min([self._began_at, *times])
+            self._seen_at = max([self._seen_at, *times])
+            spent += times[1] - times[0] if len(times) == 2 else float(self._expected[place])
+        self._seconds[place] = spent

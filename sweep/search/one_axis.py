@@ -34,6 +34,17 @@ class OneAxisFirst:
                 return found
         return None
 
+    def open(self, known: Known, free: Bools) -> Bools:
+        """All that may work in cells that have a next run: what it drops is known only as it goes."""
+        able = free & ~known.hopeless
+        found: Bools = np.zeros(len(known.candidates), dtype=bool)
+        cells = known.candidates.cells
+        for cell in np.unique(cells[able]):
+            mine = cells == cell
+            if _in_cell(known, np.flatnonzero(mine), able) is not None:
+                found |= able & mine
+        return found
+
 
 def _in_cell(known: Known, rows: Ints, open_: Bools) -> Pick | None:
     values, free = _values(known.candidates, rows), open_[rows]

@@ -34,6 +34,13 @@ class Strategy(Protocol):
         """
         ...
 
+    def open(self, known: Known, free: Bools) -> Bools:
+        """The ``free`` runs that it may still ask for, as far as is known now: none is picked beside these.
+
+        In a cell there is an open run if and only if ``pick`` has one for that cell.
+        """
+        ...
+
 
 STRATEGIES: dict[str, str] = {
     "exhaustive": "sweep.search.strategies:Exhaustive",
@@ -65,13 +72,21 @@ class Exhaustive:
         """The first that is free."""
         return _first(free, "next in the plan")
 
+    def open(self, known: Known, free: Bools) -> Bools:  # noqa: ARG002
+        """All."""
+        return free
+
 
 class Prune:
     """Every run in the plan's order, but for what cannot fit or needs more than a run that ran out of memory."""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
         """The first that is free and not hopeless."""
-        return _first(free & ~known.hopeless, "next in the plan of those that can fit")
+        return _first(self.open(known, free), "next in the plan of those that can fit")
+
+    def open(self, known: Known, free: Bools) -> Bools:
+        """Those that are not hopeless."""
+        return free & ~known.hopeless
 
 
 class InRandomOrder:
@@ -83,6 +98,10 @@ class InRandomOrder:
         if not len(rows):
             return None
         return Pick(int(rows[int(np.argmin(known.candidates.digests[rows]))]), "by chance")
+
+    def open(self, known: Known, free: Bools) -> Bools:  # noqa: ARG002
+        """All."""
+        return free
 
 
 def _first(free: Bools, why: str) -> Pick | None:
