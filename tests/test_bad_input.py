@@ -102,6 +102,7 @@ def test_all_mistakes_at_once(tmp_path, monkeypatch, capsys):
             ["launch", "grid.yaml", "--executor", "local", "-o", "nodes=[64]", "-o", "global_batch=8192", "--yes"],
             ["ranks"],
         ),
+        (["launch", "grid.yaml", "--executor", "local", "-o", "max_run_time=9h", "--yes"], ["pilot_time"]),
         (["launch", "grid.yaml", "--executor", "local", "--dir", "full", "--yes"], ["not a sweep directory"]),
         (["launch", "grid.yaml", "--executor", "local", "--dir", "grid.yaml", "--yes"], ["not a directory"]),
         (["status", "."], ["not a sweep directory"]),

@@ -128,5 +128,14 @@ def test_a_submission_given_up_that_comes_after_all_is_watched_again():
     assert world.pilots["p0001"].job_id == "77"
 
 
+def test_a_pilots_own_words_may_be_seen_before_the_launchers_intent():
+    started = {"event": "pilot_started", "time": 2, "pilot": "p0001", "job_id": "77", "nodes": ["n1"]}
+    gone = {"event": "pilot_gone", "time": 3, "pilot": "p0001", "word": "COMPLETED"}
+    for events in ([started, intent(nodes=3)], [intent(nodes=3), started]):
+        pilot = world_of(*events).pilots["p0001"]
+        assert (pilot.job_id, pilot.nodes, pilot.token, pilot.open) == ("77", 3, "t-p0001", True)
+    assert not world_of(gone, intent()).pilots["p0001"].open
+
+
 def test_events_of_no_consequence_pass_by():
     world_of({"event": "alive", "time": 1}, {"event": "from the future", "time": 2})

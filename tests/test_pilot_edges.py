@@ -1,0 +1,303 @@
+"""What a pilot and a launcher bear: a file system that hangs, nodes that go, ranks that say anything, late words."""
+
+import asyncio
+import errno
+import json
+import os
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from sweep import lease
+from sweep.contract import Measurement, Workload
+from sweep.diagnose import Diagnosis
+from sweep.errors import SweepError
+from sweep.executors import JobState, JobStatus
+from sweep.grid import parse_grid
+from sweep.launcher import Launcher, executor_of
+from sweep.outcomes import Outcome
+from sweep.pilot.agent import Agent
+from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link, RankReport
+from sweep.pilot.files import Files
+from sweep.pilot.order import PilotOrder
+from sweep.pilot.report import Conducted, record_of
+from sweep.pilot.watchdog import Limits, Verdict
+from sweep.plan import build
+from sweep.records import problems
+from sweep.store import Journal, SweepDir, boot_id, try_claim
+from sweep.sweeps import create
+from tests import driving
+
+GRID = """\
+name: edges
+workload: simulated
+models: [tiny-1M]
+nodes: [1]
+sequence_length: 64
+global_batch: 1024
+dtype: [fp32]
+micro_batch_size: [1, 2]
+params: {step_s: 0.02}
+site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}
+"""
+
+
+@pytest.fixture
+def standing(tmp_path):
+    grid = parse_grid(GRID, "grid.yaml")
+    return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+
+
+def a_run(standing):
+    return standing.runs[0].run()
+
+
+class Mute:
+    """An agent's line on which nothing is heard and everything said is kept."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message)
+
+
+def runner_on(standing, *links):
+    workload = Workload(name="w", main="none:main", axes={})
+    run = a_run(standing)
+    return AttemptRunner("r.1", run, workload, links, Limits(), 0)
+
+
+def test_the_loop_goes_on_while_the_file_system_hangs(standing):
+    async def scenario():
+        files = Files(standing.directory, "pilot-p0001")
+        hung = asyncio.ensure_future(files.do(lambda: time.sleep(1.0)))
+        written = asyncio.ensure_future(files.append({"event": "alive", "time": 1.0}))
+        ticks = 0
+        while not hung.done():
+            await asyncio.sleep(0.02)
+            ticks += 1
+        await written
+        files.close()
+        return ticks
+
+    assert asyncio.run(scenario()) > 20, "pings must go out meanwhile"
+    assert len(driving.events_of(standing.directory.path, "alive")) == 1, "what came after the hang is in order"
+
+
+def test_a_node_that_went_before_the_attempt_began_costs_no_start_limit(standing):
+    async def scenario():
+        return await runner_on(standing, Link("n1", Mute(), alive=False)).conduct()
+
+    began = time.monotonic()
+    result = asyncio.run(scenario())
+    assert result.diagnosis.outcome is Outcome.NODE_FAIL
+    assert result.accused == ("n1",)
+    assert time.monotonic() - began < 5
+
+
+def test_beats_that_are_none_are_passed_over(standing):
+    async def scenario():
+        link = Link("n1", Mute())
+        runner = runner_on(standing, link)
+        link.inbox = runner._inbox
+        beats = [[0, "nonsense", 1, 2.0, 0.0], [0, "steady", "x", None, 0.0], [0, "steady", 3, {}, 0.0]]
+        runner._note(link, {"is": "beats", "attempt": "r.1", "beats": [*beats, [0, "steady", 4, None, 0.0]]})
+        return runner._watchdog.ranks[0].iteration
+
+    assert asyncio.run(scenario()) == 4
+
+
+def test_a_failure_nobody_thought_of_costs_the_attempt_and_its_nodes_are_cleared(standing, monkeypatch):
+    async def scenario():
+        link = Link("n1", Mute())
+        runner = runner_on(standing, link)
+        monkeypatch.setattr(runner, "_start", lambda *_: 1 / 0)
+
+        async def answer():
+            while not any(message["do"] == "stop" for message in link.channel.sent):
+                if link.inbox is not None and len(link.channel.sent) == 1:
+                    link.inbox.put_nowait((link, {"is": "prepared", "attempt": "r.1", "address": "x", "port": 1}))
+                await asyncio.sleep(0.01)
+            nothing = {"left": [], "kernel": [], "removed": [], "stacks": {}, "tails": {}, "killed": []}
+            link.inbox.put_nowait((link, {"is": "clean", "attempt": "r.1", **nothing}))
+
+        answering = asyncio.ensure_future(answer())
+        result = await runner.conduct()
+        await answering
+        return result
+
+    result = asyncio.run(scenario())
+    assert result.diagnosis.outcome is Outcome.UNKNOWN
+    assert "ZeroDivisionError" in result.message
+    assert not result.not_cleaned
+
+
+def order(**changes):
+    values = {"name": "p0001", "token": "t", "sweep_name": "edges", "nodes": 1, "gpus_per_node": 2, "gpu": "cpu"}
+    values |= {"time_limit_s": 1000, "executor": "local", "scratch": "/tmp"}
+    return PilotOrder(**{**values, **changes})
+
+
+def conducted(standing, limit_s=900.0):
+    return Conducted(
+        run=a_run(standing),
+        attempt=1,
+        order=order(),
+        job_id="7",
+        nodes=("local-0",),
+        started_at=1.0,
+        idle_s=0.5,
+        limit_s=limit_s,
+        beside={"other.1"},
+    )
+
+
+def result_of(outcome, measurement=None):
+    ranks = [RankReport("local-0", measurement=measurement) for _ in range(2)]
+    return AttemptResult(Diagnosis(outcome, "", "", None, None), "why", ranks, {"total_s": 1.0})
+
+
+@pytest.mark.parametrize("times", ["not a list", [None] * 5, [{"a": 1}] * 5])
+def test_a_measurement_that_is_none_voids_the_attempt(standing, times):
+    record, _ = record_of(conducted(standing), result_of(Outcome.OK, Measurement(step_times_s=times)), None, 2.0)
+    assert problems(record) == []
+    assert record["outcome"] == "unknown"
+    assert record["step_time_median_s"] is None
+
+
+def test_the_record_says_what_ran_beside_it(standing):
+    record, _ = record_of(conducted(standing), result_of(Outcome.HANG), None, 2.0)
+    assert json.loads(record["extra_json"])["beside"] == ["other.1"]
+
+
+@pytest.mark.parametrize(("limit_s", "outcome"), [(900.0, "time_limit"), (850.0, "time_limit"), (300.0, "preempted")])
+def test_a_run_longer_than_a_whole_pilot_is_not_tried_for_ever(standing, limit_s, outcome):
+    record, _ = record_of(conducted(standing, limit_s), result_of(Outcome.TIME_LIMIT), None, 2.0)
+    assert record["outcome"] == outcome
+    assert ("pilot_time" in record["message"]) is (limit_s == 850.0)
+
+
+def test_only_the_user_or_the_scheduler_cancels(standing):
+    stopping = Verdict(Outcome.CANCELLED, "cancelled by the user")
+    cancelled = result_of(Outcome.CANCELLED)
+    assert record_of(conducted(standing), cancelled, stopping, 2.0)[0]["outcome"] == "cancelled"
+    assert record_of(conducted(standing), cancelled, None, 2.0)[0]["outcome"] == "unknown"
+
+
+def fill(directory):
+    """Files until no more can be made there."""
+    for number in range(100):
+        try:
+            (directory / str(number)).touch()
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                return
+            raise
+    raise AssertionError("never full")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_a_node_without_room_for_the_attempt_says_disk_full(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "none", scratch], check=True)
+
+    async def scenario():
+        agent = Agent("n1", 0, scratch)
+        agent._channel = Mute()
+        fill(scratch)
+        await agent._handle({"do": "prepare", "attempt": "r.1", "preload": [], "env": {}, "first": True})
+        await agent.end(0.0)
+        return agent._channel.sent
+
+    try:
+        (answer,) = asyncio.run(scenario())
+    finally:
+        subprocess.run(["umount", "-l", scratch], check=True)
+    assert answer["outcome"] == "disk_full"
+
+
+def tell(directory, writer, *events):
+    journal = Journal(directory.journal(writer))
+    for number, event in enumerate(events):
+        journal.append({"time": 1.0 + number, **event})
+    journal.close()
+
+
+INTENT = {"event": "pilot_intent", "pilot": "p0001", "token": "t", "nodes": 1, "time_limit_s": 60}
+GONE = {"event": "pilot_gone", "pilot": "p0001", "word": "COMPLETED"}
+
+
+def test_a_claim_seen_only_after_its_pilot_was_closed_is_settled(standing):
+    """A directory read from a cache: the run must not stay claimed by nobody for ever."""
+    directory, run_id = standing.directory, standing.runs[0].run_id
+    tell(directory, "launcher-earlier", INTENT, GONE)
+    try_claim(directory, run_id, 1, {"pilot": "p0001", "job_id": "7", "time": 5.0})
+    session = Launcher(standing, lease.take(directory), executor_of(standing))
+    session._refresh()
+    session._poll()
+    session.close()
+    (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
+    assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
+    assert driving.world_of(directory.path).run(run_id).next_attempt() == 2
+
+
+def test_an_attempt_that_began_without_a_visible_claim_is_settled(standing):
+    directory, run_id = standing.directory, standing.runs[0].run_id
+    begun = {"event": "attempt_started", "pilot": "p0001", "run_id": run_id, "attempt": 1, "nodes": ["n1"]}
+    tell(directory, "launcher-earlier", INTENT, GONE)
+    tell(directory, "pilot-p0001", begun)
+    session = Launcher(standing, lease.take(directory), executor_of(standing))
+    session._refresh()
+    session._poll()
+    session.close()
+    (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
+    assert (lost["outcome"], lost["node_names"]) == ("lost", ["n1"])
+
+
+def test_what_an_open_pilot_began_is_left_alone(standing):
+    directory, run_id = standing.directory, standing.runs[0].run_id
+    tell(directory, "launcher-earlier", INTENT, {"event": "pilot_submitted", "pilot": "p0001", "job_id": "1:1:x"})
+    tell(
+        directory,
+        "pilot-p0001",
+        {"event": "attempt_started", "pilot": "p0001", "run_id": run_id, "attempt": 1, "nodes": ["n1"]},
+    )
+    session = Launcher(standing, lease.take(directory), executor_of(standing))
+    session._refresh()
+    session._settle_late()
+    assert not driving.events_of(directory.path, "record")
+    session._settle(session.world.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
+    session._settle_late()
+    assert len(driving.events_of(directory.path, "record")) == 1
+    session.close()
+
+
+def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(GRID)
+    words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    both = [driving.start(*words) for _ in range(2)]
+    codes = sorted(process.wait(120) for process in both)
+    assert codes in ([0, 2], [0, 0]), "the second is refused, or comes when all is done"
+    records = [event["record"]["run_id"] for event in driving.events_of(tmp_path / "s", "record")]
+    assert len(records) == len(set(records)) == 2
+
+
+def test_a_creation_is_refused_while_another_makes_the_directory(tmp_path):
+    grid = parse_grid(GRID, "grid.yaml")
+    directory = SweepDir(tmp_path / "s")
+    directory.create_skeleton()
+    other = subprocess.Popen(["sleep", "60"])
+    holder = {"host": os.uname().nodename, "pid": other.pid, "boot_id": boot_id(), "time": time.time()}
+    holder["process_started"] = psutil.Process(other.pid).create_time()
+    (directory.launchers / "1").write_text(json.dumps(holder))
+    with pytest.raises(SweepError, match="another launcher holds"):
+        create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+    assert not directory.provenance.exists()
+    other.kill()
+    other.wait()
+    create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
