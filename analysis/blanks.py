@@ -25,7 +25,7 @@ def explain_blanks(
     """``status``, ``label`` and ``reason`` of each given (model, nodes).
 
     ``records``: the attempt that counts of each run. ``plan``: candidates with status run or rejected, or None
-    where the results came without one. ``everything``: the records before a filter took some away.
+    where the results came without one; its column ``left_out``, where it has one, says why a run is not to begin. ``everything``: the records before a filter took some away.
     """
     before = set() if everything is None else set(zip(everything["model"], everything["nodes"], strict=True))
     tried = dict(list(records.groupby(["model", "nodes"], sort=False))) if len(records) else {}
@@ -44,11 +44,14 @@ def _explain(
     tried: pd.DataFrame | None, planned: pd.DataFrame | None, has_plan: bool, metric: Metric
 ) -> tuple[str, str, str]:
     """(status, label, reason) of one blank cell."""
-    waiting = _waiting(tried, planned)
+    waiting, left_out = _waiting(tried, planned)
     if tried is not None and len(tried):
         return _explain_tried(tried, waiting, metric)
     if waiting:
         return "not_run", "not run", f"not run yet: {_count(waiting, 'run')} planned"
+    if left_out:
+        words = ", ".join(f"{word} ({_count(number, 'run')})" for word, number in sorted(left_out.items()))
+        return "not_run", "not run", f"not run: {words}"
     if planned is not None and len(planned):
         return "no_layout", "no layout", f"no layout works: {_rejections(planned)}"
     where = "the grid has no candidate here" if has_plan else "the data has no run here"
@@ -71,13 +74,16 @@ def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[s
     return "failed", label, f"{_all(len(tried))} failed: {words}{rest}"
 
 
-def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> int:
-    """Runs of the plan that have no record."""
+def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> tuple[int, dict[str, int]]:
+    """Runs of the plan that have no record: how many are still to begin, and how many are not to, by why."""
     if planned is None:
-        return 0
+        return 0, {}
     runs = planned[planned["status"] == "run"]
-    done = 0 if tried is None else int(runs["run_id"].isin(tried["run_id"]).sum())
-    return len(runs) - done
+    if tried is not None:
+        runs = runs[~runs["run_id"].isin(tried["run_id"])]
+    words = runs["left_out"].dropna() if "left_out" in runs else runs["run_id"].iloc[:0]
+    counts = words.astype(str).str.removeprefix("not_run_").value_counts()
+    return len(runs) - len(words), {str(word): int(number) for word, number in counts.items()}
 
 
 def _rejections(planned: pd.DataFrame) -> str:

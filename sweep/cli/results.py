@@ -11,6 +11,8 @@ import click
 from sweep.cli.options import directory_argument, json_option
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analysis.heatmap import Heatmap
     from sweep.store import SweepDir
 
@@ -115,6 +117,22 @@ def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
     return places, pictures[0] if len(pictures) == 1 else Path("heatmap.png")
 
 
+def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:
+    """The plan with a column that says of runs that are not to begin why: strategy or budget."""
+    from sweep.state import World
+    from sweep.store import JournalReader
+    from sweep.sweeps import open_sweep
+
+    if plan is None:
+        return None
+    words: dict[str, str] = {}
+    for place in (place for place in places if place.is_dir()):
+        sweep, world = open_sweep(place), World()
+        world.apply_all(JournalReader(sweep.directory).new_events())
+        words |= sweep.left_out(world)
+    return plan.assign(left_out=plan["run_id"].map(words)) if words else plan
+
+
 def _draw(
     places: list[Path],
     target: Path,
@@ -131,7 +149,7 @@ def _draw(
     check_format(target)
     asked = [] if expression is None else names_in(expression)
     records = analysis.load(places, [*NEEDED, *(name for name in asked if name not in NEEDED)])
-    plan = analysis.load_plan(places, asked)
+    plan = _with_left_out(analysis.load_plan(places, asked), places)
     drawn = analysis.draw_heatmap(records, plan, metric=metric, keep=expression, annotate=annotate, width_in=width_in)
     save(drawn, target)
     return drawn
