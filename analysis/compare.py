@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +65,8 @@ class Noise:
     freedom: float
     estimated: bool
     """false: too few pairs, ``ASSUMED_NOISE`` was taken"""
+    iterations: float = 0.0
+    """The usual standard error of one run's logarithm, by its iterations; no run is taken to be surer than that"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,7 @@ class Change:
     """chance of such a change by noise alone, corrected for the number of comparisons"""
 
     def significant(self, level: float) -> bool:
+        """Is it more than noise?"""
         return self.p <= level
 
 
@@ -174,7 +177,7 @@ class Comparison:
 
 def columns_needed() -> list[str]:
     """The columns that ``compare`` reads."""
-    return [*derive.NEEDED, "message", "versions_json", "parameters_total"]
+    return list(dict.fromkeys([*derive.NEEDED, "message", "versions_json", "parameters_total"]))
 
 
 def compare(
@@ -197,7 +200,9 @@ def compare(
         fact = f"no cell has {chosen.label} in both: {len(sides[0].best)} cells in A, {len(sides[1].best)} in B"
         raise SweepError(Mistake(fact, remedy="compare sweeps of the same models and node counts"))
     raw = [_gain(x, y, chosen) for x, y in pairs]
-    found = _noise(pairs, raw, chosen) if noise is None else Noise(deviation=noise, freedom=100, estimated=False)
+    found = _noise(pairs, raw, chosen)
+    if noise is not None:
+        found = replace(found, deviation=noise, freedom=ASSUMED_FREEDOM, estimated=False)
     return Comparison(
         metric=chosen,
         level=level,
@@ -290,8 +295,15 @@ def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
     return variance / repeats, freedom * repeats
 
 
+def _usual_error(pairs: Sequence[tuple[Row, Row]], metric: Metric) -> float:
+    """The median over runs of the standard error by their iterations: five iterations agree by luck now and then."""
+    own = [variance for pair in pairs for variance, freedom in (_own_variance(row, metric) for row in pair) if freedom]
+    return math.sqrt(float(np.median(own))) if own else 0.0
+
+
 def _noise(pairs: Sequence[tuple[Row, Row]], gains: Sequence[float], metric: Metric) -> Noise:
     """The run-to-run part of a change's spread: what is left of it without the iterations' part."""
+    usual = _usual_error(pairs, metric)
     by_cell: dict[Cell, list[float]] = {}
     for (x, _), gain in zip(pairs, gains, strict=True):
         by_cell.setdefault(_cell(x), []).append(gain)
@@ -300,10 +312,10 @@ def _noise(pairs: Sequence[tuple[Row, Row]], gains: Sequence[float], metric: Met
         # One run per cell: the cells themselves stand for repeats, as long as most of them did not change.
         spread, freedom = robust_spread([list(gains)])
     if freedom < LEAST_FREEDOM:
-        return Noise(deviation=ASSUMED_NOISE, freedom=ASSUMED_FREEDOM, estimated=False)
+        return Noise(deviation=ASSUMED_NOISE, freedom=ASSUMED_FREEDOM, estimated=False, iterations=usual)
     own = [_own_variance(x, metric)[0] + _own_variance(y, metric)[0] for x, y in pairs]
     rest = math.sqrt(max(0.0, spread**2 - float(np.median(own))))
-    return Noise(deviation=max(LEAST_NOISE, rest), freedom=freedom, estimated=True)
+    return Noise(deviation=max(LEAST_NOISE, rest), freedom=freedom, estimated=True, iterations=usual)
 
 
 def _tested(gain: float, parts: Sequence[tuple[float, float]]) -> tuple[float, float, float, float]:
@@ -318,7 +330,9 @@ def _tested(gain: float, parts: Sequence[tuple[float, float]]) -> tuple[float, f
 def _parts(x: Row, y: Row, metric: Metric, noise: Noise) -> list[tuple[float, float]]:
     """Parts of the variance of one pair's change: the iterations of both, and the noise from run to run."""
     share = (1 / max(1, int(x["repeats"])) + 1 / max(1, int(y["repeats"]))) / 2
-    return [_own_variance(x, metric), _own_variance(y, metric), (noise.deviation**2 * share, noise.freedom)]
+    own = [_own_variance(row, metric) for row in (x, y)]
+    iterations = [(max(variance, noise.iterations**2), float(freedom)) for variance, freedom in own]
+    return [*iterations, (noise.deviation**2 * share, noise.freedom)]
 
 
 def _typical(pairs: Sequence[tuple[Row, Row]], metric: Metric, noise: Noise) -> tuple[float, float, float, float]:

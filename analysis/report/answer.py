@@ -119,7 +119,7 @@ def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage) -> tuple[Winne
 
 def coloured_by(best: pd.DataFrame, metric: Metric) -> Metric:
     """The metric; for tokens/s/GPU, which do not compare between models, the MFU where every cell has one."""
-    has_mfu = len(best) > 0 and bool(best["mfu"].notna().all())
+    has_mfu = len(best) > 0 and bool(np.isfinite(best["mfu"].astype(float)).all())
     return METRICS["mfu"] if metric.name == DEFAULT_METRIC and has_mfu else metric
 
 
@@ -154,8 +154,6 @@ def _shades(scale: Scale | None) -> tuple[Shade, ...]:
 
 def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage) -> Winner:
     verdict, sureness = _sureness(cell, metric)
-    notes = cell.get("notes")
-    ties = cell["ties"] if isinstance(cell.get("ties"), list) else []
     memory = cell.get("peak_memory_bytes")
     return Winner(
         anchor=anchor,
@@ -170,8 +168,8 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage) 
         measured=_measured(cell),
         verdict=verdict,
         sureness=sureness,
-        notes=tuple(str(note) for note in notes) if notes is not None and np.size(notes) and known(notes[0]) else (),
-        ties=tuple(str(run_id) for run_id in ties),
+        notes=_texts(cell.get("notes")),
+        ties=_texts(cell.get("ties")),
         run_id=str(cell.get("run_id")),
         usage=tuple(usage(cell)),
     )
@@ -179,7 +177,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage) 
 
 def _sureness(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     """How far the best may be trusted: (verdict, sentence)."""
-    ties = cell["ties"] if isinstance(cell.get("ties"), list) else []
+    ties = _texts(cell.get("ties"))
     ahead = _ahead(cell, metric)
     if ties:
         others = "one other configuration" if len(ties) == 1 else f"{len(ties)} other configurations"
@@ -214,6 +212,11 @@ def _measured(cell: Mapping[str, Any]) -> str:
         iterations = int(cell["iterations"])
     told = f"{runs} run{'s' * (runs != 1)}"
     return f"{told} × {iterations} iteration{'s' * (iterations != 1)}" if iterations else told
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """The items of a list column; none where it is null."""
+    return tuple(str(item) for item in value) if isinstance(value, (list, tuple, np.ndarray)) else ()
 
 
 def _percent(value: Any) -> str:

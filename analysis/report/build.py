@@ -41,7 +41,7 @@ class About:
 
 
 def columns_needed() -> list[str]:
-    """The columns that ``build`` reads; ``analysis.load(source, columns_needed())`` reads no more."""
+    """What to load: the columns that the page is made of."""
     return list(dict.fromkeys([*derive.NEEDED, *(f.name for f in FIELDS), *OWN_COLUMNS]))
 
 
@@ -85,7 +85,6 @@ def build(
         "reproduce": surroundings.how_to_reproduce(about.provenance),
         "rejections": surroundings.rejections_of(plan),
         "left_out": said_of(trials),
-        "many": int(len(records)),
     }
     data = {"trials": trials, "axes": metrics_for_axes(trials), "refresh_s": about.refresh_s}
     return render(content, data, [asdict(shade) for shade in heat.shades])
@@ -138,5 +137,3 @@ def _sureness(winners: Sequence[Winner]) -> str:
     }
     parts = [told[verdict].format(count) for verdict, count in counts.items() if count]
     return f"Of {len(winners)} best configuration{'s' * (len(winners) != 1)}: {', '.join(parts)}."
-
-

@@ -7,6 +7,8 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analysis.figures import FIGURES, Drawn, Tables, draw
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -24,11 +26,21 @@ class Picture:
     alt: str
     uri: str
     """the picture itself, as a data: URI; an image so embedded runs no script and loads nothing"""
+    lacking: str = ""
+    """why there is no picture: the data do not hold what it would show"""
 
 
-def picture_of(name: str, caption: str, figure: Figure) -> Picture:
+def pictures_of(tables: Tables) -> list[Picture]:
+    """Every figure of the registry: drawn, or in words why not."""
+    return [picture_of(draw(name, tables)) for name in FIGURES]
+
+
+def picture_of(drawn: Drawn) -> Picture:
     """A figure as SVG, or as PNG where the SVG would be large."""
-    return Picture(name=name, caption=caption, alt=_alt(caption, figure), uri=data_uri(figure))
+    if drawn.lacking is not None:
+        return Picture(name=drawn.name, caption=drawn.caption, alt="", uri="", lacking=drawn.lacking)
+    alt = _alt(drawn.caption, drawn.figure)
+    return Picture(name=drawn.name, caption=drawn.caption, alt=alt, uri=data_uri(drawn.figure))
 
 
 def data_uri(figure: Figure) -> str:

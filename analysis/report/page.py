@@ -62,7 +62,7 @@ def _hash(text: str) -> str:
 @functools.cache
 def _environment() -> Environment:
     """Templates stand in the package where it is installed, and beside it in a checkout."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     package = importlib.resources.files("sweep")
     shipped = package.joinpath("_templates")
@@ -70,7 +70,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(str(folder)),
         undefined=StrictUndefined,
-        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
+        autoescape=select_autoescape(enabled_extensions=("html.j2",), default=False),
         trim_blocks=True,
         lstrip_blocks=True,
     )

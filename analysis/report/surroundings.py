@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -69,7 +70,7 @@ def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:
 def _overrides(provenance: Mapping[str, Any]) -> str:
     """The ``-o key=value`` of the command line that made the sweep."""
     words = [str(word) for word in provenance.get("argv") or ()]
-    given = [after for word, after in zip(words, words[1:], strict=False) if word == "-o"]
+    given = [after for word, after in itertools.pairwise(words) if word == "-o"]
     return "".join(f" -o {shlex.quote(grid_shown(item))}" for item in given)
 
 

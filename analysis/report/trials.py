@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis.derive import CELL, succeeded
 from analysis.metrics import GIB, METRICS, Metric
+from sweep.records import columns_by_name
 
 MOST_ROWS = 10_000
 """More than this and a browser with little memory would suffer; the best of each cell and each kind of failure stay"""
@@ -120,7 +121,7 @@ def _worth_showing(rows: pd.DataFrame, field: Field) -> bool:
 
 def _column(values: pd.Series[Any], field: Field) -> dict[str, Any]:
     head = {"name": field.name, "label": field.label, "title": field.title}
-    if pd.api.types.is_numeric_dtype(values.dtype):
+    if columns_by_name()[field.name].type in ("int64", "double"):
         numbers = values.astype(float).to_numpy() * field.factor
         return {**head, "digits": field.shown_digits, "values": _rounded(numbers)}
     words = values.where(values.notna(), None).map(lambda text: None if text is None else str(text)[:LONGEST_TEXT])

@@ -55,7 +55,9 @@ class _Share(click.ParamType):
 )
 @click.option("--noise", type=_Share(), help="Run-to-run noise, where it is known. Default: estimated from the runs.")
 @json_option
-def compare(a: Path, b: Path, metric: str, least: float | None, level: float, noise: float | None, as_json: bool) -> int:
+def compare(
+    a: Path, b: Path, metric: str, least: float | None, level: float, noise: float | None, as_json: bool
+) -> int:
     """Compare two sweeps, A the old one and B the new one: a new NCCL, another trainer version, a repaired switch.
 
     Each cell by its best configuration and by the runs that both have, each run by itself. What is within noise is

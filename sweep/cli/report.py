@@ -90,7 +90,7 @@ class _Work:
         plan = analysis.load_plan(places)
         grid, provenance = _origin(self.sweeps) if len(places) == 1 else (None, {})
         about = About(
-            title=_title(self.sweeps, records, places),
+            title=_title(records, places),
             sources=[str(place) for place in places],
             written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
             grid=grid,
@@ -165,7 +165,7 @@ def _origin(sweeps: list[SweepDir]) -> tuple[str | None, dict[str, Any]]:
     return grid, provenance
 
 
-def _title(sweeps: list[SweepDir], records: pd.DataFrame, places: list[Path]) -> str:
+def _title(records: pd.DataFrame, places: list[Path]) -> str:
     """The names that the records give to their sweeps, else those of the files."""
     named = list(dict.fromkeys(str(name) for name in records["sweep_name"].dropna()))
     names = named or [place.stem for place in places]

@@ -1,0 +1,62 @@
+"""A real headless browser for tests: Debian's chromium, driven by Playwright, started once per test session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass
+class Heard:
+    """What a page did that it must not do."""
+
+    console: list[str] = field(default_factory=list)
+    """errors and warnings, uncaught exceptions included"""
+    requests: list[str] = field(default_factory=list)
+    """everything it asked for beside itself"""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Fail (SWEEP_REQUIRE_BROWSER=1) or skip where there is none."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    reason = None if program else f"none of {', '.join(CHROMIUM)} is installed (Debian: apt-get install chromium)"
+    if reason and os.environ.get("SWEEP_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"SWEEP_REQUIRE_BROWSER=1, but {reason}", pytrace=False)
+    if reason:
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # No sandbox: root (as in CI) may not have one, and the pages are our own.
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=120_000)
+        yield started
+        started.close()
+
+
+@contextmanager
+def opened(browser: Browser, file: Path, **context: Any) -> Iterator[tuple[Page, Heard]]:
+    """The file in a fresh window, with ears open from the first byte."""
+    window = browser.new_context(**context)
+    page, heard = window.new_page(), Heard()
+    url = file.resolve().as_uri()
+    page.on("console", lambda m: heard.console.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: heard.console.append(str(error)))
+    page.on("request", lambda r: heard.requests.append(r.url) if r.url.partition("#")[0] != url else None)
+    page.goto(url)
+    try:
+        yield page, heard
+    finally:
+        window.close()
