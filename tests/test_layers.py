@@ -45,7 +45,7 @@ ONLY_IN = {
     "matplotlib": ("analysis/",),
     "pandas": ("analysis/", "sweep/collect.py"),
     "simpleeval": ("sweep/expressions.py",),
-    "jinja2": ("sweep/render.py", "analysis/", "bench_workloads/trainers/command.py"),
+    "jinja2": ("sweep/render.py", "analysis/", "bench_workloads/trainers/"),
 }
 
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 TRAINERS: dict[str, str] = {
     "command": "bench_workloads.trainers.command:ADAPTER",
+    "deepspeed": "bench_workloads.trainers.deepspeed:ADAPTER",
+    "megatron": "bench_workloads.trainers.megatron:ADAPTER",
+    "nanotron": "bench_workloads.trainers.nanotron:ADAPTER",
+    "nemo": "bench_workloads.trainers.nemo:ADAPTER",
+    "picotron": "bench_workloads.trainers.picotron:ADAPTER",
+    "torchtitan": "bench_workloads.trainers.torchtitan:ADAPTER",
 }
 """name -> "module:attribute" of a ``bench_workloads.trainers.adapter.Adapter``; the module's ``WORKLOAD`` is what a
 grid names. Other packages register their ``WORKLOAD`` under the entry point group ``sweep.workloads``, and their

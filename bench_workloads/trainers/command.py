@@ -12,6 +12,7 @@ from typing import Any
 from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Launch, Reader, param
 from bench_workloads.trainers.driver import drive
 from bench_workloads.trainers.reading import ITERATION, JsonReader, PatternReader
+from bench_workloads.trainers.templates import render, variables
 from bench_workloads.trainers.units import NUMBER, UNITS, number
 from sweep.contract import Layout, Progress, RankRun, Rule, Run, Scalar, Workload
 
@@ -31,7 +32,8 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
     """The command line and the configuration, rendered. Raises ValueError with what is wrong in a template."""
     template = param(WORKLOAD, run, "config", str)
     name = param(WORKLOAD, run, "config_name", str)
-    values = {**variables(run, steps), "directory": directory, "config": str(Path(directory) / name)}
+    own = {key: param(WORKLOAD, run, key, str) for key in ("a", "b", "c")}
+    values = {**variables(run, steps), **own, "directory": directory, "config": str(Path(directory) / name)}
     files = {}
     if template:
         text = Path(template[1:]).read_text() if template.startswith("@") else template
@@ -40,45 +42,6 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
     if words and words[0] == "python":
         return Launch(program=tuple(words[1:]), files=files, workdir=str(Path.cwd()))
     return Launch(program=tuple(words), files=files, python=False, workdir=str(Path.cwd()))
-
-
-def variables(run: Run, steps: int) -> dict[str, Any]:
-    """What a template may name: layout, shape, sizes, and the environment's and the workload's parameters."""
-    return {
-        **dict(run.shape),
-        **dataclasses.asdict(run.layout),
-        "model": run.model,
-        "nodes": run.nodes,
-        "gpus": run.gpus,
-        "gpus_per_node": run.gpus_per_node,
-        "sequence_length": run.sequence_length,
-        "global_batch_sequences": run.global_batch_sequences,
-        "global_batch_tokens": run.global_batch_tokens,
-        "dtype": run.dtype,
-        "compile": run.compile,
-        "warmup_iterations": run.warmup_iterations,
-        "iterations": run.iterations,
-        "steps": steps,
-        "a": param(WORKLOAD, run, "a", str),
-        "b": param(WORKLOAD, run, "b", str),
-        "c": param(WORKLOAD, run, "c", str),
-    }
-
-
-def render(text: str, values: Mapping[str, Any], *, quoted: bool) -> str:
-    """A template with its values; ``quoted``: each as one word of a shell. Raises ValueError."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701 (no HTML: command lines and configuration files)
-        finalize=(lambda value: shlex.quote(str(value))) if quoted else (lambda value: value),
-        keep_trailing_newline=True,
-    )
-    try:
-        return environment.from_string(text).render(values)
-    except jinja2.TemplateError as error:
-        raise ValueError(f"invalid value for a template: {type(error).__name__}: {error}") from error
 
 
 def reader(run: Run) -> Reader:

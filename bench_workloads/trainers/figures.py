@@ -34,7 +34,11 @@ def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
         for name in reported
         if name in ours and _differ(reported[name], ours[name])
     ]
+    wall_s = gathered.wall_s()
+    if wall_s is not None and _differ(wall_s, mean := statistics.fmean(gathered.timed_s())):
+        disagreements.append(f"step_time_s: the trainer's mean is {mean:.6g}, its lines came every {wall_s:.6g}")
     return {
+        "wall_s_per_iteration": wall_s,
         "reported": reported,
         "ours": {name: ours[name] for name in reported if name in ours},
         "disagreements": disagreements,

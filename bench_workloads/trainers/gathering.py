@@ -48,11 +48,15 @@ class Gathered:
     def add(self, said: Said, at_s: float) -> bool:
         """Take it in. True where it is news of an iteration."""
         self.effective.update(said.effective)
-        if said.iteration is None:
-            return False
         last = self.entries[-1] if self.entries else None
+        if said.iteration is None:
+            if last is not None:
+                self._merge(last, said)
+            return False
         if last is not None and said.iteration <= last.number:
-            self._merge(said)
+            entry = next((e for e in reversed(self.entries) if e.number == said.iteration), None)
+            if entry is not None:
+                self._merge(entry, said)
             return False
         self.entries.append(Entry(said.iteration, at_s, dict(said.values)))
         return True
@@ -82,6 +86,15 @@ class Gathered:
         before = [s for s in self._stretches() if id(s.values) not in timed and s.seconds is not None]
         return [s.seconds for s in before for _ in range(s.span) if s.seconds is not None]
 
+    def wall_s(self) -> float | None:
+        """Seconds per timed iteration by when their lines came; None where the line before is not known."""
+        timed = self._timed()
+        places = [i for i, entry in enumerate(self.entries) if any(entry.values is s.values for s in timed)]
+        if not places or not places[0]:
+            return None
+        before, last = self.entries[places[0] - 1], self.entries[places[-1]]
+        return (last.at_s - before.at_s) / (last.number - before.number)
+
     def median(self, name: str) -> float | None:
         """The trainer's own figure, median over the timed lines."""
         found = [stretch.values[name] for stretch in self._timed() if name in stretch.values]
@@ -92,15 +105,17 @@ class Gathered:
         return max((entry.values[name] for entry in self.entries if name in entry.values), default=None)
 
     def series(self, name: str) -> list[float] | None:
-        """One value per line, warm-up included; None where not every line has it."""
+        """One value per line, warm-up included; None where not every line has it.
+
+        The last one may still be on its way, where it stands on a line of its own.
+        """
         needed = self.entries[: self._lines_needed()]
         found = [entry.values[name] for entry in needed if name in entry.values]
-        return found if found and len(found) == len(needed) else None
+        whole = all(name in entry.values for entry in needed[:-1])
+        return found if found and whole else None
 
-    def _merge(self, said: Said) -> None:
-        entry = next((e for e in reversed(self.entries) if e.number == said.iteration), None)
-        if entry is None:
-            return
+    @staticmethod
+    def _merge(entry: Entry, said: Said) -> None:
         for name, value in said.values.items():
             known = entry.values.setdefault(name, value)
             if name in _GREATEST:

@@ -48,6 +48,8 @@ class PatternReader:
         """What the line tells."""
         _, line = without_prefix(line)
         found = [said for part in self._parts(line) if (said := self._step(part)) is not None]
+        if not found and (values := self._all_values(line)):
+            found = [Said(values=values)]
         stated = self._stated(line)
         begun = self._begun is not None and self._begun.search(line) is not None
         return [*found, Said(effective=stated, begun=begun)] if stated or begun else found
@@ -61,8 +63,10 @@ class PatternReader:
         count = number(match[1]) if match else None
         if count is None or count != int(count):
             return None
-        values = {name: value for name in self._values if (value := self._value(name, part)) is not None}
-        return Said(iteration=int(count), values=in_units(values))
+        return Said(iteration=int(count), values=self._all_values(part))
+
+    def _all_values(self, part: str) -> dict[str, float]:
+        return in_units({name: value for name in self._values if (value := self._value(name, part)) is not None})
 
     def _value(self, name: str, part: str) -> float | None:
         match = self._values[name].search(part)

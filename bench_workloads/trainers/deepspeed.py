@@ -1,0 +1,143 @@
+"""DeepSpeed: any script that takes its JSON configuration, as `--deepspeed_config FILE`.
+
+Written against deepspeed 0.19.8: configuration keys of `runtime/config.py` and `runtime/zero/config.py`, lines of
+`ThroughputTimer` (`utils/timer.py`), of `DeepSpeedEngine._report_progress` and of `DeepSpeedConfig.print`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, Said, param
+from bench_workloads.trainers.driver import drive
+from bench_workloads.trainers.reading import PatternReader
+from bench_workloads.trainers.templates import render, variables
+from bench_workloads.trainers.units import NUMBER
+from sweep.contract import Progress, RankRun, Rule, Run, Workload
+
+CONFIG = "deepspeed.json"
+STARTER = "start_deepspeed.py"
+_STARTER = '''"""Written by sweep: DeepSpeed 0.19 is silent about its steps unless it is told not to be."""
+
+import logging
+import runpy
+import sys
+from pathlib import Path
+
+from deepspeed.utils import logger
+
+for one in (logger, *logger.handlers):
+    one.setLevel(logging.INFO)
+del sys.argv[0]
+sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
+runpy.run_path(sys.argv[0], run_name="__main__")
+'''
+
+
+def main(run: RankRun, progress: Progress) -> None:
+    """One rank of DeepSpeed."""
+    drive(ADAPTER, run, progress)
+
+
+def configure(run: Run, directory: str, steps: int) -> Launch:
+    """DeepSpeed's configuration, and the user's script with it."""
+    text = json.dumps(configuration(run), indent=2) + "\n"
+    values = {**variables(run, steps), "directory": directory, "config": str(Path(directory) / CONFIG)}
+    words = shlex.split(render(param(WORKLOAD, run, "script_arguments", str), values, quoted=True))
+    script = param(WORKLOAD, run, "script", str)
+    program = (str(Path(directory) / STARTER), script, *words, "--deepspeed_config", values["config"])
+    return Launch(program=program, files={CONFIG: text, STARTER: _STARTER}, workdir=str(Path.cwd()))
+
+
+def configuration(run: Run) -> dict[str, Any]:
+    """The JSON configuration of a run."""
+    layout = run.layout
+    return {
+        "train_batch_size": run.global_batch_sequences,
+        "train_micro_batch_size_per_gpu": layout.micro_batch_size,
+        "gradient_accumulation_steps": layout.grad_accum,
+        "steps_per_print": 1,
+        "wall_clock_breakdown": False,
+        "gradient_clipping": 1.0,
+        "bf16": {"enabled": run.dtype == "bf16"},
+        "fp16": {"enabled": run.dtype == "fp16"},
+        "zero_optimization": {
+            "stage": layout.zero,
+            "overlap_comm": param(WORKLOAD, run, "overlap_comm", bool),
+            "contiguous_gradients": True,
+        },
+        "optimizer": {
+            "type": "AdamW",
+            "params": {"lr": 1e-4, "torch_adam": param(WORKLOAD, run, "torch_adam", bool)},
+        },
+        "zero_allow_untested_optimizer": True,
+    }
+
+
+class _Reader:
+    """Steps 1 and 2 by the engine's line, later ones by the throughput timer's, which knows how long each took."""
+
+    def __init__(self, sequences: int) -> None:
+        self._sequences = sequences
+        self._steps = PatternReader(r"\bstep=([12]), skipped=", {}, _STATED)
+        self._speed = PatternReader(
+            r"\bglobal_step=(\d+), RunningAvgSamplesPerSec",
+            {
+                "samples_per_second": rf"CurrSamplesPerSec=({NUMBER})",
+                "allocated_gib": rf"MaxMemAllocated=({NUMBER})GB",
+            },
+        )
+
+    def read(self, line: str) -> list[Said]:
+        """What the line tells."""
+        return [*self._steps.read(line), *(self._timed(said) for said in self._speed.read(line))]
+
+    def _timed(self, said: Said) -> Said:
+        speed = said.values.get("samples_per_second")
+        known = {"step_time_s": self._sequences / speed} if speed else {}
+        return dataclasses.replace(said, values={**said.values, **known})
+
+
+def reader(run: Run) -> Reader:
+    """The reader of a run."""
+    return _Reader(run.global_batch_sequences)
+
+
+_FIELD = r"^.*\[config\.py[^\]]*\]\s+{} \.+ (\S+)"
+_STATED = {
+    "global_batch_sequences": (_FIELD.format("train_batch_size"), int),
+    "micro_batch_size": (_FIELD.format("train_micro_batch_size_per_gpu"), int),
+    "grad_accum": (_FIELD.format("gradient_accumulation_steps"), int),
+    "zero": (_FIELD.format("zero_optimization_stage"), int),
+    "world_size": (_FIELD.format("world_size"), int),
+}
+
+WORKLOAD = Workload(
+    name="deepspeed",
+    main="bench_workloads.trainers.deepspeed:main",
+    axes=frozenset({"dp", "zero", "micro_batch_size", "grad_accum", "dtype"}),
+    preload=("psutil", "jinja2", "bench_workloads.trainers.deepspeed"),
+    params={**SHARED_PARAMS, "script": "", "script_arguments": "", "torch_adam": True, "overlap_comm": False},
+    choices={**SHARED_CHOICES, "zero": (0, 1, 2, 3), "dtype": ("fp32", "bf16", "fp16")},
+    rules=(Rule("script", lambda c: c["script"] == "", "params.script names no script"),),
+)
+ADAPTER = Adapter(
+    workload=WORKLOAD,
+    versions="deepspeed 0.19.8",
+    configure=configure,
+    reader=reader,
+    package="deepspeed",
+    hints=(
+        Hint(
+            pattern=r"Check batch related parameters",
+            text="train_batch_size is not micro batch * accumulation * world size: the script changed one of them",
+        ),
+        Hint(
+            pattern=r"CUDAMismatchException|Unable to JIT load", text="set params.torch_adam to true, or build the ops"
+        ),
+    ),
+)

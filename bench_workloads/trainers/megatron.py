@@ -1,0 +1,211 @@
+"""Megatron-LM: `pretrain_gpt.py` by flags, with mock data and the null tokenizer.
+
+Written against Megatron-LM main of August 2026 (d98e8a6, megatron-core 0.16 and later): flags of `training/arguments.py`
+and `training/config/`, lines of `training_log` (`training/training.py`), of `report_memory` and of `_print_args`.
+`params.root` is a checkout: the package megatron-core has no training script.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench_workloads.trainers import decoder
+from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, param
+from bench_workloads.trainers.driver import drive
+from bench_workloads.trainers.megatron_lines import iterations
+from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
+
+
+def main(run: RankRun, progress: Progress) -> None:
+    """One rank of Megatron-LM."""
+    drive(ADAPTER, run, progress)
+
+
+def configure(run: Run, _directory: str, steps: int) -> Launch:
+    """The command line of pretrain_gpt.py."""
+    script = str(Path(param(WORKLOAD, run, "root", str)) / "pretrain_gpt.py")
+    words = [*_model(run), *_experts(run), *_layout(run), *_batch(run, steps), *_rest(run)]
+    return Launch(program=(script, *words), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+
+
+def _flags(values: dict[str, Scalar]) -> list[str]:
+    """A flag per value: bare where it is True, left out where it is False or None."""
+    words: list[str] = []
+    for name, value in values.items():
+        if value is True:
+            words.append(f"--{name}")
+        elif value is not False and value is not None:
+            words += [f"--{name}", str(value)]
+    return words
+
+
+def _model(run: Run) -> list[str]:
+    shape = run.shape
+    grouped = shape["num_kv_heads"] != shape["num_heads"]
+    learned = bool(shape["learned_positions"])
+    return _flags(
+        {
+            "num-layers": shape["num_layers"],
+            "hidden-size": shape["hidden_size"],
+            "num-attention-heads": shape["num_heads"],
+            "kv-channels": shape["head_dim"],
+            "group-query-attention": grouped,
+            "num-query-groups": shape["num_kv_heads"] if grouped else None,
+            "ffn-hidden-size": shape["intermediate_size"],
+            "vocab-size": shape["vocab_size"],
+            "make-vocab-size-divisible-by": 1,
+            "max-position-embeddings": shape["learned_positions"] or run.sequence_length,
+            "position-embedding-type": "learned_absolute" if learned else "rope",
+            "swiglu": shape["gated_mlp"],
+            "normalization": "RMSNorm" if shape["norm"] == "rmsnorm" else "LayerNorm",
+            "qk-layernorm": shape["qk_norm"],
+            "disable-bias-linear": not shape["mlp_bias"],
+            "add-qkv-bias": bool(shape["qkv_bias"]) and not shape["mlp_bias"],
+            "untie-embeddings-and-output-weights": not shape["tied_embeddings"],
+            "attention-dropout": 0.0,
+            "hidden-dropout": 0.0,
+        }
+    )
+
+
+def _experts(run: Run) -> list[str]:
+    shape = run.shape
+    experts = int(shape["num_experts"] or 0)
+    if not experts:
+        return []
+    shared = int(shape["shared_experts"] or 0) * int(shape["moe_intermediate_size"] or 0)
+    dense = int(shape["dense_layers"] or 0)
+    layers = int(shape["num_layers"] or 0)
+    return _flags(
+        {
+            "num-experts": experts,
+            "moe-router-topk": shape["experts_per_token"],
+            "moe-ffn-hidden-size": shape["moe_intermediate_size"],
+            "moe-shared-expert-intermediate-size": shared or None,
+            "moe-layer-freq": f"([0]*{dense}+[1]*{layers - dense})" if dense else None,
+            "moe-token-dispatcher-type": "alltoall",
+            "moe-grouped-gemm": True,
+            "expert-model-parallel-size": run.layout.ep,
+        }
+    )
+
+
+def _layout(run: Run) -> list[str]:
+    layout = run.layout
+    full = layout.recompute == "full"
+    virtual = layout.pp > 1 and layout.pp_schedule == "interleaved_1f1b"
+    return _flags(
+        {
+            "tensor-model-parallel-size": layout.tp,
+            "pipeline-model-parallel-size": layout.pp,
+            "context-parallel-size": layout.cp,
+            "sequence-parallel": layout.tp > 1,
+            "num-virtual-stages-per-pipeline-rank": param(WORKLOAD, run, "virtual_stages", int) if virtual else None,
+            "use-distributed-optimizer": layout.zero > 0,
+            "overlap-grad-reduce": layout.dp * layout.cp > 1,
+            "overlap-param-gather": layout.zero > 0 and layout.dp * layout.cp > 1,
+            "recompute-granularity": None if layout.recompute == "none" else layout.recompute,
+            "recompute-method": "uniform" if full else None,
+            "recompute-num-layers": 1 if full else None,
+        }
+    )
+
+
+def _batch(run: Run, steps: int) -> list[str]:
+    return _flags(
+        {
+            "seq-length": run.sequence_length,
+            "micro-batch-size": run.layout.micro_batch_size,
+            "global-batch-size": run.global_batch_sequences,
+            "train-iters": steps,
+            "lr": 1e-4,
+            "lr-decay-iters": steps,
+            "clip-grad": 1.0,
+        }
+    )
+
+
+def _rest(run: Run) -> list[str]:
+    return _flags(
+        {
+            "mock-data": True,
+            "tokenizer-type": "NullTokenizer",
+            "split": "99,1,0",
+            "eval-iters": 0,
+            "eval-interval": 1_000_000,
+            "log-interval": 1,
+            "log-throughput": True,
+            "transformer-impl": param(WORKLOAD, run, "transformer_impl", str),
+            "bf16": run.dtype == "bf16",
+            "fp16": run.dtype == "fp16",
+            "distributed-timeout-minutes": 10,
+        }
+    )
+
+
+def reader(_run: Run) -> Reader:
+    """The reader of a run."""
+    return iterations()
+
+
+WORKLOAD = Workload(
+    name="megatron",
+    main="bench_workloads.trainers.megatron:main",
+    axes=frozenset(
+        {"dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
+    ),
+    preload=("psutil", "bench_workloads.trainers.megatron"),
+    params={**SHARED_PARAMS, "root": "Megatron-LM", "transformer_impl": "transformer_engine", "virtual_stages": 2},
+    choices={
+        **SHARED_CHOICES,
+        "zero": (0, 1),
+        "recompute": ("none", "selective", "full"),
+        "pp_schedule": ("1f1b", "interleaved_1f1b"),
+        "dtype": ("bf16", "fp16", "fp32"),
+        "transformer_impl": ("transformer_engine", "local"),
+    },
+    rules=(
+        decoder.VOCABULARY_BY_TP,
+        decoder.SEQUENCE_BY_CP,
+        Rule(
+            "layers_by_stages",
+            lambda c: c["num_layers"] % (c["pp"] * _chunks(c)) != 0,
+            "{num_layers} layers cannot be split evenly over the stages of pp={pp} ({pp_schedule})",
+        ),
+        Rule(
+            "micro_batches_by_pp",
+            lambda c: (c["pp"] > 1) & (c["pp_schedule"] == "interleaved_1f1b") & (c["grad_accum"] % c["pp"] != 0),
+            "the interleaved schedule needs grad_accum={grad_accum} to be a multiple of pp={pp}",
+        ),
+        Rule(
+            "sequence_by_tp",
+            lambda c: c["sequence_length"] % (c["tp"] * c["cp"]) != 0,
+            "sequence parallelism cannot split {sequence_length} positions over tp={tp} and cp={cp}",
+        ),
+        Rule(
+            "output_bias",
+            lambda c: c["attention_output_bias"] != c["mlp_bias"],
+            "Megatron has biases in all linear layers or in none (but for qkv)",
+        ),
+    ),
+)
+
+
+def _chunks(c: object) -> object:
+    columns = c  # a mapping of columns; numpy arrays or scalars
+    interleaved = (columns["pp"] > 1) & (columns["pp_schedule"] == "interleaved_1f1b")  # type: ignore[index]
+    return 1 + interleaved * (columns["virtual_stages"] - 1)  # type: ignore[index]
+
+
+ADAPTER = Adapter(
+    workload=WORKLOAD,
+    versions="Megatron-LM main of 2026-08 (d98e8a6), megatron-core 0.16",
+    configure=configure,
+    reader=reader,
+    package="megatron-core",
+    convention="matmul-causal",
+    hints=(
+        Hint(pattern="No module named 'transformer_engine", text="set params.transformer_impl to local, or install it"),
+        Hint(pattern="can't open file .*pretrain_gpt.py", text="params.root must name a checkout of Megatron-LM"),
+    ),
+)

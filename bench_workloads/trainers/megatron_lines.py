@@ -1,0 +1,47 @@
+"""What Megatron-LM and what is built on its training loop print, and how each splits a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench_workloads.trainers.reading import PatternReader
+from bench_workloads.trainers.units import NUMBER
+from sweep.contract import Scalar
+
+_WORLD = r"using world size: {}"
+
+
+def _truth(text: str) -> bool:
+    return text == "True"
+
+
+STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
+    "world_size": (r"using world size: (\d+)", int),
+    "dp": (r"data-parallel size: (\d+)", int),
+    "cp": (r" context-parallel size: (\d+)", int),
+    "tp": (r"tensor-model-parallel size: (\d+)", int),
+    "pp": (r"pipeline-model-parallel size: (\d+)", int),
+    "ep": (r"^\s+expert_model_parallel_size \.+ (\d+)", int),
+    "micro_batch_size": (r"^\s+micro_batch_size \.+ (\d+)", int),
+    "sequence_length": (r"^\s+seq_length \.+ (\d+)", int),
+    "global_batch_sequences": (r"global batch size:\s+(\d+) \|", int),
+    "recompute": (r"^\s+recompute_granularity \.+ (\w+)", lambda text: text.lower()),
+}
+"""Megatron-LM's first words, its table of arguments (`_print_args`) and its iterations' own batch"""
+
+
+def iterations() -> PatternReader:
+    """`training_log` of Megatron-LM, and `report_memory`, which comes after the first of them."""
+    return PatternReader(
+        r"\biteration\s+(\d+)/\s*\d+ \|",
+        {
+            "step_time_ms": rf"elapsed time per iteration \(ms\): ({NUMBER})",
+            "tflops_per_gpu": rf"throughput per GPU \(TFLOP/s/GPU\): ({NUMBER})",
+            "loss": rf"lm loss: ({NUMBER})",
+            "grad_norm": rf"grad norm: ({NUMBER})",
+            "allocated_mib": rf"max allocated: ({NUMBER})",
+            "reserved_mib": rf"max reserved: ({NUMBER})",
+        },
+        STATED,
+        begun=r"\[before the start of training step\]|training \.\.\.$",
+    )

@@ -1,0 +1,203 @@
+"""nanotron: `run_train.py` with a YAML configuration of any Llama, on its own synthetic data (`dataset: null`).
+
+Written against nanotron main of April 2026 (2411b022; the package 0.4 of 2024 has another layout of its configuration
+and no `run_train.py`): dataclasses of `src/nanotron/config/`, the line of `train_step_logs` (`src/nanotron/trainer.py`)
+with `human_format` (three digits). `params.root` is a checkout.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench_workloads.trainers import decoder
+from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, param
+from bench_workloads.trainers.driver import drive
+from bench_workloads.trainers.reading import PatternReader
+from bench_workloads.trainers.units import NUMBER
+from sweep.contract import Progress, RankRun, Rule, Run, Workload
+
+CONFIG = "nanotron.yaml"
+_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+_ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
+
+
+def main(run: RankRun, progress: Progress) -> None:
+    """One rank of nanotron."""
+    drive(ADAPTER, run, progress)
+
+
+def configure(run: Run, directory: str, steps: int) -> Launch:
+    """The configuration, and nanotron's own entry point with it."""
+    # JSON is YAML: one way to write values, and no quoting to get wrong.
+    text = json.dumps(configuration(run, directory, steps), indent=2) + "\n"
+    script = str(Path(param(WORKLOAD, run, "root", str)) / "run_train.py")
+    return Launch(
+        program=(script, "--config-file", str(Path(directory) / CONFIG)),
+        files={CONFIG: text},
+        env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+    )
+
+
+def configuration(run: Run, directory: str, steps: int) -> dict[str, Any]:
+    """The configuration of a run, as nanotron's `Config` reads it."""
+    return {
+        "general": {"project": "sweep", "run": "sweep", "seed": 42, "ignore_sanity_checks": True},
+        "checkpoints": {"checkpoint_interval": 10 * steps + 1000, "checkpoints_path": f"{directory}/checkpoints"},
+        "data_stages": [
+            {
+                "name": "synthetic",
+                "start_training_step": 1,
+                "data": {"dataset": None, "num_loading_workers": 1, "seed": 42},
+            }
+        ],
+        "logging": {"iteration_step_info_interval": 1, "log_level": "info", "log_level_replica": "info"},
+        "model": _model(run),
+        "optimizer": _optimizer(run, steps),
+        "parallelism": _parallelism(run),
+        "tokenizer": None,
+        "tokens": {
+            "batch_accumulation_per_replica": run.layout.grad_accum,
+            "micro_batch_size": run.layout.micro_batch_size,
+            "sequence_length": run.sequence_length,
+            "train_steps": steps,
+            "limit_val_batches": 0,
+            "val_check_interval": -1,
+        },
+    }
+
+
+def _model(run: Run) -> dict[str, Any]:
+    shape = run.shape
+    return {
+        "ddp_bucket_cap_mb": 25,
+        "dtype": _DTYPES[run.dtype],
+        "init_method": {"std": 0.025},
+        "make_vocab_size_divisible_by": 1,
+        "model_config": {
+            "is_llama_config": True,
+            "hidden_act": "silu",
+            "hidden_size": shape["hidden_size"],
+            "intermediate_size": shape["intermediate_size"],
+            "num_hidden_layers": shape["num_layers"],
+            "num_attention_heads": shape["num_heads"],
+            "num_key_value_heads": shape["num_kv_heads"],
+            "vocab_size": shape["vocab_size"],
+            "tie_word_embeddings": shape["tied_embeddings"],
+            "max_position_embeddings": run.sequence_length,
+            "rms_norm_eps": 1e-05,
+        },
+    }
+
+
+def _parallelism(run: Run) -> dict[str, Any]:
+    layout = run.layout
+    return {
+        "dp": layout.dp,
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "context_parallel_size": layout.cp,
+        "expert_parallel_size": 1,
+        "pp_engine": _ENGINES[layout.pp_schedule],
+        "tp_mode": param(WORKLOAD, run, "tp_mode", str),
+        "tp_linear_async_communication": param(WORKLOAD, run, "tp_mode", str) == "REDUCE_SCATTER",
+        "recompute_layer": layout.recompute == "full",
+    }
+
+
+def _optimizer(run: Run, steps: int) -> dict[str, Any]:
+    return {
+        "zero_stage": run.layout.zero,
+        "weight_decay": 0.01,
+        "clip_grad": 1.0,
+        "accumulate_grad_in_fp32": True,
+        "optimizer_factory": {
+            "name": "adamW",
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.95,
+            "adam_eps": 1e-08,
+            "torch_adam_is_fused": True,
+        },
+        "learning_rate_scheduler": {
+            "learning_rate": 0.0001,
+            "lr_warmup_steps": 1,
+            "lr_warmup_style": "linear",
+            "lr_decay_style": "cosine",
+            "lr_decay_steps": max(1, steps - 1),
+            "min_decay_lr": 1e-05,
+        },
+    }
+
+
+def _tokens(text: str) -> int:
+    from bench_workloads.trainers.units import number
+
+    return round(number(text) or 0)
+
+
+def reader(_run: Run) -> Reader:
+    """The line of an iteration; its global batch is in tokens and has three digits only, so it is not compared."""
+    return PatternReader(
+        r"\biteration: (\d+) / \d+ \|",
+        {
+            "step_time_ms": rf"(?:elapsed_)?time_per_iteration(?:_ms)?: ({NUMBER})",
+            "tokens_per_second": rf"\btokens_per_sec: ({NUMBER})",
+            "tokens_per_second_per_gpu": rf"tokens_per_sec_per_gpu: ({NUMBER})",
+            "loss": rf"lm_loss: ({NUMBER})",
+            "grad_norm": rf"grad_norm: ({NUMBER})",
+            "tflops_per_gpu": rf"model_tflops_per_gpu: ({NUMBER})",
+        },
+        {
+            "dp": (r"ParallelismArgs\(dp=(\d+),", int),
+            "pp": (r"ParallelismArgs\(.*\bpp=(\d+),", int),
+            "tp": (r"ParallelismArgs\(.*\btp=(\d+),", int),
+            "cp": (r"ParallelismArgs\(.*context_parallel_size=(\d+)", int),
+            "zero": (r"OptimizerArgs\(.*zero_stage=(\d+),", int),
+            "micro_batch_size": (r"TokensArgs\(.*micro_batch_size=(\d+),", int),
+            "grad_accum": (r"TokensArgs\(.*batch_accumulation_per_replica=(\d+)", int),
+            "sequence_length": (r"TokensArgs\(sequence_length=(\d+),", int),
+        },
+        begun=r"\[Start training\]",
+    )
+
+
+WORKLOAD = Workload(
+    name="nanotron",
+    main="bench_workloads.trainers.nanotron:main",
+    axes=frozenset(
+        {"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
+    ),
+    preload=("psutil", "bench_workloads.trainers.nanotron"),
+    params={**SHARED_PARAMS, "root": "nanotron", "tp_mode": "REDUCE_SCATTER"},
+    choices={
+        **SHARED_CHOICES,
+        "zero": (0, 1),
+        "recompute": ("none", "full"),
+        "pp_schedule": tuple(_ENGINES),
+        "dtype": ("bf16", "fp32"),
+        "tp_mode": ("REDUCE_SCATTER", "ALL_REDUCE"),
+    },
+    rules=(
+        *decoder.LLAMA,
+        decoder.KV_HEADS_BY_TP,
+        decoder.VOCABULARY_BY_TP,
+        decoder.FILLED_PIPELINE,
+        Rule(
+            "sequence_by_tp",
+            lambda c: (c["tp_mode"] == "REDUCE_SCATTER") & (c["sequence_length"] // c["cp"] % c["tp"] != 0),
+            "sequence parallelism cannot split {sequence_length} / cp={cp} positions over tp={tp}",
+        ),
+    ),
+)
+ADAPTER = Adapter(
+    workload=WORKLOAD,
+    versions="nanotron main of 2026-04 (2411b022)",
+    configure=configure,
+    reader=reader,
+    package="nanotron",
+    hints=(
+        Hint(pattern="can't open file .*run_train.py", text="params.root must name a checkout of nanotron"),
+        Hint(pattern="No module named 'flash_attn'", text="nanotron needs flash-attn in its environment"),
+    ),
+)

@@ -1,0 +1,140 @@
+"""picotron: `train.py` with a JSON configuration.
+
+Written against picotron main of 2025 (59714b1): keys of `template/base_config.json`, the line of `train.py`.
+`params.root` is a checkout. The model is one of the Hugging Face hub by name, or a directory with its `config.json`,
+tokenizer and weights' file: picotron takes width, vocabulary and MLP from there, and layers and heads from us.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench_workloads.trainers import decoder
+from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, param
+from bench_workloads.trainers.driver import drive
+from bench_workloads.trainers.reading import PatternReader
+from bench_workloads.trainers.units import NUMBER
+from sweep.contract import Progress, RankRun, Rule, Run, Workload
+
+CONFIG = "picotron.json"
+_ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
+
+
+def main(run: RankRun, progress: Progress) -> None:
+    """One rank of picotron."""
+    drive(ADAPTER, run, progress)
+
+
+def configure(run: Run, directory: str, steps: int) -> Launch:
+    """The configuration, and picotron's own entry point with it."""
+    root = param(WORKLOAD, run, "root", str)
+    text = json.dumps(configuration(run, directory, steps), indent=2) + "\n"
+    program = (str(Path(root) / "train.py"), "--config", str(Path(directory) / CONFIG))
+    return Launch(program=program, files={CONFIG: text}, env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+
+
+def configuration(run: Run, directory: str, steps: int) -> dict[str, Any]:
+    """The JSON configuration of a run."""
+    layout, cpu = run.layout, param(WORKLOAD, run, "use_cpu", bool)
+    return {
+        "distributed": {
+            "tp_size": layout.tp,
+            "cp_size": layout.cp,
+            "pp_size": layout.pp,
+            "dp_size": layout.dp,
+            "pp_engine": _ENGINES[layout.pp_schedule],
+            "backend": "gloo" if cpu else "nccl",
+            "use_cpu": cpu,
+        },
+        "model": {
+            "name": param(WORKLOAD, run, "model_name", str),
+            "num_hidden_layers": run.shape["num_layers"],
+            "num_attention_heads": run.shape["num_heads"],
+            "num_key_value_heads": run.shape["num_kv_heads"],
+            "dtype": "bfloat16" if run.dtype == "bf16" else "float32",
+            "use_flash_attention": not cpu,
+            "use_fused_adam": True,
+        },
+        "training": {
+            "seed": 42,
+            "learning_rate": 0.0001,
+            "total_train_steps": steps,
+            "seq_length": run.sequence_length,
+            "micro_batch_size": layout.micro_batch_size,
+            "gradient_accumulation_steps": layout.grad_accum,
+            "num_samples": None,
+            "max_tokens": None,
+        },
+        "dataset": {
+            "name": param(WORKLOAD, run, "dataset", str),
+            "subset_name": None,
+            "num_workers": 0,
+            "num_proc": 1,
+        },
+        "checkpoint": {"save_dir": f"{directory}/checkpoints", "save_frequency": 10 * steps + 1000, "load_path": ""},
+        "logging": {"use_wandb": False, "project_name": "sweep", "run_name": "sweep"},
+        "environment": {
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "FLASH_ATTEN": "0" if cpu else "1",
+            "HF_TOKEN": "",
+        },
+    }
+
+
+def reader(_run: Run) -> Reader:
+    """The line of a step: rates have two decimals and a suffix."""
+    return PatternReader(
+        r"\bStep:\s*(\d+)\s*\|",
+        {
+            "loss": rf"Loss:\s*({NUMBER})",
+            "tokens_per_second": rf"Tokens/s:\s*({NUMBER})",
+            "tokens_per_second_per_gpu": rf"Tokens/s/GPU:\s*({NUMBER})",
+            "mfu_percent": rf"MFU:\s*({NUMBER})%",
+            "reserved_gb": rf"Memory usage:\s*({NUMBER})GB",
+        },
+    )
+
+
+WORKLOAD = Workload(
+    name="picotron",
+    main="bench_workloads.trainers.picotron:main",
+    axes=frozenset({"dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum", "pp_schedule", "dtype"}),
+    preload=("psutil", "bench_workloads.trainers.picotron"),
+    params={
+        **SHARED_PARAMS,
+        "root": "picotron",
+        "model_name": "",
+        "dataset": "roneneldan/TinyStories",
+        "use_cpu": False,
+    },
+    choices={**SHARED_CHOICES, "pp_schedule": tuple(_ENGINES), "dtype": ("bf16", "fp32")},
+    rules=(
+        *decoder.LLAMA,
+        decoder.KV_HEADS_BY_TP,
+        decoder.VOCABULARY_BY_TP,
+        decoder.FILLED_PIPELINE,
+        Rule(
+            "model_name",
+            lambda c: c["model_name"] == "",
+            "params.model_name names no model for its tokenizer and width",
+        ),
+        Rule(
+            "dtype_by_device",
+            lambda c: (c["use_cpu"] == True) != (c["dtype"] == "fp32"),  # noqa: E712
+            "picotron computes in bf16 on GPUs and in fp32 on CPU, not in {dtype}",
+        ),
+    ),
+)
+ADAPTER = Adapter(
+    workload=WORKLOAD,
+    versions="picotron main (59714b1)",
+    configure=configure,
+    reader=reader,
+    hints=(
+        Hint(pattern="No module named 'flash_attn'", text="picotron imports flash-attn even on CPU"),
+        Hint(pattern="can't open file .*train.py", text="params.root must name a checkout of picotron"),
+    ),
+)

@@ -1,0 +1,46 @@
+"""Templates of command lines and configuration files, and what they may name."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from sweep.contract import Run
+
+
+def variables(run: Run, steps: int) -> dict[str, Any]:
+    """What a template may name: layout, shape and sizes."""
+    return {
+        **dict(run.shape),
+        **dataclasses.asdict(run.layout),
+        "model": run.model,
+        "nodes": run.nodes,
+        "gpus": run.gpus,
+        "gpus_per_node": run.gpus_per_node,
+        "sequence_length": run.sequence_length,
+        "global_batch_sequences": run.global_batch_sequences,
+        "global_batch_tokens": run.global_batch_tokens,
+        "dtype": run.dtype,
+        "compile": run.compile,
+        "warmup_iterations": run.warmup_iterations,
+        "iterations": run.iterations,
+        "steps": steps,
+    }
+
+
+def render(text: str, values: Mapping[str, Any], *, quoted: bool) -> str:
+    """A template with its values; ``quoted``: each as one word of a shell. Raises ValueError."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701 (no HTML: command lines and configuration files)
+        finalize=(lambda value: shlex.quote(str(value))) if quoted else (lambda value: value),
+        keep_trailing_newline=True,
+    )
+    try:
+        return environment.from_string(text).render(values)
+    except jinja2.TemplateError as error:
+        raise ValueError(f"invalid value for a template: {type(error).__name__}: {error}") from error
