@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.options import directory_argument, json_option, overrides_option, site_option
+from sweep.cli.options import directory_argument, json_option, overrides_option, site_option, track_option
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--detach", is_flag=True, help="Submit and return; `sweep status` and `sweep resume` go on from there.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and the scripts; submit and write nothing.")
 @click.option("--takeover", is_flag=True, help="Take the place of a launcher that holds the sweep.")
+@track_option
 @json_option
 def launch(
     grid_file: Path,
@@ -50,6 +51,7 @@ def launch(
     detach: bool,
     dry_run: bool,
     takeover: bool,
+    tracker: str | None,
     as_json: bool,
 ) -> int:
     """Measure every run of a grid: plan it, submit pilots, watch them, and draw the heatmap.
@@ -71,6 +73,7 @@ def launch(
     grid = load_grid(grid_file, overrides)
     chosen = choose_executor(executor)
     site = load_site(grid, site_given, chosen)
+    _check_tracker(tracker, detach, chosen)
     directory = directory or Path("sweeps") / grid.name
     exists = (directory / PROVENANCE).is_file()
     if exists:
@@ -84,20 +87,19 @@ def launch(
             return _dry_run(plan, grid, site, chosen, as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(_spending(plan, site, chosen), err=True):
             raise click.Abort
-        if (directory / PROVENANCE).is_file():
-            raise SweepError(Mistake("another launch made this sweep meanwhile", file=str(directory)))
         sweep = create(directory, grid, site, plan, executor=chosen, grid_text=grid_file.read_text())
     if dry_run:
         raise SweepError(Mistake("this sweep stands already", file=str(directory), remedy="`sweep status` shows it"))
-    return _go_on(sweep, takeover=takeover, detach=detach, as_json=as_json)
+    return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
 
 
 @click.command(short_help="Carry on exactly what is missing or may be retried.")
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
 @click.option("--takeover", is_flag=True, help="Take the place of a launcher that holds the sweep.")
+@track_option
 @json_option
-def resume(directory: Path | None, detach: bool, takeover: bool, as_json: bool) -> int:
+def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | None, as_json: bool) -> int:
     """Carry on a sweep: what is missing or may be retried, and nothing else.
 
     \b
@@ -108,7 +110,9 @@ def resume(directory: Path | None, detach: bool, takeover: bool, as_json: bool) 
     from sweep.store import find_sweep
     from sweep.sweeps import open_sweep
 
-    return _go_on(open_sweep(find_sweep(directory).path), takeover=takeover, detach=detach, as_json=as_json)
+    sweep = open_sweep(find_sweep(directory).path)
+    _check_tracker(tracker, detach, sweep.executor)
+    return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
 
 
 @click.command(short_help="Stop pilots and ranks; leave the record straight.")
@@ -152,6 +156,9 @@ def _check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
     if executor == "local" and widest > max_local_ranks(site):
         fact = f"the widest run has {widest} ranks, and this machine is to bear {max_local_ranks(site)} at once"
         mistakes.append(grid.mistake(fact, ("nodes",), "fewer nodes, or max_local_ranks in the site"))
+    if grid.max_run_time is not None and grid.max_run_time > site.pilot_time_s:
+        fact = f"a run may take {grid.max_run_time:.0f} s, and a pilot has {site.pilot_time_s:.0f} s"
+        mistakes.append(grid.mistake(fact, ("max_run_time",), "less, or a longer pilot_time in the site"))
     if mistakes:
         raise SweepError(mistakes)
 
@@ -178,16 +185,24 @@ def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -
     return 0
 
 
-def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, as_json: bool) -> int:
+def _check_tracker(tracker: str | None, detach: bool, executor: str) -> None:
+    """Raises SweepError where a tracker is named that cannot be had, before anything is written or submitted."""
+    if tracker is not None:
+        from sweep.cli.track import check_tracker
+
+        check_tracker(tracker, detach=detach, executor=executor)
+
+
+def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, as_json: bool) -> int:
     from sweep import lease
     from sweep.launcher import Launcher, executor_of
 
     if detach and sweep.executor == "local":
-        return _detach_local(sweep, as_json)
+        return _detach_local(sweep, takeover, tracker, as_json)
     session = Launcher(sweep, lease.take(sweep.directory, takeover=takeover), executor_of(sweep))
     if detach:
         return _submit_and_leave(sweep, session, as_json)
-    return _watch(sweep, session, as_json)
+    return _watch(sweep, session, tracker, as_json)
 
 
 def _submit_and_leave(sweep: Sweep, session: Launcher, as_json: bool) -> int:
@@ -210,11 +225,12 @@ def _submit_and_leave(sweep: Sweep, session: Launcher, as_json: bool) -> int:
     return 0
 
 
-def _detach_local(sweep: Sweep, as_json: bool) -> int:
+def _detach_local(sweep: Sweep, takeover: bool, tracker: str | None, as_json: bool) -> int:
     """This machine has no scheduler: a launcher in the background takes its part."""
     path = sweep.directory.path
     with (path / "launcher.out").open("ab") as output:
-        command = [sys.executable, "-m", "sweep.cli.main", "resume", str(path)]
+        command = [sys.executable, "-m", "sweep.cli.main", "resume", str(path), *["--takeover"] * takeover]
+        command += ["--track", tracker] if tracker is not None else []
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
@@ -224,14 +240,15 @@ def _detach_local(sweep: Sweep, as_json: bool) -> int:
     return 0
 
 
-def _watch(sweep: Sweep, session: Launcher, as_json: bool) -> int:
+def _watch(sweep: Sweep, session: Launcher, tracker: str | None, as_json: bool) -> int:
     """The live view, to the end; then results and heatmap."""
     from sweep.cli.live import live_view
+    from sweep.cli.track import tracking_alongside
     from sweep.launcher import StuckError
     from sweep.lease import LeaseLostError
 
     try:
-        with live_view(sweep) as look:
+        with tracking_alongside(sweep, tracker), live_view(sweep) as look:
             session.run(look)
     except (StuckError, LeaseLostError) as error:
         click.echo(f"error: {error}", err=True)
@@ -260,7 +277,7 @@ def _finish(sweep: Sweep, session: Launcher, as_json: bool) -> int:
     from sweep.cli.results import draw_heatmap
     from sweep.tally import counts
 
-    found = dict(counts(session.world, sweep.runs))
+    found = dict(counts(session.world, sweep.runs, sweep.left_out(session.world)))
     path = sweep.directory.path
     picture = draw_heatmap(sweep.directory) if found.get("ok") else None
     summary: dict[str, Any] = {"directory": str(path), "runs": len(sweep.runs), "counts": found, "time": time.time()}

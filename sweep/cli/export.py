@@ -1,0 +1,156 @@
+"""`sweep export`: the best configuration of each cell, as a table or as a trainer takes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+METRIC = "tokens_per_second_per_gpu"
+LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum")
+FORMS = ("json", "csv", "markdown", "flags")
+"""Forms of our own; any other name is a trainer's."""
+
+Row = dict[str, Any]
+
+
+@click.group(short_help="The best configuration of each cell: JSON, CSV, a trainer's own form.")
+def export() -> None:
+    """Hand results on to other programs."""
+
+
+@export.command(short_help="The best configuration of each cell.")
+@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    default="json",
+    show_default=True,
+    help=f"{', '.join(FORMS)}, or a trainer (a wrong one lists them).",
+)
+@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; a wrong one lists them.")
+@click.option("--filter", "expression", metavar="EXPRESSION", help='Only records that meet it, e.g. "zero <= 1".')
+@click.option("--model", "models", multiple=True, help="Only this model's cells. Repeatable.")
+@click.option("--nodes", "widths", type=int, multiple=True, help="Only cells of so many nodes. Repeatable.")
+@click.option("--iterations", type=click.IntRange(1), help="Of a trainer's form. Default: as it was measured.")
+@click.option("--out", type=click.Path(path_type=Path), help="Of a trainer's form: a directory to write its files to.")
+def best(
+    sources: tuple[Path, ...],
+    form: str,
+    metric: str,
+    expression: str | None,
+    models: tuple[str, ...],
+    widths: tuple[int, ...],
+    iterations: int | None,
+    out: Path | None,
+) -> int:
+    """Print the best configuration of each cell that was measured.
+
+    A trainer's form is what its adapter makes of the run: its configuration files and its command.
+
+    \b
+    Examples:
+      sweep export best
+      sweep export best results.parquet --format markdown --metric mfu
+      sweep export best sweeps/first --format flags --model 8B --nodes 4
+      sweep export best sweeps/first --format TRAINER --out configs
+    """
+    from sweep.cli import export_trainer
+
+    if form not in FORMS:
+        export_trainer.check(form, FORMS)
+    records = _winners(sources, metric, expression, models, widths)
+    if form in FORMS:
+        if out is not None:
+            raise SweepError(Mistake(f"{form} is printed, not written", path="--out", remedy="redirect the output"))
+        more = ("recompute",) if form == "flags" else ()
+        click.echo(_text([_row(record, metric, more) for record in records], form, metric), nl=False)
+        return 0
+    made = [export_trainer.made(record, form, iterations) for record in records]
+    if out is not None:
+        for path in export_trainer.write(made, out):
+            click.echo(str(path))
+    else:
+        click.echo(export_trainer.text(made), nl=False)
+    return 0
+
+
+def _winners(
+    sources: Sequence[Path], metric: str, expression: str | None, models: Sequence[str], widths: Sequence[int]
+) -> list[Row]:
+    """The best configuration's record per cell, as JSON values, models from small to large."""
+    import analysis
+    from analysis.derive import NEEDED, model_order
+    from analysis.filters import names_in
+    from analysis.heatmap import HEAVY
+    from analysis.metrics import metric_named
+    from sweep.cli.results import _places
+
+    metric_named(metric)
+    places, _ = _places(tuple(sources))
+    asked = [] if expression is None else names_in(expression)
+    records = analysis.load(places, [*NEEDED, *(name for name in asked if name not in NEEDED)])
+    kept = records if expression is None else analysis.keep(records, expression)
+    found = analysis.best_per_cell(kept, metric)
+    order = model_order(records, list(dict.fromkeys(found["model"])))
+    wanted = found[(found["model"].isin(models) | (not models)) & (found["nodes"].isin(widths) | (not widths))]
+    if wanted.empty:
+        cells = ", ".join(f"{model} on {nodes}" for model, nodes in found[["model", "nodes"]].itertuples(index=False))
+        fact = f"no configuration that was measured has {metric}" if found.empty else "no such cell was measured"
+        raise SweepError(Mistake(fact, remedy=f"measured: {cells}" if cells else "another --metric or --filter"))
+    light = wanted.drop(columns=[name for name in HEAVY if name in wanted])
+    rows: list[Row] = json.loads(light.to_json(orient="records", double_precision=15))
+    return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
+
+
+def _row(record: Mapping[str, Any], metric: str, more: Sequence[str] = ()) -> Row:
+    """What is told of a cell."""
+    names = ("model", "nodes", *LAYOUT, *more)
+    row = {name: record[name] for name in names} | {metric: record["value"]}
+    return row | {name: record[name] for name in ("peak_memory_bytes", "run_id")}
+
+
+def _text(rows: Sequence[Row], form: str, metric: str) -> str:
+    if form == "flags":
+        return _flags(rows, metric)
+    return {"json": _json, "csv": _csv, "markdown": _markdown}[form](rows)
+
+
+def _json(rows: Sequence[Row]) -> str:
+    return json.dumps(rows, indent=1) + "\n"
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    import csv
+    import io
+
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _markdown(rows: Sequence[Row]) -> str:
+    """Numbers to the right, as they are; a bar in a name would end the cell."""
+    lines = [" | ".join(rows[0]), " | ".join("---" if name in ("model", "run_id") else "---:" for name in rows[0])]
+    lines += [" | ".join("" if v is None else str(v).replace("|", "\\|") for v in row.values()) for row in rows]
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def _flags(rows: Sequence[Row], metric: str) -> str:
+    """One line of shell words per cell, after a comment that says which."""
+    import shlex
+
+    lines = []
+    for row in rows:
+        words = [f"--{name.replace('_', '-')}={row[name]}" for name in (*LAYOUT, "recompute") if row[name] is not None]
+        lines += [f"# {row['model']} on {row['nodes']} nodes: {metric} {row[metric]:.6g}", shlex.join(words)]
+    return "\n".join(lines) + "\n"

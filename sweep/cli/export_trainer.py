@@ -1,0 +1,151 @@
+"""A measured configuration as a trainer takes it: what the trainer's adapter makes of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweep.contract import Layout, Run
+from sweep.errors import Mistake, SweepError
+from sweep.physics.catalogue import MODELS
+from sweep.physics.shapes import ModelShape
+from sweep.validate import nearest
+
+ADAPTERS = "bench_workloads.trainers.adapter"
+"""Loaded by name, since imports point down only: adapters are plug-ins of sweep."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """One cell in a trainer's form."""
+
+    cell: str
+    """in words"""
+    folder: str
+    """a name for its files' directory"""
+    files: Mapping[str, str]
+    command: str
+    """what starts it, with the environment variables before it; paths are relative to the files' directory"""
+
+
+def check(name: str, others: Sequence[str]) -> None:
+    """Raises SweepError where there is no trainer of that name."""
+    names = importlib.import_module(ADAPTERS).trainer_names()
+    if name not in names:
+        remedy = nearest(name, (*others, *names))
+        raise SweepError(Mistake(f"unknown format {name!r}", path="--format", remedy=remedy))
+
+
+def made(record: Mapping[str, Any], trainer: str, iterations: int | None) -> Made:
+    """A cell's best configuration as the trainer's files and command.
+
+    Raises SweepError where the record does not say enough, or the trainer cannot run the layout.
+    """
+    adapter = importlib.import_module(ADAPTERS).find_trainer(trainer)
+    run = run_of(record, trainer)
+    cell = f"{run.model} on {run.nodes} node{'s' * (run.nodes != 1)}"
+    beyond = _beyond(run, adapter.workload.axes, adapter.workload.choices)
+    if beyond:
+        remedy = '--filter chooses among what it has, e.g. --filter "cp == 1"'
+        raise SweepError([Mistake(f"{trainer} has no {text}", path=cell, remedy=remedy) for text in beyond])
+    try:
+        launch = adapter.configure(run, ".", iterations or run.warmup_iterations + run.iterations)
+    except (ValueError, KeyError, TypeError) as error:
+        fact = f"{trainer} cannot take this run: {error}" if run.shape else "the record does not say the model's shape"
+        raise SweepError(Mistake(fact, path=cell)) from error
+    words = [*(f"{name}={value}" for name, value in launch.env.items()), *(["python"] if launch.python else [])]
+    folder = f"{run.model}-{run.nodes}-nodes".replace("/", "_")
+    return Made(cell, folder, launch.files, shlex.join([*words, *launch.program]))
+
+
+def run_of(record: Mapping[str, Any], trainer: str) -> Run:
+    """The run that a record (JSON values) measured, as one of the trainer's.
+
+    Raises SweepError naming every value that is missing.
+    Another workload's parameters mean nothing to the trainer: it takes its own defaults.
+    """
+    own = record.get("workload") == trainer
+    plain = {f.name for f in dataclasses.fields(Run)} - {"layout", "shape", "params", "env", "workload", "repeat"}
+    values = {name: record.get(name) for name in plain}
+    layout = {f.name: record.get(f.name) for f in dataclasses.fields(Layout)}
+    texts = {name: record.get(f"{name}_json") for name in ("shape", "params", "env")}
+    required = [
+        "model",
+        "nodes",
+        "gpus_per_node",
+        "sequence_length",
+        "dp",
+        "tp",
+        "pp",
+        "micro_batch_size",
+        "grad_accum",
+    ]
+    missing = [name for name in required if (values | layout).get(name) is None]
+    if missing:
+        where = f"{values.get('model')} on {values.get('nodes')} nodes"
+        raise SweepError([Mistake(f"the record does not say {name}", path=where) for name in missing])
+    return Run(
+        workload=trainer,
+        shape=_shape(texts["shape"], str(values["model"])),
+        params=json.loads(texts["params"] or "{}") if own else {},
+        env=json.loads(texts["env"] or "{}"),
+        layout=Layout(**{name: value for name, value in layout.items() if value is not None}),
+        **{name: value for name, value in values.items() if value is not None},
+    )
+
+
+def text(cells: Sequence[Made]) -> str:
+    """Everything for a terminal; a single file of a single cell stands alone, so that it can be redirected."""
+    if len(cells) == 1 and len(cells[0].files) == 1:
+        return next(iter(cells[0].files.values()))
+    return "\n".join(line for cell in cells for line in _lines(cell)) + "\n"
+
+
+def write(cells: Sequence[Made], out: Path) -> Iterator[Path]:
+    """One directory per cell with the trainer's files, and the command in `command.sh`. Yields what was written."""
+    for cell in cells:
+        folder = out / cell.folder
+        script = f"#!/bin/sh\n# {cell.cell}: on each rank, with torchrun's variables set\n{cell.command}\n"
+        for name, content in {**cell.files, "command.sh": script}.items():
+            path = folder / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+            except OSError as error:
+                raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(path))) from error
+            yield path
+
+
+def _lines(cell: Made) -> list[str]:
+    lines = [f"# {cell.cell}"]
+    for name, content in cell.files.items():
+        lines += [f"# {name}", content.rstrip("\n")]
+    return [*lines, "# command", cell.command]
+
+
+def _shape(text: str | None, model: str) -> dict[str, Any]:
+    """Every field of the model's shape: as recorded, else by the model's name; empty where neither is known."""
+    if text and (given := json.loads(text)):
+        return ModelShape(**given).as_dict()
+    return MODELS[model].as_dict() if model in MODELS else {}
+
+
+def _beyond(run: Run, axes: frozenset[str], choices: Mapping[str, Sequence[Any]]) -> list[str]:
+    """What the layout varies and the trainer does not have."""
+    default, found = Layout(), []
+    values = dataclasses.asdict(run.layout) | {"dtype": run.dtype, "compile": run.compile}
+    usual = dataclasses.asdict(default) | {"dtype": "bf16", "compile": False}
+    if run.layout.pp == 1:
+        values.pop("pp_schedule")
+    for name, value in values.items():
+        if name not in axes and value != usual[name]:
+            found.append(f"{name} = {value}")
+        elif name in axes and name in choices and value not in choices[name]:
+            found.append(f"{name} = {value}, only {', '.join(map(str, choices[name]))}")
+    return found
