@@ -46,12 +46,13 @@ def record(world: World, run: PlannedRun, attempt: int, place: int) -> None:
     outcome = "oom_cuda" if place % 10 == 0 else "ok"
     rate = None if outcome != "ok" else 4000.0 + place % 977
     event = {"run_id": run.run_id, "attempt": attempt, "pilot": "p", "outcome": outcome, "node_names": ["a"]}
+    event |= {"started_at": 60.0 * len(world.runs), "ended_at": 60.0 * (len(world.runs) + 1)}
     world.apply({"event": "record", "time": 0.0, "record": {**event, "tokens_per_second_per_gpu": rate}})
 
 
-def timed(runs: list[PlannedRun], strategy: str, done: int) -> Iterator[float]:
+def timed(runs: list[PlannedRun], strategy: str, done: int, limits: dict[str, float]) -> Iterator[float]:
     """Seconds of each choice, the attempt recorded after it; ``done`` runs have ended before."""
-    world, search = World(), Search(runs, GPUS["h100"], strategy)
+    world, search = World(), Search.of(runs, GPUS["h100"], strategy, limits)
     for place, run in enumerate(runs[:done]):
         record(world, run, 1, place)
     choose(runs, world, runs[-1].nodes, 1e6, 60.0, search=search)  # the first one reads the plan
@@ -68,12 +69,13 @@ def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
     names = sys.argv[2:] or ["exhaustive", "prune", "guided", "random"]
     runs, slow = made_runs(count), False
-    for strategy in names:
-        for done in (0, count // 2, count - CHOICES):
-            times = sorted(1000 * seconds for seconds in timed(runs, strategy, done))
+    for strategy, done in product(names, (0, count // 2, count - CHOICES)):
+        for limits in ({}, {"runs": count}):
+            times = sorted(1000 * seconds for seconds in timed(runs, strategy, done, limits))
             median, worst = statistics.median(times), times[int(0.99 * len(times))]
             slow |= median > LIMIT_MS
-            print(f"{strategy:>10}, {done:>5} of {count} done: median {median:.2f} ms, 99th percentile {worst:.2f} ms")
+            name = f"{strategy}, {'a budget' if limits else 'no budget'}, {done} of {count} done"
+            print(f"{name:<45}: median {median:.2f} ms, 99th percentile {worst:.2f} ms")
     return int(slow)
 
 

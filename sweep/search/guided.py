@@ -18,6 +18,8 @@ from sweep.search.strategies import Pick
 
 FAILURE_WEIGHT = 0.4
 """how much of the logarithm of a run's chance to work counts in its order: failures of unstated cause say little"""
+FEW = 8
+"""runs of a cell that are looked at before all others when it is asked whether it may stop"""
 FINALIST = 0.03
 """repeats are measured of configurations within this of their cell's best"""
 
@@ -50,31 +52,48 @@ class Guided:
         cells = known.candidates.cells
         for cell in np.unique(cells[first]):
             rows = np.flatnonzero(first & (cells == cell))
-            if self._in_cell(known, rows, int(cell)) is not None:
-                found[rows] = True
+            found[rows] = not self._stopped(known, rows, int(cell))
         again = able & (known.candidates.repeats > 0)
-        found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.twins, _finalists(known)))
+        if again.any():
+            found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.twins, _finalists(known)))
         return found
 
     def chance(self, known: Known, rows: Ints, cell: int) -> Floats:
         """Of each row, the chance to beat its cell's best by more than the tolerance."""
-        threshold = known.best[cell] + float(np.log1p(self.tolerance))
-        above = probability_above(known.predicted(rows), float(known.model().spreads[cell]), threshold)
-        found: Floats = above * known.success(rows)
+        found: Floats = self._above(known, rows, cell) * known.success(rows)
         return found
+
+    def _above(self, known: Known, rows: Ints, cell: int) -> Floats:
+        """The same, should the run work."""
+        threshold = known.best[cell] + float(np.log1p(self.tolerance))
+        return probability_above(known.predicted(rows), float(known.model().spreads[cell]), threshold)
 
     def _in_cell(self, known: Known, rows: Ints, cell: int) -> Pick | None:
         predicted = known.predicted(rows)
         score = predicted + FAILURE_WEIGHT * np.log(known.success(rows))
         place = int(np.argmax(score))
         rate = float(np.exp(predicted[place]))
-        if known.tries[cell] < self.least or not np.isfinite(known.best[cell]):
+        if not self._may_stop(known, cell):
             return Pick(int(rows[place]), f"most promising of its cell: {rate:,.0f} tokens/s/GPU predicted")
-        chances = self.chance(known, rows, cell)
-        if float(chances.max()) <= self.doubt:
+        if self._stopped(known, rows, cell):
             return None
-        why = f"{chances[place]:.0%} likely to beat its cell's best by over {self.tolerance:.0%}"
+        chance = self.chance(known, rows[place : place + 1], cell)[0]
+        why = f"{chance:.0%} likely to beat its cell's best by over {self.tolerance:.0%}"
         return Pick(int(rows[place]), why)
+
+    def _may_stop(self, known: Known, cell: int) -> bool:
+        return bool(known.tries[cell] >= self.least and np.isfinite(known.best[cell]))
+
+    def _stopped(self, known: Known, rows: Ints, cell: int) -> bool:
+        """Whether none of the cell's rows has a chance over the doubt. The likeliest are looked at first."""
+        if not self._may_stop(known, cell):
+            return False
+        above = self._above(known, rows, cell)
+        likely = np.argsort(-above, kind="stable")[: int((above > self.doubt).sum())]
+        for some in (likely[:FEW], likely[FEW:]):
+            if len(some) and float((above[some] * known.success(rows[some])).max()) > self.doubt:
+                return False
+        return True
 
     def verdicts(self, known: Known) -> dict[tuple[str, int], str]:
         """Of each cell (model, nodes) that has a measurement, how sure its best is, in words."""

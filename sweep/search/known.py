@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sweep.outcomes import Outcome
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
-from sweep.search.learning import Floats, Ints, TimeModel, learn_times, success_rates, unlearned
+from sweep.search.learning import MOST_ANCHORS, Floats, Ints, TimeModel, learn_times, success_rates, unlearned
 from sweep.search.terms import NAMES
 
 OUT_OF_MEMORY = frozenset({Outcome.OOM_CUDA})
@@ -144,9 +144,8 @@ class Known:
         lessons = self._lessons
         while self._measured.changed_before(lessons[-1][0]):
             lessons.pop()
-        rows = self._measured.first(len(self._measured))
-        while (enough := _next(lessons[-1][0], LEARN_EVERY)) <= len(rows):
-            mine = rows[:enough][-1024:]
+        while (enough := _next(lessons[-1][0], LEARN_EVERY)) <= len(self._measured):
+            mine = self._measured.first(enough)[-MOST_ANCHORS:]
             log_times = self.candidates.log_tokens_per_gpu[mine] - self.log_rates[mine]
             cells, terms = self.candidates.cells[mine], self.candidates.terms[mine]
             lessons.append((enough, learn_times(terms, cells, log_times, lessons[-1][1])))
@@ -212,11 +211,11 @@ class _InOrder:
             self._changed = min(self._changed, place)
 
     def changed_before(self, place: int) -> bool:
-        """Whether one of so many first ones is not what it was when ``first`` was last asked."""
+        """Whether one of so many first ones is not what it was when ``first`` last gave as many."""
         return self._changed < place
 
     def first(self, number: int) -> Ints:
-        self._changed = len(self._items)
+        self._changed = max(self._changed, number)
         return np.array([index for _, index in self._items[:number]], dtype=np.int64)
 
     def last(self, number: int) -> Ints:
