@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from analysis.derive import best_per_cell, cells
     from analysis.filters import keep
     from analysis.heatmap import draw as draw_heatmap
-    from analysis.tables import load, load_plan
+    from analysis.tables import load, load_allocations, load_attempts, load_plan
 
-__all__ = ["best_per_cell", "cells", "draw_heatmap", "keep", "load", "load_plan"]
+__all__ = ["best_per_cell", "cells", "draw_heatmap", "keep", "load", "load_allocations", "load_attempts", "load_plan"]
 
 _PLACES = {
     "best_per_cell": ("analysis.derive", "best_per_cell"),
@@ -24,6 +24,8 @@ _PLACES = {
     "draw_heatmap": ("analysis.heatmap", "draw"),
     "keep": ("analysis.filters", "keep"),
     "load": ("analysis.tables", "load"),
+    "load_allocations": ("analysis.tables", "load_allocations"),
+    "load_attempts": ("analysis.tables", "load_attempts"),
     "load_plan": ("analysis.tables", "load_plan"),
 }
 

@@ -35,7 +35,7 @@ def shared(rows: pd.DataFrame, best: pd.DataFrame) -> list[str]:
     phrases += _range(rows, best, "iterations", "median of {} iterations")
     on_cpu = "gpu" in rows and set(rows["gpu"].dropna()) == {"cpu"}
     phrases += ["on CPU: a rank stands for a GPU"] if on_cpu else _words(rows, "gpu", "GPU {}")
-    return phrases + _words(rows, "workload", "workload {}")
+    return phrases + _words(rows, "workload", "workload {}") + _words(rows, "sweep_name", "sweep {}")
 
 
 def measured_rows(records: pd.DataFrame, keep: str | None) -> pd.DataFrame:

@@ -30,7 +30,7 @@ CELL = ["model", "nodes"]
 LAYOUT = ["dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "zero", "recompute", "pp_schedule"]
 
 NEEDED: tuple[str, ...] = (
-    *("run_id", "attempt", "repeat", "outcome", "final", "simulated", "suspect", "notes"),
+    *("run_id", "sweep_name", "attempt", "repeat", "outcome", "final", "simulated", "suspect", "notes"),
     *CONFIGURATION_NAMES,
     *("tokens_per_second_per_gpu", "tokens_per_second", "mfu", "hfu", "reported_mfu", "tflops_per_gpu"),
     *("step_time_median_s", "step_time_min_s", "step_time_max_s", "step_times_s"),

@@ -29,8 +29,8 @@ def by_outcome(records: pd.DataFrame) -> pd.DataFrame:
 def gpu_hours(records: pd.DataFrame) -> pd.Series[float]:
     """GPU-hours of each attempt; null where its time is not known."""
     if "total_s" not in records:
-        result: pd.Series[float] = pd.Series(float("nan"), index=records.index)
-        return result
+        unknown: pd.Series[float] = pd.Series(float("nan"), index=records.index)
+        return unknown
     gpus = records["gpus"] if "gpus" in records else records["nodes"]
     hours: pd.Series[float] = records["total_s"].astype(float) * gpus.astype(float) / 3600
     result: pd.Series[float] = hours.where(hours >= 0)

@@ -59,16 +59,16 @@ def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFram
 def _typed(rows: pd.DataFrame) -> pd.DataFrame:
     """Predictions as numbers, missing ones as NaN."""
     numbers = {name: rows[name].astype(float) for name, _ in QUANTITIES.values()}
-    return rows.assign(**numbers)
+    typed: pd.DataFrame = rows.assign(**numbers)
+    return typed
 
 
 def errors(rows: pd.DataFrame, quantity: str) -> pd.Series[float]:
     """Predicted / measured - 1 of each row that has both."""
     predicted, measured_ = (rows[name].astype(float) for name in QUANTITIES[quantity])
     ratio: pd.Series[float] = predicted / measured_ - 1
-    result: pd.Series[float] = ratio[
-        np.isfinite(ratio.to_numpy(float)) & (predicted > 0).to_numpy() & (measured_ > 0).to_numpy()
-    ]
+    sound = np.isfinite(ratio.to_numpy(float)) & (predicted > 0).to_numpy() & (measured_ > 0).to_numpy()
+    result: pd.Series[float] = ratio[sound]
     return result
 
 
@@ -109,7 +109,8 @@ def _predict(part: pd.DataFrame, named: Mapping[str, Any]) -> tuple[Any, Any]:
         peak = memory.peak_bytes(columns, trainer.profile, trainer.optimizer)
         gpu = GPUS.get(str(named.get("gpu")).lower())
         step = np.nan if gpu is None else step_time.step_time_s(columns, gpu, trainer.profile)
-    return peak, step
+        known = [gpu is not None and gpu.peak_flops(dtype) is not None for dtype in part["dtype"]]
+    return peak, np.where(known, step, np.nan)  # without a peak the seconds are nominal: they only order runs
 
 
 def columns_of(rows: pd.DataFrame) -> dict[str, Any]:

@@ -71,8 +71,9 @@ def shares(table: pd.DataFrame) -> pd.Series[float]:
 def _busy(nodes: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.DataFrame:
     """Segments of attempts, each on each of its nodes, inside the time in which the pilot held the node soundly."""
     if attempts is None or attempts.empty or nodes.empty:
-        result: pd.DataFrame = pd.DataFrame(columns=SEGMENT)
-        return result
+        none: pd.DataFrame = pd.DataFrame(columns=SEGMENT).astype({"begin": float, "end": float})
+        return none
+    attempts = attempts.astype(dict.fromkeys(("started_at", "steady_at", "measured_at", "ended_at"), float))
     one = attempts.explode("node_names").rename(columns={"node_names": "node"}).dropna(subset=["node", "started_at"])
     one = one.rename(columns={"ended_at": "attempt_end"})
     one = one.merge(nodes, on=["source", "pilot", "node"], how="inner")

@@ -30,13 +30,16 @@ def draw(tables: Tables) -> Figure:
         raise LackingError("no axis has two values among the measured configurations")
     values = _comparable(rows, metric)
     columns = min(4, len(axes_names))
+    crowded = any(rows[name].nunique() > MOST_VALUES for name in axes_names)
     many = -(-len(axes_names) // columns)
     made = style.sheet(
         f"{_label(metric).split(' (')[0]} by the degree of each axis",
         held=[f"{len(rows):,} configurations, all models and node counts together", *style.held_fixed(rows)],
         notes=[
-            "Box: quartiles and median; whiskers: 5th and 95th percentile; dot: the best. Under each box: its value, and how many "
-            "configurations have it. Axes vary together, so that a box shows what came with a value, not what it caused."
+            "Box: quartiles and median; whiskers: 5th and 95th percentile; dot: the best. Under each box: its value, "
+            "and how many configurations have it. Axes vary together: a box shows what came with a value, not what "
+            "it caused.",
+            *[f"Of an axis with more than {MOST_VALUES} values, those that were measured most."] * crowded,
         ],
         simulated=style.simulated(rows),
         rows=many,
@@ -67,7 +70,8 @@ def _comparable(rows: pd.DataFrame, metric: Metric) -> pd.Series[float]:
 
 def _draw_axis(axes: Axes, degree: pd.Series, values: pd.Series[float], title: str) -> None:
     groups = {key: part for key, part in values.groupby(degree, sort=True) if len(part)}
-    kept = list(groups)[:MOST_VALUES]
+    most = sorted(groups, key=lambda key: -len(groups[key]))[:MOST_VALUES]
+    kept = [key for key in groups if key in most]
     looks = {"linewidth": 0.7, "color": style.INK}
     axes.boxplot(
         [groups[key] for key in kept],
@@ -85,8 +89,7 @@ def _draw_axis(axes: Axes, degree: pd.Series, values: pd.Series[float], title: s
     axes.set_xticks(range(1, len(kept) + 1), labels, fontsize=style.SMALL if len(kept) < 8 else style.SMALL - 1)
     axes.set_ylim(bottom=0)
     style.ruled(axes)
-    more = len(groups) - len(kept)
-    style.panel_title(axes, f"{title}{f', first {MOST_VALUES} values' if more else ''}")
+    style.panel_title(axes, title)
 
 
 def _text(value: object) -> str:

@@ -22,11 +22,12 @@ def draw(tables: Tables) -> Figure:
     table = derive_cost.by_outcome(tables.records)
     timed = bool(table["gpu_hours"].notna().any())
     total, hours = int(table["attempts"].sum()), float(table["gpu_hours"].sum())
-    unit = "rank-hours" if _on_cpu(tables.records) else "GPU-hours"
+    span, factor = ("hours", 1.0) if hours >= 1 else ("minutes", 60.0)
+    unit = f"{'rank' if _on_cpu(tables.records) else 'GPU'}-{span}"
     notes = [] if timed else ["The source states no times: what each outcome cost is not known."]
     if timed:
-        notes = [f"{unit} of an attempt: from its order to clean nodes, on all GPUs of its nodes."]
-    held = [f"{total:,} attempts"] + [f"{number(hours)} {unit} in attempts"] * timed
+        notes = ["The cost of an attempt: from its order to clean nodes, on all GPUs of its nodes."]
+    held = [f"{total:,} attempts"] + [f"{number(hours * factor)} {unit} in attempts"] * timed
     made = style.sheet(
         "How attempts ended" + (f", and the {unit} that it cost" if timed else ""),
         held=held,
@@ -38,7 +39,7 @@ def draw(tables: Tables) -> Figure:
     )
     _bars(made.axes[0], table["outcome"], table["attempts"].astype(float), total, "attempts")
     if timed:
-        _bars(made.axes[1], table["outcome"], table["gpu_hours"].astype(float), hours, unit)
+        _bars(made.axes[1], table["outcome"], factor * table["gpu_hours"].astype(float), factor * hours, unit)
     return made.figure
 
 
@@ -51,8 +52,9 @@ def _bars(axes: Axes, outcomes: pd.Series[str], values: pd.Series[float], total:
     colours = [style.GOOD if name == "ok" else style.BAD for name in names]
     axes.barh(range(len(names)), values.fillna(0), color=colours, height=0.72)
     for at, (value, known) in enumerate(zip(values.fillna(0), values.notna(), strict=True)):
-        share = f" · {100 * value / total:.0f} %" if total > 0 else ""
-        told = f"{number(value)}{share}" if known else "time not stated"
+        share = f" · {style.percent(value / total)}" if total > 0 else ""
+        amount = f"{value:,.0f}" if label == "attempts" else number(value)
+        told = f"{amount}{share}" if known else "time not stated"
         axes.annotate(
             told, (value, at), (3, 0), textcoords="offset points", va="center",
             fontsize=style.SMALL, color=style.INK,
@@ -60,6 +62,7 @@ def _bars(axes: Axes, outcomes: pd.Series[str], values: pd.Series[float], total:
     axes.set_yticks(range(len(names)), names, fontsize=style.BODY)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(0, 1.28 * max(float(values.max()), 1e-12))
-    axes.xaxis.set_major_formatter(lambda value, _: number(value))
+    axes.locator_params(axis="x", nbins=5)
+    axes.xaxis.set_major_formatter(style.tick)
     axes.set_xlabel(label)
     style.ruled(axes, "x")

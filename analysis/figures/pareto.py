@@ -9,7 +9,7 @@ import numpy as np
 from analysis import derive_pareto
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
-from analysis.metrics import GIB, number
+from analysis.metrics import GIB
 from sweep.physics.hardware import GPUS
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _draw_model(axes: Axes, rows: pd.DataFrame, model: str, nodes: list[int]) ->
     _mark_limit(axes, rows)
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
-    axes.yaxis.set_major_formatter(lambda value, _: number(value))
+    axes.yaxis.set_major_formatter(style.tick)
     style.ruled(axes, "both")
     style.panel_title(axes, model)
 

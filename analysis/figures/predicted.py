@@ -62,14 +62,11 @@ def _draw_quantity(axes: Axes, rows: pd.DataFrame, error: pd.Series[float], name
             measured[mine].iloc[::step], predicted[mine].iloc[::step], linestyle="none", color=style.COLOURS[at],
             marker=style.MARKERS[at], markersize=2.6, alpha=0.45, markeredgewidth=0, label=model,
         )  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        style.log_scale(axis, low, high)
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_minor_formatter(lambda *_: "")
     axes.set_xlabel(f"measured {label}")
     axes.set_ylabel(f"predicted {label}")
     style.panel_title(axes, f"{name}: {_told(error)}")

@@ -53,7 +53,8 @@ def _draw_model(left: Axes, right: Axes, rows: pd.DataFrame, model: str, at: int
     if spread.any():
         first = rows["value"].iloc[0]
         low, high = (100 * rows[name].to_numpy(float) / first for name in ("low", "high"))
-        right.vlines(nodes[spread], low[spread], high[spread], color=style.COLOURS[at], linewidth=2.5, alpha=0.35)
+        beside = nodes[spread] * 2 ** (0.05 * (at - 3.5) / 3.5)
+        right.vlines(beside, low[spread], high[spread], color=style.COLOURS[at], linewidth=2, alpha=0.35)
 
 
 def _finish(left: Axes, right: Axes, table: pd.DataFrame) -> None:
@@ -65,21 +66,24 @@ def _finish(left: Axes, right: Axes, table: pd.DataFrame) -> None:
         axes.minorticks_off()
         axes.set_xlabel("nodes")
         style.ruled(axes)
-    left.set_yscale("log")
-    left.yaxis.set_major_formatter(lambda value, _: number(value))
-    left.yaxis.set_minor_formatter(lambda *_: "")
+    rate = table["tokens_per_second"]
+    style.log_scale(left.yaxis, float(rate.min()), float(rate.max()))
     left.plot([], [], color=style.FAINT, linestyle=(0, (4, 3)), linewidth=0.8, label="ideal: as the fewest nodes")
     left.set_ylabel("throughput (tokens/s)")
     style.legend(left, loc="upper left")
     right.axhline(100, color=style.FAINT, linestyle=(0, (4, 3)), linewidth=0.8)
     right.set_ylim(0, max(110.0, 105 * float(np.nanmax(table["efficiency"]))))
-    right.set_ylabel("efficiency (% of the fewest nodes' tokens/s/GPU)")
+    right.set_ylabel("efficiency (%)")
 
 
 def _notes(table: pd.DataFrame, fitted: bool) -> list[str]:
-    notes = ["Dashed: throughput in proportion to nodes, from each model's fewest."]
+    notes = [
+        "Efficiency: tokens/s/GPU over that on the model's fewest nodes. Dashed: throughput in proportion to nodes."
+    ]
     if fitted:
         notes[0] += " Serial: Amdahl's s, the part of one GPU's time that more GPUs do not shorten (relative fit)."
+    if (table["high"] > table["low"]).any():
+        notes.append("Pale bars: how far the median may be off, by the spread of the iterations.")
     firsts = table.groupby("model", sort=False)["nodes"].first()
     if firsts.nunique() > 1:
         told = ", ".join(f"{model} from {int(nodes)}" for model, nodes in list(firsts.items())[:6])

@@ -59,22 +59,24 @@ def _spread(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _draw_runs(axes: Axes, spread: pd.DataFrame) -> None:
     share = 100 * (np.arange(len(spread)) + 1) / len(spread)
-    axes.fill_between(share, spread["low"], spread["high"], color="#b3d4ea", linewidth=0, step="mid")
-    axes.plot(share, spread["high"], color=style.COLOURS[0], linewidth=1.2, label="slowest iteration")
-    axes.plot(share, spread["low"], color=style.COLOURS[2], linewidth=0.8, linestyle="--", label="fastest iteration")
+    share = share - 50 / len(spread)
+    dots: dict[str, Any] = {"linestyle": "none", "markersize": 3.5 if len(spread) <= 60 else 1.5}
+    axes.vlines(share, spread["low"], spread["high"], color="#b3d4ea", linewidth=max(0.4, min(3.0, 120 / len(spread))))
+    axes.plot(share, spread["high"], "o", color=style.COLOURS[1], label="slowest iteration", **dots)
+    axes.plot(share, spread["low"], "s", color=style.COLOURS[2], label="fastest iteration", **dots)
     axes.axhline(0, color=style.INK, linewidth=0.6)
     axes.set_xlim(0, 100)
     top = float(spread["high"].max())
     if top > 60:
         axes.set_yscale("symlog", linthresh=10)
         axes.set_yticks([-10, 0, 10, 100, *([1000] if top > 500 else [])])
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
+    axes.yaxis.set_major_formatter(lambda value, _: f"+{style.tick(value)}" if value > 0 else style.tick(value))
     axes.set_xlabel("share of runs (%), steadiest first")
     axes.set_ylabel("against the run's median iteration (%)")
     style.ruled(axes)
     style.legend(axes, loc="upper left")
     half = float(np.median(spread["high"]))
-    style.panel_title(axes, f"{len(spread)} runs: slowest iteration {half:+.1f} % in half of them")
+    style.panel_title(axes, f"{len(spread):,} runs: slowest iteration {half:+.1f} % (median)")
 
 
 def _draw_nodes(axes: Axes, nodes: pd.DataFrame, ranks: pd.DataFrame) -> None:
@@ -96,7 +98,7 @@ def _draw_nodes(axes: Axes, nodes: pd.DataFrame, ranks: pd.DataFrame) -> None:
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
     axes.set_ylim(len(nodes) - 0.4, -0.6)
-    axes.set_xlabel("rank's step time against its attempt's median rank (%)")
+    axes.set_xlabel("a rank's step time against the median rank (%)")
     style.ruled(axes, "x")
     style.panel_title(axes, "ranks by node, worst node first")
 

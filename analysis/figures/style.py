@@ -19,6 +19,8 @@ WIDTH_IN = 7.0
 TITLE, UNDER, BODY, SMALL = 10.5, 6.75, 7.5, 6.5
 """Font sizes in points; nothing is set smaller than SMALL"""
 MARGIN = 8.0
+HINTED = 0.95
+"""Small type on a coarse screen is set up to so much wider than in print"""
 INK, FAINT, GRID = "#1a1a1a", "#555555", "#dddddd"
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999")
@@ -55,7 +57,7 @@ def sheet(
     if simulated:
         title += " (simulated)"
         notes = ["Simulated: no model was trained; ranks acted out the step times of a formula.", *notes]
-    room = WIDTH_IN * 72 - 2 * MARGIN
+    room = (WIDTH_IN * 72 - 2 * MARGIN) * HINTED
     head = wrap_phrases(held, room, UNDER)
     foot = [line for note in notes for line in paragraph(note, room, SMALL)]
     top = MARGIN + TITLE * LINE + len(head) * UNDER * LINE + 5
@@ -119,6 +121,30 @@ def panel_title(axes: Axes, text: str) -> None:
     """What one of several panels shows."""
     drawn = axes.set_title(text, fontsize=BODY, loc="left", color=INK, fontweight="bold", pad=4)
     drawn.set_parse_math(False)
+
+
+def log_scale(axis: Any, low: float, high: float) -> None:
+    """A logarithmic scale with enough numbers to read it by: 1, 2, 5 where it spans less than two decades."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
+    if high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 4 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
+    axis.set_major_formatter(tick)
+    axis.set_minor_formatter(NullFormatter())
+
+
+def tick(value: float, _at: object = None) -> str:
+    """A round number as an axis has it: 40k, 2.5M, −10."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            return f"{value / (1e3 if unit == 'k' else limit):g}{unit}".replace("-", "−")
+    return f"{value:,.10g}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share as people read it: 41 %, <1 %."""
+    return f"{100 * share:.0f} %" if share >= 0.01 or share == 0 else "<1 %"
 
 
 def legend(axes: Axes, **places: Any) -> None:

@@ -26,6 +26,8 @@ LOOKS: dict[str, tuple[str, str]] = {
 }
 """state -> colour and hatch, so that print without colour tells them too"""
 
+HATCH = "#ffffff90"
+
 MOST_LANES = 48
 """Nodes that have a lane each; of more, the figure shows how many are in each state"""
 INSTANTS = 400
@@ -97,7 +99,7 @@ def _draw_shares(axes: Axes, shares: pd.Series[float]) -> None:
         if share <= 0:
             continue
         colour, hatch = LOOKS[str(state)]
-        axes.barh(0, 100 * share, left=left, height=1, label=f"{state} {_percent(share)}", **_look(colour, hatch))
+        axes.barh(0, 100 * share, left=left, height=1, label=f"{state} {style.percent(share)}", **_look(colour, hatch))
         left += 100 * share
     axes.set_xlim(0, 100)
     axes.set_yticks([])
@@ -111,12 +113,8 @@ def _draw_shares(axes: Axes, shares: pd.Series[float]) -> None:
     )  # fmt: skip
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.01 else "<1 %"
-
-
 def _look(colour: str, hatch: str) -> dict[str, Any]:
-    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": HATCH, "linewidth": 0}
 
 
 def _draw_lanes(axes: Axes, table: pd.DataFrame, lanes: pd.Series, zero: float, seconds: float) -> None:
@@ -149,7 +147,7 @@ def _draw_counts(axes: Axes, table: pd.DataFrame, zero: float, seconds: float) -
     areas = axes.stackplot(at / seconds, counts, colors=[LOOKS[state][0] for state in states], linewidth=0)
     for area, state in zip(areas, states, strict=True):
         area.set_hatch(LOOKS[state][1])
-        area.set_edgecolor("white")
+        area.set_edgecolor(HATCH)
     axes.set_ylabel("nodes held")
     axes.set_ylim(bottom=0)
 

@@ -1,0 +1,124 @@
+"""What allocated nodes did: no gap, no overlap, and the sum is what was allocated."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.derive_time import held, segments, shares
+from sweep.timeline import ATTEMPTS, PILOTS
+
+
+def allocation(pilot="p1", node="n1", begin=0.0, end=100.0, **changes):
+    names = {column.name: None for column in PILOTS} | {"source": "s", "time_limit_s": 600.0}
+    return names | {"pilot": pilot, "node": node, "allocated_at": begin, "ended_at": end, "heard_at": end} | changes
+
+
+def attempt(begin, *, nodes=("n1",), start=2.0, measure=5.0, clear=1.0, outcome="ok", pilot="p1", **changes):
+    names = {column.name: None for column in ATTEMPTS} | {"source": "s", "run_id": f"r{begin}", "attempt": 1}
+    steady = begin + start
+    at = {"started_at": begin, "first_at": steady - 1, "steady_at": steady, "measured_at": steady + measure}
+    told = {"pilot": pilot, "node_names": list(nodes), "outcome": outcome, "ended_at": steady + measure + clear}
+    return names | at | told | changes
+
+
+def frames(allocations, attempts):
+    numbers = [c.name for c in PILOTS if c.type == "double"]
+    left = pd.DataFrame(allocations).astype(dict.fromkeys(numbers, float))
+    numbers = [c.name for c in ATTEMPTS if c.type == "double"]
+    columns = ["source", *[c.name for c in ATTEMPTS]]
+    return left, pd.DataFrame(attempts, columns=columns).astype(dict.fromkeys(numbers, float))
+
+
+def spans(table, node="n1"):
+    mine = table[table["node"] == node]
+    return [(row.state, row.begin, row.end) for row in mine.itertuples()]
+
+
+def test_an_attempt_starts_measures_and_clears_and_the_rest_is_idle():
+    table = segments(*frames([allocation()], [attempt(10.0)]))
+    assert spans(table) == [
+        ("idle", 0, 10), ("starting", 10, 12), ("measuring", 12, 17), ("clearing", 17, 18), ("idle", 18, 100),
+    ]  # fmt: skip
+    assert shares(table)["measuring"] == pytest.approx(0.05)
+    assert shares(table).sum() == pytest.approx(1)
+
+
+def test_attempts_side_by_side_stay_on_their_nodes():
+    both = [allocation(node="n1"), allocation(node="n2")]
+    table = segments(*frames(both, [attempt(10.0, nodes=["n1"]), attempt(12.0, nodes=["n2"], outcome="hang")]))
+    assert [state for state, *_ in spans(table, "n1")] == ["idle", "starting", "measuring", "clearing", "idle"]
+    assert spans(table, "n2") == [("idle", 0, 12), ("failed", 12, 20), ("idle", 20, 100)]
+
+
+def test_a_wide_attempt_is_on_all_its_nodes():
+    both = [allocation(node="n1"), allocation(node="n2")]
+    table = segments(*frames(both, [attempt(0.0, nodes=["n1", "n2"])]))
+    assert spans(table, "n1") == spans(table, "n2")
+
+
+def test_a_silent_pilot_is_lost_until_it_was_found_gone():
+    silent = allocation(end=None, heard_at=30.0, gone_at=90.0)
+    lost = attempt(10.0, outcome="lost", ended_at=90.0, steady_at=None, measured_at=None)
+    table = segments(*frames([silent], [lost]))
+    assert spans(table) == [("idle", 0, 10), ("failed", 10, 30), ("lost", 30, 90)]
+
+
+def test_a_silent_pilot_holds_nothing_beyond_its_wall_time():
+    silent = allocation(end=None, heard_at=30.0, gone_at=5000.0, time_limit_s=60.0)
+    assert spans(segments(*frames([silent], []))) == [("idle", 0, 30), ("lost", 30, 60)]
+
+
+def test_a_pilot_that_runs_is_drawn_until_now():
+    runs = allocation(end=None, heard_at=50.0)
+    open_attempt = attempt(20.0, outcome=None, ended_at=None, steady_at=None, measured_at=None)
+    table = segments(*frames([runs], [open_attempt]))
+    assert spans(table) == [("idle", 0, 20), ("running", 20, 50)]
+
+
+def test_a_node_that_failed_is_lost_while_the_pilot_goes_on():
+    table = segments(*frames([allocation(lost_at=40.0)], [attempt(10.0)]))
+    assert spans(table)[-2:] == [("idle", 18, 40), ("lost", 40, 100)]
+
+
+def test_a_submission_that_was_given_up_and_came_after_all_is_held():
+    late = allocation(gone_at=-5.0, begin=0.0, end=20.0)
+    assert held(frames([late], [])[0], 20.0)[["begin", "end"]].to_numpy().tolist() == [[0.0, 20.0]]
+
+
+def test_pilots_that_wait_hold_nothing():
+    waits = allocation(node=None, begin=None, end=None, heard_at=None)
+    assert segments(*frames([waits], [])).empty
+    assert segments(frames([waits], [])[0], None).empty
+
+
+def test_equal_names_in_two_sweeps_are_two_nodes():
+    both = [allocation(), allocation(source="other")]
+    table = segments(*frames(both, [attempt(10.0)]))
+    assert (table["end"] - table["begin"]).sum() == pytest.approx(200)
+    assert set(table[table["source"] == "other"]["state"]) == {"idle"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    gaps=st.lists(st.floats(0, 20), min_size=0, max_size=6),
+    outcomes=st.lists(st.sampled_from(["ok", "hang", "lost"]), min_size=6, max_size=6),
+    end=st.one_of(st.none(), st.floats(0, 120)),
+    lost=st.one_of(st.none(), st.floats(0, 120)),
+    gone=st.one_of(st.none(), st.floats(0, 150)),
+)
+def test_segments_never_leave_gaps_or_overlap(gaps, outcomes, end, lost, gone):
+    begin, attempts = 0.0, []
+    for gap, outcome in zip(gaps, outcomes, strict=False):
+        begin += gap
+        attempts.append(attempt(begin, outcome=outcome))
+        begin += 8.0
+    one = allocation(end=end, lost_at=lost, gone_at=gone, heard_at=begin)
+    tables = frames([one], attempts)
+    table = segments(*tables).sort_values("begin")
+    edges = table[["begin", "end"]].to_numpy()
+    assert np.allclose(edges[1:, 0], edges[:-1, 1])
+    if len(table):
+        assert edges[0, 0] == 0
+        assert shares(table).sum() == pytest.approx(1)
