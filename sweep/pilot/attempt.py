@@ -119,11 +119,6 @@ class AttemptRunner:
         self._removed: dict[str, list[str]] = {}
         self._gone: list[str] = []
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """The nodes that it runs on, in node rank order."""
-        return tuple(link.node for link in self._links)
-
     def stop(self, verdict: Verdict, *, short: bool) -> None:
         """End the attempt for a reason from outside. `short`: no evidence, little patience."""
         self._short = self._short or short

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ class Leader:
             busy = {link.node for chosen in going.values() for link in chosen}
             free = [link for link in self._usable(links) if link.node not in busy]
             reason = self._reason_to_end(begun, free)
-            choice = await self._next(free, busy) if reason is None else None
+            choice = await self._next(free, self._most(len(free), going.values())) if reason is None else None
             if choice is not None:
                 chosen = [link for link in free if link.node in choice.nodes]
                 going[asyncio.ensure_future(self._measure(choice, chosen))] = chosen
@@ -123,9 +123,8 @@ class Leader:
                 del going[task]
                 task.result()
 
-    async def _next(self, free: Sequence[Link], busy: set[str]) -> Choice | None:
-        """The run to begin now on free nodes, claimed; None where there is none."""
-        most = self._most(len(free), busy)
+    async def _next(self, free: Sequence[Link], most: int) -> Choice | None:
+        """The run to begin now on at most so many of the free nodes, claimed; None where there is none."""
         while most:
             self._world.apply_all(await self._files.new_events())
             choice = choose(
@@ -145,11 +144,11 @@ class Leader:
                 return choice
         return None
 
-    def _most(self, free: int, busy: set[str]) -> int:
+    def _most(self, free: int, going: Collection[Sequence[Link]]) -> int:
         """The widest run that may begin now: a shared machine takes one at a time, an isolated fabric one across."""
-        if busy and not self._order.side_by_side:
+        if going and not self._order.side_by_side:
             return 0
-        across = any(len(runner.nodes) > 1 for runner in self._going.values())
+        across = any(len(chosen) > 1 for chosen in going)
         return min(free, 1) if across and self._order.isolate else free
 
     @property
