@@ -10,6 +10,16 @@ import pytest
 from tests.slurm.cluster import Cluster, unavailable
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers of pytest-xdist: one has the Slurm cluster, and begins at once; the others take file after file."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    items.sort(key=lambda item: item.get_closest_marker("slurm") is None)
+    for item in items:
+        group = "slurm" if item.get_closest_marker("slurm") else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def slurm_or_skip() -> None:
     """Fail (SWEEP_REQUIRE_SLURM=1) or skip where no cluster can be started here."""
