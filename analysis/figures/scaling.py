@@ -37,6 +37,7 @@ def draw(tables: Tables) -> Figure:
     left, right = made.axes
     for at, model in enumerate(models):
         _draw_model(left, right, table[table["model"] == model], model, at, fits)
+        _draw_spread(right, table[table["model"] == model], at, len(models))
     _finish(left, right, table)
     return made.figure
 
@@ -49,12 +50,15 @@ def _draw_model(left: Axes, right: Axes, rows: pd.DataFrame, model: str, at: int
     left.plot(nodes, rate, label=label, **look)
     left.plot(nodes, rate[0] * nodes / nodes[0], color=style.COLOURS[at], linestyle=(0, (4, 3)), linewidth=0.8)
     right.plot(nodes, 100 * rows["efficiency"].to_numpy(float), label=model, **look)
-    spread = rows["high"].to_numpy(float) > rows["low"].to_numpy(float)
-    if spread.any():
-        first = rows["value"].iloc[0]
-        low, high = (100 * rows[name].to_numpy(float) / first for name in ("low", "high"))
-        beside = nodes[spread] * 2 ** (0.05 * (at - 3.5) / 3.5)
-        right.vlines(beside, low[spread], high[spread], color=style.COLOURS[at], linewidth=2, alpha=0.35)
+
+
+def _draw_spread(right: Axes, rows: pd.DataFrame, at: int, many: int) -> None:
+    """How far each median may be off, beside its point."""
+    first = float(rows["value"].iloc[0])
+    known = rows[rows["high"] > rows["low"]]
+    beside = known["nodes"].to_numpy(float) * 2 ** (0.03 * (at - (many - 1) / 2))
+    low, high = (100 * known[name].to_numpy(float) / first for name in ("low", "high"))
+    right.vlines(beside, low, high, color=style.COLOURS[at], linewidth=2, alpha=0.35)
 
 
 def _finish(left: Axes, right: Axes, table: pd.DataFrame) -> None:
@@ -72,7 +76,9 @@ def _finish(left: Axes, right: Axes, table: pd.DataFrame) -> None:
     left.set_ylabel("throughput (tokens/s)")
     style.legend(left, loc="upper left")
     right.axhline(100, color=style.FAINT, linestyle=(0, (4, 3)), linewidth=0.8)
-    right.set_ylim(0, max(110.0, 105 * float(np.nanmax(table["efficiency"]))))
+    best = float(np.nanmax(table["efficiency"]))
+    spread = float(np.nanmax(table["high"] / table["value"] * table["efficiency"]))
+    right.set_ylim(0, 100 * max(1.1, 1.05 * best, min(1.05 * spread, 1.6)))
     right.set_ylabel("efficiency (%)")
 
 

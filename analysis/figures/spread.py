@@ -73,6 +73,7 @@ def _draw_runs(axes: Axes, spread: pd.DataFrame) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"+{style.tick(value)}" if value > 0 else style.tick(value))
     axes.set_xlabel("share of runs (%), steadiest first")
     axes.set_ylabel("against the run's median iteration (%)")
+    axes.set_ylim(1.15 * min(float(spread["low"].min()), -1.0), 1.5 * max(top, 1.0))
     style.ruled(axes)
     style.legend(axes, loc="upper left")
     half = float(np.median(spread["high"]))
