@@ -97,6 +97,8 @@ class PilotState:
     """how often its leader said that it lives"""
     ended: str | None = None
     """its own last word: why it ended"""
+    ended_at: float | None = None
+    """when its last word was said, or where it had none, when it was found gone"""
     gone: str | None = None
     """the launcher's finding: the job is confirmed gone (the scheduler's word for it), or was refused"""
 
@@ -180,7 +182,9 @@ def _pilot_submitted(world: World, event: Mapping[str, Any]) -> None:
 
 
 def _pilot_gone(world: World, event: Mapping[str, Any]) -> None:
-    world.pilot(event).gone = event["word"]
+    pilot = world.pilot(event)
+    pilot.gone = event["word"]
+    pilot.ended_at = pilot.ended_at or event["time"]
 
 
 def _pilot_started(world: World, event: Mapping[str, Any]) -> None:
@@ -192,7 +196,8 @@ def _pilot_started(world: World, event: Mapping[str, Any]) -> None:
 
 
 def _pilot_ended(world: World, event: Mapping[str, Any]) -> None:
-    world.pilot(event).ended = event["reason"]
+    pilot = world.pilot(event)
+    pilot.ended, pilot.ended_at = event["reason"], event["time"]
 
 
 def _attempt_started(world: World, event: Mapping[str, Any]) -> None:

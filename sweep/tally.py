@@ -1,47 +1,218 @@
-"""How far a sweep is: runs by state, and what a run takes. Pure."""
+"""How far a sweep is: runs by state, the best so far, what it cost, what is left. Pure: time is an argument."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sweep.outcomes import Outcome
 from sweep.plan import PlannedRun
-from sweep.state import World
+from sweep.state import Attempt, RunState, World
 
 ASSUMED_RUN_S = 60.0
-"""what an attempt is taken to last before any ended"""
+"""what an attempt is taken to last before any ended, where the plan does not say"""
+PLACES = ("ok", "running", "waiting")
+"""words for a run that did not fail"""
+
+
+@dataclass
+class Cell:
+    """One square of models × nodes, as far as it is known."""
+
+    runs: int = 0
+    settled: int = 0
+    rates: dict[str, float] = field(default_factory=dict)
+    """run_id -> tokens/s/GPU of the attempt that counts"""
+
+    @property
+    def best(self) -> float | None:
+        """The highest rate so far, tokens/s/GPU."""
+        return max(self.rates.values(), default=None)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one run adds to the sums; taken back and added anew when something happens to it."""
+
+    word: str
+    begun: bool
+    rate: float | None = None
+    ended_s: float = 0.0
+    """what its ended attempts took"""
+    ended: int = 0
+
+
+class Tally:
+    """The sums over a sweep's runs. It follows one world: a look costs what changed since the last one."""
+
+    def __init__(self, runs: Sequence[PlannedRun], gpus_per_node: int) -> None:
+        self._runs = {planned.run_id: planned for planned in runs}
+        self._gpus_per_node = gpus_per_node
+        self._widths = {planned.nodes for planned in runs}
+        self._read = 0
+        self._begin(World())
+
+    def look(self, world: World) -> Tally:
+        """Read what changed."""
+        if world is not self._world:
+            self._begin(world)
+        changed = dict.fromkeys(world.touched[self._read :])
+        self._read = len(world.touched)
+        for run_id in changed:
+            if run_id in self._runs:
+                self._renew(self._runs[run_id], _share(world.runs[run_id]))
+        return self
+
+    @property
+    def total(self) -> int:
+        """Runs of the plan."""
+        return len(self._runs)
+
+    def counts(self, left_out: Mapping[str, str] | None = None) -> Mapping[str, int]:
+        """How many runs are where: by outcome of the attempt that counts, `running`, `waiting`.
+
+        ``left_out``: run_id -> the word for those that are not to begin (``sweep.search.live.Search.left_out``).
+        """
+        found = self._words.copy()
+        for run_id, word in (left_out or {}).items():
+            if run_id in self._runs and not self._shares[run_id].begun:
+                found[self._shares[run_id].word] -= 1
+                found[word] += 1
+        return {word: number for word, number in found.items() if number}
+
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """Outcome -> runs whose attempt that counts ended so, the commonest first."""
+        failed = {word: number for word, number in self._words.items() if number and word not in PLACES}
+        return dict(sorted(failed.items(), key=lambda item: -item[1]))
+
+    def example(self, outcome: str) -> str:
+        """The message of the latest attempt that failed so; empty where it had none."""
+        return self._messages.get(outcome, "")
+
+    @property
+    def cells(self) -> Mapping[tuple[str, int], Cell]:
+        """(model, nodes) -> what is known of it, in the plan's order of models."""
+        return self._cells
+
+    @property
+    def typical_run_s(self) -> float:
+        """What one attempt takes, by those that ended; an assumption where none did."""
+        return self._ended_s / self._ended if self._ended else ASSUMED_RUN_S
+
+    def in_flight(self) -> list[tuple[PlannedRun, Attempt]]:
+        """The runs that are measured now, with their attempts."""
+        found = [(self._runs[run_id], self._world.runs[run_id].last) for run_id in self._in_flight]
+        return [(planned, attempt) for planned, attempt in found if attempt is not None]
+
+    def seconds_left(self, now: float, left_out: Mapping[str, str] | None = None) -> float:
+        """How long the rest takes on the nodes of the pilots that run now (of one pilot where none does).
+
+        A run is expected to take what the plan predicts for it, corrected by how runs so far compared with theirs.
+        """
+        node_s = self._waiting_node_s - sum(self._expected(run_id) for run_id in self._not_begun(left_out or {}))
+        node_s *= self._correction
+        for planned, attempt in self.in_flight():
+            expected_s = (planned.predicted_s or self._assumed_s) * self._correction
+            node_s += planned.nodes * max(0.0, expected_s - (now - (attempt.started_at or now)))
+        at_work = sum(pilot.nodes for pilot in self._world.pilots.values() if pilot.open and pilot.started_at)
+        return max(0.0, node_s) / (at_work or max(self._widths, default=1))
+
+    def gpu_hours(self, now: float) -> tuple[float, float]:
+        """GPU-hours spent so far: (all that pilots held, what attempts had of it)."""
+        held_s = sum(
+            pilot.nodes * max(0.0, (pilot.ended_at or now) - pilot.started_at)
+            for pilot in self._world.pilots.values()
+            if pilot.started_at is not None
+        )
+        used_s = self._ended_node_s
+        for planned, attempt in self.in_flight():
+            used_s += planned.nodes * max(0.0, now - (attempt.started_at or now))
+        return held_s * self._gpus_per_node / 3600, used_s * self._gpus_per_node / 3600
+
+    def _begin(self, world: World) -> None:
+        self._world = world
+        self._read = 0
+        waiting = _Share("waiting", begun=False)
+        self._shares = dict.fromkeys(self._runs, waiting)
+        self._words = Counter({"waiting": len(self._runs)})
+        self._messages: dict[str, str] = {}
+        self._in_flight: dict[str, None] = {}
+        self._ended_s, self._ended, self._ended_node_s, self._predicted_s = 0.0, 0, 0.0, 0.0
+        told = [planned.predicted_s for planned in self._runs.values() if planned.predicted_s]
+        self._assumed_s = sum(told) / len(told) if told else ASSUMED_RUN_S
+        self._waiting_node_s = sum(map(self._expected, self._runs))
+        self._cells: dict[tuple[str, int], Cell] = {}
+        for planned in self._runs.values():
+            self._cells.setdefault((planned.model, planned.nodes), Cell()).runs += 1
+
+    @property
+    def _correction(self) -> float:
+        """What attempts took over what was expected of them."""
+        return self._ended_s / self._predicted_s if self._predicted_s else 1.0
+
+    def _expected(self, run_id: str) -> float:
+        """Node-seconds of one attempt, by the plan alone."""
+        planned = self._runs[run_id]
+        return planned.nodes * (planned.predicted_s or self._assumed_s)
+
+    def _not_begun(self, left_out: Mapping[str, str]) -> list[str]:
+        return [run_id for run_id in left_out if run_id in self._runs and not self._shares[run_id].begun]
+
+    def _renew(self, planned: PlannedRun, share: _Share) -> None:
+        self._add(planned, self._shares[planned.run_id], -1)
+        self._add(planned, share, 1)
+        self._shares[planned.run_id] = share
+        cell = self._cells[planned.model, planned.nodes]
+        cell.rates.pop(planned.run_id, None)
+        if share.rate is not None:
+            cell.rates[planned.run_id] = share.rate
+        self._in_flight.pop(planned.run_id, None)
+        last = self._world.runs[planned.run_id].last
+        if share.word == "running":
+            self._in_flight[planned.run_id] = None
+        elif share.word not in PLACES and last is not None:
+            self._messages[share.word] = last.message or ""
+
+    def _add(self, planned: PlannedRun, share: _Share, sign: int) -> None:
+        self._words[share.word] += sign
+        self._ended_s += sign * share.ended_s
+        self._ended += sign * share.ended
+        self._ended_node_s += sign * share.ended_s * planned.nodes
+        self._predicted_s += sign * share.ended * (planned.predicted_s or self._assumed_s)
+        if share.word == "waiting":
+            self._waiting_node_s += sign * self._expected(planned.run_id)
+        elif share.word != "running":
+            self._cells[planned.model, planned.nodes].settled += sign
+
+
+def _share(state: RunState) -> _Share:
+    ended = [
+        attempt.ended_at - attempt.started_at
+        for attempt in state.attempts.values()
+        if attempt.ended_at is not None and attempt.started_at is not None and attempt.outcome is not Outcome.LOST
+    ]
+    rate = state.ok.tokens_per_second_per_gpu if state.ok is not None else None
+    return _Share(_word(state), bool(state.attempts), rate, sum(ended), len(ended))
+
+
+def _word(state: RunState) -> str:
+    last = state.last
+    if state.ok is not None:
+        return "ok"
+    if last is None or state.next_attempt() is not None:
+        return "waiting"
+    return "running" if last.outcome is None else str(last.outcome)
 
 
 def counts(world: World, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None) -> Mapping[str, int]:
-    """How many runs are where: by outcome of the attempt that counts, `running`, `waiting`.
-
-    ``left_out``: run_id -> the word for those that are not to begin (``sweep.search.live.Search.left_out``).
-    """
-    found: dict[str, int] = {}
-    left_out = left_out or {}
-    for planned in runs:
-        state = world.runs.get(planned.run_id)
-        last = state.last if state is not None else None
-        if state is not None and state.ok is not None:
-            word = "ok"
-        elif state is None or last is None:
-            word = left_out.get(planned.run_id, "waiting")
-        elif state.next_attempt() is not None:
-            word = "waiting"
-        elif last.outcome is None:
-            word = "running"
-        else:
-            word = str(last.outcome)
-        found[word] = found.get(word, 0) + 1
-    return found
+    """``Tally.counts`` of one look."""
+    return Tally(runs, 1).look(world).counts(left_out)
 
 
 def typical_run_s(world: World) -> float:
     """What one attempt takes, by the attempts that ended so far; an assumption where none did."""
-    durations = [
-        attempt.ended_at - attempt.started_at
-        for run in world.runs.values()
-        for attempt in run.attempts.values()
-        if attempt.ended_at is not None and attempt.started_at is not None and attempt.outcome is not Outcome.LOST
-    ]
-    return sum(durations) / len(durations) if durations else ASSUMED_RUN_S
+    shares = [_share(run) for run in world.runs.values()]
+    ended = sum(share.ended for share in shares)
+    return sum(share.ended_s for share in shares) / ended if ended else ASSUMED_RUN_S

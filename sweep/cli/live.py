@@ -1,4 +1,4 @@
-"""The live view of a launch: a picture that moves on a terminal, plain lines elsewhere. All of it on stderr."""
+"""The live view of a sweep: a picture that moves on a terminal, plain lines elsewhere. All of it on stderr."""
 
 from __future__ import annotations
 
@@ -9,101 +9,129 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
-from sweep.tally import counts, typical_run_s
+from sweep.tally import Tally
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sweep.state import World
     from sweep.sweeps import Sweep
 
 PLAIN_EVERY_S = 30.0
 PLAIN_AT_MOST_EVERY_S = 2.0
-COLOURS = {"ok": "green", "running": "cyan", "waiting": "dim"}
+DRAW_EVERY_S = 1.0
+"""how often the picture is drawn anew, at most: its clocks go on also where nothing happens"""
+
+Look = Callable[["World"], None]
+
+
+def tally_of(sweep: Sweep) -> Tally:
+    """The sums over a sweep's runs."""
+    return Tally(sweep.runs, sweep.site.gpus_per_node)
 
 
 @contextlib.contextmanager
-def live_view(sweep: Sweep) -> Iterator[Callable[[World], None]]:
-    """Yields a function that shows the world."""
-    if not sys.stderr.isatty():
+def live_view(sweep: Sweep, console: Console | None = None) -> Iterator[Look]:
+    """Yields a function that shows the world; what it was shown last stands at the end."""
+    if console is None and not sys.stderr.isatty():
         yield _plain(sweep)
         return
-    with Live(console=Console(stderr=True), refresh_per_second=4, transient=False) as live:
-        yield lambda world: live.update(picture(sweep, world))
+    from rich.console import Console as RichConsole
+    from rich.live import Live
+
+    with Live(console=console or RichConsole(stderr=True), auto_refresh=False, transient=False) as live:
+        drawing = _Drawing(sweep, live)
+        try:
+            yield drawing.look
+        finally:
+            drawing.draw()
 
 
-def _plain(sweep: Sweep) -> Callable[[World], None]:
+class _Drawing:
+    """Draws the picture once a second, and at the end."""
+
+    def __init__(self, sweep: Sweep, live: object) -> None:
+        self._sweep, self._live = sweep, live
+        self._tally = tally_of(sweep)
+        self._world: World | None = None
+        self._drawn_at = 0.0
+
+    def look(self, world: World) -> None:
+        self._world = world
+        if time.monotonic() - self._drawn_at >= DRAW_EVERY_S:
+            self.draw()
+
+    def draw(self) -> None:
+        from rich.live import Live
+
+        from sweep.cli.live_picture import picture
+
+        if self._world is None:
+            return
+        assert isinstance(self._live, Live)
+        height = self._live.console.size.height
+        tally = self._tally.look(self._world)
+        self._live.update(picture(self._sweep, self._world, tally, time.time(), height=height), refresh=True)
+        self._drawn_at = time.monotonic()
+
+
+def _plain(sweep: Sweep) -> Look:
     """A line whenever the counts change, at most every few seconds; one every half minute in any case."""
     said, said_at = "", 0.0
+    tally = tally_of(sweep)
 
     def look(world: World) -> None:
         nonlocal said, said_at
-        line = summary_line(sweep, world)
         quiet_s = time.monotonic() - said_at
-        if (line != said and quiet_s > PLAIN_AT_MOST_EVERY_S) or quiet_s > PLAIN_EVERY_S:
+        if quiet_s <= PLAIN_AT_MOST_EVERY_S:
+            return
+        line = summary_line(sweep, world, tally)
+        if line != said or quiet_s > PLAIN_EVERY_S:
             click.echo(line, err=True)
             said, said_at = line, time.monotonic()
 
     return look
 
 
-def summary_line(sweep: Sweep, world: World) -> str:
-    """Counts, pilots and the time to go, in one line."""
-    found = counts(world, sweep.runs, sweep.left_out(world))
+def summary_line(sweep: Sweep, world: World, tally: Tally | None = None) -> str:
+    """Counts, pilots, the time to go and what it cost, in one line."""
+    tally = (tally or tally_of(sweep)).look(world)
+    found = tally.counts(sweep.left_out(world))
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
     pilots = [pilot for pilot in world.pilots.values() if pilot.open]
     queued = sum(pilot.started_at is None for pilot in pilots)
-    return (
-        f"{len(sweep.runs)} runs: {words}; pilots: {len(pilots) - queued} running, {queued} queued; {eta(sweep, world)}"
+    spent = f"{hours_text(tally.gpu_hours(time.time())[0])} GPU-hours"
+    return f"{tally.total} runs: {words}; pilots: {len(pilots) - queued} running, {queued} queued; {spent}; " + eta(
+        sweep, world, tally
     )
 
 
-def eta(sweep: Sweep, world: World) -> str:
-    """How much is left, by what a run took so far."""
-    found = counts(world, sweep.runs, sweep.left_out(world))
-    left = found.get("waiting", 0) + found.get("running", 0)
-    if not left:
+def eta(sweep: Sweep, world: World, tally: Tally | None = None) -> str:
+    """How much is left, by what was predicted and what runs took so far, in words."""
+    tally = (tally or tally_of(sweep)).look(world)
+    left_out = sweep.left_out(world)
+    found = tally.counts(left_out)
+    if not found.get("waiting") and not found.get("running"):
         return "done"
-    running = sum(pilot.started_at is not None for pilot in world.pilots.values() if pilot.open)
-    minutes = left * typical_run_s(world) / max(1, running) / 60
-    return f"about {minutes:.0f} min to go" if minutes >= 1.5 else "about a minute to go"
+    at_work = any(pilot.open and pilot.started_at is not None for pilot in world.pilots.values())
+    text = f"{span_text(tally.seconds_left(time.time(), left_out))} to go"
+    return text if at_work else f"{text} once a pilot runs"
 
 
-def picture(sweep: Sweep, world: World) -> Group:
-    """The terminal's picture: a bar, the runs by state, the best so far per cell."""
-    found = counts(world, sweep.runs, sweep.left_out(world))
-    settled = len(sweep.runs) - found.get("waiting", 0) - found.get("running", 0)
-    states = Text("  ").join(
-        Text(f"{number} {word}", style=COLOURS.get(word, "red")) for word, number in sorted(found.items())
-    )
-    return Group(
-        Text(f"{sweep.grid.name}  {settled}/{len(sweep.runs)}  ", style="bold") + states,
-        ProgressBar(total=max(1, len(sweep.runs)), completed=settled, width=60),
-        _best_table(sweep, world),
-        Text(summary_line(sweep, world), style="dim"),
-    )
+def span_text(seconds: float) -> str:
+    """A rough span of time: about 3 h 10 min."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return "about a minute"
+    if minutes < 120:
+        return f"about {minutes} min"
+    hours, rest = divmod(round(minutes / 10) * 10, 60)
+    return f"about {hours} h {rest} min" if hours < 48 else f"about {hours / 24:.1f} days"
 
 
-def _best_table(sweep: Sweep, world: World) -> Table:
-    """Model by nodes: the best tokens/s/GPU so far and how many runs of the cell are settled."""
-    widths = sorted({planned.nodes for planned in sweep.runs})
-    table = Table("best tok/s/GPU", *[f"{n} nodes" if n > 1 else "1 node" for n in widths], box=None, padding=(0, 2))
-    cells: dict[tuple[str, int], list[float | None]] = {}
-    for planned in sweep.runs:
-        state = world.runs.get(planned.run_id)
-        best = state.ok.tokens_per_second_per_gpu if state is not None and state.ok is not None else None
-        cells.setdefault((planned.model, planned.nodes), []).append(best)
-    for model in dict.fromkeys(planned.model for planned in sweep.runs):
-        table.add_row(model, *[_cell(cells.get((model, width))) for width in widths])
-    return table
-
-
-def _cell(values: list[float | None] | None) -> str:
-    if values is None:
-        return "-"
-    measured = [value for value in values if value is not None]
-    return f"{max(measured):,.0f}  ({len(measured)}/{len(values)})" if measured else f"(0/{len(values)})"
+def hours_text(hours: float) -> str:
+    """0.012, 0.48, 7.3, 1,240."""
+    if hours >= 100:
+        return f"{hours:,.0f}"
+    return f"{hours:.1f}" if hours >= 1 else f"{hours:.2g}"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from sweep.sweeps import Sweep
 
 FAILURES_SHOWN = 20
+ALL_LINES = 10_000
+"""what is printed once may be longer than the terminal"""
 
 
 @click.command(short_help="What ran, what runs, what failed and why.")
@@ -50,14 +52,14 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 
 
 def _watch(sweep: Sweep, world: World, new_events: Any) -> None:
-    from sweep.cli.live import live_view
-    from sweep.tally import counts
+    from sweep.cli.live import live_view, tally_of
 
+    tally = tally_of(sweep)
     with live_view(sweep) as look:
         while True:
             world.apply_all(new_events())
             look(world)
-            found = counts(world, sweep.runs, sweep.left_out(world))
+            found = tally.look(world).counts(sweep.left_out(world))
             open_pilots = any(pilot.open for pilot in world.pilots.values())
             if not open_pilots and not (found.get("waiting") and not world.cancelled) and not found.get("running"):
                 return
@@ -67,10 +69,11 @@ def _watch(sweep: Sweep, world: World, new_events: Any) -> None:
 def _show(sweep: Sweep, world: World) -> None:
     from rich.console import Console
 
-    from sweep.cli.live import picture
+    from sweep.cli.live import tally_of
+    from sweep.cli.live_picture import picture
 
     console = Console()
-    console.print(picture(sweep, world))
+    console.print(picture(sweep, world, tally_of(sweep).look(world), time.time(), height=ALL_LINES))
     failures = _failures(sweep, world)
     for failure in failures[:FAILURES_SHOWN]:
         console.print(
@@ -109,17 +112,24 @@ def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
 
 
 def _document(sweep: Sweep, world: World) -> dict[str, Any]:
-    from sweep.cli.live import eta
-    from sweep.tally import counts
+    from sweep.cli.live import eta, tally_of
 
+    tally, now, left_out = tally_of(sweep).look(world), time.time(), sweep.left_out(world)
+    held, used = tally.gpu_hours(now)
     return {
         "directory": str(sweep.directory.path),
         "name": sweep.grid.name,
         "executor": sweep.executor,
         "runs": len(sweep.runs),
-        "counts": counts(world, sweep.runs, sweep.left_out(world)),
-        "eta": eta(sweep, world),
+        "counts": tally.counts(left_out),
+        "eta": eta(sweep, world, tally),
+        "eta_s": tally.seconds_left(now, left_out),
+        "gpu_hours": {"allocated": held, "attempts": used},
         "cancelled": world.cancelled,
+        "cells": [
+            {"model": m, "nodes": n, "runs": c.runs, "settled": c.settled, "best_tokens_per_second_per_gpu": c.best}
+            for (m, n), c in tally.cells.items()
+        ],
         "pilots": [dataclasses.asdict(pilot) for pilot in world.pilots.values()],
         "failures": _failures(sweep, world),
         "bad_nodes": world.bad_nodes,

@@ -1,0 +1,164 @@
+"""The picture of the live view: values in, rich renderables out. It fits the height that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from sweep.cli.live import eta, hours_text
+
+if TYPE_CHECKING:
+    from sweep.state import PilotState, World
+    from sweep.sweeps import Sweep
+    from sweep.tally import Cell, Tally
+
+COLOURS = {"ok": "green", "running": "cyan", "waiting": "dim"}
+SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
+"""viridis: even in lightness, for every kind of colour vision"""
+PILOTS_SHOWN, FAILURES_SHOWN = 4, 4
+OTHER_LINES = 8
+"""head, blank lines and headings of the picture"""
+MODELS_SHOWN = 4
+"""of the heatmap, at least, however low the terminal"""
+
+
+def picture(sweep: Sweep, world: World, tally: Tally, now: float, *, height: int = 40) -> RenderableType:
+    """Progress, runs by state, the best so far per cell, pilots, failures. ``now``: unix s; ``height``: lines."""
+    left_out = sweep.left_out(world)
+    pilots, failures = _pilots(world, tally, now), _failures(tally)
+    room = height - OTHER_LINES - pilots.row_count - failures.row_count
+    parts: list[RenderableType] = [
+        _head(sweep, world, tally, now, left_out),
+        _states(tally.counts(left_out)),
+        Text(),
+        _heatmap(tally, max(MODELS_SHOWN, room)),
+    ]
+    for title, table in (("pilots", pilots), ("failures", failures)):
+        if table.row_count:
+            parts += [Text(), Text(title, style="bold"), table]
+    bad = world.bad_nodes
+    if bad:
+        parts.append(Text(f"left out: {_few(sorted(bad))} (`sweep nodes` tells why)", style="yellow"))
+    return Group(*parts)
+
+
+def _head(sweep: Sweep, world: World, tally: Tally, now: float, left_out: Mapping[str, str]) -> RenderableType:
+    """The name, how far it is, how long it will take, what it cost."""
+    found = tally.counts(left_out)
+    settled = tally.total - found.get("waiting", 0) - found.get("running", 0)
+    held, used = tally.gpu_hours(now)
+    share = f" ({used / held:.0%} of them measured runs)" if held > 0 and used <= held else ""
+    words = "cancelled" if world.cancelled else eta(sweep, world, tally)
+    line = Table.grid(padding=(0, 2), expand=False)
+    bar = ProgressBar(total=max(1, tally.total), completed=settled, width=24)
+    line.add_row(Text(sweep.grid.name, style="bold"), bar, f"{settled:,}/{tally.total:,} runs", words)
+    return Group(line, Text(f"{hours_text(held)} GPU-hours spent{share}", style="dim"))
+
+
+def _states(found: Mapping[str, int]) -> Text:
+    first = [word for word in COLOURS if word in found]
+    rest = sorted((word for word in found if word not in COLOURS), key=lambda word: -found[word])
+    parts = [Text(f"{found[word]:,} {word}", style=_colour(word)) for word in [*first, *rest]]
+    return Text("  ").join(parts)
+
+
+def _colour(word: str) -> str:
+    return "dim" if word.startswith("not_run") else COLOURS.get(word, "red")
+
+
+def _heatmap(tally: Tally, most: int) -> Table:
+    """Best tokens/s/GPU so far by model and nodes; brighter is nearer to the model's best."""
+    widths = sorted({nodes for _, nodes in tally.cells})
+    models = list(dict.fromkeys(model for model, _ in tally.cells))
+    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, header_style="bold", show_edge=False)
+    table.add_column("best tok/s/GPU", no_wrap=True, max_width=24)
+    for width in widths:
+        table.add_column(f"{width} node{'s' * (width != 1)}" if len(widths) < 8 else str(width), justify="center")
+    for model in models[:most]:
+        row = {width: tally.cells.get((model, width)) for width in widths}
+        greatest = max((cell.best for cell in row.values() if cell and cell.best), default=0.0)
+        table.add_row(model, *[_square(row[width], greatest, wide=len(widths) < 8) for width in widths])
+    if len(models) > most:
+        table.add_row(Text(f"and {len(models) - most} more models", style="dim"))
+    return table
+
+
+def _square(cell: Cell | None, greatest: float, *, wide: bool) -> Text:
+    """The value on its shade, and how much of the cell is done."""
+    if cell is None:
+        return Text("·", style="dim")
+    done = f"{cell.settled}/{cell.runs}"
+    if cell.best is None or not greatest:
+        return Text(done if wide else ("…" if cell.settled < cell.runs else "none"), style="dim")
+    shade = SHADES[min(len(SHADES) - 1, int(cell.best / greatest * len(SHADES)))]
+    ink = "white" if shade in SHADES[:2] else "black"
+    text = Text(f" {_short(cell.best):>5} ", style=Style(color=ink, bgcolor=shade))
+    return text + Text(f" {done:<7}", style="dim") if wide else text
+
+
+def _pilots(world: World, tally: Tally, now: float) -> Table:
+    """The pilots that are open: their nodes, and what they measure."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    held = sorted((p for p in world.pilots.values() if p.open), key=lambda p: (p.started_at is None, p.name))
+    running = {attempt.pilot: (planned.run_id, attempt.started_at) for planned, attempt in tally.in_flight()}
+    for pilot in held[:PILOTS_SHOWN]:
+        table.add_row(*_pilot_row(pilot, running.get(pilot.name), now))
+    if len(held) > PILOTS_SHOWN:
+        queued = sum(pilot.started_at is None for pilot in held)
+        table.add_row("…", f"{len(held)} in all: {len(held) - queued} running, {queued} queued")
+    return table
+
+
+def _pilot_row(pilot: PilotState, at: tuple[str, float | None] | None, now: float) -> Sequence[RenderableType]:
+    nodes = _few(pilot.node_names, 2) or f"{pilot.nodes} nodes"
+    if pilot.started_at is None:
+        return (
+            pilot.name,
+            Text("queued", style="dim"),
+            nodes,
+            Text(f"for {_clock(now - pilot.intended_at)}", style="dim"),
+        )
+    doing = Text("between runs", style="dim")
+    if at is not None:
+        doing = Text(f"{at[0]} {_clock(now - (at[1] or now))}", no_wrap=True, overflow="ellipsis")
+    return pilot.name, Text("running", style="cyan"), Text(nodes, no_wrap=True), doing
+
+
+def _failures(tally: Tally) -> Table:
+    """Failed runs by reason, each with the message of the latest."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for outcome, number in list(tally.failures.items())[:FAILURES_SHOWN]:
+        message = " ".join(tally.example(outcome).split())
+        table.add_row(f"{number:,}", Text(outcome, style="red"), Text(message, style="dim"))
+    if len(tally.failures) > FAILURES_SHOWN:
+        rest = list(tally.failures.items())[FAILURES_SHOWN:]
+        table.add_row(f"{sum(number for _, number in rest):,}", f"{len(rest)} further reasons")
+    return table
+
+
+def _few(names: Sequence[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _clock(seconds: float) -> str:
+    """Minutes and seconds: 0:07, 12:40, 3:05:00."""
+    minutes, second = divmod(max(0, int(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def _short(value: float) -> str:
+    """At most five characters: 987, 14.2k, 103k, 1.2M."""
+    for limit, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
