@@ -90,7 +90,8 @@ def test_failures_are_told_by_kind_with_evidence_and_cost():
 
 
 def test_secrets_of_a_grid_are_left_out():
-    grid = "models: [1B]\nenv:\n  WANDB_API_KEY: abc123\n  HF_TOKEN: [x, y]\n  NCCL_ALGO: Ring\nsetup:\n - export MY_SECRET=hunter2 A=1\n"
+    grid = "models: [1B]\nenv:\n  WANDB_API_KEY: abc123\n  HF_TOKEN: [x, y]\n  NCCL_ALGO: Ring\n"
+    grid += "setup:\n - export MY_SECRET=hunter2 A=1\n"
     shown = grid_shown(grid)
     assert not re.search("abc123|hunter2|x, y", shown)
     assert "NCCL_ALGO: Ring" in shown
@@ -117,7 +118,7 @@ def test_a_winners_grid_plans_that_run_and_no_other():
     (again,) = runs_of(to_table(plan))
     assert again.run().layout == run.layout
     assert again.run().shape.items() >= run.shape.items()
-    assert json.loads(usage_of(records.iloc[0].to_dict())[0][1])["tp"] == 2
+    assert json.loads(usage_of(records.iloc[0].to_dict())[1][1])["tp"] == 2
     assert "grid that measures it again" in page
 
 
@@ -218,3 +219,25 @@ def test_columns_needed_are_enough(tmp_path):
     write_results(tmp_path / "r.parquet", [made_record()])
     whole, lean = analysis.load(tmp_path / "r.parquet"), analysis.load(tmp_path / "r.parquet", columns_needed())
     assert build(whole, None, ABOUT) == build(lean, None, ABOUT)
+
+
+def test_watch_writes_until_the_sweep_is_done(tmp_path):
+    directory = tmp_path / "sweep"
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(
+        "name: watched\nworkload: simulated\nmodels: [1B]\nnodes: 1\nsequence_length: 128\nglobal_batch: 1024\n"
+        "micro_batch_size: [1, 2]\niterations: 4\n"
+        "site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2}\n"
+    )
+    launched = driving.start("launch", grid, "--yes", "--executor", "local", "--dir", directory)
+    deadline = time.monotonic() + 60
+    while not (directory / "provenance.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    done = driving.run("report", directory, "--watch", "--every", "2", "--no-figures", "--json", timeout=200)
+    launched.wait(timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["attempts"] == 2
+    page = (directory / "report.html").read_text()
+    assert data_of(page)["refresh_s"] is None, "the last page does not load itself again"
+    assert "Simulated:" in page
+    assert f"{directory}/report.html: " in done.stderr, "it was written before the sweep was done"

@@ -21,6 +21,7 @@ expect = pytest.importorskip("playwright.sync_api").expect
 def records() -> pd.DataFrame:
     """Two models on three node counts; what failed says something hostile, in every field of text."""
     rows = made_grid(2, 3, per_cell=20)
+    rows["run_id"] += "-001b"  # a word such as 1B must not find the hex digits of other models' runs
     worse = made_grid(1, 1, per_cell=30, failing=False).assign(
         run_id=[f"f{i}{HOSTILE}" for i in range(30)],
         model=HOSTILE,
@@ -136,6 +137,8 @@ def test_theme(page):
     assert shown.evaluate(background) != light
     shown.emulate_media(media="print")
     assert shown.evaluate(background) == light, "paper is white"
+    assert shown.locator("#attempts thead").is_visible()
+    assert not shown.locator("#filter").is_visible()
     shown.emulate_media(media="screen")
     shown.locator("#theme").click()
     assert shown.evaluate(background) == light
@@ -144,9 +147,9 @@ def test_theme(page):
 def test_a_square_leads_to_its_flags(page):
     shown, _ = page
     shown.locator(".heat a").first.press("Enter")
-    opened_row = shown.locator(".winners tr:target")
-    assert opened_row.locator("pre").first.is_visible()
-    assert '"dp"' in opened_row.locator("pre").first.inner_text()
+    opened_row = shown.locator(".winners tr:target + tr")
+    expect(opened_row.locator("pre").first).to_be_visible()
+    assert "--dp=" in opened_row.locator("pre").first.inner_text()
 
 
 def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):  # noqa: F811

@@ -59,7 +59,7 @@ def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     if commit := provenance.get("git_commit"):
         lines.append(f"git checkout {shlex.quote(str(commit))}   # the directory that it was launched from")
     if version := provenance.get("sweep"):
-        lines.append(f"pip install {shlex.quote(f'slurm-sweep=={version}')}")
+        lines.append(f"sweep --version   # {version}")
     if provenance.get("grid"):
         executor = provenance.get("executor")
         chosen = f" --executor {shlex.quote(str(executor))}" if executor else ""

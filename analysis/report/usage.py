@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from analysis.celltext import known
 from sweep.physics.catalogue import MODELS
@@ -16,9 +19,15 @@ SETTING = ("sequence_length", "global_batch_tokens", "dtype", "compile")
 
 def usage_of(cell: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """(what it is for, text) of a best configuration's record."""
-    texts = [("JSON", as_json(cell))]
+    texts = [("flags", as_flags(cell)), ("JSON", as_json(cell))]
     grid = as_grid(cell)
     return texts if grid is None else [*texts, ("grid that measures it again", grid)]
+
+
+def as_flags(cell: Mapping[str, Any]) -> str:
+    """The layout as shell words; what is not known is left out."""
+    values = _values(cell, LAYOUT)
+    return shlex.join(f"--{name.replace('_', '-')}={value}" for name, value in values.items())
 
 
 def as_json(cell: Mapping[str, Any]) -> str:
@@ -36,6 +45,11 @@ def as_grid(cell: Mapping[str, Any]) -> str | None:
     values["global_batch"] = values.pop("global_batch_tokens")
     lines = ["name: again", *_workload(cell), f"models: {json.dumps(model)}"]
     return "\n".join([*lines, *(f"{name}: {json.dumps(value)}" for name, value in values.items())])
+
+
+def plain_record(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's single values as JSON has them: missing is None."""
+    return {name: _plain(value) if known(value) else None for name, value in cell.items() if np.ndim(value) == 0}
 
 
 def _workload(cell: Mapping[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ SHOWN = 20
 """lines of runs that are printed; --json has all"""
 
 
-class _Share(click.ParamType):
+class _Share(click.ParamType[float]):
     """A fraction as people write it: 3%, 3 % or 0.03."""
 
     name = "share"

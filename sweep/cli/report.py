@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,8 @@ class _Work:
             refresh_s=refresh_s,
         )
         pictures = _pictures(places) if self.figures else []
-        _put(self.target, build(records, plan, about, metric=self.metric, pictures=pictures))
+        page = build(records, plan, about, metric=self.metric, usage=_usage, pictures=pictures)
+        _put(self.target, page)
         self.attempts = len(records)
 
     def document(self) -> dict[str, Any]:
@@ -178,6 +180,19 @@ def _pictures(places: list[Path]) -> list[Picture]:
     from analysis.report.figures import pictures_of
 
     return pictures_of(load_tables(places))
+
+
+def _usage(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Texts to copy: the layout, a grid, and the trainer's own configuration where its adapter takes the run."""
+    from analysis.report.usage import plain_record, usage_of
+    from sweep.cli import export_trainer
+
+    texts, workload = list(usage_of(cell)), str(cell.get("workload"))
+    with contextlib.suppress(SweepError):  # no adapter for that workload, or the record does not say enough
+        export_trainer.check(workload, ())
+        made = export_trainer.made(plain_record(cell), workload, None)
+        texts.append((f"as {workload} takes it", export_trainer.text([made])))
+    return texts
 
 
 def _put(target: Path, page: str) -> None:
