@@ -24,6 +24,8 @@ SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 PILOTS_SHOWN, FAILURES_SHOWN = 4, 4
 OTHER_LINES = 8
 """head, blank lines and headings of the picture"""
+LEAST_SPAN = 0.2
+"""the shades span at least this part of a model's best, so that small differences look small"""
 MODELS_SHOWN = 4
 """of the heatmap, at least, however low the terminal"""
 
@@ -37,9 +39,9 @@ def picture(sweep: Sweep, world: World, tally: Tally, now: float, *, height: int
         _head(sweep, world, tally, now, left_out),
         _states(tally.counts(left_out)),
         Text(),
-        _heatmap(tally, max(MODELS_SHOWN, room)),
+        _heatmap(tally, _models(sweep), max(MODELS_SHOWN, room)),
     ]
-    for title, table in (("pilots", pilots), ("failures", failures)):
+    for title, table in ((_pilots_title(world), pilots), ("failures", failures)):
         if table.row_count:
             parts += [Text(), Text(title, style="bold"), table]
     bad = world.bad_nodes
@@ -53,10 +55,12 @@ def _head(sweep: Sweep, world: World, tally: Tally, now: float, left_out: Mappin
     found = tally.counts(left_out)
     settled = tally.total - found.get("waiting", 0) - found.get("running", 0)
     held, used = tally.gpu_hours(now)
-    share = f" ({used / held:.0%} of them measured runs)" if held > 0 and used <= held else ""
+    share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
     words = "cancelled" if world.cancelled else eta(sweep, world, tally)
     line = Table.grid(padding=(0, 2), expand=False)
-    bar = ProgressBar(total=max(1, tally.total), completed=settled, width=24)
+    bar = ProgressBar(
+        total=max(1, tally.total), completed=settled, width=24, complete_style="cyan", finished_style="green"
+    )
     line.add_row(Text(sweep.grid.name, style="bold"), bar, f"{settled:,}/{tally.total:,} runs", words)
     return Group(line, Text(f"{hours_text(held)} GPU-hours spent{share}", style="dim"))
 
@@ -72,34 +76,41 @@ def _colour(word: str) -> str:
     return "dim" if word.startswith("not_run") else COLOURS.get(word, "red")
 
 
-def _heatmap(tally: Tally, most: int) -> Table:
+def _models(sweep: Sweep) -> list[str]:
+    """The models that have runs, in the grid's order."""
+    planned = dict.fromkeys(run.model for run in sweep.runs)
+    return [*(name for name in sweep.grid.models if name in planned)]
+
+
+def _heatmap(tally: Tally, models: Sequence[str], most: int) -> Table:
     """Best tokens/s/GPU so far by model and nodes; brighter is nearer to the model's best."""
     widths = sorted({nodes for _, nodes in tally.cells})
-    models = list(dict.fromkeys(model for model, _ in tally.cells))
-    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, header_style="bold", show_edge=False)
-    table.add_column("best tok/s/GPU", no_wrap=True, max_width=24)
+    wide = len(widths) < 8
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", show_edge=False)
+    table.add_column("best tok/s/GPU" if wide else "tok/s/GPU by nodes", no_wrap=True, max_width=24)
     for width in widths:
-        table.add_column(f"{width} node{'s' * (width != 1)}" if len(widths) < 8 else str(width), justify="center")
+        table.add_column(f"{width} node{'s' * (width != 1)}" if wide else str(width), justify="center")
     for model in models[:most]:
         row = {width: tally.cells.get((model, width)) for width in widths}
-        greatest = max((cell.best for cell in row.values() if cell and cell.best), default=0.0)
-        table.add_row(model, *[_square(row[width], greatest, wide=len(widths) < 8) for width in widths])
+        rates = [cell.best for cell in row.values() if cell and cell.best]
+        table.add_row(model, *[_square(row[width], rates, wide=wide) for width in widths])
     if len(models) > most:
         table.add_row(Text(f"and {len(models) - most} more models", style="dim"))
     return table
 
 
-def _square(cell: Cell | None, greatest: float, *, wide: bool) -> Text:
-    """The value on its shade, and how much of the cell is done."""
+def _square(cell: Cell | None, rates: Sequence[float], *, wide: bool) -> Text:
+    """The value on its shade among the model's rates, and how much of the cell is done."""
     if cell is None:
         return Text("·", style="dim")
     done = f"{cell.settled}/{cell.runs}"
-    if cell.best is None or not greatest:
+    if cell.best is None:
         return Text(done if wide else ("…" if cell.settled < cell.runs else "none"), style="dim")
-    shade = SHADES[min(len(SHADES) - 1, int(cell.best / greatest * len(SHADES)))]
-    ink = "white" if shade in SHADES[:2] else "black"
-    text = Text(f" {_short(cell.best):>5} ", style=Style(color=ink, bgcolor=shade))
-    return text + Text(f" {done:<7}", style="dim") if wide else text
+    high, low = max(rates), min(*rates, max(rates) * (1 - LEAST_SPAN))
+    shade = SHADES[min(len(SHADES) - 1, int((cell.best - low) / (high - low) * len(SHADES)))]
+    ink = "#ffffff" if shade in SHADES[:2] else "#000000"
+    text = Text.assemble((f" {_short(cell.best):>5} ", Style(color=ink, bgcolor=shade)))
+    return text.append(f" {done:<7}", style="dim") if wide else text
 
 
 def _pilots(world: World, tally: Tally, now: float) -> Table:
@@ -109,25 +120,23 @@ def _pilots(world: World, tally: Tally, now: float) -> Table:
     running = {attempt.pilot: (planned.run_id, attempt.started_at) for planned, attempt in tally.in_flight()}
     for pilot in held[:PILOTS_SHOWN]:
         table.add_row(*_pilot_row(pilot, running.get(pilot.name), now))
-    if len(held) > PILOTS_SHOWN:
-        queued = sum(pilot.started_at is None for pilot in held)
-        table.add_row("…", f"{len(held)} in all: {len(held) - queued} running, {queued} queued")
     return table
 
 
+def _pilots_title(world: World) -> str:
+    held = [pilot for pilot in world.pilots.values() if pilot.open]
+    queued = sum(pilot.started_at is None for pilot in held)
+    return f"pilots: {len(held) - queued} running, {queued} queued"
+
+
 def _pilot_row(pilot: PilotState, at: tuple[str, float | None] | None, now: float) -> Sequence[RenderableType]:
-    nodes = _few(pilot.node_names, 2) or f"{pilot.nodes} nodes"
+    nodes = Text(_few(pilot.node_names, 2) or f"{pilot.nodes} nodes", no_wrap=True)
     if pilot.started_at is None:
-        return (
-            pilot.name,
-            Text("queued", style="dim"),
-            nodes,
-            Text(f"for {_clock(now - pilot.intended_at)}", style="dim"),
-        )
-    doing = Text("between runs", style="dim")
-    if at is not None:
-        doing = Text(f"{at[0]} {_clock(now - (at[1] or now))}", no_wrap=True, overflow="ellipsis")
-    return pilot.name, Text("running", style="cyan"), Text(nodes, no_wrap=True), doing
+        return pilot.name, Text("queued", style="dim"), Text(_clock(now - pilot.intended_at), style="dim"), nodes
+    if at is None:
+        return pilot.name, Text("running", style="cyan"), "", nodes, Text("between runs", style="dim")
+    doing = Text(at[0], no_wrap=True, overflow="ellipsis")
+    return pilot.name, Text("running", style="cyan"), _clock(now - (at[1] or now)), nodes, doing
 
 
 def _failures(tally: Tally) -> Table:
