@@ -38,6 +38,7 @@ class Link:
     strays: tuple[str, ...] = ()
     """tokens of this sweep's other pilots that have left something on the node, or live there"""
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
     clean: bool = True
     """False where processes of an attempt could not be ended: no further attempt goes there"""
 
@@ -57,6 +58,7 @@ class Link:
                 self.inbox.put_nowait((self, message))
         self.alive = False
         self.cleared.set()
+        self.gone.set()
         if self.inbox is not None:
             self.inbox.put_nowait((self, {"is": "gone"}))
 

@@ -50,6 +50,11 @@ async def clear_dead(tokens: Sequence[str]) -> list[str]:
     return [describe(p) for p in await _kill(lambda: of_tokens(tokens), lambda: None)]
 
 
+async def end_escaped(token: str, node: str) -> list[str]:
+    """End what ranks of this pilot and node left when their agent died. What could not be ended, in words."""
+    return [describe(p) for p in await _kill(lambda: escaped(token, node, known=()), lambda: None)]
+
+
 async def _kill(find: Callable[[], list[psutil.Process]], reap: Callable[[], None]) -> list[psutil.Process]:
     """SIGKILL to what `find` finds, until it finds nothing or the time is up; what is left."""
     deadline = time.monotonic() + KILL_WAIT_S

@@ -26,6 +26,7 @@ from sweep.pilot.files import Files
 from sweep.pilot.log import attempt_log
 from sweep.pilot.nodes import agents
 from sweep.pilot.order import PilotOrder
+from sweep.pilot.orphans import clear_orphans
 from sweep.pilot.report import Conducted, record_of
 from sweep.pilot.watchdog import Verdict
 from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of
@@ -70,6 +71,8 @@ class Leader:
         self._stopping: Verdict | None = None
         self._draining: str | None = None
         self._told_to_end: asyncio.Task[None] | None = None
+        self._clearing: list[asyncio.Task[None]] = []
+        """nodes that are being cleared of what a dead agent left"""
 
     async def lead(self) -> None:
         """Measure runs until none fits, then let the nodes go."""
@@ -81,11 +84,14 @@ class Leader:
         async with agents(self._order, self._sweep.pilot(self._order.name)) as links:
             nodes = [link.node for link in links]
             await self._tell("pilot_started", job_id=self._job_id, nodes=nodes, time_limit_s=self._order.time_limit_s)
-            alive = asyncio.ensure_future(self._say_alive())
+            beside = [asyncio.ensure_future(self._say_alive())]
+            beside += [asyncio.ensure_future(self._clear_after(link)) for link in links]
             await self._clear_dead(links)
             self._free_since = dict.fromkeys(nodes, time.monotonic())
             reason = await self._measure_all(links)
-            alive.cancel()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*self._clearing)
             await self._tell("pilot_ended", reason=reason)
         self._files.close()
 
@@ -100,6 +106,12 @@ class Leader:
             for link in asked:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(link.cleared.wait(), CLEAR_DEAD_S)
+
+    async def _clear_after(self, link: Link) -> None:
+        """An agent that dies alone can clear nothing any more."""
+        await link.gone.wait()
+        if self._told_to_end is None:  # else the whole job goes, agents first
+            self._clearing.append(asyncio.ensure_future(clear_orphans(self._order, link.node)))
 
     async def _measure_all(self, links: Sequence[Link]) -> str:
         """Runs on all nodes that are free, until nothing goes on. Returns why no further one was taken."""
