@@ -103,7 +103,8 @@ class _Driver:
         """Read until the measurement is whole. Ends as the trainer ends where that comes first."""
         while self._chosen() is None:
             if self._over():
-                self._drain(SETTLE_S)
+                # What others tell from now on does not count for a rank whose trainer failed.
+                self._drain(0.0 if self._failed() else SETTLE_S)
                 if self._chosen() is None:
                     self._give_up()
                 return
@@ -139,13 +140,16 @@ class _Driver:
             return not self._exchange.connected
         return self._child.poll() is not None
 
-    def _once(self, timeout_s: float) -> None:
-        for key, _ in self._selector.select(timeout_s):
+    def _once(self, timeout_s: float) -> bool:
+        """Take what is there, or wait for it. False where nothing came."""
+        ready = self._selector.select(timeout_s)
+        for key, _ in ready:
             if key.data is None:
                 self._read_child()
             else:
                 for message in self._exchange.receive(key.fileobj):
                     self._take(message)
+        return bool(ready)
 
     def _read_child(self) -> bool:
         """Take a piece of output. False at its end."""
@@ -236,10 +240,21 @@ class _Driver:
         return found
 
     def _drain(self, seconds: float) -> None:
-        """Read on for so long, or until nobody can tell anything more."""
+        """Read the own trainer's words to their end, then those of others for so long."""
+        own = self._child.stdout if self._child is not None else None
+        deadline = time.monotonic() + SETTLE_S
+        while own is not None and self._reads(own) and time.monotonic() < deadline:
+            if not self._once(0.1) and self._failed():
+                break  # a process that it left holds the pipe open
         deadline = time.monotonic() + seconds
         while self._chosen() is None and time.monotonic() < deadline and self._selector.get_map():
             self._once(0.1)
+
+    def _failed(self) -> bool:
+        return self._child is not None and bool(self._child.poll())
+
+    def _reads(self, file: object) -> bool:
+        return any(key.fileobj is file for key in self._selector.get_map().values())
 
     def _drain_child(self, seconds: float) -> None:
         """Read on until the trainer ended: a full pipe would keep it from ending."""

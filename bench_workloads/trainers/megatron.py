@@ -1,6 +1,6 @@
 """Megatron-LM: `pretrain_gpt.py` by flags, with mock data and the null tokenizer.
 
-Written against Megatron-LM main of August 2026 (d98e8a6, megatron-core 0.16 and later): flags of `training/arguments.py`
+Written against Megatron-LM main of August 2026 (d98e8a6, core 0.16 and later): flags of `training/arguments.py`
 and `training/config/`, lines of `training_log` (`training/training.py`), of `report_memory` and of `_print_args`.
 `params.root` is a checkout: the package megatron-core has no training script.
 """

@@ -1,0 +1,271 @@
+"""From bytes to iterations: pieces, colours, progress bars, prefixes, interleaved ranks; the trainers' own lines."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_workloads.trainers.adapter import Said, find_trainer
+from bench_workloads.trainers.command import reader_of
+from bench_workloads.trainers.gathering import Gathered
+from bench_workloads.trainers.lines import Lines, without_prefix
+from bench_workloads.trainers.units import number
+from tests.trainers.layouts import run_of
+
+
+def said(trainer, *lines, **layout):
+    reader = find_trainer(trainer).reader(run_of(trainer, **(layout or {"dp": 2})))
+    joined = Lines()
+    whole = [*joined.feed("\n".join(lines).encode()), *joined.end()]
+    return [one for line in whole for one in reader.read(line)]
+
+
+def stated(found):
+    return {name: value for one in found for name, value in one.effective.items()}
+
+
+def iterations(found):
+    return {one.iteration: dict(one.values) for one in found if one.iteration is not None}
+
+
+OUTPUT = "step 1 loss 2.5\r\n\x1b[31mstep 2\x1b[0m ünïcode\r 10%|█ | 1/10\r 20%|██ | 2/10\nlast"
+
+
+@given(st.lists(st.integers(1, 9), max_size=60))
+def test_lines_are_the_same_however_they_are_cut(sizes):
+    data, lines, found = OUTPUT.encode(), Lines(), []
+    for size in sizes:
+        found += lines.feed(data[:size])
+        data = data[size:]
+    found += [*lines.feed(data), *lines.end()]
+    assert found == ["step 1 loss 2.5", "step 2 ünïcode", " 10%|█ | 1/10", " 20%|██ | 2/10", "last"]
+
+
+def test_an_endless_line_does_not_fill_the_memory():
+    lines = Lines()
+    held = [lines.feed(b"x" * 50_000) for _ in range(100)]
+    assert sum(len(line) for batch in held for line in batch) >= 100 * 50_000 - 64_000
+
+
+@pytest.mark.parametrize(
+    ("line", "rank", "rest"),
+    [
+        ("[rank3]: step 1", 3, "step 1"),
+        ("[default12]:step 1", 12, "step 1"),
+        (" 7: step 1", 7, "step 1"),
+        ("[2026-11-21 14:26:37] step 1", None, "[2026-11-21 14:26:37] step 1"),
+        ("step 1", None, "step 1"),
+    ],
+)
+def test_launchers_prefixes(line, rank, rest):
+    assert without_prefix(line) == (rank, rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("3,400", 3400), ("1.5e-3", 0.0015), ("2.1K", 2100), ("1.02M", 1.02e6), ("inf", math.inf)]
+)
+def test_numbers(text, value):
+    assert number(text) == pytest.approx(value)
+
+
+def test_what_is_no_number_is_none():
+    assert number("n/a") is None
+    assert math.isnan(number("nan"))
+
+
+def test_two_ranks_in_one_line_are_two_iterations():
+    reader = reader_of("iteration: step (\\d+)\nloss: loss {number}")
+    found = reader.read("[rank0]: step 4 loss 2.0[rank1]: step 5 loss 1.5")
+    assert iterations(found) == {4: {"loss": 2.0}, 5: {"loss": 1.5}}
+
+
+def test_json_lines_with_layout():
+    reader = reader_of("json iteration=step step_time_ms=ms loss tp=tensor_parallel")
+    found = reader.read('INFO {"step": 3, "ms": 250, "loss": 1.5, "tensor_parallel": 2, "other": [1]}')
+    assert found == [Said(iteration=3, values={"step_time_s": 0.25, "loss": 1.5}, effective={"tp": 2})]
+    assert reader.read("{not json") == []
+    assert reader.read('{"step": true}') == []
+
+
+@pytest.mark.parametrize("text", ["loss: x (\\d+)", "iteration: (\\d+", "iteration: \\d+", "iteration", "what: (\\d+)"])
+def test_metrics_that_cannot_be_read_are_refused(text):
+    with pytest.raises(ValueError, match=r"invalid value for metrics|expression|groups"):
+        reader_of(text)
+
+
+# fmt: off
+def test_torchtitan():
+    found = said(
+        "torchtitan",
+        "[titan] 2026-11-21 14:00:00,001 - root - INFO - Building device mesh with parallelism: pp=1, dp_replicate=1, "
+        "dp_shard=4, cp=1, tp=2, ep=1",
+        "[titan] 2026-11-21 14:00:01,001 - root - INFO - Applied FullAC activation checkpointing to the model",
+        "[titan] 2026-11-21 14:00:02,001 - root - INFO - Trainer is initialized with local batch size 2, global batch "
+        "size 16, gradient accumulation steps 2, sequence length 8192, total steps 8 (warmup 1)",
+        "[titan] 2026-11-21 14:00:02,002 - root - INFO - Training starts at step 1",
+        "[rank0]:[titan] 2026-11-21 14:00:05,001 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss: 12.24380  "
+        "\x1b[38;2;180;60;0mgrad_norm:  1.4316  \x1b[36mmemory: 47.25GiB(59.70%)  \x1b[34mtps: 3,402  "
+        "\x1b[36mtflops: 312.54  \x1b[35mmfu: 31.60%\x1b[39m",
+        "[titan] 2026-11-21 14:00:06,001 - root - INFO - validate step:  1  loss: 12.2  memory: 1.00GiB(1.0%)  tps: 9",
+        dp=4, tp=2, zero=3,
+    )
+    assert stated(found) == {
+        "pp": 1, "dp": 4, "cp": 1, "tp": 2, "ep": 1, "recompute": "full", "micro_batch_size": 2, "grad_accum": 2,
+        "global_batch_sequences": 16, "sequence_length": 8192,
+    }
+    assert any(one.begun for one in found)
+    assert iterations(found)[1] == pytest.approx({
+        "loss": 12.2438, "grad_norm": 1.4316, "reserved_bytes": 47.25 * 2**30, "tokens_per_second_per_gpu": 3402,
+        "tflops_per_gpu": 312.54, "mfu": 0.316,
+    })
+
+
+def test_torchtitan_in_a_pipeline_says_its_micro_batches_elsewhere():
+    found = said(
+        "torchtitan",
+        "[titan] - root - INFO - Using pipeline schedule Interleaved1F1B with 8 microbatches and 4 stages.",
+        "[titan] - root - INFO - Trainer is initialized with local batch size 8, global batch size 16, gradient "
+        "accumulation steps 1, sequence length 8192, total steps 8 (warmup 1)",
+        dp=2, pp=2, grad_accum=8,
+    )
+    assert stated(found) == {
+        "pp_schedule": "interleaved_1f1b", "grad_accum": 8, "global_batch_sequences": 16, "sequence_length": 8192,
+    }
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nemo"])
+def test_megatron(trainer):
+    found = said(
+        trainer,
+        "using world size: 16, data-parallel size: 2, context-parallel size: 1, hierarchical context-parallel sizes: "
+        "None, tensor-model-parallel size: 4, pipeline-model-parallel size: 2",
+        "  micro_batch_size ................................ 1",
+        "  recompute_granularity ........................... full",
+        "  seq_length ...................................... 4096",
+        " [2026-11-21 14:00:05.123456] iteration        3/       8 | consumed samples:           96 | elapsed time per "
+        "iteration (ms): 1534.2 | throughput per GPU (TFLOP/s/GPU): 412.5 | learning rate: 1.000000E-04 | global batch "
+        "size:    32 | lm loss: 1.086211E+01 | loss scale: 1.0 | grad norm: 2.331 | number of skipped iterations:   0 "
+        "| number of nan iterations:   0 |",
+        "[Rank 0] (after 3 iterations) memory (MB) | allocated: 20480.12 | max allocated: 30720.50 | reserved: "
+        "31000.00 | max reserved: 32768.00",
+    )
+    assert stated(found) == {
+        "world_size": 16, "dp": 2, "cp": 1, "tp": 4, "pp": 2, "micro_batch_size": 1, "recompute": "full",
+        "sequence_length": 4096, "global_batch_sequences": 32,
+    }
+    assert iterations(found)[3] == pytest.approx(
+        {"step_time_s": 1.5342, "tflops_per_gpu": 412.5, "loss": 10.86211, "grad_norm": 2.331}
+    )
+    (memory,) = [one.values for one in found if "allocated_bytes" in one.values]
+    assert memory == pytest.approx({"allocated_bytes": 30720.5 * 2**20, "reserved_bytes": 32768 * 2**20})
+
+
+def test_nanotron():
+    found = said(
+        "nanotron",
+        "11/21/2026 14:00:05 [INFO|DP=0|PP=1|TP=0|node-7]: iteration: 3 / 8 | consumed_tokens: 12.6M | "
+        "time_per_iteration_ms: 1.53K | tokens_per_sec: 2.74M | tokens_per_sec_per_gpu: 42.8K | grad_norm: 1.2 | "
+        "global_batch_size: 4.19M | lm_loss: 11.1 | lr: 0.0001 | model_tflops_per_gpu: 389 | eta: 0:00:12",
+    )
+    assert iterations(found)[3] == pytest.approx({
+        "step_time_s": 1.53, "tokens_per_second": 2.74e6, "tokens_per_second_per_gpu": 42.8e3, "grad_norm": 1.2,
+        "loss": 11.1, "tflops_per_gpu": 389,
+    })
+
+
+def test_picotron():
+    found = said(
+        "picotron",
+        "[rank 3] Step: 5     | Loss: 10.8211 | Global batch size: 524.29K | Tokens/s: 182.44K | Tokens/s/GPU:  22.80K "
+        "| Tokens:   2.62M | MFU: 38.12% | Memory usage:  41.20GB",
+    )
+    assert iterations(found)[5] == pytest.approx({
+        "loss": 10.8211, "tokens_per_second": 182_440, "tokens_per_second_per_gpu": 22_800, "mfu": 0.3812,
+        "reserved_bytes": 41.2e9,
+    })
+
+
+def test_deepspeed():
+    found = said(
+        "deepspeed",
+        "[2026-11-21 14:26:30,842] [INFO] [config.py:678:print]   gradient_accumulation_steps .. 4",
+        "[2026-11-21 14:26:30,842] [INFO] [config.py:678:print]   train_batch_size ............. 16",
+        "[2026-11-21 14:26:30,842] [INFO] [config.py:678:print]   zero_optimization_stage ...... 2",
+        "[2026-11-21 14:26:37,027] [INFO] [logging.py:123:log_dist] [Rank 0] step=2, skipped=0, lr=[0.0001], "
+        "mom=[(0.9, 0.999)]",
+        "[2026-11-21 14:26:37,205] [INFO] [logging.py:123:log_dist] [Rank 0] step=3, skipped=0, lr=[0.0001], "
+        "mom=[(0.9, 0.999)]",
+        "[2026-11-21 14:26:37,227] [INFO] [timer.py:264:stop] epoch=0/micro_step=12/global_step=3, "
+        "RunningAvgSamplesPerSec=86.8763644648812, CurrSamplesPerSec=80.0, MemAllocated=0.34GB, MaxMemAllocated=0.5GB",
+        dp=2, grad_accum=4, micro_batch_size=2, zero=2,
+    )
+    assert stated(found) == {"grad_accum": 4, "global_batch_sequences": 16, "zero": 2}
+    assert iterations(found) == {
+        2: {}, 3: {"samples_per_second": 80.0, "allocated_bytes": 0.5 * 2**30, "step_time_s": 16 / 80.0},
+    }
+# fmt: on
+
+
+@pytest.mark.parametrize("trainer", ["torchtitan", "megatron", "nanotron", "picotron", "deepspeed", "nemo"])
+def test_output_that_fails_tells_nothing_and_breaks_nothing(trainer):
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3, in <module>',
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "[rank1]: iteration step: Step: global_step= NaN | \x00\udcff {",
+        "iteration: / | loss: nan",
+    )
+    reader = find_trainer(trainer).reader(run_of(trainer, dp=2))
+    assert [one for line in lines for one in reader.read(line) if one.iteration is not None] == []
+
+
+def told(*entries, warmup=2, iterations=3):
+    gathered = Gathered(warmup, iterations)
+    for iteration, at_s, values in entries:
+        gathered.add(Said(iteration=iteration, values=values), at_s)
+    return gathered
+
+
+def test_times_by_the_clock_where_the_trainer_says_none():
+    gathered = told(*((i, 10.0 + i * 0.5, {}) for i in range(1, 6)))
+    assert gathered.done
+    assert gathered.timed_s() == pytest.approx([0.5] * 3)
+    assert gathered.warm_s() == pytest.approx([0.5])
+
+
+def test_the_trainers_own_times_come_first():
+    gathered = told(*((i, float(i), {"step_time_s": i / 10}) for i in range(1, 6)))
+    assert gathered.timed_s() == pytest.approx([0.3, 0.4, 0.5])
+    assert gathered.wall_s() == pytest.approx(1.0)
+
+
+def test_a_line_every_ten_iterations_stands_for_ten():
+    gathered = told(*((i, i * 0.1, {}) for i in (10, 20, 30)), warmup=2, iterations=15)
+    assert gathered.printed_every == 10
+    assert gathered.timed_s() == pytest.approx([0.1] * 15)
+    assert gathered.count() == 30
+
+
+def test_without_warm_up_the_first_unknown_one_is_not_timed():
+    gathered = told(*((i, i * 0.5, {}) for i in range(1, 4)), warmup=0, iterations=2)
+    assert gathered.timed_s() == pytest.approx([0.5, 0.5])
+
+
+def test_counts_from_zero_and_repeats_of_other_ranks():
+    gathered = told(
+        (0, 0.0, {"loss": 3.0}),
+        (0, 0.1, {"loss": 9.0, "allocated_bytes": 7}),
+        (1, 1.0, {"loss": 2.0}),
+        warmup=1,
+        iterations=1,
+    )
+    assert gathered.timed_s() == [1.0]
+    assert gathered.series("loss") == [3.0, 2.0]
+    assert gathered.greatest("allocated_bytes") == 7
+
+
+def test_values_on_a_line_of_their_own_belong_to_the_iteration_before():
+    gathered = told((1, 0.0, {}), (2, 1.0, {}), warmup=1, iterations=1)
+    gathered.add(Said(values={"loss": 4.0}), 1.1)
+    assert gathered.entries[-1].values == {"loss": 4.0}
