@@ -25,7 +25,8 @@ def explain_blanks(
     """``status``, ``label`` and ``reason`` of each given (model, nodes).
 
     ``records``: the attempt that counts of each run. ``plan``: candidates with status run or rejected, or None
-    where the results came without one; its column ``left_out``, where it has one, says why a run is not to begin. ``everything``: the records before a filter took some away.
+    where the results came without one; its column ``left_out``, where it has one, says why a run is not to begin.
+    ``everything``: the records before a filter took some away.
     """
     before = set() if everything is None else set(zip(everything["model"], everything["nodes"], strict=True))
     tried = dict(list(records.groupby(["model", "nodes"], sort=False))) if len(records) else {}

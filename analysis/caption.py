@@ -47,7 +47,7 @@ def measured_rows(records: pd.DataFrame, keep: str | None) -> pd.DataFrame:
 
 def is_simulated(rows: pd.DataFrame) -> bool:
     """Did any of the rows come from a workload that only acts out a step time?"""
-    return "simulated" in rows and bool(rows["simulated"].fillna(False).astype(bool).any())
+    return "simulated" in rows and bool(derive.truth(rows["simulated"]).any())
 
 
 def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[str]:
@@ -63,7 +63,7 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
         sentences.append("Layouts and all other columns: `sweep heatmap --json`.")
     if any(isinstance(ties, list) and ties for ties in best.get("ties", ())):
         sentences.append("≈n: n other configurations are within noise of it (their iterations' intervals overlap).")
-    if "suspect" in best and best["suspect"].fillna(False).astype(bool).any():
+    if "suspect" in best and derive.truth(best["suspect"]).any():
         sentences.append("!: the record contradicts itself; its notes say how.")
     for name, phrase in (("flops_convention", "FLOPs: {}."), ("memory_kind", "Memory: {}.")):
         values = _values(best, name)

@@ -42,11 +42,17 @@ MANY = 8
 """From so many iterations on, order statistics are tighter than the extremes"""
 
 
+def truth(column: pd.Series[Any]) -> pd.Series[bool]:
+    """Truth values of any kind as plain ones; missing is false."""
+    known: pd.Series[bool] = column.astype("boolean").fillna(False).astype(bool)
+    return known
+
+
 def counting(records: pd.DataFrame) -> pd.DataFrame:
     """One row per run: the attempt that counts for it. A table that does not say takes every row."""
     if "final" not in records:
         return records
-    rows: pd.DataFrame = records[records["final"].fillna(True).astype(bool)]
+    rows: pd.DataFrame = records[records["final"].astype("boolean").fillna(True).astype(bool)]
     return rows
 
 

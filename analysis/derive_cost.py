@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from analysis.derive import truth
+
 
 def by_outcome(records: pd.DataFrame) -> pd.DataFrame:
     """Attempts and GPU-hours by outcome, ok first and then the dearest.
@@ -13,7 +15,7 @@ def by_outcome(records: pd.DataFrame) -> pd.DataFrame:
     """
     outcome = records["outcome"].fillna("ok").astype(str)
     if "surplus" in records:
-        outcome = outcome.mask(records["surplus"].fillna(False).astype(bool), "surplus")
+        outcome = outcome.mask(truth(records["surplus"]), "surplus")
     hours = gpu_hours(records)
     told = pd.DataFrame({"outcome": outcome, "gpu_hours": hours})
     table = told.groupby("outcome", sort=False)["gpu_hours"].agg(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.derive import completed, counting, succeeded
+from analysis.derive import completed, counting, succeeded, truth
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import trainer_of
@@ -45,7 +45,7 @@ def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFram
     Simulated runs are left out: their times are predictions themselves.
     """
     rows = counting(completed(records))
-    rows = rows[succeeded(rows) & ~rows["simulated"].fillna(False).astype(bool)].reset_index(drop=True)
+    rows = rows[succeeded(rows) & ~truth(rows["simulated"])].reset_index(drop=True)
     wanted = [name for name, _ in QUANTITIES.values()]
     planned = _planned(plan, wanted)
     if planned is not None:

@@ -99,9 +99,13 @@ METRICS: dict[str, Metric] = {
 
 DEFAULT_METRIC = "tokens_per_second_per_gpu"
 
+ALIASES = {"cost": "gpu_hours_per_billion_tokens"}
+"""What costs money on a cluster is GPU-hours, whatever their price"""
+
 
 def metric_named(name: str) -> Metric:
     """The metric. Raises SweepError with the valid names."""
+    name = ALIASES.get(name, name)
     if name in METRICS:
         return METRICS[name]
     near = difflib.get_close_matches(name, METRICS, n=1)

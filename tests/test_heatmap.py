@@ -1,8 +1,10 @@
 """The heatmap as a picture: nothing cut, nothing overlapping, every number legible; and the command that draws it."""
 
 import json
+import os
 import re
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ from matplotlib.image import imread
 
 from analysis.colours import ink_on
 from analysis.heatmap import draw, save
+from analysis.metrics import metric_named
 from analysis.sheet import SMALLEST
 from sweep.cli.main import cli
 from sweep.collect import write_results
@@ -26,10 +29,12 @@ from tests.made_records import (
     made_sweep,
     playbook_records,
     record_event,
+    reference,
     write_journal,
 )
 
 SLACK_PX = 0.75
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def boxes(figure):
@@ -375,3 +380,42 @@ def test_mistakes_are_named_and_draw_nothing(sweep, arguments, words_):
     assert isinstance(done.exception, SweepError)
     assert words_ in str(done.exception)
     assert not sweep.figures.exists()
+
+
+# The playbook's data, from its own table to the picture
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    source = Path(os.environ.get("SWEEP_REFERENCE_DATA", "")) / "playbook_runs.csv"
+    if not source.is_file():
+        pytest.skip("SWEEP_REFERENCE_DATA is not set")
+    out = tmp_path_factory.mktemp("playbook") / "playbook.parquet"
+    done = invoke("import", source, "--map", EXAMPLES / "import" / "playbook.yaml", "--out", out)
+    assert done.exit_code == 0, done.output
+    return out
+
+
+@pytest.mark.parametrize(
+    ("metric", "column"),
+    [
+        ("reported_mfu", "best_by_mfu_row_in_playbook_runs"),
+        ("tokens_per_second_per_gpu", "best_by_tok_s_gpu_row"),
+    ],
+)
+def test_imported_winners_are_the_published_ones(imported, tmp_path, metric, column):
+    runs = reference("playbook_runs.csv").set_index("row")
+    published = reference("playbook_heatmap_best.csv").set_index(["model_label", "nodes"])
+    done = invoke("heatmap", imported, "--metric", metric, "--out", tmp_path / "h.png", "--json")
+    cells = {(cell["model"], cell["nodes"]): cell for cell in json.loads(done.stdout)["cells"]}
+    assert len(published) == 14
+    for key, row in published.iterrows():
+        for name in ("dp", "tp", "pp", "grad_accum", "micro_batch_size"):
+            assert cells[key][name] == runs.loc[row[column], name], (key, name)
+        if metric == "reported_mfu":
+            assert cells[key]["value"] * 100 == pytest.approx(row["mfu_pct"], abs=0.005)
+
+
+def test_cost_is_gpu_hours_per_token():
+    assert metric_named("cost").name == "gpu_hours_per_billion_tokens"
+    sound(draw(made_grid(2, 3), metric="cost"))

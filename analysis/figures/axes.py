@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from analysis import derive, derive_axes
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
+from analysis.textfit import width_pt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
     from analysis.metrics import Metric
 
 MOST_PANELS = 8
-MOST_VALUES = 12
+LABEL = 5.75
+"""Font size of values under boxes"""
 
 
 def draw(tables: Tables) -> Figure:
@@ -29,8 +32,9 @@ def draw(tables: Tables) -> Figure:
     if not axes_names:
         raise LackingError("no axis has two values among the measured configurations")
     values = _comparable(rows, metric)
-    columns = min(4, len(axes_names))
-    crowded = any(rows[name].nunique() > MOST_VALUES for name in axes_names)
+    columns = len(axes_names) if len(axes_names) < 5 else 3 if len(axes_names) < 7 else 4
+    groups = {name: _groups(values, rows[name], columns) for name in axes_names}
+    crowded = any(len(groups[name]) < rows[name].nunique() for name in axes_names)
     many = -(-len(axes_names) // columns)
     made = style.sheet(
         f"{_label(metric).split(' (')[0]} by the degree of each axis",
@@ -39,7 +43,7 @@ def draw(tables: Tables) -> Figure:
             "Box: quartiles and median; whiskers: 5th and 95th percentile; dot: the best. Under each box: its value, "
             "and how many configurations have it. Axes vary together: a box shows what came with a value, not what "
             "it caused.",
-            *[f"Of an axis with more than {MOST_VALUES} values, those that were measured most."] * crowded,
+            *["Of an axis with many values: those that were measured most."] * crowded,
         ],
         simulated=style.simulated(rows),
         rows=many,
@@ -48,7 +52,7 @@ def draw(tables: Tables) -> Figure:
         sharey=True,
     )
     for axes, name in zip(made.axes, axes_names, strict=False):
-        _draw_axis(axes, rows[name], values, derive_axes.AXES[name])
+        _draw_axis(axes, groups[name], derive_axes.AXES[name])
     for axes in made.axes[len(axes_names) :]:
         axes.set_visible(False)
     for axes in made.axes[::columns]:
@@ -68,13 +72,23 @@ def _comparable(rows: pd.DataFrame, metric: Metric) -> pd.Series[float]:
     return 100 * value / value.groupby([rows["model"], rows["nodes"]]).transform("max")
 
 
-def _draw_axis(axes: Axes, degree: pd.Series, values: pd.Series[float], title: str) -> None:
-    groups = {key: part for key, part in values.groupby(degree, sort=True) if len(part)}
-    most = sorted(groups, key=lambda key: -len(groups[key]))[:MOST_VALUES]
-    kept = [key for key in groups if key in most]
+def _groups(values: pd.Series[float], degree: pd.Series[Any], columns: int) -> dict[str, pd.Series[float]]:
+    """Label -> the values of a box, in order of the degree: as many as have room for their labels."""
+    found = {f"{_text(key)}\n{len(part)}": part for key, part in values.groupby(degree, sort=True) if len(part)}
+    room = (style.WIDTH_IN * 72 - 40) / columns - 8
+    while len(found) > 1 and _widest(found) + 2 > room / len(found):
+        del found[min(found, key=lambda label: len(found[label]))]
+    return found
+
+
+def _widest(labels: Iterable[str]) -> float:
+    return max(width_pt(line, LABEL) for label in labels for line in label.split("\n"))
+
+
+def _draw_axis(axes: Axes, groups: Mapping[str, pd.Series[float]], title: str) -> None:
     looks = {"linewidth": 0.7, "color": style.INK}
     axes.boxplot(
-        [groups[key] for key in kept],
+        list(groups.values()),
         whis=(5, 95),
         widths=0.62,
         showfliers=False,
@@ -84,9 +98,9 @@ def _draw_axis(axes: Axes, degree: pd.Series, values: pd.Series[float], title: s
         whiskerprops=looks,
         capprops=looks,
     )
-    axes.plot(range(1, len(kept) + 1), [groups[key].max() for key in kept], ".", color=style.INK, markersize=4)
-    labels = [f"{_text(key)}\n{len(groups[key])}" for key in kept]
-    axes.set_xticks(range(1, len(kept) + 1), labels, fontsize=style.SMALL if len(kept) < 8 else style.SMALL - 1)
+    places = range(1, len(groups) + 1)
+    axes.plot(places, [values.max() for values in groups.values()], ".", color=style.INK, markersize=4)
+    axes.set_xticks(places, list(groups), fontsize=LABEL)
     axes.set_ylim(bottom=0)
     style.ruled(axes)
     style.panel_title(axes, title)
