@@ -98,6 +98,24 @@ def test_show_runs_is_the_order_of_measuring(monkeypatch, capsys):
     assert [line.split()[0] for line in out.splitlines()] == [planned.run_id for planned in plan_of("laptop").runs]
 
 
+def test_runs_are_shown_with_what_is_predicted_of_them(monkeypatch, capsys):
+    path = ROOT / "examples" / "smollm3-384.yaml"
+    _, out, _ = sweep(monkeypatch, capsys, "plan", path, "--show", "runs")
+    rows = [row for row in plan_of("smollm3-384").table.to_pylist() if row["status"] == "run"]
+    for line, row in zip(out.splitlines(), rows, strict=True):
+        assert f"about {row['predicted_s']:.0f} s, " in line
+        assert f"peak {row['predicted_peak_bytes'] / 2**30:.1f} GiB" in line
+
+
+def test_the_plan_says_what_will_be_searched(monkeypatch, capsys):
+    words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "strategy=guided", "-o", "budget.share=0.5")
+    _, out, _ = sweep(monkeypatch, capsys, *words)
+    assert "strategy: guided; budget: share 0.5" in out
+    _, out, _ = sweep(monkeypatch, capsys, *words, "--json")
+    document = json.loads(out)
+    assert (document["strategy"], document["budget"]) == ("guided", {"share": 0.5})
+
+
 def test_overrides_reach_the_plan(monkeypatch, capsys):
     path = ROOT / "examples" / "ultrascale.yaml"
     _, out, _ = sweep(monkeypatch, capsys, "plan", path, "-o", "models=[8B]", "-o", "nodes=[1,2]", "--json")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
 _SHOWN = ("model", "nodes", *_LAYOUT, "dtype", "compile", "params", "env")
+_PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_step_s", "predicted_s")
 _REASONS_SHOWN = 3
 
 
@@ -49,8 +50,9 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
     grid = load_grid(grid_file, overrides)
     known = site_given is not None or grid.site is not None
     found = build(grid, load_site(grid, site_given, "" if known else choose_executor(None)))
+    searched = {"strategy": grid.strategy, "budget": grid.budget.model_dump(exclude_none=True)}
     if as_json:
-        document = summary(found)
+        document = summary(found) | searched
         if show is not None:
             document[show if show == "runs" else "rejected_candidates"] = list(_rows(found, show))
         click.echo(json.dumps(document))
@@ -58,7 +60,7 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
         for row in _rows(found, show):
             click.echo(_line(row))
     else:
-        _tables(summary(found))
+        _tables(summary(found) | searched)
     return 0
 
 
@@ -80,7 +82,7 @@ def _rows(plan: Plan, show: str) -> Iterator[dict[str, Any]]:
     import pyarrow.compute as pc
 
     runs = pc.is_valid(plan.table.column("run_id"))
-    extra = ("run_id", "repeat", "predicted_s") if show == "runs" else ("reasons",)
+    extra = ("run_id", "repeat", *_PREDICTED) if show == "runs" else ("predicted_peak_bytes", "reasons")
     table = plan.table.filter(runs if show == "runs" else pc.invert(runs)).select([*_SHOWN, *extra])
     for batch in table.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
@@ -89,11 +91,22 @@ def _rows(plan: Plan, show: str) -> Iterator[dict[str, Any]]:
 
 def _line(row: dict[str, Any]) -> str:
     if "run_id" in row:
-        guess = "" if row["predicted_s"] is None else f"  about {row['predicted_s']:.0f} s"
-        return f"{row['run_id']}{guess}"
+        return f"{row['run_id']}{_guess(row)}"
     short = {"micro_batch_size": "mbs", "grad_accum": "gas"}
     layout = " ".join(f"{short.get(n, n)}={'?' if row[n] is None else row[n]}" for n in _LAYOUT)
     return f"{row['model']} nodes={row['nodes']} {layout}: {'; '.join(row['reasons'])}"
+
+
+def _guess(row: dict[str, Any]) -> str:
+    """What is predicted of a run, in words; empty where nothing is."""
+    words = []
+    if row["predicted_s"] is not None:
+        step = row["predicted_step_s"]
+        rate = row["global_batch_tokens"] / step / row["gpus"]
+        words.append(f"about {row['predicted_s']:.0f} s, {step:.3g} s a step, {rate:,.0f} tokens/s/GPU")
+    if row["predicted_peak_bytes"] is not None:
+        words.append(f"peak {row['predicted_peak_bytes'] / 2**30:.1f} GiB")
+    return "  " + ", ".join(words) if words else ""
 
 
 def _tables(document: dict[str, Any]) -> None:
@@ -105,6 +118,8 @@ def _tables(document: dict[str, Any]) -> None:
     head = f"{document['runs']:,} runs of {document['candidates']:,} candidates"
     hours = f"about {document['predicted_node_hours']:,.1f} node-hours ({document['prediction']})"
     console.print(f"{document['name']}: {head}; {hours}", markup=False)
+    limits = ", ".join(f"{name} {value:g}" for name, value in document["budget"].items())
+    console.print(f"strategy: {document['strategy']}; budget: {limits or 'none'}", markup=False)
     console.print(_cell_table(document["cells"]))
     if document["rejected_by_rule"]:
         reasons = Table("rejected by", "candidates", "such as", title="Rejected (a candidate counts with every rule)")

@@ -104,12 +104,15 @@ class Search:
     def left_out(self, world: World) -> Mapping[str, str]:
         """run_id -> BY_STRATEGY or BY_BUDGET, of the runs that are not to begin, as far as is known now."""
         known = self.look(world)
-        out = ~known.begun & ~self._to_begin(known)
-        wanted = self._strategy.open(known, ~known.begun) if out.any() else out
-        return {
-            self._runs[place].run_id: BY_BUDGET if wanted[place] else BY_STRATEGY
-            for place in np.flatnonzero(out).tolist()
-        }
+        if "out" not in self._cached:
+            out = ~known.begun & ~self._to_begin(known)
+            wanted = self._strategy.open(known, ~known.begun) if out.any() else out
+            self._cached["out"] = {
+                self._runs[place].run_id: BY_BUDGET if wanted[place] else BY_STRATEGY
+                for place in np.flatnonzero(out).tolist()
+            }
+        found: Mapping[str, str] = self._cached["out"]
+        return found
 
     def _begin(self, world: World) -> None:
         self._world = world
