@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.browser import browser
 from tests.slurm.cluster import Cluster, unavailable
+
+__all__ = ["browser"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.metrics import METRICS, metric_named
+from analysis.metrics import METRICS, metric_named, number
 from analysis.report import About, build, columns_needed
 from analysis.report.page import json_for_html
 from analysis.report.surroundings import environment_of, grid_shown, how_to_reproduce
@@ -82,7 +82,7 @@ def test_failures_are_told_by_kind_with_evidence_and_cost():
     )
     text = text_of(build(pd.concat([rows, failed], ignore_index=True), None, ABOUT))
     hours = 90 * (8 * 4 + 16 * 2) / 3600
-    assert f"oom_cuda: 6 attempts, {hours:.2g} GPU-hours" in text
+    assert f"oom_cuda: 6 attempts, {number(hours)} GPU-hours" in text
     assert "6 × needs 0 GiB ( 1B on 1, 2 nodes)".replace("( ", "(") in text
     assert text.index("oom_cuda: 6") < text.index("hang: 2")
     assert "CUDA out of memory" in text
@@ -241,3 +241,45 @@ def test_watch_writes_until_the_sweep_is_done(tmp_path):
     assert data_of(page)["refresh_s"] is None, "the last page does not load itself again"
     assert "Simulated:" in page
     assert f"{directory}/report.html: " in done.stderr, "it was written before the sweep was done"
+
+
+def test_a_plan_without_records_makes_a_page_that_waits(tmp_path):
+    write_results(tmp_path / "results.parquet", [])
+    records = analysis.load(tmp_path / "results.parquet", columns_needed())
+    plan = pd.DataFrame({"model": ["1B", "1B"], "nodes": [1, 2], "status": ["run", "rejected"], "run_id": ["a", None]})
+    plan["reasons"] = [[], ["memory: needs 90 GiB of 80"]]
+    text = text_of(build(records, plan, ABOUT))
+    assert "No run has been measured successfully" in text
+    assert re.search(r"not measured yet\s+1 ", text)
+    assert "1 candidate of the grid cannot work and were not run: memory (1)" in text.replace("  ", " ")
+
+
+def test_a_figure_of_few_marks_is_svg_and_one_of_many_png():
+    from matplotlib.figure import Figure
+
+    from analysis.figures import Drawn
+    from analysis.report.figures import MOST_MARKS, picture_of
+
+    def drawn(points):
+        figure = Figure()
+        axes = figure.add_subplot(xlabel="memory (GiB)", ylabel="MFU (%)")
+        axes.plot(range(points), range(points), "o")
+        return picture_of(Drawn("f", "A caption.", figure, None))
+
+    assert drawn(10).uri.startswith("data:image/svg+xml;base64,")
+    assert drawn(MOST_MARKS + 1).uri.startswith("data:image/png;base64,")
+    assert drawn(10).alt == "A caption. (MFU (%) against memory (GiB))"
+    assert drawn(10).uri == drawn(10).uri, "the same figure gives the same page"
+
+
+def test_a_figure_that_the_data_lack_is_told_in_words():
+    from analysis.figures import Tables
+    from analysis.report.figures import pictures_of
+
+    rows = made_grid(1, 2)
+    pictures = pictures_of(Tables(records=rows))
+    page = build(rows, None, ABOUT, pictures=pictures)
+    lacking = [picture for picture in pictures if picture.lacking]
+    assert {picture.name for picture in lacking} >= {"timeline"}
+    assert page.count("<img ") == len(pictures) - len(lacking) > 0
+    assert all(picture.lacking.partition("'")[0] in page for picture in lacking)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.report import About, build
-from tests.browser import browser, opened  # noqa: F401 (a fixture)
+from tests.browser import opened
 from tests.made_records import made_grid
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&{{ 7*7 }}"
@@ -38,7 +38,7 @@ def records() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def page(browser, tmp_path_factory):  # noqa: F811
+def page(browser, tmp_path_factory):
     file = tmp_path_factory.mktemp("report") / "report.html"
     file.write_text(build(records(), None, ABOUT))
     with opened(browser, file, viewport={"width": 1200, "height": 900}, color_scheme="light") as (shown, heard):
@@ -152,7 +152,7 @@ def test_a_square_leads_to_its_flags(page):
     assert "--dp=" in opened_row.locator("pre").first.inner_text()
 
 
-def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):  # noqa: F811
+def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):
     file = tmp_path / "report.html"
     file.write_text(build(made_grid(3, 8), None, About(title="narrow", sources=["x" * 300], written="today")))
     with opened(browser, file, viewport={"width": 360, "height": 700}) as (shown, heard):
@@ -160,7 +160,7 @@ def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):  #
         assert heard.console == []
 
 
-def test_a_page_of_a_running_sweep_loads_itself_again_and_keeps_the_filter(browser, tmp_path):  # noqa: F811
+def test_a_page_of_a_running_sweep_loads_itself_again_and_keeps_the_filter(browser, tmp_path):
     file = tmp_path / "report.html"
     file.write_text(build(made_grid(1, 2), None, About(title="first", sources=[], written="now", refresh_s=1)))
     with opened(browser, file) as (shown, _):

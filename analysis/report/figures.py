@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 LARGEST_SVG = 300_000
 """Bytes; a figure of many points is smaller, and quicker to show, as PNG"""
+MOST_MARKS = 20_000
+"""Points and shapes in a figure; more than that takes seconds to write as an SVG that would be too large anyway"""
 PNG_DPI = 150
 
 
@@ -45,9 +47,18 @@ def picture_of(drawn: Drawn) -> Picture:
 
 def data_uri(figure: Figure) -> str:
     """The figure as a data: URI, the same for the same figure."""
-    svg = _saved(figure, "svg")
-    kind, content = ("svg+xml", svg) if len(svg) <= LARGEST_SVG else ("png", _saved(figure, "png"))
+    svg = _saved(figure, "svg") if _marks(figure) <= MOST_MARKS else b""
+    kind, content = ("svg+xml", svg) if 0 < len(svg) <= LARGEST_SVG else ("png", _saved(figure, "png"))
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _marks(figure: Figure) -> int:
+    """How many points, shapes and texts a figure draws, about."""
+    count = 0
+    for axes in figure.axes:
+        count += sum(len(line.get_xdata()) for line in axes.lines) + len(axes.patches) + len(axes.texts)
+        count += sum(max(len(shapes.get_offsets()), len(shapes.get_paths())) for shapes in axes.collections)
+    return count
 
 
 def _saved(figure: Figure, kind: str) -> bytes:

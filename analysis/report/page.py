@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from analysis.metrics import number
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -74,5 +76,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["thousands"] = lambda number: f"{number:,}"
+    environment.filters["thousands"] = lambda count: f"{count:,}"
+    environment.filters["short"] = number
     return environment
