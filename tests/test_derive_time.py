@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.derive_time import held, segments, shares
+from analysis.derive_time import held, over_time, segments, shares
 from sweep.timeline import ATTEMPTS, PILOTS
 
 
@@ -85,6 +85,18 @@ def test_a_node_that_failed_is_lost_while_the_pilot_goes_on():
 def test_a_submission_that_was_given_up_and_came_after_all_is_held():
     late = allocation(gone_at=-5.0, begin=0.0, end=20.0)
     assert held(frames([late], [])[0], 20.0)[["begin", "end"]].to_numpy().tolist() == [[0.0, 20.0]]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.8e9])
+def test_nodes_over_time_keep_every_second(offset):
+    both = [allocation(node="n1", begin=offset, end=offset + 100), allocation(node="n2", begin=offset, end=offset + 50)]
+    table = segments(*frames(both, [attempt(offset + 10.0, nodes=["n1"]), attempt(offset + 13.0, nodes=["n2"])]))
+    edges, counts = over_time(table, 7)
+    seconds = (table["end"] - table["begin"]).groupby(table["state"]).sum()
+    for state, means in counts.items():
+        assert (means * np.diff(edges)).sum() == pytest.approx(seconds[state], rel=1e-6)
+    assert sum(means[0] for means in counts.values()) == pytest.approx(2)
+    assert sum(means[-1] for means in counts.values()) == pytest.approx(1)
 
 
 def test_pilots_that_wait_hold_nothing():

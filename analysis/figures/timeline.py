@@ -28,9 +28,9 @@ LOOKS: dict[str, tuple[str, str]] = {
 
 HATCH = "#ffffff90"
 
-MOST_LANES = 48
-"""Nodes that have a lane each; of more, the figure shows how many are in each state"""
-INSTANTS = 400
+MOST_LANES, MOST_SEGMENTS = 48, 8000
+"""What lanes can show; of more nodes or attempts, the figure shows how many nodes are in each state"""
+BINS = 150
 
 
 def draw(tables: Tables) -> Figure:
@@ -42,7 +42,7 @@ def draw(tables: Tables) -> Figure:
         raise LackingError("no pilot has held a node yet")
     lanes = _lanes(table)
     zero, (unit, seconds) = float(table["begin"].min()), _unit(float(table["end"].max() - table["begin"].min()))
-    gantt = lanes.nunique() <= MOST_LANES
+    gantt = lanes.nunique() <= MOST_LANES and len(table) <= MOST_SEGMENTS
     deep = min(5.2, 0.5 + 0.17 * lanes.nunique()) if gantt else 2.6
     made = style.sheet(
         "What the allocated nodes did",
@@ -69,7 +69,7 @@ def draw(tables: Tables) -> Figure:
 def _held(table: pd.DataFrame, lanes: pd.Series) -> list[str]:
     hours = float((table["end"] - table["begin"]).sum()) / 3600
     pilots = table[["source", "pilot"]].drop_duplicates()
-    told = f"{hours:.1f}" if hours >= 1 else f"{hours:.2g}"
+    told = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
     count = lanes.nunique()
     return [
         f"{told} node-hours allocated",
@@ -135,21 +135,20 @@ def _draw_lanes(axes: Axes, table: pd.DataFrame, lanes: pd.Series, zero: float, 
 
 
 def _draw_counts(axes: Axes, table: pd.DataFrame, zero: float, seconds: float) -> None:
-    """How many nodes are in each state at each of some hundred instants."""
-    begin, end = table["begin"].to_numpy(float) - zero, table["end"].to_numpy(float) - zero
-    at = np.linspace(0, end.max(), INSTANTS)
-    states = [state for state in LOOKS if (table["state"] == state).any()]
-    counts = []
-    for state in states:
-        mine = (table["state"] == state).to_numpy()
-        begun = np.searchsorted(np.sort(begin[mine]), at, side="right")
-        counts.append(begun - np.searchsorted(np.sort(end[mine]), at, side="right"))
-    areas = axes.stackplot(at / seconds, counts, colors=[LOOKS[state][0] for state in states], linewidth=0)
-    for area, state in zip(areas, states, strict=True):
-        area.set_hatch(LOOKS[state][1])
-        area.set_edgecolor(HATCH)
+    """How many nodes are in each state, as means over spans of time."""
+    edges, counts = derive_time.over_time(table, BINS)
+    at = (edges - zero) / seconds
+    bottom = np.zeros(BINS)
+    for state in (state for state in LOOKS if state in counts):
+        axes.bar(at[:-1], counts[state], np.diff(at), bottom=bottom, align="edge", **_plain(LOOKS[state][0]))
+        bottom += counts[state]
     axes.set_ylabel("nodes held")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.05 * float(bottom.max()))
+
+
+def _plain(colour: str) -> dict[str, Any]:
+    """A bar that joins the next one without a seam."""
+    return {"facecolor": colour, "edgecolor": colour, "linewidth": 0.3}
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
