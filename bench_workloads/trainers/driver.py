@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import shlex
 import signal
@@ -15,18 +16,16 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from bench_workloads.trainers import figures
 from bench_workloads.trainers.adapter import Adapter, Launch, Said
 from bench_workloads.trainers.exchange import Exchange
 from bench_workloads.trainers.gathering import Gathered
 from bench_workloads.trainers.lines import Lines
-from sweep.contract import Measurement, Phase, Place, Progress, RankRun
+from bench_workloads.trainers.starting import command, interpreter, ranks_variables, stop
+from sweep.contract import Measurement, Phase, Progress, RankRun
 
 GRACE_S = 4.0
 """for a trainer that was to end by itself; then SIGTERM"""
@@ -233,7 +232,7 @@ class _Driver:
         settings = {**self._adapter.workload.params, **self._run.params}
         found = {}
         for package in filter(None, ("torch", self._adapter.package)):
-            words = [*shlex.split(str(settings["prefix"])), _interpreter(settings), "-c", _VERSION.format(package)]
+            words = [*shlex.split(str(settings["prefix"])), interpreter(settings), "-c", _VERSION.format(package)]
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=True)
                 found[package] = done.stdout.strip().splitlines()[-1]
@@ -284,70 +283,10 @@ class _Driver:
             os.write(1, f"[sweep] {text}\n".encode())
 
 
-def command(launch: Launch, place: Place, port: int, settings: dict[str, Any]) -> list[str]:
-    """The words of the command: prefix, interpreter, torchrun where one per node is asked for, and the program."""
-    further = shlex.split(str(settings["arguments"]))
-    words = shlex.split(str(settings["prefix"]))
-    if not launch.python:
-        return [*words, *launch.program, *further]
-    words.append(_interpreter(settings))
-    if settings["start"] == "node":
-        nodes = place.world_size // place.local_world_size
-        words += ["-m", "torch.distributed.run", f"--nnodes={nodes}", f"--node-rank={place.node_rank}"]
-        words += [f"--nproc-per-node={place.local_world_size}"]
-        words += [f"--master-addr={place.master_addr}", f"--master-port={port}"]
-    return [*words, *launch.program, *further]
-
-
-def ranks_variables(place: Place, port: int) -> dict[str, str]:
-    """What torchrun sets for one rank."""
-    return {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.world_size),
-        "LOCAL_RANK": str(place.local_rank),
-        "LOCAL_WORLD_SIZE": str(place.local_world_size),
-        "GROUP_RANK": str(place.node_rank),
-        "MASTER_ADDR": place.master_addr,
-        "MASTER_PORT": str(port),
-    }
-
-
-def stop(child: subprocess.Popen[bytes] | None, patience_s: float) -> None:
-    """End the trainer and all that it started: SIGTERM, a bounded wait, SIGKILL."""
-    if child is None:
-        return
-    below = _family(child.pid)
-    if child.poll() is None:
-        with contextlib.suppress(OSError):
-            child.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.communicate(timeout=patience_s)
-    _, left = psutil.wait_procs(below, timeout=0.1)
-    for process in left:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    if child.poll() is None:
-        child.kill()
-        child.wait()
-
-
-def _family(pid: int) -> Sequence[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
-
-
-def _interpreter(settings: dict[str, Any]) -> str:
-    return str(settings["python"] or sys.executable)
-
-
 def _message(rank: int, said: Said, at_s: float) -> dict[str, Any]:
     told = {"iteration": said.iteration, "values": dict(said.values), "effective": dict(said.effective)}
     return {"rank": rank, **told, "begun": said.begun, "at_s": at_s}
 
 
 def _found(text: str, line: str) -> bool:
-    import re
-
     return re.search(text, line) is not None

@@ -1,0 +1,74 @@
+"""The command of a trainer's run, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+
+from bench_workloads.trainers.adapter import Launch
+from sweep.contract import Place
+
+
+def command(launch: Launch, place: Place, port: int, settings: dict[str, Any]) -> list[str]:
+    """The words of the command: prefix, interpreter, torchrun where one per node is asked for, and the program."""
+    further = shlex.split(str(settings["arguments"]))
+    words = shlex.split(str(settings["prefix"]))
+    if not launch.python:
+        return [*words, *launch.program, *further]
+    words.append(interpreter(settings))
+    if settings["start"] == "node":
+        nodes = place.world_size // place.local_world_size
+        words += ["-m", "torch.distributed.run", f"--nnodes={nodes}", f"--node-rank={place.node_rank}"]
+        words += [f"--nproc-per-node={place.local_world_size}"]
+        words += [f"--master-addr={place.master_addr}", f"--master-port={port}"]
+    return [*words, *launch.program, *further]
+
+
+def ranks_variables(place: Place, port: int) -> dict[str, str]:
+    """What torchrun sets for one rank."""
+    return {
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_world_size),
+        "GROUP_RANK": str(place.node_rank),
+        "MASTER_ADDR": place.master_addr,
+        "MASTER_PORT": str(port),
+    }
+
+
+def stop(child: subprocess.Popen[bytes] | None, patience_s: float) -> None:
+    """End the trainer and all that it started: SIGTERM, a bounded wait, SIGKILL."""
+    if child is None:
+        return
+    below = _family(child.pid)
+    if child.poll() is None:
+        with contextlib.suppress(OSError):
+            child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.communicate(timeout=patience_s)
+    _, left = psutil.wait_procs(below, timeout=0.1)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    if child.poll() is None:
+        child.kill()
+        child.wait()
+
+
+def _family(pid: int) -> Sequence[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def interpreter(settings: dict[str, Any]) -> str:
+    """The trainer's Python."""
+    return str(settings["python"] or sys.executable)
