@@ -111,6 +111,7 @@ def test_everything_is_told_within_100_columns(tmp_path):
     assert re.search(r"p0001 +running +1:17 +node-001, node-002 +\S+-n\d-dp", text)
     assert re.search(r"p0003 +queued +16:40 +8 nodes", text)
     assert re.search(r"oom_cuda +how oom_cuda came about", text)
+    assert [line.split()[0] for line in lines if re.match(r"\d+B ", line)] == ["1B", "8B", "70B"]
     for model in ("1B", "8B", "70B"):
         best = max(
             (

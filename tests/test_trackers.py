@@ -218,6 +218,19 @@ def test_a_server_that_refuses_fails_no_sweep_and_is_told(tmp_path):
     assert "wandb" in told["error"]
 
 
+def test_trackio_says_when_its_server_is_down_and_what_it_kept_is_not_doubled(twenty, tmp_path):
+    """The Trackio client itself only warns."""
+    env = {"TRACKIO_DIR": str(tmp_path), "TRACKIO_SERVER_URL": "http://127.0.0.1:9/?write_token=x"}
+    for _ in range(2):
+        done = driving.run("track", twenty, "--to", "trackio", "--json", env=env)
+        assert done.returncode == 1
+        told = json.loads(done.stdout)
+        assert (told["new"], told["left"]) == (0, 20)
+        assert "could not send" in told["error"]
+        assert "write_token" not in told["destination"]
+    assert len(stored_trackio(tmp_path)) <= 1
+
+
 def processes_naming(text):
     listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
     return [

@@ -23,7 +23,13 @@ Row = dict[str, Any]
 
 @click.group(short_help="The best configuration of each cell: JSON, CSV, a trainer's own form.")
 def export() -> None:
-    """Hand results on to other programs."""
+    """Hand results on to other programs.
+
+    \b
+    Examples:
+      sweep export best
+      sweep export best sweeps/first --format markdown
+    """
 
 
 @export.command(short_help="The best configuration of each cell.")

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.cli.live import eta, hours_text
+from sweep.physics.shapes import total_parameters
 
 if TYPE_CHECKING:
     from sweep.state import PilotState, World
@@ -77,9 +78,10 @@ def _colour(word: str) -> str:
 
 
 def _models(sweep: Sweep) -> list[str]:
-    """The models that have runs, in the grid's order."""
-    planned = dict.fromkeys(run.model for run in sweep.runs)
-    return [*(name for name in sweep.grid.models if name in planned)]
+    """The models that have runs, from small to large."""
+    shapes = sweep.grid.models
+    planned = {run.model for run in sweep.runs}
+    return sorted((name for name in shapes if name in planned), key=lambda name: total_parameters(shapes[name]))
 
 
 def _heatmap(tally: Tally, models: Sequence[str], most: int) -> Table:

@@ -31,6 +31,8 @@ class TrackioTracker:
     @property
     def hint(self) -> str:
         """How to look at it."""
+        if self._remote is not None:
+            return f"project {self._project} of the server"
         return f"`trackio show --project {self._project}`"
 
     def write(self, run: TrackedRun, picture: Path | None = None) -> None:
@@ -61,8 +63,13 @@ class TrackioTracker:
             last["heatmap"] = trackio.Image(str(picture))
         begun.log(last, step=len(run.history))
         trackio.finish()
-        rows = len(run.history) + 1
-        if self._remote is None and SQLiteStorage.get_log_count(self._project, name, run_id=begun.id) != rows:
+        self._check(name, begun.id, rows=len(run.history) + 1)
+
+    def _check(self, name: str, run_id: str, *, rows: int) -> None:
+        """Trackio never raises: what it could not store or send shows here alone."""
+        if self._remote is not None and SQLiteStorage.has_pending_data(self._project):
+            raise TrackerError(f"trackio could not send {name} to its server")
+        if self._remote is None and SQLiteStorage.get_log_count(self._project, name, run_id=run_id) != rows:
             raise TrackerError(f"trackio did not store {name} whole in {TRACKIO_DIR}")
 
     def _clear(self, name: str) -> None:
