@@ -7,6 +7,8 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from analysis.figures import FIGURES, Drawn, Tables, draw
 
 if TYPE_CHECKING:
@@ -56,8 +58,11 @@ def _marks(figure: Figure) -> int:
     """How many points, shapes and texts a figure draws, about."""
     count = 0
     for axes in figure.axes:
-        count += sum(len(line.get_xdata()) for line in axes.lines) + len(axes.patches) + len(axes.texts)
-        count += sum(max(len(shapes.get_offsets()), len(shapes.get_paths())) for shapes in axes.collections)
+        count += len(axes.patches) + len(axes.texts)
+        for line in axes.lines:
+            count += np.size(line.get_xdata())
+        for shapes in axes.collections:
+            count += max(np.shape(shapes.get_offsets())[0], len(shapes.get_paths()))
     return count
 
 
