@@ -11,6 +11,7 @@ from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.metrics import GIB
 from sweep.physics.hardware import GPUS
+from sweep.physics.memory import usable_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,9 +87,9 @@ def _colour(at: int, many: int) -> tuple[float, ...]:
 
 
 def _mark_limit(axes: Axes, rows: pd.DataFrame) -> None:
-    """The memory that the GPU has, where the data say which GPU."""
+    """The memory that a process can have of the GPU, where the data say which GPU."""
     kinds = {str(kind).lower() for kind in rows["gpu"].dropna()}
-    sizes = {GPUS[kind].memory_bytes for kind in kinds if kind in GPUS}
+    sizes = {usable_bytes(GPUS[kind]) for kind in kinds if kind in GPUS}
     size = sizes.pop() if len(sizes) == 1 else None
     if size is not None and np.max(rows["peak"]) > 0.3 * size:
         axes.axvline(size / GIB, color=style.INK, linewidth=0.8, linestyle=":")
