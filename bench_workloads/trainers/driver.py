@@ -13,7 +13,6 @@ import selectors
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from pathlib import Path

@@ -123,11 +123,17 @@ class Gathered:
 
     def _stretches(self) -> Iterator[Stretch]:
         before: Entry | None = None
-        for entry in self.entries:
+        for entry in self._told_apart():
             span = entry.number - before.number if before else max(1, entry.number)
             heard = (entry.at_s - before.at_s) / span if before else None
             yield Stretch(span, entry.values.get("step_time_s", heard), entry.values)
             before = entry
+
+    def _told_apart(self) -> Iterator[Entry]:
+        """The lines, but of those that came at one moment the last: a progress bar may be late, and then catch up."""
+        for entry, later in zip(self.entries, [*self.entries[1:], None], strict=False):
+            if later is None or later.at_s > entry.at_s or "step_time_s" in entry.values:
+                yield entry
 
     def _timed(self) -> list[Stretch]:
         """The lines that tell of timed iterations: all after the warm-up, as many as are needed."""

@@ -252,6 +252,11 @@ def test_without_warm_up_the_first_unknown_one_is_not_timed():
     assert gathered.timed_s() == pytest.approx([0.5, 0.5])
 
 
+def test_lines_that_come_at_once_share_their_time():
+    gathered = told((1, 1.0, {}), (2, 2.0, {}), (3, 4.0, {}), (4, 4.0, {}), (5, 5.0, {}), warmup=2)
+    assert gathered.timed_s() == pytest.approx([1.0, 1.0, 1.0])
+
+
 def test_counts_from_zero_and_repeats_of_other_ranks():
     gathered = told(
         (0, 0.0, {"loss": 3.0}),
