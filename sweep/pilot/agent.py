@@ -140,7 +140,8 @@ class Agent:
         answer: dict[str, Any] = {"is": "prepared", "attempt": self._attempt}
         try:
             self._attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            await self._zygote(message["preload"], message["env"])
+            zygote = await self._zygote(message["preload"], message["env"])
+            answer["cold"] = zygote.cold
             if message["first"]:
                 self._listener = _listen()
                 answer |= {"address": self._address(), "port": self._listener.getsockname()[1]}
@@ -240,7 +241,9 @@ class Agent:
             return await Zygote.start(preload, marked)
         except ZygoteError as error:
             complain(f"{self._node}: ranks start cold: {error}")
-            return await Zygote.start([], marked)
+            zygote = await Zygote.start([], marked)
+            zygote.cold = True
+            return zygote
 
     def _on_progress(self, rank: Rank, messages: list[dict[str, Any]]) -> None:
         for message in messages:

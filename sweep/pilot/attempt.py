@@ -14,7 +14,7 @@ from sweep.diagnose import Diagnosis, Facts, RankEnd, diagnose
 from sweep.outcomes import Outcome
 from sweep.pilot.channel import Channel
 from sweep.pilot.stacks import innermost, suspects
-from sweep.pilot.watchdog import Limits, Verdict, Watchdog
+from sweep.pilot.watchdog import Learned, Limits, Verdict, Watchdog
 
 SETTLE_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their own words are evidence"""
@@ -100,7 +100,14 @@ class AttemptRunner:
     """Conducts one attempt. `stop` may be called at any time, from a signal handler too."""
 
     def __init__(
-        self, name: str, run: Run, workload: Workload, links: Sequence[Link], limits: Limits, seed: int
+        self,
+        name: str,
+        run: Run,
+        workload: Workload,
+        links: Sequence[Link],
+        limits: Limits,
+        seed: int,
+        learned: Learned | None = None,
     ) -> None:
         self._name = name
         self._run = run
@@ -108,6 +115,8 @@ class AttemptRunner:
         self._links = list(links)
         self._inbox: asyncio.Queue[tuple[Link, dict[str, Any]]] = asyncio.Queue()
         self._seed = seed
+        self._learned = learned
+        """limits of a start from a warm image, on all nodes"""
         per_node = run.gpus_per_node
         self._ranks = [RankReport(links[rank // per_node].node) for rank in range(run.gpus)]
         self._places = {rank: report.node for rank, report in enumerate(self._ranks)}
@@ -165,6 +174,8 @@ class AttemptRunner:
             link, message = await self._next_message()
             if message["is"] == "prepared" and message["attempt"] == self._name:
                 waiting.discard(link.node)
+                if message.get("cold"):
+                    self._learned = None
                 if "error" in message:
                     self._verdict = Verdict(Outcome(message["outcome"]), f"{link.node}: {message['error']}")
                 if "port" in message:
@@ -172,6 +183,7 @@ class AttemptRunner:
         return where if self._verdict is None else None
 
     def _start(self, address: str, port: int) -> None:
+        self._watchdog.begin(time.monotonic(), self._learned)
         per_node = self._run.gpus_per_node
         for number, link in enumerate(self._links):
             ranks = [{"rank": number * per_node + local, "local_rank": local} for local in range(per_node)]

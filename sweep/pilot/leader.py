@@ -28,6 +28,7 @@ from sweep.pilot.nodes import agents
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.orphans import clear_orphans
 from sweep.pilot.report import Conducted, record_of
+from sweep.pilot.starts import Starts
 from sweep.pilot.watchdog import Verdict
 from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of
 from sweep.search import Choice, choose
@@ -60,6 +61,7 @@ class Leader:
         self._files = Files(sweep, f"pilot-{order.name}")
         self._world = World()
         self._search = Search.of(runs, GPUS.get(order.gpu or ""), order.strategy, order.budget)
+        self._starts = Starts(runs)
         self._taken: set[tuple[str, int]] = set()
         self._ends_at = _job_end(order.time_limit_s)
         self._durations: list[float] = []
@@ -138,7 +140,7 @@ class Leader:
     async def _next(self, free: Sequence[Link], most: int) -> Choice | None:
         """The run to begin now on at most so many of the free nodes, claimed; None where there is none."""
         while most:
-            self._world.apply_all(await self._files.new_events())
+            self._take_in(await self._files.new_events())
             choice = choose(
                 self._runs,
                 self._world,
@@ -213,7 +215,8 @@ class Leader:
             beside=self._begin_beside(name),
         )
         limits = replace(limits, attempt_s=attempt_s)
-        runner = AttemptRunner(name, run, find_workload(run.workload), links, limits, self._order.seed)
+        learned = self._starts.learned(choice.planned, choice.attempt, limits)
+        runner = AttemptRunner(name, run, find_workload(run.workload), links, limits, self._order.seed, learned)
         self._going[name] = runner
         if self._stopping is not None:
             runner.stop(self._stopping, short=True)
@@ -244,7 +247,11 @@ class Leader:
     async def _tell(self, event: str, **values: Any) -> None:
         line = {"event": event, "time": time.time(), "pilot": self._order.name, **values}
         await self._files.append(line)
-        self._world.apply(line)
+        self._take_in([line])
+
+    def _take_in(self, events: Sequence[Mapping[str, Any]]) -> None:
+        self._world.apply_all(events)
+        self._starts.apply_all(events)
 
     async def _say_alive(self) -> None:
         while True:
@@ -268,7 +275,7 @@ class Leader:
 
     async def _end_now(self) -> None:
         with contextlib.suppress(OSError, asyncio.TimeoutError):
-            self._world.apply_all(await asyncio.wait_for(self._files.look(), LAST_LOOK_S))
+            self._take_in(await asyncio.wait_for(self._files.look(), LAST_LOOK_S))
         if self._world.cancelled:
             self._stopping = Verdict(Outcome.CANCELLED, "cancelled by the user")
         else:

@@ -34,6 +34,8 @@ class Zygote:
         self.pid = process.pid
         self.dead = False
         """no rank can be forked from it any more"""
+        self.cold = False
+        """its modules could not be imported: each rank does that itself"""
         self._process = process
         self._control = control
         self._unread = b""

@@ -29,6 +29,14 @@ class Limits:
     attempt_s: float = 900.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """Shorter limits of a start, from those of like runs, in seconds."""
+
+    start_s: float
+    first_iteration_s: float
+
+
 @dataclass
 class RankProgress:
     """The last that was heard of one rank."""
@@ -59,6 +67,7 @@ class Watchdog:
     limits: Limits
     started_at: float
     ranks: dict[int, RankProgress] = field(default_factory=dict)
+    learned: Learned | None = None
     _iteration_s: list[float] = field(default_factory=list)
 
     @classmethod
@@ -66,6 +75,12 @@ class Watchdog:
         """Watch ranks 0 … world_size - 1, all of them starting now."""
         ranks = {rank: RankProgress(Phase.START, None, now, None) for rank in range(world_size)}
         return cls(limits, now, ranks)
+
+    def begin(self, now: float, learned: Learned | None = None) -> None:
+        """The nodes are ready and the ranks start now: what an image took to import is no part of their start."""
+        self.learned = learned
+        for progress in self.ranks.values():
+            progress.at = now
 
     def beat(self, rank: int, phase: Phase, iteration: int | None, due_s: float | None, at: float) -> None:
         """A rank's statement of progress, heard at `at`."""
@@ -88,8 +103,8 @@ class Watchdog:
     def limit_s(self, progress: RankProgress) -> float:
         """How long this rank may be silent. What the rank itself declares can lengthen it, never shorten."""
         floor = {
-            Phase.START: self.limits.start_s,
-            Phase.FIRST_ITERATION: self.limits.first_iteration_s,
+            Phase.START: (self.learned or self.limits).start_s,
+            Phase.FIRST_ITERATION: (self.learned or self.limits).first_iteration_s,
             Phase.STEADY: self._steady_s(),
             Phase.FINISH: self.limits.finish_s,
         }[progress.phase]
@@ -100,11 +115,17 @@ class Watchdog:
         limit_s = self.limit_s(progress)
         if progress.busy_at is None or progress.phase not in (Phase.START, Phase.FIRST_ITERATION):
             return progress.at + limit_s
-        return min(max(progress.at, progress.busy_at) + limit_s, progress.at + BUSY_FACTOR * limit_s)
+        return min(max(progress.at, progress.busy_at) + limit_s, progress.at + BUSY_FACTOR * self._longest_s(progress))
+
+    def _longest_s(self, progress: RankProgress) -> float:
+        """What was learned of like runs is no reason to end one that works."""
+        start = progress.phase is Phase.START
+        grid_s = self.limits.start_s if start else self.limits.first_iteration_s
+        return max(grid_s, progress.due_s or 0.0)
 
     def _steady_s(self) -> float:
         if not self._iteration_s:
-            return max(self.limits.steady_s, self.limits.first_iteration_s)
+            return max(self.limits.steady_s, (self.learned or self.limits).first_iteration_s)
         return max(self.limits.steady_s, self.limits.steady_factor * statistics.median(self._iteration_s))
 
     def next_deadline(self) -> float:
@@ -138,9 +159,13 @@ class Watchdog:
         waiting = f"; the {others} others wait for it" if others > 0 else ""
         text = (
             f"no progress for {now - first.at:.0f} s: {named}{more} stopped in {_place(first)}{waiting}"
-            f" ({len(silent)} of {len(living)} ranks silent beyond {self.limit_s(first):.0f} s)"
+            f" ({len(silent)} of {len(living)} ranks silent beyond {self.limit_s(first):.0f} s{self._by_what(first)})"
         )
         return Verdict(Outcome.HANG, text, culprits)
+
+    def _by_what(self, progress: RankProgress) -> str:
+        early = progress.phase in (Phase.START, Phase.FIRST_ITERATION)
+        return ", as starts of like runs allow" if early and self.learned is not None else ""
 
     def _where(self) -> str:
         living = [p for p in self.ranks.values() if not p.ended]
