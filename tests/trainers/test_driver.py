@@ -135,3 +135,9 @@ def test_the_documented_example_works_as_it_is_written(tmp_path):
         assert record["tokens_per_second"] == pytest.approx(extra["reported"]["tokens_per_second"], rel=0.02)
         assert len(record["losses"]) == 7
     assert time.monotonic() - begun < 200
+
+
+def test_the_page_shows_the_grid_that_is_run():
+    page = (REPOSITORY / "docs/trainers.md").read_text()
+    _, grid = (REPOSITORY / "examples/trainers/plain.yaml").read_text().split("\n", 1)
+    assert grid in page
