@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench_workloads import WORKLOADS
+from bench_workloads import WORKLOADS, transformer
 from bench_workloads.transformer import WORKLOAD
-from bench_workloads.transformer.interval import median_interval
+from bench_workloads.transformer.interval import is_known, median_interval
 from bench_workloads.transformer.rules import ARITHMETIC_RULES, RULES
 from bench_workloads.transformer.settings import Settings
 from bench_workloads.transformer.stages import SCHEDULES, layers_of_stages, stages_of_rank, stages_per_rank
@@ -70,6 +72,7 @@ def test_declarations_are_cheap(name):
         ({"dp": 8, "shard_size": 2}, "shard_size"),
         ({"ep": 2, "dp": 2}, "ep_without_experts"),
         ({"norm": "layernorm"}, "norm"),
+        ({"dtype": "fp8"}, "fp8"),
         ({"learned_positions": 4096}, "learned_positions"),
     ],
 )
@@ -168,3 +171,64 @@ def test_interval_covers_the_true_median_as_often_as_it_says():
     found = [median_interval(row.tolist()) for row in samples]
     share = np.mean([f.low <= 1.0 <= f.high for f in found])
     assert share == pytest.approx(found[0].confidence, abs=0.01)
+
+
+@pytest.mark.parametrize(("spread", "tolerance"), [(0.02, 0.02), (0.04, 0.02), (0.1, 0.05)])
+def test_the_interval_covers_as_often_where_sampling_stops_once_it_is_narrow(spread, tolerance):
+    """Adaptive measurement looks after every sample. The stated interval must bear that."""
+    random = np.random.default_rng(0)
+
+    def adaptive() -> bool:
+        samples = random.lognormal(0.0, spread, size=5).tolist()
+        while len(samples) < 40 and not is_known(samples, tolerance):
+            samples.append(float(random.lognormal(0.0, spread)))
+        found = median_interval(samples)
+        return found.low <= 1.0 <= found.high
+
+    assert np.mean([adaptive() for _ in range(1500)]) > 0.935
+
+
+def test_a_median_is_known_by_enough_samples_that_are_alike():
+    assert not is_known([1.0] * 6, 0.01)
+    assert is_known([1.0] * 7, 0.01)
+    assert not is_known([1.0, 1.1] * 20, 0.01)
+
+
+WORKLOAD_FILES = sorted(Path(transformer.__file__).parent.glob("*.py"))
+AXES = {
+    "tp": ("tensor_parallel",),
+    "dp": ("data_parallel",),
+    "pp": ("pipeline", "tied"),
+    "cp": ("context_parallel",),
+    "ep": ("expert_parallel",),
+    "recompute": ("recompute",),
+    "compile": ("compiling",),
+    "grad_accum": ("accumulation",),
+}
+COMPOSITION = {"build", "main"}
+"""the files that may know of every axis"""
+
+
+def test_axes_do_not_know_each_other():
+    """Each axis can be read and changed alone: what they share is the model, the meshes and the weights."""
+    of_axis = {name: axis for axis, names in AXES.items() for name in names}
+    for file in WORKLOAD_FILES:
+        if file.stem in COMPOSITION:
+            continue
+        other = {name for name in _imports(file) if of_axis.get(name, of_axis.get(file.stem)) != of_axis.get(file.stem)}
+        assert not other, f"{file.name} imports {', '.join(sorted(other))}"
+
+
+def _imports(file: Path) -> set[str]:
+    """The modules of the workload that a file needs."""
+    nodes = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.ImportFrom)]
+    inside = [n for n in nodes if (n.module or "").startswith("bench_workloads.transformer")]
+    return {name for n in inside for name in ((n.module or "").split(".")[2:3] or [a.name for a in n.names])}
+
+
+def test_files_are_small_and_on_the_reading_path():
+    path = (WORKLOAD_FILES[0].parent / "README.md").read_text()
+    assert len(WORKLOAD_FILES) > 20
+    for file in WORKLOAD_FILES:
+        assert len(file.read_text().splitlines()) <= 300, file.name
+        assert f"`{file.name}`" in path, f"{file.name} is not on the README's reading path"

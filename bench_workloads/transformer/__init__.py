@@ -42,7 +42,7 @@ WORKLOAD = Workload(
         "zero": (0, 1, 2, 3),
         "recompute": ("none", "selective", "full"),
         "pp_schedule": SCHEDULES,
-        "dtype": ("fp32", "bf16"),
+        "dtype": ("fp32", "bf16", "fp8"),
         "compile": (False, True),
         **CHOICES,
     },

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
-
-from bench_workloads.transformer.data_parallel import GradientSync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,14 +13,21 @@ if TYPE_CHECKING:
     from bench_workloads.transformer.model import Decoder
 
 
+class Sync(Protocol):
+    """What data parallelism wants to know of the micro-batches."""
+
+    def before_micro_batch(self, *, last: bool) -> None:
+        """Called before the forward of each one."""
+
+
 class AccumulationStep:
     """Forward and backward of one global step, micro-batch by micro-batch."""
 
     def __init__(
-        self, model: Decoder, *, zero: int, micro_batches: int, loss: Callable[[Tensor, Tensor], Tensor]
+        self, model: Decoder, *, sync: Sync, micro_batches: int, loss: Callable[[Tensor, Tensor], Tensor]
     ) -> None:
         self._model = model
-        self._sync = GradientSync(model, zero)
+        self._sync = sync
         self._micro_batches = micro_batches
         self._loss = loss
 

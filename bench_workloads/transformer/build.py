@@ -99,7 +99,7 @@ class Trainer:
             sequence_parallel=settings.sequence_parallel,
             parallel_loss=settings.loss_parallel,
         )
-        expert_parallel.apply(part, meshes.ep, meshes.expert_tp)
+        expert_parallel.apply(part, meshes)
         context_parallel.apply(part, meshes.cp, settings.cp_kind, run.sequence_length)
         recompute.apply(part, run.layout.recompute)
         compiling.apply(part, on=run.compile, mode=settings.compile_mode)
@@ -119,7 +119,8 @@ class Trainer:
         split_logits = self.settings.loss_parallel and layout.tp > 1
         loss = compiling.compiled(mean_loss, on=self.run.compile and not split_logits)
         if layout.pp == 1:
-            return AccumulationStep(self.parts[0], zero=layout.zero, micro_batches=layout.grad_accum, loss=loss)
+            sync = data_parallel.GradientSync(self.parts[0], layout.zero)
+            return AccumulationStep(self.parts[0], sync=sync, micro_batches=layout.grad_accum, loss=loss)
         return PipelineStep(
             self.parts,
             self.stage_numbers,

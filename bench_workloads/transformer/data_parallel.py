@@ -22,8 +22,6 @@ import torch
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from bench_workloads.transformer.mlp import MixtureOfExperts
-
 if TYPE_CHECKING:
     from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
@@ -48,9 +46,9 @@ def apply(part: Decoder, meshes: Meshes, *, zero: int, dtype: torch.dtype, resha
 
     dense = meshes.replicas if zero == 0 else meshes.sharding
     for block in part.blocks:
-        if isinstance(block.mlp, MixtureOfExperts) and meshes.expert_replicas is not None:
-            wrap(block.mlp.experts, meshes.expert_replicas, free_after_forward=free)
-            _average_over(block.mlp.experts, meshes.expert_replicas, meshes.replicas.size(), sharded=zero > 0)
+        for module, holders in block.apart:
+            wrap(module, holders, free_after_forward=free)
+            _average_over(module, holders, meshes.replicas.size(), sharded=zero > 0)
         wrap(block, dense, free_after_forward=free)
     wrap(part, dense, free_after_forward=False)
 

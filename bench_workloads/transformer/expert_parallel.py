@@ -21,18 +21,20 @@ from bench_workloads.transformer.mlp import Experts, MixtureOfExperts
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
+    from bench_workloads.transformer.mesh import Meshes
     from bench_workloads.transformer.model import Decoder
 
 
-def apply(part: Decoder, ep: DeviceMesh | None, experts: DeviceMesh | None) -> None:
-    """Split the routed experts of one stage by expert and by width over ``experts`` (ep, tp), in place."""
-    if experts is None:
+def apply(part: Decoder, meshes: Meshes) -> None:
+    """Split the routed experts of one stage by expert and by width, in place."""
+    if meshes.expert_tp is None:
         return
     for block in part.blocks:
         if isinstance(block.mlp, MixtureOfExperts):
-            _split(block.mlp.experts, experts)
-            if ep is not None:
-                block.mlp.dispatch = AllToAll(ep, block.mlp.num_experts)
+            _split(block.mlp.experts, meshes.expert_tp)
+            if meshes.ep is not None and meshes.expert_replicas is not None:
+                block.mlp.dispatch = AllToAll(meshes.ep, block.mlp.num_experts)
+                block.apart.append((block.mlp.experts, meshes.expert_replicas))
 
 
 class AllToAll:

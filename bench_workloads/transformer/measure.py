@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from bench_workloads.transformer.interval import median_interval
+from bench_workloads.transformer.interval import is_known
 from sweep.contract import Phase
 
 if TYPE_CHECKING:
@@ -127,13 +127,8 @@ class Stopwatch:
 
 
 def until_known(tolerance: float, most: int) -> Callable[[Samples], bool]:
-    """Go on until the median step time is known to the tolerance with 95 % confidence, but not beyond ``most``."""
-
-    def more(samples: Samples) -> bool:
-        known = median_interval(samples.slowest_s)
-        return len(samples.slowest_s) < most and (known.confidence < 0.95 or known.half_width > tolerance)
-
-    return more
+    """Go on until the median step time is known to the tolerance, but not beyond ``most``. The same on every rank."""
+    return lambda samples: len(samples.slowest_s) < most and not is_known(samples.slowest_s, tolerance)
 
 
 def quiet_collector() -> None:

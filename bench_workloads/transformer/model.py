@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
     from sweep.physics.shapes import ModelShape
 
 AttentionKernel = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -93,6 +95,8 @@ class Block(nn.Module):
         self.recomputed = "none"
         """what of this layer is recomputed: set by whoever wraps it"""
         self.compiled = False
+        self.apart: list[tuple[nn.Module, DeviceMesh]] = []
+        """modules whose weights have other holders than the rest's, and these ranks: set by whoever splits them"""
         self.selective_region = "attend" if mixture else "forward"
         """the method that selective recomputation wraps: routed experts may be sharded apart, and it cannot see through
         a module with communication of its own"""

@@ -178,6 +178,15 @@ SHARDING_RULES = (
     ),
 )
 
+DTYPE_RULES = (
+    _rule(
+        "fp8",
+        "fp8 is not trained by this workload: its scaled products have not been compared with one process; "
+        "an external trainer can measure it (docs/trainers.md)",
+        lambda c: c["dtype"] == "fp8",
+    ),
+)
+
 TORCH_RULES = (
     _rule("torch", "the workload needs torch 2.11 or newer", lambda c: c["dp"] > 0, torch="<2.11"),
     _rule(
@@ -215,4 +224,4 @@ ARITHMETIC_RULES: tuple[Rule, ...] = (
 )
 """what holds for any trainer that spreads a model the same way, whatever its torch"""
 
-RULES: tuple[Rule, ...] = (*SHAPE_RULES, *ARITHMETIC_RULES, *TORCH_RULES)
+RULES: tuple[Rule, ...] = (*SHAPE_RULES, *DTYPE_RULES, *ARITHMETIC_RULES, *TORCH_RULES)

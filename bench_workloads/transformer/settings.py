@@ -64,7 +64,7 @@ class Settings:
     adaptive: bool = False
     """time further iterations until the median is known"""
     tolerance: float = 0.02
-    """adaptive: half width of the median's 95 % interval, relative to it"""
+    """adaptive: half width of the median's interval, relative to it"""
     max_iterations: int = 40
     """adaptive: time no more iterations than this"""
     count_flops: bool = True
