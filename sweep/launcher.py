@@ -382,6 +382,7 @@ class Launcher:
             executor=self._sweep.executor,
             scratch=site.scratch,
             container_prefix=site.container_prefix,
+            torch_version=site.torch_version,
             seed=self._sweep.grid.seed,
             strategy=self._sweep.grid.strategy,
             budget=self._sweep.grid.budget.model_dump(exclude_none=True),

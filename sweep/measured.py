@@ -168,6 +168,25 @@ def oddities(measurements: Sequence[Measurement]) -> list[str]:
     return notes
 
 
+def of_another_torch(measurements: Sequence[Measurement], planned: str | None) -> list[str]:
+    """Whether the ranks run another torch than the one whose rules made the plan. ``2.13`` stands for any 2.13.x."""
+    from packaging.version import InvalidVersion, Version
+
+    runs = next((m.versions["torch"] for m in measurements if "torch" in m.versions), None)
+    if planned is None or runs is None:
+        return []
+    try:
+        wanted, found = Version(planned).release, Version(runs).release
+    except InvalidVersion:
+        return []
+    if found[: len(wanted)] == wanted:
+        return []
+    return [
+        f"the site says torch {planned}, the ranks run {runs}: candidates were rejected by the rules of another torch; "
+        f"plan again with torch_version: '{'.'.join(map(str, found))}'"
+    ]
+
+
 def own_step_times_s(measurements: Sequence[Measurement]) -> list[float]:
     """Per rank, the median of what its steps took without waiting for others; with it where that is not told."""
     medians = [(m.extra.get("own_time_median_s"), m.step_times_s) for m in measurements]

@@ -225,12 +225,14 @@ def build_record(
     ended_at: float,
     times_s: Mapping[str, float],
     sweep_name: str,
+    torch_version: str | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The record of one attempt: JSON values only, every column of ``COLUMNS``, missing ones null.
 
     ``measurements``: one per rank that was to measure, None where it gave none (rank order).
     ``times_s``: seconds by ``TIME_NAMES``; ``total_s`` defaults to ``ended_at - started_at``.
+    ``torch_version``: what the site says of the ranks' torch, None where it does not. Another one is noted.
     ``extra``: further facts, JSON values, kept in ``extra_json``.
 
     Only ``ok`` has metrics, and an ``ok`` stands only where every rank measured what was asked: else the
@@ -253,7 +255,7 @@ def build_record(
     if outcome == Outcome.OK:
         record.update(measured.metrics(run, given, gpu))
         record["slow_rank"] = measured.slow_rank(measured.own_step_times_s(given))
-    notes = measured.oddities(given) + implausible(record)
+    notes = measured.oddities(given) + measured.of_another_torch(given, torch_version) + implausible(record)
     record.update(suspect=bool(notes), notes=notes)
     record.update(_details(given, extra))
     return record

@@ -181,6 +181,20 @@ def test_ranks_that_disagree_make_a_record_suspect():
     assert made_record(measurements=last_stage_only)["losses"] == [1.0, 0.9]
 
 
+@pytest.mark.parametrize(
+    ("site", "told"),
+    [(None, False), ("2.13", False), ("2.13.0", False), ("2.13.0+cu130", False), ("2.13.1", True), ("2.11.0", True)],
+)
+def test_a_site_that_names_another_torch_is_told(site, told):
+    ranks = [made_measurement(versions={"torch": "2.13.0+cpu"})] * 2
+    record = made_record(measurements=ranks, torch_version=site)
+    assert record["suspect"] is told
+    assert bool(record["notes"]) is told
+    if told:
+        assert f"the site says torch {site}, the ranks run 2.13.0+cpu" in record["notes"][0]
+        assert "torch_version: '2.13.0'" in record["notes"][0]
+
+
 def test_further_numbers_are_summed_up_over_ranks():
     ranks = [made_measurement(extra={"clock_mhz": n, "kind": "x", "retries": 0}) for n in (5, 9)]
     extra = json.loads(made_record(measurements=ranks, extra={"note": math.nan})["extra_json"])

@@ -32,6 +32,8 @@ class PilotOrder:
     """node-local directory for logs and temporary files"""
     container_prefix: tuple[str, ...] = ()
     """words before an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
+    torch_version: str | None = None
+    """what the site says, by which the plan rejected candidates; None: it says nothing"""
     seed: int = 0
     strategy: str = "exhaustive"
     """which run comes next, and which are left out"""

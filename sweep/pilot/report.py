@@ -92,6 +92,7 @@ def _record(
         ended_at=ended_at,
         times_s={**result.times_s, "pilot_idle_s": conducted.idle_s},
         sweep_name=conducted.order.sweep_name,
+        torch_version=conducted.order.torch_version,
         extra={**findings.facts, **{name: value for name, value in facts.items() if value}},
     )
     return findings.annotate(record)
