@@ -1,0 +1,211 @@
+"""How long `sweep status` and `sweep resume` take on a sweep of 20,000 runs.
+
+    python -m benchmarks.large_sweep [--runs 20000] [--waiting 500] [--keep DIR]
+
+Makes a sweep directory by the code that a real sweep goes through (plan, claims, records, journals of a launcher and 50
+pilots, with their signs of life), then times the commands as processes of their own. `resume` runs with a stand-in for
+sbatch that notes when it was called and accepts the job: the time to that call is what counts. Prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sweep.contract import Measurement
+from sweep.grid import parse_grid
+from sweep.lease import take
+from sweep.outcomes import Outcome
+from sweep.plan import PlannedRun, build
+from sweep.records import build_record
+from sweep.store import Journal, try_claim
+from sweep.sweeps import Sweep, create
+
+GRID = """
+name: large
+workload: simulated
+models: [1B, 8B, {{name: 3B, hidden_size: 2560, num_layers: 32, num_heads: 32, vocab_size: 49152}}]
+nodes: [1, 2, 4, 8, 16, 32, 64]
+sequence_length: 4096
+global_batch: 1Mi
+global_batch_tolerance: 0.5
+tp: [1, 2, 4, 8]
+pp: [1, 2, 4, 8]
+zero: [0, 1, 3]
+micro_batch_size: [1, 2, 4, 8]
+recompute: [none, full]
+repeats: {repeats}
+site: {{name: big, gpu: h100, gpus_per_node: 8, pilot_time: 4h, max_pilots: 50}}
+"""
+PILOTS = 50
+RUN_S = 30.0
+ALIVE_S = 10.0
+
+
+def made(directory: Path, runs: int, waiting: int) -> Sweep:
+    """A sweep whose runs have all been measured but the last `waiting`; no pilot is open."""
+    grid = parse_grid(GRID.format(repeats=1), "large")
+    assert grid.site is not None
+    once = build(grid, grid.site).run_count
+    text = GRID.format(repeats=-(-runs // once))
+    grid = parse_grid(text, "large")
+    assert grid.site is not None
+    sweep = create(directory, grid, grid.site, build(grid, grid.site), executor="slurm", grid_text=text)
+    with _without_fsync():  # a disk that waits 100,000 times shows nothing here
+        _play(sweep, sweep.runs[: len(sweep.runs) - waiting])
+    return sweep
+
+
+def _play(sweep: Sweep, runs: Sequence[PlannedRun]) -> None:
+    """What launcher and pilots write while they measure the runs."""
+    launcher = take(sweep.directory)
+    log = Journal(sweep.directory.journal(launcher.writer))
+    begin = time.time() - RUN_S * (len(runs) / PILOTS + 10)
+    log.append({"event": "session", "time": begin, "epoch": launcher.epoch, "host": "login", "pid": 1})
+    for number in range(PILOTS):
+        name = f"p{number + 1:04d}"
+        nodes = max((run.nodes for run in runs[number::PILOTS]), default=1)
+        about = {"pilot": name, "token": f"{sweep.sweep_id}-{name}", "nodes": nodes, "time_limit_s": 14400}
+        sweep.directory.pilot(name).mkdir(mode=0o700)
+        log.append({"event": "pilot_intent", "time": begin, **about, "elsewhere": False})
+        log.append({"event": "pilot_submitted", "time": begin, "pilot": name, "job_id": str(1000 + number)})
+        end = _lead(sweep, name, str(1000 + number), nodes, runs[number::PILOTS], begin)
+        log.append({"event": "pilot_gone", "time": end, "pilot": name, "word": "COMPLETED", "reason": ""})
+    log.append({"event": "session_end", "time": time.time()})
+    log.close()
+
+
+def _lead(sweep: Sweep, name: str, job_id: str, nodes: int, runs: Sequence[PlannedRun], begin: float) -> float:
+    """One pilot's journal; when it ended."""
+    journal = Journal(sweep.directory.journal(f"pilot-{name}"))
+    names, now, said = [f"node{i:03d}" for i in range(nodes)], begin, begin
+    journal.append({"event": "pilot_started", "time": now, "pilot": name, "job_id": job_id, "nodes": names})
+    for planned in runs:
+        mine = names[: planned.nodes]
+        try_claim(sweep.directory, planned.run_id, 1, {"pilot": name, "job_id": job_id, "time": now})
+        about = {"run_id": planned.run_id, "attempt": 1, "nodes": mine}
+        journal.append({"event": "attempt_started", "time": now, "pilot": name, **about})
+        record = _record(sweep, planned, name, job_id, mine, now)
+        now += RUN_S
+        journal.append(
+            {"event": "record", "time": now, "pilot": name, "record": record, "accused": [], "slow_node": None}
+        )
+        while said < now:
+            said += ALIVE_S
+            journal.append({"event": "pilot_alive", "time": said, "pilot": name})
+    journal.append({"event": "pilot_ended", "time": now, "pilot": name, "reason": "nothing left that fits"})
+    journal.close()
+    return now
+
+
+def _record(sweep: Sweep, planned: PlannedRun, pilot: str, job_id: str, nodes: list[str], now: float) -> dict[str, Any]:
+    run, chance = planned.run(), random.Random(planned.run_id)
+    outcome = chance.choices([Outcome.OK, Outcome.OOM_CUDA, Outcome.CONFIG_ERROR], (80, 15, 5))[0]
+    measured = Measurement(
+        step_times_s=[chance.gauss(1.0, 0.01) for _ in range(run.iterations)],
+        peak_allocated_bytes=chance.randrange(1 << 34, 1 << 36),
+        versions={"python": "3.11", "torch": "2.13.0"},
+        effective={"dp": run.layout.dp, "tp": run.layout.tp, "pp": run.layout.pp},
+        simulated=True,
+    )
+    ok = outcome is Outcome.OK
+    return build_record(
+        run=run, attempt=1, outcome=outcome, message=None if ok else f"rank 3 failed on {nodes[0]}: {outcome}",
+        evidence=None if ok else "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. " * 4,
+        measurements=[measured if ok else None] * run.gpus, node_names=nodes, gpu="h100", pilot=pilot, job_id=job_id,
+        started_at=now, ended_at=now + RUN_S, times_s={"start_s": 0.5}, sweep_name=sweep.grid.name,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _without_fsync() -> Iterator[None]:
+    real, os.fsync = os.fsync, lambda fd: None  # noqa: ARG005
+    try:
+        yield
+    finally:
+        os.fsync = real
+
+
+def timed(*arguments: str, env: dict[str, str] | None = None) -> tuple[float, float]:
+    """(seconds, peak MiB) of a sweep command as a process of its own."""
+    begin = time.monotonic()
+    command = [sys.executable, "-m", "sweep.cli.main", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(arguments)}: status {status}")
+    return time.monotonic() - begin, usage.ru_maxrss / 1024
+
+
+STAND_IN = """#!/bin/sh
+case "$(basename "$0")" in
+sbatch) date +%s.%N >> {calls}; echo "$(wc -l < {calls})" ;;
+scontrol) echo "AccountingStorageType = accounting_storage/none" ;;
+esac
+"""
+
+
+def first_submission(directory: Path, folder: Path) -> float:
+    """Seconds from `sweep resume` to its first sbatch. The launcher is ended then."""
+    calls = folder / "calls"
+    for name in ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo"):
+        client = folder / "bin" / name
+        client.parent.mkdir(exist_ok=True)
+        client.write_text(STAND_IN.format(calls=calls))
+        client.chmod(0o755)
+    env = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "sweep.cli.main", "resume", str(directory)]
+    begin = time.time()
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        while not (calls.exists() and calls.read_text()):
+            if process.poll() is not None:
+                assert process.stderr is not None
+                raise SystemExit(f"resume ended with {process.returncode}: {process.stderr.read().decode()[-1000:]}")
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return float(calls.read_text().splitlines()[0]) - begin
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.large_sweep", description=__doc__)
+    parser.add_argument("--runs", type=int, default=20_000)
+    parser.add_argument("--waiting", type=int, default=500)
+    parser.add_argument("--keep", type=Path, help="make it here and leave it; one that is there is taken")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="large-sweep-"))
+    directory = given.keep or folder / "sweep"
+    found: dict[str, Any] = {}
+    try:
+        begin = time.monotonic()
+        if not (directory / "provenance.json").exists():
+            sweep = made(directory, given.runs, given.waiting)
+            found |= {"runs": len(sweep.runs), "made_s": round(time.monotonic() - begin, 1)}
+        journals = sum(path.stat().st_size for path in (directory / "journal").iterdir())
+        found |= {"journals_mib": round(journals / 2**20, 1), "claims": len(list((directory / "claims").iterdir()))}
+        for name, command in (("help", ["--help"]), ("status_first", ["status"]), ("status_again", ["status"])):
+            seconds, mib = timed(*command, *([str(directory)] * (name != "help")))
+            found |= {f"{name}_s": round(seconds, 2), f"{name}_mib": round(mib)}
+        found["resume_to_first_sbatch_s"] = round(first_submission(directory, folder), 2)
+        print(json.dumps(found, indent=1))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""This project against four ways of measuring many short runs on Slurm, side by side on one cluster of one machine.
+
+    python -m benchmarks.rivals [--runs 20] [--iterations 7] [--sleep 0] [--hydra-python PYTHON] [--only METHOD]...
+
+Needs what ``python -m tests.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB), torch, and for Hydra an
+interpreter with torch and hydra-submitit-launcher. The cluster has one node with two ranks, so that every method
+measures one run after another. Prints Markdown; ``--json FILE`` keeps the numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.creations import Creations
+from benchmarks.rivals.methods import METHODS, Task, ended, environment, records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.slurm.cluster import Cluster
+
+LOOK_S = 0.5
+
+
+@dataclass
+class Found:
+    """What one method took for all its runs."""
+
+    method: str
+    runs: int
+    ok: int
+    train_s: float
+    """of all runs"""
+    allocated_s: float
+    """of the node, all jobs together"""
+    wall_s: float
+    """from the command to the last result"""
+    first_result_s: float
+    jobs: int
+    rpcs: int
+    """to the controller, from clients and nodes"""
+    creations: int
+    """names that came into being in the method's folder"""
+    login_cpu_s: float
+    login_memory_mib: float
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of allocation per run beyond its training."""
+        return (self.allocated_s - self.train_s) / max(1, self.ok)
+
+
+def measure(cluster: Cluster, method: str, task: Task, env: dict[str, str]) -> Found:
+    """One method, from an idle cluster to an idle cluster."""
+    known = set(allocations(cluster))
+    before = rpcs(cluster)
+    with Creations(task.folder) as seen:
+        command = METHODS[method](task)
+        begin = time.time()
+        log = (task.folder.parent / f"{task.folder.name}.log").open("wb")
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=task.folder.parent)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            print((task.folder.parent / f"{task.folder.name}.log").read_text()[-2000:], file=sys.stderr)
+        asked = wait_for_all(cluster, task, method)
+    runs = ended(task, method)
+    if not runs:
+        raise SystemExit(f"{method}: no run ended well")
+    first, last = runs[0][0], runs[-1][0]
+    after = rpcs(cluster)
+    jobs = {job: seconds for job, seconds in allocations(cluster).items() if job not in known}
+    return Found(
+        method=method, runs=task.runs, ok=len(runs), train_s=sum(seconds for _, seconds in runs),
+        allocated_s=sum(jobs.values()), wall_s=last - begin,
+        first_result_s=first - begin, jobs=len(jobs), rpcs=after - before - asked,
+        creations=seen.count, login_cpu_s=usage.ru_utime + usage.ru_stime, login_memory_mib=usage.ru_maxrss / 1024,
+    )  # fmt: skip
+
+
+def wait_for_all(cluster: Cluster, task: Task, method: str) -> int:
+    """Until all results are there and no job is left; how often the controller was asked meanwhile."""
+    asked = 0
+    deadline = time.monotonic() + 1200
+    while len(ended(task, method)) < task.runs and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+        if not int(time.monotonic()) % 20:  # a job that failed leaves no result
+            asked += 1
+            if not cluster.run("squeue", "-h", "-o", "%i").split():
+                break
+    while cluster.run("squeue", "-h", "-o", "%i").split() and time.monotonic() < deadline:
+        asked += 1
+        time.sleep(LOOK_S)
+    return asked + 1
+
+
+def allocations(cluster: Cluster) -> dict[str, float]:
+    """Job id -> node-seconds, by accounting (whole seconds)."""
+    lines = cluster.run("sacct", "-a", "-X", "-n", "-P", "-S", "now-1days", "-o", "JobID,ElapsedRaw,AllocNodes")
+    rows = (line.split("|") for line in lines.splitlines())
+    return {row[0]: float(row[1]) * max(1, int(row[2])) for row in rows}
+
+
+def rpcs(cluster: Cluster) -> int:
+    """Remote procedure calls that the controller has served, but for what sdiag itself asks."""
+    text = cluster.run("sdiag")
+    part = text.partition("statistics by message type")[2].partition("statistics by user")[0]
+    counts = dict(re.findall(r"(\w+)\s+\(\s*\d+\) count:(\d+)", part))
+    return sum(int(count) for name, count in counts.items() if name != "REQUEST_STATS_INFO")
+
+
+@contextmanager
+def cluster_of_one(env: dict[str, str]) -> Iterator[Cluster]:
+    """One node that holds one run at a time."""
+    from tests.slurm.cluster import Cluster
+
+    os.environ.update(env)
+    with Cluster(nodes=1, gpus_per_node=2, accounting=True) as cluster:
+        yield cluster
+
+
+def table(found: list[Found]) -> str:
+    """Markdown, with the ratios to this project."""
+    heads = ("method", "overhead per run, s of allocation", "of ours", "runs/h", "first result, s", "Slurm jobs")
+    heads += ("RPCs per run", "files made per run", "login CPU, s", "login MiB")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    own = next((one.overhead_s for one in found if one.method == "sweep"), None)
+    for one in found:
+        ratio = "-" if own is None else f"{one.overhead_s / own:.1f}×"
+        cells = (one.method, f"{one.overhead_s:.2f}", ratio, f"{3600 * one.ok / one.wall_s:.0f}")
+        per_run = (f"{one.rpcs / one.runs:.1f}", f"{one.creations / one.runs:.1f}")
+        cells += (f"{one.first_result_s:.1f}", one.jobs, *per_run, f"{one.login_cpu_s:.1f}")
+        cells += (f"{one.login_memory_mib:.0f}",)
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def warm_starts(task: Task) -> str:
+    """How soon the later runs of a warm pilot begin their first iteration, and what lies between runs."""
+    rows = [record for record in records(task) if record["outcome"] == "ok"]
+    starts = [float(str(record["start_s"])) for record in rows[1:]]
+    if not starts:
+        return ""
+    ends = [float(str(record["ended_at"])) for record in rows]
+    turns = [later - earlier for earlier, later in itertools.pairwise(ends)]
+    first = float(str(rows[0]["start_s"]))
+    return (
+        f"Later runs of the pilot: first iteration begins {statistics.median(starts):.2f} s after the attempt (median; "
+        f"worst {max(starts):.2f} s; first run of the pilot {first:.2f} s); from record to record "
+        f"{statistics.median(turns):.2f} s (median)."
+    )
+
+
+def machine() -> str:
+    """What this ran on, in words."""
+    text = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"model name\s*: (.*)", text)
+    import torch
+
+    slurm = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    return f"{os.cpu_count()} cores ({model[1] if model else platform.machine()}), {slurm}, torch {torch.__version__}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description=__doc__)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--iterations", type=int, default=7)
+    parser.add_argument("--sleep", type=float, default=0.0, help="idle seconds in each iteration")
+    parser.add_argument("--hydra-python", default=sys.executable)
+    parser.add_argument("--only", action="append", choices=list(METHODS))
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found, said = [], ""
+    with tempfile.TemporaryDirectory(prefix="rivals-") as folder:
+        env = environment(Path(folder))
+        with cluster_of_one(env) as cluster:
+            for method in given.only or METHODS:
+                mine = Path(folder) / method.replace(" ", "-")
+                mine.mkdir()
+                task = Task(given.runs, given.iterations, given.sleep, mine, given.hydra_python)
+                found.append(measure(cluster, method, task, {**cluster.env, **env}))
+                said += warm_starts(task)
+                print(found[-1], file=sys.stderr, flush=True)
+    train_s = statistics.fmean(one.train_s / max(1, one.ok) for one in found)
+    print(f"{given.runs} runs of 2 ranks, {train_s:.2f} s of training each. {machine()}.\n\n{table(found)}\n\n{said}")
+    if given.json:
+        rows: list[dict[str, Any]] = [{**asdict(one), "overhead_s": one.overhead_s} for one in found]
+        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return int(any(one.ok < one.runs for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The training that every method runs: DistributedDataParallel of a small model over the ranks that it is given.
+
+As a script, started by torchrun: ``training.py --iterations N --sleep S --results FILE``.
+As a workload of sweep (``WORKLOAD``), and as a function for submitit and Hydra (``train``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from bench_workloads.process import join
+from sweep.contract import Measurement, Phase, Progress, RankRun, Workload
+
+WIDTH, LAYERS, BATCH = 256, 4, 16
+JOIN_TIMEOUT_S = 60.0
+
+
+def train(iterations: int, sleep_s: float, tell: Callable[[int], None] = lambda _: None) -> list[float]:
+    """Seconds of each iteration, of ranks that have met. ``sleep_s``: each lasts longer, as of a large model."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU()) for _ in range(LAYERS)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    batch = torch.randn(BATCH, WIDTH)
+    times = []
+    for number in range(iterations):
+        tell(number)
+        begin = time.perf_counter()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(sleep_s)
+        times.append(time.perf_counter() - begin)
+    dist.destroy_process_group()
+    return times
+
+
+def meet_and_train(iterations: int, sleep_s: float) -> list[float]:
+    """The same where the environment tells where to meet, as torchrun's and submitit's does."""
+    dist.init_process_group("gloo")
+    return train(iterations, sleep_s)
+
+
+def keep(results: Path, times: list[float]) -> None:
+    """One line by rank 0, as the published scripts append theirs to one file."""
+    if os.environ["RANK"] == "0":
+        line = json.dumps({"train_s": sum(times), "time": time.time()}) + "\n"
+        with results.open("a") as file:
+            file.write(line)
+
+
+def main(run: RankRun, progress: Progress) -> None:
+    """The entry point of sweep's rank."""
+    count = run.warmup_iterations + run.iterations
+    sleep_s = float(run.params["sleep_s"] or 0.0)
+    join(run.place, torch.device("cpu"), JOIN_TIMEOUT_S)
+    times = train(count, sleep_s, lambda n: progress.beat(Phase.STEADY if n else Phase.FIRST_ITERATION, n))
+    warm = run.warmup_iterations
+    effective = {"dp": run.place.world_size}
+    progress.measured(Measurement(step_times_s=times[warm:], warmup_times_s=times[:warm], effective=effective))
+
+
+def _arguments() -> Any:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--iterations", type=int, required=True)
+    parser.add_argument("--sleep", type=float, default=0.0)
+    parser.add_argument("--results", type=Path, required=True)
+    return parser.parse_args()
+
+
+WORKLOAD = Workload(
+    name="small_ddp",
+    main="benchmarks.rivals.training:main",
+    axes=frozenset({"dp", "micro_batch_size", "grad_accum", "dtype"}),
+    params={"sleep_s": 0.0},
+    choices={"dtype": ("fp32",)},
+    preload=("torch", "torch.distributed", "torch._dynamo", "benchmarks.rivals.training"),
+)
+
+if __name__ == "__main__":
+    given = _arguments()
+    keep(given.results, meet_and_train(given.iterations, given.sleep))
