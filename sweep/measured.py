@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
 from sweep.physics.hardware import GPUS
+from sweep.physics.profiles import trainer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -99,18 +100,23 @@ def metrics(run: Run, measurements: Sequence[Measurement], gpu: str | None) -> d
         "rank_step_time_median_s": [statistics.median(m.step_times_s) for m in measurements],
         "losses": next((m.losses for m in measurements if m.losses), None),
         "grad_norms": next((m.grad_norms for m in measurements if m.grad_norms), None),
-        **efficiency(run, rate / run.gpus, gpu),
+        **efficiency(run, rate / run.gpus, gpu, _counted_matmul_flops(measurements)),
         **memory(measurements),
     }
 
 
-def efficiency(run: Run, tokens_per_second_per_gpu: float, gpu: str | None) -> dict[str, Any]:
-    """TFLOPS, MFU and HFU by the project's own convention; null where the shape or the peak is not known."""
+def efficiency(
+    run: Run, tokens_per_second_per_gpu: float, gpu: str | None, counted_matmul: float | None = None
+) -> dict[str, Any]:
+    """TFLOPS, MFU and HFU by the project's own convention; null where the shape or the peak is not known.
+
+    ``counted_matmul``: FLOPs of matrix products that one step executed, over all ranks, where they were counted.
+    """
     shape = shape_of(run)
     if shape is None:
         return {}
     model = flops.model_flops_per_token(shape, run.sequence_length)
-    executed = flops.hardware_flops_per_token(shape, run.sequence_length, run.layout.recompute)
+    executed = executed_flops_per_token(run, shape, counted_matmul)
     known = GPUS.get((gpu or "").lower())
     peak = known.peak_flops(run.dtype) if known else None
     return {
@@ -121,6 +127,28 @@ def efficiency(run: Run, tokens_per_second_per_gpu: float, gpu: str | None) -> d
         "peak_tflops_per_gpu": None if peak is None else peak / TERA,
         "flops_convention": f"{flops.DEFAULT_CONVENTION.name}: {flops.DEFAULT_CONVENTION.source}",
     }
+
+
+def executed_flops_per_token(run: Run, shape: shapes.ModelShape, counted_matmul: float | None) -> float:
+    """By the count of what was executed where there is one, else by the formula of the kind of recomputation.
+
+    The count knows what the formula cannot: torch's checkpoints stop before a layer's last product, and a schedule that
+    splits the backward computes a layer twice. Attention is the formula's in both, so that MFU and HFU count it alike.
+    """
+    recompute = run.layout.recompute
+    trainer = trainer_of(run.workload, run.params)
+    if recompute == "selective" and trainer is not None and trainer.profile.selective == "cheap":
+        recompute = "none"  # it keeps every product's and the attention's output
+    if counted_matmul is None:
+        return float(flops.hardware_flops_per_token(shape, run.sequence_length, recompute))
+    attention = flops.attention_forward_flops_per_token(shape, run.sequence_length, flops.DEFAULT_CONVENTION.attention)
+    weights = 6 * flops.counted_parameters(shape, flops.DEFAULT_CONVENTION)
+    return float(max(weights, counted_matmul / run.global_batch_tokens) + (3 + (recompute == "full")) * attention)
+
+
+def _counted_matmul_flops(measurements: Sequence[Measurement]) -> float | None:
+    value = next((m.extra.get("executed_matmul_flops_per_step") for m in measurements), None)
+    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def parameters(run: Run) -> dict[str, Any]:

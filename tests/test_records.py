@@ -59,6 +59,31 @@ def test_recomputation_raises_hfu_only():
     assert full["hfu"] > 1.2 * full["mfu"]
 
 
+def test_selective_recomputation_raises_hfu_where_it_repeats_attention():
+    ours, theirs = (
+        made_record(dataclasses.replace(made_run(recompute="selective"), workload=name), gpu="h100")
+        for name in ("transformer", "megatron")
+    )
+    assert ours["hfu"] == ours["mfu"], "it keeps the outputs of all products and of attention"
+    assert theirs["hfu"] > theirs["mfu"]
+
+
+def test_hfu_follows_the_count_where_there_is_one():
+    run = made_run(recompute="full")
+    by_formula = made_record(run, gpu="h100")
+    weights = 4 * (4 * 64 * 64 + 3 * 64 * 128) + 64 * 512
+    attention = 4 * 2 * 64 * 128
+    counted = int(1.25 * 6 * weights * run.global_batch_tokens)
+    ranks = [made_measurement(extra={"executed_matmul_flops_per_step": counted})] * run.gpus
+    record = made_record(run, measurements=ranks, gpu="h100")
+    assert record["mfu"] == by_formula["mfu"]
+    factor = (1.25 * 6 * weights + 4 * attention) / (6 * weights + 3 * attention)
+    assert record["hfu"] / record["mfu"] == pytest.approx(factor)
+    assert record["hfu"] < by_formula["hfu"]
+    too_few = [made_measurement(extra={"executed_matmul_flops_per_step": 1})] * run.gpus
+    assert made_record(run, measurements=too_few, gpu="h100")["notes"] == []
+
+
 def test_where_no_peak_is_known_mfu_is_null_and_tflops_are_given():
     for gpu in ("cpu", None, "a card of tomorrow"):
         record = made_record(gpu=gpu)
