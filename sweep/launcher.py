@@ -42,6 +42,8 @@ LOOK_S = 0.5
 CANCEL_AGAIN_S = 30.0
 SILENT_S = 45.0
 """a pilot that runs, says nothing for so long and has work to do has lost its leader: its job would stay for ever"""
+HUNG_S = 15.0
+"""a step that took so long, or was refused, waited for the file system: pilots' signs of life were held up as well"""
 VISIBLE_S = 5.0
 """how long a gone pilot's last lines may take to be seen through the shared file system"""
 
@@ -124,12 +126,16 @@ class Launcher:
 
     def _patient_step(self, look: Callable[[World], None]) -> bool:
         """One step and a look at it. False where the file system refused: then nothing is known to be as it was."""
+        began = time.monotonic()
         try:
             self.step()
         except OSError as error:
+            self._heard.clear()
             print(f"the sweep directory refuses, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
             time.sleep(REFUSED_S)
             return False
+        if time.monotonic() - began > HUNG_S:
+            self._heard.clear()
         look(self.world)
         return True
 

@@ -278,6 +278,26 @@ def test_what_an_open_pilot_began_is_left_alone(standing):
     session.close()
 
 
+@pytest.mark.parametrize(("step", "begins_anew"), [("swift", False), ("slow", True), ("refused", True)])
+def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launcher_waiting(
+    standing, monkeypatch, step, begins_anew
+):
+    """They cannot say that they live either; their healthy jobs must not be cancelled when it answers again."""
+    session = Launcher(standing, lease.take(standing.directory), executor_of(standing))
+    acts = {
+        "swift": lambda: None,
+        "slow": lambda: time.sleep(0.1),
+        "refused": lambda: (standing.directory.path / "none").stat(),
+    }
+    monkeypatch.setattr(session, "step", acts[step])
+    monkeypatch.setattr("sweep.launcher.HUNG_S", 0.05)
+    monkeypatch.setattr("sweep.launcher.REFUSED_S", 0.0)
+    session._heard["p0001"] = (3, time.monotonic() - 100)
+    assert session._patient_step(lambda _world: None) is (step != "refused")
+    assert ("p0001" not in session._heard) is begins_anew
+    session.close()
+
+
 def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
     grid = tmp_path / "grid.yaml"
     grid.write_text(GRID)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import errno
 import os
 import random
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,6 +30,7 @@ from sweep.pilot.activity import LOOK_S, Activity
 from sweep.pilot.channel import Channel, Rendezvous, connect
 from sweep.pilot.cleanup import clear, clear_dead
 from sweep.pilot.gpus import left_on_gpus
+from sweep.pilot.job import cancel_own_job
 from sweep.pilot.kernel import KernelWatch
 from sweep.pilot.leftovers import empty, make_temporary, remove_scratch, remove_shared_memory
 from sweep.pilot.processes import NODE_MARK, PILOT_MARK, become_subreaper, tokens_of_sweep
@@ -358,13 +357,6 @@ def _host_facts() -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "cpus": cpus}
 
 
-def _cancel_job() -> None:
-    job = os.environ.get("SLURM_JOB_ID")
-    if job:
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(["scancel", job], timeout=20, check=False)
-
-
 async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> int:
     become_subreaper()
     agent = Agent(node, index, scratch)
@@ -382,7 +374,7 @@ async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> int:
         await agent.end(grace_s=1.0)
         channel.close()
     if not released:
-        _cancel_job()
+        cancel_own_job()
     return 0 if released else 1
 
 

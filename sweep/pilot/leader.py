@@ -23,6 +23,7 @@ from sweep.physics.hardware import GPUS
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link
 from sweep.pilot.dead import dead_tokens
 from sweep.pilot.files import Files
+from sweep.pilot.job import StepDaemon, cancel_own_job
 from sweep.pilot.log import attempt_log
 from sweep.pilot.nodes import agents
 from sweep.pilot.order import PilotOrder
@@ -297,6 +298,7 @@ def _job_end(time_limit_s: int) -> float:
 def main(sweep_dir: str, pilot: str) -> None:
     """Lead the pilot `pilot` of the sweep in `sweep_dir`. Called in the batch job, or as a process of its own."""
     os.umask(0o077)
+    above = StepDaemon()
     sweep = SweepDir(Path(sweep_dir))
     directory = sweep.pilot(pilot)
     order = PilotOrder.read(directory)
@@ -309,6 +311,8 @@ def main(sweep_dir: str, pilot: str) -> None:
     os.environ["SWEEP_PILOT"] = order.token
     table = pyarrow.parquet.read_table(sweep.plan, columns=list(RUN_COLUMNS))
     asyncio.run(Leader(sweep, order, runs_of(table), job_id).lead())
+    if order.executor == "slurm" and above.died:
+        cancel_own_job()
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pil
 """
 
 
-def storm(directory, grid, executor, seed, kills, env=None, limit_s=240):
-    """Launch, kill at random moments, resume; how many of each kind were killed."""
+def storm(directory, grid, executor, seed, kills, env=None, limit_s=240, pauses_s=(0.3, 2.5)):
+    """Launch, kill at random moments, resume; how many of each kind were killed. ``pauses_s``: least, most between."""
     chance = random.Random(seed)
     killed = {"launcher": 0, "leader": 0}
     arguments = ["launch", grid, "--dir", directory, "--executor", executor, "--yes"]
@@ -38,7 +38,7 @@ def storm(directory, grid, executor, seed, kills, env=None, limit_s=240):
         deadline = time.monotonic() + limit_s
         while launcher.poll() != 0 and time.monotonic() < deadline:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                launcher.wait(chance.uniform(0.3, 2.5) if sum(killed.values()) < kills else 5.0)
+                launcher.wait(chance.uniform(*pauses_s) if sum(killed.values()) < kills else 5.0)
             if sum(killed.values()) < kills:
                 kind = chance.choice(list(killed))
                 if kind == "launcher" and launcher.poll() is None:

@@ -1,8 +1,7 @@
-"""The cluster's surroundings for faults: the workload registered, a memory cgroup, a small scratch disk, a table."""
+"""The cluster's surroundings for faults: the workload registered, a memory cgroup, a small scratch disk."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import uuid
@@ -65,12 +64,3 @@ def small_disk(tmp_path):
         pytest.skip("no tmpfs can be mounted here")
     yield path
     subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-def pytest_terminal_summary(terminalreporter):
-    """The table of faults, where one was asked for."""
-    path = os.environ.get("SWEEP_FAULT_TABLE")
-    if path and Path(path).exists():
-        terminalreporter.write_line("")
-        for line in Path(path).read_text().splitlines():
-            terminalreporter.write_line(str(json.loads(line)))

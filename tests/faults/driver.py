@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,19 +91,3 @@ def wait_for(condition, timeout_s=60, said=lambda: ""):
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain; {said()}"
         time.sleep(0.2)
-
-
-def note(fault, outcome, detect_s, clean_s, left, next_ok):
-    """One row of the table in docs/faults.md, where SWEEP_FAULT_TABLE names a file."""
-    row = {
-        "fault": fault,
-        "outcome": outcome,
-        "detect_s": None if detect_s is None else round(detect_s, 1),
-        "clean_s": None if clean_s is None else round(clean_s, 1),
-        "left": len(left),
-        "next_ok": next_ok,
-    }
-    path = os.environ.get("SWEEP_FAULT_TABLE")
-    if path:
-        with Path(path).open("a") as file:
-            file.write(json.dumps(row) + "\n")

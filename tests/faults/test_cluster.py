@@ -9,7 +9,8 @@ import time
 import pytest
 
 from tests import driving
-from tests.faults.driver import note, wait_for
+from tests.faults.driver import wait_for
+from tests.faults.table import note
 
 pytestmark = [pytest.mark.slurm, pytest.mark.parallel, pytest.mark.timeout(600)]
 
@@ -31,12 +32,26 @@ def assert_all_measured(bench, runs=3):
     assert outcomes(bench).count("ok") == runs, [(r["outcome"], r["message"]) for r in bench.records()]
 
 
-def report(bench, fault, struck, record, left):
-    """A row: what the struck attempt became, and whether the runs went on."""
-    detect_s = record["ended_at"] - struck if record is not None else None
-    clean_s = record["teardown_s"] if record is not None else None
-    done = "ok" if outcomes(bench).count("ok") >= 3 else "-"
-    note(fault, record["outcome"] if record is not None else "ok", detect_s, clean_s, left, done)
+def struck_record(bench, struck):
+    """Of the attempt that was under way then."""
+    return next(r for r in bench.records() if r["started_at"] <= struck <= r["ended_at"])
+
+
+def following(bench, since):
+    """How the first attempt ended that began later; "-" where none did."""
+    later = [r for r in bench.records() if r["started_at"] > since]
+    return min(later, key=lambda r: r["started_at"])["outcome"] if later else "-"
+
+
+def report(bench, fault, struck, left, clean_s=None):
+    """A row: what the attempt became that was struck, and how the next one ended. Called once all else holds."""
+    record = struck_record(bench, struck)
+    if record["outcome"] == "ok":
+        note(fault, "ok", None, None, left, following(bench, struck))
+        return
+    detect_s = record["ended_at"] - record["teardown_s"] - struck
+    clean_s = record["teardown_s"] if clean_s is None else clean_s
+    note(fault, record["outcome"], detect_s, clean_s, left, following(bench, struck))
 
 
 def failed(bench, outcome):
@@ -61,9 +76,9 @@ def test_scancel(bench, slurm_cluster):
     record = failed(bench, "preempted")
     assert record is not None, "the leader recorded within KillWait"
     assert record["ended_at"] - struck < 5, "KillWait is 5 s on this cluster"
-    note("scancel", record["outcome"], record["ended_at"] - struck, clean_s, left, "ok")
     assert_all_measured(bench)
     assert left == []
+    report(bench, "scancel", struck, left, clean_s)
 
 
 @pytest.mark.long
@@ -78,7 +93,6 @@ def test_a_nodes_death(bench, slurm_cluster):
     finally:
         slurm_cluster.start_slurmd(node)
     record = failed(bench, "node_fail")
-    report(bench, "a node's death", struck, record, left)
     assert record["ended_at"] - struck < 30
     assert_all_measured(bench)
     again = [r for r in bench.records() if r["run_id"] == record["run_id"]]
@@ -91,6 +105,7 @@ def test_a_nodes_death(bench, slurm_cluster):
     assert list(shown) == [node]
     assert "node_fail" in shown[node]
     assert left == []
+    report(bench, "a node's death", struck, left)
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
 
@@ -115,9 +130,9 @@ def test_the_leaders_nodes_death(bench, slurm_cluster):
         slurm_cluster.start_slurmd(node)
     record = failed(bench, "lost")
     assert record is not None
-    note("the leader's node's death", record["outcome"], gone_s, clean_s, left, "ok")
     assert_all_measured(bench, 1)
     assert left == []
+    note("the leader's node's death", record["outcome"], gone_s, clean_s, left, following(bench, struck))
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
 
@@ -126,13 +141,14 @@ def test_slurmd_alone_killed(bench, slurm_cluster):
     """Its steps live on: nothing is lost."""
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
-    node = bench.pilot()["nodes"][1]
+    node, struck = bench.pilot()["nodes"][1], time.time()
     slurm_cluster.kill_slurmd(node)
     time.sleep(5)
     slurm_cluster.start_slurmd(node)
     left = end(bench, launcher)
-    note("slurmd alone killed, back after 5 s", "ok", None, None, left, "ok")
     assert outcomes(bench) == ["ok"] * 3
+    assert left == []
+    report(bench, "slurmd alone killed, back after 5 s", struck, left)
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
 
@@ -141,41 +157,65 @@ def test_slurmd_alone_killed(bench, slurm_cluster):
 def test_slurmctld_down_and_back(bench, slurm_cluster, seconds):
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
+    struck = time.time()
     slurm_cluster.stop_slurmctld()
     time.sleep(seconds)
     slurm_cluster.start_slurmctld()
     left = end(bench, launcher)
-    note(f"slurmctld down for {seconds} s", "ok", None, None, left, "ok")
     assert outcomes(bench) == ["ok"] * 3
     assert len(driving.world_of(bench.directory).pilots) == 1
+    assert left == []
+    report(bench, f"slurmctld down for {seconds} s", struck, left)
     slurm_cluster.wait_idle(90)
 
 
 @pytest.mark.long
 def test_slurmdbd_down(bench, slurm_cluster):
+    """From before the launch to after the last record."""
     slurm_cluster.stop_slurmdbd()
     try:
         left = end(bench, bench.start(**RUNS))
     finally:
         slurm_cluster.start_slurmdbd()
-    note("slurmdbd down", "ok", None, None, left, "ok")
     assert outcomes(bench) == ["ok"] * 3
-
-
-@pytest.fixture
-def shared_disk(tmp_path):
-    """The sweep's file system, that can be made to refuse."""
-    path = tmp_path / "s"
-    path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(path)], check=False).returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    yield path
-    for name in ("claims", "logs", "."):
-        subprocess.run(["umount", "--lazy", str(path / name)], check=False, capture_output=True)
+    assert left == []
+    report(bench, "slurmdbd down", bench.records()[0]["started_at"], left)
 
 
 @contextlib.contextmanager
-def unwritable(path):
+def mounted(path, *how):
+    """A file system of its own there."""
+    path.mkdir()
+    if subprocess.run(["mount", *how, str(path)], check=False).returncode:
+        pytest.skip("no such file system can be mounted here")
+    try:
+        yield path
+    finally:
+        for name in ("claims", "logs", "."):
+            subprocess.run(["umount", "--lazy", str(path / name)], check=False, capture_output=True)
+
+
+@pytest.fixture
+def small_shared_disk(tmp_path):
+    """The sweep's file system, soon full."""
+    with mounted(tmp_path / "s", "-t", "tmpfs", "-o", "size=32m", "none") as path:
+        yield path
+
+
+@pytest.fixture
+def ext4_shared_disk(tmp_path):
+    """The sweep's file system, that can be frozen, and in which root too is refused by the immutable attribute."""
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    with mounted(tmp_path / "s", "-o", "loop", str(image)) as path:
+        (path / "lost+found").rmdir()
+        yield path
+
+
+@contextlib.contextmanager
+def full_and_read_only(path):
     """New files: read-only. Files that are open: no space left (a file system in use cannot be remounted)."""
     for name in ("claims", "logs"):
         subprocess.run(["mount", "--bind", str(path / name), str(path / name)], check=True)
@@ -184,6 +224,8 @@ def unwritable(path):
         while filler.write(b"0" * 4096):
             pass
     try:
+        with pytest.raises(OSError, match="Read-only"):
+            (path / "claims" / "x").touch()
         yield
     finally:
         (path / "filler").unlink()
@@ -191,38 +233,78 @@ def unwritable(path):
             subprocess.run(["umount", "--lazy", str(path / name)], check=True)
 
 
-@pytest.mark.long
-def test_the_shared_directory_refuses_for_a_while(bench, shared_disk):
+@contextlib.contextmanager
+def immutable(path):
+    """Neither new files nor a further byte in those that are open. Root ignores modes, but not this."""
+    subprocess.run(["chattr", "-R", "+i", str(path)], check=True)
+    try:
+        with pytest.raises(OSError, match="not permitted"):
+            (path / "claims" / "x").touch()
+        yield
+    finally:
+        subprocess.run(["chattr", "-R", "-i", str(path)], check=True)
+
+
+@contextlib.contextmanager
+def frozen(path):
+    """Whoever writes, waits: what a file server that is gone looks like."""
+    subprocess.run(["fsfreeze", "--freeze", str(path)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", str(path)], check=True)
+
+
+def assert_borne(bench, path, refusal, seconds, words):
+    """No attempt is lost by it, no pilot, no launcher; what could not be written is written later."""
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
-    with unwritable(shared_disk):
-        with pytest.raises(OSError, match="Read-only"):
-            (shared_disk / "claims" / "x").touch()
-        time.sleep(20)
+    with refusal(path):
+        struck = time.time()
+        time.sleep(seconds)
         assert launcher.poll() is None, bench.said()
     left = end(bench, launcher)
-    note("shared directory unwritable for 20 s", "ok", None, None, left, "ok")
     assert outcomes(bench) == ["ok"] * 3
     assert len(driving.world_of(bench.directory).pilots) == 1, bench.said()
     assert left == []
+    report(bench, words, struck, left)
+
+
+@pytest.mark.long
+def test_the_shared_directory_is_full_and_read_only_for_a_while(bench, small_shared_disk):
+    words = "shared directory: new files meet a read-only mount, open ones a full disk, for 20 s"
+    assert_borne(bench, small_shared_disk, full_and_read_only, 20, words)
+
+
+@pytest.mark.long
+def test_the_shared_directory_is_immutable_for_a_while(bench, ext4_shared_disk):
+    words = "shared directory: immutable, open files too, for 30 s"
+    assert_borne(bench, ext4_shared_disk, immutable, 30, words)
+
+
+@pytest.mark.long
+def test_the_shared_directory_hangs_for_a_while(bench, ext4_shared_disk):
+    """Longer than agents bear a leader's silence, and than a launcher bears a pilot's."""
+    words = "shared directory: frozen, every write hangs, for 45 s"
+    assert_borne(bench, ext4_shared_disk, frozen, 45, words)
 
 
 @pytest.mark.long
 def test_the_jobs_time_limit(bench, slurm_cluster):
     """Slurm's own limit is lowered under a pilot: SIGTERM, a record, and the runs go on in the next pilot."""
-    launcher = bench.start(**{**RUNS, "params": {"step_s": 20.0}}, timeouts={"steady": "60s"})
+    launcher = bench.start(**RUNS, repeats=4)
     bench.wait_for_attempt()
     job = bench.pilot()["job_id"]
     slurm_cluster.run("scontrol", "update", f"jobid={job}", "TimeLimit=1")
-    wait_for(lambda: failed(bench, "preempted") is not None, 200, bench.said)
-    record = failed(bench, "preempted")
-    left_of_job = [p for p in slurm_cluster.job_processes() if p.environ().get("SLURM_JOB_ID") == job]
-    driving.run("cancel", bench.directory, env=bench.env)
-    launcher.wait(60)
-    left = bench.left()
-    note("job time limit", record["outcome"], None, record["teardown_s"], left, "ok")
+    wait_for(lambda: failed(bench, "preempted") is not None, 150, bench.said)
+    of_job = [p for p in slurm_cluster.job_processes() if p.environ().get("SLURM_JOB_ID") == job]
+    left = end(bench, launcher)
     assert left == []
-    assert not [p for p in left_of_job if p.is_running() and p.status() != "zombie"]
+    assert not [p for p in of_job if p.is_running() and p.status() != "zombie"]
+    assert_all_measured(bench, 12)
+    record = failed(bench, "preempted")
+    assert (record["job_id"], outcomes(bench).count("preempted")) == (job, 1)
+    note("job time limit", "preempted", None, record["teardown_s"], left, following(bench, record["ended_at"]))
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.faults.driver import note
+from tests.faults.table import note
 from tests.faults.workload import FAULTY_MODEL
 
 pytestmark = [pytest.mark.slurm, pytest.mark.parallel]
@@ -20,6 +20,18 @@ EXPECTED = {
     "import_error": "import_error",
     "port_in_use": "port_in_use",
     "disk_full": "disk_full",
+}
+WORDS = {
+    "hang": "a rank sleeps for ever in iteration 3 (steady limit 8 s)",
+    "daemon": "a rank double-forks a setsid child that holds memory",
+    "oom_cuda": "`torch.OutOfMemoryError` raised",
+    "oom_host": "the kernel's OOM killer, in a memory cgroup",
+    "kill_9": "`kill -9` of a rank",
+    "segfault": "segfault",
+    "nan_loss": "NaN in the weights",
+    "import_error": "import error",
+    "port_in_use": "a port in use",
+    "disk_full": "disk full (small tmpfs)",
 }
 QUICK = ("hang", "oom_host")
 ONCE_MORE_ELSEWHERE = {"hang", "oom_host", "kill_9", "segfault", "disk_full"}
@@ -41,7 +53,7 @@ def test_faults_of_ranks(bench, memory_cgroup, small_disk, faults):
     assert len({r["pilot"] for r in firsts}) == 1, "one pilot bore them all"
     healthy = [r for r in firsts if r["model"] != FAULTY_MODEL]
     assert [r["outcome"] for r in healthy] == ["ok"] * len(faults), [r["message"] for r in healthy]
-    seen = {}
+    seen, rows = {}, []
     for place, record in enumerate(firsts):
         if record["model"] == FAULTY_MODEL:
             fault = json.loads(record["params_json"])["fault"]
@@ -49,7 +61,7 @@ def test_faults_of_ranks(bench, memory_cgroup, small_disk, faults):
             seen[fault] = record
             ended = record["ended_at"] - record["teardown_s"]
             detect_s = ended - bench.struck_at(record) if fault not in ("daemon", "nan_loss") else None
-            note(f"rank: {fault}", record["outcome"], detect_s, record["teardown_s"], left, (following or ["-"])[0])
+            rows.append((WORDS[fault], record["outcome"], detect_s, record["teardown_s"], left, *(following or ["-"])))
             if detect_s is not None:
                 assert 0 <= detect_s < DETECT_S, (fault, detect_s)
     assert {fault: record["outcome"] for fault, record in seen.items()} == {f: EXPECTED[f] for f in faults}, {
@@ -60,6 +72,8 @@ def test_faults_of_ranks(bench, memory_cgroup, small_disk, faults):
     assert left == []
     assert list(small_disk.iterdir()) == [], "the pilots' temporary files"
     assert_retried_elsewhere(records, firsts, faults)
+    for row in rows:
+        note(*row)
 
 
 @pytest.mark.long
@@ -74,9 +88,9 @@ def test_a_rank_that_ignores_sigterm(bench):
     assert "rank 1 on n" in hung["message"]
     assert set(hung["node_names"]).isdisjoint(again["node_names"])
     detect_s = hung["ended_at"] - hung["teardown_s"] - bench.struck_at(hung)
-    note("rank: ignore_sigterm", hung["outcome"], detect_s, hung["teardown_s"], left, healthy["outcome"])
     assert detect_s < DETECT_S
     assert left == []
+    note("the same, deaf to SIGTERM", hung["outcome"], detect_s, hung["teardown_s"], left, healthy["outcome"])
 
 
 def assert_retried_elsewhere(records, firsts, faults):
@@ -114,5 +128,12 @@ def test_the_full_limits(bench):
     hangs = outcomes[FAULTY_MODEL]
     assert {r["outcome"] for r in hangs} == {"hang"}
     detect_s = hangs[0]["ended_at"] - hangs[0]["teardown_s"] - bench.struck_at(hangs[0])
-    note("rank: hang, default limits", "hang", detect_s, hangs[0]["teardown_s"], bench.left(), "ok")
+    note(
+        "60 s first iteration, then 0.1 s: borne; then a hang, default limits",
+        "hang",
+        detect_s,
+        hangs[0]["teardown_s"],
+        bench.left(),
+        "ok",
+    )
     assert detect_s < 25

@@ -4,6 +4,9 @@ Each run ends ok once, or failed for its named reason, with all its attempts on 
 """
 
 import json
+import os
+import random
+import time
 from collections import Counter, defaultdict
 
 import pytest
@@ -34,7 +37,7 @@ params:
   fault_s: 600
   fault_code: 9
   fault: [{faults}]
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 20m, poll_interval_s: 1, max_pilots: {pilots}}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: {pilot_time}, poll_interval_s: 1, max_pilots: {pilots}}}
 """
 QUICK = ('""', "leak_child", "exception", "hang", "oom_cuda", "signal")
 
@@ -59,13 +62,18 @@ def assert_straight(directory, expected, runs):
     assert not [pilot.name for pilot in driving.world_of(directory).pilots.values() if pilot.open]
 
 
-def blow(tmp_path, cluster, seed, *, faults, nodes, repeats, pilots, kills, limit_s):
+def blow(tmp_path, cluster, seed, *, faults, nodes, repeats, pilots, kills, limit_s, pilot_time="20m", **pauses):
     grid, directory = tmp_path / "grid.yaml", tmp_path / "s"
-    grid.write_text(GRID.format(faults=", ".join(faults), nodes=nodes, repeats=repeats, pilots=pilots))
-    killed = storm(directory, grid, "slurm", seed, kills=kills, env=cluster.env, limit_s=limit_s)
+    words = {"nodes": nodes, "repeats": repeats, "pilots": pilots, "pilot_time": pilot_time}
+    grid.write_text(GRID.format(faults=", ".join(faults), **words))
+    began = time.monotonic()
+    killed = storm(directory, grid, "slurm", seed, kills=kills, env=cluster.env, limit_s=limit_s, **pauses)
+    runs = len(faults) * repeats * len(nodes.split(","))
+    attempts = len(driving.events_of(directory, "record"))
+    print(f"seed {seed}: {runs} runs, {attempts} attempts, killed {killed}, {time.monotonic() - began:.0f} s")
     assert sum(killed.values()) >= kills / 2, killed
     assert driving.wait_until_unmarked(directory) == []
-    assert_straight(directory, EXPECTED, len(faults) * repeats * len(nodes.split(",")))
+    assert_straight(directory, EXPECTED, runs)
     cluster.wait_idle()
     jobs = [job for job in cluster.squeue().values() if job["name"].startswith("tempest-")]
     assert not [job for job in jobs if job["state"] in ("PENDING", "RUNNING", "COMPLETING")]
@@ -77,9 +85,23 @@ def test_a_small_storm(tmp_path, slurm_cluster):
     blow(tmp_path, slurm_cluster, 7, faults=QUICK, nodes="1", repeats=1, pilots=3, kills=2, limit_s=240)
 
 
-@pytest.mark.long
-@pytest.mark.timeout(3000)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_storm_of_200_runs_on_16_nodes(tmp_path, slurm_or_skip, seed):
+def blow_on_16_nodes(tmp_path, seed, **how):
+    """Short pilots, so that there are many: a pilot of 20 minutes would serve all runs of its width alone."""
     with Cluster(nodes=16, gpus_per_node=2, accounting=True) as cluster:
-        blow(tmp_path, cluster, seed, faults=EXPECTED, nodes="1, 2", repeats=5, pilots=6, kills=12, limit_s=2400)
+        blow(tmp_path, cluster, seed, faults=EXPECTED, nodes="1, 2", pilots=8, pilot_time="3m", **how)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("seed", [1])
+def test_a_storm_of_200_runs_on_16_nodes(tmp_path, slurm_or_skip, seed):
+    blow_on_16_nodes(tmp_path, seed, repeats=5, kills=16, limit_s=2000, pauses_s=(2.0, 20.0))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(6000)
+def test_a_random_storm_of_400_runs_on_16_nodes(tmp_path, slurm_or_skip):
+    """SWEEP_STORM_SEED repeats one."""
+    seed = int(os.environ.get("SWEEP_STORM_SEED") or random.SystemRandom().randrange(1_000_000))
+    print(f"SWEEP_STORM_SEED={seed}")
+    blow_on_16_nodes(tmp_path, seed, repeats=10, kills=40, limit_s=5000, pauses_s=(0.5, 30.0))

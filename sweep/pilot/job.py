@@ -1,0 +1,31 @@
+"""The pilot's own Slurm job, and its end where Slurm itself would not notice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+
+CANCEL_S = 20.0
+
+
+def cancel_own_job() -> None:
+    """End the job that this process is part of, if any; where the scheduler does not answer, nothing can be done."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if job:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(["scancel", job], timeout=CANCEL_S, check=False)
+
+
+class StepDaemon:
+    """The slurmstepd above the batch script. Without it nobody tells Slurm that the script ended: the job would stay
+    RUNNING, with its nodes, until its wall time.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getppid()
+
+    @property
+    def died(self) -> bool:
+        """Has another process taken its place as our parent?"""
+        return os.getppid() != self._pid

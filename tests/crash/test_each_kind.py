@@ -1,0 +1,108 @@
+"""After kill -9 of any kind of process no process of the sweep is left a minute later, and a resume measures the rest.
+
+The launcher is killed with it every time: nobody is there to end what stays. Ranks have let daemons go by then.
+"""
+
+import json
+import time
+
+import psutil
+import pytest
+
+from tests import driving
+from tests.crash import kinds
+from tests.faults.table import note
+
+GRID = """
+name: kinds
+workload: simulated
+models: [tiny-1M]
+nodes: [2]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: {batches}
+iterations: 4
+warmup_iterations: 2
+params: {{step_s: {step_s}, fault: leak_child, fault_iteration: 1, fault_rank: -1, fault_s: 900}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 1}}
+"""
+RANKS = 4
+MINUTE_S = 60.0
+
+
+def wait_for_daemons(kind, directory, launcher, cluster):
+    """Until every rank has let one go and what is to be struck is there; (to be struck, of the attempt)."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        if (directory / "provenance.json").exists():
+            daemons = kinds.find("daemon", directory, launcher, cluster)
+            found = kinds.find(kind, directory, launcher, cluster)
+            if len(daemons) >= RANKS and found:
+                return found, [*daemons, *kinds.find("rank", directory, launcher, cluster)]
+        time.sleep(0.05)
+    raise AssertionError(f"no {kind} beside daemons of all ranks: {driving.marked_processes(directory)}")
+
+
+def strike(kind, directory, launcher, cluster=None):
+    """Kill the launcher and one of the kind; of srun, which forks, all. Returns the attempt's processes."""
+    found, of_attempt = wait_for_daemons(kind, directory, launcher, cluster)
+    launcher.kill()
+    launcher.wait()
+    for process in found if kind == "srun" else found[:1]:
+        if process.pid != launcher.pid:
+            process.kill()
+    return of_attempt
+
+
+def assert_nothing_is_left(tmp_path, kind, executor, cluster=None, **grid):
+    """(When the kill was, seconds until the struck attempt's processes were gone, all records)."""
+    env = cluster.env if cluster is not None else None
+    directory = tmp_path / "s"
+    (tmp_path / "grid.yaml").write_text(GRID.format(**grid))
+    with (tmp_path / "launch.out").open("ab") as output:
+        words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", executor, "--yes")
+        of_attempt = strike(kind, directory, driving.start(*words, env=env, output=output), cluster)
+        struck = time.time()
+        psutil.wait_procs(of_attempt, timeout=MINUTE_S)
+        clean_s = time.time() - struck
+        left = driving.wait_until_unmarked(directory, struck + MINUTE_S - time.time())
+        assert left == [], f"{MINUTE_S:.0f} s after kill -9 of a {kind}"
+        resumed = driving.start("resume", directory, env=env, output=output)
+        assert resumed.wait(180) == 0, (tmp_path / "launch.out").read_text()[-3000:]
+    records = driving.assert_each_run_measured_once(directory)
+    assert driving.wait_until_unmarked(directory, 20) == []
+    return struck, clean_s, records
+
+
+@pytest.mark.parametrize("kind", kinds.LOCAL)
+def test_on_this_machine(tmp_path, kind):
+    assert_nothing_is_left(tmp_path, kind, "local", batches=[1], step_s=0.3)
+    sweep_id = json.loads((tmp_path / "s" / "provenance.json").read_text())["sweep_id"]
+    named = [words for words in map(_words, psutil.process_iter()) if sweep_id in words or str(tmp_path) in words]
+    assert named == []
+
+
+def _words(process):
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.long
+@pytest.mark.slurm
+@pytest.mark.parametrize("kind", kinds.SLURM)
+def test_on_slurm(tmp_path, slurm_cluster, kind):
+    struck, clean_s, records = assert_nothing_is_left(
+        tmp_path, kind, "slurm", slurm_cluster, batches=[1, 2], step_s=0.5
+    )
+    slurm_cluster.wait_idle(90)
+    record = next(r for r in records if r["started_at"] <= struck <= r["ended_at"])
+    later = min((r for r in records if r["started_at"] > struck), key=lambda r: r["started_at"])
+    detect_s = None
+    if record["outcome"] not in ("ok", "lost"):
+        detect_s = record["ended_at"] - record["teardown_s"] - struck
+    words = "`kill -9` of a launcher" if kind == "launcher" else f"`kill -9` of launcher and {kind}"
+    clean_s = None if record["outcome"] == "ok" else clean_s
+    note(words, record["outcome"], detect_s, clean_s, [], later["outcome"])
