@@ -13,6 +13,7 @@ from tests.slurm.cluster import Cluster, unavailable
 __all__ = ["browser"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers of pytest-xdist: one has the Slurm cluster, and begins at once; the others take file after file."""
     if not config.pluginmanager.hasplugin("xdist"):
