@@ -14,7 +14,7 @@ from bench_workloads.transformer import profiling, straggler, waiting
 from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
 from bench_workloads.transformer.flops import ExecutedFlops, global_counts
-from bench_workloads.transformer.interval import median_interval
+from bench_workloads.transformer.interval import is_known, median_interval
 from bench_workloads.transformer.measure import Samples, Stopwatch, quiet_collector, synchronise, until_known
 from bench_workloads.transformer.memory import Memory
 from bench_workloads.transformer.settings import Settings
@@ -71,7 +71,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
             "threads": threads,
             "cores": bound,
             **counts,
-            **_further(timed.samples),
+            **_further(timed.samples, settings),
             **timed.memory.further(),
             **timed.hardware,
             **_profile(trainer, timed, device),
@@ -137,7 +137,7 @@ def _enough(_samples: Samples) -> bool:
     return False
 
 
-def _further(timed: Samples) -> dict[str, Any]:
+def _further(timed: Samples, settings: Settings) -> dict[str, Any]:
     """Numbers beyond the record's own columns."""
     known = median_interval(timed.slowest_s)
     return {
@@ -148,6 +148,7 @@ def _further(timed: Samples) -> dict[str, Any]:
         "own_time_median_s": statistics.median(timed.own_s) if timed.own_s else None,
         "step_time_interval_s": [known.low, known.high],
         "step_time_interval_confidence": known.confidence,
+        **({"median_known": is_known(timed.slowest_s, settings.tolerance)} if settings.adaptive else {}),
     }
 
 

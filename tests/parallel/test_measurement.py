@@ -1,15 +1,23 @@
-"""What the training benchmark says of itself: parameters, FLOPs, memory, stragglers, the median."""
+"""What the training benchmark says of itself: parameters, FLOPs, memory, how long it goes on."""
 
 from __future__ import annotations
 
 import gzip
 import os
-import statistics
 import time
+from dataclasses import asdict
 
 import pytest
 
 from sweep.contract import Layout
+from sweep.physics import memory
+from sweep.physics.flops import (
+    CONVENTIONS,
+    attention_forward_flops_per_token,
+    hardware_flops_per_token,
+    model_flops_per_token,
+)
+from sweep.physics.profiles import trainer_of
 from sweep.physics.shapes import ModelShape, matmul_parameters, total_parameters
 from tests.parallel.cases import case
 from tests.parallel.harness import DENSE, MOE, SHAPES, Zygote, a_run
@@ -81,8 +89,36 @@ def _router_again(shape: ModelShape, layout: Layout) -> int:
     return mixtures * shape.hidden_size * shape.num_experts * (layout.tp - 1)
 
 
+@pytest.mark.parametrize("name", ["dense", "wide", "moe", "tied"])
+def test_physics_our_counter_and_that_of_torch_agree(name):
+    """One plain process, nothing parallel: what torch's own counter finds is what the formula says."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from bench_workloads.transformer.flops import ExecutedFlops
+    from bench_workloads.transformer.model import Decoder, mean_loss
+    from bench_workloads.transformer.weights import materialise
+
+    shape = ModelShape(**SHAPES[name])
+    with torch.device("meta"):
+        model = Decoder(shape, range(shape.num_layers))
+    materialise(model, torch.device("cpu"), 7)
+    model.set_positions(torch.arange(32))
+    tokens, targets = torch.randint(0, shape.vocab_size, (2, 2, 32), generator=torch.Generator().manual_seed(0))
+    theirs, ours = FlopCounterMode(display=False), ExecutedFlops()
+    for counter in (theirs, ours):
+        with counter:
+            mean_loss(model(tokens), targets).backward()
+    assert sum(p.numel() for p in model.parameters()) == total_parameters(shape)
+    assert ours.matmul == 6 * matmul_parameters(shape) * tokens.numel()
+    assert theirs.get_total_flops() == ours.matmul, "torch does not know attention on CPU"
+
+
 def test_recomputation_is_counted(zygote: Zygote):
-    """Full: one more forward of all layers, less what is not needed again. Selective: no matrix product again."""
+    """Full: one more forward of all layers, less what is not needed again. Selective: no matrix product again.
+
+    The formula of HFU repeats all of the forward but the output projection: the count is less by what torch leaves out.
+    """
 
     def flops(recompute: str) -> tuple[int, int]:
         run = a_run(Layout(recompute=recompute), shape=LARGER, warmup_iterations=2, params=COUNTED)
@@ -92,20 +128,20 @@ def test_recomputation_is_counted(zygote: Zygote):
     plain, selective, full = flops("none"), flops("selective"), flops("full")
     assert selective == plain
     run = a_run(Layout(), shape=LARGER)
-    layers = matmul_parameters(ModelShape(**LARGER)) - LARGER["vocab_size"] * LARGER["hidden_size"]
-    forward = 2 * layers * run.global_batch_tokens
-    last = 2 * 4 * LARGER["intermediate_size"] * LARGER["hidden_size"] * run.global_batch_tokens
-    assert full[0] == plain[0] + forward - last, "recomputation stops before each layer's last product"
-    assert full[1] == pytest.approx(plain[1] * 9 / 7)
+    shape, length, tokens = ModelShape(**LARGER), run.sequence_length, run.global_batch_tokens
+    repeated = hardware_flops_per_token(shape, length, "full", CONVENTIONS["matmul"])
+    repeated -= model_flops_per_token(shape, length, CONVENTIONS["matmul"])
+    attention = attention_forward_flops_per_token(shape, length, "full")
+    last = 2 * shape.num_layers * shape.intermediate_size * shape.hidden_size
+    assert full[0] == plain[0] + tokens * (repeated - attention - last), "it stops before each layer's last product"
+    assert full[1] == plain[1] + tokens * attention
 
 
 def test_memory_falls_as_theory_says(zygote: Zygote):
     """Peak bytes of tensors, for each means against it."""
 
-    def peak(words: str, **params) -> int:
-        layout = case(words).layout
-        found = measured(zygote, layout, shape=LARGER, sequence_length=128, params=WATCHED | params)
-        return max(m["peak_allocated_bytes"] for m in found)
+    def peak(words: str) -> int:
+        return peak_and_prediction(zygote, words)[0]
 
     assert peak("dp=2 zero=0") > peak("dp=2 zero=1") > peak("dp=2 zero=3")
     base = peak("dp=1 micro_batch_size=2 grad_accum=4")
@@ -118,26 +154,36 @@ def test_memory_falls_as_theory_says(zygote: Zygote):
     assert none > selective > full
 
 
+def peak_and_prediction(zygote: Zygote, words: str) -> tuple[int, float]:
+    """Bytes of the heaviest rank, measured and by the memory model."""
+    run = a_run(case(words).layout, shape=LARGER, sequence_length=128, params=WATCHED)
+    found = [rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run)]
+    facts = {"sequence_length": run.sequence_length, "dtype": run.dtype, "compile": run.compile}
+    columns = {**ModelShape(**run.shape).as_dict(), **asdict(run.layout), **facts}
+    trainer = trainer_of("transformer", {})
+    return max(found), float(memory.peak_bytes(columns, trainer.profile, trainer.optimizer))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "dp=1 micro_batch_size=2 grad_accum=4",
+        "pp=2 micro_batch_size=2 grad_accum=4",
+        "cp=2 micro_batch_size=2 grad_accum=4",
+        *(f"dp=2 zero={zero}" for zero in range(4)),
+        *(f"dp=1 micro_batch_size=8 grad_accum=1 recompute={kind}" for kind in ("none", "selective", "full")),
+    ],
+)
+def test_peaks_are_those_of_the_memory_model(zygote: Zygote, words):
+    """To 15 %, on a model so small that single tensors count. tp is a third over it here: gathered copies weigh more."""
+    found, predicted = peak_and_prediction(zygote, words)
+    assert found == pytest.approx(predicted, rel=0.15)
+
+
 def test_states_cost_sixteen_bytes_in_fp32(zygote: Zygote):
     """Weights, gradients and both moments, 4 bytes each, and the activations of a tiny batch on top."""
     found = measured(zygote, Layout(), shape=LARGER, params=WATCHED)[0]
     assert 16 * found["parameters"] < found["peak_allocated_bytes"] < 22 * found["parameters"]
-
-
-@pytest.mark.parametrize("words", ["dp=2 zero=0", "dp=2 zero=3", "tp=2", "pp=2"])
-def test_a_straggler_shows(zygote: Zygote, words):
-    """All ranks' steps take as long as the slowest's; the one that waits least made them slow."""
-    params = {"straggler_rank": 1, "straggler_s": 1.0}
-    first, second = measured(zygote, case(words).layout, iterations=3, params=params)
-    assert second["extra"]["own_time_median_s"] > first["extra"]["own_time_median_s"] + 0.3
-
-
-def test_one_disturbed_iteration_leaves_the_median(zygote: Zygote):
-    params = {"straggler_rank": 0, "straggler_s": 1.0, "straggler_iteration": 4}
-    times = measured(zygote, Layout(), iterations=7, params=params)[0]["step_times_s"]
-    assert max(times) > 1.0
-    assert times.index(max(times)) == 3, "one iteration of warm-up comes first"
-    assert statistics.median(times) < 0.5
 
 
 def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(zygote: Zygote):
@@ -148,7 +194,7 @@ def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(zygote: Zygote):
         return counts.pop()
 
     assert iterations(tolerance=1e-9, max_iterations=9) == 9
-    assert iterations(tolerance=1e9, max_iterations=40) == 6, "six samples are what 95 % take"
+    assert iterations(tolerance=1e9, max_iterations=40) == 7, "seven samples are what 98 % take"
 
 
 def test_the_run_says_what_it_did(zygote: Zygote):
