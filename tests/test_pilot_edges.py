@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import psutil
@@ -323,6 +324,28 @@ def test_a_creation_is_refused_while_another_makes_the_directory(tmp_path):
     other.kill()
     other.wait()
     create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+
+
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+CHILD = """
+from sweep.pilot.job import StepDaemon
+above = StepDaemon()
+print(above.died, flush=True)
+input()
+print(above.died, flush=True)
+"""
+
+
+def test_a_leader_notices_that_the_daemon_above_it_died():
+    above = subprocess.Popen(
+        [sys.executable, "-c", PARENT, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert above.stdout.readline() == "False\n"
+    above.kill()
+    above.wait()
+    above.stdin.write("\n")
+    above.stdin.flush()
+    assert above.stdout.readline() == "True\n"
 
 
 DAEMONS = GRID.replace("step_s: 0.02", "step_s: 0.5, fault: leak_child, fault_iteration: 1, fault_s: 600").replace(

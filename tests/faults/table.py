@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.slurm.services import machine_lock
+
 HEAD = ("fault", "outcome recorded", "s to detect", "s to clean", "processes left", "next run")
 BEGIN = "| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|\n"
 FAULTS = (
@@ -76,7 +78,8 @@ def note(
     page = os.environ.get("SWEEP_FAULT_TABLE")
     if page:
         row = Row(fault, outcome, detect_s, clean_s, len(left), following)
-        Path(page).write_text(with_row(Path(page).read_text(), row))
+        with machine_lock("fault-table"):
+            Path(page).write_text(with_row(Path(page).read_text(), row))
 
 
 def with_row(page: str, row: Row) -> str:
