@@ -16,7 +16,7 @@ __all__ = ["browser"]
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers of pytest-xdist: one has the Slurm cluster, and begins at once; the others take file after file."""
-    if not config.pluginmanager.hasplugin("xdist"):
+    if not hasattr(config, "workerinput"):
         return
     items.sort(key=lambda item: item.get_closest_marker("slurm") is None)
     for item in items:
