@@ -7,38 +7,67 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate
+from typing import Any
 
 import torch
 
 
 def peak_tensor_bytes(iteration: Callable[[], object]) -> int:
     """Most bytes of tensors at once while ``iteration`` runs: those that live before it, and what it adds."""
-    before = live_tensor_bytes()
+    before = live_tensors()
     watched = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
     with silent_stderr():
         watched.start()
     iteration()
     with silent_stderr():
         watched.stop()
-    events = [e for e in watched.profiler.kineto_results.events() if e.name() == "[memory]"]
-    changes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
-    return before + int(max(accumulate(changes, initial=0)))
+    return highest(before, _changes(watched.profiler.kineto_results.experimental_event_tree()))
 
 
-def live_tensor_bytes() -> int:
-    """Bytes of all storages that tensors of this process hold, each once.
+def highest(held: Mapping[int, int], changes: Iterable[tuple[int, int]]) -> int:
+    """Most bytes at once, of blocks held from the start (address -> bytes) and changes: (address, bytes), < 0 released.
+
+    What one of gloo's threads releases nobody tells: such a block counts until its address is given anew. So buffers of
+    collectives may count for longer than they lived, and no block counts twice.
+
+    >>> highest({1: 4}, [(2, 8), (2, -8), (3, 2), (3, 5), (9, -100)])
+    12
+    """
+    held = dict(held)
+    now = most = sum(held.values())
+    for address, size in changes:
+        now -= held.pop(address, 0)
+        if size > 0:
+            held[address] = size
+            now += size
+            most = max(most, now)
+    return most
+
+
+def live_tensors() -> dict[int, int]:
+    """The storages that tensors of this process hold: address -> bytes.
 
     Plain tensors only: a distributed one has a local one that holds the bytes.
     """
-    sizes: dict[int, int] = {}
-    for thing in gc.get_objects():
-        if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.device.type == "cpu":
-            storage = thing.untyped_storage()
-            sizes[storage.data_ptr()] = storage.nbytes()
-    return sum(sizes.values())
+    storages = (
+        thing.untyped_storage()
+        for thing in gc.get_objects()
+        if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.device.type == "cpu"
+    )
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}
+
+
+def _changes(tree: list[Any]) -> list[tuple[int, int]]:
+    """(address, bytes) of each allocation and release among the profiler's events, in order of time."""
+    found, waiting = [], tree[::-1]
+    while waiting:
+        event = waiting.pop()
+        waiting.extend(event.children[::-1])
+        if event.tag == torch._C._profiler._EventType.Allocation:
+            found.append((event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size))
+    return [(address, size) for _, address, size in sorted(found, key=lambda change: change[0])]
 
 
 @contextmanager
