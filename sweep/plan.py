@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sweep.contract import Run
 
@@ -22,9 +22,8 @@ RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json", "position"
 """the columns of a plan's table that ``runs_of`` reads: who wants nothing else need not load the others"""
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of a plan: what a scheduler of runs needs, the rest on demand."""
+class PlannedRun(NamedTuple):
+    """One run of a plan: what a scheduler of runs needs, the rest on demand. A tuple: a plan has many thousands."""
 
     run_id: str
     model: str
@@ -85,7 +84,7 @@ def runs_of(table: Any) -> tuple[PlannedRun, ...]:
     if any(position != place for place, position in enumerate(positions)):
         runs = runs.sort_by("position")
     columns = [runs.column(name).to_pylist() for name in names]
-    return tuple(PlannedRun(*values) for values in zip(*columns, strict=True))
+    return tuple(map(PlannedRun._make, zip(*columns, strict=True)))
 
 
 def summary(plan: Plan) -> dict[str, Any]:

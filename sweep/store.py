@@ -49,6 +49,11 @@ class SweepDir:
         return self.path / "plan.parquet"
 
     @property
+    def snapshot(self) -> Path:
+        """Derived: the fold over the journals as of some moment (``sweep.snapshot``)."""
+        return self.path / "snapshot.json"
+
+    @property
     def results(self) -> Path:
         """Derived: one row per attempt."""
         return self.path / "results.parquet"
@@ -164,11 +169,15 @@ def _link(aside: Path, path: Path) -> None:
 
 
 def try_claim(sweep: SweepDir, run_id: str, attempt: int, holder: Mapping[str, Any]) -> bool:
-    """Take the right to run an attempt. False where another has it."""
+    """Take the right to run an attempt. False where another has it.
+
+    May be called again after an OSError: a claim that was made all the same is known by its holder.
+    """
+    path = sweep.claim(run_id, attempt)
     try:
-        write_once(sweep.claim(run_id, attempt), json.dumps(dict(holder)))
+        write_once(path, json.dumps(dict(holder)))
     except FileExistsError:
-        return False
+        return bool(json.loads(path.read_text()) == dict(holder))
     return True
 
 
@@ -225,20 +234,23 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]
 
 
 class JournalReader:
-    """Reads all journals of a sweep, each from where it was left."""
+    """Reads all journals of a sweep, each from where it was left. ``offsets``: bytes by file name that are known."""
 
-    def __init__(self, sweep: SweepDir) -> None:
+    def __init__(self, sweep: SweepDir, offsets: Mapping[str, int] | None = None) -> None:
         self._sweep = sweep
-        self._offsets: dict[Path, int] = {}
+        self.offsets: dict[str, int] = dict(offsets or {})
+        """how far each journal was read, bytes by file name"""
 
     def new_events(self) -> Sequence[dict[str, Any]]:
-        """What was appended since the last look, oldest first."""
+        """What was appended since the last look, oldest first. Raises OSError, and then has read nothing."""
         fresh: list[dict[str, Any]] = []
+        read: dict[str, int] = {}
         for path in self._sweep.journals():
-            offset = self._offsets.get(path, 0)
+            offset = self.offsets.get(path.name, 0)
             if path.stat().st_size > offset:
-                events, self._offsets[path] = read_events(path, offset)
+                events, read[path.name] = read_events(path, offset)
                 fresh += events
+        self.offsets.update(read)  # only now: what a failing file system cut off here is read again
         return sorted(fresh, key=lambda event: float(event["time"]))
 
 

@@ -52,6 +52,8 @@ class Sweep:
 
     def left_out(self, world: World) -> Mapping[str, str]:
         """run_id -> why it is not to begin (``Search.left_out``), as far as is known now."""
+        if all(run.run_id in world.runs and world.runs[run.run_id].attempts for run in self.runs):
+            return {}  # each has begun: no search need be made to know
         return self.search.left_out(world)
 
 
@@ -95,7 +97,8 @@ def open_sweep(directory: Path) -> Sweep:
 
 def _runs(sweep: SweepDir) -> tuple[PlannedRun, ...]:
     try:
-        return runs_of(pyarrow.parquet.read_table(sweep.plan, columns=list(RUN_COLUMNS)))
+        # read_table would import pyarrow.dataset, and with it pandas: a quarter of a second.
+        return runs_of(pyarrow.parquet.ParquetFile(sweep.plan).read(columns=list(RUN_COLUMNS)))
     except (OSError, pyarrow.ArrowInvalid) as error:
         fact = f"the plan cannot be read: {str(error).splitlines()[0]}"
         raise SweepError(Mistake(fact, file=str(sweep.plan), remedy="it is written once: restore it")) from error

@@ -34,13 +34,12 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
       sweep status sweeps/first --json
       sweep status --watch
     """
-    from sweep.state import World
-    from sweep.store import JournalReader, find_sweep
+    from sweep.snapshot import read_world
+    from sweep.store import find_sweep
     from sweep.sweeps import open_sweep
 
     sweep = open_sweep(find_sweep(directory).path)
-    reader, world = JournalReader(sweep.directory), World()
-    world.apply_all(reader.new_events())
+    world, reader = read_world(sweep.directory)
     if as_json:
         click.echo(json.dumps(_document(sweep, world)))
         return 0

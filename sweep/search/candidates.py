@@ -181,7 +181,7 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
     return Candidates(
         ids=tuple(ids),
         columns=columns,
-        kinds=[_kind(run) for run in runs],
+        kinds=_kinds(runs),
         workloads=tuple(str(run["workload"]) for run in runs),
         gpu=gpu,
         cells=np.array([numbers[cell] for cell in names], dtype=np.int64),
@@ -191,10 +191,17 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
     )
 
 
-def _kind(run: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    texts = (json.dumps(run[name], sort_keys=True) for name in ("shape", "params", "env"))
-    shape, params, env = texts
-    return str(run["workload"]), shape, params, env
+def _kinds(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
+    """Of each run its workload, and shape, parameters and environment as sorted JSON: made once for equal ones."""
+    texts: dict[str, str] = {}
+
+    def text(value: Any) -> str:
+        key = repr(value)
+        if key not in texts:
+            texts[key] = json.dumps(value, sort_keys=True)
+        return texts[key]
+
+    return [(str(run["workload"]), text(run["shape"]), text(run["params"]), text(run["env"])) for run in runs]
 
 
 def _recompute_steps(columns: Mapping[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,16 @@ class Needs:
 
     def dominating(self, index: int) -> Bools:
         """The candidates that need at least as much of everything as this one, itself among them."""
-        at_least = (self.vectors >= self.vectors[index]).all(axis=1)
-        mask: Bools = (self.classes == self.classes[index]) & at_least
+        mine = self._members[self.classes[index]]
+        mask: Bools = np.zeros(len(self.classes), dtype=bool)
+        mask[mine[(self.vectors[mine] >= self.vectors[index]).all(axis=1)]] = True
         return mask
+
+    @cached_property
+    def _members(self) -> list[npt.NDArray[np.int64]]:
+        """The candidates of each class, by its number."""
+        order = np.argsort(self.classes, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(self.classes))[:-1])
 
 
 def needs(columns: Mapping[str, Any], kinds: list[Hashable], size: int) -> Needs:

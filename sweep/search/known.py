@@ -106,7 +106,8 @@ class Known:
         if log_rate is not None:
             self._measured.add(when, index)
             self.log_rates[index] = log_rate
-            self._read_best(index)
+            cell = self.candidates.cells[index]
+            self.best[cell] = max(self.best[cell], log_rate)
 
     def reopen(self, index: int) -> None:
         """What was known of a run's end does not count any more: it is measured again."""

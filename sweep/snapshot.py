@@ -1,0 +1,131 @@
+"""A fold of the journals that is kept, with how far it had read: who looks next reads on from there.
+
+Derived and disposable: it is written aside and renamed into place, nothing is lost with it, and one that does not fit
+the journals or this version is passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from sweep.outcomes import Outcome
+from sweep.quarantine import Charge, Ledger
+from sweep.state import Attempt, PilotState, RunState, World
+from sweep.store import JournalReader, SweepDir, write_derived
+
+WORTH_EVENTS = 5000
+"""so many events beyond the kept ones make it worth to keep them anew"""
+_ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))
+_NODES, _OUTCOME = _ATTEMPT.index("nodes"), _ATTEMPT.index("outcome")
+_RUN = tuple(field.name for field in dataclasses.fields(RunState) if field.name != "attempts")
+_FORM = [
+    *_ATTEMPT,
+    *(field.name for kind in (RunState, PilotState, Ledger, Charge, World) for field in dataclasses.fields(kind)),
+]
+"""a snapshot by a version whose state has other fields is none"""
+_OUTCOMES: dict[str | None, Outcome | None] = {None: None, **{str(outcome): outcome for outcome in Outcome}}
+
+
+def read_world(sweep: SweepDir) -> tuple[World, JournalReader]:
+    """The world as of now, and the reader of what follows. Keeps a snapshot where much had to be read."""
+    world, reader = begin(sweep)
+    fresh = reader.new_events()
+    world.apply_all(fresh)
+    if len(fresh) >= WORTH_EVENTS:
+        keep(sweep, world, reader)
+    return world, reader
+
+
+def begin(sweep: SweepDir) -> tuple[World, JournalReader]:
+    """The world of the snapshot, or an empty one, and the reader of what follows."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(sweep.snapshot.read_bytes())
+        if kept["form"] == _FORM and _fits(sweep, kept["offsets"]):
+            return _world(kept), JournalReader(sweep, kept["offsets"])
+    return World(), JournalReader(sweep)
+
+
+def keep(sweep: SweepDir, world: World, reader: JournalReader) -> None:
+    """Write the snapshot. Best effort: whoever may only read the directory, or finds it full, goes without."""
+    with contextlib.suppress(OSError):
+        write_derived(sweep.snapshot, json.dumps(_values(world, reader.offsets), separators=(",", ":")))
+
+
+def _fits(sweep: SweepDir, offsets: Mapping[str, int]) -> bool:
+    sizes = {path.name: path.stat().st_size for path in sweep.journals()}
+    return all(sizes.get(name, -1) >= offset for name, offset in offsets.items())
+
+
+def _values(world: World, offsets: Mapping[str, int]) -> dict[str, Any]:
+    """JSON values. Groups of nodes, which recur in thousands of attempts, are told once and by number elsewhere."""
+    groups: dict[tuple[str, ...], int] = {}
+    row = attrgetter(*_ATTEMPT)
+
+    def attempt(given: Attempt) -> list[Any]:
+        values = list(row(given))
+        values[_NODES] = groups.setdefault(given.nodes, len(groups))
+        return values
+
+    runs = {
+        run_id: [[getattr(state, name) for name in _RUN], *map(attempt, state.attempts.values())]
+        for run_id, state in world.runs.items()
+    }
+    return {
+        "form": _FORM,
+        "offsets": dict(offsets),
+        "runs": runs,
+        "pilots": [dataclasses.asdict(pilot) for pilot in world.pilots.values()],
+        "nodes": _ledger_values(world.nodes, groups),
+        "cancelled": world.cancelled,
+        "session_at": world.session_at,
+        "touched": list(dict.fromkeys(reversed(world.touched)))[::-1],
+        "groups": list(groups),
+    }
+
+
+def _ledger_values(ledger: Ledger, groups: dict[tuple[str, ...], int]) -> dict[str, Any]:
+    measured: dict[tuple[str, float], list[str]] = defaultdict(list)
+    for node, runs in ledger.ok_in.items():
+        for at in runs.items():
+            measured[at].append(node)
+    ok_in = [[*at, groups.setdefault(tuple(nodes), len(groups))] for at, nodes in measured.items()]
+    charges = [dataclasses.asdict(charge) for charge in ledger.charges]
+    return {"charges": charges, "pardoned_at": ledger.pardoned_at, "slow_in": ledger.slow_in, "ok_in": ok_in}
+
+
+def _world(kept: Mapping[str, Any]) -> World:
+    groups = [tuple(group) for group in kept["groups"]]
+    pilots = [PilotState(**{**pilot, "node_names": tuple(pilot["node_names"])}) for pilot in kept["pilots"]]
+    return World(
+        runs={run_id: _run(values, attempts, groups) for run_id, (values, *attempts) in kept["runs"].items()},
+        pilots={pilot.name: pilot for pilot in pilots},
+        nodes=_ledger(kept["nodes"], groups),
+        cancelled=kept["cancelled"],
+        session_at=kept["session_at"],
+        touched=kept["touched"],
+    )
+
+
+def _ledger(kept: Mapping[str, Any], groups: list[tuple[str, ...]]) -> Ledger:
+    charges = [Charge(**{**charge, "outcome": _OUTCOMES[charge["outcome"]]}) for charge in kept["charges"]]
+    ok_in: dict[str, dict[str, float]] = defaultdict(dict)
+    for run_id, time, group in kept["ok_in"]:
+        for node in groups[group]:
+            ok_in[node][run_id] = time
+    return Ledger(charges, kept["pardoned_at"], defaultdict(dict, kept["slow_in"]), ok_in)
+
+
+def _run(values: list[Any], rows: list[Any], groups: list[tuple[str, ...]]) -> RunState:
+    attempts = {}
+    for row in rows:
+        attempt = Attempt(*row)
+        attempt.nodes = groups[row[_NODES]]
+        attempt.outcome = _OUTCOMES[row[_OUTCOME]]
+        attempts[attempt.number] = attempt
+    return RunState(attempts, **dict(zip(_RUN, values, strict=True)))

@@ -1,0 +1,127 @@
+"""The kept fold over the journals: equal to a fold anew, passed over where it does not fit, never needed."""
+
+import itertools
+import json
+
+import pytest
+
+from sweep import snapshot
+from sweep.state import World
+from sweep.store import Journal, JournalReader, SweepDir
+
+NODES = ["n1", "n2", "n3"]
+
+
+def events(runs=12):
+    """A sweep's life with failures, retries, accusations, a slow node, a rerun and a node pardoned."""
+    clock = itertools.count(1.0)
+    said = [{"event": "session", "epoch": 1}]
+    said += [{"event": "pilot_intent", "pilot": "p0001", "token": "t-p0001", "nodes": 3, "time_limit_s": 600}]
+    said += [{"event": "pilot_started", "pilot": "p0001", "job_id": "7", "nodes": NODES}]
+    for number in range(runs):
+        outcomes = (["ok"], ["oom_cuda"], ["node_fail", "ok"], ["hang", "hang"])[number % 4]
+        for attempt, outcome in enumerate(outcomes, start=1):
+            about = {"run_id": f"run-{number}", "attempt": attempt, "pilot": "p0001"}
+            said.append({"event": "attempt_started", **about, "nodes": NODES})
+            row = {**about, "outcome": outcome, "message": f"{outcome} é", "node_names": NODES, "ended_at": 5.0}
+            row |= {"tokens_per_second_per_gpu": 7.5 if outcome == "ok" else None, "peak_memory_bytes": 2**33}
+            accused = ["n2"] if outcome in ("hang", "node_fail") else []
+            said.append({"event": "record", "record": row, "accused": accused, "slow_node": "n3"})
+    said += [{"event": "rerun", "run_id": "run-0"}, {"event": "node_bad", "node": "n1", "reason": "smells"}]
+    said += [{"event": "node_pardoned", "node": "n2"}, {"event": "pilot_alive", "pilot": "p0001"}]
+    said += [{"event": "pilot_ended", "pilot": "p0001", "reason": "done"}, {"event": "cancel"}]
+    said += [{"event": "pilot_gone", "pilot": "p0001", "word": "COMPLETED", "reason": ""}]
+    return [{**event, "time": next(clock)} for event in said]
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    directory = SweepDir(tmp_path / "s")
+    directory.create_skeleton()
+    return directory
+
+
+def write(sweep, writer, said):
+    journal = Journal(sweep.journal(writer))
+    for event in said:
+        journal.append(event)
+    return journal
+
+
+def anew(sweep):
+    world = World()
+    world.apply_all(JournalReader(sweep).new_events())
+    return world
+
+
+def alike(a, b):
+    """Equal in all but how often a run was touched."""
+    return {**vars(a), "touched": None} == {**vars(b), "touched": None} and set(a.touched) == set(b.touched)
+
+
+@pytest.mark.parametrize("known", [0, 1, 5, 17, 30, 100])
+def test_the_kept_world_and_what_follows_equal_a_fold_anew(sweep, known):
+    said = events()
+    journal = write(sweep, "launcher-0001", said[:known])
+    world, reader = snapshot.begin(sweep)
+    world.apply_all(reader.new_events())
+    snapshot.keep(sweep, world, reader)
+    for event in said[known:]:
+        journal.append(event)
+    kept, reader = snapshot.begin(sweep)
+    assert len(reader.offsets) == min(1, known)
+    kept.apply_all(reader.new_events())
+    assert alike(kept, anew(sweep))
+    assert kept.bad_nodes == anew(sweep).bad_nodes
+
+
+def test_the_order_of_what_happened_last_is_kept(sweep):
+    write(sweep, "launcher-0001", events())
+    world, reader = snapshot.read_world(sweep)
+    snapshot.keep(sweep, world, reader)
+    last = snapshot.begin(sweep)[0].touched
+    assert last == sorted(set(world.touched), key=lambda run: max(i for i, t in enumerate(world.touched) if t == run))
+
+
+@pytest.mark.parametrize("damage", ["cut", "form", "longer", "gone", "not json"])
+def test_one_that_does_not_fit_is_passed_over(sweep, damage):
+    write(sweep, "launcher-0001", events())
+    world, reader = snapshot.read_world(sweep)
+    snapshot.keep(sweep, world, reader)
+    kept = json.loads(sweep.snapshot.read_text())
+    if damage == "form":
+        kept["form"] = kept["form"][1:]
+    elif damage == "longer":
+        kept["offsets"]["launcher-0001.jsonl"] += 1
+    elif damage == "gone":
+        kept["offsets"]["launcher-0009.jsonl"] = 5
+    text = json.dumps(kept)
+    sweep.snapshot.write_text({"cut": text[: len(text) // 2], "not json": "[]"}.get(damage, text))
+    found, reader = snapshot.begin(sweep)
+    assert found == World()
+    assert reader.offsets == {}
+    assert alike(snapshot.read_world(sweep)[0], anew(sweep))
+
+
+def test_much_that_was_read_is_kept_and_little_is_not(sweep, monkeypatch):
+    journal = write(sweep, "launcher-0001", events())
+    snapshot.read_world(sweep)
+    assert not sweep.snapshot.exists()
+    monkeypatch.setattr(snapshot, "WORTH_EVENTS", 10)
+    snapshot.read_world(sweep)
+    written = sweep.snapshot.read_bytes()
+    journal.append({"event": "cancel", "time": 99.0})
+    assert snapshot.read_world(sweep)[0].cancelled
+    assert sweep.snapshot.read_bytes() == written
+    assert sweep.snapshot.stat().st_mode & 0o077 == 0
+
+
+def test_who_may_not_write_goes_without(sweep, monkeypatch):
+    write(sweep, "launcher-0001", events())
+
+    def refuse(path, data):
+        raise PermissionError(13, "denied", str(path))
+
+    monkeypatch.setattr(snapshot, "WORTH_EVENTS", 1)
+    monkeypatch.setattr(snapshot, "write_derived", refuse)
+    assert alike(snapshot.read_world(sweep)[0], anew(sweep))
