@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sweep.errors import Mistake, SweepError
 from sweep.physics.hardware import GPUS
@@ -45,12 +45,21 @@ def slurm_answers() -> bool:
     return shutil.which("sbatch") is not None and "is UP" in (_output(["scontrol", "ping"]) or "")
 
 
-def detect_site(executor: str = "slurm") -> Mapping[str, object]:
-    """Keys of a site file, as far as they can be found out. Raises SweepError where that is not enough to start."""
-    return _cluster_facts() if executor == "slurm" else _machine_facts()
+def detect_site(executor: str = "slurm", gpu: str | None = None) -> Mapping[str, object]:
+    """Keys of a site file, as far as they can be found out. ``gpu``: its kind, where the user says it.
+
+    Raises SweepError where that is not enough to start.
+    """
+    return _cluster_facts(gpu) if executor == "slurm" else _machine_facts(gpu)
 
 
-def _cluster_facts() -> dict[str, object]:
+def other_partitions(chosen: object) -> list[NodeGroup]:
+    """The groups of nodes that are up in partitions beside the chosen one; none where sinfo does not answer."""
+    groups = parse_sinfo(_output(["sinfo", "-h", "-o", SINFO_FORMAT]) or "")
+    return [group for group in groups if group.up and group.nodes and group.partition != chosen]
+
+
+def _cluster_facts(gpu: str | None) -> dict[str, object]:
     listing = _output(["sinfo", "-h", "-o", SINFO_FORMAT])
     if listing is None:
         fact = "sinfo does not answer, so nothing is known of the cluster"
@@ -59,6 +68,7 @@ def _cluster_facts() -> dict[str, object]:
     if group is None:
         raise SweepError(Mistake("sinfo lists no partition that is up", path="site", remedy="write a site file"))
     config = parse_config(_output(["scontrol", "show", "config"]) or "")
+    group = replace(group, gpu_type=gpu or group.gpu_type)
     return cluster_site(group, config, parse_gpu_names(_nvidia_smi()))
 
 
@@ -68,7 +78,13 @@ def cluster_site(group: NodeGroup, config: Mapping[str, str], local_gpus: Sequen
     if kind is None:
         fact = f"partition {group.partition} has {group.gpus} GPUs per node, but their kind cannot be found out"
         known = ", ".join(name for name in GPUS if name != "cpu")
-        raise SweepError(Mistake(fact, path="site.gpu", remedy=f"write it in a site file: one of {known}"))
+        raise SweepError(
+            Mistake(
+                fact,
+                path="site.gpu",
+                remedy=f"write it in a site file: one of {known}; `sweep init --gpu KIND` makes one",
+            )
+        )
     name = re.sub(r"[^A-Za-z0-9._+-]+", "-", config.get("ClusterName", "")).strip("-._+")[:64]
     return {
         "name": name or "cluster",
@@ -81,9 +97,9 @@ def cluster_site(group: NodeGroup, config: Mapping[str, str], local_gpus: Sequen
     }
 
 
-def _machine_facts() -> dict[str, object]:
+def _machine_facts(gpu: str | None) -> dict[str, object]:
     gpus = parse_gpu_names(_nvidia_smi())
-    kind = gpu_kind(gpus)
+    kind = (gpu or gpu_kind(gpus)) if gpus else None
     cpus = os.cpu_count() or 1
     if kind is None:
         return {"name": "local", "gpu": "cpu", "gpus_per_node": max(1, min(cpus, CPU_RANKS)), "cpus_per_node": cpus}

@@ -70,6 +70,14 @@ def take(sweep: SweepDir, *, takeover: bool = False) -> Lease:
     return Lease(sweep, highest + 1)
 
 
+def holder(sweep: SweepDir) -> str | None:
+    """Who holds the lease, in words, where a launcher must be taken for alive. Takes nothing."""
+    highest = _highest(sweep)
+    if not highest:
+        return None
+    return _lives(sweep, highest, json.loads((sweep.launchers / str(highest)).read_text()))
+
+
 def _refusal(sweep: SweepDir, trouble: str) -> SweepError:
     return SweepError(
         Mistake(

@@ -41,12 +41,16 @@ class RunState:
         return self.attempts[max(self.attempts)] if self.attempts else None
 
     @property
+    def answered(self) -> Attempt | None:
+        """The first attempt that is ok of those that count: where a rerun was asked for, of the ones after it."""
+        asked = (a for n, a in sorted(self.attempts.items()) if n > self.rerun_after)
+        return next((attempt for attempt in asked if attempt.outcome is Outcome.OK), None)
+
+    @property
     def ok(self) -> Attempt | None:
         """The attempt that counts: the first that is ok. A later ok is surplus, unless a rerun was asked for."""
-        wanted = [a for n, a in sorted(self.attempts.items()) if a.outcome is Outcome.OK]
-        asked = [a for a in wanted if a.number > self.rerun_after]
-        counting = asked or wanted
-        return counting[0] if counting else None
+        before = (a for _, a in sorted(self.attempts.items()) if a.outcome is Outcome.OK)
+        return self.answered or next(before, None)
 
     def next_attempt(self) -> int | None:
         """The number of the attempt that may be claimed now, or None: in flight, done, or failed for good."""
@@ -57,7 +61,7 @@ class RunState:
             return None
         if self.rerun_after >= last.number:
             return last.number + 1
-        if self.ok is not None:
+        if self.answered is not None:
             return None
         return last.number + 1 if may_retry(*self._ended()) else None
 
@@ -237,7 +241,7 @@ def _record(world: World, event: Mapping[str, Any]) -> None:
 
 def _rerun(world: World, event: Mapping[str, Any]) -> None:
     run = world.run(event["run_id"])
-    run.rerun_after = max(run.attempts, default=0)
+    run.rerun_after = max(run.rerun_after, event.get("after", max(run.attempts, default=0)))
 
 
 def _node_bad(world: World, event: Mapping[str, Any]) -> None:

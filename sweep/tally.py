@@ -199,11 +199,13 @@ def _share(state: RunState) -> _Share:
 
 def _word(state: RunState) -> str:
     last = state.last
-    if state.ok is not None:
+    if state.answered is not None:
         return "ok"
     if last is None or state.next_attempt() is not None:
         return "waiting"
-    return "running" if last.outcome is None else str(last.outcome)
+    if last.outcome is None:
+        return "running"
+    return "ok" if state.ok is not None else str(last.outcome)
 
 
 def counts(world: World, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None) -> Mapping[str, int]:

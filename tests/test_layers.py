@@ -21,9 +21,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("contract", "errors", "outcomes", "physics"),
     # Pure: values in, values out.
     ("agreement", "allocator", "axes", "diagnose", "expressions", "grid", "measured", "models", "nccl_log", "overrides",
-     "plan", "planning", "policy", "quarantine", "records", "render", "search", "site", "state", "tally",
+     "plan", "planning", "policy", "quarantine", "records", "render", "search", "site", "starter", "state", "tally",
      "timeline", "topup", "validate", "workloads", "yaml_lines"),
-    ("store", "collect", "lease", "nodes", "snapshot", "sweeps"),
+    ("store", "collect", "lease", "nodes", "rerun", "snapshot", "sweeps"),
     ("detect", "executors", "foreign", "inputs", "trackers"),
     ("pilot",),
     ("cancel", "dry_run", "launcher"),

@@ -14,6 +14,7 @@ from sweep.errors import SweepError
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("sweep.cli.plan:plan", "Expand a grid, reject what cannot work, predict the rest."),
     "schema": ("sweep.cli.plan:schema", "Print the grid's JSON schema, for editors."),
+    "init": ("sweep.cli.init:init", "Write a commented grid and site for this cluster or machine."),
     "launch": ("sweep.cli.launch:launch", "Plan, submit pilots, and watch them to the end."),
     "resume": ("sweep.cli.launch:resume", "Carry on exactly what is missing or may be retried."),
     "cancel": ("sweep.cli.launch:cancel", "Stop pilots and ranks; leave the record straight."),
@@ -30,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": ("sweep.cli.nodes:nodes", "Nodes, their verdicts, quarantine; add, pardon."),
     "import": ("sweep.cli.foreign:import_results", "Foreign results (CSV, Parquet) into the record schema."),
     "replay": ("sweep.cli.foreign:replay", "How a search strategy would have done on recorded results."),
+    "logs": ("sweep.cli.logs:logs", "An attempt's output; a pilot's own."),
+    "rerun": ("sweep.cli.rerun:rerun", "Measure runs again, as a further attempt of each."),
     "explain": ("sweep.cli.explain:explain", "Why a run ended as it did, and what to try."),
 }
 """name -> ("module:attribute", the line in `sweep --help`)"""

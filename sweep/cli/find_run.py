@@ -1,0 +1,51 @@
+"""Which run the user means by a part of its run_id."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sweep.errors import Mistake, SweepError
+
+CANDIDATES_SHOWN = 20
+NEAREST_SHOWN = 5
+
+
+def find_run(known: Sequence[str], words: str, file: Path, told: Callable[[str], str] = lambda _: "") -> str:
+    """The one run_id that is ``words`` or has it as a part. ``told``: what a list of candidates says of a run.
+
+    Raises SweepError that lists the candidates where there are several, or the nearest names where there is none.
+    """
+    if words in known:
+        return words
+    found = [run_id for run_id in known if words in run_id]
+    if not found or not words:
+        remedy = f"nearest: {', '.join(_nearest(known, words))}" if known else "the plan has no run"
+        raise SweepError(Mistake(f"no run has {words!r} in its run_id", file=str(file), remedy=remedy))
+    if len(found) > 1:
+        shown = "".join(f"\n  {run_id}{told(run_id)}" for run_id in found[:CANDIDATES_SHOWN])
+        rest = f"\n  … and {len(found) - CANDIDATES_SHOWN} more" if len(found) > CANDIDATES_SHOWN else ""
+        fact = f"{words!r} is a part of {len(found)} run_ids; name more of one:{shown}{rest}"
+        raise SweepError(Mistake(fact, file=str(file)))
+    return found[0]
+
+
+def split_attempt(known: Sequence[str], words: str) -> tuple[str, int | None]:
+    """A run and the attempt named with it, as in llama-8b-n4.2; None where no attempt is named."""
+    match = re.fullmatch(r"(.+)\.([1-9]\d*)", words)
+    if match is None or any(words in run_id for run_id in known):
+        return words, None
+    return match[1], int(match[2])
+
+
+def _nearest(known: Sequence[str], words: str) -> list[str]:
+    """The run_ids most like the words, as much of each as the words are long counting."""
+    near = difflib.SequenceMatcher(b=words.lower(), autojunk=False)
+
+    def likeness(run_id: str) -> float:
+        near.set_seq1(run_id[: len(words) + 2].lower())
+        return -near.quick_ratio()
+
+    return sorted(known, key=likeness)[:NEAREST_SHOWN]

@@ -1,0 +1,96 @@
+"""`sweep init`: a commented grid and site to begin with, for this cluster or machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweep.cli.options import json_option
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from sweep.detect import NodeGroup
+
+NAMES = ("grid.yaml", "site.yaml")
+OTHERS_SHOWN = 12
+
+
+@click.command(short_help="Write a commented grid and site for this cluster or machine.")
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option(
+    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm where sbatch answers, else local."
+)
+@click.option("--gpu", metavar="KIND", help="The GPUs' kind, where it cannot be found out, such as h100.")
+@json_option
+def init(directory: Path, executor: str | None, gpu: str | None, as_json: bool) -> int:
+    """Write grid.yaml and site.yaml into DIR (default: here): a small first grid, and what is known of the cluster.
+
+    Every other key stands there too, commented out, with what it means. Nothing that exists is overwritten.
+
+    \b
+    Examples:
+      sweep init
+      sweep init scaling --gpu h100
+      sweep init scaling --executor local
+    """
+    from sweep.detect import detect_site, other_partitions
+    from sweep.inputs import choose_executor
+    from sweep.starter import grid_text, site_text
+
+    _check(directory, gpu)
+    chosen = choose_executor(executor)
+    facts = detect_site(chosen, gpu.lower() if gpu else None)
+    others = other_partitions(facts.get("partition")) if chosen == "slurm" else []
+    texts = (grid_text(facts), site_text(facts, [_remark(group) for group in others[:OTHERS_SHOWN]]))
+    grid, site = _write(directory, texts)
+    if as_json:
+        click.echo(json.dumps({"grid": str(grid), "site": str(site), "executor": chosen, "detected": dict(facts)}))
+        return 0
+    click.echo(f"{grid}\n{site}", err=True)
+    words = f"{shlex.quote(str(grid))} --site {shlex.quote(str(site))}"
+    click.echo(f"look at both, then `sweep plan {words}` and `sweep launch {words}`", err=True)
+    return 0
+
+
+def _check(directory: Path, gpu: str | None) -> None:
+    """Raises SweepError with everything that stands in the way."""
+    from sweep.physics.hardware import GPUS
+    from sweep.validate import nearest
+
+    mistakes = [_taken(directory / name) for name in NAMES if (directory / name).exists()]
+    if directory.exists() and not directory.is_dir():
+        mistakes.append(Mistake("is a file, not a directory", file=str(directory), remedy="name a directory"))
+    if gpu is not None and gpu.lower() not in GPUS:
+        mistakes.append(Mistake(f"unknown GPU kind {gpu[:40]!r}", path="--gpu", remedy=nearest(gpu, GPUS)))
+    if mistakes:
+        raise SweepError(mistakes)
+
+
+def _taken(path: Path) -> Mistake:
+    return Mistake("exists, and is not overwritten", file=str(path), remedy="name another directory: `sweep init DIR`")
+
+
+def _remark(group: NodeGroup) -> str:
+    limit = "no time limit" if group.time_limit_s is None else f"at most {group.time_limit_s // 60} min"
+    gpus = f"{group.gpus} GPUs {group.gpu_type}".rstrip() if group.gpus else "no GPUs"
+    return f"also up: partition {group.partition}, {group.nodes} nodes, {gpus} each, {limit}"
+
+
+def _write(directory: Path, texts: tuple[str, str]) -> tuple[Path, Path]:
+    """Both files. Raises SweepError where one cannot be written, or came to be meanwhile."""
+    from sweep.store import write_once
+
+    paths = directory / NAMES[0], directory / NAMES[1]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, text in zip(paths, texts, strict=True):
+            write_once(path, text)
+    except FileExistsError:
+        raise SweepError(_taken(next(path for path in paths if path.exists()))) from None
+    except OSError as error:
+        raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(directory))) from error
+    return paths

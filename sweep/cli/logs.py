@@ -1,0 +1,148 @@
+"""`sweep logs`: what was kept of an attempt's output, and what a pilot itself wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.find_run import find_run, split_attempt
+from sweep.cli.options import json_option
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from sweep.state import RunState, World
+    from sweep.store import SweepDir
+
+PILOT_FILES = ("stdout", "stderr", "agents.log")
+"""what a pilot's job wrote, and its agents"""
+
+
+@click.command(short_help="An attempt's output; a pilot's own.")
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("run", metavar="[RUN]", required=False)
+@click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one that began.")
+@click.option("--pilot", metavar="NAME", help="The output of a pilot's job and agents instead, such as p0001.")
+@json_option
+def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: str | None, as_json: bool) -> int:
+    """Print what was kept of an attempt's output: rank 0's where it was ok, every rank's end where it failed.
+
+    RUN is any part of a run_id that no other run has, or RUN.ATTEMPT; where several have it, they are listed.
+
+    \b
+    Examples:
+      sweep logs sweeps/first llama-8b-n4-dp4-tp8
+      sweep logs sweeps/first 16b2f0c211 --attempt 1
+      sweep logs sweeps/first --pilot p0003
+      sweep logs sweeps/first 16b2f0c211 --json | jq -r .text
+    """
+    from sweep.store import find_sweep
+
+    if pilot is not None:
+        if run is not None or attempt is not None:
+            raise SweepError(Mistake("--pilot excludes RUN and --attempt", remedy="`sweep logs DIR --pilot NAME`"))
+        return _show_pilot(find_sweep(directory), pilot, as_json)
+    if run is None:
+        directory, run = None, None if directory is None else str(directory)
+    if run is None:
+        raise SweepError(Mistake("no run is named", remedy="`sweep logs DIR RUN` or `sweep logs DIR --pilot NAME`"))
+    return _show_attempt(find_sweep(directory), run, attempt, as_json)
+
+
+def _show_attempt(directory: SweepDir, words: str, asked: int | None, as_json: bool) -> int:
+    from sweep.state import World
+    from sweep.store import JournalReader
+    from sweep.sweeps import open_sweep
+
+    world = World()
+    world.apply_all(JournalReader(directory).new_events())
+    known = [planned.run_id for planned in open_sweep(directory.path).runs]
+    name, named = split_attempt(known, words)
+    if asked is not None and named is not None and asked != named:
+        raise SweepError(Mistake(f"{words!r} and --attempt {asked} name two attempts", remedy="keep one of them"))
+    run_id = find_run(known, name, directory.path, lambda run_id: _told(world, run_id))
+    document = _document(directory, world, run_id, _attempt(directory, world, run_id, asked or named))
+    if as_json:
+        click.echo(json.dumps(document))
+    elif document["text"] is not None:
+        click.echo(f"{_head(document)}, kept in {document['path']}", err=True)
+        click.echo(document["text"], nl=False)
+    else:
+        click.echo(f"{_head(document)}: {document['missing']}", err=True)
+    return 0 if document["text"] is not None else 1
+
+
+def _told(world: World, run_id: str) -> str:
+    """What the list of candidates says of a run."""
+    state = world.runs.get(run_id)
+    last = state.last if state is not None else None
+    if state is None or last is None:
+        return " (not begun)"
+    return f" ({len(state.attempts)} attempt{'s' * (len(state.attempts) > 1)}, {last.outcome or 'running'})"
+
+
+def _attempt(directory: SweepDir, world: World, run_id: str, asked: int | None) -> int:
+    """The attempt to show. Raises SweepError where there is none."""
+    state = world.runs.get(run_id)
+    numbers = sorted(state.attempts) if state is not None else []
+    if not numbers:
+        remedy = "`sweep status` tells what runs and waits"
+        raise SweepError(Mistake(f"no attempt of {run_id} has begun", file=str(directory.path), remedy=remedy))
+    if asked is not None and asked not in numbers:
+        fact = f"{run_id} has no attempt {asked}"
+        raise SweepError(Mistake(fact, path="--attempt", remedy=f"it has {', '.join(map(str, numbers))}"))
+    return asked or numbers[-1]
+
+
+def _document(directory: SweepDir, world: World, run_id: str, number: int) -> dict[str, Any]:
+    state = world.runs[run_id]
+    attempt = state.attempts[number]
+    path = directory.log(run_id, number)
+    text = path.read_text(errors="replace") if path.is_file() else None
+    return {
+        "run_id": run_id,
+        "attempt": number,
+        "attempts": sorted(state.attempts),
+        "outcome": str(attempt.outcome) if attempt.outcome is not None else None,
+        "message": attempt.message,
+        "pilot": attempt.pilot,
+        "nodes": list(attempt.nodes),
+        "path": str(path) if text is not None else None,
+        "text": text,
+        "missing": _why_missing(state, number) if text is None else None,
+    }
+
+
+def _why_missing(state: RunState, number: int) -> str:
+    attempt = state.attempts[number]
+    pilot = f"`sweep logs DIR --pilot {attempt.pilot}` shows what its pilot wrote"
+    if attempt.outcome is None:
+        return f"it is measured now in pilot {attempt.pilot}, and its output is kept when it ends; {pilot}"
+    return f"none of its output was kept ({attempt.message or 'no message'}); {pilot}"
+
+
+def _head(document: dict[str, Any]) -> str:
+    others = [number for number in document["attempts"] if number != document["attempt"]]
+    more = f" (also attempt {', '.join(map(str, others))})" if others else ""
+    return f"{document['run_id']}, attempt {document['attempt']}{more}: {document['outcome'] or 'running'}"
+
+
+def _show_pilot(directory: SweepDir, name: str, as_json: bool) -> int:
+    """A pilot's own files, each under its name; 0 also where all are empty: a healthy pilot has nothing to say."""
+    names = sorted(path.name for path in (directory.path / "pilots").iterdir() if path.is_dir())
+    if name not in names:
+        remedy = f"there are {', '.join(names)}" if names else "none was submitted yet"
+        raise SweepError(Mistake(f"no pilot {name[:60]!r}", file=str(directory.path), remedy=remedy))
+    paths = [directory.pilot(name) / file for file in PILOT_FILES]
+    texts = {str(path): path.read_text(errors="replace") for path in paths if path.is_file()}
+    if as_json:
+        click.echo(json.dumps({"pilot": name, "files": texts}))
+        return 0
+    for path, text in texts.items():
+        click.echo(f"{path}: {len(text.splitlines())} lines", err=True)
+        click.echo(text, nl=bool(text) and not text.endswith("\n"))
+    if not texts:
+        click.echo(f"pilot {name} has written nothing yet", err=True)
+    return 0

@@ -1,0 +1,164 @@
+"""`sweep rerun`: measure runs again, as a further attempt of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweep.cli.find_run import find_run
+from sweep.cli.options import json_option
+from sweep.errors import Mistake, SweepError
+from sweep.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from sweep.plan import PlannedRun
+    from sweep.state import RunState, World
+    from sweep.store import SweepDir
+
+SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Which runs are meant, beside those that are named. All that are given must hold."""
+
+    failed: bool = False
+    outcomes: frozenset[Outcome] = frozenset()
+    cells: frozenset[tuple[str, int]] = frozenset()
+
+    def __bool__(self) -> bool:
+        return self.failed or bool(self.outcomes or self.cells)
+
+    def hold(self, planned: PlannedRun, state: RunState | None) -> bool:
+        """Is the run meant? Its outcome is that of the attempt that counts."""
+        counting = (state.ok or state.last) if state is not None else None
+        outcome = counting.outcome if counting is not None else None
+        if self.failed and outcome in (None, Outcome.OK):
+            return False
+        if self.outcomes and outcome not in self.outcomes:
+            return False
+        return not self.cells or (planned.model, planned.nodes) in self.cells
+
+
+@click.command(short_help="Measure runs again, as a further attempt of each.")
+@click.argument("words", metavar="[DIR] [RUN]...", nargs=-1)
+@click.option("--failed", is_flag=True, help="Runs that failed for good.")
+@click.option("--outcome", "outcomes", metavar="OUTCOME", multiple=True, help="Runs that ended so. Repeatable.")
+@click.option("--cell", "cells", metavar="MODEL:NODES", multiple=True, help="Runs of this cell. Repeatable.")
+@json_option
+def rerun(
+    words: tuple[str, ...], failed: bool, outcomes: tuple[str, ...], cells: tuple[str, ...], as_json: bool
+) -> int:
+    """Ask for a further attempt of runs that have ended. What was measured before is kept; nothing is deleted.
+
+    The new attempt counts once it is ok. RUN is any part of a run_id that no other run has; options narrow the runs
+    named, or all runs where none is named. A launcher or pilot at work takes it up; else `sweep resume` does.
+
+    \b
+    Examples:
+      sweep rerun sweeps/first llama-8b-n4-dp4-tp8
+      sweep rerun sweeps/first --failed
+      sweep rerun sweeps/first --outcome hang --outcome nccl_timeout
+      sweep rerun sweeps/first --cell 8B:4 --failed
+    """
+    from sweep.rerun import ask, hindrance
+    from sweep.state import World
+    from sweep.store import JournalReader, find_sweep
+    from sweep.sweeps import open_sweep
+
+    given, names = _parse(words)
+    directory = find_sweep(given)
+    sweep, world = open_sweep(directory.path), World()
+    filters = _filters(sweep.runs, failed, outcomes, cells)
+    world.apply_all(JournalReader(directory).new_events())
+    if not names and not filters:
+        remedy = "name runs, or give --failed, --outcome or --cell"
+        raise SweepError(Mistake("nothing says which runs to measure again", file=str(directory.path), remedy=remedy))
+    meant = [run for run in _named(sweep.runs, names, directory) if filters.hold(run, world.runs.get(run.run_id))]
+    hindered = {run.run_id: why for run in meant if (why := hindrance(world.runs.get(run.run_id))) is not None}
+    chosen = [run.run_id for run in meant if run.run_id not in hindered]
+    if names and not filters and hindered:
+        raise SweepError([Mistake(f"{name} {why}", file=str(directory.path)) for name, why in hindered.items()])
+    if chosen:
+        ask(directory, [(run_id, max(world.runs[run_id].attempts)) for run_id in chosen])
+    _say(directory, world, chosen, hindered, as_json)
+    return 0
+
+
+def _parse(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """(directory, runs): the first word is a directory where one has that name, or where no run_id could."""
+    rest = list(words)
+    if rest and ("/" in rest[0] or rest[0] in (".", "..") or Path(rest[0]).is_dir()):
+        return Path(rest.pop(0)), rest
+    return None, rest
+
+
+def _filters(runs: Sequence[PlannedRun], failed: bool, outcomes: Sequence[str], cells: Sequence[str]) -> Filters:
+    """The filters. Raises SweepError with every mistake."""
+    from sweep.validate import nearest
+
+    known = {f"{run.model}:{run.nodes}": (run.model, run.nodes) for run in runs}
+    values = [str(outcome) for outcome in Outcome]
+    mistakes = [
+        Mistake(f"no outcome {word[:60]!r}", path="--outcome", remedy=nearest(word, values))
+        for word in outcomes
+        if word not in values
+    ]
+    mistakes += [
+        Mistake(f"no cell {word[:80]!r} in the plan", path="--cell", remedy=nearest(word, known))
+        for word in cells
+        if word not in known
+    ]
+    if mistakes:
+        raise SweepError(mistakes)
+    return Filters(
+        failed=failed,
+        outcomes=frozenset(Outcome(word) for word in outcomes),
+        cells=frozenset(known[word] for word in cells),
+    )
+
+
+def _named(runs: Sequence[PlannedRun], names: Sequence[str], directory: SweepDir) -> list[PlannedRun]:
+    """The runs that are named, in the plan's order; all where none is. Raises SweepError with every mistake."""
+    if not names:
+        return list(runs)
+    known, found = [run.run_id for run in runs], set()
+    mistakes: list[Mistake] = []
+    for name in names:
+        try:
+            found.add(find_run(known, name, directory.path))
+        except SweepError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise SweepError(mistakes)
+    return [run for run in runs if run.run_id in found]
+
+
+def _say(directory: SweepDir, world: World, chosen: Sequence[str], hindered: Mapping[str, str], as_json: bool) -> None:
+    from sweep import lease
+
+    holder = lease.holder(directory)
+    if as_json:
+        asked = [{"run_id": run_id, "attempt": max(world.runs[run_id].attempts) + 1} for run_id in chosen]
+        passed = [{"run_id": run_id, "reason": why} for run_id, why in hindered.items()]
+        document = {"directory": str(directory.path), "asked": asked, "passed_over": passed, "launcher": holder}
+        click.echo(json.dumps(document))
+        return
+    for run_id in chosen[:SHOWN]:
+        click.echo(f"{run_id}: attempt {max(world.runs[run_id].attempts) + 1}", err=True)
+    if len(chosen) > SHOWN:
+        click.echo(f"… and {len(chosen) - SHOWN} more", err=True)
+    if hindered:
+        name, why = next(iter(hindered.items()))
+        click.echo(f"{len(hindered)} passed over, such as {name}, which {why}", err=True)
+    if not chosen:
+        click.echo("no run is to be measured again", err=True)
+    elif holder is not None and not world.cancelled:
+        click.echo(f"{len(chosen)} runs; the launcher at work ({holder}) takes them up", err=True)
+    else:
+        click.echo(f"{len(chosen)} runs; `sweep resume {directory.path}` measures them", err=True)
