@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep import snapshot
 from sweep.diagnose import Facts, diagnose
 from sweep.executors import EXECUTORS, Executor, JobState, JobStatus, PilotRequest, SubmitError
 from sweep.grid import Grid
@@ -27,7 +28,7 @@ from sweep.records import build_record
 from sweep.search import waiting
 from sweep.site import Site
 from sweep.state import Attempt, PilotState, World
-from sweep.store import Journal, JournalReader, SweepDir, claims_of
+from sweep.store import Journal, SweepDir, claims_of
 from sweep.sweeps import Sweep
 from sweep.tally import typical_run_s
 from sweep.topup import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted
@@ -92,8 +93,9 @@ class Launcher:
         self._lease = lease
         self._executor = executor
         self._journal = Journal(self._directory.journal(lease.writer))
-        self._reader = JournalReader(self._directory)
-        self.world = World()
+        self.world, self._reader = snapshot.begin(self._directory)
+        self._fresh = 0
+        """events beyond the snapshot"""
         self._gone_since: dict[str, float] = {}
         self._heard: dict[str, tuple[int, float]] = {}
         self._same_nodes: set[int] = set()
@@ -126,7 +128,6 @@ class Launcher:
 
     def _patient_step(self, look: Callable[[World], None]) -> bool:
         """One step and a look at it. False where the file system refused: then nothing is known to be as it was."""
-        began = time.monotonic()
         try:
             self.step()
         except OSError as error:
@@ -134,14 +135,15 @@ class Launcher:
             print(f"the sweep directory refuses, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
             time.sleep(REFUSED_S)
             return False
-        if time.monotonic() - began > HUNG_S:
-            self._heard.clear()
         look(self.world)
         return True
 
     def step(self) -> None:
         """One look and what follows from it."""
+        began = time.monotonic()
         self._refresh()
+        if time.monotonic() - began > HUNG_S:
+            self._heard.clear()  # a pilot is not silent because it was not listened to
         self._close_ended()
         if time.monotonic() >= self._poll_after:
             self._poll()
@@ -170,7 +172,12 @@ class Launcher:
         return False
 
     def _refresh(self) -> None:
-        self.world.apply_all(self._reader.new_events())
+        fresh = self._reader.new_events()
+        self.world.apply_all(fresh)
+        self._fresh += len(fresh)
+        if self._fresh >= snapshot.WORTH_EVENTS:
+            snapshot.keep(self._directory, self.world, self._reader)
+            self._fresh = 0
 
     def _tell(self, event: str, **values: Any) -> None:
         line = {"event": event, "time": time.time(), **values}
@@ -269,7 +276,7 @@ class Launcher:
         run_id, number = key
         if self.world.has_record(run_id, number):
             return
-        attempt = self.world.run(run_id).attempts.get(number)
+        attempt = self.world.state_of(run_id).attempts.get(number)
         told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
         record = build_record(
             run=self._runs[run_id].run(),
@@ -405,14 +412,23 @@ class Launcher:
 
     def _check_stuck(self) -> None:
         """Pilots that began nothing, time after time, and nothing else open: say so rather than submit in a loop."""
-        given_up = barren_widths(self.world)
-        waiting_widths = {choice.planned.nodes for choice in waiting(self._asked_for(), self.world)}
-        if waiting_widths and waiting_widths <= given_up and not any(p.open for p in self.world.pilots.values()):
+        if not self._hopeless():
+            return
+        self._settle_late()  # to pilots, a run that was claimed and is held by nobody looks like nothing to do
+        if widths := self._hopeless():
             name = max(self.world.pilots)
             raise StuckError(
-                f"pilots of {', '.join(map(str, sorted(given_up)))} nodes end without beginning a run; "
+                f"pilots of {', '.join(map(str, sorted(widths)))} nodes end without beginning a run; "
                 f"the last words of {name}: {_last_words(self._directory.pilot(name))}"
             )
+
+    def _hopeless(self) -> frozenset[int]:
+        """The widths for which pilots are no use, where nothing else waits and none is open; else nothing."""
+        if any(pilot.open for pilot in self.world.pilots.values()):
+            return frozenset()
+        given_up = barren_widths(self.world)
+        widths = {choice.planned.nodes for choice in waiting(self._asked_for(), self.world)}
+        return given_up if widths and widths <= given_up else frozenset()
 
 
 def _meaning(word: str, outcome: Outcome | None) -> str:

@@ -124,13 +124,16 @@ class World:
     """the user cancelled, and no launcher session has begun since"""
     session_at: float = 0.0
     """when the present launcher session began"""
+    delayed: str | None = None
+    """why the scheduler took no pilot when it was asked last; None where it took one"""
+    delayed_at: float = 0.0
     touched: list[str] = field(default_factory=list)
     """run_ids in the order of what happened to them: who follows the world reads on from where it was"""
 
     @property
     def bad_nodes(self) -> dict[str, str]:
         """Node -> why later runs and pilots stay away from it."""
-        return quarantined(self.nodes, lambda charge: self.run(charge.run_id).trial(charge))
+        return quarantined(self.nodes, lambda charge: self.state_of(charge.run_id).trial(charge))
 
     def apply_all(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Fold events in."""
@@ -142,6 +145,10 @@ class World:
         handler = _HANDLERS.get(event["event"])
         if handler is not None:
             handler(self, event)
+
+    def state_of(self, run_id: str) -> RunState:
+        """The state of a run, empty where nothing happened to it yet. To be read only."""
+        return self.runs.get(run_id) or RunState()
 
     def run(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. Whoever changes it asks for it here."""
@@ -183,6 +190,11 @@ def _pilot_intent(world: World, event: Mapping[str, Any]) -> None:
 
 def _pilot_submitted(world: World, event: Mapping[str, Any]) -> None:
     world.pilot(event).job_id = event["job_id"]
+    world.delayed = None
+
+
+def _submit_delayed(world: World, event: Mapping[str, Any]) -> None:
+    world.delayed, world.delayed_at = event["reason"], event["time"]
 
 
 def _pilot_gone(world: World, event: Mapping[str, Any]) -> None:
@@ -262,6 +274,7 @@ _HANDLERS = {
     "cancel": _cancel,
     "pilot_intent": _pilot_intent,
     "pilot_submitted": _pilot_submitted,
+    "submit_delayed": _submit_delayed,
     "pilot_gone": _pilot_gone,
     "pilot_started": _pilot_started,
     "pilot_ended": _pilot_ended,

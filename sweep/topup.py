@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweep.plan import PlannedRun
@@ -54,7 +54,7 @@ def pilots_wanted(runs: Sequence[PlannedRun], world: World, capacity: Capacity) 
     open_pilots = [pilot for pilot in world.pilots.values() if pilot.open]
     most = capacity.max_pilots if capacity.side_by_side else 1
     room = most - len(open_pilots)
-    open_widths = Counter(pilot.nodes for pilot in open_pilots)
+    open_widths = Counter(_width(pilot, world.bad_nodes) for pilot in open_pilots)
     given_up = barren_widths(world)
     counts = Counter(choice.planned.nodes for choice in waiting(runs, world))
     for width in given_up:
@@ -68,6 +68,12 @@ def pilots_wanted(runs: Sequence[PlannedRun], world: World, capacity: Capacity) 
             if needs[width] - open_widths[width] > round_number and len(wanted) < room:
                 wanted.append(width)
     return [Wanted(width, _time_limit_s(served[width] / needs[width], capacity)) for width in sorted(wanted)]
+
+
+def _width(pilot: PilotState, bad_nodes: Container[str]) -> int:
+    """The widest run that a pilot can take: one that lost nodes, or began without some, is narrower than asked for."""
+    living = [node for node in pilot.node_names if node not in bad_nodes]
+    return len(living) if pilot.started_at is not None else pilot.nodes
 
 
 def _left_to_wider(
@@ -111,7 +117,7 @@ def nodes_to_avoid(runs: Sequence[PlannedRun], world: World, width: int) -> froz
     None as long as a run of the width was never tried: such a pilot has work anywhere.
     """
     first = next((choice for choice in waiting(runs, world) if choice.planned.nodes == width), None)
-    return frozenset() if first is None or first.attempt == 1 else world.run(first.planned.run_id).avoid()
+    return frozenset() if first is None or first.attempt == 1 else world.state_of(first.planned.run_id).avoid()
 
 
 def barren_widths(world: World) -> frozenset[int]:
@@ -126,12 +132,13 @@ def barren_widths(world: World) -> frozenset[int]:
         for attempt in run.attempts.values():
             fruitful.add(attempt.pilot)
             pilot = world.pilots.get(attempt.pilot)
-            if pilot is not None:
-                latest[pilot.nodes] = max(latest.get(pilot.nodes, 0.0), attempt.ended_at or 0.0)
+            for width in {len(attempt.nodes), pilot.nodes if pilot is not None else 0}:
+                latest[width] = max(latest.get(width, 0.0), attempt.ended_at or 0.0)
     barren = Counter(
         pilot.nodes
         for pilot in world.pilots.values()
         if not pilot.open
+        and pilot.job_id is not None  # else it never was a job: the scheduler had no room, or no time
         and pilot.name not in fruitful
         and pilot.intended_at >= max(world.session_at, latest.get(pilot.nodes, 0.0))
     )

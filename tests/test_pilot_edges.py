@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -24,12 +25,15 @@ from sweep.outcomes import Outcome
 from sweep.pilot.agent import Agent
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link, RankReport
 from sweep.pilot.files import Files
+from sweep.pilot.leader import Leader
 from sweep.pilot.order import PilotOrder
+from sweep.pilot.ranks import Rank
 from sweep.pilot.report import Conducted, record_of
 from sweep.pilot.watchdog import Limits, Verdict
 from sweep.plan import build
 from sweep.records import problems
-from sweep.store import Journal, SweepDir, boot_id, try_claim
+from sweep.search import Choice
+from sweep.store import Journal, JournalReader, SweepDir, boot_id, try_claim
 from sweep.sweeps import create
 from tests import driving
 
@@ -279,9 +283,9 @@ def test_what_an_open_pilot_began_is_left_alone(standing):
     session.close()
 
 
-@pytest.mark.parametrize(("step", "begins_anew"), [("swift", False), ("slow", True), ("refused", True)])
+@pytest.mark.parametrize(("reading", "begins_anew"), [("swift", False), ("slow", True), ("refused", True)])
 def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launcher_waiting(
-    standing, monkeypatch, step, begins_anew
+    standing, monkeypatch, reading, begins_anew
 ):
     """They cannot say that they live either; their healthy jobs must not be cancelled when it answers again."""
     session = Launcher(standing, lease.take(standing.directory), executor_of(standing))
@@ -290,13 +294,84 @@ def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launch
         "slow": lambda: time.sleep(0.1),
         "refused": lambda: (standing.directory.path / "none").stat(),
     }
-    monkeypatch.setattr(session, "step", acts[step])
+    seen = []
+    monkeypatch.setattr(session, "_refresh", acts[reading])
+    monkeypatch.setattr(session, "_poll", lambda: seen.append("p0001" in session._heard))
+    monkeypatch.setattr(session, "_top_up", lambda: None)
     monkeypatch.setattr("sweep.launcher.HUNG_S", 0.05)
     monkeypatch.setattr("sweep.launcher.REFUSED_S", 0.0)
     session._heard["p0001"] = (3, time.monotonic() - 100)
-    assert session._patient_step(lambda _world: None) is (step != "refused")
+    assert session._patient_step(lambda _world: None) is (reading != "refused")
     assert ("p0001" not in session._heard) is begins_anew
+    assert seen == ([] if reading == "refused" else [not begins_anew]), "known before the pilots are judged"
+    monkeypatch.undo()
     session.close()
+
+
+def test_what_a_failing_file_system_cut_off_is_read_again(standing):
+    directory = standing.directory
+    tell(directory, "launcher-earlier", INTENT)
+    (directory.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
+    reader = JournalReader(directory)
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            reader.new_events()
+    (directory.path / "journal" / "pilot-broken.jsonl").unlink()
+    assert "pilot_intent" in [event["event"] for event in reader.new_events()]
+
+
+def test_a_claim_that_was_made_before_an_error_is_ours(standing):
+    holder = {"pilot": "p0001", "job_id": "7", "time": 5.0}
+    assert try_claim(standing.directory, "r", 1, holder)
+    assert try_claim(standing.directory, "r", 1, holder), "asked again after its answer was lost"
+    assert not try_claim(standing.directory, "r", 1, {**holder, "pilot": "p0002"})
+
+
+def test_what_ends_with_the_whole_job_accuses_no_node(standing):
+    stopping = Verdict(Outcome.PREEMPTED, "the pilot's job was told to end (SIGTERM)")
+    slurm = dataclasses.replace(conducted(standing), order=order(executor="slurm"))
+    accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))
+    record, about = record_of(slurm, accusing, stopping, 2.0)
+    assert (record["outcome"], about) == ("preempted", {})
+    record, about = record_of(slurm, accusing, None, 2.0)
+    assert (record["outcome"], about["accused"]) == ("node_fail", ["n1"])
+
+
+def test_half_a_character_in_a_message_reaches_the_record_as_one_that_can_be_written(tmp_path):
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.write(write_fd, json.dumps({"kind": "failure", "message": "bad \ud83d name"}).encode() + b"\n")
+    rank = Rank(0, tmp_path / "log", "r.1", progress_fd=read_fd)
+    (message,) = rank.read_progress()
+    assert message["message"].encode() == b"bad ? name"
+    os.close(write_fd)
+    os.close(read_fd)
+
+
+def test_a_workload_that_the_node_does_not_have_is_an_import_error(standing):
+    run = dataclasses.replace(a_run(standing), workload="plugged")
+    planned = standing.runs[0]._replace(run_json=run.canonical_json(), run_id=run.run_id)
+    leader = Leader(standing.directory, order(), [planned], "7")
+    result = asyncio.run(leader._conduct("r.1", Choice(planned, 1, ("n1",)), [Link("n1", Mute())], Limits()))
+    assert result.diagnosis.outcome is Outcome.IMPORT_ERROR
+    assert "plugged" in result.message
+
+
+def test_no_rank_began_where_an_agent_still_imports(standing, monkeypatch):
+    """Another node's trouble ended the attempt: who is late with its answer is busy, not dirty."""
+    monkeypatch.setattr("sweep.pilot.attempt.GRACE_S", 0.1)
+    monkeypatch.setattr("sweep.pilot.attempt.CLEAN_S", 0.1)
+
+    async def scenario():
+        links = [Link("n1", Mute(), alive=False), Link("n2", Mute())]
+        run = dataclasses.replace(a_run(standing), nodes=2)
+        runner = AttemptRunner("r.1", run, Workload(name="w", main="n:m", axes={}), links, Limits(), 0)
+        return await runner.conduct(), links
+
+    result, links = asyncio.run(scenario())
+    assert result.diagnosis.outcome is Outcome.NODE_FAIL
+    assert links[1].clean
+    assert not result.not_cleaned
 
 
 def test_two_launches_of_one_directory_make_one_sweep(tmp_path):

@@ -19,7 +19,7 @@ def ended(world, name, *outcomes, pilot="p0001"):
 
 
 def pilot(name, nodes=1, gone=None, at=1.0):
-    return PilotState(name=name, token=name, nodes=nodes, time_limit_s=600, intended_at=at, gone=gone)
+    return PilotState(name=name, token=name, nodes=nodes, time_limit_s=600, intended_at=at, gone=gone, job_id="7")
 
 
 RUNS = [planned("a"), planned("b", 2), planned("c"), planned("d", 2)]
@@ -146,6 +146,27 @@ def test_a_width_whose_pilots_begin_nothing_is_given_up(barren, given_up):
 def test_a_new_session_tries_again_what_an_earlier_one_gave_up():
     world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(3)}, session_at=10.0)
     assert 1 in wanted(world, **LONG)
+
+
+def test_a_pilot_that_never_was_a_job_gives_no_width_up():
+    """The site's limit on submissions, or a controller that is away: no reason to stop asking."""
+    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="NEVER_SUBMITTED", at=float(i)) for i in range(5)})
+    for known in world.pilots.values():
+        known.job_id = None
+    assert barren_widths(world) == frozenset()
+
+
+def test_pilots_whose_runs_a_wider_one_took_give_no_width_up():
+    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="ENDED", at=1.0) for i in range(3)})
+    world.pilots["wide"] = pilot("wide", 4, at=1.0)
+    world.run("a").attempts[1] = Attempt(1, "wide", nodes=("n1",), outcome=Outcome.HANG, ended_at=50.0)
+    assert barren_widths(world) == frozenset()
+
+
+def test_a_pilot_that_lost_nodes_counts_for_what_it_can_take():
+    world = World(pilots={"p": pilot("p", 2)})
+    world.pilots["p"].started_at, world.pilots["p"].node_names = 5.0, ("n1",)
+    assert wanted(world, **LONG) == [2]
 
 
 def test_waiting_lists_every_attempt_once():

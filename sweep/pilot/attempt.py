@@ -95,6 +95,12 @@ class AttemptResult:
     removed: dict[str, list[str]] = field(default_factory=dict)
     """node -> files of the attempt that had to be removed from /dev/shm"""
 
+    @classmethod
+    def none(cls, run: Run, links: Sequence[Link], outcome: Outcome, message: str) -> AttemptResult:
+        """Of an attempt of which nothing but its end is known."""
+        ranks = [RankReport(links[rank // run.gpus_per_node].node) for rank in range(run.gpus)]
+        return cls(Diagnosis(outcome, message, "", None, None), message, ranks, {})
+
 
 class AttemptRunner:
     """Conducts one attempt. `stop` may be called at any time, from a signal handler too."""
@@ -124,6 +130,8 @@ class AttemptRunner:
         self._watchdog = Watchdog.over(run.gpus, limits, self._started)
         self._verdict: Verdict | None = None
         self._short = False
+        self._began = False
+        """ranks were ordered"""
         self._failed_at: float | None = None
         self._marks: dict[str, float] = {}
         self._kernel: dict[str, list[str]] = {}
@@ -183,6 +191,7 @@ class AttemptRunner:
         return where if self._verdict is None else None
 
     def _start(self, address: str, port: int) -> None:
+        self._began = True
         self._watchdog.begin(time.monotonic(), self._learned)
         per_node = self._run.gpus_per_node
         for number, link in enumerate(self._links):
@@ -220,8 +229,8 @@ class AttemptRunner:
     async def _next_message(self) -> tuple[Link, dict[str, Any]]:
         """Wait for a message or the next deadline; what it means for the attempt is noted here."""
         deadline = self._watchdog.next_deadline()
-        if self._failed_at is not None:
-            deadline = min(deadline, self._failed_at + SETTLE_S)
+        if self._failed_at is not None:  # the others fall silent, of course
+            deadline = self._failed_at + SETTLE_S
         try:
             timeout = max(0.0, deadline - time.monotonic())
             link, message = await asyncio.wait_for(self._inbox.get(), timeout)
@@ -251,7 +260,8 @@ class AttemptRunner:
     def _note_beats(self, beats: Sequence[Sequence[Any]]) -> None:
         now = time.monotonic()
         for rank, phase_name, iteration, due_s, age_s in beats:
-            if phase_name not in PHASES or not _number(iteration) or not _number(due_s):
+            known = isinstance(phase_name, str) and phase_name in PHASES
+            if not known or not _number(iteration) or not _number(due_s):
                 continue  # a workload of someone else may say anything
             phase = Phase(phase_name)
             if phase is not Phase.START:
@@ -322,8 +332,11 @@ class AttemptRunner:
         return not_cleaned
 
     def _silent(self, nodes: set[str]) -> dict[str, list[str]]:
-        """Nodes that did not say that they are clean; a pilot told to end has no time to tell slow from dirty."""
-        return {} if self._short else {node: ["its agent did not answer in time"] for node in nodes}
+        """Nodes that did not say that they are clean; a pilot told to end has no time to tell slow from dirty.
+
+        Where no rank began, an agent that does not answer is still importing.
+        """
+        return {} if self._short or not self._began else {node: ["its agent did not answer in time"] for node in nodes}
 
     def _note_progress(self) -> None:
         """Where each rank stood: kept with the evidence."""

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import pyarrow.parquet
 
+from sweep.errors import SweepError
 from sweep.executors.local import own_job_id
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
@@ -30,7 +32,7 @@ from sweep.pilot.order import PilotOrder
 from sweep.pilot.orphans import clear_orphans
 from sweep.pilot.report import Conducted, record_of
 from sweep.pilot.starts import Starts
-from sweep.pilot.watchdog import Verdict
+from sweep.pilot.watchdog import Limits, Verdict
 from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of
 from sweep.search import Choice, choose
 from sweep.search.live import Search
@@ -92,29 +94,34 @@ class Leader:
             await self._clear_dead(links)
             self._free_since = dict.fromkeys(nodes, time.monotonic())
             reason = await self._measure_all(links)
+            await self._end_clearing()
             for task in beside:
                 task.cancel()
-            await asyncio.gather(*self._clearing)
             await self._tell("pilot_ended", reason=reason)
         self._files.close()
 
     async def _clear_dead(self, links: Sequence[Link]) -> None:
         """End what dead pilots of this sweep left on our nodes. Where the scheduler does not answer, touch nothing."""
         strays = sorted({token for link in links for token in link.strays})
-        with contextlib.suppress(OSError, UnicodeError):
+        with contextlib.suppress(OSError, UnicodeError, SweepError):
             dead = await asyncio.to_thread(dead_tokens, self._sweep, self._order.executor, strays)
             asked = [link for link in links if set(link.strays) & set(dead)]
             for link in asked:
                 link.send({"do": "clear_dead", "tokens": dead})
-            for link in asked:
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(link.cleared.wait(), CLEAR_DEAD_S)
+            waits = [asyncio.wait_for(link.cleared.wait(), CLEAR_DEAD_S) for link in asked]
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _clear_after(self, link: Link) -> None:
         """An agent that dies alone can clear nothing any more."""
         await link.gone.wait()
         if self._told_to_end is None:  # else the whole job goes, agents first
             self._clearing.append(asyncio.ensure_future(clear_orphans(self._order, link.node)))
+
+    async def _end_clearing(self) -> None:
+        if self._told_to_end is not None:
+            for task in self._clearing:
+                task.cancel()
+        await asyncio.gather(*self._clearing, return_exceptions=True)
 
     async def _measure_all(self, links: Sequence[Link]) -> str:
         """Runs on all nodes that are free, until nothing goes on. Returns why no further one was taken."""
@@ -156,6 +163,8 @@ class Leader:
             if choice is None or self._ending:
                 return None
             if await self._claim(choice):
+                about = {"run_id": choice.planned.run_id, "attempt": choice.attempt, "nodes": list(choice.nodes)}
+                await self._tell("attempt_started", **about)
                 return choice
         return None
 
@@ -216,14 +225,10 @@ class Leader:
             beside=self._begin_beside(name),
         )
         limits = replace(limits, attempt_s=attempt_s)
-        learned = self._starts.learned(choice.planned, choice.attempt, limits)
-        runner = AttemptRunner(name, run, find_workload(run.workload), links, limits, self._order.seed, learned)
-        self._going[name] = runner
-        if self._stopping is not None:
-            runner.stop(self._stopping, short=True)
-        await self._tell("attempt_started", run_id=run.run_id, attempt=choice.attempt, nodes=list(nodes))
-        result = await runner.conduct()
-        del self._going[name], self._beside[name]
+        result = await self._conduct(name, choice, links, limits)
+        del self._beside[name]
+        if self._told_to_end is not None:
+            await self._told_to_end  # whose word it was decides what the attempt is
         record, about_nodes = record_of(conducted, result, self._stopping, ended_at=time.time())
         await self._tell("record", record=record, **about_nodes)
         await self._keep_log(run.run_id, choice.attempt, record, result)
@@ -231,6 +236,28 @@ class Leader:
             await self._tell("node_bad", node=node, reason="not clean after an attempt: " + "; ".join(left))
         self._durations.append(time.monotonic() - begun)
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
+
+    async def _conduct(self, name: str, choice: Choice, links: Sequence[Link], limits: Limits) -> AttemptResult:
+        """The attempt itself. Whatever goes wrong costs this attempt, and its nodes where ranks may be left there."""
+        run = choice.planned.run()
+        learned = self._starts.learned(choice.planned, choice.attempt, limits)
+        try:
+            workload = find_workload(run.workload)
+            runner = AttemptRunner(name, run, workload, links, limits, self._order.seed, learned)
+        except SweepError as error:  # a plug-in that the login node has and this one has not
+            return AttemptResult.none(run, links, Outcome.IMPORT_ERROR, str(error))
+        self._going[name] = runner
+        if self._stopping is not None:
+            runner.stop(self._stopping, short=True)
+        try:
+            return await runner.conduct()
+        except Exception:
+            for link in links:
+                link.clean = False
+            words = "the pilot failed: " + traceback.format_exc(limit=-3)
+            return AttemptResult.none(run, links, Outcome.UNKNOWN, words)
+        finally:
+            del self._going[name]
 
     def _begin_beside(self, name: str) -> set[str]:
         """What shares this attempt's time: a set that later attempts add themselves to."""

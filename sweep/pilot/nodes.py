@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -20,6 +21,7 @@ STRAGGLER_S = 30.0
 """once half of the agents are there, how long the rest may take before the pilot goes on without them"""
 PING_S = 5.0
 LEAVE_S = 20.0
+UNANSWERED_MS = 30_000
 
 
 @contextlib.asynccontextmanager
@@ -34,6 +36,7 @@ async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]
             await authenticate(reader, writer, key, b"leader", b"agent")
         except ChannelError:
             return
+        _notice_silence(writer)
         channel = Channel(reader, writer)
         hello = await channel.receive()
         if hello is not None:
@@ -60,6 +63,13 @@ async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]
         server.close()
         with contextlib.suppress(OSError):  # read-only for a while: without its leader the key opens nothing
             rendezvous.unlink(missing_ok=True)
+
+
+def _notice_silence(writer: asyncio.StreamWriter) -> None:
+    """A node that loses its power says nothing: what is sent to it and not acknowledged ends the connection."""
+    line: socket.socket | None = writer.get_extra_info("socket")
+    if line is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MS)
 
 
 def _start(order: PilotOrder, directory: Path) -> list[subprocess.Popen[bytes]]:

@@ -25,9 +25,13 @@ async def clear_orphans(order: PilotOrder, node: str) -> None:
     command = [sys.executable, "-m", "sweep.pilot.orphans", order.token, node, order.scratch]
     if order.executor == "slurm":
         command = [*_beside(node), *order.container_prefix, *command]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        complain(f"{node}: not cleared of what its agent left: {error}")
+        return
     try:
         _, said = await asyncio.wait_for(process.communicate(), CLEAR_S)
         if process.returncode:

@@ -178,7 +178,7 @@ class Rank:
             *lines, self._unread = (self._unread + data).split(b"\n")
             for line in lines:
                 with contextlib.suppress(ValueError):
-                    message = json.loads(line)
+                    message = json.loads(_without_surrogates(line))
                     if isinstance(message, dict):
                         messages.append(message)
         return messages
@@ -198,6 +198,14 @@ class Rank:
                 return file.read().decode(errors="replace")
         except OSError:
             return ""
+
+
+def _without_surrogates(line: bytes) -> bytes:
+    """JSON may escape half a character, as Python text may hold one; files and tables cannot. It becomes visible."""
+    if b"\\ud" not in line.lower():
+        return line
+    text = json.dumps(json.loads(line), ensure_ascii=False)
+    return text.encode("utf-8", "replace")
 
 
 async def start_rank(

@@ -15,6 +15,8 @@ from sweep.pilot.order import PilotOrder
 from sweep.pilot.watchdog import Verdict
 from sweep.records import build_record
 
+ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.CANCELLED, Outcome.UNKNOWN})
+"""what the end of the whole job looks like: the scheduler signals agents and ranks at the same moment as the leader"""
 MOST_OF_IT = 0.8
 """an attempt that had so much of a pilot's time and did not end would not end in the next pilot either"""
 
@@ -55,11 +57,14 @@ def record_of(
         for rank in result.ranks:
             rank.measurement = None
         record = _record(conducted, result, Outcome.UNKNOWN, told, ended_at)
-    return record, _about_nodes(conducted, record, result)
+    about_nodes = _about_nodes(conducted, record, result) if stopping is None else {}
+    return record, about_nodes
 
 
 def _outcome(conducted: Conducted, result: AttemptResult, stopping: Verdict | None) -> tuple[Outcome, str | None]:
     outcome = result.diagnosis.outcome or Outcome.UNKNOWN
+    if stopping is not None and outcome in ENDED_WITH_THE_JOB:
+        return stopping.outcome, stopping.text
     if outcome is Outcome.TIME_LIMIT and conducted.limit_s < conducted.order.limits.attempt_s:
         if conducted.limit_s < MOST_OF_IT * conducted.order.time_limit_s:
             return Outcome.PREEMPTED, f"the pilot's time ended before the run did: {result.message}"

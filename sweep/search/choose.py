@@ -81,8 +81,11 @@ def _considered(
 
 
 def _fit(choice: Choice, world: World, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:
-    """The free nodes on which the run did not fail in a way that a node may cause."""
-    if same_nodes or choice.attempt == 1:
+    """The free nodes on which the run did not fail in a way that a node may cause; with the others last where there
+    are no more nodes than these.
+    """
+    if choice.attempt == 1:
         return tuple(names)
-    avoid = world.run(choice.planned.run_id).avoid()
-    return tuple(name for name in names if name not in avoid)
+    avoid = world.state_of(choice.planned.run_id).avoid()
+    good = [name for name in names if name not in avoid]
+    return tuple(good + [name for name in names if name in avoid] * same_nodes)
