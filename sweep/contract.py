@@ -184,7 +184,7 @@ class Measurement:
     """layout and batch as read back from the live objects; compared with what was asked"""
     simulated: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """further numbers, JSON values, units in their names"""
+    """further numbers, JSON values, units in their names; ``notes``: what the workload found odd, in words"""
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,13 @@ def test_the_record_says_what_ran_beside_it(standing):
     assert json.loads(record["extra_json"])["beside"] == ["other.1"]
 
 
+def test_what_a_workload_finds_odd_is_noted_once(standing):
+    odd = Measurement(step_times_s=[0.1] * 5, extra={"notes": ["the trainer says 2, its steps make 3"]})
+    record, _ = record_of(conducted(standing), result_of(Outcome.OK, odd), None, 2.0)
+    assert record["notes"].count("the trainer says 2, its steps make 3") == 1
+    assert record["outcome"] == "ok"
+
+
 @pytest.mark.parametrize(("limit_s", "outcome"), [(900.0, "time_limit"), (850.0, "time_limit"), (300.0, "preempted")])
 def test_a_run_longer_than_a_whole_pilot_is_not_tried_for_ever(standing, limit_s, outcome):
     record, _ = record_of(conducted(standing, limit_s), result_of(Outcome.TIME_LIMIT), None, 2.0)

@@ -211,6 +211,7 @@ class _Driver:
         effective: dict[str, Any] = {}
         for rank in sorted(self._speakers, reverse=True):
             effective |= self._speakers[rank].effective
+        compared = figures.compare(self._run, chosen, self._adapter.convention)
         return Measurement(
             step_times_s=chosen.timed_s(),
             warmup_times_s=chosen.warm_s(),
@@ -221,7 +222,7 @@ class _Driver:
             versions=self._versions(),
             phases_s=self._marks,
             effective=effective | own.effective,
-            extra={"trainer": figures.compare(self._run, chosen, self._adapter.convention)},
+            extra={"trainer": compared, "notes": compared["disagreements"]},
         )
 
     def _versions(self) -> dict[str, str]:

@@ -170,12 +170,16 @@ class Trainer:
     optimizer: str = "adamw"
 
 
+BUILT_ON = {"nemo": "megatron"}
+"""trainer -> the one whose memory it has: Megatron-Bridge runs Megatron Core"""
+
+
 def trainer_of(workload: str, params: Mapping[str, Any], *, compiled: bool = False) -> Trainer | None:
     """The trainer of a workload with these parameters; None where nothing is known of what the workload keeps.
 
     ``compiled``: layers and loss are compiled; then the loss needs no fp32 copy of the logits beside their gradient.
     """
-    profile = PROFILES.get(workload)
+    profile = PROFILES.get(BUILT_ON.get(workload, workload))
     if profile is None or profile is not PROFILES["ours"]:
         return None if profile is None else Trainer(profile)
     single = params.get("weights_dtype") == "bf16"

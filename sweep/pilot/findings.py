@@ -39,6 +39,12 @@ def _verdict(extra: Mapping[str, Any]) -> AllocatorVerdict | None:
     return judge(dict.fromkeys(new, 0), after, device_free_bytes=0, device_total_bytes=outside)
 
 
+def _own_words(extras: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the workload itself found odd: the ``notes`` of its ranks' further values, each once."""
+    said = [note for extra in extras if isinstance(extra.get("notes"), list) for note in extra["notes"]]
+    return list(dict.fromkeys(str(note) for note in said))
+
+
 @dataclass(frozen=True)
 class Findings:
     """Facts for the record's further values, notes in words, and whether the numbers cannot be trusted."""
@@ -54,7 +60,7 @@ class Findings:
         allocator, allocator_words, invalid = allocator_findings(extras)
         facts = {"nccl": nccl, "allocator_verdict": allocator}
         known = {name: value for name, value in facts.items() if value is not None}
-        return cls(known, (*nccl_words, *allocator_words), invalid)
+        return cls(known, (*nccl_words, *allocator_words, *_own_words(extras)), invalid)
 
     def annotate(self, record: dict[str, Any]) -> dict[str, Any]:
         """The record with the notes. A note alone does not make it suspect: slow communication is slow, not wrong."""
