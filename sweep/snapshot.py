@@ -84,6 +84,7 @@ def _values(world: World, offsets: Mapping[str, int]) -> dict[str, Any]:
         "nodes": _ledger_values(world.nodes, groups),
         "cancelled": world.cancelled,
         "session_at": world.session_at,
+        "delayed": [world.delayed, world.delayed_at],
         "touched": list(dict.fromkeys(reversed(world.touched)))[::-1],
         "groups": list(groups),
     }
@@ -108,6 +109,8 @@ def _world(kept: Mapping[str, Any]) -> World:
         nodes=_ledger(kept["nodes"], groups),
         cancelled=kept["cancelled"],
         session_at=kept["session_at"],
+        delayed=kept["delayed"][0],
+        delayed_at=kept["delayed"][1],
         touched=kept["touched"],
     )
 

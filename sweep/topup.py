@@ -19,6 +19,9 @@ WORTH_S = 300.0
 """a width with less work than this for a pilot of its own is left to a wider pilot"""
 PATIENCE_S = 120.0
 """how long narrower runs wait for a wider pilot to start before pilots of their own are asked for"""
+SHARE_S = 1800.0
+"""work for so long is worth a further pilot, where the site allows one: the sweep ends sooner, and shorter jobs start
+sooner"""
 ROUND_S = 60
 
 
@@ -60,7 +63,7 @@ def pilots_wanted(runs: Sequence[PlannedRun], world: World, capacity: Capacity) 
     for width in given_up:
         counts.pop(width, None)
     served = _left_to_wider(counts, open_pilots, capacity)
-    needs = {width: _pilots_for(count, capacity) for width, count in served.items()}
+    needs = {width: _pilots_for(count, capacity, most // len(served)) for width, count in served.items()}
     wanted: list[int] = []
     # Round by round over the widths, so that no width waits for another's last run.
     for round_number in range(max(needs.values(), default=0)):
@@ -100,9 +103,11 @@ def _left_to_wider(
     return {width: count for width, count in served.items() if width in counts}
 
 
-def _pilots_for(count: float, capacity: Capacity) -> int:
+def _pilots_for(count: float, capacity: Capacity, share: int) -> int:
+    """As many as can do the work in their time; of this width's share of all pilots, those that have work enough."""
     by_time = max(1, int(capacity.pilot_time_s // max(capacity.run_s, 1e-9)))
-    return math.ceil(count / min(by_time, capacity.max_runs_per_pilot or by_time))
+    needed = math.ceil(count / min(by_time, capacity.max_runs_per_pilot or by_time))
+    return max(needed, min(share, int(count * capacity.run_s // SHARE_S)))
 
 
 def _time_limit_s(count: float, capacity: Capacity) -> int:

@@ -17,6 +17,7 @@ def events(runs=12):
     clock = itertools.count(1.0)
     said = [{"event": "session", "epoch": 1}]
     said += [{"event": "pilot_intent", "pilot": "p0001", "token": "t-p0001", "nodes": 3, "time_limit_s": 600}]
+    said += [{"event": "submit_delayed", "pilot": "p0002", "reason": "QOSMaxSubmitJobPerUserLimit"}]
     said += [{"event": "pilot_started", "pilot": "p0001", "job_id": "7", "nodes": NODES}]
     for number in range(runs):
         outcomes = (["ok"], ["oom_cuda"], ["node_fail", "ok"], ["hang", "hang"])[number % 4]

@@ -57,6 +57,9 @@ def _watch(sweep: Sweep, world: World, new_events: Any) -> None:
     with live_view(sweep) as look:
         while True:
             world.apply_all(new_events())
+            if sweep.renewed() is not sweep:
+                sweep = sweep.renewed()
+                tally = tally_of(sweep)
             look(world)
             found = tally.look(world).counts(sweep.left_out(world))
             open_pilots = any(pilot.open for pilot in world.pilots.values())
@@ -85,8 +88,20 @@ def _show(sweep: Sweep, world: World) -> None:
         console.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
     for node, reason in sorted(world.bad_nodes.items()):
         console.print(f"node {node} is left out: {reason}", markup=False)
+    if (delay := _delay(sweep, world)) is not None:
+        console.print(delay, markup=False, highlight=False, soft_wrap=True)
     if world.cancelled:
         console.print(f"cancelled; `sweep resume {sweep.directory.path}` carries on", markup=False)
+
+
+def _delay(sweep: Sweep, world: World) -> str | None:
+    """Why no further pilot is submitted now, where the scheduler refuses and runs wait."""
+    from sweep.tally import counts
+
+    if world.delayed is None or world.cancelled or not counts(world, sweep.runs).get("waiting"):
+        return None
+    at = time.strftime("%H:%M:%S", time.localtime(world.delayed_at))
+    return f"the scheduler took no further pilot at {at}: {world.delayed}; the launcher tries again later"
 
 
 def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
@@ -125,6 +140,7 @@ def _document(sweep: Sweep, world: World) -> dict[str, Any]:
         "eta_s": tally.seconds_left(now, left_out),
         "gpu_hours": {"allocated": held, "attempts": used},
         "cancelled": world.cancelled,
+        "submit_delayed": _delay(sweep, world),
         "cells": [
             {"model": m, "nodes": n, "runs": c.runs, "settled": c.settled, "best_tokens_per_second_per_gpu": c.best}
             for (m, n), c in tally.cells.items()

@@ -26,6 +26,7 @@ from sweep.executors.slurm_words import (
     first_live,
     job_id_of,
     may_work_later,
+    meaning,
     parse_sacct,
     parse_squeue,
     vanished,
@@ -215,7 +216,9 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         done = _run(["sbatch", "--parsable", str(script)], self._timeout_s)
         if done.returncode:
             message = _words(done)
-            raise SubmitError(message, retry=done.returncode == _NO_ANSWER or may_work_later(message))
+            retry = done.returncode == _NO_ANSWER or may_work_later(message)
+            told = meaning(message) if retry else ""
+            raise SubmitError(f"{told} ({message})" if told else message, retry=retry)
         job_id = job_id_of(done.stdout)
         if job_id is None:
             raise SubmitError(f"sbatch printed no job id: {done.stdout.strip()[:500]!r}", retry=True)

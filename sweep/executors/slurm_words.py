@@ -120,6 +120,19 @@ def may_work_later(message: str) -> bool:
     return bool(_POLICY.search(message)) and not _OTHER_LIMIT.search(message)
 
 
+_MEANINGS = (
+    (r"MaxSubmitJob|MaxJobs(Per|Account|Limit)|QOS policy", "you have as many jobs in the queue as you may have"),
+    (r"job queue full|sleeping and retrying|unable to accept job", "the cluster has as many jobs as it takes"),
+    (r"Rate limit|RPC rate", "the controller was asked too often"),
+    (r"contact|connect|timed out|did not answer|Zero Bytes|standby|not responding", "the controller is away or slow"),
+)
+
+
+def meaning(message: str) -> str:
+    """What a refusal that passes means, in our words; nothing for one that none of them fits."""
+    return next((words for pattern, words in _MEANINGS if re.search(pattern, message, re.IGNORECASE)), "")
+
+
 def _said(text: str) -> str:
     """Slurm's "None" and "(null)" say nothing."""
     return "" if text in {"None", "None assigned", "(null)"} else text
