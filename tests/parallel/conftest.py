@@ -1,12 +1,14 @@
 """One warm parent for all tests of this folder, and the truth table that they make.
 
-With SWEEP_TRUTH_TABLE=FILE the table is written there: each layout, how far it is from one process, how long it took.
+With SWEEP_TRUTH_TABLE=FILE the table is written there: each layout, how far it is from one process, how long it took;
+and what torch cannot do.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,32 +16,56 @@ import pytest
 from tests.parallel.harness import Zygote
 
 
+@dataclass
+class Truths:
+    """What the tests of a session found, in their order."""
+
+    compared: list[tuple] = field(default_factory=list)
+    """(layout, dtype, ranks, distances of loss and norm or None where the test failed, seconds)"""
+    refused: list[tuple[str, str, str]] = field(default_factory=list)
+    """(layout, what happens where it is run all the same, the plan's reason)"""
+
+
 @pytest.fixture(scope="session")
-def truth_rows() -> Iterator[list[tuple]]:
-    """(layout, dtype, ranks, distance of loss, distance of norm, seconds), written at the end where asked."""
-    rows: list[tuple] = []
-    yield rows
+def truths() -> Iterator[Truths]:
+    """Collected by the tests, written at the end where asked."""
+    found = Truths()
+    yield found
     if target := os.environ.get("SWEEP_TRUTH_TABLE"):
-        Path(target).write_text(_table(rows))
+        Path(target).write_text(_page(found))
 
 
-def _table(rows: list[tuple]) -> str:
+def _page(found: Truths) -> str:
     import torch
 
-    lines = [f"| {n} | {d} | {r} | {loss:.1e} | {norm:.1e} | {s:.1f} |" for n, d, r, loss, norm, s in rows]
+    lines, failed = len(found.compared), sum(distances is None for _, _, _, distances, _ in found.compared)
     return "\n".join(
         [
             "# Layouts against one process",
             "",
-            f"Made by `make test-parallel` with torch {torch.__version__}: {len(rows)} lines. Relative distance of",
-            "losses and gradient norms over three optimizer steps, the worst over steps and ranks.",
+            f"Made by `make test-parallel` with torch {torch.__version__}: {lines} lines, {failed} failed.",
+            "Relative distance of losses and gradient norms over three optimizer steps, the worst over steps and",
+            "ranks. Allowed are 1e-6 for both in fp32; 1e-3 for the loss and 5e-3 for the norm in bf16.",
             "",
             "| layout | dtype | ranks | loss | norm | seconds |",
             "|---|---|---|---|---|---|",
-            *lines,
+            *(_line(*row) for row in found.compared),
+            "",
+            "## What torch cannot do, or gets wrong",
+            "",
+            "The plan rejects each with its reason. Run all the same, this is what happens:",
+            "",
+            "| layout | what happens | the plan's reason |",
+            "|---|---|---|",
+            *(f"| {' | '.join(row)} |" for row in found.refused),
             "",
         ]
     )
+
+
+def _line(name: str, dtype: str, ranks: int, distances: tuple[float, float] | None, seconds: float) -> str:
+    loss, norm = ("failed", "failed") if distances is None else (f"{d:.1e}" for d in distances)
+    return f"| {name} | {dtype} | {ranks} | {loss} | {norm} | {seconds:.1f} |"
 
 
 @pytest.fixture(scope="session")

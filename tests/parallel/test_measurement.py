@@ -137,6 +137,14 @@ def test_recomputation_is_counted(zygote: Zygote):
     assert full[1] == plain[1] + tokens * attention
 
 
+def test_what_a_split_backward_repeats_is_counted(zygote: Zygote):
+    """Where no formula says it: zero-bubble schedules recompute a layer for its input and again for its weights."""
+    run = a_run(case("pp=2 recompute=full pp_schedule=zbv_zero_bubble").layout, warmup_iterations=2, params=COUNTED)
+    extra = zygote.attempt(run)[0].measurement["extra"]
+    of_model = 6 * matmul_parameters(ModelShape(**run.shape)) * run.global_batch_tokens
+    assert extra["executed_matmul_flops_per_step"] > 1.5 * of_model
+
+
 def test_memory_falls_as_theory_says(zygote: Zygote):
     """Peak bytes of tensors, for each means against it."""
 

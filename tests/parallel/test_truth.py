@@ -10,7 +10,8 @@ from bench_workloads.transformer import WORKLOAD
 from sweep import measured
 from sweep.contract import Measurement
 from tests.parallel.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case
-from tests.parallel.harness import Zygote
+from tests.parallel.conftest import Truths
+from tests.parallel.harness import Rank, Zygote
 from tests.parallel.reference import truth
 
 pytestmark = pytest.mark.parallel
@@ -56,10 +57,13 @@ def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, fl
     return worst
 
 
-def _tell(rows: list[tuple], zygote: Zygote, case: Case, run, bounds: tuple[float, float]) -> None:
-    start = time.monotonic()
-    worst = compare(zygote, run, bounds)
-    rows.append((case.name, run.dtype, run.gpus, *worst, time.monotonic() - start))
+def _tell(truths: Truths, zygote: Zygote, case: Case, run, bounds: tuple[float, float]) -> None:
+    """Compare, and keep the line for the table: of a failure too."""
+    start, worst = time.monotonic(), None
+    try:
+        worst = compare(zygote, run, bounds)
+    finally:
+        truths.compared.append((case.name, run.dtype, run.gpus, worst, time.monotonic() - start))
 
 
 def by_name(name: str) -> Case:
@@ -79,20 +83,20 @@ def test_chosen_layouts_equal_one_process(zygote: Zygote, name: str):
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", TABLE, ids=str)
-def test_layout_equals_one_process(zygote: Zygote, case: Case, truth_rows):
-    _tell(truth_rows, zygote, case, case.run(), FP32)
+def test_layout_equals_one_process(zygote: Zygote, case: Case, truths):
+    _tell(truths, zygote, case, case.run(), FP32)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", TABLE, ids=str)
-def test_layout_equals_one_process_in_bf16(zygote: Zygote, case: Case, truth_rows):
-    _tell(truth_rows, zygote, case, case.run(dtype="bf16"), BF16)
+def test_layout_equals_one_process_in_bf16(zygote: Zygote, case: Case, truths):
+    _tell(truths, zygote, case, case.run(dtype="bf16"), BF16)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", COMPILED, ids=str)
-def test_compiled_layout_equals_one_process(zygote: Zygote, case: Case, truth_rows):
-    _tell(truth_rows, zygote, case, case.run(), FP32)
+def test_compiled_layout_equals_one_process(zygote: Zygote, case: Case, truths):
+    _tell(truths, zygote, case, case.run(), FP32)
 
 
 @pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
@@ -102,15 +106,28 @@ def test_what_torch_cannot_do_is_rejected(rule: str, case: Case):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
-def test_the_rejection_is_needed(zygote: Zygote, rule: str, case: Case):
+def test_the_rejection_is_needed(zygote: Zygote, rule: str, case: Case, truths):
     """Run what the plan would reject: it fails, or its numbers are wrong. Once it does neither, the rule can go."""
     run = case.run()
-    ranks = zygote.attempt(run)
-    if any(rank.exit or rank.failure for rank in ranks):
-        return
+    happened = what_happens(zygote.attempt(run), run)
+    reason = next(r.reason for r in WORKLOAD.rules if r.name == rule).format(**columns(run))
+    truths.refused.append((case.name, happened or "nothing", reason))
+    assert happened, f"{rule} can go"
+
+
+def what_happens(ranks: list[Rank], run) -> str:
+    """How the attempt failed, or by how much its numbers are wrong; empty where all is well."""
+    failures = [rank.failure for rank in ranks if rank.failure]
+    if failures:
+        first = min(failures, key=lambda failure: "gloo" in failure["message"])  # a peer's end is only heard of there
+        message = first["message"].strip().splitlines() or [""]
+        return f"{first['type']}: {message[0][:100]}".replace("|", "/")
+    if any(rank.exit for rank in ranks):
+        return f"a rank ends with {next(rank.exit for rank in ranks if rank.exit)}"
     losses, norms = truth(run)
     found = ranks[0].measurement
-    assert furthest(found["losses"], losses) > FP32[0] or furthest(found["grad_norms"], norms) > FP32[1]
+    loss, norm = furthest(found["losses"], losses), furthest(found["grad_norms"], norms)
+    return f"runs, with the norm {norm:.1%} off and the loss {loss:.1e}" if loss > FP32[0] or norm > FP32[1] else ""
 
 
 def test_the_comparison_sees_a_lost_gradient(zygote: Zygote):
