@@ -80,7 +80,10 @@ def _grid() -> list[Case]:
 def _pairs() -> list[Case]:
     found = [case(f"dp=2 tp=2 zero={z}") for z in range(4)]
     found += [case(f"dp=2 pp=2 zero={z}") for z in range(4)]
-    found += [case(f"dp=2 cp=2 zero={z}") for z in (0, 3)]
+    found += [case(f"dp=2 cp=2 zero={z}") for z in range(4)]
+    found += [case(text, params={"cp_kind": "ulysses"}) for text in ("dp=2 cp=2 zero=3", "pp=2 cp=2")]
+    found += [case("cp=2 recompute=selective", params={"cp_kind": "ulysses"})]
+    found += [case("cp=2 ep=2", "moe", params={"cp_kind": "ulysses"})]
     found += [case(f"dp=2 pp=2 zero=2 pp_schedule={s} micro_batch_size=1 grad_accum=4") for s in SCHEDULES]
     found += [case(f"dp=2 pp=2 zero=3 pp_schedule={s}") for s in ("gpipe", "interleaved_1f1b", "looped_bfs")]
     found += [
