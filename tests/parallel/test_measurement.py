@@ -6,6 +6,7 @@ import gzip
 import os
 import time
 from dataclasses import asdict
+from functools import cache
 
 import pytest
 
@@ -162,6 +163,7 @@ def test_memory_falls_as_theory_says(zygote: Zygote):
     assert none > selective > full
 
 
+@cache
 def peak_and_prediction(zygote: Zygote, words: str) -> tuple[int, float]:
     """Bytes of the heaviest rank, measured and by the memory model."""
     run = a_run(case(words).layout, shape=LARGER, sequence_length=128, params=WATCHED)
