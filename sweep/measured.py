@@ -221,12 +221,17 @@ def own_step_times_s(measurements: Sequence[Measurement]) -> list[float]:
     return [statistics.median(steps) if own is None else float(own) for own, steps in medians]
 
 
-def slow_rank(medians: Sequence[float]) -> int | None:
-    """The rank that clearly takes longest, or None where they are about equal."""
+def slow_rank(medians: Sequence[float], step_s: float) -> int | None:
+    """The rank whose own steps clearly take longest, or None where they are about equal.
+
+    ``step_s``: the median step of all. Where collectives overlap computation, own times may come near nothing or below:
+    then it takes a twentieth of a step to be late.
+    """
     if len(medians) < 2:
         return None
-    slowest = max(range(len(medians)), key=medians.__getitem__)
-    return slowest if medians[slowest] > STRAGGLER * statistics.median(medians) else None
+    slowest, usual = max(range(len(medians)), key=medians.__getitem__), statistics.median(medians)
+    late = medians[slowest] - usual
+    return slowest if late > (STRAGGLER - 1) * max(usual, step_s / 2) else None
 
 
 def over_ranks(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

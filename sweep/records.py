@@ -254,7 +254,7 @@ def build_record(
     record.update(measured.memory(measurements))
     if outcome == Outcome.OK:
         record.update(measured.metrics(run, given, gpu))
-        record["slow_rank"] = measured.slow_rank(measured.own_step_times_s(given))
+        record["slow_rank"] = measured.slow_rank(measured.own_step_times_s(given), record["step_time_median_s"])
     notes = measured.oddities(given) + measured.of_another_torch(given, torch_version) + implausible(record)
     record.update(suspect=bool(notes), notes=notes)
     record.update(_details(given, extra))

@@ -195,6 +195,22 @@ def test_the_slow_rank_is_named_and_equal_ranks_are_not():
     assert made_record()["slow_rank"] is None
 
 
+@pytest.mark.parametrize(
+    ("own", "slow"),
+    [
+        ([0.050, 0.050, 0.050, 0.070], 3),
+        ([0.001, 0.002, 0.001, 0.001], None),
+        ([-0.01, -0.01, -0.01, -0.009], None),
+        ([-0.01, -0.01, -0.01, 0.02], 3),
+    ],
+)
+def test_own_times_that_overlap_has_eaten_accuse_nobody_for_nothing(own, slow):
+    """On a GPU collectives run beside computation: what is left of a step may be nothing, its tenth means nothing."""
+    ranks = [made_measurement(0.1, 0.1, 0.1, extra={"own_time_median_s": value}) for value in own]
+    run = made_run(gpus_per_node=4, dp=4, grad_accum=2)
+    assert made_record(run, measurements=ranks)["slow_rank"] == slow
+
+
 def test_ranks_that_disagree_make_a_record_suspect():
     two_versions = [made_measurement(versions={"torch": v}) for v in ("2.13", "2.11")]
     assert "different versions of torch" in made_record(measurements=two_versions)["notes"][0]
