@@ -53,8 +53,9 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
     import pandas as pd
 
     sources = [source] if isinstance(source, (str, Path)) else list(source)
-    files = [file for item in sources for file in _plan_files(Path(item))]
-    frames = [_plan_frame(file, columns) for file in files]
+    frames = []
+    for files in (_plan_files(Path(item)) for item in sources):
+        frames += _once([_plan_frame(file, columns) for file in files])
     return pd.concat(frames, ignore_index=True) if frames else None
 
 
@@ -98,8 +99,19 @@ def results_file(source: Path) -> Path:
     raise SweepError(Mistake("no such results", file=str(file), remedy=remedy))
 
 
+def _once(plans: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """The plans of one sweep without runs that an earlier one has: extensions of the same moment may share some."""
+    kept = plans[:1]
+    for plan in plans[1:]:
+        known = {run_id for earlier in kept for run_id in earlier["run_id"].dropna()}
+        kept.append(plan[~plan["run_id"].isin(known)])
+    return kept
+
+
 def _plan_files(source: Path) -> list[Path]:
-    return sorted(source.glob("plan*.parquet")) if source.is_dir() else []
+    """The plan of a sweep, and those that extended it."""
+    further = sorted(source.glob("plan-[0-9]*.parquet"))
+    return [*source.glob("plan.parquet"), *further] if source.is_dir() else []
 
 
 def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:

@@ -140,6 +140,7 @@ class Launcher:
 
     def step(self) -> None:
         """One look and what follows from it."""
+        self._renew()
         began = time.monotonic()
         self._refresh()
         if time.monotonic() - began > HUNG_S:
@@ -170,6 +171,12 @@ class Launcher:
                 return True
             time.sleep(LOOK_S)
         return False
+
+    def _renew(self) -> None:
+        """Runs that `sweep extend` added meanwhile are this session's too."""
+        sweep = self._sweep.renewed()
+        if sweep is not self._sweep:
+            self._sweep, self._runs = sweep, {planned.run_id: planned for planned in sweep.runs}
 
     def _refresh(self) -> None:
         fresh = self._reader.new_events()
@@ -274,8 +281,8 @@ class Launcher:
     def _lose(self, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus) -> None:
         """The record of an attempt that left none; nothing where it left one."""
         run_id, number = key
-        if self.world.has_record(run_id, number):
-            return
+        if self.world.has_record(run_id, number) or run_id not in self._runs:
+            return  # a run of a plan that is not seen here yet is settled once it is
         attempt = self.world.state_of(run_id).attempts.get(number)
         told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
         record = build_record(

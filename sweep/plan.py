@@ -6,6 +6,8 @@ back (``runs_of``) needs nothing but pyarrow, so that a pilot can do it cheaply;
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,6 +87,17 @@ def runs_of(table: Any) -> tuple[PlannedRun, ...]:
         runs = runs.sort_by("position")
     columns = [runs.column(name).to_pylist() for name in names]
     return tuple(map(PlannedRun._make, zip(*columns, strict=True)))
+
+
+def runs_of_all(tables: Iterable[Any]) -> tuple[PlannedRun, ...]:
+    """The runs of a sweep's plans, one plan after the other. A run that is in two of them counts where it is first."""
+    plans = [runs_of(table) for table in tables]
+    if len(plans) == 1:
+        return plans[0]
+    found: dict[str, PlannedRun] = {}
+    for run in itertools.chain.from_iterable(plans):
+        found.setdefault(run.run_id, run)
+    return tuple(found.values())
 
 
 def summary(plan: Plan) -> dict[str, Any]:

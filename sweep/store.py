@@ -45,8 +45,21 @@ class SweepDir:
 
     @property
     def plan(self) -> Path:
-        """Every candidate, runs and rejected ones."""
+        """Every candidate, runs and rejected ones, of the grid that the sweep was begun with."""
         return self.path / "plan.parquet"
+
+    def plans(self) -> list[Path]:
+        """The plan and, in their order, those that extended it."""
+        return [self.plan, *sorted(self.path.glob("plan-[0-9]*.parquet"))]
+
+    def extension(self, number: int) -> tuple[Path, Path]:
+        """The grid and the plan that extend the sweep as its second, third, …"""
+        return self.path / f"grid-{number:04d}.yaml", self.path / f"plan-{number:04d}.parquet"
+
+    @staticmethod
+    def grid_of(plan: Path) -> Path:
+        """The grid that a plan was made from."""
+        return plan.with_name(plan.stem.replace("plan", "grid", 1) + ".yaml")
 
     @property
     def snapshot(self) -> Path:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +22,7 @@ import pyarrow.parquet
 from sweep import __version__, lease
 from sweep.errors import Mistake, SweepError
 from sweep.grid import Grid, parse_grid
-from sweep.plan import RUN_COLUMNS, Plan, PlannedRun, runs_of, to_table
+from sweep.plan import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
 from sweep.site import Site, parse_site
 from sweep.store import SweepDir, find_sweep, write_derived, write_once
 
@@ -37,11 +37,18 @@ class Sweep:
 
     directory: SweepDir
     grid: Grid
+    """the grid in force: the sweep's name, the models of all its grids, the settings of the last one"""
     site: Site
     executor: str
     sweep_id: str
     """unique: pilots' tokens begin with it"""
     runs: tuple[PlannedRun, ...]
+    plans: tuple[Path, ...] = ()
+    """the files that the runs are from: one, and one more for each extension"""
+    grids: tuple[Grid, ...] = ()
+    """the grid of each plan"""
+    _later: list[Sweep] = field(default_factory=list, repr=False, compare=False)
+    """the sweep with a further plan, once one was seen: all who follow it share one search"""
 
     @cached_property
     def search(self) -> Search:
@@ -49,6 +56,18 @@ class Sweep:
         from sweep.search.live import Search
 
         return Search.of(self.runs, self.site.hardware, self.grid.strategy, self.grid.budget.model_dump())
+
+    def renewed(self) -> Sweep:
+        """The sweep as it stands now: this one, where no plan was added since. Raises OSError, SweepError."""
+        latest = self.latest
+        if tuple(latest.directory.plans()) != latest.plans:
+            latest._later.append(_opened(self.directory))
+        return latest.latest
+
+    @property
+    def latest(self) -> Sweep:
+        """The same as of the last look that anyone took (``renewed``): reads nothing."""
+        return self._later[0].latest if self._later else self
 
     def left_out(self, world: World) -> Mapping[str, str]:
         """run_id -> why it is not to begin (``Search.left_out``), as far as is known now."""
@@ -60,7 +79,7 @@ class Sweep:
 def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str, grid_text: str) -> Sweep:
     """Write a new sweep directory: input, plan and provenance, the provenance last. Returns the sweep.
 
-    Raises SweepError where another launch makes it at the same time.
+    Raises SweepError where another launch makes it at this moment. One that another has just made is returned as it is.
     """
     directory = directory.resolve()
     sweep = SweepDir(directory)
@@ -68,7 +87,7 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
     held = lease.take(sweep)
     if sweep.provenance.is_file():
         held.release()
-        raise SweepError(Mistake("another launch made this sweep meanwhile", file=str(directory)))
+        return open_sweep(directory)
     sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
     _write_again(sweep.grid, grid.to_yaml())
     _write_again(sweep.site, _site_yaml(site))
@@ -84,39 +103,61 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
 def open_sweep(directory: Path) -> Sweep:
     """The sweep that stands in a directory. Raises SweepError where there is none."""
     sweep = find_sweep(directory)
-    provenance = json.loads(sweep.provenance.read_text())
+    try:
+        return _opened(sweep)
+    except OSError as error:
+        file = str(error.filename or sweep.path)
+        fact = f"cannot be read: {error.strerror or str(error).splitlines()[0]}"
+        raise SweepError(Mistake(fact, file=file, remedy="it is written once: restore it")) from error
+
+
+def _opened(sweep: SweepDir) -> Sweep:
+    provenance, plans = json.loads(sweep.provenance.read_text()), tuple(sweep.plans())
+    grids = tuple(parse_grid(path.read_text(), str(path)) for path in map(sweep.grid_of, plans))
     return Sweep(
         sweep,
-        parse_grid(sweep.grid.read_text(), str(sweep.grid)),
+        in_force(grids),
         parse_site(sweep.site.read_text(), str(sweep.site)),
         provenance["executor"],
         provenance["sweep_id"],
-        _runs(sweep),
+        runs_of_all(map(_table, plans)),
+        plans,
+        grids,
     )
 
 
-def _runs(sweep: SweepDir) -> tuple[PlannedRun, ...]:
+def in_force(grids: Sequence[Grid]) -> Grid:
+    """What a sweep of these grids goes by: the settings of the last, the first one's name, the models of all."""
+    models = {name: shape for grid in grids for name, shape in grid.models.items()}
+    return grids[-1].model_copy(update={"name": grids[0].name, "models": models})
+
+
+def _table(plan: Path) -> Any:
     try:
         # read_table would import pyarrow.dataset, and with it pandas: a quarter of a second.
-        return runs_of(pyarrow.parquet.ParquetFile(sweep.plan).read(columns=list(RUN_COLUMNS)))
-    except (OSError, pyarrow.ArrowInvalid) as error:
+        return pyarrow.parquet.ParquetFile(plan).read(columns=list(RUN_COLUMNS))
+    except pyarrow.ArrowInvalid as error:
         fact = f"the plan cannot be read: {str(error).splitlines()[0]}"
-        raise SweepError(Mistake(fact, file=str(sweep.plan), remedy="it is written once: restore it")) from error
+        raise SweepError(Mistake(fact, file=str(plan), remedy="it is written once: restore it")) from error
 
 
 def check_same(sweep: Sweep, grid: Grid, executor: str) -> None:
     """Raises SweepError where a directory holds another grid's sweep, or another executor's."""
     mistakes = []
     where = str(sweep.directory.path)
-    if sweep.grid.to_yaml() != grid.to_yaml():
-        mistakes.append(
-            Mistake("this directory holds the sweep of another grid", file=where, remedy="name another with --dir")
-        )
+    if not holds(sweep, grid):
+        remedy = f"`sweep extend {where} GRID` adds this one's runs to it; or name another with --dir"
+        mistakes.append(Mistake("this directory holds the sweep of another grid", file=where, remedy=remedy))
     if sweep.executor != executor:
         fact = f"this sweep was begun with the executor {sweep.executor}, not {executor}"
         mistakes.append(Mistake(fact, file=where, remedy=f"--executor {sweep.executor}, or another --dir"))
     if mistakes:
         raise SweepError(mistakes)
+
+
+def holds(sweep: Sweep, grid: Grid) -> bool:
+    """Is it one of the grids that the sweep was begun or extended with?"""
+    return grid.to_yaml() in [known.to_yaml() for known in sweep.grids]
 
 
 def check_vacant(directory: Path) -> None:

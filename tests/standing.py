@@ -27,7 +27,7 @@ global_batch: 4096
 micro_batch_size: [1, 2]
 dtype: [fp32]
 iterations: 3
-site: {gpu: cpu, gpus_per_node: 2}
+site: {gpu: cpu, gpus_per_node: 2, max_local_ranks: 8}
 """
 
 

@@ -78,16 +78,16 @@ def launch(
     exists = (directory / PROVENANCE).is_file()
     if exists:
         sweep = open_sweep(directory)
-        check_same(sweep, grid, chosen)
     else:
         check_vacant(directory)
         plan = build(grid, site)
-        _check_runnable(plan, grid, site, chosen)
+        check_runnable(plan, grid, site, chosen)
         if dry_run:
             return _dry_run(plan, grid, site, chosen, as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(_spending(plan, site, chosen), err=True):
             raise click.Abort
         sweep = create(directory, grid, site, plan, executor=chosen, grid_text=grid_file.read_text())
+    check_same(sweep, grid, chosen)  # also where another launch made it just now
     if dry_run:
         raise SweepError(Mistake("this sweep stands already", file=str(directory), remedy="`sweep status` shows it"))
     return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
@@ -143,7 +143,7 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
     return 0 if gone else 1
 
 
-def _check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
+def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
     """Raises SweepError where there is nothing to run, or where it cannot be run here."""
     from sweep.inputs import max_local_ranks
 
@@ -277,6 +277,7 @@ def _finish(sweep: Sweep, session: Launcher, as_json: bool) -> int:
     from sweep.cli.results import draw_heatmap
     from sweep.tally import counts
 
+    sweep = sweep.latest
     found = dict(counts(session.world, sweep.runs, sweep.left_out(session.world)))
     path = sweep.directory.path
     picture = draw_heatmap(sweep.directory) if found.get("ok") else None

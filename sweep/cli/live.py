@@ -62,6 +62,12 @@ class _Drawing:
         if time.monotonic() - self._drawn_at >= DRAW_EVERY_S:
             self.draw()
 
+    def _renew(self) -> None:
+        """Runs that were added meanwhile belong to the picture."""
+        sweep = self._sweep.latest
+        if sweep is not self._sweep:
+            self._sweep, self._tally = sweep, tally_of(sweep)
+
     def draw(self) -> None:
         from rich.live import Live
 
@@ -71,6 +77,7 @@ class _Drawing:
             return
         assert isinstance(self._live, Live)
         height = self._live.console.size.height
+        self._renew()
         tally = self._tally.look(self._world)
         self._live.update(picture(self._sweep, self._world, tally, time.time(), height=height), refresh=True)
         self._drawn_at = time.monotonic()
@@ -82,10 +89,13 @@ def _plain(sweep: Sweep) -> Look:
     tally = tally_of(sweep)
 
     def look(world: World) -> None:
-        nonlocal said, said_at
+        nonlocal said, said_at, sweep, tally
         quiet_s = time.monotonic() - said_at
         if quiet_s <= PLAIN_AT_MOST_EVERY_S:
             return
+        if sweep.latest is not sweep:
+            sweep = sweep.latest
+            tally = tally_of(sweep)
         line = summary_line(sweep, world, tally)
         if line != said or quiet_s > PLAIN_EVERY_S:
             click.echo(line, err=True)

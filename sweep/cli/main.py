@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("sweep.cli.plan:schema", "Print the grid's JSON schema, for editors."),
     "init": ("sweep.cli.init:init", "Write a commented grid and site for this cluster or machine."),
     "launch": ("sweep.cli.launch:launch", "Plan, submit pilots, and watch them to the end."),
+    "extend": ("sweep.cli.extend:extend", "Add a further grid's runs to a sweep that stands."),
     "resume": ("sweep.cli.launch:resume", "Carry on exactly what is missing or may be retried."),
     "cancel": ("sweep.cli.launch:cancel", "Stop pilots and ranks; leave the record straight."),
     "status": ("sweep.cli.status:status", "What ran, what runs, what failed and why."),

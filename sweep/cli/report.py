@@ -148,8 +148,10 @@ def _follow(directory: SweepDir) -> Callable[[], tuple[bool, bool]]:
     reader, world = JournalReader(directory), World()
 
     def look() -> tuple[bool, bool]:
+        nonlocal sweep
         events = reader.new_events()
         world.apply_all(events)
+        sweep = sweep.renewed()
         found = counts(world, sweep.runs, sweep.left_out(world))
         waiting = bool(found.get("waiting")) and not world.cancelled
         pilots = any(pilot.open for pilot in world.pilots.values())
@@ -164,7 +166,9 @@ def _origin(sweeps: list[SweepDir]) -> tuple[str | None, dict[str, Any]]:
         return None, {}
     provenance: dict[str, Any] = json.loads(sweeps[0].provenance.read_text())
     grid = provenance.get("grid") or (sweeps[0].grid.read_text() if sweeps[0].grid.is_file() else None)
-    return grid, provenance
+    further = [sweeps[0].grid_of(plan) for plan in sweeps[0].plans()[1:]]
+    added = "".join(f"\n# {path.name}, added by `sweep extend`:\n{path.read_text()}" for path in further)
+    return f"{grid}{added}" if added else grid, provenance
 
 
 def _title(records: pd.DataFrame, places: list[Path]) -> str:

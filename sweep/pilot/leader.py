@@ -33,7 +33,7 @@ from sweep.pilot.orphans import clear_orphans
 from sweep.pilot.report import Conducted, record_of
 from sweep.pilot.starts import Starts
 from sweep.pilot.watchdog import Limits, Verdict
-from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of
+from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.search import Choice, choose
 from sweep.search.live import Search
 from sweep.state import World
@@ -336,8 +336,8 @@ def main(sweep_dir: str, pilot: str) -> None:
     except FileExistsError:
         return  # a second job with this token (a submission that was taken for lost): the first has the work
     os.environ["SWEEP_PILOT"] = order.token
-    table = pyarrow.parquet.read_table(sweep.plan, columns=list(RUN_COLUMNS))
-    asyncio.run(Leader(sweep, order, runs_of(table), job_id).lead())
+    tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
+    asyncio.run(Leader(sweep, order, runs_of_all(tables), job_id).lead())
     if order.executor == "slurm" and above.died:
         cancel_own_job()
 

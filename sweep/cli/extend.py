@@ -1,0 +1,98 @@
+"""`sweep extend`: a further grid's runs for a sweep that stands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.cli.options import json_option, overrides_option, site_option
+from sweep.errors import SweepError
+
+if TYPE_CHECKING:
+    from sweep.extension import Extension
+    from sweep.grid import Grid
+    from sweep.site import Site
+    from sweep.sweeps import Sweep
+
+
+@click.command(short_help="Add a further grid's runs to a sweep that stands.")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
+@overrides_option
+@site_option
+@click.option("--dry-run", is_flag=True, help="Say what would be added; write nothing.")
+@json_option
+def extend(
+    directory: Path, grid_file: Path, overrides: tuple[str, ...], site_given: str | None, dry_run: bool, as_json: bool
+) -> int:
+    """Add the runs of a grid that a sweep does not have yet. Runs planned before keep their names and records.
+
+    The grid must mean the same by a cell: workload, sequence length, batch, seed, models of one name; and the site is
+    the sweep's. Its strategy, budget and timeouts are in force for the whole sweep from then on. A launcher at work
+    and pilots that begin later take the runs up; else `sweep resume` does.
+
+    \b
+    Examples:
+      sweep extend sweeps/first wider.yaml
+      sweep extend sweeps/first grid.yaml -o nodes=[16,32] --dry-run
+      sweep extend sweeps/first grid.yaml -o budget.node_hours=50
+    """
+    from sweep.cli.launch import check_runnable
+    from sweep.extension import extend as write
+    from sweep.extension import extension, mistakes_of
+    from sweep.inputs import load_grid
+    from sweep.plan import build
+    from sweep.store import find_sweep
+    from sweep.sweeps import open_sweep
+
+    sweep = open_sweep(find_sweep(directory).path)
+    grid = load_grid(grid_file, overrides)
+    if mistakes := mistakes_of(sweep, grid, _site(grid, site_given)):
+        raise SweepError(mistakes)
+    plan = build(grid, sweep.site)
+    check_runnable(plan, grid, sweep.site, sweep.executor)
+    added = extension(sweep, grid, plan)
+    path = None if added.empty or dry_run else write(sweep.directory, grid, added)
+    _say(sweep, added, path, dry_run=dry_run, as_json=as_json)
+    return 0
+
+
+def _site(grid: Grid, given: str | None) -> Site | None:
+    """The site that the user states, where one is stated."""
+    from sweep.inputs import load_site
+
+    return load_site(grid, given, "") if given is not None or grid.site is not None else None
+
+
+def _say(sweep: Sweep, added: Extension, path: Path | None, *, dry_run: bool, as_json: bool) -> None:
+    from sweep import lease
+
+    holder = lease.holder(sweep.directory)
+    if as_json:
+        counts = {"runs": added.runs, "rejected": added.rejected, "planned_before": added.planned_before}
+        settings = {key: [_plain(old), _plain(new)] for key, (old, new) in added.settings.items()}
+        where = {"directory": str(sweep.directory.path), "plan": None if path is None else str(path)}
+        click.echo(json.dumps({**where, **counts, "settings": settings, "launcher": holder}))
+        return
+    click.echo(f"{added.runs} new runs; {added.planned_before} of the grid's runs were planned before", err=True)
+    for key, (old, new) in added.settings.items():
+        click.echo(f"{key}: {_words(new)} from now on, {_words(old)} until now", err=True)
+    if dry_run or path is None:
+        click.echo("nothing was written" if dry_run else "nothing to add: nothing was written", err=True)
+        return
+    resume = f"`sweep resume {sweep.directory.path}` measures them"
+    click.echo(f"{path}: " + (f"the launcher at work ({holder}) takes them up" if holder else resume), err=True)
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else value
+
+
+def _words(value: Any) -> str:
+    plain = _plain(value)
+    if isinstance(plain, dict):
+        return ", ".join(f"{key} {item:g}" for key, item in plain.items()) or "none"
+    return "none" if plain is None else str(plain)

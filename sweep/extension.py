@@ -1,0 +1,140 @@
+"""Extend a sweep that stands by a further grid: its new runs are a further plan, written once, the plan last.
+
+What was planned before keeps its run_ids and records. A launcher at work sees the plan, pilots that begin later too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from sweep.errors import Mistake, SweepError
+from sweep.grid import Grid
+from sweep.plan import Plan, to_table
+from sweep.planning.further import further
+from sweep.site import Site
+from sweep.store import Journal, SweepDir, write_once
+from sweep.sweeps import Sweep
+
+SAME = ("workload", "sequence_length", "global_batch", "tokens_per_gpu", "seed")
+"""keys of a grid that say what is compared in a cell: all runs of a sweep share them"""
+SETTINGS = ("strategy", "budget", "timeouts", "max_run_time", "isolate")
+"""keys of a grid that say how the sweep goes on: those of the last grid are in force"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extension:
+    """What a grid adds to a sweep."""
+
+    table: Any
+    """pyarrow.Table of the rows that no plan of the sweep has: runs, then rejected candidates"""
+    runs: int
+    rejected: int
+    planned_before: int
+    """runs of the grid that the sweep has already"""
+    settings: Mapping[str, tuple[Any, Any]]
+    """key -> what was in force and what is from now on, where the two differ"""
+
+    @property
+    def empty(self) -> bool:
+        """Nothing would change."""
+        return not self.runs and not self.settings
+
+
+def mistakes_of(sweep: Sweep, grid: Grid, site: Site | None) -> list[Mistake]:
+    """Why the grid cannot extend the sweep: it means another thing by a cell or a model, or another site."""
+    remedy = "begin another sweep with `sweep launch`; `sweep heatmap A B` draws both as one"
+    asked = ((key, getattr(grid, key), getattr(sweep.grid, key)) for key in SAME)
+    mistakes = [
+        grid.mistake(f"{key} is {new}, and that of the sweep's other runs is {old}", (key,), remedy)
+        for key, new, old in asked
+        if new != old
+    ]
+    mistakes += [
+        grid.mistake(
+            f"{name} has another shape than the {name} of the sweep", ("models",), f"name it otherwise; or {remedy}"
+        )
+        for name, shape in grid.models.items()
+        if sweep.grid.models.get(name, shape) != shape
+    ]
+    return mistakes + ([] if site is None else _other_site(sweep, site))
+
+
+def _other_site(sweep: Sweep, site: Site) -> list[Mistake]:
+    new, old = site.model_dump(), sweep.site.model_dump()
+    other = [key for key in new if new[key] != old[key]]
+    if not other:
+        return []
+    told = ", ".join(f"{key} {new[key]!r} for {old[key]!r}" for key in other[:3])
+    fact = f"the site is another than the sweep's: {told}"
+    remedy = "leave the site out: the sweep's own counts, site.yaml in its directory"
+    return [Mistake(fact, file=str(sweep.directory.site), remedy=remedy)]
+
+
+def extension(sweep: Sweep, grid: Grid, plan: Plan) -> Extension:
+    """What the plan of a grid adds. Raises SweepError where a plan of the sweep cannot be read."""
+    try:
+        earlier = [pyarrow.parquet.read_table(path) for path in sweep.plans]
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        fact = f"a plan cannot be read: {str(error).splitlines()[0]}"
+        raise SweepError(Mistake(fact, file=str(sweep.directory.path))) from error
+    table = further(to_table(plan), earlier)
+    runs = table.num_rows - int(table.column("run_id").null_count)
+    asked = {key: (getattr(sweep.grid, key), getattr(grid, key)) for key in SETTINGS}
+    return Extension(
+        table=table,
+        runs=runs,
+        rejected=table.num_rows - runs,
+        planned_before=plan.run_count - runs,
+        settings={key: (old, new) for key, (old, new) in asked.items() if old != new},
+    )
+
+
+def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
+    """Write the grid, then the plan, each once. Returns the plan's path. Raises SweepError where it cannot be written.
+
+    Cut off between the two, the sweep is as it was: the same grid's next extension takes that number, another's the
+    next one.
+    """
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(added.table, sink, compression="zstd")
+    try:
+        path = _write(sweep, grid.to_yaml(), sink.getvalue())
+        journal = Journal(sweep.journal(f"extend-{time.time_ns()}-{os.getpid()}"))
+        journal.append(
+            {"event": "extend", "time": time.time(), "plan": path.name, "runs": added.runs, "argv": sys.argv}
+        )
+        journal.close()
+    except OSError as error:
+        raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(sweep.path))) from error
+    return path
+
+
+def _write(sweep: SweepDir, grid: str, plan: bytes) -> Path:
+    number = 2
+    while True:
+        grid_path, plan_path = sweep.extension(number)
+        if not plan_path.exists() and _written(grid_path, grid):
+            try:
+                write_once(plan_path, plan)
+                return plan_path
+            except FileExistsError:
+                pass  # the same grid's, at the same moment: then this one's runs stand twice, and count once
+        number += 1
+
+
+def _written(path: Path, text: str) -> bool:
+    """Make the file say this. False where it says something else."""
+    try:
+        write_once(path, text)
+    except FileExistsError:
+        return path.read_text() == text
+    return True
