@@ -61,7 +61,7 @@ def test_peaks_of_published_runs_without_calibration(record_property):
     found = successes()
     assert len(found) > 900
     mean = error(first_stage(found), found).mean()
-    record_property("mean_absolute_error", mean)
+    record_property("mean_absolute_error", float(mean))
     assert mean <= 0.12
 
 
@@ -130,7 +130,7 @@ def test_no_success_is_rejected_and_three_quarters_of_the_failures_are(record_pr
     clear = ~ambiguous(found)
     assert (rejected & ~failed & clear).sum() == 0
     share = (rejected | static)[failed & clear].mean()
-    record_property("failures_rejected_share", share)
+    record_property("failures_rejected_share", float(share))
     assert share >= 0.75
 
 
