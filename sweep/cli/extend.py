@@ -83,8 +83,9 @@ def _say(sweep: Sweep, added: Extension, path: Path | None, *, dry_run: bool, as
     if dry_run or path is None:
         click.echo("nothing was written" if dry_run else "nothing to add: nothing was written", err=True)
         return
-    resume = f"`sweep resume {sweep.directory.path}` measures them"
-    click.echo(f"{path}: " + (f"the launcher at work ({holder}) takes them up" if holder else resume), err=True)
+    resume = f"`sweep resume {sweep.directory.path}`"
+    way = f"the launcher at work ({holder}) goes on with it, else {resume}" if holder else f"{resume} goes on with it"
+    click.echo(f"{path}: {way}", err=True)
 
 
 def _plain(value: Any) -> Any:

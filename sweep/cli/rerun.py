@@ -159,6 +159,7 @@ def _say(directory: SweepDir, world: World, chosen: Sequence[str], hindered: Map
     if not chosen:
         click.echo("no run is to be measured again", err=True)
     elif holder is not None and not world.cancelled:
-        click.echo(f"{len(chosen)} runs; the launcher at work ({holder}) takes them up", err=True)
+        way = f"the launcher at work ({holder}) takes them up, else `sweep resume {directory.path}`"
+        click.echo(f"{len(chosen)} runs; {way}", err=True)
     else:
         click.echo(f"{len(chosen)} runs; `sweep resume {directory.path}` measures them", err=True)
