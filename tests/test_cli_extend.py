@@ -64,6 +64,8 @@ def test_every_reader_has_all_plans(sweep: Sweep, command: Command) -> None:
     plan = analysis.load_plan(sweep.directory.path)
     assert plan is not None
     assert plan["run_id"].dropna().tolist() == ids(open_sweep(sweep.directory.path))
+    command("report", "s", "--no-figures", "--out", "report.html")
+    assert "# grid-0002.yaml, added by" in Path("report.html").read_text()
     cells = {row["nodes"]: row["status"] for row in json.loads(command("heatmap", "s", "--json")[1])["cells"]}
     assert cells == {1: "best", 2: "not_run", 4: "not_run"}
 

@@ -13,6 +13,7 @@ from sweep.physics.hardware import GPUS
 from sweep.plan import build
 from sweep.site import Site, parse_site
 from sweep.starter import GRID, SITE, WIDEST, grid_text, site_text
+from tests.slurm.cluster import Cluster
 from tests.standing import Command, command, tree
 
 __all__ = ["command"]
@@ -112,3 +113,20 @@ def test_as_json(tmp_path: Path, command: Command) -> None:
     assert (code, err) == (0, "")
     assert document["executor"] == "local"
     assert document["detected"]["gpus_per_node"] == parse_site(Path(document["site"]).read_text(), "s").gpus_per_node
+
+
+@pytest.mark.slurm
+def test_on_a_cluster(
+    slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: Command
+) -> None:
+    """Its GPUs tell no kind: the user says it, and all else is found out."""
+    slurm_cluster.use(monkeypatch)
+    code, _, err = command("init", tmp_path)
+    assert (code, "their kind cannot be found out" in err, "`sweep init --gpu KIND`" in err) == (2, True, True)
+    assert tree(tmp_path) == []
+    code, out, _ = command("init", tmp_path, "--gpu", "H100", "--json")
+    assert (code, json.loads(out)["executor"]) == (0, "slurm")
+    site = parse_site((tmp_path / "site.yaml").read_text(), "site.yaml")
+    assert (site.partition, site.gpu, site.gpus_per_node, site.max_nodes) == ("main", "h100", 2, 8)
+    code, out, _ = command("launch", tmp_path / "grid.yaml", "--site", tmp_path / "site.yaml", "--dry-run")
+    assert (code, "#SBATCH --partition=main" in out) == (0, True)

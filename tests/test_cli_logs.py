@@ -87,6 +87,7 @@ def test_candidates_are_listed_with_what_became_of_them(sweep: Sweep, command: C
         (["FIRST.1", "--attempt", 2], ["name two attempts"]),
         (["FIRST", "--attempt", 0], ["--attempt"]),
         (["LAST"], ["no attempt of", "has begun"]),
+        (["--json"], ["no run is named"]),
         (["--pilot", "p1"], ["no pilot 'p1'", "there are p0001"]),
         (["--pilot", ".."], ["no pilot '..'"]),
         (["FIRST", "--pilot", "p0001"], ["--pilot excludes RUN"]),

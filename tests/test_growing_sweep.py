@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -18,20 +16,20 @@ SLOW = ("-o", "params={step_s: 0.3, noise: 0}")
 """so that the launcher is still at work when it is extended"""
 
 
-def begun(directory: Path, ended: int) -> bool:
+def begun(directory, ended):
     """Have so many attempts ended?"""
     return (directory / "provenance.json").exists() and len(driving.events_of(directory, "record")) >= ended
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def grown(tmp_path_factory):
     """A directory whose launcher saw an extension and a rerun, and what the launcher printed."""
     root = tmp_path_factory.mktemp("grown")
     directory, grid = root / "s", root / "grid.yaml"
     grid.write_text(GRID.replace("nodes: [1, 2]", "nodes: [1]"))
     with (root / "out").open("wb") as output:
         launching = ("launch", grid, "--dir", directory, "--executor", "local", "--yes", *SLOW)
-        launcher: subprocess.Popen[bytes] = driving.start(*launching, output=output)
+        launcher = driving.start(*launching, output=output)
         wait_for(lambda: begun(directory, 1))
         first = driving.events_of(directory, "record")[0]["record"]["run_id"]
         for words in (("rerun", directory, first), ("extend", directory, grid, "-o", "nodes=[1,2]", *SLOW)):
@@ -42,7 +40,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return directory, (root / "out").read_text()
 
 
-def test_the_launcher_measured_what_was_added_and_asked_for(grown: tuple[Path, str]) -> None:
+def test_the_launcher_measured_what_was_added_and_asked_for(grown):
     directory, said = grown
     sweep, world = open_sweep(directory), driving.world_of(directory)
     assert [path.name for path in sweep.plans] == ["plan.parquet", "plan-0002.parquet"]
@@ -53,14 +51,14 @@ def test_the_launcher_measured_what_was_added_and_asked_for(grown: tuple[Path, s
     assert {path.name for path in sweep.directory.launchers.iterdir() if path.name.isdigit()} == {"1", "2"}
 
 
-def test_a_pilot_that_began_before_was_followed_by_one_that_saw_the_new_runs(grown: tuple[Path, str]) -> None:
+def test_a_pilot_that_began_before_was_followed_by_one_that_saw_the_new_runs(grown):
     records = [event["record"] for event in driving.events_of(grown[0], "record")]
     pilots = {record["pilot"]: record["nodes"] for record in records}
     assert (pilots["p0001"], max(pilots.values())) == (1, 2)
     assert all(record["pilot"] == "p0001" for record in records if record["nodes"] == 1)
 
 
-def test_resuming_adds_nothing(grown: tuple[Path, str]) -> None:
+def test_resuming_adds_nothing(grown):
     before = len(driving.events_of(grown[0], "record"))
     done = driving.run("resume", grown[0])
     assert done.returncode == 0, done.stderr

@@ -44,20 +44,18 @@ def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: st
         if run is not None or attempt is not None:
             raise SweepError(Mistake("--pilot excludes RUN and --attempt", remedy="`sweep logs DIR --pilot NAME`"))
         return _show_pilot(find_sweep(directory), pilot, as_json)
-    if run is None:
-        directory, run = None, None if directory is None else str(directory)
+    if run is None and directory is not None and not directory.is_dir():
+        directory, run = None, str(directory)
     if run is None:
         raise SweepError(Mistake("no run is named", remedy="`sweep logs DIR RUN` or `sweep logs DIR --pilot NAME`"))
     return _show_attempt(find_sweep(directory), run, attempt, as_json)
 
 
 def _show_attempt(directory: SweepDir, words: str, asked: int | None, as_json: bool) -> int:
-    from sweep.state import World
-    from sweep.store import JournalReader
+    from sweep.snapshot import read_world
     from sweep.sweeps import open_sweep
 
-    world = World()
-    world.apply_all(JournalReader(directory).new_events())
+    world, _ = read_world(directory)
     known = [planned.run_id for planned in open_sweep(directory.path).runs]
     name, named = split_attempt(known, words)
     if asked is not None and named is not None and asked != named:

@@ -168,7 +168,7 @@ def _origin(sweeps: list[SweepDir]) -> tuple[str | None, dict[str, Any]]:
     grid = provenance.get("grid") or (sweeps[0].grid.read_text() if sweeps[0].grid.is_file() else None)
     further = [sweeps[0].grid_of(plan) for plan in sweeps[0].plans()[1:]]
     added = "".join(f"\n# {path.name}, added by `sweep extend`:\n{path.read_text()}" for path in further)
-    return f"{grid}{added}" if added else grid, provenance
+    return f"{grid or ''}{added}" if added else grid, provenance
 
 
 def _title(records: pd.DataFrame, places: list[Path]) -> str:

@@ -67,15 +67,15 @@ def rerun(
       sweep rerun sweeps/first --cell 8B:4 --failed
     """
     from sweep.rerun import ask, hindrance
-    from sweep.state import World
-    from sweep.store import JournalReader, find_sweep
+    from sweep.snapshot import read_world
+    from sweep.store import find_sweep
     from sweep.sweeps import open_sweep
 
     given, names = _parse(words)
     directory = find_sweep(given)
-    sweep, world = open_sweep(directory.path), World()
+    sweep = open_sweep(directory.path)
     filters = _filters(sweep.runs, failed, outcomes, cells)
-    world.apply_all(JournalReader(directory).new_events())
+    world, _ = read_world(directory)
     if not names and not filters:
         remedy = "name runs, or give --failed, --outcome or --cell"
         raise SweepError(Mistake("nothing says which runs to measure again", file=str(directory.path), remedy=remedy))
