@@ -282,10 +282,17 @@ class Cluster:
             f"--datadir={data}",
             "--user=root",
             "--skip-test-db",
+            f"--tmpdir={self.state}/run",  # clusters that start together fall over each other's temporary tables
         ]
         self.run(*install, "--auth-root-authentication-method=normal", "--innodb-log-file-size=8M")
         argv = [program("mariadbd"), "--no-defaults", f"--datadir={data}", f"--socket={self.state}/run/db"]
-        argv += [f"--port={ports.mariadb}", "--bind-address=127.0.0.1", "--user=root", "--skip-grant-tables"]
+        argv += [
+            f"--tmpdir={self.state}/run",
+            f"--port={ports.mariadb}",
+            "--bind-address=127.0.0.1",
+            "--user=root",
+            "--skip-grant-tables",
+        ]
         argv += [
             f"--pid-file={self.state}/run/db.pid",
             "--skip-networking=0",
