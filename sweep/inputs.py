@@ -25,7 +25,7 @@ def load_grid(path: Path, overrides: Sequence[str]) -> Grid:
     return parse_grid(_read(path, "grid"), str(path), overrides)
 
 
-def load_site(grid: Grid, given: str | None, executor: str) -> Site:
+def load_site(grid: Grid | None, given: str | None, executor: str | None) -> Site:
     """The site: the file or name given, else the grid's own, else what can be found out about this machine or cluster.
 
     Raises SweepError with every mistake.
@@ -33,11 +33,30 @@ def load_site(grid: Grid, given: str | None, executor: str) -> Site:
     if given is not None:
         path = _site_path(given)
         return parse_site(_read(path, "site"), str(path))
-    if grid.site is not None:
+    if grid is not None and grid.site is not None:
         return grid.site
     from sweep.detect import detect_site
 
-    return parse_site(yaml.safe_dump(dict(detect_site(executor))), "the detected site")
+    return parse_site(yaml.safe_dump(dict(detect_site(executor or choose_executor(None)))), "the detected site")
+
+
+def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor: str | None) -> tuple[Grid, Site]:
+    """Grid and site. ``executor``: None where it is found out, should a site have to be. Raises SweepError with every
+    mistake of both.
+    """
+    mistakes: list[Mistake] = []
+    grid = found = None
+    try:
+        grid = load_grid(path, overrides)
+    except SweepError as error:
+        mistakes += error.mistakes
+    try:
+        found = load_site(grid, site, executor) if site is not None or grid is not None else None
+    except SweepError as error:
+        mistakes += error.mistakes
+    if grid is None or found is None or mistakes:
+        raise SweepError(mistakes)
+    return grid, found
 
 
 def choose_executor(asked: str | None) -> str:

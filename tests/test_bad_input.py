@@ -132,6 +132,19 @@ def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
     assert tree(tmp_path) == before
 
 
+def test_mistakes_of_grid_and_site_are_told_together(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID + "micro_batch_sise: [1]\n")
+    Path("site.yaml").write_text("gpu: cpu\ngpus_per_node: 2\npartitoin: main\n")
+    before = tree(tmp_path)
+    for command in (["plan"], ["launch", "--executor", "local", "--yes"]):
+        code, _, err = sweep(monkeypatch, capsys, *command, "grid.yaml", "--site", "site.yaml")
+        assert code == 2
+        assert "grid.yaml:9" in err
+        assert "site.yaml:3" in err
+    assert tree(tmp_path) == before
+
+
 @pytest.fixture
 def standing(tmp_path, monkeypatch):
     """A sweep directory as a launch leaves it before its first pilot."""

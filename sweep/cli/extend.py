@@ -64,7 +64,7 @@ def _site(grid: Grid, given: str | None) -> Site | None:
     """The site that the user states, where one is stated."""
     from sweep.inputs import load_site
 
-    return load_site(grid, given, "") if given is not None or grid.site is not None else None
+    return load_site(grid, given, None) if given is not None or grid.site is not None else None
 
 
 def _say(sweep: Sweep, added: Extension, path: Path | None, *, dry_run: bool, as_json: bool) -> None:

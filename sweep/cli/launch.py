@@ -65,14 +65,13 @@ def launch(
       sweep launch grid.yaml -o micro_batch_size=[1,2,4] -o iterations=10
       sweep launch grid.yaml --dry-run
     """
-    from sweep.inputs import choose_executor, load_grid, load_site
+    from sweep.inputs import choose_executor, load_inputs
     from sweep.plan import build
     from sweep.store import PROVENANCE
     from sweep.sweeps import check_same, check_vacant, create, open_sweep
 
-    grid = load_grid(grid_file, overrides)
     chosen = choose_executor(executor)
-    site = load_site(grid, site_given, chosen)
+    grid, site = load_inputs(grid_file, overrides, site_given, chosen)
     _check_tracker(tracker, detach, chosen)
     directory = directory or Path("sweeps") / grid.name
     exists = (directory / PROVENANCE).is_file()

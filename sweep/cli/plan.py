@@ -44,12 +44,11 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
       sweep plan grid.yaml --show rejected | grep tp=3
       sweep plan grid.yaml --json | jq .cells
     """
-    from sweep.inputs import choose_executor, load_grid, load_site
+    from sweep.inputs import load_inputs
     from sweep.plan import build, summary
 
-    grid = load_grid(grid_file, overrides)
-    known = site_given is not None or grid.site is not None
-    found = build(grid, load_site(grid, site_given, "" if known else choose_executor(None)))
+    grid, site = load_inputs(grid_file, overrides, site_given, None)
+    found = build(grid, site)
     searched = {"strategy": grid.strategy, "budget": grid.budget.model_dump(exclude_none=True)}
     if as_json:
         document = summary(found) | searched
