@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -105,8 +106,7 @@ def measure(ranks: int, repeats: int, iterations: int) -> list[Repeated]:
     with tempfile.TemporaryDirectory() as folder:
         grid, directory = Path(folder) / "grid.yaml", Path(folder) / "sweep"
         grid.write_text(GRID.format(axes=AXES[ranks], ranks=ranks, repeats=repeats, iterations=iterations))
-        command: list[str | Path] = [sys.executable, "-m", "sweep.cli.main", "launch", grid, "--dir", directory]
-        subprocess.run([*command, "--executor", "local", "--yes"], check=True, stdout=subprocess.DEVNULL)
+        _launch(grid, directory)
         events = JournalReader(SweepDir(directory)).new_events()
         records = [event["record"] for event in events if event["event"] == "record"]
     runs = defaultdict(list)
@@ -116,7 +116,18 @@ def measure(ranks: int, repeats: int, iterations: int) -> list[Repeated]:
             low, high = further["step_time_interval_s"]
             confidence = further["step_time_interval_confidence"]
             runs[_name(record)].append(Stated(record["step_time_median_s"], low, high, confidence))
-    return [compare(name, found) for name, found in sorted(runs.items())]
+    return [compare(name, found) for name, found in sorted(runs.items()) if len(found) > 1]
+
+
+def _launch(grid: Path, directory: Path) -> None:
+    """Measure all of the grid. Whatever ends this program ends the sweep too."""
+    command = [sys.executable, "-m", "sweep.cli.main"]
+    try:
+        launch = [*command, "launch", str(grid), "--dir", str(directory), "--executor", "local", "--yes"]
+        subprocess.run(launch, check=True, stdout=subprocess.DEVNULL)
+    except BaseException:
+        subprocess.run([*command, "cancel", str(directory)], check=False, stdout=subprocess.DEVNULL)
+        raise
 
 
 def busy_cores(seconds: float = 2.0) -> float:
@@ -156,6 +167,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, nargs="+", choices=sorted(AXES), default=sorted(AXES))
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     busy, rows = [], []
     for ranks in asked.ranks:
         busy.append(busy_cores())
