@@ -120,8 +120,11 @@ class Sweep:
         self._search = Search.of(runs, strategy="exhaustive")
         self._changed = True
         self._spent_s, self._ended = 0.0, 0
+        self._lasts_s: dict[str, float] = {}
         self.taken: list[tuple[float, float, int]] = []
-        """of each attempt: begin, end, nodes"""
+        """of each attempt that measured: begin, end, nodes"""
+        self.cut: list[tuple[float, float, int]] = []
+        """of each attempt that the end of its pilot's time ended: the same"""
         self.held: list[tuple[float, float, int]] = []
         """of each pilot the same"""
         self.choice_ms: list[float] = []
@@ -142,7 +145,7 @@ class Sweep:
     def _capacity(self) -> Capacity:
         return Capacity(
             max_pilots=self._max_pilots, pilot_time_s=self._pilot_time_s, attempt_s=ATTEMPT_S, now=self._env.now,
-            run_s=self._spent_s / self._ended if self._ended else 60.0,
+            run_s=self._spent_s / (self._ended + len(self.cut)) if self._ended else 60.0,
         )  # fmt: skip
 
     def _submit(self, wanted: Wanted) -> None:
@@ -182,10 +185,11 @@ class Sweep:
 
     def _choose(self, job: Job, free: list[str], durations: list[float]) -> Choice | None:
         """As the leader asks, with what it expects of the next run."""
-        left_s = job.ends_by - self._env.now - min(MARGIN_S, 0.1 * job.limit_s)
         expected_s = 1.5 * max(durations[-20:]) if durations else min(UNKNOWN_RUN_S, ATTEMPT_S, 0.5 * job.limit_s)
         begin = time.perf_counter()
-        choice = choose(self._runs, self.world, len(free), left_s, expected_s, names=free, search=self._search)
+        choice = choose(
+            self._runs, self.world, len(free), self._left_s(job), expected_s, names=free, search=self._search
+        )
         self.choice_ms.append(1000 * (time.perf_counter() - begin))
         if choice is not None:
             about = {"run_id": choice.planned.run_id, "attempt": choice.attempt, "pilot": job.name}
@@ -193,16 +197,27 @@ class Sweep:
         return choice
 
     def _measure(self, job: Job, choice: Choice) -> Generator[simpy.Event, Any, float]:
-        begin = self._env.now
-        seconds = min(ATTEMPT_S, RUN_S * self._chance.lognormvariate(0.0, SPREAD)) + BETWEEN_S
-        yield self._env.timeout(min(seconds, job.ends_by - begin))
-        assert self._env.now < job.ends_by, "the wall time ended a run"
-        about = {"run_id": choice.planned.run_id, "attempt": choice.attempt, "pilot": job.name, "outcome": "ok"}
+        """An attempt: to its end, or to the moment at which the leader gives it up for the end of the job."""
+        begin, run_id = self._env.now, choice.planned.run_id
+        if run_id not in self._lasts_s:
+            self._lasts_s[run_id] = min(ATTEMPT_S, RUN_S * self._chance.lognormvariate(0.0, SPREAD)) + BETWEEN_S
+        seconds = min(self._lasts_s[run_id], self._left_s(job))
+        yield self._env.timeout(seconds)
+        whole = seconds == self._lasts_s[run_id]
+        about = {
+            "run_id": run_id,
+            "attempt": choice.attempt,
+            "pilot": job.name,
+            "outcome": "ok" if whole else "preempted",
+        }
         self._tell("record", record={**about, "started_at": begin, "ended_at": self._env.now})
-        self.taken.append((begin, self._env.now, choice.planned.nodes))
+        (self.taken if whole else self.cut).append((begin, self._env.now, choice.planned.nodes))
         self._spent_s += seconds
-        self._ended += 1
+        self._ended += whole
         return seconds
+
+    def _left_s(self, job: Job) -> float:
+        return job.ends_by - self._env.now - min(MARGIN_S, 0.1 * job.limit_s)
 
     def _tell(self, event: str, **values: Any) -> None:
         self.world.apply({"event": event, "time": self._env.now, **values})
@@ -238,6 +253,7 @@ def report(sweep: Sweep, runs: list[PlannedRun], nodes: int) -> dict[str, Any]:
         "nodes": nodes,
         "runs": len(runs),
         "jobs": len(sweep.held),
+        "attempts_cut_by_wall_time": len(sweep.cut),
         "hours": round(end / 3600, 2),
         "hours_at_least": round(least / 3600, 2),
         "allocated_share_in_attempts": round(area(sweep.taken, end) / area(sweep.held, end), 4),
