@@ -19,7 +19,7 @@ def cancel_own_job() -> None:
 
 class StepDaemon:
     """The slurmstepd above the batch script. Without it nobody tells Slurm that the script ended: the job would stay
-    RUNNING, with its nodes, until its wall time.
+    RUNNING, with its nodes, until the node registers anew (after 107 s on Slurm 22.05 with a SlurmdTimeout of 20 s).
     """
 
     def __init__(self) -> None:

@@ -97,7 +97,7 @@ def test_on_slurm(tmp_path, slurm_cluster, kind):
     struck, clean_s, records = assert_nothing_is_left(
         tmp_path, kind, "slurm", slurm_cluster, batches=[1, 2], step_s=0.5
     )
-    slurm_cluster.wait_idle(90)
+    slurm_cluster.wait_idle(30)
     record = next(r for r in records if r["started_at"] <= struck <= r["ended_at"])
     later = min((r for r in records if r["started_at"] > struck), key=lambda r: r["started_at"])
     detect_s = None

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.parallel]
 GRID = """
 name: tempest
 workload: simulated
+strategy: exhaustive
 models: [tiny-1M]
 nodes: [{nodes}]
 sequence_length: 64
@@ -88,7 +89,7 @@ def test_a_small_storm(tmp_path, slurm_cluster):
 def blow_on_16_nodes(tmp_path, seed, **how):
     """Short pilots, so that there are many: a pilot of 20 minutes would serve all runs of its width alone."""
     with Cluster(nodes=16, gpus_per_node=2, accounting=True) as cluster:
-        blow(tmp_path, cluster, seed, faults=EXPECTED, nodes="1, 2", pilots=8, pilot_time="3m", **how)
+        blow(tmp_path, cluster, seed, faults=EXPECTED, nodes="1, 2", pilots=8, pilot_time="2m", **how)
 
 
 @pytest.mark.long
