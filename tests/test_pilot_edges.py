@@ -224,7 +224,6 @@ def test_a_node_without_room_for_the_attempt_says_disk_full(tmp_path):
         agent._channel = Mute()
         fill(scratch)
         await agent._handle({"do": "prepare", "attempt": "r.1", "preload": [], "env": {}, "first": True})
-        await agent.end(0.0)
         return agent._channel.sent
 
     try:
