@@ -13,11 +13,9 @@ ConfigStore.instance().store(name="run", node={"number": 0, "iterations": 7, "sl
 
 @hydra.main(version_base=None, config_name="run")
 def main(config: Any) -> None:
-    from submitit.helpers import TorchDistributedEnvironment
+    from benchmarks.rivals.training import keep, meet_and_train, submitits_environment
 
-    from benchmarks.rivals.training import keep, meet_and_train
-
-    TorchDistributedEnvironment().export()
+    submitits_environment()
     keep(Path(config.results), meet_and_train(config.iterations, config.sleep))
 
 

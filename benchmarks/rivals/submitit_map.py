@@ -8,11 +8,9 @@ from pathlib import Path
 
 def measure(number: int, iterations: int, sleep_s: float, results: str) -> int:
     """One run, in each of the job's tasks."""
-    from submitit.helpers import TorchDistributedEnvironment
+    from benchmarks.rivals.training import keep, meet_and_train, submitits_environment
 
-    from benchmarks.rivals.training import keep, meet_and_train
-
-    TorchDistributedEnvironment().export()
+    submitits_environment()
     keep(Path(results), meet_and_train(iterations, sleep_s))
     return number
 

@@ -53,6 +53,14 @@ def meet_and_train(iterations: int, sleep_s: float) -> list[float]:
     return train(iterations, sleep_s)
 
 
+def submitits_environment() -> None:
+    """What submitit's helper sets, but for the host: nodes of a one-machine cluster have no address of their own."""
+    from submitit.helpers import TorchDistributedEnvironment
+
+    TorchDistributedEnvironment().export()
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+
+
 def keep(results: Path, times: list[float]) -> None:
     """One line by rank 0, as the published scripts append theirs to one file."""
     if os.environ["RANK"] == "0":
