@@ -125,7 +125,8 @@ class Place:
     master_addr: str
     master_port: int
     master_listen_fd: int | None = None
-    """rank 0 only: a socket that already listens on master_port (torch's TCPStore takes it): no port can be lost"""
+    """rank 0 only, where the workload takes it: a socket that listens on master_port already (torch's TCPStore takes
+    it), so that no port can be lost"""
     scratch_dir: str = ""
     """node-local directory of this attempt, removed after it"""
     seed: int = 0
@@ -216,6 +217,9 @@ class Workload:
     choices: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     """valid values of axes and parameters that are not plain numbers (recompute, pp_schedule, dtype, …)"""
     rules: tuple[Rule, ...] = ()
+    takes_listener: bool = False
+    """its rank 0 takes the listening socket of its place; else master_port is freed as the ranks start, for
+    ``init_process_group`` to bind it"""
     simulated: bool = False
 
 

@@ -9,6 +9,7 @@ from sweep.contract import Workload
 
 WORKLOAD = Workload(
     name="collectives",
+    takes_listener=True,
     main="bench_workloads.collectives.main:main",
     axes=frozenset({"dp", "grad_accum", "dtype"}),
     preload=("torch", "torch.distributed", "bench_workloads.collectives.main"),

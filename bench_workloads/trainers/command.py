@@ -126,6 +126,7 @@ def _any(name: str, wrong: Callable[[str], bool]) -> Callable[[Mapping[str, Any]
 
 WORKLOAD = Workload(
     name="command",
+    takes_listener=True,
     main="bench_workloads.trainers.command:main",
     axes=frozenset(
         {"dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}

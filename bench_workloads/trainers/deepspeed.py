@@ -118,6 +118,7 @@ _STATED = {
 
 WORKLOAD = Workload(
     name="deepspeed",
+    takes_listener=True,
     main="bench_workloads.trainers.deepspeed:main",
     axes=frozenset({"dp", "zero", "micro_batch_size", "grad_accum", "dtype"}),
     preload=("psutil", "jinja2", "bench_workloads.trainers.deepspeed"),

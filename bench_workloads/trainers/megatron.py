@@ -150,6 +150,7 @@ def reader(_run: Run) -> Reader:
 
 WORKLOAD = Workload(
     name="megatron",
+    takes_listener=True,
     main="bench_workloads.trainers.megatron:main",
     axes=frozenset(
         {"dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}

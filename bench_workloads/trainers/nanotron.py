@@ -164,6 +164,7 @@ def reader(_run: Run) -> Reader:
 
 WORKLOAD = Workload(
     name="nanotron",
+    takes_listener=True,
     main="bench_workloads.trainers.nanotron:main",
     axes=frozenset(
         {"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}

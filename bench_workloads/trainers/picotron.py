@@ -100,6 +100,7 @@ def reader(_run: Run) -> Reader:
 
 WORKLOAD = Workload(
     name="picotron",
+    takes_listener=True,
     main="bench_workloads.trainers.picotron:main",
     axes=frozenset({"dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum", "pp_schedule", "dtype"}),
     preload=("psutil", "bench_workloads.trainers.picotron"),

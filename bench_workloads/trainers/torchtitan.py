@@ -270,6 +270,7 @@ def reader(run: Run) -> Reader:
 
 WORKLOAD = Workload(
     name="torchtitan",
+    takes_listener=True,
     main="bench_workloads.trainers.torchtitan:main",
     axes=frozenset(
         {

@@ -19,6 +19,7 @@ PRELOAD = (
 
 WORKLOAD = Workload(
     name="transformer",
+    takes_listener=True,
     main="bench_workloads.transformer.main:main",
     axes=frozenset(
         {

@@ -90,6 +90,7 @@ def _arguments() -> Any:
 
 WORKLOAD = Workload(
     name="small_ddp",
+    takes_listener=True,
     main="benchmarks.rivals.training:main",
     axes=frozenset({"dp", "micro_batch_size", "grad_accum", "dtype"}),
     params={"sleep_s": 0.0},

@@ -150,6 +150,8 @@ class Agent:
 
     async def _start(self, message: Mapping[str, Any]) -> None:
         zygote = await self._zygote(message["preload"], message["env"])
+        if not message["takes_listener"]:
+            self._close_listener()
         for entry in message["ranks"]:
             rank = Rank(entry["rank"], self._attempt_dir / f"rank{entry['rank']}.log", message["attempt"])
             self._ranks.append(rank)

@@ -209,6 +209,7 @@ class AttemptRunner:
                     "do": "start",
                     "attempt": self._name,
                     "main": self._workload.main,
+                    "takes_listener": self._workload.takes_listener,
                     "run": self._run.canonical_json(),
                     "ranks": ranks,
                     "place": place,

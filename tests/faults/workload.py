@@ -16,6 +16,7 @@ from sweep.contract import Measurement, Phase, Progress, RankRun, Workload
 FAULTY_MODEL = "tiny-1M"
 WORKLOAD = Workload(
     name="faulty",
+    takes_listener=True,
     main="tests.faults.workload:main",
     axes=frozenset({"dp", "micro_batch_size", "grad_accum", "dtype"}),
     preload=("torch", "torch.distributed", "torch.nn.parallel", "tests.faults.workload"),

@@ -47,3 +47,41 @@ def test_the_tutorial_works_as_it_is_written(installed):
 def test_it_is_as_short_as_it_says():
     lines = [line for line in block("python").splitlines() if line.strip() and not line.strip().startswith('"""')]
     assert len(lines) <= 20
+
+
+MEETING = """
+import time
+from sweep.contract import Measurement, Phase, Workload
+
+
+def main(run, progress):
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    times = []
+    for number in range(run.warmup_iterations + run.iterations):
+        progress.beat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        begin = time.perf_counter()
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        assert int(total) == dist.get_world_size() == run.place.world_size
+        times.append(time.perf_counter() - begin)
+    dist.destroy_process_group()
+    progress.measured(Measurement(step_times_s=times[run.warmup_iterations :]))
+
+
+WORKLOAD = Workload(
+    name="mybench", main="mybench:main", axes=frozenset({"dp", "micro_batch_size", "grad_accum"}), params={"work": 100}
+)
+"""
+
+
+def test_ranks_meet_by_the_variables_alone(installed):
+    """As users' own code does it: no word of ours between them."""
+    (installed / "mybench.py").write_text(MEETING)
+    path = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH", "")]))
+    words = ("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", "--json", "-o", "params.work=1")
+    done = driving.run(*words, cwd=installed, env={"PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"ok": 2}
