@@ -21,9 +21,12 @@ from sweep.store import JournalReader, SweepDir, write_derived
 
 WORTH_EVENTS = 5000
 """so many events beyond the kept ones make it worth to keep them anew"""
+WORTH_RUNS = 2000
+"""what was worked out of so many runs is worth to be kept"""
 _ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))
-_NODES, _OUTCOME = _ATTEMPT.index("nodes"), _ATTEMPT.index("outcome")
-_RUN = tuple(field.name for field in dataclasses.fields(RunState) if field.name != "attempts")
+_NUMBER, _NODES, _OUTCOME = (_ATTEMPT.index(name) for name in ("number", "nodes", "outcome"))
+_RUN = tuple(field.name for field in dataclasses.fields(RunState))[1:]
+"""the fields of a run but for its attempts, which come first"""
 _FORM = [
     *_ATTEMPT,
     *(field.name for kind in (RunState, PilotState, Ledger, Charge, World) for field in dataclasses.fields(kind)),
@@ -57,6 +60,12 @@ def keep(sweep: SweepDir, world: World, reader: JournalReader) -> None:
         write_derived(sweep.snapshot, json.dumps(_values(world, reader.offsets), separators=(",", ":")))
 
 
+def keep_answers(sweep: SweepDir, world: World, reader: JournalReader) -> None:
+    """Keep what was worked out of a large sweep's runs, where it stands until somebody resumes: no pilot is open."""
+    if len(world.runs) >= WORTH_RUNS and not any(pilot.open for pilot in world.pilots.values()):
+        keep(sweep, world, reader)
+
+
 def _fits(sweep: SweepDir, offsets: Mapping[str, int]) -> bool:
     sizes = {path.name: path.stat().st_size for path in sweep.journals()}
     return all(sizes.get(name, -1) >= offset for name, offset in offsets.items())
@@ -86,6 +95,7 @@ def _values(world: World, offsets: Mapping[str, int]) -> dict[str, Any]:
         "session_at": world.session_at,
         "delayed": [world.delayed, world.delayed_at],
         "touched": list(dict.fromkeys(reversed(world.touched)))[::-1],
+        "answers": world.answers,
         "groups": list(groups),
     }
 
@@ -112,6 +122,7 @@ def _world(kept: Mapping[str, Any]) -> World:
         delayed=kept["delayed"][0],
         delayed_at=kept["delayed"][1],
         touched=kept["touched"],
+        answers=kept["answers"],
     )
 
 
@@ -127,8 +138,6 @@ def _ledger(kept: Mapping[str, Any], groups: list[tuple[str, ...]]) -> Ledger:
 def _run(values: list[Any], rows: list[Any], groups: list[tuple[str, ...]]) -> RunState:
     attempts = {}
     for row in rows:
-        attempt = Attempt(*row)
-        attempt.nodes = groups[row[_NODES]]
-        attempt.outcome = _OUTCOMES[row[_OUTCOME]]
-        attempts[attempt.number] = attempt
-    return RunState(attempts, **dict(zip(_RUN, values, strict=True)))
+        row[_NODES], row[_OUTCOME] = groups[row[_NODES]], _OUTCOMES[row[_OUTCOME]]
+        attempts[row[_NUMBER]] = Attempt(*row)
+    return RunState(attempts, *values)

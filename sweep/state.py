@@ -43,14 +43,12 @@ class RunState:
     @property
     def answered(self) -> Attempt | None:
         """The first attempt that is ok of those that count: where a rerun was asked for, of the ones after it."""
-        asked = (a for n, a in sorted(self.attempts.items()) if n > self.rerun_after)
-        return next((attempt for attempt in asked if attempt.outcome is Outcome.OK), None)
+        return self._first_ok(self.rerun_after)
 
     @property
     def ok(self) -> Attempt | None:
         """The attempt that counts: the first that is ok. A later ok is surplus, unless a rerun was asked for."""
-        before = (a for _, a in sorted(self.attempts.items()) if a.outcome is Outcome.OK)
-        return self.answered or next(before, None)
+        return self.answered or self._first_ok(0)
 
     def next_attempt(self) -> int | None:
         """The number of the attempt that may be claimed now, or None: in flight, done, or failed for good."""
@@ -76,6 +74,13 @@ class RunState:
             return Finding.RUN
         later = [a for a in self.attempts.values() if a.outcome is Outcome.OK and a.number > charge.attempt]
         return Finding.NODE if any(charge.node not in a.nodes for a in later) else Finding.OPEN
+
+    def _first_ok(self, after: int) -> Attempt | None:
+        """Of the attempts with higher numbers. A loop: it is asked of each of many thousand runs."""
+        for number in sorted(self.attempts):
+            if number > after and self.attempts[number].outcome is Outcome.OK:
+                return self.attempts[number]
+        return None
 
     def _ended(self) -> tuple[list[Outcome], list[frozenset[str]]]:
         """Outcomes and nodes of the attempts that ended, oldest first."""
@@ -129,6 +134,8 @@ class World:
     delayed_at: float = 0.0
     touched: list[str] = field(default_factory=list)
     """run_ids in the order of what happened to them: who follows the world reads on from where it was"""
+    answers: dict[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
+    """what readers worked out of the runs as they stand, by what they asked: gone as soon as a run is touched"""
 
     @property
     def bad_nodes(self) -> dict[str, str]:
@@ -153,6 +160,7 @@ class World:
     def run(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. Whoever changes it asks for it here."""
         self.touched.append(run_id)
+        self.answers.clear()
         return self.runs.setdefault(run_id, RunState())
 
     def pilot(self, event: Mapping[str, Any]) -> PilotState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -73,7 +74,16 @@ class Sweep:
         """run_id -> why it is not to begin (``Search.left_out``), as far as is known now."""
         if all(run.run_id in world.runs and world.runs[run.run_id].attempts for run in self.runs):
             return {}  # each has begun: no search need be made to know
-        return self.search.left_out(world)
+        if self._question not in world.answers:
+            world.answers[self._question] = self.search.left_out(world)
+        return world.answers[self._question]
+
+    @cached_property
+    def _question(self) -> str:
+        """A digest of all that the answer of the search follows from, but for what happened to the runs."""
+        of = [__version__, self.grid.strategy, repr(self.grid.budget), repr(self.site.hardware)]
+        of += [f"{run.run_id} {run.predicted_s}" for run in self.runs]
+        return hashlib.sha256("\n".join(of).encode()).hexdigest()
 
 
 def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str, grid_text: str) -> Sweep:

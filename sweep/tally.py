@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sweep.outcomes import Outcome
 from sweep.plan import PlannedRun
@@ -31,9 +32,8 @@ class Cell:
         return max(self.rates.values(), default=None)
 
 
-@dataclass(frozen=True)
-class _Share:
-    """What one run adds to the sums; taken back and added anew when something happens to it."""
+class _Share(NamedTuple):
+    """What one run adds to the sums; taken back and added anew when something happens to it. One per run: a tuple."""
 
     word: str
     begun: bool
@@ -169,18 +169,19 @@ class Tally:
         if share.rate is not None:
             cell.rates[planned.run_id] = share.rate
         self._in_flight.pop(planned.run_id, None)
-        last = self._world.runs[planned.run_id].last
         if share.word == "running":
             self._in_flight[planned.run_id] = None
-        elif share.word not in PLACES and last is not None:
-            self._messages[share.word] = last.message or ""
+        elif share.word not in PLACES:
+            last = self._world.runs[planned.run_id].last
+            self._messages[share.word] = (last and last.message) or ""
 
     def _add(self, planned: PlannedRun, share: _Share, sign: int) -> None:
         self._words[share.word] += sign
-        self._ended_s += sign * share.ended_s
-        self._ended += sign * share.ended
-        self._ended_node_s += sign * share.ended_s * planned.nodes
-        self._predicted_s += sign * share.ended * (planned.predicted_s or self._assumed_s)
+        if share.ended:
+            self._ended_s += sign * share.ended_s
+            self._ended += sign * share.ended
+            self._ended_node_s += sign * share.ended_s * planned.nodes
+            self._predicted_s += sign * share.ended * (planned.predicted_s or self._assumed_s)
         if share.word == "waiting":
             self._waiting_node_s += sign * self._expected(planned.run_id)
         elif share.word != "running":
@@ -188,24 +189,26 @@ class Tally:
 
 
 def _share(state: RunState) -> _Share:
-    ended = [
-        attempt.ended_at - attempt.started_at
-        for attempt in state.attempts.values()
-        if attempt.ended_at is not None and attempt.started_at is not None and attempt.outcome is not Outcome.LOST
-    ]
-    rate = state.ok.tokens_per_second_per_gpu if state.ok is not None else None
-    return _Share(_word(state), bool(state.attempts), rate, sum(ended), len(ended))
+    ended_s, ended = 0.0, 0
+    for attempt in state.attempts.values():
+        if attempt.ended_at is not None and attempt.started_at is not None and attempt.outcome is not Outcome.LOST:
+            ended_s += attempt.ended_at - attempt.started_at
+            ended += 1
+    ok = state.ok
+    rate = ok.tokens_per_second_per_gpu if ok is not None else None
+    return _Share(_word(state, ok), bool(state.attempts), rate, ended_s, ended)
 
 
-def _word(state: RunState) -> str:
-    last = state.last
-    if state.answered is not None:
+def _word(state: RunState, ok: Attempt | None) -> str:
+    """``ok``: the attempt that counts, of those that are ok."""
+    if ok is not None and ok.number > state.rerun_after:
         return "ok"
+    last = state.last
     if last is None or state.next_attempt() is not None:
         return "waiting"
     if last.outcome is None:
         return "running"
-    return "ok" if state.ok is not None else str(last.outcome)
+    return "ok" if ok is not None else str(last.outcome)
 
 
 def counts(world: World, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None) -> Mapping[str, int]:

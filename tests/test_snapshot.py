@@ -1,13 +1,22 @@
 """The kept fold over the journals: equal to a fold anew, passed over where it does not fit, never needed."""
 
+import dataclasses
 import itertools
 import json
+import time
 
 import pytest
 
 from sweep import snapshot
-from sweep.state import World
+from sweep.outcomes import Outcome
+from sweep.quarantine import Charge, Ledger
+from sweep.search.live import BY_STRATEGY, Search
+from sweep.state import Attempt, PilotState, RunState, World
 from sweep.store import Journal, JournalReader, SweepDir
+from sweep.sweeps import open_sweep
+from tests.standing import command, made, pilot_wrote
+
+__all__ = ["command"]
 
 NODES = ["n1", "n2", "n3"]
 
@@ -126,3 +135,114 @@ def test_who_may_not_write_goes_without(sweep, monkeypatch):
     monkeypatch.setattr(snapshot, "WORTH_EVENTS", 1)
     monkeypatch.setattr(snapshot, "write_derived", refuse)
     assert alike(snapshot.read_world(sweep)[0], anew(sweep))
+
+
+def full():
+    """A world in which nothing is as it is by default."""
+    world = World()
+    world.apply_all(events())
+    world.pilots["p0001"].elsewhere = True
+    world.answers["why"] = {"run-1": BY_STRATEGY}
+    return world
+
+
+def parts(world):
+    """Every value of the state, by its kind."""
+    attempts = [attempt for state in world.runs.values() for attempt in state.attempts.values()]
+    return {
+        World: [world],
+        RunState: list(world.runs.values()),
+        Attempt: attempts,
+        PilotState: list(world.pilots.values()),
+        Ledger: [world.nodes],
+        Charge: world.nodes.charges,
+    }
+
+
+def default(field):
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+@pytest.mark.parametrize("kind", [World, RunState, Attempt, PilotState, Ledger, Charge])
+def test_no_field_of_the_state_is_forgotten(sweep, kind):
+    world = full()
+    world.touched = list(dict.fromkeys(world.touched))
+    snapshot.keep(sweep, world, JournalReader(sweep))
+    kept = snapshot.begin(sweep)[0]
+    for field in dataclasses.fields(kind):
+        said = [getattr(value, field.name) for value in parts(world)[kind]]
+        assert any(value != default(field) for value in said), f"{field.name} is at its default: say it in full()"
+        assert [getattr(value, field.name) for value in parts(kept)[kind]] == said, field.name
+
+
+def out_of_memory(directory):
+    """A sweep of which the strategy leaves something out, since one run ran out of memory. (sweep, that run)"""
+    standing = made(directory)
+    first = next(run for run in standing.runs if run.run().layout.micro_batch_size == 1)
+    pilot_wrote(standing, "p0001", (first.run_id, 1, Outcome.OOM_CUDA))
+    return standing, first
+
+
+def counts(command, directory):
+    code, out, _ = command("status", directory, "--json")
+    assert code == 0
+    return json.loads(out)["counts"]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(snapshot, "WORTH_RUNS", 1)
+
+
+def no_search(*_):
+    raise AssertionError("a search was made")
+
+
+@pytest.mark.usefixtures("small")
+def test_what_the_strategy_leaves_out_is_kept_and_needs_no_search(tmp_path, command, monkeypatch):
+    standing, _ = out_of_memory(tmp_path / "s")
+    found = counts(command, standing.directory.path)
+    assert found["not_run_strategy"] > 0
+    monkeypatch.setattr(Search, "__init__", no_search)
+    assert counts(command, standing.directory.path) == found
+    Journal(standing.directory.journal("launcher-0009")).append({"event": "session", "time": 9.0})
+    assert counts(command, standing.directory.path) == found
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("after", ["rerun", "record", "strategy", "gpu", "plan"])
+def test_a_kept_answer_that_is_out_of_date_is_not_believed(tmp_path, command, after):
+    standing, first = out_of_memory(tmp_path / "s")
+    directory = standing.directory
+    before = counts(command, directory.path)
+    if after == "rerun":
+        said = {"event": "rerun", "run_id": first.run_id, "time": time.time()}
+        Journal(directory.journal("launcher-0009")).append(said)
+    elif after == "record":
+        ruled_out = next(iter(open_sweep(directory.path).left_out(snapshot.read_world(directory)[0])))
+        pilot_wrote(standing, "p0002", (ruled_out, 1, Outcome.OK))
+    elif after == "strategy":
+        directory.grid.write_text(directory.grid.read_text().replace("strategy: prune", "strategy: exhaustive"))
+    asked = open_sweep(directory.path)
+    if after in ("gpu", "plan"):
+        world = snapshot.begin(directory)[0]
+        assert list(world.answers) == [asked._question]
+        site = asked.site.model_copy(update={"gpu": "h100"})
+        other = {"gpu": {"site": site}, "plan": {"runs": asked.runs[1:]}}[after]
+        assert dataclasses.replace(asked, **other)._question != asked._question
+        return
+    anew_found = asked.search.left_out(anew(directory))
+    found = counts(command, directory.path)
+    assert found != before
+    assert found.get("not_run_strategy", 0) == len(anew_found)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_answer_is_not_kept_while_a_pilot_is_open(tmp_path, command):
+    standing, _ = out_of_memory(tmp_path / "s")
+    intent = {"event": "pilot_intent", "pilot": "p0002", "token": "t-p0002", "nodes": 1, "time_limit_s": 60}
+    Journal(standing.directory.journal("launcher-0009")).append({**intent, "time": 9.0})
+    counts(command, standing.directory.path)
+    assert not standing.directory.snapshot.exists()

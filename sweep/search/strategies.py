@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from sweep.errors import Mistake, SweepError
-from sweep.search.candidates import Bools
-from sweep.search.known import Known
+
+if TYPE_CHECKING:
+    from sweep.search.candidates import Bools
+    from sweep.search.known import Known
 
 
 @dataclass(frozen=True)
