@@ -110,9 +110,13 @@ class Trainer:
             dtype=DTYPES[run.dtype],
             reshard=settings.reshard_after_forward,
         )
-        weights.materialise(part, device, run.place.seed)
-        part.set_positions(self.positions)
+        self._materialise(part, device)
         return part
+
+    def _materialise(self, part: Decoder, device: torch.device) -> None:
+        """Give the stage its memory, and its weights their first values."""
+        weights.materialise(part, device, self.run.place.seed)
+        part.set_positions(self.positions)
 
     def _step(self, device: torch.device) -> AccumulationStep | PipelineStep:
         layout = self.run.layout

@@ -47,7 +47,7 @@ class Optimizer:
     def step(self) -> Tensor:
         """Clip, update, clear gradients. Returns the gradient norm of the whole model, before clipping, as a scalar."""
         inner = self._inner or self._build()
-        gradients = [local_of(p.grad) for p in self._parameters if p.grad is not None]
+        gradients = self.gradients()
         if len(gradients) != len(self._parameters):
             raise RuntimeError("a parameter has no gradient: this layout loses gradients")
         norm = self._norm(gradients)
@@ -62,6 +62,15 @@ class Optimizer:
     def shards(self) -> list[Tensor]:
         """What this rank holds of each parameter."""
         return [local_of(p) for p in self._parameters]
+
+    def gradients(self) -> list[Tensor]:
+        """What this rank holds of each gradient, between backward and step."""
+        return [local_of(p.grad) for p in self._parameters if p.grad is not None]
+
+    def states(self) -> list[Tensor]:
+        """The optimizer's own tensors, after the first step."""
+        held = self._inner.state.values() if self._inner else ()
+        return [value for state in held for value in state.values() if isinstance(value, Tensor)]
 
     def clear(self) -> None:
         """Forget the gradients."""

@@ -1,0 +1,236 @@
+"""Peak memory of one rank from the code itself: its training step on fake tensors, in a world of fake ranks.
+
+Everything runs as on the cluster (the same build, the same step, the same optimizer), but tensors have no memory and
+collectives carry nothing. So a rank of 512 is traced by one process without a GPU. What differs from a GPU is in
+docs/measurement.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as functional
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining import stage as pipelining
+from torch.distributed.tensor import _sharding_prop
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from bench_workloads.transformer.build import DTYPES, Trainer
+from bench_workloads.transformer.live_bytes import LiveBytes
+from bench_workloads.transformer.mesh import ranks_in_order
+from bench_workloads.transformer.pipeline import PipelineStep
+from bench_workloads.transformer.settings import Settings
+from sweep.contract import Place, RankRun
+
+if TYPE_CHECKING:
+    from bench_workloads.transformer.model import Decoder
+    from sweep.contract import Layout, Run
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What one rank holds at its peak, the second step's, when the optimizer's states stand."""
+
+    rank: int
+    peak_bytes: int
+    parts: Mapping[str, int]
+    """bytes by kind (``live_bytes.KINDS``) at the peak; their sum is the peak"""
+    parameters: int
+    """weights that the rank holds"""
+    micro_batches: int
+    """of a step, as traced: further ones would need no more"""
+
+
+class NotTraceableError(Exception):
+    """This run, or this torch, cannot be traced. The message says why."""
+
+
+def trace(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> Traced:
+    """Two steps of the first rank of a pipeline stage (0 where there is no pipeline), without a GPU or memory.
+
+    ``gpu_kernels``: count RMSNorm as the one kernel that it is on a GPU; False: as what it is composed of on CPU.
+    Raises NotTraceableError, also where this process is in a process group already.
+    """
+    if run.shape.get("num_experts"):
+        raise NotTraceableError("a mixture of experts: how many tokens an expert gets depends on data, which is fake")
+    if dist.is_initialized():
+        raise NotTraceableError("this process has a process group of its own")
+    settings = Settings.of(run)
+    traced = dataclasses.replace(run, layout=_shortened(run.layout))
+    rank = int(ranks_in_order(run.layout, settings.mesh_order)[stage, 0, 0, 0])
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(_fake_world(rank, run.gpus))
+        if gpu_kernels:
+            stack.enter_context(_replaced(functional, "rms_norm", _fused_rms_norm))
+        return _trace(_placed(traced, rank), settings, run.layout.grad_accum)
+
+
+def _shortened(layout: Layout) -> Layout:
+    """The layout with as many micro-batches as show all there is to see.
+
+    Without a pipeline the first, one between and the last; in 1F1B those that fill the pipeline, and one.
+    """
+    enough = layout.grad_accum
+    if layout.pp == 1:
+        enough = 3
+    elif layout.pp_schedule == "1f1b":
+        enough = layout.pp + 1
+    return dataclasses.replace(layout, grad_accum=min(layout.grad_accum, enough))
+
+
+def _placed(run: Run, rank: int) -> RankRun:
+    place = Place(
+        rank=rank,
+        world_size=run.layout.gpus,
+        local_rank=rank % run.gpus_per_node,
+        local_world_size=run.gpus_per_node,
+        node_rank=rank // run.gpus_per_node,
+        master_addr="",
+        master_port=0,
+    )
+    return RankRun.of(run, place)
+
+
+def _trace(run: RankRun, settings: Settings, micro_batches: int) -> Traced:
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    counter = LiveBytes(fake)
+    trainer = _TracedTrainer(run, settings, fake, counter)
+    _inform_stages(trainer)
+    left_out = (micro_batches - run.layout.grad_accum) * run.layout.micro_batch_size * trainer.positions.numel()
+    with fake, counter:
+        _step(trainer, counter, 0)
+        counter.watch()
+        further = torch.empty(2 * left_out, dtype=torch.int64)  # tokens and targets of what is not traced
+        _step(trainer, counter, 1)
+        del further
+    shards = trainer.optimizer.shards()
+    counter.name("gathered_weights", _gathered(trainer.parts))
+    counter.name("optimizer_states", trainer.optimizer.states())
+    counter.name("weights", shards)
+    parts = counter.peak()
+    return Traced(
+        rank=run.place.rank,
+        peak_bytes=sum(parts.values()),
+        parts=parts,
+        parameters=sum(shard.numel() for shard in shards),
+        micro_batches=run.layout.grad_accum,
+    )
+
+
+class _TracedTrainer(Trainer):
+    """A trainer whose weights are fake. Meshes and plans are real: they are made outside the fake mode."""
+
+    def __init__(self, run: RankRun, settings: Settings, fake: FakeTensorMode, counter: LiveBytes) -> None:
+        self._fake = fake
+        self._counter = counter
+        super().__init__(run, settings, torch.device("cpu"))
+
+    def _materialise(self, part: Decoder, device: torch.device) -> None:
+        with self._fake, self._counter:
+            part.to_empty(device=device)
+            part.tie()
+            part.set_positions(self.positions)
+
+
+def _step(trainer: Trainer, counter: LiveBytes, iteration: int) -> None:
+    tokens, targets = trainer.batches(iteration)
+    trainer.compute_gradients(tokens, targets)
+    counter.name("gradients", trainer.optimizer.gradients())
+    counter.optimizing = True
+    trainer.optimizer.step()
+    counter.optimizing = False
+
+
+def _gathered(parts: Iterable[Decoder]) -> Iterator[Tensor]:
+    """The buffers that FSDP gathers weights into."""
+    for module in (m for part in parts for m in part.modules() if isinstance(m, FSDPModule)):
+        group = module._get_fsdp_state()._fsdp_param_group
+        for parameter in group.fsdp_params if group else ():
+            yield from parameter.all_gather_outputs
+            if hasattr(parameter, "_unsharded_param"):
+                yield parameter._unsharded_param
+
+
+def _inform_stages(trainer: Trainer) -> None:
+    """Let pipeline stages hear from fake neighbours what tensors these send: hidden states, and gradients alike."""
+    step, layout = trainer.forward_backward, trainer.run.layout
+    if not isinstance(step, PipelineStep):
+        return
+    if not hasattr(pipelining, "_StageForwardMeta"):
+        raise NotTraceableError("pipelines are traced with torch 2.13 or newer")
+    length = trainer.positions.numel() // (layout.tp if trainer.settings.sequence_parallel else 1)
+    size = (layout.micro_batch_size, length, trainer.shape.hidden_size)
+    sent = torch.empty(size, dtype=DTYPES[trainer.run.dtype], device="meta", requires_grad=True)
+    metas = pipelining.extract_tensor_metas((sent,))
+    forward, backward = pipelining._StageForwardMeta(metas), pipelining._StageBackwardMeta(metas)
+    schedule: Any = step._schedule
+    schedule._warmup_p2p = _infer_shapes
+    for stage in getattr(schedule, "_stages", None) or [schedule._stage]:
+        number = stage.stage_index
+        stage._recv_meta = lambda source, number=number: forward if source < number else backward
+        stage._send_meta = lambda _meta, _destination: None
+
+
+def _infer_shapes(stages: Iterable[Any], *_further: Any) -> None:
+    """What stages agree on by a vote: shapes are found out by a first micro-batch."""
+    for stage in stages:
+        stage._inference_mode = pipelining.InferenceMode.DYNAMIC
+
+
+@contextmanager
+def _fake_world(rank: int, ranks: int) -> Iterator[None]:
+    """A process group whose other ranks are not there.
+
+    Distributed tensors find out shapes on fake tensors of global size. They must not be those of the mode that counts.
+    """
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    try:
+        with _replaced(_sharding_prop, "detect_fake_mode", lambda *_args, **_kwargs: None):
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _replaced(module: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+class _FusedRMSNorm(torch.autograd.Function):
+    """What a GPU's kernel for RMSNorm holds, with other numbers: its output, its input and one number per row.
+
+    On CPU torch composes the norm of several operators, which keep copies in fp32.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        """(…, hidden) and (hidden,) -> (…, hidden)."""
+        ctx.save_for_backward(x, weight, x.select(-1, 0).float())
+        return x * weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of input and weight."""
+        _, weight, _ = ctx.saved_tensors
+        return gradient * weight, gradient.sum(dim=tuple(range(gradient.dim() - 1)))
+
+
+def _fused_rms_norm(x: Tensor, _shape: Any, weight: Tensor, _eps: float | None = None) -> Tensor:
+    out: Tensor = _FusedRMSNorm.apply(x, weight)
+    return out
