@@ -160,6 +160,9 @@ class Launcher:
     def close(self) -> None:
         """End the session: the lease is free from here on."""
         self._tell("session_end")
+        if len(self._runs) >= snapshot.WORTH_RUNS:
+            self._sweep.left_out(self.world)
+            snapshot.keep_answers(self._directory, self.world, self._reader)
         self._journal.close()
 
     def cancel(self, timeout_s: float, look: Callable[[World], None]) -> bool:

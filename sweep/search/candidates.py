@@ -165,7 +165,8 @@ class Candidates:
 
 def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU) -> Candidates:
     """The candidates of a plan's runs."""
-    values = [json.loads(run.run_json) for run in runs]
+    # One text: keys that recur in thousands of runs are made once.
+    values = json.loads(f"[{','.join([run.run_json for run in runs])}]")
     return from_configurations([run.run_id for run in runs], values, gpu)
 
 
@@ -174,8 +175,7 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
     columns = {name: np.array([run[name] for run in runs]) for name in ("nodes", "gpus_per_node", "sequence_length")}
     columns |= {name: np.array([run[name] for run in runs]) for name in ("dtype", "compile")}
     for part in ("layout", "shape"):
-        names = list(dict.fromkeys(name for run in runs for name in run[part]))
-        columns |= {name: np.array([run[part].get(name, 0) for run in runs]) for name in names}
+        columns |= _columns([run[part] for run in runs])
     names = [(str(run["model"]), int(run["nodes"])) for run in runs]
     numbers = {cell: i for i, cell in enumerate(dict.fromkeys(names))}
     return Candidates(
@@ -189,6 +189,18 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
         nodes=columns["nodes"].astype(np.int64),
         repeats=np.array([run["repeat"] for run in runs], dtype=np.int64),
     )
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """An array per key, with 0 where a row has it not."""
+    keys = dict.fromkeys(map(tuple, rows))
+    if len(keys) == 1:
+        (names,) = keys
+        return {name: np.array([row[name] for row in rows]) for name in names}
+    return {
+        name: np.array([row.get(name, 0) for row in rows])
+        for name in dict.fromkeys(name for names in keys for name in names)
+    }
 
 
 def _kinds(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:

@@ -7,7 +7,7 @@ sweep from its beginning and a launcher that reads the journals anew come to the
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ LEARN_EVERY = 1.02
 """the model is learned anew when there are so many times more measurements"""
 
 
-@dataclass(frozen=True)
-class _End:
+class _End(NamedTuple):
     """How a run ended."""
 
     when: float
@@ -102,7 +101,7 @@ class Known:
         if peak_memory_bytes:
             self._peaks.add(when, index)
         if outcome in OUT_OF_MEMORY:
-            self.ruled_out |= self.candidates.needs.dominating(index)
+            self._rule_out(index)
         if log_rate is not None:
             self._measured.add(when, index)
             self.log_rates[index] = log_rate
@@ -121,7 +120,12 @@ class Known:
         if end.outcome in OUT_OF_MEMORY:
             self.ruled_out = np.zeros(len(self.candidates), dtype=bool)
             for other in (i for i, e in self._ends.items() if e.outcome in OUT_OF_MEMORY):
-                self.ruled_out |= self.candidates.needs.dominating(other)
+                self._rule_out(other)
+
+    def _rule_out(self, index: int) -> None:
+        """What needs as much as this run. Where another rules this one out already, it has ruled out all that too."""
+        if not self.ruled_out[index]:
+            self.ruled_out |= self.candidates.needs.dominating(index)
 
     def _read_best(self, index: int) -> None:
         cell = self.candidates.cells[index]
@@ -201,8 +205,13 @@ class _InOrder:
         return self._items[-1][0] if self._items else 0.0
 
     def add(self, when: float, index: int) -> None:
-        place = bisect.bisect_left(self._items, (when, index))
-        self._items.insert(place, (when, index))
+        item = (when, index)
+        if not self._items or self._items[-1] < item:
+            self._items.append(item)  # the common case, and it changes none of the first ones
+            self._changed = min(self._changed, len(self._items) - 1)
+            return
+        place = bisect.bisect_left(self._items, item)
+        self._items.insert(place, item)
         self._changed = min(self._changed, place)
 
     def drop(self, when: float, index: int) -> None:
