@@ -3,8 +3,11 @@
     python -m benchmarks.large_sweep [--runs 20000] [--waiting 500] [--keep DIR]
 
 Makes a sweep directory by the code that a real sweep goes through (plan, claims, records, journals of a launcher and 50
-pilots, with their signs of life), then times the commands as processes of their own. `resume` runs with a stand-in for
-sbatch that notes when it was called and accepts the job: the time to that call is what counts. Prints JSON.
+pilots, with their signs of life), then times the commands as processes of their own, from start to end: seconds of the
+clock, seconds of CPU (user and system, which a busy machine distorts less) and the machine's load. `resume` runs with
+a stand-in for sbatch that notes when it was called and accepts the job: the time to that call is what counts. `status`
+is timed where the snapshot tells all, and where a pilot has measured runs since that make the search look anew. Prints
+JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -24,14 +28,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from sweep.contract import Measurement
 from sweep.grid import parse_grid
 from sweep.lease import take
 from sweep.outcomes import Outcome
 from sweep.plan import PlannedRun, build
 from sweep.records import build_record
-from sweep.store import Journal, try_claim
-from sweep.sweeps import Sweep, create
+from sweep.snapshot import read_world
+from sweep.store import Journal, SweepDir, try_claim
+from sweep.sweeps import Sweep, create, open_sweep
 
 GRID = """
 name: large
@@ -52,6 +59,8 @@ site: {{name: big, gpu: h100, gpus_per_node: 8, pilot_time: 4h, max_pilots: 50}}
 PILOTS = 50
 RUN_S = 30.0
 ALIVE_S = 10.0
+LATER, MORE = "p0900", 100
+"""a pilot whose records came after the snapshot, and how many"""
 
 
 def made(directory: Path, runs: int, waiting: int) -> Sweep:
@@ -110,6 +119,14 @@ def _lead(sweep: Sweep, name: str, job_id: str, nodes: int, runs: Sequence[Plann
     return now
 
 
+def _measure_more(sweep: Sweep) -> None:
+    """A pilot that nobody has looked at yet: it measured some of what was left out, and leaves waiting what waits."""
+    out = sweep.left_out(read_world(sweep.directory)[0])
+    more = [run for run in sweep.runs if run.run_id in out][:MORE]
+    with _without_fsync():
+        _lead(sweep, LATER, "2000", max((run.nodes for run in more), default=1), more, time.time() - RUN_S * MORE)
+
+
 def _record(sweep: Sweep, planned: PlannedRun, pilot: str, job_id: str, nodes: list[str], now: float) -> dict[str, Any]:
     run, chance = planned.run(), random.Random(planned.run_id)
     outcome = chance.choices([Outcome.OK, Outcome.OOM_CUDA, Outcome.CONFIG_ERROR], (80, 15, 5))[0]
@@ -138,11 +155,13 @@ def _without_fsync() -> Iterator[None]:
         os.fsync = real
 
 
-def timed(*arguments: str) -> float:
-    """Seconds of a sweep command as a process of its own."""
-    begin = time.monotonic()
+def timed(*arguments: str) -> dict[str, float]:
+    """A sweep command as a process of its own: seconds by the clock, of CPU, and the machine's load."""
+    begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "sweep.cli.main", *arguments], stdout=subprocess.DEVNULL, check=True)
-    return time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"s": round(time.monotonic() - begin, 2), "cpu_s": round(cpu_s, 2), "load": round(os.getloadavg()[0], 1)}
 
 
 STAND_IN = """#!/bin/sh
@@ -153,8 +172,8 @@ esac
 """
 
 
-def first_submission(directory: Path, folder: Path) -> float:
-    """Seconds from `sweep resume` to its first sbatch. The launcher is ended then."""
+def first_submission(directory: Path, folder: Path) -> dict[str, float]:
+    """From `sweep resume` to its first sbatch, as ``timed``. The launcher is ended then."""
     calls = folder / "calls"
     for name in ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo"):
         client = folder / "bin" / name
@@ -166,7 +185,9 @@ def first_submission(directory: Path, folder: Path) -> float:
     begin = time.time()
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
+        cpu_s = 0.0
         while not (calls.exists() and calls.read_text()):
+            cpu_s = sum(psutil.Process(process.pid).cpu_times()[:2])
             if process.poll() is not None:
                 assert process.stderr is not None
                 raise SystemExit(f"resume ended with {process.returncode}: {process.stderr.read().decode()[-1000:]}")
@@ -174,7 +195,8 @@ def first_submission(directory: Path, folder: Path) -> float:
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    return float(calls.read_text().splitlines()[0]) - begin
+    took_s = float(calls.read_text().splitlines()[0]) - begin
+    return {"s": round(took_s, 2), "cpu_s": round(cpu_s, 2), "load": round(os.getloadavg()[0], 1)}
 
 
 def main() -> int:
@@ -194,8 +216,11 @@ def main() -> int:
         journals = sum(path.stat().st_size for path in (directory / "journal").iterdir())
         found |= {"journals_mib": round(journals / 2**20, 1), "claims": len(list((directory / "claims").iterdir()))}
         for name, command in (("help", ["--help"]), ("status_first", ["status"]), ("status_again", ["status"])):
-            found[f"{name}_s"] = round(timed(*command, *([str(directory)] * (name != "help"))), 2)
-        found["resume_to_first_sbatch_s"] = round(first_submission(directory, folder), 2)
+            found[name] = timed(*command, *([str(directory)] * (name != "help")))
+        if not (journal := SweepDir(directory).journal(f"pilot-{LATER}")).exists():
+            _measure_more(open_sweep(directory))
+        found |= {"status_behind": timed("status", str(directory)), "behind_bytes": journal.stat().st_size}
+        found["resume_to_first_sbatch"] = first_submission(directory, folder)
         print(json.dumps(found, indent=1))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
