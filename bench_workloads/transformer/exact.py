@@ -70,7 +70,7 @@ def trace(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> Traced:
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        stack.enter_context(_fake_world(rank, run.gpus))
+        stack.enter_context(_fake_world(rank, run.layout.gpus))
         if gpu_kernels:
             stack.enter_context(_replaced(functional, "rms_norm", _fused_rms_norm))
         return _trace(_placed(traced, rank), settings, run.layout.grad_accum)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _UNITS = {"GiB": float(2**30), "GB": 1e9}
 _AXES = ("tp", "pp", "dp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute")
 _SHOWN_FITS = 30
+_NOT_EXACT = {"--fits": "list_fits", "--plot": "plot"}
 
 
 def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,6 +55,8 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--global-batch", type=click.IntRange(min=1), default=2**20, help="With --fits: tokens per step. 1 Mi.")
+@click.option("--exact", is_flag=True, help="Trace our workload's own step, of one rank, on fake tensors. Needs torch.")
+@click.option("--stage", type=click.IntRange(min=0), help="With --exact: which pipeline rank. Default: the heaviest.")
 @click.option("--unit", type=click.Choice(["GiB", "GB"]), default="GiB", show_default=True, help="2^30 or 10^9 bytes.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write the time line as a picture (.png, .svg, .pdf).")
 @json_option
@@ -70,12 +73,17 @@ def memory(model: str, **options: Any) -> int:
       sweep memory Llama-2-13B --sequence-length 1024 --profile paper --unit GB
       sweep memory '{num_layers: 40, hidden_size: 5120, num_heads: 40, intermediate_size: 20480, vocab_size: 51200}'
       sweep memory Llama-3-70B --fits --gpus 64 --recompute full --json
+      sweep memory Llama-3-70B --tp 8 --pp 8 --dp 8 --zero 1 --grad-accum 16 --recompute full --exact
     """
     shape, gpu, profile = _inputs(model, options)
     layout = {name: options[name] for name in _AXES}
     if options["list_fits"]:
         return _fits(model, shape, gpu, profile, options, layout)
     columns = _columns(shape, layout, options)
+    if options["exact"]:
+        from sweep.cli.memory_exact import exact
+
+        return exact(model, shape, columns, options, _UNITS[options["unit"]])
     document = _document(model, columns, gpu, profile, options["optimizer"])
     if options["plot"] is not None:
         _plot(options["plot"], document)
@@ -107,6 +115,7 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
         mistakes.append(Mistake("--plot draws one layout, --fits lists many", remedy="give one of them"))
     if options["plot"] is not None and options["plot"].suffix not in (".png", ".svg", ".pdf"):
         mistakes.append(Mistake(f"unknown kind of picture {options['plot'].suffix!r}", path="--plot", remedy=".png"))
+    mistakes += _exact_mistakes(options)
     mistakes += [] if shape is None else _layout_mistakes(shape, options)
     if mistakes or shape is None:
         raise SweepError(mistakes)
@@ -137,6 +146,20 @@ def _layout_mistakes(shape: ModelShape, options: Mapping[str, Any]) -> list[Mist
         found.append(Mistake(f"cp={cp} does not divide the sequence of {options['sequence_length']}", path="--cp"))
     if ep > 1 and (shape.num_experts == 0 or shape.num_experts % ep):
         found.append(Mistake(f"ep={ep} does not divide the {shape.num_experts} experts", path="--ep"))
+    return found
+
+
+def _exact_mistakes(options: Mapping[str, Any]) -> list[Mistake]:
+    """What does not go with --exact, and --stage without it."""
+    pp = options["pp"] or 1
+    if not options["exact"]:
+        found = [Mistake("--stage names the rank that --exact traces", remedy="add --exact")]
+        return found if options["stage"] is not None else []
+    found = [Mistake(f"--exact traces one layout: not with {name}") for name, key in _NOT_EXACT.items() if options[key]]
+    if options["profile_name"] not in ("ours", "transformer"):
+        found.append(Mistake("--exact traces our own workload only", path="--profile", remedy="--profile ours"))
+    if options["stage"] is not None and options["stage"] >= pp:
+        found.append(Mistake(f"no stage {options['stage']} of pp={pp}", path="--stage", remedy=f"0 to {pp - 1}"))
     return found
 
 

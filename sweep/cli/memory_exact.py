@@ -1,0 +1,171 @@
+"""`sweep memory --exact`: the training step of our own workload, traced for one rank without a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sweep.contract import Run, Workload
+    from sweep.physics.shapes import ModelShape
+
+_FORMULAS = {
+    "weights": ("master_weights",),
+    "gathered_weights": ("weights", "gathered"),
+    "gradients": ("gradients", "gradient_buckets"),
+    "optimizer_states": ("optimizer_states",),
+    "activations": ("activations", "logits"),
+    "other": ("workspace", "pipeline_buffers", "fixed", "fragmentation"),
+}
+"""kind of the trace -> kinds of the formulas. FSDP keeps fp32 weights (the formulas' master copy) and gathers copies"""
+_WEIGHTS = {"adamw": "fp32", "adamw-bf16": "bf16"}
+"""optimizer -> the workload's weights_dtype that stands for it"""
+
+
+def exact(model: str, shape: ModelShape, columns: Mapping[str, Any], options: Mapping[str, Any], unit: float) -> int:
+    """Trace and print. Raises SweepError where our workload rejects the layout, or torch is missing or cannot do it."""
+    from sweep.workloads import find_workload
+
+    if options["optimizer"] not in _WEIGHTS:
+        known = " or ".join(_WEIGHTS)
+        raise SweepError(Mistake(f"our workload has no {options['optimizer']}", path="--optimizer", remedy=known))
+    params = {"weights_dtype": _WEIGHTS[options["optimizer"]]}
+    workload = find_workload("transformer")
+    _refuse(workload, {**workload.params, **columns, **params, "compile": False})
+    formulas, stage, name = _formulas(columns, params, options)
+    run = _run(model, shape, columns, params)
+    traced, seconds = _traced(run, stage, gpu_kernels=options["gpu_name"].lower() != "cpu")
+    document = {
+        "model": model,
+        "gpu": options["gpu_name"],
+        "optimizer": options["optimizer"],
+        "layout": {**vars(run.layout), "sequence_length": run.sequence_length, "dtype": run.dtype},
+        "stage": stage,
+        "rank": traced.rank,
+        "world_size": run.layout.gpus,
+        "peak_bytes": traced.peak_bytes,
+        "parts": dict(traced.parts),
+        "parameters": traced.parameters,
+        "formulas": {"stage": name, "peak_bytes": sum(formulas.values()), "parts": formulas},
+        "micro_batches_traced": traced.micro_batches,
+        "schedule_ran": run.layout.pp > 1,
+        "seconds": round(seconds, 2),
+    }
+    click.echo(json.dumps(document) if options["as_json"] else _text(document, options["unit"], unit))
+    return 0
+
+
+def _refuse(workload: Workload, columns: Mapping[str, Any]) -> None:
+    """Raise for what our workload rejects, every reason at once."""
+    from sweep.planning.rules import applies
+
+    if columns["dtype"] not in workload.choices["dtype"]:
+        raise SweepError(Mistake(f"our workload has no {columns['dtype']}", path="--dtype", remedy="bf16 or fp32"))
+    version = _torch_version()
+    broken = [rule for rule in workload.rules if applies(rule, version) and bool(rule.broken(columns))]
+    if broken:
+        raise SweepError([Mistake(rule.reason.format(**columns), path=rule.name) for rule in broken])
+
+
+def _torch_version() -> str | None:
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _formulas(
+    columns: Mapping[str, Any], params: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[dict[str, int], int, str]:
+    """(bytes by kind of the trace, stage, the formulas' name of it): of the stage asked for, or of the heaviest."""
+    from sweep.physics import memory, pipeline
+    from sweep.physics.profiles import trainer_of
+
+    trainer = trainer_of("transformer", params)
+    assert trainer is not None
+    last = columns["pp"] - 1
+    numbers = {"first": 0, "middle": 1, "last": last}
+    if options["stage"] is None:
+        totals = memory.stage_totals(columns, trainer.profile, trainer.optimizer)
+        name = max(pipeline.STAGES, key=lambda stage: float(totals[stage]))
+        number = numbers[name]
+    else:
+        number = options["stage"]
+        name = "first" if number == 0 else "last" if number == last else "middle"
+    found = memory.breakdown(columns, trainer.profile, name, trainer.optimizer)
+    return {kind: round(sum(float(found[k]) for k in kinds)) for kind, kinds in _FORMULAS.items()}, number, name
+
+
+def _run(model: str, shape: ModelShape, columns: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
+    import dataclasses
+
+    from sweep.contract import Layout, Run
+
+    layout = Layout(**{field.name: columns[field.name] for field in dataclasses.fields(Layout)})
+    per_node = min(columns["gpus_per_node"], layout.gpus)
+    return Run(
+        workload="transformer",
+        model=model,
+        shape=shape.as_dict(),
+        nodes=-(-layout.gpus // per_node),
+        gpus_per_node=per_node,
+        sequence_length=columns["sequence_length"],
+        layout=layout,
+        dtype=columns["dtype"],
+        params=dict(params),
+    )
+
+
+def _traced(run: Run, stage: int, *, gpu_kernels: bool) -> tuple[Any, float]:
+    """(what one rank of the stage holds, seconds that it took to find out)."""
+    start = time.perf_counter()
+    try:
+        # By name: the workloads are plug-ins of sweep, and torch is needed here only.
+        tracer = importlib.import_module("bench_workloads.transformer.exact")
+    except ImportError as error:
+        text = f"--exact runs the training code, which needs torch: {error}"
+        raise SweepError(
+            Mistake(text, remedy="pip install 'slurm-sweep[torch]', or leave it out: formulas need none")
+        ) from error
+    try:
+        return tracer.trace(run, stage, gpu_kernels=gpu_kernels), time.perf_counter() - start
+    except (tracer.NotTraceableError, RuntimeError, NotImplementedError, AttributeError) as error:
+        text = f"cannot be traced: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        raise SweepError(Mistake(text, path="--exact", remedy="leave it out: the formulas know this layout")) from error
+
+
+def _text(document: Mapping[str, Any], unit: str, size: float) -> str:
+    formulas, layout = document["formulas"], document["layout"]
+    short = " ".join(f"{name}={value}" for name, value in layout.items())
+    where = f"rank {document['rank']} of {document['world_size']:,}"
+    if layout["pp"] > 1:
+        where += f", stage {document['stage']} of {layout['pp']}"
+    lines = [f"{document['model']}, our workload's own step on {where}: {short}", ""]
+    lines.append(unit.ljust(24) + f"{'traced':>12}{'formulas':>12}")
+    rows = {**document["parts"], "peak": document["peak_bytes"]}
+    theirs = {**formulas["parts"], "peak": formulas["peak_bytes"]}
+    lines += [f"{kind.replace('_', ' '):<24}{rows[kind] / size:>12.2f}{theirs[kind] / size:>12.2f}" for kind in rows]
+    return "\n".join([*lines, "", _how(document)])
+
+
+def _how(document: Mapping[str, Any]) -> str:
+    """What was traced, and how far the formulas are from it."""
+    layout, seen = document["layout"], document["micro_batches_traced"]
+    distance = document["formulas"]["peak_bytes"] / document["peak_bytes"] - 1
+    text = [
+        f"The formulas say {distance:+.1%}. Traced in {document['seconds']:.0f} s: {document['parameters']:,} weights"
+    ]
+    if seen < layout["grad_accum"]:
+        text.append(f"{seen} of {layout['grad_accum']} micro-batches, further ones need no more")
+    if layout["pp"] > 1:
+        text.append(f"the {layout['pp_schedule']} schedule itself, its neighbours' tensors without content")
+    return "; ".join(text) + ".\nBytes of tensors: no fragmentation, CUDA context or NCCL."
