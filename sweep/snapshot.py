@@ -28,6 +28,7 @@ _NUMBER, _NODES, _OUTCOME = (_ATTEMPT.index(name) for name in ("number", "nodes"
 _RUN = tuple(field.name for field in dataclasses.fields(RunState))[1:]
 """the fields of a run but for its attempts, which come first"""
 _FORM = [
+    "2",  # the way in which the fields are written
     *_ATTEMPT,
     *(field.name for kind in (RunState, PilotState, Ledger, Charge, World) for field in dataclasses.fields(kind)),
 ]
@@ -47,7 +48,7 @@ def read_world(sweep: SweepDir) -> tuple[World, JournalReader]:
 
 def begin(sweep: SweepDir) -> tuple[World, JournalReader]:
     """The world of the snapshot, or an empty one, and the reader of what follows."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         kept = json.loads(sweep.snapshot.read_bytes())
         if kept["form"] == _FORM and _fits(sweep, kept["offsets"]):
             return _world(kept), JournalReader(sweep, kept["offsets"])
@@ -72,8 +73,9 @@ def _fits(sweep: SweepDir, offsets: Mapping[str, int]) -> bool:
 
 
 def _values(world: World, offsets: Mapping[str, int]) -> dict[str, Any]:
-    """JSON values. Groups of nodes, which recur in thousands of attempts, are told once and by number elsewhere."""
+    """JSON values. Groups of nodes and run_ids, which recur often, are told once and by number elsewhere."""
     groups: dict[tuple[str, ...], int] = {}
+    places = {run_id: place for place, run_id in enumerate(world.runs)}
     row = attrgetter(*_ATTEMPT)
 
     def attempt(given: Attempt) -> list[Any]:
@@ -90,46 +92,51 @@ def _values(world: World, offsets: Mapping[str, int]) -> dict[str, Any]:
         "offsets": dict(offsets),
         "runs": runs,
         "pilots": [dataclasses.asdict(pilot) for pilot in world.pilots.values()],
-        "nodes": _ledger_values(world.nodes, groups),
+        "nodes": _ledger_values(world.nodes, groups, places),
         "cancelled": world.cancelled,
         "session_at": world.session_at,
         "delayed": [world.delayed, world.delayed_at],
-        "touched": list(dict.fromkeys(reversed(world.touched)))[::-1],
+        "touched": [places[run_id] for run_id in dict.fromkeys(reversed(world.touched))][::-1],
         "answers": world.answers,
         "groups": list(groups),
     }
 
 
-def _ledger_values(ledger: Ledger, groups: dict[tuple[str, ...], int]) -> dict[str, Any]:
+def _ledger_values(ledger: Ledger, groups: dict[tuple[str, ...], int], places: Mapping[str, int]) -> dict[str, Any]:
     measured: dict[tuple[str, float], list[str]] = defaultdict(list)
     for node, runs in ledger.ok_in.items():
         for at in runs.items():
             measured[at].append(node)
-    ok_in = [[*at, groups.setdefault(tuple(nodes), len(groups))] for at, nodes in measured.items()]
+    ok_in = [
+        [places[run_id], time, groups.setdefault(tuple(nodes), len(groups))]
+        for (run_id, time), nodes in measured.items()
+    ]
     charges = [dataclasses.asdict(charge) for charge in ledger.charges]
     return {"charges": charges, "pardoned_at": ledger.pardoned_at, "slow_in": ledger.slow_in, "ok_in": ok_in}
 
 
 def _world(kept: Mapping[str, Any]) -> World:
     groups = [tuple(group) for group in kept["groups"]]
+    names = list(kept["runs"])
     pilots = [PilotState(**{**pilot, "node_names": tuple(pilot["node_names"])}) for pilot in kept["pilots"]]
     return World(
         runs={run_id: _run(values, attempts, groups) for run_id, (values, *attempts) in kept["runs"].items()},
         pilots={pilot.name: pilot for pilot in pilots},
-        nodes=_ledger(kept["nodes"], groups),
+        nodes=_ledger(kept["nodes"], groups, names),
         cancelled=kept["cancelled"],
         session_at=kept["session_at"],
         delayed=kept["delayed"][0],
         delayed_at=kept["delayed"][1],
-        touched=kept["touched"],
+        touched=[names[place] for place in kept["touched"]],
         answers=kept["answers"],
     )
 
 
-def _ledger(kept: Mapping[str, Any], groups: list[tuple[str, ...]]) -> Ledger:
+def _ledger(kept: Mapping[str, Any], groups: list[tuple[str, ...]], names: list[str]) -> Ledger:
     charges = [Charge(**{**charge, "outcome": _OUTCOMES[charge["outcome"]]}) for charge in kept["charges"]]
     ok_in: dict[str, dict[str, float]] = defaultdict(dict)
-    for run_id, time, group in kept["ok_in"]:
+    for place, time, group in kept["ok_in"]:
+        run_id = names[place]
         for node in groups[group]:
             ok_in[node][run_id] = time
     return Ledger(charges, kept["pardoned_at"], defaultdict(dict, kept["slow_in"]), ok_in)

@@ -11,7 +11,7 @@ from sweep.policy import ELSEWHERE, may_retry, own_fault
 from sweep.quarantine import Charge, Finding, Ledger, quarantined
 
 
-@dataclass
+@dataclass(slots=True)
 class Attempt:
     """One execution of a run, as far as the journals tell."""
 
@@ -27,7 +27,7 @@ class Attempt:
     peak_memory_bytes: float | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class RunState:
     """All attempts of one run."""
 

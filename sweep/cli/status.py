@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import time
 from pathlib import Path
@@ -34,18 +35,23 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
       sweep status sweeps/first --json
       sweep status --watch
     """
-    import gc
+    if not watch:
+        gc.disable()  # nothing of what is read dies before the end: to look for it took a third of the time
+    try:
+        return _status(directory, watch=watch, as_json=as_json)
+    finally:
+        gc.enable()
 
+
+def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
     from sweep.snapshot import keep_answers, read_world
     from sweep.store import find_sweep
     from sweep.sweeps import open_sweep
 
-    gc.disable()  # nothing of what is read dies before the end: looking for it took a third of the time
     sweep = open_sweep(find_sweep(directory).path)
     world, reader = read_world(sweep.directory)
     known = list(world.answers)
     if watch:
-        gc.enable()
         _watch(sweep, world, reader.new_events)
     elif as_json:
         click.echo(json.dumps(_document(sweep, world)))
