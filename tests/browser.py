@@ -1,4 +1,4 @@
-"""A real headless browser for tests: Debian's chromium, driven by Playwright, started once per test session."""
+"""A real headless browser for tests: Debian's chromium, driven by Playwright, started once per test file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Heard:
     """everything it asked for beside itself"""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # as long as it lives, no other event loop can run in this thread
 def browser() -> Iterator[Browser]:
     """Fail (SWEEP_REQUIRE_BROWSER=1) or skip where there is none."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)

@@ -171,10 +171,11 @@ def test_a_timed_out_submission_is_found_and_runs(
     sbatch.write_text('#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\nexec sleep 60\n')
     sbatch.chmod(0o755)
     request = request_for("p1")
+    lasting = SITE.model_copy(update={"setup": ("sleep 10",)})  # a job that has ended is soon forgotten
     with monkeypatch.context() as patch:
         patch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
         with pytest.raises(SubmitError, match="may have been heard all the same") as late:
-            executor(tmp_path, submit_timeout_s=5).submit(request)
+            executor(tmp_path, site=lasting, submit_timeout_s=5).submit(request)
     assert late.value.retry
     slurm = executor(tmp_path)
     _, job = slurm.find(request.token)

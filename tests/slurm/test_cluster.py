@@ -60,14 +60,14 @@ def test_death_of_a_node_takes_its_processes_only(slurm_cluster: Cluster, tmp_pa
     cluster.wait_idle()
     cluster.run("sbatch", str(script))
     assert wait_until(lambda: len(_sleeps(cluster)) == 2, 10), cluster.logs()
-    (job,) = [fields for fields in cluster.squeue().values() if fields["state"] == "RUNNING"]
+    ((job_id, job),) = [row for row in cluster.squeue().items() if row[1]["state"] == "RUNNING"]
     last = cluster.run("scontrol", "show", "hostnames", job["nodes"]).split()[-1]
     cluster.kill_node(last)
     try:
         assert not cluster.job_processes(last)
         assert len(_sleeps(cluster)) == 1
         assert wait_until(lambda: cluster.node_states()[last].startswith("down"), 40), cluster.logs()
-        assert [f["state"] for f in cluster.squeue().values() if f["nodes"]] == ["RUNNING"]
+        assert cluster.squeue()[job_id]["state"] == "RUNNING"
     finally:
         cluster.cancel_all()
         cluster.start_slurmd(last)
