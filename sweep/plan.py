@@ -86,10 +86,22 @@ def runs_of(table: Any) -> tuple[PlannedRun, ...]:
 
         runs = table.select(RUN_COLUMNS).filter(pc.is_valid(ids))
     positions = runs.column("position").to_pylist()
-    if any(position != place for place, position in enumerate(positions)):
+    if positions != list(range(len(positions))):
         runs = runs.sort_by("position")
-    columns = [runs.column(name).to_pylist() for name in names]
+    columns = [_values_of(runs.column(name)) for name in names]
     return tuple(map(PlannedRun._make, zip(*columns, strict=True)))
+
+
+def _values_of(column: Any) -> list[Any]:
+    """A column's values. Of a dictionary, each text is made once: to_pylist makes it for every row."""
+    if not all(hasattr(chunk, "dictionary") for chunk in column.chunks):
+        values: list[Any] = column.to_pylist()
+        return values
+    found = []
+    for chunk in column.chunks:
+        texts = chunk.dictionary.to_pylist()
+        found += [None if place is None else texts[place] for place in chunk.indices.to_pylist()]
+    return found
 
 
 def runs_of_all(tables: Iterable[Any]) -> tuple[PlannedRun, ...]:

@@ -135,10 +135,12 @@ def _world(kept: Mapping[str, Any]) -> World:
 def _ledger(kept: Mapping[str, Any], groups: list[tuple[str, ...]], names: list[str]) -> Ledger:
     charges = [Charge(**{**charge, "outcome": _OUTCOMES[charge["outcome"]]}) for charge in kept["charges"]]
     ok_in: dict[str, dict[str, float]] = defaultdict(dict)
+    by_group: dict[int, dict[str, float]] = defaultdict(dict)
     for place, time, group in kept["ok_in"]:
-        run_id = names[place]
+        by_group[group][names[place]] = time
+    for group, times in by_group.items():
         for node in groups[group]:
-            ok_in[node][run_id] = time
+            ok_in[node].update(times)
     return Ledger(charges, kept["pardoned_at"], defaultdict(dict, kept["slow_in"]), ok_in)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,18 +74,20 @@ class Sweep:
 
     def left_out(self, world: World) -> Mapping[str, str]:
         """run_id -> why it is not to begin (``Search.left_out``), as far as is known now."""
+        if self._question in world.answers:
+            return world.answers[self._question]
         if all(run.run_id in world.runs and world.runs[run.run_id].attempts for run in self.runs):
             return {}  # each has begun: no search need be made to know
-        if self._question not in world.answers:
-            world.answers[self._question] = self.search.left_out(world)
-        return world.answers[self._question]
+        found = world.answers[self._question] = self.search.left_out(world)
+        return found
 
     @cached_property
     def _question(self) -> str:
         """A digest of all that the answer of the search follows from, but for what happened to the runs."""
         of = [__version__, self.grid.strategy, repr(self.grid.budget), repr(self.site.hardware)]
-        of += [f"{run.run_id} {run.predicted_s}" for run in self.runs]
-        return hashlib.sha256("\n".join(of).encode()).hexdigest()
+        digest = hashlib.sha256("\n".join(of + [run.run_id for run in self.runs]).encode())
+        digest.update(array("d", [math.nan if run.predicted_s is None else run.predicted_s for run in self.runs]))
+        return digest.hexdigest()
 
 
 def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str, grid_text: str) -> Sweep:

@@ -118,11 +118,13 @@ def _delay(sweep: Sweep, world: World) -> str | None:
 
 def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
     """The runs whose last attempt failed, in the plan's order."""
+    from sweep.outcomes import Outcome
+
     rows = []
     for planned in sweep.runs:
         state = world.runs.get(planned.run_id)
         last = state.last if state is not None else None
-        if state is None or last is None or last.outcome is None or state.ok is not None:
+        if state is None or last is None or last.outcome in (None, Outcome.OK) or state.ok is not None:
             continue
         rows.append(
             {
