@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import stage as pipelining
 from torch.distributed.tensor import _sharding_prop
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from bench_workloads.transformer.build import DTYPES, Trainer
@@ -107,11 +108,11 @@ def _trace(run: RankRun, settings: Settings, micro_batches: int) -> Traced:
     counter = LiveBytes(fake)
     trainer = _TracedTrainer(run, settings, fake, counter)
     _inform_stages(trainer)
-    left_out = (micro_batches - run.layout.grad_accum) * run.layout.micro_batch_size * trainer.positions.numel()
+    left_out = micro_batches - run.layout.grad_accum
     with fake, counter:
         _step(trainer, counter, 0)
         counter.watch()
-        further = torch.empty(2 * left_out, dtype=torch.int64)  # tokens and targets of what is not traced
+        further = torch.empty(left_out * _bytes_per_micro_batch(trainer), dtype=torch.uint8)
         _step(trainer, counter, 1)
         del further
     shards = trainer.optimizer.shards()
@@ -162,17 +163,33 @@ def _gathered(parts: Iterable[Decoder]) -> Iterator[Tensor]:
                 yield parameter._unsharded_param
 
 
+def _bytes_per_micro_batch(trainer: Trainer) -> int:
+    """What a micro-batch holds all through a step, however many there are.
+
+    Its tokens and targets; in a pipeline (1F1B) also the buffers that torch keeps for what each neighbour sends.
+    """
+    numbers = 2 * torch.int64.itemsize * trainer.run.layout.micro_batch_size * trainer.positions.numel()
+    neighbours = sum(0 <= trainer.stage_numbers[0] + step < trainer.run.layout.pp for step in (-1, 1))
+    sent = _sent_between_stages(trainer)
+    return numbers + neighbours * sent.numel() * sent.element_size()
+
+
+def _sent_between_stages(trainer: Trainer) -> Tensor:
+    """The hidden states of one micro-batch, without memory."""
+    layout = trainer.run.layout
+    length = trainer.positions.numel() // (layout.tp if trainer.settings.sequence_parallel else 1)
+    size = (layout.micro_batch_size, length, trainer.shape.hidden_size)
+    return torch.empty(size, dtype=DTYPES[trainer.run.dtype], device="meta", requires_grad=True)
+
+
 def _inform_stages(trainer: Trainer) -> None:
     """Let pipeline stages hear from fake neighbours what tensors these send: hidden states, and gradients alike."""
-    step, layout = trainer.forward_backward, trainer.run.layout
+    step = trainer.forward_backward
     if not isinstance(step, PipelineStep):
         return
     if not hasattr(pipelining, "_StageForwardMeta"):
         raise NotTraceableError("pipelines are traced with torch 2.13 or newer")
-    length = trainer.positions.numel() // (layout.tp if trainer.settings.sequence_parallel else 1)
-    size = (layout.micro_batch_size, length, trainer.shape.hidden_size)
-    sent = torch.empty(size, dtype=DTYPES[trainer.run.dtype], device="meta", requires_grad=True)
-    metas = pipelining.extract_tensor_metas((sent,))
+    metas = pipelining.extract_tensor_metas((_sent_between_stages(trainer),))
     forward, backward = pipelining._StageForwardMeta(metas), pipelining._StageBackwardMeta(metas)
     schedule: Any = step._schedule
     schedule._warmup_p2p = _infer_shapes
@@ -200,6 +217,7 @@ def _fake_world(rank: int, ranks: int) -> Iterator[None]:
             yield
     finally:
         dist.destroy_process_group()
+        _clear_sharding_prop_cache()  # it refers to the groups
 
 
 @contextmanager
