@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
 
-from sweep import __version__, lease
+from sweep import __version__
 from sweep.errors import Mistake, SweepError
 from sweep.grid import Grid, parse_grid
 from sweep.plan import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
@@ -95,6 +95,8 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
 
     Raises SweepError where another launch makes it at this moment. One that another has just made is returned as it is.
     """
+    from sweep import lease
+
     directory = directory.resolve()
     sweep = SweepDir(directory)
     sweep.create_skeleton()

@@ -51,12 +51,14 @@ class Tally:
         self._gpus_per_node = gpus_per_node
         self._widths = {planned.nodes for planned in runs}
         self._read = 0
+        self._world: World
         self._begin(World())
 
     def look(self, world: World) -> Tally:
         """Read what changed."""
-        if world is not self._world:
+        if world is not self._world and self._read:
             self._begin(world)
+        self._world = world  # where nothing was read of the one before, the sums stand
         changed = dict.fromkeys(world.touched[self._read :])
         self._read = len(world.touched)
         for run_id in changed:

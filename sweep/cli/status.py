@@ -14,7 +14,7 @@ import click
 from sweep.cli.options import directory_argument, json_option
 
 if TYPE_CHECKING:
-    from sweep.state import World
+    from sweep.state import Attempt, RunState, World
     from sweep.sweeps import Sweep
 
 FAILURES_SHOWN = 20
@@ -88,10 +88,10 @@ def _show(sweep: Sweep, world: World) -> None:
 
     console = Console()
     console.print(picture(sweep, world, tally_of(sweep).look(world), time.time(), height=ALL_LINES))
-    failures = _failures(sweep, world)
-    for failure in failures[:FAILURES_SHOWN]:
+    failures = _failed(sweep, world)
+    for run_id, _, last in failures[:FAILURES_SHOWN]:
         console.print(
-            f"{failure['outcome']}: {failure['run_id']} (attempt {failure['attempt']}): {failure['message'] or ''}",
+            f"{last.outcome}: {run_id} (attempt {last.number}): {last.message or ''}",
             markup=False,
             highlight=False,
             soft_wrap=True,
@@ -116,27 +116,32 @@ def _delay(sweep: Sweep, world: World) -> str | None:
     return f"the scheduler took no further pilot at {at}: {world.delayed}; the launcher tries again later"
 
 
-def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
-    """The runs whose last attempt failed, in the plan's order."""
+def _failed(sweep: Sweep, world: World) -> list[tuple[str, RunState, Attempt]]:
+    """The runs whose last attempt failed, with it, in the plan's order."""
     from sweep.outcomes import Outcome
 
-    rows = []
+    found = []
     for planned in sweep.runs:
         state = world.runs.get(planned.run_id)
         last = state.last if state is not None else None
         if state is None or last is None or last.outcome in (None, Outcome.OK) or state.ok is not None:
             continue
-        rows.append(
-            {
-                "run_id": planned.run_id,
-                "attempt": last.number,
-                "outcome": str(last.outcome),
-                "message": last.message,
-                "nodes": list(last.nodes),
-                "retry": state.next_attempt() is not None,
-            }
-        )
-    return rows
+        found.append((planned.run_id, state, last))
+    return found
+
+
+def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
+    return [
+        {
+            "run_id": run_id,
+            "attempt": last.number,
+            "outcome": str(last.outcome),
+            "message": last.message,
+            "nodes": list(last.nodes),
+            "retry": state.next_attempt() is not None,
+        }
+        for run_id, state, last in _failed(sweep, world)
+    ]
 
 
 def _document(sweep: Sweep, world: World) -> dict[str, Any]:
