@@ -171,7 +171,7 @@ def _bytes_per_micro_batch(trainer: Trainer) -> int:
     numbers = 2 * torch.int64.itemsize * trainer.run.layout.micro_batch_size * trainer.positions.numel()
     neighbours = sum(0 <= trainer.stage_numbers[0] + step < trainer.run.layout.pp for step in (-1, 1))
     sent = _sent_between_stages(trainer)
-    return numbers + neighbours * sent.numel() * sent.element_size()
+    return int(numbers + neighbours * sent.numel() * sent.element_size())
 
 
 def _sent_between_stages(trainer: Trainer) -> Tensor:
