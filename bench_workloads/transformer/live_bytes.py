@@ -72,7 +72,7 @@ class LiveBytes(TorchDispatchMode):
             return NotImplemented
         self._follow_backward()
         out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
+        for leaf in (out,) if isinstance(out, Tensor) else tree_leaves(out):
             if isinstance(leaf, FakeTensor) and leaf.fake_mode is self._fake:
                 self._see(leaf.untyped_storage())
         return out
