@@ -49,7 +49,9 @@ def test_a_trace_is_what_a_real_run_counts(zygote: Zygote, words):
 
 def test_a_trace_shows_what_the_formulas_do_not_know(zygote: Zygote):
     """Under tp torch makes the gradient of the embedding whole on each rank, and FSDP sums it up so in fp32."""
-    run = run_of("tp=2 micro_batch_size=1 grad_accum=2", shape=SHAPE | {"vocab_size": 16384}, dtype="bf16")
+    run = run_of(
+        "tp=2 micro_batch_size=1 grad_accum=2", shape=SHAPE | {"vocab_size": 16384, "num_layers": 2}, dtype="bf16"
+    )
     real = max(rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run))
     columns = {**dict(run.shape), **dataclasses.asdict(run.layout), "sequence_length": 128, "dtype": "bf16"}
     formulas = float(memory.peak_bytes(columns, trainer_of("transformer", {}).profile))
@@ -69,7 +71,7 @@ def test_weights_are_those_of_physics_to_the_byte(words):
     assert states <= found.parts["optimizer_states"] < states + 1000, "both moments, and a counter for each parameter"
 
 
-@pytest.mark.parametrize("words", ["dp=2 zero=2", "pp=3 tp=2"])
+@pytest.mark.parametrize("words", ["dp=2 zero=2", "pp=3"])
 def test_micro_batches_that_are_left_out_would_need_no_more(monkeypatch, words):
     from bench_workloads.transformer import exact
 
@@ -94,13 +96,13 @@ def test_kernels_of_a_gpu_keep_less_in_bf16_than_norms_composed_on_a_cpu():
 def test_layers_of_70b_on_512_ranks_to_the_byte():
     """Weights of a rank at the end of the pipeline, with one layer on each stage."""
     shape = ModelShape(
-        num_layers=8, hidden_size=8192, num_heads=64, num_kv_heads=8, intermediate_size=28672, vocab_size=128256
+        num_layers=2, hidden_size=8192, num_heads=64, num_kv_heads=8, intermediate_size=28672, vocab_size=128256
     )
-    layout = Layout(tp=8, pp=8, dp=8, zero=1, grad_accum=8, recompute="full")
-    found = traced(a_run(layout, shape=shape.as_dict(), sequence_length=4096, dtype="bf16"), 7)
+    layout = Layout(tp=8, pp=2, dp=32, zero=1, grad_accum=2, recompute="full")
+    found = traced(a_run(layout, shape=shape.as_dict(), sequence_length=4096, dtype="bf16"), 1)
     layer = (2 * 8192 * (8192 + 8 * 128) + 3 * 8192 * 28672) // 8
-    assert found.rank == 448
-    assert found.parameters == (layer + 3 * 8192 + 128256 * 8192 // 8) // 8
+    assert found.rank == 256
+    assert found.parameters == (layer + 3 * 8192 + 128256 * 8192 // 8) // 32
     columns = {**shape.as_dict(), **dataclasses.asdict(layout), "sequence_length": 4096, "dtype": "bf16"}
     trainer = trainer_of("transformer", {})
     weights = float(memory.breakdown(columns, trainer.profile, "last", trainer.optimizer)["master_weights"])
