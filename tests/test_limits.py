@@ -128,7 +128,7 @@ def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
     late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
     (folder / "sbatch").write_text(f'#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\necho "{late}" >&2\nexit 1\n')
     (folder / "sbatch").chmod(0o755)
-    process, directory = launch(tmp_path, slurm_cluster, runs=6, site="max_runs_per_pilot: 3", path=folder)
+    process, directory = launch(tmp_path, slurm_cluster, runs=6, site="max_runs_per_pilot: 3", step_s=1.0, path=folder)
     wait(process, tmp_path)
     driving.assert_each_run_measured_once(directory)
     prefix = driving.open_sweep(Path(directory)).sweep_id

@@ -205,8 +205,8 @@ AXES = {
     "compile": ("compiling",),
     "grad_accum": ("accumulation",),
 }
-COMPOSITION = {"build", "main"}
-"""the files that may know of every axis"""
+COMPOSITION = {"build", "main", "exact"}
+"""the files that may know of every axis: they make the whole trainer, run it, trace it"""
 
 
 def test_axes_do_not_know_each_other():

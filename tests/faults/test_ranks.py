@@ -42,7 +42,10 @@ DETECT_S = 8 + 10
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("faults", [QUICK, pytest.param(tuple(EXPECTED), marks=pytest.mark.long)], ids=["few", "all"])
 def test_faults_of_ranks(bench, memory_cgroup, small_disk, faults):
-    """One sweep, one pilot of two nodes and four ranks: a faulty run, a healthy one, and so on."""
+    """One sweep, pilots of two nodes and four ranks: a faulty run, a healthy one, and so on.
+
+    A second pilot comes for what is to be tried on other nodes; on a slow machine it takes a first attempt too.
+    """
     enter = f'echo $$ > {memory_cgroup}/cgroup.procs; exec "$@"'
     site = {"scratch": str(small_disk), "container_prefix": ["/bin/sh", "-c", enter, "agent"]}
     launcher = bench.start(site, models=[FAULTY_MODEL, "tiny-4M"], params={"fault": list(faults)})
@@ -50,14 +53,14 @@ def test_faults_of_ranks(bench, memory_cgroup, small_disk, faults):
     left = bench.left()
     records = bench.records()
     firsts = [r for r in records if r["attempt"] == 1]
-    assert len({r["pilot"] for r in firsts}) == 1, "one pilot bore them all"
     healthy = [r for r in firsts if r["model"] != FAULTY_MODEL]
     assert [r["outcome"] for r in healthy] == ["ok"] * len(faults), [r["message"] for r in healthy]
     seen, rows = {}, []
     for place, record in enumerate(firsts):
         if record["model"] == FAULTY_MODEL:
             fault = json.loads(record["params_json"])["fault"]
-            following = [r["outcome"] for r in firsts[place + 1 :] if r["model"] != FAULTY_MODEL][:1]
+            later = [r for r in firsts[place + 1 :] if r["pilot"] == record["pilot"]]
+            following = [r["outcome"] for r in later if r["model"] != FAULTY_MODEL][:1]
             seen[fault] = record
             ended = record["ended_at"] - record["teardown_s"]
             detect_s = ended - bench.struck_at(record) if fault not in ("daemon", "nan_loss") else None
@@ -72,6 +75,7 @@ def test_faults_of_ranks(bench, memory_cgroup, small_disk, faults):
     assert left == []
     assert list(small_disk.iterdir()) == [], "the pilots' temporary files"
     assert_retried_elsewhere(records, firsts, faults)
+    assert rows[0][-1] == "ok", "the pilot that bore the fault measures the next run"
     for row in rows:
         note(*row)
 
@@ -95,11 +99,11 @@ def test_a_rank_that_ignores_sigterm(bench):
 
 def assert_retried_elsewhere(records, firsts, faults):
     """What a node may have caused was tried on nodes that share none with the first; there it came again: the run's."""
-    first_nodes = set(firsts[0]["node_names"])
+    first_nodes = {r["run_id"]: set(r["node_names"]) for r in firsts}
     seconds = [r for r in records if r["attempt"] == 2 and json.loads(r["params_json"])["fault"] != "port_in_use"]
     tried = {json.loads(r["params_json"])["fault"] for r in seconds if r["model"] == FAULTY_MODEL}
     assert tried == ONCE_MORE_ELSEWHERE & set(faults)
-    assert all(first_nodes.isdisjoint(r["node_names"]) for r in seconds)
+    assert all(first_nodes[r["run_id"]].isdisjoint(r["node_names"]) for r in seconds)
     third = {json.loads(r["params_json"])["fault"] for r in records if r["attempt"] == 3}
     assert third <= {"port_in_use"}
 

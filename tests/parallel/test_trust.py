@@ -22,6 +22,7 @@ pytestmark = pytest.mark.parallel
 FEW_LAYERS = {"num_layers": 2}
 TRIES = 3
 """a busy machine disturbs ranks by more than 20 ms; it does not do so thrice"""
+LATE_S = 0.02
 
 SWEEP = """
 name: trust
@@ -34,7 +35,9 @@ zero: 0
 micro_batch_size: 2
 dtype: fp32
 iterations: 7
-params: {straggler_rank: [-1, 1], adaptive: true, tolerance: 1e-9, max_iterations: 9, cpu_memory: false, threads: 1}
+params:
+  {straggler_rank: [-1, 1], straggler_s: 0.1, adaptive: true, tolerance: 1e-9, max_iterations: 9, cpu_memory: false,
+   threads: 1}
 site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2, pilot_time: 10m, torch_version: "2.11.0"}
 """
 
@@ -62,19 +65,24 @@ def record_of(zygote: Zygote, run: Run) -> dict:
     return record
 
 
-def with_straggler(zygote: Zygote, words: str, rank: int) -> dict:
+def with_straggler(zygote: Zygote, words: str, rank: int, late_s: float = LATE_S) -> dict:
     shape = (MOE if "ep" in words else DENSE) | FEW_LAYERS
-    params = {"straggler_rank": rank, "straggler_s": 0.02}
+    params = {"straggler_rank": rank, "straggler_s": late_s}
     return record_of(zygote, a_run(case(words).layout, shape=shape, iterations=9, params=params))
 
 
 @pytest.mark.parametrize("words", ["dp=2 zero=0", "dp=2 zero=3", "pp=2", "cp=2", "dp=2 ep=2", "dp=4 zero=2"])
 def test_the_record_names_the_rank_that_is_20_ms_late_in_each_step(zygote: Zygote, words):
-    """Whichever rank it is: all ranks' steps take as long as its own, and it alone waits for nobody."""
+    """Whichever rank it is: all ranks' steps take as long as its own, and it alone waits for nobody.
+
+    Where a busy machine stretches a step far beyond 20 ms, nobody could tell: the rank is late by half a step then.
+    """
     for rank in (0, case(words).layout.gpus - 1):
-        named = [with_straggler(zygote, words, rank)["slow_rank"]]
+        record = with_straggler(zygote, words, rank)
+        named = [record["slow_rank"]]
         while named[-1] != rank and len(named) < TRIES:
-            named.append(with_straggler(zygote, words, rank)["slow_rank"])
+            record = with_straggler(zygote, words, rank, max(LATE_S, record["step_time_median_s"] / 2))
+            named.append(record["slow_rank"])
         assert named[-1] == rank, f"rank {rank} sleeps, named were {named}"
 
 
