@@ -5,7 +5,8 @@
 Each layout is measured by a real sweep on this machine (local executor, torch, CPU), all first times before any second.
 A run states the interval that covers its median step time with 95 % confidence. Compared are the medians of every two
 runs of one layout: their difference against the narrower of the two stated intervals, and whether the intervals touch.
-Means something on a quiet machine only, so it says first how busy the machine is without it.
+Means something on a quiet machine only, so it says first how busy the machine is without it, and how far the machine
+itself is from one speed: a loop of plain Python in as many processes as there are repeats, one after another.
 """
 
 from __future__ import annotations
@@ -144,6 +145,24 @@ def busy_cores(seconds: float = 2.0) -> float:
     return share * (os.cpu_count() or 1)
 
 
+LOOP = """
+import statistics, time
+def once():
+    start, total = time.perf_counter(), 0
+    for number in range(300_000):
+        total += number * number
+    return time.perf_counter() - start
+print(statistics.median(once() for _ in range({loops})))
+"""
+
+
+def spread_of_the_machine(processes: int, loops: int) -> float:
+    """Greatest median less the least, relative to their median, of the same plain loop in process after process."""
+    command = [sys.executable, "-c", LOOP.format(loops=loops)]
+    medians = [float(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(processes)]
+    return (max(medians) - min(medians)) / statistics.median(medians)
+
+
 def _name(record: dict[str, Any]) -> str:
     axes = " ".join(f"{axis}={record[axis]}" for axis in ("dp", "pp", "zero", "recompute"))
     return f"{record['gpus']} ranks: {axes}" if record["gpus"] > 1 else f"1 rank: {axes}"
@@ -173,13 +192,18 @@ def main() -> int:
         busy.append(busy_cores())
         rows += measure(ranks, asked.repeats, asked.iterations)
     busy.append(busy_cores())
+    machine = {
+        "cores": os.cpu_count(),
+        "others_busy_cores": busy,
+        "spread_of_a_plain_loop": spread_of_the_machine(asked.repeats, asked.iterations),
+    }
     if asked.json:
-        print(
-            json.dumps({"others_busy_cores": busy, "cores": os.cpu_count(), "layouts": [asdict(row) for row in rows]})
-        )
+        print(json.dumps({**machine, "layouts": [asdict(row) for row in rows]}))
     else:
         others = ", ".join(f"{cores:.2f}" for cores in busy)
-        print(f"{os.cpu_count()} cores, of which others kept busy before, between and after: {others}\n\n{table(rows)}")
+        print(f"{os.cpu_count()} cores, of which others kept busy before, between and after: {others}")
+        print(f"a plain loop in {asked.repeats} processes: spread {machine['spread_of_a_plain_loop']:.1%}")
+        print(f"\n{table(rows)}")
     return 0
 
 
