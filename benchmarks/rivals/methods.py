@@ -111,7 +111,7 @@ def environment(workload_folder: Path) -> dict[str, str]:
     folder = workload_folder / "small_ddp-0.1.dist-info"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: small-ddp\nVersion: 0.1\n")
-    (folder / "entry_points.txt").write_text("[sweep.workloads]\nsmall_ddp = benchmarks.rivals.training:WORKLOAD\n")
+    (folder / "entry_points.txt").write_text("[sweep.workloads]\nsmall_ddp = benchmarks.rivals.workload:WORKLOAD\n")
     paths = [str(REPOSITORY), str(workload_folder), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
 

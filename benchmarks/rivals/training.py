@@ -1,7 +1,8 @@
 """The training that every method runs: DistributedDataParallel of a small model over the ranks that it is given.
 
 As a script, started by torchrun: ``training.py --iterations N --sleep S --results FILE``.
-As a workload of sweep (``WORKLOAD``), and as a function for submitit and Hydra (``train``).
+As sweep's rank (``main``; ``workload.py`` is what is known of it before), and as a function for submitit and Hydra
+(``train``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from bench_workloads.process import join
-from sweep.contract import Measurement, Phase, Progress, RankRun, Workload
+from sweep.contract import Measurement, Phase, Progress, RankRun
 
 WIDTH, LAYERS, BATCH = 256, 4, 16
 JOIN_TIMEOUT_S = 60.0
@@ -87,16 +88,6 @@ def _arguments() -> Any:
     parser.add_argument("--results", type=Path, required=True)
     return parser.parse_args()
 
-
-WORKLOAD = Workload(
-    name="small_ddp",
-    takes_listener=True,
-    main="benchmarks.rivals.training:main",
-    axes=frozenset({"dp", "micro_batch_size", "grad_accum", "dtype"}),
-    params={"sleep_s": 0.0},
-    choices={"dtype": ("fp32",)},
-    preload=("torch", "torch.distributed", "torch._dynamo", "benchmarks.rivals.training"),
-)
 
 if __name__ == "__main__":
     given = _arguments()
