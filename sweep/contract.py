@@ -130,6 +130,8 @@ class Place:
     scratch_dir: str = ""
     """node-local directory of this attempt, removed after it"""
     seed: int = 0
+    ranks_in_process: int = 1
+    """ranks that live in this process, each in a thread of its own: see ``Workload.one_process_param``"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +222,15 @@ class Workload:
     takes_listener: bool = False
     """its rank 0 takes the listening socket of its place; else master_port is freed as the ranks start, for
     ``init_process_group`` to bind it"""
+    one_process_param: str = ""
+    """the parameter by which a run asks that all its ranks of a node live in one process, as threads that call ``main``
+    each; empty: every rank has a process of its own"""
     simulated: bool = False
+
+    def in_one_process(self, run: Run) -> bool:
+        """Whether the run's ranks of a node share a process."""
+        name = self.one_process_param
+        return bool(name and run.params.get(name, self.params.get(name)))
 
 
 class Progress:

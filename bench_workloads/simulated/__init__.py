@@ -38,6 +38,7 @@ WORKLOAD = Workload(
         "compile": (False, True),
     },
     rules=ARITHMETIC_RULES,
+    one_process_param="one_process_per_node",
     simulated=True,
 )
 

@@ -163,8 +163,9 @@ def _wait_after(blow: Callable[[], object]) -> NoReturn:
 
 
 def _wait_deaf() -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    libc = ctypes.CDLL(None)  # Python's own signal() is for the main thread alone, and a rank may be another
+    for number in (signal.SIGTERM, signal.SIGINT):
+        libc.signal(int(number), ctypes.c_void_p(int(signal.SIG_IGN)))
     _wait()
 
 

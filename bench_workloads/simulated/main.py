@@ -66,7 +66,7 @@ class _Rank:
             versions={"python": platform.python_version()},
             effective=self._effective(),
             simulated=True,
-            extra={"peak_resident_set_bytes": _peak_resident_set_bytes()},
+            extra=_about_the_process(run),
         )
 
     def _iteration(self, number: int) -> float:
@@ -131,6 +131,12 @@ def _losses(run: RankRun, count: int) -> list[float]:
     digest = hashlib.sha256(f"{run.model}:{run.place.seed}".encode()).digest()
     start = 10 + digest[0] / 256
     return [start * 0.99**iteration for iteration in range(count)]
+
+
+def _about_the_process(run: RankRun) -> dict[str, int]:
+    shared = run.place.ranks_in_process
+    facts = {"peak_resident_set_bytes": _peak_resident_set_bytes()}
+    return {**facts, "ranks_in_one_process": shared} if shared > 1 else facts
 
 
 def _peak_resident_set_bytes() -> int:

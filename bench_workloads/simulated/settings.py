@@ -68,6 +68,9 @@ class Settings:
     """exit code of exit_code; number of the signal of signal"""
     fault_s: float = 3600.0
     """how long a leaked child lives, and how much longer slow things take"""
+    one_process_per_node: bool = False
+    """all ranks of a node live in one process, so that one machine can rehearse many nodes; what ends a process then
+    ends all of them"""
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.faults if name not in FAULTS]

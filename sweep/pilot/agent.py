@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from sweep.pilot.job import cancel_own_job
 from sweep.pilot.kernel import KernelWatch
 from sweep.pilot.leftovers import empty, make_temporary, remove_scratch, remove_shared_memory
 from sweep.pilot.processes import NODE_MARK, PILOT_MARK, become_subreaper, tokens_of_sweep
-from sweep.pilot.ranks import Rank, Zygote, ZygoteError, start_rank
+from sweep.pilot.ranks import Rank, Zygote, ZygoteError, one_per_process, start_ranks
 from sweep.pilot.say import complain
 
 LEADER_SILENCE_S = 20.0
@@ -152,22 +152,29 @@ class Agent:
         zygote = await self._zygote(message["preload"], message["env"])
         if not message["takes_listener"]:
             self._close_listener()
-        for entry in message["ranks"]:
-            rank = Rank(entry["rank"], self._attempt_dir / f"rank{entry['rank']}.log", message["attempt"])
-            self._ranks.append(rank)
-            place = {**message["place"], **entry, "scratch_dir": str(self._attempt_dir)}
-            request = {
-                "main": message["main"],
-                "run": message["run"],
-                "place": place,
-                "env": {**self._environment(), **message["env"], **_torch_environment(place)},
-            }
-            listener = self._listener if entry["rank"] == 0 else None
-            try:
-                await start_rank(zygote, rank, request, listener, self._on_progress, self._on_exit)
-            except (ZygoteError, OSError) as error:
-                self._not_started(rank, error)
+        entries = message["ranks"]
+        for group in [entries] if message["one_process"] else [[entry] for entry in entries]:
+            await self._start_process(zygote, message, group)
         self._close_listener()
+
+    async def _start_process(self, zygote: Zygote, message: Mapping[str, Any], entries: list[dict[str, int]]) -> None:
+        """One process, for the ranks of these entries."""
+        log = self._attempt_dir / f"rank{entries[0]['rank']}.log"
+        ranks = [Rank(entry["rank"], log, message["attempt"]) for entry in entries]
+        self._ranks += ranks
+        places = [{**message["place"], **entry, "scratch_dir": str(self._attempt_dir)} for entry in entries]
+        request = {
+            "main": message["main"],
+            "run": message["run"],
+            "places": places,
+            "env": {**self._environment(), **message["env"], **_torch_environment(places)},
+        }
+        listener = self._listener if entries[0]["rank"] == 0 else None
+        try:
+            await start_ranks(zygote, ranks, request, listener, self._on_progress, self._on_exit)
+        except (ZygoteError, OSError) as error:
+            for rank in ranks:
+                self._not_started(rank, error)
 
     def _not_started(self, rank: Rank, error: Exception) -> None:
         """To the leader it is a rank that failed at once."""
@@ -309,7 +316,8 @@ class Agent:
         while True:
             await asyncio.sleep(LOOK_S)
             early = [rank for rank in self._ranks if rank.alive and not rank.iterates]
-            busy = [rank.number for rank in early if rank.pid is not None and activity.busy(rank.pid)]
+            working = {rank.pid for rank in one_per_process(early) if rank.pid is not None and activity.busy(rank.pid)}
+            busy = [rank.number for rank in early if rank.pid in working]
             if busy:
                 self._send({"is": "busy", "attempt": self._attempt, "ranks": busy})
 
@@ -341,17 +349,18 @@ def _listen() -> socket.socket:
     raise OSError(errno.EADDRINUSE, f"none of 64 ports in {PORTS.start}-{PORTS.stop - 1} is free")
 
 
-def _torch_environment(place: Mapping[str, Any]) -> dict[str, str]:
-    """What torchrun would set, for code that reads it from there."""
-    return {
-        "RANK": str(place["rank"]),
-        "WORLD_SIZE": str(place["world_size"]),
-        "LOCAL_RANK": str(place["local_rank"]),
-        "LOCAL_WORLD_SIZE": str(place["local_world_size"]),
-        "GROUP_RANK": str(place["node_rank"]),
-        "MASTER_ADDR": str(place["master_addr"]),
-        "MASTER_PORT": str(place["master_port"]),
+def _torch_environment(places: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What torchrun would set, for code that reads it from there; a process of several ranks is none of them."""
+    first = places[0]
+    common = {
+        "WORLD_SIZE": str(first["world_size"]),
+        "LOCAL_WORLD_SIZE": str(first["local_world_size"]),
+        "GROUP_RANK": str(first["node_rank"]),
+        "MASTER_ADDR": str(first["master_addr"]),
+        "MASTER_PORT": str(first["master_port"]),
     }
+    own = {"RANK": str(first["rank"]), "LOCAL_RANK": str(first["local_rank"])}
+    return common if len(places) > 1 else {**own, **common}
 
 
 def _host_facts() -> dict[str, Any]:

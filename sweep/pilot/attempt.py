@@ -210,6 +210,7 @@ class AttemptRunner:
                     "attempt": self._name,
                     "main": self._workload.main,
                     "takes_listener": self._workload.takes_listener,
+                    "one_process": self._workload.in_one_process(self._run),
                     "run": self._run.canonical_json(),
                     "ranks": ranks,
                     "place": place,

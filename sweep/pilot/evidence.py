@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweep.pilot.flight import ask_for_dump, tell_dump
-from sweep.pilot.ranks import Rank
+from sweep.pilot.ranks import Rank, one_per_process
 
 STACKS_WAIT_S = 0.5
 STACKS_BYTES = 16_000
@@ -21,8 +21,11 @@ PY_SPY_RANKS = 8
 
 
 async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
-    """Rank -> what it was doing, for every living rank. Bounded: one that cannot answer is described from outside."""
-    living = [rank for rank in ranks if rank.alive and rank.pid is not None]
+    """Rank -> what it was doing, for every living process its first rank.
+
+    Bounded: one that cannot answer is described from outside.
+    """
+    living = one_per_process(ranks)
     for rank in living:
         if rank.pid is not None and (scratch / f"stacks.{rank.number}").exists():
             # To the rank alone: a child of it (a compiler, a loader) would die of this signal.

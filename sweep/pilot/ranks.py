@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class Zygote:
         return zygote
 
     async def fork(self, request: Mapping[str, Any], fds: Sequence[int], on_exit: Callable[[int], None]) -> int:
-        """Fork one rank; its pid. `on_exit` is called with the wait status. Raises ZygoteError."""
+        """Fork one process; its pid. `on_exit` is called with the wait status. Raises ZygoteError."""
         message = (json.dumps(request) + "\n").encode()
         try:
             sent = socket.send_fds(self._control, [message], list(fds))
@@ -135,6 +135,7 @@ class Rank:
 
     number: int
     log: Path
+    """of its process: ranks of one process share it"""
     attempt: str
     pid: int | None = None
     status: int | None = None
@@ -208,30 +209,52 @@ def _without_surrogates(line: bytes) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-async def start_rank(
+def one_per_process(ranks: Iterable[Rank]) -> list[Rank]:
+    """The living ranks, of each process the first: it has the main thread, and the files that the process writes."""
+    first: dict[int | None, Rank] = {}
+    for rank in ranks:
+        if rank.alive:
+            first.setdefault(rank.pid, rank)
+    return list(first.values())
+
+
+async def start_ranks(
     zygote: Zygote,
-    rank: Rank,
+    ranks: Sequence[Rank],
     request: Mapping[str, Any],
     listener: socket.socket | None,
     on_progress: Callable[[Rank, list[dict[str, Any]]], None],
     on_exit: Callable[[Rank], None],
 ) -> None:
-    """Fork a rank with its log, its progress pipe and, for rank 0, the socket that it is to listen on."""
+    """Fork one process for these ranks (mostly one) with its log, a progress pipe for each and rank 0's listener.
+
+    The end of the process is the end of all of them, each with its status.
+    """
+    pipes = [_open_pipe(rank, on_progress) for rank in ranks]
+    log_fd = os.open(ranks[0].log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+
+    def ended(status: int) -> None:
+        for rank in ranks:
+            rank.status = status
+            if rank.progress_fd >= 0:
+                on_progress(rank, rank.read_progress())
+        for rank in ranks:
+            on_exit(rank)
+
+    fds = [log_fd, *pipes] + ([listener.fileno()] if listener is not None else [])
+    try:
+        pid = await zygote.fork(request, fds, ended)
+        for rank in ranks:
+            rank.pid = pid
+    finally:
+        for fd in (*pipes, log_fd):
+            os.close(fd)
+
+
+def _open_pipe(rank: Rank, on_progress: Callable[[Rank, list[dict[str, Any]]], None]) -> int:
+    """The end that the rank writes to; ours is read whenever something stands in it."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(read_fd, False)
     rank.progress_fd = read_fd
     asyncio.get_running_loop().add_reader(read_fd, lambda: on_progress(rank, rank.read_progress()))
-    log_fd = os.open(rank.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-
-    def ended(status: int) -> None:
-        rank.status = status
-        if rank.progress_fd >= 0:
-            on_progress(rank, rank.read_progress())
-        on_exit(rank)
-
-    fds = [log_fd, write_fd] + ([listener.fileno()] if listener is not None else [])
-    try:
-        rank.pid = await zygote.fork(request, fds, ended)
-    finally:
-        os.close(write_fd)
-        os.close(log_fd)
+    return write_fd

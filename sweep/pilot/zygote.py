@@ -1,11 +1,11 @@
-"""The warm image: imports a workload's modules once, then forks every rank of the pilot from it.
+"""The warm image: imports a workload's modules once, then forks every rank's process of the pilot from it.
 
 A fork of a process with threads may inherit a held lock, so it refuses to fork when an import left a thread behind.
 It never touches a GPU: a CUDA context does not survive a fork.
 
-Requests come from the agent on one socket, each a JSON line with two descriptors: the rank's log and its progress
-pipe (and a third, rank 0's listening socket). Answers are JSON lines: {"pid": …}, {"error": …} and, whenever a rank
-ends, {"exited": pid, "status": …}.
+Requests come from the agent on one socket, each a JSON line with descriptors: the process's log, the progress pipe of
+each of its ranks (mostly one) and, last, rank 0's listening socket if it is among them. Answers are JSON lines:
+{"pid": …}, {"error": …} and, whenever a process ends, {"exited": pid, "status": …}.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from sweep.contract import Place, Progress, RankRun, Run
 from sweep.pilot.processes import die_with_parent, thread_count
 
 MAX_REQUEST_BYTES = 1 << 20
+MAX_DESCRIPTORS = 253
+"""what Linux takes in one message (SCM_MAX_FD)"""
 
 
 def serve(control: socket.socket, preload: list[str]) -> None:
@@ -89,7 +92,7 @@ def _import_all(modules: list[str]) -> str | None:
 
 def _answer(control: socket.socket) -> bool:
     """Serve one request; False at the end of the agent."""
-    data, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 3)
+    data, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, MAX_DESCRIPTORS)
     if not data:
         return False
     while not data.endswith(b"\n"):
@@ -103,7 +106,7 @@ def _answer(control: socket.socket) -> bool:
     if pid == 0:
         control.close()
         signal.set_wakeup_fd(-1)
-        _child(parent, lambda: run_rank(json.loads(data), fds))
+        _child(parent, lambda: run_ranks(json.loads(data), fds))
     for fd in fds:
         os.close(fd)
     if pid > 0:
@@ -112,7 +115,7 @@ def _answer(control: socket.socket) -> bool:
 
 
 def _child(parent: int, body: Callable[[], int]) -> None:
-    """The rank's life: never returns."""
+    """The process's life: never returns."""
     code = 1
     try:
         os.setsid()
@@ -121,28 +124,69 @@ def _child(parent: int, body: Callable[[], int]) -> None:
             signal.signal(number, signal.SIG_DFL)
         code = body()
     finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        _leave(code)
 
 
-def run_rank(request: dict[str, Any], fds: list[int]) -> int:
-    """Be one rank: take its descriptors and environment, call the workload, report. Returns the exit code."""
-    log, progress_fd = fds[0], fds[1]
+def _leave(code: int) -> NoReturn:
+    """End the process, whatever other threads do."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def run_ranks(request: dict[str, Any], fds: list[int]) -> int:
+    """Be the ranks of one process: take descriptors and environment, call the workload, report. Returns the exit code.
+
+    The first rank has the main thread. A rank that fails ends the process, as its death would end it alone.
+    """
+    log, *further = fds
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.update(request["env"])
-    place = Place(**request["place"], master_listen_fd=fds[2] if len(fds) > 2 else None)
+    places = _places(request["places"], further)
+    _tell_stacks_when_asked(places[0])
+    run = Run.from_json(request["run"])
+    ranks = [
+        (request["main"], RankRun.of(run, place), Progress(fd)) for place, fd in zip(places, further, strict=False)
+    ]
+    others = [threading.Thread(target=_run_beside, args=rank) for rank in ranks[1:]]
+    for thread in others:
+        thread.start()
+    if code := _run_rank(*ranks[0]):
+        return code
+    for thread in others:
+        thread.join()
+    return 0
+
+
+def _places(given: list[dict[str, Any]], fds: list[int]) -> list[Place]:
+    """The ranks' places; a descriptor beyond their pipes is rank 0's listener."""
+    listener = fds[len(given)] if len(fds) > len(given) else None
+    count = len(given)
+    return [
+        Place(**place, ranks_in_process=count, master_listen_fd=None if place["rank"] else listener) for place in given
+    ]
+
+
+def _tell_stacks_when_asked(place: Place) -> None:
     faulthandler.enable()
     if hasattr(signal, "SIGUSR1"):
         stacks = open(os.path.join(place.scratch_dir, f"stacks.{place.rank}"), "w")  # noqa: SIM115, PTH118, PTH123
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
-    progress = Progress(progress_fd)
+
+
+def _run_beside(main: str, run: RankRun, progress: Progress) -> None:
+    """A further rank of the process, in its own thread."""
+    code = _run_rank(main, run, progress)
+    if code:
+        _leave(code)
+
+
+def _run_rank(main: str, run: RankRun, progress: Progress) -> int:
     try:
-        module, function = request["main"].split(":")
-        main = getattr(importlib.import_module(module), function)
-        main(RankRun.of(Run.from_json(request["run"]), place), progress)
+        module, function = main.split(":")
+        getattr(importlib.import_module(module), function)(run, progress)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException as error:  # whatever a workload raises is the attempt's failure

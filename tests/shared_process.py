@@ -1,0 +1,34 @@
+"""What the ranks of one process do in tests: rank 1 as the environment's `ACT` says. Light: a zygote imports it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+from sweep.contract import Phase, Progress, RankRun
+
+
+def act(run: RankRun, progress: Progress) -> None:
+    """Rank 1 acts; the others wait for it, or end well where there is no act."""
+    progress.beat(Phase.START, due_s=float(run.place.rank))
+    wanted = os.environ["ACT"]
+    if run.place.rank == 1:
+        _do(wanted)
+    elif wanted:
+        time.sleep(60)
+    assert "RANK" not in os.environ, "a process of several ranks is none of them"
+    print(f"rank {run.place.rank} of {run.place.ranks_in_process} in {threading.current_thread().name}\n", end="")
+
+
+def _do(wanted: str) -> None:
+    if wanted == "raise":
+        raise KeyError("missing")
+    if wanted == "exit":
+        sys.exit(7)
+    if wanted == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if wanted:
+        time.sleep(60)
