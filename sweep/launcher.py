@@ -96,6 +96,7 @@ class Launcher:
         self.world, self._reader = snapshot.begin(self._directory)
         self._fresh = 0
         """events beyond the snapshot"""
+        self._kept_at = time.monotonic()
         self._gone_since: dict[str, float] = {}
         self._heard: dict[str, tuple[int, float]] = {}
         self._same_nodes: set[int] = set()
@@ -161,8 +162,7 @@ class Launcher:
         """End the session: the lease is free from here on."""
         self._tell("session_end")
         if len(self._runs) >= snapshot.WORTH_RUNS:
-            self._sweep.left_out(self.world)
-            snapshot.keep_answers(self._directory, self.world, self._reader)
+            self._keep(with_answers=True)
         self._journal.close()
 
     def cancel(self, timeout_s: float, look: Callable[[World], None]) -> bool:
@@ -185,9 +185,16 @@ class Launcher:
         fresh = self._reader.new_events()
         self.world.apply_all(fresh)
         self._fresh += len(fresh)
-        if self._fresh >= snapshot.WORTH_EVENTS:
-            snapshot.keep(self._directory, self.world, self._reader)
-            self._fresh = 0
+        large = len(self._runs) >= snapshot.WORTH_RUNS
+        due = large and self._fresh > 0 and time.monotonic() - self._kept_at > snapshot.KEEP_S
+        if due or self._fresh >= snapshot.WORTH_EVENTS:
+            self._keep(with_answers=large)
+
+    def _keep(self, *, with_answers: bool) -> None:
+        if with_answers:
+            self._sweep.left_out(self.world)
+        snapshot.keep(self._directory, self.world, self._reader)
+        self._fresh, self._kept_at = 0, time.monotonic()
 
     def _tell(self, event: str, **values: Any) -> None:
         line = {"event": event, "time": time.time(), **values}

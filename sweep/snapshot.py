@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from operator import attrgetter
@@ -23,12 +24,16 @@ WORTH_EVENTS = 5000
 """so many events beyond the kept ones make it worth to keep them anew"""
 WORTH_RUNS = 2000
 """what was worked out of so many runs is worth to be kept"""
+KEEP_S = 60.0
+"""a launcher keeps the fold of a large sweep at least so often while runs are measured"""
+OLD_S = 5 * KEEP_S
+"""answers that were kept longer ago are not told while runs are measured"""
 _ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))
 _NUMBER, _NODES, _OUTCOME = (_ATTEMPT.index(name) for name in ("number", "nodes", "outcome"))
 _RUN = tuple(field.name for field in dataclasses.fields(RunState))[1:]
 """the fields of a run but for its attempts, which come first"""
 _FORM = [
-    "2",  # the way in which the fields are written
+    "3",  # the way in which the fields are written
     *_ATTEMPT,
     *(field.name for kind in (RunState, PilotState, Ledger, Charge, World) for field in dataclasses.fields(kind)),
 ]
@@ -59,6 +64,14 @@ def keep(sweep: SweepDir, world: World, reader: JournalReader) -> None:
     """Write the snapshot. Best effort: whoever may only read the directory, or finds it full, goes without."""
     with contextlib.suppress(OSError):
         write_derived(sweep.snapshot, json.dumps(_values(world, reader.offsets), separators=(",", ":")))
+
+
+def settle_for_older_answers(sweep: SweepDir, world: World) -> None:
+    """Let what the launcher worked out some minutes ago do, for one look at a large sweep that is being measured."""
+    with contextlib.suppress(OSError):
+        fresh = time.time() - sweep.snapshot.stat().st_mtime < OLD_S
+        if fresh and any(pilot.open for pilot in world.pilots.values()):
+            world.answers = world.older_answers | world.answers
 
 
 def keep_answers(sweep: SweepDir, world: World, reader: JournalReader) -> None:
@@ -98,6 +111,7 @@ def _values(world: World, offsets: Mapping[str, int]) -> dict[str, Any]:
         "delayed": [world.delayed, world.delayed_at],
         "touched": [places[run_id] for run_id in dict.fromkeys(reversed(world.touched))][::-1],
         "answers": world.answers,
+        "older_answers": world.older_answers,
         "groups": list(groups),
     }
 
@@ -129,6 +143,7 @@ def _world(kept: Mapping[str, Any]) -> World:
         delayed_at=kept["delayed"][1],
         touched=[names[place] for place in kept["touched"]],
         answers=kept["answers"],
+        older_answers=kept["older_answers"],
     )
 
 
@@ -136,8 +151,8 @@ def _ledger(kept: Mapping[str, Any], groups: list[tuple[str, ...]], names: list[
     charges = [Charge(**{**charge, "outcome": _OUTCOMES[charge["outcome"]]}) for charge in kept["charges"]]
     ok_in: dict[str, dict[str, float]] = defaultdict(dict)
     by_group: dict[int, dict[str, float]] = defaultdict(dict)
-    for place, time, group in kept["ok_in"]:
-        by_group[group][names[place]] = time
+    for place, at, group in kept["ok_in"]:
+        by_group[group][names[place]] = at
     for group, times in by_group.items():
         for node in groups[group]:
             ok_in[node].update(times)

@@ -136,6 +136,8 @@ class World:
     """run_ids in the order of what happened to them: who follows the world reads on from where it was"""
     answers: dict[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
     """what readers worked out of the runs as they stand, by what they asked: gone as soon as a run is touched"""
+    older_answers: dict[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
+    """the same of a while ago: right but for what happened since"""
 
     @property
     def bad_nodes(self) -> dict[str, str]:
@@ -160,7 +162,8 @@ class World:
     def run(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. Whoever changes it asks for it here."""
         self.touched.append(run_id)
-        self.answers.clear()
+        if self.answers:
+            self.older_answers, self.answers = self.answers, {}
         return self.runs.setdefault(run_id, RunState())
 
     def pilot(self, event: Mapping[str, Any]) -> PilotState:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import time
 
 import pytest
@@ -143,6 +144,7 @@ def full():
     world.apply_all(events())
     world.pilots["p0001"].elsewhere = True
     world.answers["why"] = {"run-1": BY_STRATEGY}
+    world.older_answers["why"] = {"run-2": BY_STRATEGY}
     return world
 
 
@@ -246,3 +248,22 @@ def test_the_answer_is_not_kept_while_a_pilot_is_open(tmp_path, command):
     Journal(standing.directory.journal("launcher-0009")).append({**intent, "time": 9.0})
     counts(command, standing.directory.path)
     assert not standing.directory.snapshot.exists()
+
+
+@pytest.mark.usefixtures("small")
+def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_will_do(tmp_path, command, monkeypatch):
+    standing, first = out_of_memory(tmp_path / "s")
+    directory = standing.directory
+    intent = {"event": "pilot_intent", "pilot": "p0002", "token": "t-p0002", "nodes": 1, "time_limit_s": 60}
+    launcher = Journal(directory.journal("launcher-0009"))
+    launcher.append({**intent, "time": 9.0})
+    world, reader = snapshot.read_world(directory)
+    left_out = standing.left_out(world)
+    snapshot.keep(directory, world, reader)
+    launcher.append({"event": "rerun", "run_id": first.run_id, "time": time.time()})
+    with monkeypatch.context() as patched:
+        patched.setattr(Search, "__init__", no_search)
+        assert counts(command, directory.path)["not_run_strategy"] == len(left_out)
+        os.utime(directory.snapshot, (1.0, 1.0))
+        with pytest.raises(AssertionError, match="a search was made"):
+            counts(command, directory.path)

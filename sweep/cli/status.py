@@ -44,7 +44,7 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 
 
 def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
-    from sweep.snapshot import keep_answers, read_world
+    from sweep.snapshot import keep_answers, read_world, settle_for_older_answers
     from sweep.store import find_sweep
     from sweep.sweeps import open_sweep
 
@@ -53,10 +53,9 @@ def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
     known = list(world.answers)
     if watch:
         _watch(sweep, world, reader.new_events)
-    elif as_json:
-        click.echo(json.dumps(_document(sweep, world)))
     else:
-        _show(sweep, world)
+        settle_for_older_answers(sweep.directory, world)
+        click.echo(json.dumps(_document(sweep, world))) if as_json else _show(sweep, world)
     if list(world.answers) != known:
         keep_answers(sweep.directory, world, reader)
     return 0
