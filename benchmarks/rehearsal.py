@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -151,7 +150,7 @@ def held_of(cluster: Cluster) -> list[Span]:
     return [(_unix(begin), _unix(end), int(nodes)) for nodes, begin, end in rows if _started(begin)]
 
 
-def told(directory: Path, held: Sequence[Span]) -> dict[str, Any]:
+def told(directory: Path, held: list[Span]) -> dict[str, Any]:
     """What the sweep's records and Slurm's accounting say together."""
     world, records = World(), []
     events = JournalReader(SweepDir(directory)).new_events()
