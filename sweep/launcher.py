@@ -40,6 +40,10 @@ DEFAULT_ATTEMPT_S = 900.0
 REFUSED_S = 2.0
 LOOK_S = 0.5
 """how often the journals are looked at; the scheduler is asked far less often"""
+TOP_UP_SHARE = 0.02
+"""of a core that may go into finding out which pilots are wanted: it grows with the runs of the sweep"""
+NOTHING_S = 0.01
+"""what that takes in a small sweep"""
 CANCEL_AGAIN_S = 30.0
 SILENT_S = 45.0
 """a pilot that runs, says nothing for so long and has work to do has lost its leader: its job would stay for ever"""
@@ -105,6 +109,7 @@ class Launcher:
         self._said_at = 0.0
         self._poll_after = 0.0
         self._submit_after = 0.0
+        self._top_up_after = 0.0
         self._back_off_s = 5.0
         self._runs = {planned.run_id: planned for planned in sweep.runs}
         self._poll_s = sweep.site.poll_interval_s if sweep.executor == "slurm" else 0.5
@@ -328,11 +333,14 @@ class Launcher:
                 self._ask_again_at.update(dict.fromkeys(due, now + CANCEL_AGAIN_S))
 
     def _top_up(self) -> None:
-        if time.monotonic() < self._submit_after:
+        if time.monotonic() < max(self._submit_after, self._top_up_after):
             return
-        sweep = self._sweep
+        sweep, began_s = self._sweep, time.process_time()
         capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, self.world)
-        for wanted in pilots_wanted(self._asked_for(), self.world, capacity):
+        all_wanted = pilots_wanted(self._asked_for(), self.world, capacity)
+        took_s = time.process_time() - began_s
+        self._top_up_after = time.monotonic() + took_s / TOP_UP_SHARE if took_s > NOTHING_S else 0.0
+        for wanted in all_wanted:
             if not self._submit(wanted):
                 break
 
