@@ -15,11 +15,13 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -159,6 +161,7 @@ def told(directory: Path, held: list[Span]) -> dict[str, Any]:
     taken = [(record["started_at"], record["ended_at"], record["nodes"]) for record in records]
     begin, end = min(one[0] for one in held), max(one[1] for one in held)
     until = end - TAIL * (end - begin)
+    packed = sorted(over_lower_bound(records).values())
     ok = Counter(record["run_id"] for record in records if record["outcome"] == "ok")
     planned = {one.run_id for one in open_sweep(directory).runs}
     return {
@@ -172,10 +175,30 @@ def told(directory: Path, held: list[Span]) -> dict[str, Any]:
         "jobs": len(held),
         "share_in_attempts": round(area(taken, end) / area(held, end), 4),
         "share_in_attempts_but_last_5_percent": round(area(taken, until) / area(held, until), 4),
+        "pilots_over_lower_bound": {"median": round(statistics.median(packed), 3), "worst": round(packed[-1], 3)},
         "idle_before_an_attempt_s": round(sum(r["pilot_idle_s"] or 0.0 for r in records) / len(records), 3),
         "start_s": round(sum(r["start_s"] or 0.0 for r in records) / len(records), 3),
         "teardown_s": round(sum(r["teardown_s"] or 0.0 for r in records) / len(records), 3),
     }
+
+
+def over_lower_bound(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Pilot -> its time from the first attempt's start to the last one's end, over the least possible for these.
+
+    The least is their node-seconds over the pilot's nodes, or the longest attempt. 1.0: packed without a gap.
+    """
+    by_pilot: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for record in records:
+        by_pilot[record["pilot"]].append(record)
+    return {name: _packed(of_pilot) for name, of_pilot in by_pilot.items()}
+
+
+def _packed(records: Sequence[Mapping[str, Any]]) -> float:
+    lasted = [record["ended_at"] - record["started_at"] for record in records]
+    nodes = len({node for record in records for node in record["node_names"]})
+    busy = sum(seconds * record["nodes"] for seconds, record in zip(lasted, records, strict=True))
+    whole = max(record["ended_at"] for record in records) - min(record["started_at"] for record in records)
+    return float(whole / max(busy / nodes, *lasted))
 
 
 def _started(begin: str) -> bool:

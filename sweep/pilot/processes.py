@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import psutil
 
@@ -16,6 +16,7 @@ PILOT_MARK = "SWEEP_PILOT"
 NODE_MARK = "SWEEP_NODE"
 """The same for the node's name: several pretend nodes of one machine share a token."""
 
+_PILOT_PREFIX, _NODE_PREFIX = (f"\0{name}=".encode() for name in (PILOT_MARK, NODE_MARK))
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -52,31 +53,54 @@ def descendants(spare: Iterable[int] = ()) -> list[psutil.Process]:
 def escaped(token: str, node: str, known: Iterable[int]) -> list[psutil.Process]:
     """Processes of ranks of this pilot and node, by their marks, that no ancestry leads to any more."""
     expected = frozenset(known)
-    return [p for p, marks in _marked() if p.pid not in expected and marks == (token, node)]
+    return _mine(pid for pid, marks in _marked() if pid not in expected and marks == (token, node))
 
 
 def tokens_of_sweep(prefix: str) -> set[str]:
     """The tokens, on this node, of this user's living processes whose token begins so."""
-    return {token for _, (token, _) in _marked() if token.startswith(prefix)}
+    return {token for pid, (token, _) in _marked() if token.startswith(prefix) and _mine([pid])}
 
 
 def of_tokens(tokens: Iterable[str]) -> list[psutil.Process]:
     """This user's living processes that carry one of the tokens."""
     wanted = frozenset(tokens)
-    return [process for process, (token, _) in _marked() if token in wanted]
+    return _mine(pid for pid, (token, _) in _marked() if token in wanted)
 
 
-def _marked() -> list[tuple[psutil.Process, tuple[str, str]]]:
-    """Every living process of this user that carries a pilot's mark, this one excepted, with token and node."""
-    mine = os.getuid()
-    found = []
-    for process in psutil.process_iter():
+def _marked() -> Iterator[tuple[int, tuple[str, str]]]:
+    """Pid, token and node of every process that carries a pilot's mark and that may be looked at, but for this one.
+
+    It looks at each process of the machine after each attempt: /proc itself is five times cheaper than psutil.
+    """
+    linux = sys.platform == "linux"
+    for pid in psutil.pids():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid == os.getpid() or process.uids().real != mine:
-                continue
-            environment = process.environ()
-            if environment.get(PILOT_MARK) and _alive(process):
-                found.append((process, (environment[PILOT_MARK], environment.get(NODE_MARK, ""))))
+            if pid != os.getpid() and (marks := _marks(pid) if linux else _marks_told(pid))[0]:
+                yield pid, marks
+
+
+def _marks(pid: int) -> tuple[str, str]:
+    with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 (half the time)
+        data = b"\0" + file.read()
+    if _PILOT_PREFIX not in data:
+        return "", ""
+    token, node = (data.partition(prefix)[2].partition(b"\0")[0] for prefix in (_PILOT_PREFIX, _NODE_PREFIX))
+    return os.fsdecode(token), os.fsdecode(node)
+
+
+def _marks_told(pid: int) -> tuple[str, str]:
+    environment = psutil.Process(pid).environ()
+    return environment.get(PILOT_MARK, ""), environment.get(NODE_MARK, "")
+
+
+def _mine(pids: Iterable[int]) -> list[psutil.Process]:
+    """Of these processes the living ones of this user."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.uids().real == os.getuid() and _alive(process):
+                found.append(process)
     return found
 
 
