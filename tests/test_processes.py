@@ -1,0 +1,67 @@
+"""Which processes are a pilot's: by their marks, whoever their parent is."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sweep.pilot import processes
+from sweep.pilot.processes import NODE_MARK, PILOT_MARK
+
+
+@pytest.fixture
+def sleeper():
+    """Starts a process with these marks in its environment; ended with the test."""
+    started = []
+
+    def start(token, node):
+        environment = {k: v for k, v in os.environ.items() if k not in (PILOT_MARK, NODE_MARK)}
+        marks = {name: value for name, value in ((PILOT_MARK, token), (NODE_MARK, node)) if value is not None}
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={**environment, **marks})
+        started.append(process)
+        return process.pid
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def pids(found):
+    return {process.pid for process in found}
+
+
+def test_marks_tell_whose_a_process_is(sleeper):
+    token = f"test{os.getpid()}-p0001"
+    mine, beside = sleeper(token, "n1"), sleeper(token, "n2")
+    other, nobody = sleeper(f"test{os.getpid()}-p0002", "n1"), sleeper(None, "n1")
+    assert pids(processes.escaped(token, "n1", known=())) == {mine}
+    assert processes.escaped(token, "n1", known=[mine]) == []
+    assert pids(processes.of_tokens([token])) == {mine, beside}
+    assert processes.tokens_of_sweep(f"test{os.getpid()}-") == {token, f"test{os.getpid()}-p0002"}
+    assert nobody not in pids(processes.of_tokens([""]))
+    assert other not in pids(processes.of_tokens([token]))
+
+
+def test_a_name_that_only_ends_like_the_mark_is_none(sleeper, monkeypatch):
+    token = f"test{os.getpid()}-suffix"
+    monkeypatch.setenv(f"MY_{PILOT_MARK}", token)
+    sleeper(None, None)
+    assert processes.of_tokens([token]) == []
+
+
+def test_the_dead_are_no_longer_there(sleeper):
+    token = f"test{os.getpid()}-dead"
+    pid = sleeper(token, "n1")
+    os.kill(pid, 9)
+    time.sleep(0.2)  # a zombie, until its parent looks
+    assert processes.of_tokens([token]) == []
+
+
+def test_other_systems_ask_psutil(sleeper, monkeypatch):
+    token = f"test{os.getpid()}-told"
+    pid = sleeper(token, "n1")
+    monkeypatch.setattr(processes.sys, "platform", "darwin")
+    assert pids(processes.escaped(token, "n1", known=())) == {pid}
