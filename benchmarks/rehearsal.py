@@ -149,7 +149,7 @@ def held_of(cluster: Cluster) -> list[Span]:
     fields = "NNodes,Start,End"
     lines = cluster.run("sacct", "-a", "-n", "-P", "-X", "-D", "-S", "now-1days", "-o", fields).splitlines()
     rows = [line.split("|") for line in lines]
-    return [(_unix(begin), _unix(end), int(nodes)) for nodes, begin, end in rows if _started(begin)]
+    return [(_unix(begin), _unix(end), int(nodes)) for nodes, begin, end in rows if _is_time(begin)]
 
 
 def told(directory: Path, held: list[Span]) -> dict[str, Any]:
@@ -201,12 +201,13 @@ def _packed(records: Sequence[Mapping[str, Any]]) -> float:
     return float(whole / max(busy / nodes, *lasted))
 
 
-def _started(begin: str) -> bool:
-    return begin not in ("", "None", "Unknown")
+def _is_time(text: str) -> bool:
+    return text not in ("", "None", "Unknown")
 
 
 def _unix(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+    """A time of sacct; that of a job which goes on is now."""
+    return datetime.fromisoformat(text).timestamp() if _is_time(text) else time.time()
 
 
 def main() -> int:
