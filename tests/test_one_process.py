@@ -11,6 +11,7 @@ import pytest
 from bench_workloads.simulated import WORKLOAD
 from sweep.contract import Layout, Run
 from sweep.pilot import evidence
+from sweep.pilot.agent import _torch_environment
 from sweep.pilot.ranks import Rank, Zygote, one_per_process, start_ranks
 from tests import driving
 
@@ -118,6 +119,15 @@ def test_a_run_asks_for_one_process_by_its_parameter():
     assert WORKLOAD.in_one_process(run(one_process_per_node=True))
     assert not WORKLOAD.in_one_process(run(one_process_per_node=False))
     assert not WORKLOAD.in_one_process(run())
+
+
+def test_a_process_of_several_ranks_has_no_rank_in_its_environment():
+    place = {"world_size": 4, "local_world_size": 2, "node_rank": 1, "master_addr": "n1", "master_port": 5}
+    places = [{**place, "rank": 2 + local, "local_rank": local} for local in range(2)]
+    alone, shared = _torch_environment(places[1:]), _torch_environment(places)
+    assert (alone["RANK"], alone["LOCAL_RANK"], alone["WORLD_SIZE"], alone["GROUP_RANK"]) == ("3", "1", "4", "1")
+    assert set(alone) - set(shared) == {"RANK", "LOCAL_RANK"}
+    assert {name: alone[name] for name in shared} == shared
 
 
 GRID = """
