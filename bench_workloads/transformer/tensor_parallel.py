@@ -52,7 +52,7 @@ def _ends(part: Decoder, between: Any, *, parallel_loss: bool) -> dict[str, Para
     """Embedding and output projection are split by vocabulary."""
     plan: dict[str, ParallelStyle] = {}
     if part.embedding is not None:
-        plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+        plan["embedding"] = OwnRows(between)
     if part.output is not None:
         plan |= {name: SequenceParallel() for name in ("norm",) if between == Shard(1)}
         plan["output"] = ColwiseParallel(
@@ -86,6 +86,31 @@ def _norms(block: Block, between: Any) -> dict[str, ParallelStyle]:
         by_heads = SequenceParallel(sequence_dim=2, use_local_output=True)
         plan |= {"attention.q_norm": by_heads, "attention.k_norm": by_heads}
     return plan
+
+
+class OwnRows(ParallelStyle):
+    """An embedding split by vocabulary: each rank looks up the tokens whose rows it holds, and the ranks' sum is whole.
+
+    The lookup is of plain tensors, so that the gradient is that of the rank's own rows, as in Megatron-LM (arXiv
+    1909.08053, sec. 3). Of a distributed embedding torch makes the gradient of the whole vocabulary on each rank.
+    """
+
+    def __init__(self, between: Placement) -> None:
+        super().__init__()
+        self._between = between
+
+    def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        module.weight = nn.Parameter(distribute_tensor(module.weight, mesh, [Shard(0)]))
+        module.forward = lambda tokens: self._look_up(module.weight.to_local(), tokens, mesh)
+        return module
+
+    def _look_up(self, rows: Tensor, tokens: Tensor, mesh: DeviceMesh) -> Tensor:
+        """(vocabulary / tp, hidden) and tokens (batch, sequence) -> (batch, sequence or its share, hidden)."""
+        mine = tokens - mesh.get_local_rank() * len(rows)
+        elsewhere = (mine < 0) | (mine >= len(rows))
+        found = functional.embedding(mine.masked_fill(elsewhere, 0), rows).masked_fill(elsewhere[..., None], 0.0)
+        partial = DTensor.from_local(found, mesh, [Partial()], run_check=False)
+        return partial.redistribute(placements=[self._between]).to_local()
 
 
 class WholeSequence(ParallelStyle):

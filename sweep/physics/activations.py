@@ -68,7 +68,13 @@ def _everything(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) 
 def _selective(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     if profile.selective == "attention":
         return _everything(columns, shape, profile) - _scores(columns, shape, profile)
-    return _outputs_of_products(columns, shape, profile)
+    return _outputs_of_products(columns, shape, profile) + _partial_sums(columns, shape, profile)
+
+
+def _partial_sums(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Outputs of a layer's two row-split matrices, of the whole sequence before they are scattered."""
+    scattered = (read(columns, "tp") > 1) * (2.0 * profile.sequence_parallel)
+    return scattered * whole_hidden_bytes_per_token(columns, shape)
 
 
 def _norms_and_residual(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:

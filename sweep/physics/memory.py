@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import activations, pipeline
-from sweep.physics.columns import Numbers, element_bytes, local_tokens, read
+from sweep.physics.columns import Numbers, element_bytes, equals, local_tokens, read
 from sweep.physics.hardware import Gpu
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import shape_columns
@@ -66,17 +66,23 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
         # The loss's peak is over when the last layer's backward begins: of what is allocated the larger counts.
         "workspace": np.maximum(passing - (0.0 if profile.reserved else logits), 0.0)
         + tokens * _gathered_per_token(columns, shape, profile),
-        "pipeline_buffers": np.where(read(columns, "pp") > 1, 2 * tokens * hidden, 0.0),
+        "pipeline_buffers": tokens * hidden * _buffers_between_stages(columns, profile, stage),
         "gathered": gathered_bytes(columns, shape, stage, profile),
     }
 
 
 def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> Any:
-    """Logits of one micro-batch at the loss's peak."""
-    shape = shape_columns(columns)
-    split = read(columns, "tp") if profile.vocabulary_parallel else 1.0
-    per_logit = profile.logit_bytes * np.maximum(element_bytes(columns) / 2, 1)
-    return local_tokens(columns) * shape.vocab_size / split * per_logit * pipeline.has_output(columns, stage)
+    """Logits at the loss's peak: of one micro-batch, and what is kept of those that wait for their backward."""
+    split = read(columns, "tp") if profile.vocabulary_parallel else np.ones(())
+    logits = local_tokens(columns) * shape_columns(columns).vocab_size / split * pipeline.has_output(columns, stage)
+    per_logit = np.where(split > 1, profile.split_logit_bytes or profile.logit_bytes, profile.logit_bytes)
+    if not profile.loss_in_fp32:
+        per_logit = per_logit * np.maximum(element_bytes(columns) / 2, 1)
+    if not profile.torch_pipeline:
+        return logits * per_logit
+    outputs = np.where(read(columns, "pp") > 1, element_bytes(columns), 0.0)
+    waiting = np.where(equals(columns, "pp_schedule", "gpipe", "looped_bfs"), pipeline.in_flight(columns, stage) - 1, 0)
+    return logits * (per_logit + outputs + waiting * (outputs + profile.waiting_logit_bytes))
 
 
 def stage_totals(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw") -> dict[str, Any]:
@@ -194,6 +200,22 @@ def _embedding_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: 
     """Token numbers (8 bytes) and the mask of the embedding's dropout."""
     split = read(columns, "tp") if profile.sequence_parallel else 1.0
     return 8.0 + profile.dropout * shape.hidden_size / split
+
+
+def _buffers_between_stages(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> Any:
+    """How many micro-batches' hidden states a rank holds for its neighbours.
+
+    torch.distributed.pipelining makes a buffer per micro-batch, once, for each stage that hears of an earlier one and
+    for each that gets gradients from a later one. Received hidden states in flight are inputs of layers, counted there.
+    """
+    pp = read(columns, "pp")
+    if not profile.torch_pipeline:
+        return np.where(pp > 1, 2.0, 0.0)
+    stages, micro_batches = pipeline.chunks_per_rank(columns), read(columns, "grad_accum")
+    flight = pipeline.in_flight(columns, stage)
+    forward = (stages - pipeline.has_embedding(columns, stage)) * (micro_batches - flight)
+    backward = (stages - pipeline.has_output(columns, stage)) * (micro_batches + flight)
+    return np.where(pp > 1, forward + backward, 0.0)
 
 
 def _passing_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:

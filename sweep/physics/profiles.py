@@ -49,6 +49,9 @@ class MemoryProfile:
     """stage 3: layers whose weights are whole at once: the one that computes and the one fetched ahead"""
     gathered_gradient_bytes: float = 2
     """stages 2 and 3: bytes per parameter of whole gradients of those layers, on their way to being scattered"""
+    whole_ends: bool = False
+    """FSDP's outermost group is embedding and output projection: whole until the step's end in stage 3, and of their
+    gradients what is reduced in fp32 is held until the next reduction, that of the next micro-batch"""
     sequence_parallel: bool = True
     """norms, residual path and dropout are split over tp too (arXiv 2205.05198 sec. 4.2.2)"""
     gathered_inputs_kept: bool = False
@@ -66,12 +69,21 @@ class MemoryProfile:
     """context parallelism keeps keys and values of the whole sequence, rather than passing them round a ring"""
     logit_bytes: float = 10
     """bytes per logit at the peak of the loss: half-precision logits, fp32 copy, probabilities or gradient"""
+    split_logit_bytes: float = 0
+    """the same where tp splits the logits; 0: no other than logit_bytes"""
+    loss_in_fp32: bool = False
+    """the loss keeps nothing in half precision: bytes per logit are the same in fp32 runs, where else they double"""
+    waiting_logit_bytes: float = 0
+    """bytes per logit of every further micro-batch that waits between its loss and its backward (gpipe)"""
     vocabulary_parallel: bool = True
     """logits stay split over tp"""
     workspace_buffers: float = 1
     """whole activations (micro-batch tokens * hidden) held in passing under tp: gathered inputs and gradients"""
     counts_backward: bool = True
     """gradients of activations count: one layer's at a time"""
+    torch_pipeline: bool = False
+    """built on torch.distributed.pipelining: a buffer per micro-batch of a step for what each neighbour sends, and a
+    stage's outputs, logits too, until their backward; else two buffers in all"""
     placement: str = "even"
     """layers of a pipeline stage: "even", or "cost": the output projection counts by its parameters"""
     tied_copies: bool = True
@@ -98,12 +110,18 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
     MemoryProfile(
         name="ours",
         fsdp=True,
+        whole_ends=True,
         gathered_inputs_kept=True,
         selective="cheap",
         whole_kv_in_cp=True,
-        logit_bytes=10,
+        logit_bytes=12,
+        split_logit_bytes=16,
+        loss_in_fp32=True,
+        waiting_logit_bytes=4,
+        torch_pipeline=True,
         source="the transformer workload: FSDP2 in every stage, fp32 weights are the master copy, bf16 copies of them "
-        "are gathered; gradients accumulate in fp32",
+        "are gathered; gradients accumulate in fp32; the loss keeps log-probabilities, and in backward their gradient "
+        "and that of the logits (of loss_parallel a further copy), all fp32",
     ),
     MemoryProfile(
         name="nanotron",
@@ -132,7 +150,9 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         gathered_inputs_kept=True,
         selective="cheap",
         logit_bytes=10,
-        source="pytorch/torchtitan: FSDP2 with fp32 shards, bf16 gathered weights, fp32 reduced gradients",
+        torch_pipeline=True,
+        source="pytorch/torchtitan: FSDP2 with fp32 shards, bf16 gathered weights, fp32 reduced gradients; "
+        "torch.distributed.pipelining",
     ),
     MemoryProfile(
         name="deepspeed",
@@ -192,5 +212,6 @@ def trainer_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
         gradient_bytes=2 if single else profile.gradient_bytes,
         compiled=compiled,
         logit_bytes=6 if compiled else profile.logit_bytes,
+        waiting_logit_bytes=0 if compiled else profile.waiting_logit_bytes,
     )
     return Trainer(profile, "adamw-bf16" if single else "adamw")

@@ -80,16 +80,38 @@ def _gradients_sharded(columns: Mapping[str, Any], profile: MemoryProfile) -> An
 def gathered_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> Any:
     """Weights and gradients of the layers that are whole at once where ZeRO shards them: stage 3, gradients in 2.
 
-    Embedding and output projection are gathered whole too; the largest of them and of a layer counts.
+    Embedding and output projection are gathered whole too; the largest of them and of a layer counts, or, where they
+    stay whole while layers come and go, both.
     """
     zero, tp = read(columns, "zero"), read(columns, "tp")
     routed = _routed_per_layer(shape) / expert_split(columns)
     layer = (shapes.layer_parameters(shape, moe=np.asarray(shape.num_experts) > 0) - _routed_per_layer(shape)) / tp
+    layer = layer + routed
+    if profile.whole_ends:
+        return _beside_whole_ends(columns, layer, _ends(columns, shape, stage), profile)
     ends = pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
     embedding = shapes.input_embedding_parameters(shape) / tp * ends
-    largest = np.maximum(layer + routed, embedding)
-    weights = profile.weight_bytes * element_bytes(columns) / 2 * (profile.gathered_layers - 1) * (layer + routed)
-    weights = weights + profile.weight_bytes * element_bytes(columns) / 2 * largest
+    largest = np.maximum(layer, embedding)
+    weights = _gathered_weight_bytes(columns, profile) * ((profile.gathered_layers - 1) * layer + largest)
     gradients = profile.gathered_gradient_bytes * largest * _gradients_sharded(columns, profile)
     gradients = np.where(zero > profile.gradients_held_until, profile.gathered_gradient_bytes * largest, gradients)
     return np.where(zero == 3, weights, 0.0) + gradients
+
+
+def _beside_whole_ends(columns: Mapping[str, Any], layer: Any, ends: Any, profile: MemoryProfile) -> Any:
+    """At the loss the ends are whole and their fp32 gradients of the micro-batch before held; then layers come."""
+    weights = _gathered_weight_bytes(columns, profile) * ((profile.gathered_layers - 1) * layer + ends)
+    held = 4.0 * ends * (read(columns, "grad_accum") > 1)
+    gradients = np.maximum(held, profile.gathered_gradient_bytes * layer) * _gradients_sharded(columns, profile)
+    return np.where(read(columns, "zero") == 3, weights, 0.0) + gradients
+
+
+def _ends(columns: Mapping[str, Any], shape: Any, stage: str) -> Any:
+    """Parameters of embedding and output projection on a rank of the stage; of a tied one once."""
+    once, inputs = shapes.input_embedding_parameters(shape), pipeline.has_embedding(columns, stage)
+    apart = pipeline.has_output(columns, stage) & ~(inputs & (np.asarray(shape.tied_embeddings) > 0))
+    return once * (inputs * 1.0 + apart) / read(columns, "tp")
+
+
+def _gathered_weight_bytes(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
+    return profile.weight_bytes * element_bytes(columns) / 2
