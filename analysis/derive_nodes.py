@@ -83,11 +83,13 @@ def _empty(columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _slow_nodes(rows: pd.DataFrame) -> list[str | None]:
-    """Per attempt, the node of its slow rank."""
+    """Per attempt whose ranks have like work, the node of its slow rank."""
     if "slow_rank" not in rows:
         return [None] * len(rows)
     found: list[str | None] = []
-    for rank, names, per_node in zip(rows["slow_rank"], rows["node_names"], rows["gpus_per_node"], strict=True):
+    like = (rows["pp"].fillna(1) == 1) & (rows["ep"].fillna(1) == 1)
+    columns = (rows["slow_rank"].where(like), rows["node_names"], rows["gpus_per_node"])
+    for rank, names, per_node in zip(*columns, strict=True):
         known = not pd.isna(rank) and not pd.isna(per_node) and per_node > 0
         at = int(rank) // int(per_node) if known else -1
         found.append(str(names[at]) if 0 <= at < len(names) else None)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from sweep.outcomes import Outcome
 
@@ -18,7 +19,8 @@ HANG_SHARE = 1 / 3
 """hangs convict a node where so many different runs stopped there, and so large a share of all runs that hung"""
 SLOW_IN_RUNS = 3
 SLOW_SHARE = 0.5
-"""a node is slow where it held the slowest rank in so many different runs, and in more than this share of its runs"""
+"""a node is slow where it held the slowest rank in so many different runs whose ranks have like work, and in more than
+this share of its runs of that kind"""
 
 AT_ONCE = frozenset({Outcome.XID_HARDWARE, Outcome.NODE_FAIL})
 """outcomes that convict the node that they name"""
@@ -56,7 +58,7 @@ class Ledger:
     slow_in: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     """node -> run in which it held the slow rank -> when"""
     ok_in: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
-    """node -> run over several nodes that was measured with it -> when"""
+    """node -> run over several nodes, with ranks of like work, that was measured with it -> when"""
 
     def measured(self, run_id: str, nodes: tuple[str, ...], slow_node: str | None, time: float) -> None:
         """A run was measured on these nodes. One node alone can be compared with none."""
@@ -66,6 +68,14 @@ class Ledger:
             self.ok_in[node][run_id] = time
         if slow_node is not None:
             self.slow_in[slow_node][run_id] = time
+
+
+def alike(record: Mapping[str, Any]) -> bool:
+    """Have all ranks of a run the same work? Else the slowest of them says nothing of its node.
+
+    Stages of a pipeline differ by the logits, and experts by the tokens that are sent to them, in every run again.
+    """
+    return bool(record.get("pp", 1) == record.get("ep", 1) == 1)
 
 
 def quarantined(ledger: Ledger, trial: Callable[[Charge], Finding]) -> dict[str, str]:
@@ -103,5 +113,6 @@ def _slow(ledger: Ledger) -> Mapping[str, str]:
         runs = [run for run, at in slow.items() if at > since]
         of_all = [run for run, at in ledger.ok_in[node].items() if at > since]
         if len(runs) >= SLOW_IN_RUNS and len(runs) > SLOW_SHARE * len(of_all):
-            found[node] = f"held the slowest rank in {len(runs)} of its {len(of_all)} runs over several nodes"
+            share = f"{len(runs)} of its {len(of_all)} runs over several nodes"
+            found[node] = f"held the slowest rank in {share} whose ranks have like work"
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from sweep.outcomes import Outcome
 from sweep.policy import ELSEWHERE, may_retry, own_fault
-from sweep.quarantine import Charge, Finding, Ledger, quarantined
+from sweep.quarantine import Charge, Finding, Ledger, alike, quarantined
 
 
 @dataclass(slots=True)
@@ -246,7 +246,7 @@ def _record(world: World, event: Mapping[str, Any]) -> None:
     attempt.nodes = attempt.nodes or tuple(record.get("node_names") or ())
     attempt.tokens_per_second_per_gpu = record.get("tokens_per_second_per_gpu")
     attempt.peak_memory_bytes = record.get("peak_memory_bytes")
-    if outcome is Outcome.OK:
+    if outcome is Outcome.OK and alike(record):
         world.nodes.measured(record["run_id"], attempt.nodes, event.get("slow_node"), event["time"])
     for node in event.get("accused", ()):
         reason = f"{outcome} in {record['run_id']}.{record['attempt']}: {attempt.message or 'no message'}"

@@ -17,8 +17,9 @@ from tests import driving
 A, B, AB = frozenset({"a1", "a2"}), frozenset({"b1", "b2"}), frozenset({"a2", "b1"})
 
 
-def record(run, attempt, outcome, nodes, time, accused=(), slow=None):
+def record(run, attempt, outcome, nodes, time, accused=(), slow=None, **layout):
     values = {"run_id": run, "attempt": attempt, "outcome": str(outcome), "pilot": "p0001", "node_names": list(nodes)}
+    values |= layout
     return {"event": "record", "time": time, "record": values, "accused": list(accused), "slow_node": slow}
 
 
@@ -106,6 +107,15 @@ def slow_events(count, slow_in):
 )
 def test_slowest_again_and_again(count, slow_in, bad):
     assert ("a1" in world_of(*slow_events(count, slow_in)).bad_nodes) == bad
+
+
+@pytest.mark.parametrize("axis", ["pp", "ep"])
+def test_the_slowest_stage_or_expert_says_nothing_of_its_node(axis):
+    """The last stage computes the logits in every run: its node would be convicted for nothing."""
+    events = [record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2", **{axis: 2}) for i in range(9)]
+    assert world_of(*events).bad_nodes == {}
+    slow = [record(f"s{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2") for i in range(SLOW_IN_RUNS)]
+    assert list(world_of(*events, *slow).bad_nodes) == ["a2"], "nor do they speak for it"
 
 
 def test_a_node_alone_is_never_the_slowest_of_several():
