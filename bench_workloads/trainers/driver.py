@@ -160,11 +160,11 @@ class _Driver:
             with contextlib.suppress(OSError):  # a full disk must not hide what the trainer says
                 os.write(1, data)
         at_s = time.monotonic()
-        for line in self._lines.feed(data) if data else self._lines.end():
+        for line, line_at_s in self._lines.timed(data, at_s):
             self._last.append(line)
             for said in self._reader.read(line):
-                self._hear(self._run.place.rank, said, at_s)
-                self._exchange.send(_message(self._run.place.rank, said, at_s))
+                self._hear(self._run.place.rank, said, line_at_s)
+                self._exchange.send(_message(self._run.place.rank, said, line_at_s))
         return bool(data)
 
     def _take(self, message: Any) -> None:

@@ -20,6 +20,19 @@ class Lines:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._rest = ""
+        self._came_at = 0.0
+
+    def timed(self, data: bytes, at_s: float) -> list[tuple[str, float]]:
+        """The lines of ``feed``, each with the time at which its last character came.
+
+        A progress bar's line ends only where the next one begins, which may be a step later. No data: the end.
+        """
+        if not data:
+            return [(line, self._came_at) for line in self.end()]
+        ended = self._rest.endswith("\r") or data[:1] in (b"\r", b"\n")
+        came_at = self._came_at if ended and self._rest.strip("\r") else at_s
+        self._came_at = at_s
+        return [(line, at_s if number else came_at) for number, line in enumerate(self.feed(data))]
 
     def feed(self, data: bytes) -> list[str]:
         """The lines that are whole with this piece. A carriage return ends a line: progress bars rewrite theirs."""
