@@ -122,10 +122,19 @@ def test_a_larger_micro_batch_always_needs_more(profile, tp, pp, recompute, micr
 
 @pytest.mark.parametrize("tp", [1, 2, 8])
 @pytest.mark.parametrize("profile", ["ours", "nanotron", "megatron", "torchtitan"])
-def test_more_recomputation_never_needs_more(profile, tp):
-    found = [peak(PROFILES[profile], tp=tp, micro_batch_size=4, recompute=r) for r in ("none", "selective", "full")]
-    assert found == sorted(found, reverse=True)
-    assert found[0] > found[2]
+def test_more_recomputation_needs_less(profile, tp):
+    """But where all outputs of products are kept: under a wide tp those yet to be scattered are most of all."""
+    none, selective, full = (
+        peak(PROFILES[profile], tp=tp, micro_batch_size=4, recompute=r) for r in ("none", "selective", "full")
+    )
+    assert full < selective
+    assert full < none
+    assert selective <= none or (PROFILES[profile].selective == "cheap" and tp == 8)
+
+
+def test_selective_recomputation_that_keeps_partial_sums_keeps_more_under_a_wide_tp():
+    found = [peak(OURS, tp=8, micro_batch_size=4, recompute=r) for r in ("none", "selective")]
+    assert found[0] < found[1]
 
 
 def test_schedules_keep_as_many_micro_batches_as_they_must():

@@ -17,7 +17,7 @@ from sweep.physics.columns import Numbers, element_bytes, equals, local_tokens, 
 from sweep.physics.hardware import Gpu
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import shape_columns
-from sweep.physics.states import gathered_bytes, state_bytes
+from sweep.physics.states import gathered_bytes, passing_layer_bytes, state_bytes
 
 GIB = float(2**30)
 STATE_KINDS = ("weights", "gradients", "master_weights", "optimizer_states", "gradient_buckets")
@@ -59,7 +59,7 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     kept = kept + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
     logits = logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage)
-    passing = columns.once(("passing", profile), lambda: tokens * _passing_per_token(columns, shape, profile))
+    passing = columns.once(("passing", profile), lambda: _passing_bytes(columns, shape, profile))
     return {
         "activations": tokens * kept * flight,
         "logits": logits,
@@ -218,10 +218,11 @@ def _buffers_between_stages(columns: Mapping[str, Any], profile: MemoryProfile, 
     return np.where(pp > 1, forward + backward, 0.0)
 
 
-def _passing_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """One layer's needs while its backward runs: what is recomputed, and gradients of activations."""
-    recomputed = activations.recomputed_bytes_per_token(columns, shape, profile)
-    return recomputed + activations.backward_bytes_per_token(columns, shape) * profile.counts_backward
+def _passing_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """One layer's needs while its backward runs: what is recomputed or gathered, and gradients of activations."""
+    per_token = activations.recomputed_bytes_per_token(columns, shape, profile)
+    per_token = per_token + activations.backward_bytes_per_token(columns, shape) * profile.counts_backward
+    return local_tokens(columns) * per_token + passing_layer_bytes(columns, shape, profile)
 
 
 def _gathered_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:

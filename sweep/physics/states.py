@@ -80,30 +80,41 @@ def _gradients_sharded(columns: Mapping[str, Any], profile: MemoryProfile) -> An
 def gathered_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> Any:
     """Weights and gradients of the layers that are whole at once where ZeRO shards them: stage 3, gradients in 2.
 
-    Embedding and output projection are gathered whole too; the largest of them and of a layer counts, or, where they
-    stay whole while layers come and go, both.
+    Embedding and output projection are gathered whole too; the largest of them and of a layer counts. Where they stay
+    whole while layers come and go (``profile.whole_ends``), they alone: layers are ``passing_layer_bytes``.
     """
-    zero, tp = read(columns, "zero"), read(columns, "tp")
-    routed = _routed_per_layer(shape) / expert_split(columns)
-    layer = (shapes.layer_parameters(shape, moe=np.asarray(shape.num_experts) > 0) - _routed_per_layer(shape)) / tp
-    layer = layer + routed
     if profile.whole_ends:
-        return _beside_whole_ends(columns, layer, _ends(columns, shape, stage), profile)
+        return _whole_ends_bytes(columns, shape, stage, profile)
+    zero, layer = read(columns, "zero"), _whole_layer(columns, shape)
     ends = pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
-    embedding = shapes.input_embedding_parameters(shape) / tp * ends
-    largest = np.maximum(layer, embedding)
+    largest = np.maximum(layer, shapes.input_embedding_parameters(shape) / read(columns, "tp") * ends)
     weights = _gathered_weight_bytes(columns, profile) * ((profile.gathered_layers - 1) * layer + largest)
     gradients = profile.gathered_gradient_bytes * largest * _gradients_sharded(columns, profile)
     gradients = np.where(zero > profile.gradients_held_until, profile.gathered_gradient_bytes * largest, gradients)
     return np.where(zero == 3, weights, 0.0) + gradients
 
 
-def _beside_whole_ends(columns: Mapping[str, Any], layer: Any, ends: Any, profile: MemoryProfile) -> Any:
-    """At the loss the ends are whole and their fp32 gradients of the micro-batch before held; then layers come."""
-    weights = _gathered_weight_bytes(columns, profile) * ((profile.gathered_layers - 1) * layer + ends)
-    held = 4.0 * ends * (read(columns, "grad_accum") > 1)
-    gradients = np.maximum(held, profile.gathered_gradient_bytes * layer) * _gradients_sharded(columns, profile)
-    return np.where(read(columns, "zero") == 3, weights, 0.0) + gradients
+def passing_layer_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Whole weights and gradients of layers while their backward runs, beside ends that stay whole."""
+    if not profile.whole_ends:
+        return np.zeros(())
+    per_weight = profile.gathered_layers * _gathered_weight_bytes(columns, profile) * (read(columns, "zero") == 3)
+    per_gradient = profile.gathered_gradient_bytes * _gradients_sharded(columns, profile)
+    return (per_weight + per_gradient) * _whole_layer(columns, shape)
+
+
+def _whole_layer(columns: Mapping[str, Any], shape: Any) -> Any:
+    """Parameters of a layer on a rank, its routed experts included, before ZeRO shards them."""
+    routed = _routed_per_layer(shape)
+    dense = shapes.layer_parameters(shape, moe=np.asarray(shape.num_experts) > 0) - routed
+    return dense / read(columns, "tp") + routed / expert_split(columns)
+
+
+def _whole_ends_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> Any:
+    """Whole weights of the ends, and their gradients of the micro-batch before, on the way to their owners in fp32."""
+    ends = _ends(columns, shape, stage)
+    weights = _gathered_weight_bytes(columns, profile) * (read(columns, "zero") == 3)
+    return ends * (weights + 4.0 * ((read(columns, "grad_accum") > 1) & _gradients_sharded(columns, profile)))
 
 
 def _ends(columns: Mapping[str, Any], shape: Any, stage: str) -> Any:

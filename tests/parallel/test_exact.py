@@ -16,11 +16,27 @@ from tests.parallel.test_measurement import LARGER as SHAPE
 from tests.parallel.test_measurement import peak_and_prediction
 
 pytestmark = pytest.mark.parallel
+MEDIUM = {
+    "num_layers": 3,
+    "hidden_size": 1024,
+    "num_heads": 16,
+    "num_kv_heads": 4,
+    "intermediate_size": 2816,
+    "vocab_size": 16000,
+}
 
 
 def run_of(words: str, **values) -> Run:
     values = {"shape": SHAPE, "sequence_length": 128, "params": {"cpu_memory": True}} | values
     return a_run(case(words).layout, **values)
+
+
+def formulas(run: Run, stage: str = "first") -> float:
+    """Bytes of a stage's rank by the memory model."""
+    facts = {"sequence_length": run.sequence_length, "dtype": run.dtype}
+    columns = {**ModelShape(**run.shape).as_dict(), **dataclasses.asdict(run.layout), **facts}
+    trainer = trainer_of("transformer", {})
+    return float(memory.breakdown(columns, trainer.profile, stage, trainer.optimizer)["total"])
 
 
 def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False):
@@ -47,17 +63,53 @@ def test_a_trace_is_what_a_real_run_counts(zygote: Zygote, words):
     assert found.peak_bytes == sum(found.parts.values()) == pytest.approx(real, rel=0.05)
 
 
-def test_a_trace_shows_what_the_formulas_do_not_know(zygote: Zygote):
-    """Under tp torch makes the gradient of the embedding whole on each rank, and FSDP sums it up so in fp32."""
-    run = run_of(
-        "tp=2 micro_batch_size=1 grad_accum=2", shape=SHAPE | {"vocab_size": 16384, "num_layers": 2}, dtype="bf16"
-    )
+def test_under_tp_a_rank_has_the_gradient_of_its_own_rows_of_the_embedding(zygote: Zygote):
+    """A gradient of the whole vocabulary, which torch's own embedding makes, would be 7 % more here."""
+    shape = SHAPE | {"vocab_size": 16384, "num_layers": 2}
+    run = run_of("tp=2 micro_batch_size=1 grad_accum=2", shape=shape, dtype="bf16")
     real = max(rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run))
-    columns = {**dict(run.shape), **dataclasses.asdict(run.layout), "sequence_length": 128, "dtype": "bf16"}
-    formulas = float(memory.peak_bytes(columns, trainer_of("transformer", {}).profile))
-    found = traced(run).peak_bytes
-    assert found == pytest.approx(real, rel=0.01)
-    assert abs(found - real) < abs(formulas - real)
+    found = traced(run)
+    assert found.peak_bytes == pytest.approx(real, rel=0.01)
+    assert formulas(run) == pytest.approx(real, rel=0.02)
+    assert found.parts["gradients"] == found.parts["weights"], "fp32 both"
+
+
+def test_a_pipeline_holds_a_buffer_for_each_micro_batch_of_a_step(zygote: Zygote):
+    """Of the first and of the last stage: hidden states that come, or gradients that come back."""
+    few, many = (run_of(f"pp=2 micro_batch_size=1 grad_accum={n}") for n in (4, 16))
+    peaks = [[rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run)] for run in (few, many)]
+    buffer, numbers = 128 * SHAPE["hidden_size"] * 4, 128 * 2 * 8
+    for stage, name in enumerate(("first", "last")):
+        assert peaks[1][stage] - peaks[0][stage] == pytest.approx(12 * (buffer + numbers), rel=0.01)
+        assert formulas(many, name) - formulas(few, name) == 12 * buffer
+
+
+@pytest.mark.parametrize(
+    ("words", "tolerance"),
+    [
+        ("dp=1", 0.01),
+        ("tp=4 recompute=none", 0.01),
+        ("tp=4 recompute=selective", 0.01),
+        ("cp=2 recompute=full", 0.05),
+        ("dp=8 zero=1", 0.01),
+        ("dp=8 zero=2", 0.01),
+        ("dp=8 zero=3", 0.02),
+        ("dp=8 zero=3 recompute=full", 0.02),
+        ("dp=2 tp=2 pp=3 zero=1", 0.02),
+    ],
+)
+def test_formulas_say_what_a_gpu_would_hold(words, tolerance):
+    """Bytes of tensors by the formulas and traced with a GPU's norms, in bf16, stage by stage."""
+    run = run_of(f"{words} micro_batch_size=1 grad_accum=4", shape=MEDIUM, sequence_length=1024, dtype="bf16")
+    for stage, name in enumerate(("first", "middle", "last")[: run.layout.pp]):
+        assert formulas(run, name) == pytest.approx(traced(run, stage, gpu_kernels=True).peak_bytes, rel=tolerance)
+
+
+def test_gpipe_keeps_log_probabilities_of_all_micro_batches():
+    """The last stage computes every loss before the first backward. The formulas add gradients that are yet to come."""
+    run = run_of("pp=2 pp_schedule=gpipe micro_batch_size=1 grad_accum=8", shape=MEDIUM, sequence_length=1024)
+    run = dataclasses.replace(run, dtype="bf16")
+    assert traced(run, 1, gpu_kernels=True).peak_bytes == pytest.approx(formulas(run, "last"), rel=0.1)
 
 
 @pytest.mark.parametrize("words", ["dp=1", "dp=4 zero=3"])
