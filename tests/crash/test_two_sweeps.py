@@ -1,0 +1,63 @@
+"""Two sweeps of one user on the same nodes: what one loses, ends and cleans up after is its own."""
+
+import pytest
+
+from tests import driving
+from tests.crash.kinds import find
+from tests.crash.test_each_kind import GRID, wait_for_daemons
+
+QUIET = """
+name: quiet
+workload: simulated
+models: [tiny-1M]
+nodes: [{nodes}]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: [1, 2, 4, 8]
+iterations: 5
+params: {{step_s: {step_s}}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1}}
+"""
+
+
+def launch(tmp_path, name, text, executor, env):
+    (tmp_path / f"{name}.yaml").write_text(text)
+    words = ("launch", tmp_path / f"{name}.yaml", "--dir", tmp_path / name, "--executor", executor, "--yes")
+    with (tmp_path / f"{name}.out").open("wb") as output:
+        return driving.start(*words, env=env, output=output)
+
+
+def one_is_struck_and_resumed_beside_the_other(tmp_path, executor, quiet_nodes, cluster=None):
+    """The records of the sweep that nothing happened to."""
+    env = cluster.env if cluster is not None else None
+    noisy = launch(tmp_path, "noisy", GRID.format(batches=[1, 2], step_s=0.3), executor, env)
+    quiet = launch(tmp_path, "quiet", QUIET.format(nodes=quiet_nodes, step_s=0.7), executor, env)
+    wait_for_daemons("leader", tmp_path / "noisy", noisy, cluster)
+    noisy.kill()
+    noisy.wait()
+    find("leader", tmp_path / "noisy", noisy, cluster)[0].kill()
+    resumed = driving.run("resume", tmp_path / "noisy", env=env)
+    assert resumed.returncode == 0, resumed.stderr
+    assert quiet.wait(200) == 0, (tmp_path / "quiet.out").read_text()
+    driving.assert_each_run_measured_once(tmp_path / "noisy")
+    for name in ("noisy", "quiet"):
+        assert driving.wait_until_unmarked(tmp_path / name, 30) == []
+    return driving.assert_each_run_measured_once(tmp_path / "quiet")
+
+
+def test_at_the_same_time_on_this_machine(tmp_path):
+    """The pretend nodes of both are this machine: their processes stand side by side."""
+    records = one_is_struck_and_resumed_beside_the_other(tmp_path, "local", quiet_nodes=2)
+    assert {record["attempt"] for record in records} == {1}
+
+
+@pytest.mark.slurm
+def test_one_after_the_other_on_the_same_slurm_nodes(tmp_path, slurm_cluster):
+    """The quiet sweep needs all nodes, so it waits for the noisy one's or the other way round."""
+    records = one_is_struck_and_resumed_beside_the_other(tmp_path, "slurm", 8, slurm_cluster)
+    assert {record["attempt"] for record in records} == {1}
+    nodes = {node for record in records for node in record["node_names"]}
+    assert {
+        node for event in driving.events_of(tmp_path / "noisy", "attempt_started") for node in event["nodes"]
+    } <= nodes
