@@ -5,20 +5,7 @@ import pytest
 from tests import driving
 from tests.crash.kinds import find
 from tests.crash.test_each_kind import GRID, wait_for_daemons
-
-QUIET = """
-name: quiet
-workload: simulated
-models: [tiny-1M]
-nodes: [{nodes}]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: [1, 2, 4, 8]
-iterations: 5
-params: {{step_s: {step_s}}}
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1}}
-"""
+from tests.test_slurm_sweep import SLOW
 
 
 def launch(tmp_path, name, text, executor, env):
@@ -32,7 +19,7 @@ def one_is_struck_and_resumed_beside_the_other(tmp_path, executor, quiet_nodes, 
     """The records of the sweep that nothing happened to."""
     env = cluster.env if cluster is not None else None
     noisy = launch(tmp_path, "noisy", GRID.format(batches=[1, 2], step_s=0.3), executor, env)
-    quiet = launch(tmp_path, "quiet", QUIET.format(nodes=quiet_nodes, step_s=0.7), executor, env)
+    quiet = launch(tmp_path, "quiet", SLOW.format(nodes=quiet_nodes, step_s=0.7, pilot_time="10m"), executor, env)
     wait_for_daemons("leader", tmp_path / "noisy", noisy, cluster)
     noisy.kill()
     noisy.wait()
