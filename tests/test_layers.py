@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store", "collect", "extension", "lease", "nodes", "rerun", "snapshot", "sweeps"),
     ("detect", "executors", "foreign", "inputs", "trackers"),
     ("pilot",),
-    ("cancel", "dry_run", "launcher"),
+    ("cancel", "dry_run", "launcher", "spare_memory"),
     ("cli",),
 )
 PURE = frozenset(LAYERS[0] + LAYERS[1]) - {"contract", "workloads"}

@@ -245,7 +245,9 @@ def _watch(sweep: Sweep, session: Launcher, tracker: str | None, as_json: bool) 
     from sweep.cli.track import tracking_alongside
     from sweep.launcher import StuckError
     from sweep.lease import LeaseLostError
+    from sweep.spare_memory import give_back
 
+    give_back()
     try:
         with tracking_alongside(sweep, tracker), live_view(sweep) as look:
             session.run(look)
@@ -274,8 +276,10 @@ def _interrupted(sweep: Sweep, session: Launcher) -> int:
 
 def _finish(sweep: Sweep, session: Launcher, as_json: bool) -> int:
     from sweep.cli.results import draw_heatmap
+    from sweep.spare_memory import give_back
     from sweep.tally import counts
 
+    give_back()
     sweep = sweep.latest
     found = dict(counts(session.world, sweep.runs, sweep.left_out(session.world)))
     path = sweep.directory.path

@@ -119,16 +119,15 @@ def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
 
 def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:
     """The plan with a column that says of runs that are not to begin why: strategy or budget."""
-    from sweep.state import World
-    from sweep.store import JournalReader
+    from sweep.snapshot import read_world
     from sweep.sweeps import open_sweep
 
     if plan is None:
         return None
     words: dict[str, str] = {}
     for place in (place for place in places if place.is_dir()):
-        sweep, world = open_sweep(place), World()
-        world.apply_all(JournalReader(sweep.directory).new_events())
+        sweep = open_sweep(place)
+        world, _ = read_world(sweep.directory)
         words |= sweep.left_out(world)
     return plan.assign(left_out=plan["run_id"].map(words)) if words else plan
 
