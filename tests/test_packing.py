@@ -54,8 +54,8 @@ def name(record):
 
 
 def test_narrower_runs_fill_the_free_nodes_of_a_wider_pilot(tmp_path, slurm_cluster):
-    records = measure(tmp_path, slurm_cluster, repeats=8, step_s=0.3)
-    assert len(records) == 32
+    records = measure(tmp_path, slurm_cluster, repeats=4, step_s=0.6)
+    assert len(records) == 16
     assert len({record["job_id"] for record in records}) == 1, "one allocation serves all widths"
     for record in records:
         others = [other for other in records if other is not record and overlap(record, other)]
