@@ -94,7 +94,10 @@ def heatmap(
 
 def draw_heatmap(sweep: SweepDir) -> Path:
     """Collect, draw with every default, and say where the picture is."""
+    from sweep.spare_memory import give_back
+
     places, target = _places((sweep.path,))
+    give_back()
     _draw(places, target, METRIC)
     return target
 
