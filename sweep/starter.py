@@ -20,6 +20,8 @@ WIDEST = 4
 SEQUENCES = 256
 """sequences in a step of a first grid on GPUs, at least"""
 SMALL_GPU_BYTES = 40 * 10**9
+SMALL_NODE_BYTES = 200 * 10**9
+"""an 8B model's weights, gradients and optimizer take 144 GB, and a layer's activations and buffers some more"""
 
 SITE: tuple[Line, ...] = (
     ("name", "my-cluster", "in job names and records"),
@@ -132,7 +134,8 @@ def _first_values(facts: Mapping[str, Any]) -> dict[str, Any]:
         values |= {"models": ["tiny-1M"], "sequence_length": 128, "dtype": "fp32", "zero": [0, 3]}
         values |= {"global_batch": amount_text(128 * _sequences(gpus * nodes[-1], 16)), "micro_batch_size": [1, 2]}
         return values
-    model = "Llama-3.2-1B" if gpu.memory_bytes < SMALL_GPU_BYTES else "Llama-3-8B"
+    small = gpu.memory_bytes < SMALL_GPU_BYTES or gpus * gpu.memory_bytes < SMALL_NODE_BYTES
+    model = "Llama-3.2-1B" if small else "Llama-3-8B"
     values |= {"models": [model], "sequence_length": 4096, "zero": [0, 1, 3], "micro_batch_size": [1, 2]}
     values |= {"recompute": ["none", "full"], "dtype": "bf16" if gpu.peak_flops("bf16") else "fp32"}
     return values | {"global_batch": amount_text(4096 * _sequences(gpus * nodes[-1], SEQUENCES))}

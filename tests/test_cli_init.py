@@ -22,6 +22,7 @@ CLUSTERS = [
     {"name": "c", "gpu": gpu, "gpus_per_node": gpus, "max_nodes": nodes, "pilot_time": 14_400}
     for gpu, gpus, nodes in [
         ("h100", 8, 64),
+        ("h100", 1, 2),
         ("a100", 4, 3),
         ("v100", 1, 1),
         ("gb200", 4, 18),

@@ -135,7 +135,9 @@ def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
     names = Counter(job["name"] for job in slurm_cluster.squeue().values() if job["name"].startswith(prefix))
     assert set(names.values()) == {1}
     assert_no_loop(directory, runs=6)
-    assert {event["job_id"] for event in driving.events_of(directory, "pilot_submitted")}
+    jobs = [pilot.job_id for pilot in driving.world_of(directory).pilots.values() if pilot.started_at is not None]
+    assert None not in jobs, "found by its name, or told by the pilot itself"
+    assert len(set(jobs)) == len(jobs) >= 2
 
 
 @pytest.mark.slurm
