@@ -6,7 +6,7 @@
 import argparse
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, set_seed
 
 
 class RandomTokens(torch.utils.data.Dataset):
@@ -29,6 +29,7 @@ def main() -> None:
     for name in ("layers", "hidden", "heads", "intermediate", "vocab", "seq", "batch", "accumulate", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
     options = parser.parse_args()
+    set_seed(0)  # each number of ranks begins with the same weights
     model = LlamaForCausalLM(
         LlamaConfig(
             num_hidden_layers=options.layers,
