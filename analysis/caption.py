@@ -54,7 +54,8 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
     """How to read a cell: only what occurs in this figure."""
     said = [shown.label if shown.absolute else f"{shown.label} of the best configuration"]
     if level in ("full", "brief"):
-        said += [metric.label] * (metric.name != shown.name) + ["peak memory per GPU"]
+        said += [metric.label] * (metric.name != shown.name)
+        said += ["peak memory per GPU"] * bool(best["peak_memory_bytes"].notna().any())
     sentences = [f"Each cell: {', '.join(said)}."]
     if level == "full":
         sentences.append("DP TP PP CP EP: data, tensor, pipeline, context, expert parallel; MBS: micro-batch size;")
