@@ -198,6 +198,12 @@ def test_simulated_and_suspect_records_are_marked():
     assert re.search(r"50\.0% ≈3 !", words(draw(made_grid(1, 1, suspect=True))))
 
 
+def test_the_key_names_memory_only_where_some_is_shown():
+    rows = made_grid(2, 2)
+    assert "peak memory per GPU" in words(draw(rows))
+    assert "peak memory" not in words(draw(rows.assign(peak_memory_bytes=np.nan)))
+
+
 def test_blank_cells_say_why():
     said = words(draw(made_grid(4, 7), PLAN))
     assert "all OOM [" in said
