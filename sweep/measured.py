@@ -222,15 +222,14 @@ def own_step_times_s(measurements: Sequence[Measurement]) -> list[float]:
 
 
 def slow_rank(medians: Sequence[float], step_s: float) -> int | None:
-    """The rank whose own steps clearly take longer than the others' median, or None where they are about equal.
+    """The rank whose own steps clearly take longest, or None where they are about equal.
 
     ``step_s``: the median step of all. Where collectives overlap computation, own times may come near nothing or below:
     then it takes a twentieth of a step to be late.
     """
     if len(medians) < 2:
         return None
-    slowest = max(range(len(medians)), key=medians.__getitem__)
-    usual = statistics.median([own for rank, own in enumerate(medians) if rank != slowest])
+    slowest, usual = max(range(len(medians)), key=medians.__getitem__), statistics.median(medians)
     late = medians[slowest] - usual
     return slowest if late > (STRAGGLER - 1) * max(usual, step_s / 2) else None
 
