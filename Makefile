@@ -16,7 +16,7 @@ export SWEEP_REQUIRE_SLURM
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := sweep analysis bench_workloads tests
+SOURCES := sweep analysis bench_workloads benchmarks tests
 
 .PHONY: demo test test-long test-parallel check format lint types clean
 .DELETE_ON_ERROR:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.compare import LEVEL, compare
-from analysis.compare_statistics import (
+from analysis.compare.statistics import (
     holm,
     log_median_variance,
     robust_spread,

@@ -1,4 +1,4 @@
-"""What a pilot and a launcher bear: a file system that hangs, nodes that go, ranks that say anything, late words."""
+"""What a pilot bears: a file system that hangs, nodes that go, ranks that say anything, late words."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,9 @@ import time
 import psutil
 import pytest
 
-from sweep import lease
 from sweep.contract import Measurement, Workload
 from sweep.diagnose import Diagnosis
-from sweep.errors import SweepError
-from sweep.executors import JobState, JobStatus
 from sweep.grid import parse_grid
-from sweep.launcher import Launcher, executor_of
 from sweep.outcomes import Outcome
 from sweep.pilot.agent import Agent
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link, RankReport
@@ -33,7 +29,7 @@ from sweep.pilot.watchdog import Limits, Verdict
 from sweep.plan import build
 from sweep.records import problems
 from sweep.search import Choice
-from sweep.store import Journal, JournalReader, SweepDir, boot_id, try_claim
+from sweep.store import try_claim
 from sweep.sweeps import create
 from tests import driving
 
@@ -233,99 +229,6 @@ def test_a_node_without_room_for_the_attempt_says_disk_full(tmp_path):
     assert answer["outcome"] == "disk_full"
 
 
-def tell(directory, writer, *events):
-    journal = Journal(directory.journal(writer))
-    for number, event in enumerate(events):
-        journal.append({"time": 1.0 + number, **event})
-    journal.close()
-
-
-INTENT = {"event": "pilot_intent", "pilot": "p0001", "token": "t", "nodes": 1, "time_limit_s": 60}
-GONE = {"event": "pilot_gone", "pilot": "p0001", "word": "COMPLETED"}
-
-
-def test_a_claim_seen_only_after_its_pilot_was_closed_is_settled(standing):
-    """A directory read from a cache: the run must not stay claimed by nobody for ever."""
-    directory, run_id = standing.directory, standing.runs[0].run_id
-    tell(directory, "launcher-earlier", INTENT, GONE)
-    try_claim(directory, run_id, 1, {"pilot": "p0001", "job_id": "7", "time": 5.0})
-    session = Launcher(standing, lease.take(directory), executor_of(standing))
-    session._refresh()
-    session._poll()
-    session.close()
-    (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
-    assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
-    assert driving.world_of(directory.path).run(run_id).next_attempt() == 2
-
-
-def test_an_attempt_that_began_without_a_visible_claim_is_settled(standing):
-    directory, run_id = standing.directory, standing.runs[0].run_id
-    begun = {"event": "attempt_started", "pilot": "p0001", "run_id": run_id, "attempt": 1, "nodes": ["n1"]}
-    tell(directory, "launcher-earlier", INTENT, GONE)
-    tell(directory, "pilot-p0001", begun)
-    session = Launcher(standing, lease.take(directory), executor_of(standing))
-    session._refresh()
-    session._poll()
-    session.close()
-    (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
-    assert (lost["outcome"], lost["node_names"]) == ("lost", ["n1"])
-
-
-def test_what_an_open_pilot_began_is_left_alone(standing):
-    directory, run_id = standing.directory, standing.runs[0].run_id
-    tell(directory, "launcher-earlier", INTENT, {"event": "pilot_submitted", "pilot": "p0001", "job_id": "1:1:x"})
-    tell(
-        directory,
-        "pilot-p0001",
-        {"event": "attempt_started", "pilot": "p0001", "run_id": run_id, "attempt": 1, "nodes": ["n1"]},
-    )
-    session = Launcher(standing, lease.take(directory), executor_of(standing))
-    session._refresh()
-    session._settle_late()
-    assert not driving.events_of(directory.path, "record")
-    session._settle(session.world.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
-    session._settle_late()
-    assert len(driving.events_of(directory.path, "record")) == 1
-    session.close()
-
-
-@pytest.mark.parametrize(("reading", "begins_anew"), [("swift", False), ("slow", True), ("refused", True)])
-def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launcher_waiting(
-    standing, monkeypatch, reading, begins_anew
-):
-    """They cannot say that they live either; their healthy jobs must not be cancelled when it answers again."""
-    session = Launcher(standing, lease.take(standing.directory), executor_of(standing))
-    acts = {
-        "swift": lambda: None,
-        "slow": lambda: time.sleep(0.1),
-        "refused": lambda: (standing.directory.path / "none").stat(),
-    }
-    seen = []
-    monkeypatch.setattr(session, "_refresh", acts[reading])
-    monkeypatch.setattr(session, "_poll", lambda: seen.append("p0001" in session._heard))
-    monkeypatch.setattr(session, "_top_up", lambda: None)
-    monkeypatch.setattr("sweep.launcher.HUNG_S", 0.05)
-    monkeypatch.setattr("sweep.launcher.REFUSED_S", 0.0)
-    session._heard["p0001"] = (3, time.monotonic() - 100)
-    assert session._patient_step(lambda _world: None) is (reading != "refused")
-    assert ("p0001" not in session._heard) is begins_anew
-    assert seen == ([] if reading == "refused" else [not begins_anew]), "known before the pilots are judged"
-    monkeypatch.undo()
-    session.close()
-
-
-def test_what_a_failing_file_system_cut_off_is_read_again(standing):
-    directory = standing.directory
-    tell(directory, "launcher-earlier", INTENT)
-    (directory.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
-    reader = JournalReader(directory)
-    for _ in range(2):
-        with pytest.raises(FileNotFoundError):
-            reader.new_events()
-    (directory.path / "journal" / "pilot-broken.jsonl").unlink()
-    assert "pilot_intent" in [event["event"] for event in reader.new_events()]
-
-
 def test_a_claim_that_was_made_before_an_error_is_ours(standing):
     holder = {"pilot": "p0001", "job_id": "7", "time": 5.0}
     assert try_claim(standing.directory, "r", 1, holder)
@@ -378,33 +281,6 @@ def test_no_rank_began_where_an_agent_still_imports(standing, monkeypatch):
     assert result.diagnosis.outcome is Outcome.NODE_FAIL
     assert links[1].clean
     assert not result.not_cleaned
-
-
-def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
-    grid = tmp_path / "grid.yaml"
-    grid.write_text(GRID)
-    words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes")
-    both = [driving.start(*words) for _ in range(2)]
-    codes = sorted(process.wait(120) for process in both)
-    assert codes in ([0, 2], [0, 0]), "the second is refused, or comes when all is done"
-    records = [event["record"]["run_id"] for event in driving.events_of(tmp_path / "s", "record")]
-    assert len(records) == len(set(records)) == 2
-
-
-def test_a_creation_is_refused_while_another_makes_the_directory(tmp_path):
-    grid = parse_grid(GRID, "grid.yaml")
-    directory = SweepDir(tmp_path / "s")
-    directory.create_skeleton()
-    other = subprocess.Popen(["sleep", "60"])
-    holder = {"host": os.uname().nodename, "pid": other.pid, "boot_id": boot_id(), "time": time.time()}
-    holder["process_started"] = psutil.Process(other.pid).create_time()
-    (directory.launchers / "1").write_text(json.dumps(holder))
-    with pytest.raises(SweepError, match="another launcher holds"):
-        create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
-    assert not directory.provenance.exists()
-    other.kill()
-    other.wait()
-    create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
 
 
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"

@@ -1,0 +1,87 @@
+"""The two sides of a comparison: one row per configuration, the best row of each cell, and which rows are a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis import derive
+from analysis.celltext import known
+from analysis.metrics import Metric
+
+SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_tokens", *derive.LAYOUT)
+MAY_CHANGE = ("workload", "gpu", "dtype", "compile", "shape_json", "params_json", "env_json")
+"""Part of a run's identity, unless each sweep has one value throughout: then it is what the comparison is about"""
+
+
+Row = Mapping[str, Any]
+Cell = tuple[str, int]
+
+
+def columns_needed() -> list[str]:
+    """The columns that ``compare`` reads."""
+    return list(dict.fromkeys([*derive.NEEDED, "message", "versions_json", "parameters_total"]))
+
+
+class Side:
+    """One sweep: what was measured, one row per configuration, and the best row of each cell."""
+
+    def __init__(self, records: pd.DataFrame, metric: Metric) -> None:
+        self.all_rows = derive.counting(derive.completed(records)).dropna(subset=derive.CELL)
+        measured = derive.measured(records, metric)
+        measured = measured[measured["value"] > 0].sort_values("value", ascending=not metric.higher_is_better)
+        self.rows: list[Row] = [{str(k): v for k, v in row.items()} for row in measured.to_dict("records")]
+        self.best: dict[Cell, Row] = {}
+        for row in self.rows:
+            self.best.setdefault(cell_of(row), row)
+        self.tried = {cell_of(row) for row in self.all_rows[derive.CELL].to_dict("records")}
+
+
+def with_columns(records: pd.DataFrame) -> pd.DataFrame:
+    """The records with every column that is read here; null where they had none."""
+    missing = [name for name in columns_needed() if name not in records and name not in derive.CELL]
+    return records.assign(**dict.fromkeys(missing)) if missing else records
+
+
+def identity(a: pd.DataFrame, b: pd.DataFrame) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """Columns that make two runs the same, and what differs between the sweeps as a whole."""
+    names, conditions = list(SAME), []
+    for name in MAY_CHANGE:
+        here, there = (sorted({str(v) for v in frame[name].dropna()}) for frame in (a, b))
+        if here != there and len(here) <= 1 and len(there) <= 1:
+            conditions.append((name, *("".join(side) or "not stated" for side in (here, there))))
+        else:
+            names.append(name)
+    return names, [(name, x, y) for name, x, y in conditions]
+
+
+def key_of(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
+    """What a run is, comparable between sweeps: 8 and 8.0 are one, whatever is missing is None."""
+    return tuple((str(row[n]) if isinstance(row[n], str) else float(row[n])) if known(row[n]) else None for n in names)
+
+
+def cell_of(row: Row) -> Cell:
+    """(model, nodes)."""
+    return str(row["model"]), int(row["nodes"])
+
+
+def pairs_of(a: Sequence[Row], b: Sequence[Row], names: Sequence[str]) -> Iterator[tuple[Row, Row]]:
+    """Rows of the same configuration. Where a side has it twice, its better one."""
+    there: dict[tuple[Any, ...], Row] = {}
+    for row in b:
+        there.setdefault(key_of(row, names), row)
+    for row in a:
+        other = there.pop(key_of(row, names), None)
+        if other is not None:
+            yield row, other
+
+
+def in_order(a: Side, b: Side) -> list[Cell]:
+    """Every cell that either side has a value for: models by size, then nodes."""
+    cells = set(a.best) | set(b.best)
+    rows = pd.concat([a.all_rows[["model", "parameters_total"]], b.all_rows[["model", "parameters_total"]]])
+    models = derive.model_order(rows, sorted({model for model, _ in cells}))
+    place = {model: at for at, model in enumerate(models)}
+    return sorted(cells, key=lambda cell: (place[cell[0]], cell[1]))

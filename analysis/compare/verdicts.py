@@ -1,0 +1,185 @@
+"""Compare two sweeps: every cell and every run that both have, tested together, and what else differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from analysis import derive
+from analysis.celltext import known
+from analysis.compare.comparison import CellPair, Change, Comparison, Failing, Noise, RunPair
+from analysis.compare.noise import ASSUMED_FREEDOM, change_of, gain, noise_of, parts_of, tested, typical_change
+from analysis.compare.sides import Cell, Row, Side, cell_of, identity, in_order, key_of, pairs_of, with_columns
+from analysis.compare.statistics import holm
+from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+LEVEL = 0.01
+"""chance to report anything at all where nothing changed"""
+
+
+def compare(
+    a: pd.DataFrame, b: pd.DataFrame, *, metric: str = DEFAULT_METRIC, level: float = LEVEL, noise: float | None = None
+) -> Comparison:
+    """Records of two sweeps (``analysis.load``): A is the old one, B the new.
+
+    ``level``: the chance to report anything where nothing changed. ``noise``: the run-to-run standard deviation of a
+    change (0.01 is 1 %) where it is known better than these sweeps tell.
+
+    Raises SweepError where no cell has a value in both, or ``level`` or ``noise`` is out of range.
+    """
+    _check(level, noise)
+    chosen = metric_named(metric)
+    sides = [Side(with_columns(frame), chosen) for frame in (a, b)]
+    names, conditions = identity(sides[0].all_rows, sides[1].all_rows)
+    pairs = list(pairs_of(sides[0].rows, sides[1].rows, names))
+    common = set(sides[0].best) & set(sides[1].best)
+    if not common:
+        fact = f"no cell has {chosen.label} in both: {len(sides[0].best)} cells in A, {len(sides[1].best)} in B"
+        raise SweepError(Mistake(fact, remedy="compare sweeps of the same models and node counts"))
+    raw = [gain(x, y, chosen) for x, y in pairs]
+    found = noise_of(pairs, raw, chosen)
+    if noise is not None:
+        found = replace(found, deviation=noise, freedom=ASSUMED_FREEDOM, estimated=False)
+    return Comparison(
+        metric=chosen,
+        level=level,
+        noise=found,
+        conditions=(*conditions, *_versions(a, b)),
+        cells=_cells(sides[0], sides[1], pairs, chosen, found, level),
+        runs=_runs(pairs, chosen, found, level),
+        failing=_failing(sides[0], sides[1], names),
+    )
+
+
+def _check(level: float, noise: float | None) -> None:
+    mistakes = []
+    if not 0 < level < 1:
+        mistakes.append(Mistake(f"{level:g} is no level of significance", path="--level", remedy="between 0 and 1"))
+    if noise is not None and not 0 < noise < 1:
+        mistakes.append(Mistake(f"{noise:g} is no noise", path="--noise", remedy="a fraction such as 0.5%"))
+    if mistakes:
+        raise SweepError(mistakes)
+
+
+def _runs(pairs: Sequence[tuple[Row, Row]], metric: Metric, noise: Noise, level: float) -> tuple[RunPair, ...]:
+    tests = [tested(gain(x, y, metric), parts_of(x, y, metric, noise)) for x, y in pairs]
+    corrected = holm([test[3] for test in tests])
+    found = []
+    for (x, y), test, p in zip(pairs, tests, corrected, strict=True):
+        change = change_of(test, p)
+        found.append(
+            RunPair(
+                model=str(x["model"]),
+                nodes=int(x["nodes"]),
+                layout={name: _plain(x[name]) for name in derive.LAYOUT if known(x.get(name))},
+                run_a=str(x["run_id"]),
+                run_b=str(y["run_id"]),
+                value_a=float(x["value"]),
+                value_b=float(y["value"]),
+                change=change,
+                verdict=_verdict([change], level),
+            )
+        )
+    return tuple(found)
+
+
+def _cells(
+    a: Side, b: Side, pairs: Sequence[tuple[Row, Row]], metric: Metric, noise: Noise, level: float
+) -> tuple[CellPair, ...]:
+    """Every cell that either sweep has a value for, in the order of models and nodes."""
+    of_cell: dict[Cell, list[tuple[Row, Row]]] = {}
+    for pair in pairs:
+        of_cell.setdefault(cell_of(pair[0]), []).append(pair)
+    cells = in_order(a, b)
+    both = [cell for cell in cells if cell in a.best and cell in b.best]
+    best = {c: tested(gain(a.best[c], b.best[c], metric), parts_of(a.best[c], b.best[c], metric, noise)) for c in both}
+    typical = {c: typical_change(of_cell[c], metric, noise) for c in both if len(of_cell.get(c, ())) >= 2}
+    corrected = holm([test[3] for test in (*best.values(), *typical.values())])
+    p_best = dict(zip(best, corrected, strict=False))
+    p_typical = dict(zip(typical, corrected[len(best) :], strict=True))
+    found = []
+    for cell in cells:
+        changes = (
+            change_of(best[cell], p_best[cell]) if cell in best else None,
+            change_of(typical[cell], p_typical[cell]) if cell in typical else None,
+        )
+        found.append(
+            CellPair(
+                model=cell[0],
+                nodes=cell[1],
+                value_a=float(a.best[cell]["value"]) if cell in a.best else None,
+                value_b=float(b.best[cell]["value"]) if cell in b.best else None,
+                best=changes[0],
+                pairs=len(of_cell.get(cell, ())),
+                typical=changes[1],
+                verdict=_cell_verdict(cell, a, b, changes, level),
+            )
+        )
+    return tuple(found)
+
+
+def _cell_verdict(cell: Cell, a: Side, b: Side, changes: Sequence[Change | None], level: float) -> str:
+    if cell not in a.best:
+        return "new"
+    if cell not in b.best:
+        return "lost" if cell in b.tried else "missing"
+    return _verdict([change for change in changes if change is not None], level)
+
+
+def _verdict(changes: Sequence[Change], level: float) -> str:
+    """Of what is significant the first decides: the best before the typical."""
+    for change in changes:
+        if change.significant(level):
+            return "better" if change.change > 0 else "worse"
+    return "same"
+
+
+def _failing(a: Side, b: Side, names: Sequence[str]) -> tuple[Failing, ...]:
+    """Configurations with a value in A that failed in B and have no value there."""
+    measured = {key_of(row, names) for row in b.rows}
+    rows = b.all_rows[~derive.succeeded(b.all_rows)].to_dict("records")
+    failed = {key_of({str(k): v for k, v in row.items()}, names): row for row in rows}
+    found = []
+    for row in a.rows:
+        key = key_of(row, names)
+        if key in failed and key not in measured:
+            other = failed[key]
+            found.append(
+                Failing(
+                    model=str(row["model"]),
+                    nodes=int(row["nodes"]),
+                    run_a=str(row["run_id"]),
+                    run_b=str(other["run_id"]),
+                    outcome=str(other["outcome"]),
+                    message=str(other["message"]) if known(other["message"]) else "",
+                )
+            )
+    return tuple(found)
+
+
+def _versions(a: pd.DataFrame, b: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Versions of python, torch, cuda, nccl that are not the same in both."""
+    here, there = (_stated(frame) for frame in (a, b))
+    names = sorted(set(here) & set(there))
+    return [(name, *(", ".join(sorted(s[name])) for s in (here, there))) for name in names if here[name] != there[name]]  # type: ignore[misc]
+
+
+def _stated(records: pd.DataFrame) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    if "versions_json" in records:
+        for text in records["versions_json"].dropna().unique():
+            for name, version in json.loads(text).items():
+                if known(version):
+                    found.setdefault(str(name), set()).add(str(version))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value

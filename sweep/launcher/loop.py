@@ -1,0 +1,113 @@
+"""The launcher's loop: one look, and what follows from it, until all is done."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable
+
+from sweep.executors import EXECUTORS, Executor
+from sweep.launcher.session import Session
+from sweep.launcher.settling import settle_late
+from sweep.launcher.submission import Submission
+from sweep.launcher.watch import Watch
+from sweep.lease import Lease
+from sweep.state import World
+from sweep.sweeps import Sweep
+
+ALIVE_S = 20.0
+"""how often the journal says that the launcher lives, at least"""
+LOOK_S = 0.5
+"""how often the journals are looked at; the scheduler is asked far less often"""
+REFUSED_S = 2.0
+HUNG_S = 15.0
+"""a step that took so long, or was refused, waited for the file system: pilots' signs of life were held up as well"""
+
+
+def executor_of(sweep: Sweep) -> Executor:
+    """The executor that a sweep was begun with."""
+    module, attribute = EXECUTORS[sweep.executor].split(":")
+    executor: Executor = getattr(importlib.import_module(module), attribute)(sweep.site, sweep.directory.path)
+    return executor
+
+
+class Launcher:
+    """One launcher session. `look` after each step may show the world to the user."""
+
+    def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
+        self._session = Session(sweep, lease, executor)
+        self._watch = Watch(self._session)
+        self._submission = Submission(self._session)
+
+    @property
+    def world(self) -> World:
+        """What is known of the sweep."""
+        return self._session.world
+
+    @property
+    def done(self) -> bool:
+        """Nothing waits (or may begin) and no pilot is open."""
+        return self._session.done
+
+    def run(self, look: Callable[[World], None]) -> None:
+        """Watch and top up until all is done; a file system that refuses is waited for.
+
+        Raises StuckError, LeaseLostError.
+        """
+        while not (self._patient_step(look) and self.done):
+            self._check_stuck()
+            time.sleep(LOOK_S)
+        self._session.lease.check()  # results and figures are the holder's to draw
+        self.close()
+
+    def step(self) -> None:
+        """One look and what follows from it."""
+        session = self._session
+        session.renew()
+        began = time.monotonic()
+        session.refresh()
+        if time.monotonic() - began > HUNG_S:
+            self._watch.forgive()
+        self._watch.look()
+        if self.world.cancelled:
+            self._watch.cancel_all()
+        else:
+            self._submission.top_up()
+        if time.time() - session.said_at > ALIVE_S:
+            session.lease.check()
+            session.tell("alive")
+
+    def cancel(self, timeout_s: float, look: Callable[[World], None]) -> bool:
+        """Stop pilots and wait until they are gone. True if all are."""
+        self._session.tell("cancel")
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self._patient_step(look) and self.done:
+                return True
+            time.sleep(LOOK_S)
+        return False
+
+    def close(self) -> None:
+        """End the session: the lease is free from here on."""
+        self._session.close()
+
+    def _patient_step(self, look: Callable[[World], None]) -> bool:
+        """One step and a look at it. False where the file system refused: then nothing is known to be as it was."""
+        try:
+            self.step()
+        except OSError as error:
+            self._watch.forgive()
+            print(f"the sweep directory refuses, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            time.sleep(REFUSED_S)
+            return False
+        look(self.world)
+        return True
+
+    def _check_stuck(self) -> None:
+        """Pilots that began nothing, time after time, and nothing else open: say so rather than submit in a loop."""
+        if not self._submission.hopeless():
+            return
+        settle_late(self._session)  # to pilots, a run that was claimed and is held by nobody looks like nothing to do
+        if widths := self._submission.hopeless():
+            raise self._submission.give_up(widths)

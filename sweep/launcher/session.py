@@ -1,0 +1,106 @@
+"""What one launcher session knows and says: the sweep, the fold over all journals, and a journal of its own."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sweep import snapshot
+from sweep.executors import Executor
+from sweep.lease import Lease
+from sweep.plan import PlannedRun
+from sweep.search import waiting
+from sweep.state import Attempt, PilotState
+from sweep.store import Journal
+from sweep.sweeps import Sweep
+
+
+class Session:
+    """One holder of the lease, from its first line to its last."""
+
+    def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
+        self.sweep = sweep
+        self.directory = sweep.directory
+        self.lease = lease
+        self.executor = executor
+        self.local = sweep.executor == "local"
+        self.runs = {planned.run_id: planned for planned in sweep.runs}
+        self.same_nodes: set[int] = set()
+        """widths for which the cluster has no other nodes than those that failed"""
+        self.said_at = 0.0
+        """unix seconds of the journal's last line"""
+        self.world, self._reader = snapshot.begin(self.directory)
+        self._fresh = 0
+        """events beyond the snapshot"""
+        self._kept_at = time.monotonic()
+        self._journal = Journal(self.directory.journal(lease.writer))
+        self.tell("session", epoch=lease.epoch, host=platform.node(), pid=os.getpid())
+
+    def tell(self, event: str, **values: Any) -> None:
+        """A line of the journal, and what others have written meanwhile."""
+        line = {"event": event, "time": time.time(), **values}
+        self._journal.append(line)
+        self.said_at = line["time"]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what is new in all journals."""
+        fresh = self._reader.new_events()
+        self.world.apply_all(fresh)
+        self._fresh += len(fresh)
+        due = self._large and self._fresh > 0 and time.monotonic() - self._kept_at > snapshot.KEEP_S
+        if due or self._fresh >= snapshot.WORTH_EVENTS:
+            self._keep()
+
+    def renew(self) -> None:
+        """Runs that `sweep extend` added meanwhile are this session's too."""
+        sweep = self.sweep.renewed()
+        if sweep is not self.sweep:
+            self.sweep, self.runs = sweep, {planned.run_id: planned for planned in sweep.runs}
+
+    def close(self) -> None:
+        """The last line: the lease is free from here on."""
+        self.tell("session_end")
+        if self._large:
+            self._keep()
+        self._journal.close()
+
+    @property
+    def _large(self) -> bool:
+        return len(self.runs) >= snapshot.WORTH_RUNS
+
+    def _keep(self) -> None:
+        if self._large:
+            self.sweep.left_out(self.world)  # worked out once, and kept for whoever asks
+        snapshot.keep(self.directory, self.world, self._reader)
+        self._fresh, self._kept_at = 0, time.monotonic()
+
+    # --- what follows from the world
+
+    @property
+    def open_pilots(self) -> list[PilotState]:
+        """Pilots that were asked for and are not known to be gone."""
+        return [pilot for pilot in self.world.pilots.values() if pilot.open]
+
+    @property
+    def asked_for(self) -> Sequence[PlannedRun]:
+        """The plan's runs, but for those that the strategy or the budget leaves out."""
+        return self.sweep.search.asked_for(self.world)
+
+    @property
+    def done(self) -> bool:
+        """Nothing waits (or may begin) and no pilot is open."""
+        return not self.open_pilots and (self.world.cancelled or not waiting(self.asked_for, self.world))
+
+    @property
+    def unrecorded(self) -> list[tuple[tuple[str, int], Attempt]]:
+        """Attempts that began and have no record: ((run_id, number), attempt)."""
+        return [
+            ((run_id, number), attempt)
+            for run_id, state in self.world.runs.items()
+            for number, attempt in state.attempts.items()
+            if attempt.outcome is None
+        ]

@@ -1,0 +1,73 @@
+"""What a pilot that is gone began or claimed, and never recorded: each gets its record, `lost`."""
+
+from __future__ import annotations
+
+import time
+
+from sweep.diagnose import Facts, diagnose
+from sweep.executors import JobState, JobStatus
+from sweep.launcher.session import Session
+from sweep.outcomes import Outcome
+from sweep.records import build_record
+from sweep.state import PilotState
+from sweep.store import claims_of
+
+
+def settle(session: Session, pilot: PilotState, status: JobStatus) -> None:
+    """Write `lost` for what the pilot began or claimed and never recorded; then close it."""
+    began = {key: attempt.started_at for key, attempt in session.unrecorded if attempt.pilot == pilot.name}
+    for run_id, number, claim in claims_of(session.directory, known=session.world.has_record):
+        if claim["pilot"] == pilot.name:
+            began[run_id, number] = claim["time"]
+    for key, began_at in began.items():
+        _lose(session, key, began_at, pilot, status)
+    session.tell("pilot_gone", pilot=pilot.name, word=status.word or "GONE", reason=status.reason)
+
+
+def settle_late(session: Session) -> None:
+    """What a pilot did that was seen only after the pilot had been closed (a claim in a stale directory, a leader
+    that was cut off and lived on) is lost as well.
+    """
+    for key, attempt in session.unrecorded:
+        _lose_of_closed(session, key, attempt.started_at, attempt.pilot)
+    if not session.open_pilots:
+        for run_id, number, claim in claims_of(session.directory, known=session.world.has_record):
+            _lose_of_closed(session, (run_id, number), claim["time"], claim["pilot"])
+
+
+def _lose_of_closed(session: Session, key: tuple[str, int], began_at: float | None, name: str) -> None:
+    pilot = session.world.pilots.get(name)
+    if pilot is not None and pilot.gone is not None:
+        _lose(session, key, began_at, pilot, JobStatus(state=JobState.GONE, word=pilot.gone))
+
+
+def _lose(session: Session, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus) -> None:
+    """The record of an attempt that left none; nothing where it left one."""
+    run_id, number = key
+    if session.world.has_record(run_id, number) or run_id not in session.runs:
+        return  # a run of a plan that is not seen here yet is settled once it is
+    attempt = session.world.state_of(run_id).attempts.get(number)
+    told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
+    record = build_record(
+        run=session.runs[run_id].run(),
+        attempt=number,
+        outcome=Outcome.LOST,
+        message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, told.outcome)}) and left no record",
+        evidence=told.evidence if told.outcome is not None else None,
+        advice=told.advice if told.outcome is not None else None,
+        measurements=[],
+        node_names=attempt.nodes if attempt is not None else (),
+        gpu=session.sweep.site.gpu,
+        pilot=pilot.name,
+        job_id=pilot.job_id,
+        started_at=began_at or pilot.started_at or pilot.intended_at,
+        ended_at=time.time(),
+        times_s={},
+        sweep_name=session.sweep.grid.name,
+    )
+    session.tell("record", record=record)
+
+
+def _meaning(word: str, outcome: Outcome | None) -> str:
+    """The scheduler's word for a job's end, and what it means: the attempt itself stays lost."""
+    return f"{word}: {outcome}" if word and outcome is not None else word or "ended"

@@ -1,0 +1,198 @@
+"""New pilots: which are wanted now, what each is told, and their submission: intent first, then the act."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sweep.executors import PilotRequest, SubmitError
+from sweep.grid import Grid
+from sweep.launcher.session import Session
+from sweep.pilot.order import PilotOrder
+from sweep.pilot.watchdog import Limits
+from sweep.search import waiting
+from sweep.site import Site
+from sweep.state import World
+from sweep.tally import typical_run_s
+from sweep.topup import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted
+
+DEFAULT_ATTEMPT_S = 900.0
+FIRST_BACK_OFF_S = 5.0
+MAX_BACK_OFF_S = 300.0
+TOP_UP_SHARE = 0.02
+"""of a core that may go into finding out which pilots are wanted: it grows with the runs of the sweep"""
+NOTHING_S = 0.01
+"""what that takes in a small sweep"""
+
+
+class StuckError(Exception):
+    """Nothing more can be done without the user: the scheduler refuses for good, or pilots cannot work."""
+
+
+def limits_of(grid: Grid) -> Limits:
+    """The grid's timeouts, as a pilot's limits."""
+    timeouts = grid.timeouts
+    return Limits(
+        start_s=timeouts.start,
+        first_iteration_s=timeouts.first_iteration,
+        steady_s=timeouts.steady,
+        attempt_s=grid.max_run_time or DEFAULT_ATTEMPT_S,
+    )
+
+
+def capacity_of(grid: Grid, site: Site, executor: str, world: World) -> Capacity:
+    """What the site allows now, with what is known of how long a run takes."""
+    return Capacity(
+        max_pilots=site.max_pilots,
+        pilot_time_s=site.pilot_time_s,
+        run_s=typical_run_s(world),
+        attempt_s=limits_of(grid).attempt_s,
+        max_runs_per_pilot=site.max_runs_per_pilot,
+        side_by_side=executor != "local",
+        now=time.time(),
+    )
+
+
+class Submission:
+    """Submits the pilots of a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._not_before = 0.0
+        self._back_off_s = FIRST_BACK_OFF_S
+
+    def top_up(self) -> None:
+        """Submit what is wanted now. Raises StuckError where the scheduler refuses for good."""
+        if time.monotonic() < self._not_before:
+            return
+        session, began_s = self._session, time.process_time()
+        capacity = capacity_of(session.sweep.grid, session.sweep.site, session.sweep.executor, session.world)
+        all_wanted = pilots_wanted(session.asked_for, session.world, capacity)
+        took_s = time.process_time() - began_s
+        self._not_before = time.monotonic() + (took_s / TOP_UP_SHARE if took_s > NOTHING_S else 0.0)
+        for wanted in all_wanted:
+            if not self._submit(wanted):
+                break
+
+    def hopeless(self) -> frozenset[int]:
+        """The widths for which pilots are no use, where nothing else waits and none is open; else nothing."""
+        session = self._session
+        if session.open_pilots:
+            return frozenset()
+        given_up = barren_widths(session.world)
+        widths = {choice.planned.nodes for choice in waiting(session.asked_for, session.world)}
+        return given_up if widths and widths <= given_up else frozenset()
+
+    def give_up(self, widths: frozenset[int]) -> StuckError:
+        """What to tell of pilots that began nothing, time after time."""
+        name = max(self._session.world.pilots)
+        return StuckError(
+            f"pilots of {', '.join(map(str, sorted(widths)))} nodes end without beginning a run; "
+            f"the last words of {name}: {_last_words(self._session.directory.pilot(name))}"
+        )
+
+    def _submit(self, wanted: Wanted) -> bool:
+        """Intent, then act. False where the scheduler wants to be left alone for a while."""
+        session = self._session
+        session.lease.check()
+        session.refresh()
+        if session.world.cancelled:
+            return False
+        elsewhere = self._elsewhere(wanted.nodes)
+        request = self._request(wanted, elsewhere)
+        directory = session.directory.pilot(request.name)
+        directory.mkdir(mode=0o700)
+        self._order(request).write(directory)
+        session.tell(
+            "pilot_intent",
+            pilot=request.name,
+            token=request.token,
+            nodes=request.nodes,
+            time_limit_s=request.time_limit_s,
+            elsewhere=bool(elsewhere),
+        )
+        try:
+            job_id = session.executor.submit(request)
+        except SubmitError as error:
+            self._failed(request, error, elsewhere=bool(elsewhere))
+            return False
+        session.tell("pilot_submitted", pilot=request.name, job_id=job_id)
+        self._back_off_s = FIRST_BACK_OFF_S
+        return True
+
+    def _failed(self, request: PilotRequest, error: SubmitError, *, elsewhere: bool) -> None:
+        session = self._session
+        if not error.retry:
+            session.tell("pilot_gone", pilot=request.name, word="REFUSED", reason=str(error))
+            if elsewhere:  # no other nodes: the retry has to go where the run failed
+                session.same_nodes.add(request.nodes)
+                return
+            bad = session.world.bad_nodes
+            left_out = f"; {len(bad)} nodes are in quarantine, see `sweep nodes`" if bad else ""
+            raise StuckError(f"the scheduler refuses the pilot of {request.nodes} nodes: {error}{left_out}")
+        # It may have been accepted all the same: the intent stays open until the token is looked for.
+        session.tell("submit_delayed", pilot=request.name, reason=str(error))
+        self._not_before = max(self._not_before, time.monotonic() + self._back_off_s)
+        self._back_off_s = min(2 * self._back_off_s, MAX_BACK_OFF_S)
+
+    def _elsewhere(self, width: int) -> frozenset[str]:
+        """The nodes that the pilot's retries have to keep off, beyond the quarantine."""
+        session = self._session
+        if session.local or width in session.same_nodes:
+            return frozenset()
+        return nodes_to_avoid(session.asked_for, session.world, width) - frozenset(session.world.bad_nodes)
+
+    def _request(self, wanted: Wanted, elsewhere: frozenset[str]) -> PilotRequest:
+        session = self._session
+        number = 1 + max((int(name[1:]) for name in self._names()), default=0)
+        name = f"p{number:04d}"
+        return PilotRequest(
+            token=f"{session.sweep.sweep_id}-{name}",
+            name=name,
+            nodes=wanted.nodes,
+            time_limit_s=wanted.time_limit_s,
+            exclude=tuple(sorted(elsewhere.union(session.world.bad_nodes))),
+        )
+
+    def _names(self) -> Sequence[str]:
+        """Pilots known from the journals and, after a crash between the two, from their directories."""
+        directories = (self._session.directory.path / "pilots").iterdir()
+        return [*self._session.world.pilots, *(path.name for path in directories)]
+
+    def _order(self, request: PilotRequest) -> PilotOrder:
+        session, site, grid = self._session, self._session.sweep.site, self._session.sweep.grid
+        return PilotOrder(
+            name=request.name,
+            token=request.token,
+            sweep_name=grid.name,
+            nodes=request.nodes,
+            gpus_per_node=site.gpus_per_node,
+            gpu=site.gpu,
+            time_limit_s=request.time_limit_s,
+            executor=session.sweep.executor,
+            scratch=site.scratch,
+            container_prefix=site.container_prefix,
+            torch_version=site.torch_version,
+            seed=grid.seed,
+            strategy=grid.strategy,
+            budget=grid.budget.model_dump(exclude_none=True),
+            max_runs=site.max_runs_per_pilot,
+            same_nodes=session.local or request.nodes in session.same_nodes,
+            side_by_side=not session.local,
+            isolate=grid.isolate,
+            limits=limits_of(grid),
+        )
+
+
+def _last_words(directory: Path) -> str:
+    """The end of what a pilot wrote to its error files."""
+    words = ""
+    for path in sorted(directory.glob("*")):
+        if (
+            path.is_file()
+            and path.suffix in ("", ".err", ".log", ".out")
+            and path.name not in ("started", "rendezvous")
+        ):
+            words = path.read_text(errors="replace").strip()[-400:] or words
+    return words or f"none; see {directory}"

@@ -1,0 +1,108 @@
+"""The open pilots, as the journals and the scheduler tell of them: what is gone is settled, what is stuck is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+
+from sweep.executors import JobState, JobStatus, SubmitError
+from sweep.launcher.session import Session
+from sweep.launcher.settling import settle, settle_late
+from sweep.state import PilotState
+
+LOCAL_POLL_S = 0.5
+CANCEL_AGAIN_S = 30.0
+SILENT_S = 45.0
+"""a pilot that runs, says nothing for so long and has work to do has lost its leader: its job would stay for ever"""
+VISIBLE_S = 5.0
+"""how long a gone pilot's last lines may take to be seen through the shared file system"""
+
+
+class Watch:
+    """Looks after the pilots of a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._poll_s = LOCAL_POLL_S if session.local else session.sweep.site.poll_interval_s
+        self._poll_after = 0.0
+        self._gone_since: dict[str, float] = {}
+        self._heard: dict[str, tuple[int, float]] = {}
+        self._ask_again_at: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Settle pilots that said their last word; ask the scheduler of the others, where it is time."""
+        self._close_ended()
+        if time.monotonic() >= self._poll_after:
+            self._poll()
+            self._poll_after = time.monotonic() + self._poll_s
+
+    def forgive(self) -> None:
+        """A pilot is not silent because it was not listened to."""
+        self._heard.clear()
+
+    def cancel_all(self) -> None:
+        """Ask for the end of every open pilot."""
+        self._cancel([pilot.job_id for pilot in self._session.open_pilots if pilot.job_id is not None])
+
+    def _close_ended(self) -> None:
+        """A pilot that said its last word has recorded all it did: no need to ask the scheduler."""
+        for pilot in [pilot for pilot in self._session.open_pilots if pilot.ended is not None]:
+            settle(self._session, pilot, JobStatus(state=JobState.GONE, word="ENDED", reason=pilot.ended or ""))
+
+    def _poll(self) -> None:
+        """Ask the scheduler once for all open pilots; settle those that are gone."""
+        pilots = self._session.open_pilots
+        submitted = {pilot.job_id: pilot for pilot in pilots if pilot.job_id is not None}
+        statuses = self._session.executor.poll(list(submitted)) if submitted else {}
+        for job_id, pilot in submitted.items():
+            self._judge(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN)))
+        for pilot in pilots:
+            if pilot.job_id is None and pilot.token:
+                self._look_for(pilot)
+        settle_late(self._session)
+
+    def _look_for(self, pilot: PilotState) -> None:
+        """A submission that was cut off: found again by its token, or known never to have been."""
+        state, job_id = self._session.executor.find(pilot.token)
+        if job_id is not None:
+            self._session.tell("pilot_submitted", pilot=pilot.name, job_id=job_id)
+        elif state is JobState.GONE:
+            self._judge(pilot, JobStatus(state=JobState.GONE, word="NEVER_SUBMITTED"))
+
+    def _judge(self, pilot: PilotState, status: JobStatus) -> None:
+        """A pilot that is gone from two answers, long enough apart for its last lines to be seen, is settled."""
+        if status.state is not JobState.GONE:
+            self._gone_since.pop(pilot.name, None)
+            self._look_after(pilot, status)
+            return
+        since = self._gone_since.setdefault(pilot.name, time.monotonic())
+        wait_s = 0.0 if self._session.local else VISIBLE_S
+        if time.monotonic() - since >= wait_s:
+            self._session.refresh()
+            settle(self._session, pilot, status)
+
+    def _look_after(self, pilot: PilotState, status: JobStatus) -> None:
+        """End a job that runs without its leader, and one that waits for nodes that nobody has."""
+        if pilot.job_id is None:
+            return
+        beats, since = self._heard.get(pilot.name, (-1, 0.0))
+        now = time.monotonic()
+        if beats != pilot.beats or status.state is not JobState.RUNNING or pilot.started_at is None:
+            self._heard[pilot.name] = pilot.beats, now
+        elif now - since > SILENT_S:
+            self._heard[pilot.name] = pilot.beats, now
+            self._session.tell("pilot_silent", pilot=pilot.name, silent_s=now - since)
+            self._cancel([pilot.job_id])
+        if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
+            self._session.same_nodes.add(pilot.nodes)
+            self._cancel([pilot.job_id])
+
+    def _cancel(self, job_ids: Sequence[str]) -> None:
+        """Ask for the end of the jobs, and again only after a while: a pilot needs its time to clear up."""
+        now = time.monotonic()
+        due = [job_id for job_id in job_ids if now >= self._ask_again_at.get(job_id, 0.0)]
+        if due:
+            with contextlib.suppress(SubmitError):  # the scheduler does not answer: the next look asks again
+                self._session.executor.cancel(due)
+                self._ask_again_at.update(dict.fromkeys(due, now + CANCEL_AGAIN_S))
