@@ -43,9 +43,9 @@ demo: $(VENV)/.installed
 	$(BIN)/sweep heatmap $(DEMO_DIR)
 	@echo "The heatmap: $$(ls -1 $(CURDIR)/$(DEMO_DIR)/figures/*.png | head -1)"
 
-# Most of the time passes in waiting for schedulers and deadlines: the tests on Slurm run beside the others
+# Most of the time passes in waiting for schedulers and deadlines: two workers have the tests on Slurm, one the others
 test: lint types
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadgroup $(PYTEST_OPTIONS)
 
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)

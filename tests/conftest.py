@@ -18,15 +18,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SCHEDULER = {
+    "test_cluster.py", "test_detect.py", "test_executor_slurm.py", "test_limits.py", "test_ranks.py", "test_storm.py",
+}  # fmt: skip
+"""files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Workers of pytest-xdist: one has the Slurm cluster, and begins at once; the others take file after file."""
+    """Workers of pytest-xdist: two have a Slurm cluster each, and begin at once; the others take file after file."""
     if not hasattr(config, "workerinput"):
         return
     items.sort(key=lambda item: item.get_closest_marker("slurm") is None)
     for item in items:
-        group = "slurm" if item.get_closest_marker("slurm") else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    if not item.get_closest_marker("slurm"):
+        return item.path.name
+    return "slurm, scheduler" if item.path.name in SCHEDULER else "slurm, sweeps"
 
 
 @pytest.fixture(scope="session")
