@@ -18,12 +18,12 @@ LOOK_S = 0.5
 def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
     """Stop all pilots and wait for their end. (are all gone, the world then)."""
     try:
-        session = Launcher(sweep, lease.take(sweep.directory), executor_of(sweep))
+        launcher = Launcher(sweep, lease.take(sweep.directory), executor_of(sweep))
     except SweepError:
         return _ask_the_holder(sweep, timeout_s)
-    gone = session.cancel(timeout_s, lambda _world: None)
-    session.close()
-    return gone, session.world
+    gone = launcher.cancel(timeout_s, lambda _world: None)
+    launcher.close()
+    return gone, launcher.world
 
 
 def _ask_the_holder(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:

@@ -226,8 +226,8 @@ class Patient:
 def test_a_launcher_at_work_takes_the_new_runs_up(sweep: Sweep, command: Command) -> None:
     """It also sets straight what a pilot of its own left of a run that was added after the launcher began."""
     executor = Patient()
-    session = Launcher(sweep, lease.take(sweep.directory), executor)
-    session.step()
+    launcher = Launcher(sweep, lease.take(sweep.directory), executor)
+    launcher.step()
     old = executor.submitted[-1]
     _, _, err = command("extend", "s", "wider.yaml")
     assert "the launcher at work (process " in err
@@ -235,14 +235,14 @@ def test_a_launcher_at_work_takes_the_new_runs_up(sweep: Sweep, command: Command
     pilot_wrote_into(sweep, old.name, new.run_id)
     executor.state = JobState.GONE
     deadline = time.monotonic() + 10
-    while not session.world.has_record(new.run_id, 1) and time.monotonic() < deadline:
-        session.step()
+    while not launcher.world.has_record(new.run_id, 1) and time.monotonic() < deadline:
+        launcher.step()
         time.sleep(0.1)
-    assert session.world.runs[new.run_id].attempts[1].outcome is Outcome.LOST
-    session.step()
-    assert not session.done
+    assert launcher.world.runs[new.run_id].attempts[1].outcome is Outcome.LOST
+    launcher.step()
+    assert not launcher.done
     assert max(request.nodes for request in executor.submitted) == 4
-    session.close()
+    launcher.close()
 
 
 def pilot_wrote_into(sweep: Sweep, pilot: str, run_id: str) -> None:

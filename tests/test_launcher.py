@@ -48,7 +48,7 @@ def test_a_claim_seen_only_after_its_pilot_was_closed_is_settled(standing):
     tell(directory, "launcher-earlier", INTENT, GONE)
     try_claim(directory, run_id, 1, {"pilot": "p0001", "job_id": "7", "time": 5.0})
     launcher = Launcher(standing, lease.take(directory), executor_of(standing))
-    launcher._watch.look()
+    launcher._watch.check()
     launcher.close()
     (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
     assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
@@ -61,7 +61,7 @@ def test_an_attempt_that_began_without_a_visible_claim_is_settled(standing):
     tell(directory, "launcher-earlier", INTENT, GONE)
     tell(directory, "pilot-p0001", begun)
     launcher = Launcher(standing, lease.take(directory), executor_of(standing))
-    launcher._watch.look()
+    launcher._watch.check()
     launcher.close()
     (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
     assert (lost["outcome"], lost["node_names"]) == ("lost", ["n1"])
@@ -98,7 +98,7 @@ def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launch
     }
     seen = []
     monkeypatch.setattr(session, "refresh", acts[reading])
-    monkeypatch.setattr(watch, "look", lambda: seen.append("p0001" in watch._heard))
+    monkeypatch.setattr(watch, "check", lambda: seen.append("p0001" in watch._heard))
     monkeypatch.setattr(launcher._submission, "top_up", lambda: None)
     monkeypatch.setattr("sweep.launcher.loop.HUNG_S", 0.05)
     monkeypatch.setattr("sweep.launcher.loop.REFUSED_S", 0.0)

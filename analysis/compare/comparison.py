@@ -16,7 +16,7 @@ class Noise:
     deviation: float
     freedom: float
     estimated: bool
-    """false: too few pairs, ``ASSUMED_NOISE`` was taken"""
+    """false: too few pairs, ``noise.ASSUMED_NOISE`` was taken"""
     iterations: float = 0.0
     """The usual standard error of one run's logarithm, by its iterations; no run is taken to be surer than that"""
 

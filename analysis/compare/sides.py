@@ -40,7 +40,7 @@ class Side:
 
 
 def with_columns(records: pd.DataFrame) -> pd.DataFrame:
-    """The records with every column that is read here; null where they had none."""
+    """The records with every column that a comparison reads, null where they had none, but for the cell's own."""
     missing = [name for name in columns_needed() if name not in records and name not in derive.CELL]
     return records.assign(**dict.fromkeys(missing)) if missing else records
 

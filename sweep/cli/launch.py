@@ -198,26 +198,26 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, a
 
     if detach and sweep.executor == "local":
         return _detach_local(sweep, takeover, tracker, as_json)
-    session = Launcher(sweep, lease.take(sweep.directory, takeover=takeover), executor_of(sweep))
+    launcher = Launcher(sweep, lease.take(sweep.directory, takeover=takeover), executor_of(sweep))
     if detach:
-        return _submit_and_leave(sweep, session, as_json)
-    return _watch(sweep, session, tracker, as_json)
+        return _submit_and_leave(sweep, launcher, as_json)
+    return _watch(sweep, launcher, tracker, as_json)
 
 
-def _submit_and_leave(sweep: Sweep, session: Launcher, as_json: bool) -> int:
+def _submit_and_leave(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     """One look and what follows from it; 1 where work waits and no pilot was submitted."""
     from sweep.launcher import StuckError
 
     path = sweep.directory.path
     try:
-        session.step()
+        launcher.step()
     except StuckError as error:
         click.echo(f"error: {error}", err=True)
-    session.close()
-    jobs = [pilot.job_id for pilot in session.world.pilots.values() if pilot.open and pilot.job_id is not None]
+    launcher.close()
+    jobs = [pilot.job_id for pilot in launcher.world.pilots.values() if pilot.open and pilot.job_id is not None]
     if as_json:
         click.echo(json.dumps({"directory": str(path), "jobs": jobs}))
-    if not jobs and not session.done:
+    if not jobs and not launcher.done:
         click.echo(f"error: no pilot could be submitted; try again with `sweep resume {path} --detach`", err=True)
         return 1
     click.echo(f"{len(jobs)} pilots submitted; `sweep status {path}` shows how it goes", err=True)
@@ -239,7 +239,7 @@ def _detach_local(sweep: Sweep, takeover: bool, tracker: str | None, as_json: bo
     return 0
 
 
-def _watch(sweep: Sweep, session: Launcher, tracker: str | None, as_json: bool) -> int:
+def _watch(sweep: Sweep, launcher: Launcher, tracker: str | None, as_json: bool) -> int:
     """The live view, to the end; then results and heatmap."""
     from sweep.cli.live import live_view
     from sweep.cli.track import tracking_alongside
@@ -250,38 +250,38 @@ def _watch(sweep: Sweep, session: Launcher, tracker: str | None, as_json: bool) 
     give_back()
     try:
         with tracking_alongside(sweep, tracker), live_view(sweep) as look:
-            session.run(look)
+            launcher.run(look)
     except (StuckError, LeaseLostError) as error:
         click.echo(f"error: {error}", err=True)
         if isinstance(error, StuckError):
-            session.close()
+            launcher.close()
         return 1
     except KeyboardInterrupt:
-        return _interrupted(sweep, session)
-    return _finish(sweep, session, as_json)
+        return _interrupted(sweep, launcher)
+    return _finish(sweep, launcher, as_json)
 
 
-def _interrupted(sweep: Sweep, session: Launcher) -> int:
+def _interrupted(sweep: Sweep, launcher: Launcher) -> int:
     """Ctrl-C: on this machine it means stop; on a cluster the pilots do not need us."""
     path = sweep.directory.path
     if sweep.executor == "local":
         click.echo("stopping the ranks …", err=True)
-        session.cancel(60.0, lambda _world: None)
+        launcher.cancel(60.0, lambda _world: None)
         click.echo(f"stopped; `sweep resume {path}` carries on", err=True)
     else:
         click.echo(f"pilots go on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them", err=True)
-    session.close()
+    launcher.close()
     return 130
 
 
-def _finish(sweep: Sweep, session: Launcher, as_json: bool) -> int:
+def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     from sweep.cli.results import draw_heatmap
     from sweep.spare_memory import give_back
     from sweep.tally import counts
 
     give_back()
     sweep = sweep.latest
-    found = dict(counts(session.world, sweep.runs, sweep.left_out(session.world)))
+    found = dict(counts(launcher.world, sweep.runs, sweep.left_out(launcher.world)))
     path = sweep.directory.path
     picture = draw_heatmap(sweep.directory) if found.get("ok") else None
     summary: dict[str, Any] = {"directory": str(path), "runs": len(sweep.runs), "counts": found, "time": time.time()}
@@ -292,4 +292,4 @@ def _finish(sweep: Sweep, session: Launcher, as_json: bool) -> int:
     click.echo(f"{path}: {len(sweep.runs)} runs: {words}", err=True)
     if picture is not None:
         click.echo(f"heatmap: {picture}", err=True)
-    return 0 if found.get("ok") and not session.world.cancelled else 1
+    return 0 if found.get("ok") and not launcher.world.cancelled else 1

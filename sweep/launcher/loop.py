@@ -33,7 +33,7 @@ def executor_of(sweep: Sweep) -> Executor:
 
 
 class Launcher:
-    """One launcher session. `look` after each step may show the world to the user."""
+    """The loop of a session. `look` after each step may show the world to the user."""
 
     def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
         self._session = Session(sweep, lease, executor)
@@ -69,7 +69,7 @@ class Launcher:
         session.refresh()
         if time.monotonic() - began > HUNG_S:
             self._watch.forgive()
-        self._watch.look()
+        self._watch.check()
         if self.world.cancelled:
             self._watch.cancel_all()
         else:
@@ -110,4 +110,4 @@ class Launcher:
             return
         settle_late(self._session)  # to pilots, a run that was claimed and is held by nobody looks like nothing to do
         if widths := self._submission.hopeless():
-            raise self._submission.give_up(widths)
+            raise self._submission.why_stuck(widths)

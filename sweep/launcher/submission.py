@@ -84,7 +84,7 @@ class Submission:
         widths = {choice.planned.nodes for choice in waiting(session.asked_for, session.world)}
         return given_up if widths and widths <= given_up else frozenset()
 
-    def give_up(self, widths: frozenset[int]) -> StuckError:
+    def why_stuck(self, widths: frozenset[int]) -> StuckError:
         """What to tell of pilots that began nothing, time after time."""
         name = max(self._session.world.pilots)
         return StuckError(

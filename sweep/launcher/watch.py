@@ -30,7 +30,7 @@ class Watch:
         self._heard: dict[str, tuple[int, float]] = {}
         self._ask_again_at: dict[str, float] = {}
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Settle pilots that said their last word; ask the scheduler of the others, where it is time."""
         self._close_ended()
         if time.monotonic() >= self._poll_after:
@@ -38,7 +38,7 @@ class Watch:
             self._poll_after = time.monotonic() + self._poll_s
 
     def forgive(self) -> None:
-        """A pilot is not silent because it was not listened to."""
+        """Forget since when each pilot is silent: none is to blame for not having been listened to."""
         self._heard.clear()
 
     def cancel_all(self) -> None:
