@@ -6,7 +6,8 @@ sqrt(pi/2) over that of a mean. *From run to run* a configuration differs too (o
 placement), which iterations of one run cannot show; it is estimated from the sweeps themselves: runs of one cell
 share what changed the cell, so that how far their changes lie apart is that noise (median absolute deviation, so that
 a minority of runs which did change does not hide itself). Where there are too few pairs for that,
-``noise.ASSUMED_NOISE`` is taken. Changes over their standard error are Student's t, degrees of freedom by Welch and Satterthwaite.
+``noise.ASSUMED_NOISE`` is taken. Changes over their standard error are Student's t, degrees of freedom by Welch and
+Satterthwaite.
 
 Each cell is tested twice: its best value against its best value (each sweep's own best, which treats both alike; the
 same configuration in both would not, since the first sweep's winner is chosen for its luck too), and the median change
