@@ -85,7 +85,7 @@ def _left_to_wider(
     """Width -> how many runs' time its pilots are to serve, with what too little is of to be worth a pilot.
 
     A wider pilot packs narrower runs side by side on its free nodes. One that is still in the queue after a while is
-    not waited for.
+    not waited for, unless there are more widths than pilots at once.
     """
     if capacity.max_runs_per_pilot is not None:
         return dict(counts)
@@ -100,6 +100,9 @@ def _left_to_wider(
             served[host] = served.get(host, 0) + counts[width] / beside
         else:
             served[width] = counts[width]
+    while capacity.side_by_side and len(served) > capacity.max_pilots:  # never one for each: pack
+        narrowest, host = sorted(served)[:2]
+        served[host] += served.pop(narrowest) / (host // narrowest)
     return {width: count for width, count in served.items() if width in counts}
 
 

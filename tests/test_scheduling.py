@@ -101,6 +101,15 @@ def test_more_pilots_where_one_cannot_do_all_in_its_time():
     assert wanted(World(), many, max_pilots=2) == [1, 1]
 
 
+def test_the_widest_serve_all_where_there_are_more_widths_than_pilots():
+    much = [planned(f"{nodes}-{i}", nodes) for nodes in (1, 2, 8) for i in range(32)]
+    assert wanted(World(), much, max_pilots=3, run_s=60) == [1, 2, 8]
+    assert wanted(World(), much, max_pilots=2, run_s=60) == [2, 8]
+    (alone,) = pilots_wanted(much, World(), Capacity(max_pilots=1, pilot_time_s=1e6, run_s=60, attempt_s=0))
+    assert alone.nodes == 8
+    assert alone.time_limit_s == 300 + 2 * 60 * (32 + 32 / 4 + 32 / 8), "8 runs of one node side by side"
+
+
 def test_a_pilot_is_as_long_as_its_work():
     few, many = [planned("r")], [planned(f"r{i}") for i in range(20)]
     capacity = Capacity(max_pilots=1, pilot_time_s=4 * 3600, run_s=60, attempt_s=900)
