@@ -12,7 +12,7 @@ from sweep.physics import memory, pipeline, states
 from sweep.physics.calibration import calibrate
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.physics.profiles import PROFILES
+from sweep.physics.profiles import PROFILES, trainer_of
 from sweep.physics.shapes import ModelShape, total_parameters
 
 OURS = PROFILES["ours"]
@@ -43,6 +43,15 @@ def test_13b_worked_example():
     assert part["gradients"] / 1e9 == pytest.approx(26, abs=0.5)
     assert (part["master_weights"] + part["optimizer_states"]) / 1e9 == pytest.approx(156, abs=1)
     assert part["activations"] / memory.GIB == pytest.approx(14.5, abs=0.1)
+
+
+@pytest.mark.parametrize(("dp", "per_parameter"), [(1, 2 + 2 + 4), (2, 2 + 4 + 4)])
+def test_picotrons_states(dp, per_parameter):
+    """train.py: bf16 weights and AdamW on them; DataParallelBucket sums gradients in fp32 instead of bf16."""
+    trainer = trainer_of("picotron", {})
+    part = memory.breakdown(columns("1B", dp=dp), trainer.profile, "first", trainer.optimizer)
+    states_bytes = sum(part[kind] for kind in memory.STATE_KINDS)
+    assert states_bytes == pytest.approx(per_parameter * total_parameters(MODELS["1B"]))
 
 
 def test_smollm3_needs_74_of_80_gb():

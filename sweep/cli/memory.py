@@ -48,7 +48,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
 @click.option("--pp-schedule", default="1f1b", show_default=True, help="As in a grid: 1f1b, gpipe, interleaved_1f1b, …")
 @click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), default="bf16", show_default=True)
-@click.option("--optimizer", default="adamw", show_default=True, help="adamw, adamw-bf16, adamw-8bit, lion, sgd, …")
+@click.option("--optimizer", help="adamw, adamw-bf16, adamw-8bit, lion, sgd, …; default: what the profile updates with")
 @click.option("--profile", "profile_name", default="ours", show_default=True, help="Whose habits: ours, nanotron, …")
 @click.option("--gpu", "gpu_name", default="h100", show_default=True)
 @click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, the fastest first.")
@@ -76,6 +76,7 @@ def memory(model: str, **options: Any) -> int:
       sweep memory Llama-3-70B --tp 8 --pp 8 --dp 8 --zero 1 --grad-accum 16 --recompute full --exact
     """
     shape, gpu, profile = _inputs(model, options)
+    options["optimizer"] = options["optimizer"] or profile.optimizer
     layout = {name: options[name] for name in _AXES}
     if options["list_fits"]:
         return _fits(model, shape, gpu, profile, options, layout)
@@ -104,7 +105,7 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
         for what, name, path, known in (
             ("GPU", options["gpu_name"], "--gpu", list(GPUS)),
             ("profile", options["profile_name"], "--profile", list(PROFILES)),
-            ("optimizer", options["optimizer"], "--optimizer", list(OPTIMIZER_STATE_BYTES)),
+            ("optimizer", options["optimizer"] or "adamw", "--optimizer", list(OPTIMIZER_STATE_BYTES)),
             ("schedule", options["pp_schedule"], "--pp-schedule", list(SCHEDULES)),
         )
         if name not in known

@@ -40,6 +40,8 @@ class MemoryProfile:
     """last stage in which gradients are held apart from those that master_bytes counts"""
     master_bytes: float = 4
     """fp32 copy of the weights that the optimizer updates; sharded from stage 1 on"""
+    optimizer: str = "adamw"
+    """what it updates with, of OPTIMIZER_STATE_BYTES"""
     fsdp: bool = False
     """built on FSDP2: the fp32 shards are the weights, half-precision copies live while they are gathered; stage 1
     reduces at once where a step is one micro-batch; a pipeline reduces once, so that gradients are whole in it"""
@@ -155,6 +157,20 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         "torch.distributed.pipelining",
     ),
     MemoryProfile(
+        name="picotron",
+        gradient_bytes=2,
+        bucket_bytes=2,
+        master_bytes=0,
+        optimizer="adamw-bf16",
+        sequence_parallel=False,
+        logit_bytes=6,
+        vocabulary_parallel=False,
+        margin=0.2,
+        source="huggingface/picotron train.py, bucket.py, tensor_parallel.py: bf16 weights and moments, no master copy; "
+        "with dp gradients are summed in fp32 (counted for cp alone too); the output projection gathers its logits; "
+        "no peak of it was compared",
+    ),
+    MemoryProfile(
         name="deepspeed",
         gradient_bytes=2,
         gradients_whole_until=2,
@@ -201,7 +217,7 @@ def trainer_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
     """
     profile = PROFILES.get(BUILT_ON.get(workload, workload))
     if profile is None or profile is not PROFILES["ours"]:
-        return None if profile is None else Trainer(profile)
+        return None if profile is None else Trainer(profile, profile.optimizer)
     single = params.get("weights_dtype") == "bf16"
     profile = replace(
         profile,
