@@ -51,7 +51,7 @@ def test_picotrons_states(dp, per_parameter):
     trainer = trainer_of("picotron", {})
     part = memory.breakdown(columns("1B", dp=dp), trainer.profile, "first", trainer.optimizer)
     states_bytes = sum(part[kind] for kind in memory.STATE_KINDS)
-    assert states_bytes == pytest.approx(per_parameter * total_parameters(MODELS["1B"]))
+    assert states_bytes == pytest.approx(per_parameter * total_parameters(MODELS["1B"]), rel=1e-3)
 
 
 def test_smollm3_needs_74_of_80_gb():

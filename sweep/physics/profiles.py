@@ -166,7 +166,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         logit_bytes=6,
         vocabulary_parallel=False,
         margin=0.2,
-        source="huggingface/picotron train.py, bucket.py, tensor_parallel.py: bf16 weights and moments, no master copy; "
+        source="huggingface/picotron train.py, bucket.py, tensor_parallel.py: bf16 weights and moments, no master; "
         "with dp gradients are summed in fp32 (counted for cp alone too); the output projection gathers its logits; "
         "no peak of it was compared",
     ),
