@@ -19,15 +19,22 @@ COMPARED = 5
 TOLERANCE: Mapping[str, float] = {"fp32": 1e-4}
 """dtype -> relative difference that rounding may make"""
 DEFAULT_TOLERANCE = 1e-2
+OTHER_START = 5e-2
+"""the same for trainers that give each layout weights of its own: only what is grossly wrong shows"""
+
+
+def tolerance_of(dtype: str, *, same_start: bool = True) -> float:
+    """By how much losses of a model may differ. ``same_start``: see ``sweep.contract.Workload``."""
+    return TOLERANCE.get(dtype, DEFAULT_TOLERANCE) if same_start else OTHER_START
 
 
 def disagreements(
-    groups: Sequence[Hashable], losses: Sequence[Sequence[float] | None], dtypes: Sequence[str]
+    groups: Sequence[Hashable], losses: Sequence[Sequence[float] | None], tolerances: Sequence[float]
 ) -> dict[int, str]:
     """Index of a record -> what is odd about its losses.
 
     ``groups``: what makes two records measurements of the same training (model, batch, dtype, parameters).
-    ``losses``: per record, the loss of each iteration; None where it has none.
+    ``losses``: per record, the loss of each iteration; None where it has none. ``tolerances``: per record.
     Of three or more, those off the median are told; of two that differ, both are.
     """
     members: dict[Hashable, list[int]] = defaultdict(list)
@@ -37,8 +44,7 @@ def disagreements(
     found: dict[int, str] = {}
     for indices in members.values():
         if len(indices) > 1:
-            tolerance = TOLERANCE.get(dtypes[indices[0]], DEFAULT_TOLERANCE)
-            found |= _of_group({index: losses[index] or () for index in indices}, tolerance)
+            found |= _of_group({index: losses[index] or () for index in indices}, tolerances[indices[0]])
     return found
 
 

@@ -17,12 +17,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sweep.agreement import NOTE, disagreements
+from sweep.agreement import NOTE, disagreements, tolerance_of
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
 from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, problems
 from sweep.store import SweepDir, write_derived
 from sweep.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
+from sweep.workloads import find_workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -261,7 +262,10 @@ def _with_suspects(table: pa.Table) -> pa.Table:
     ok = [i for i, outcome in enumerate(table["outcome"].to_pylist()) if outcome == str(Outcome.OK)]
     rows = table.select([*SAME_TRAINING, "losses"]).take(pa.array(ok, type=pa.int64())).to_pydict()
     same = list(zip(*(rows[name] for name in SAME_TRAINING), strict=True))
-    found = {ok[i]: note for i, note in disagreements(same, rows["losses"], rows["dtype"]).items()}
+    alike = {name: _same_start(name) for name in set(rows["workload"])}
+    pairs = zip(rows["dtype"], rows["workload"], strict=True)
+    tolerances = [tolerance_of(dtype, same_start=alike[workload]) for dtype, workload in pairs]
+    found = {ok[i]: note for i, note in disagreements(same, rows["losses"], tolerances).items()}
     told = table["notes"].to_pylist()
     notes = [[n for n in old or () if not n.startswith(NOTE)] for old in told]
     for i, note in found.items():
@@ -272,6 +276,14 @@ def _with_suspects(table: pa.Table) -> pa.Table:
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(name), pa.array(values, type=table.schema.field(name).type))
     return table
+
+
+def _same_start(workload: str) -> bool:
+    """Whether a workload's layouts start alike; one that is not installed here is held to it."""
+    try:
+        return find_workload(workload).same_start
+    except SweepError:
+        return True
 
 
 def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:

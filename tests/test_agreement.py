@@ -5,7 +5,7 @@ import math
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.agreement import disagreements
+from sweep.agreement import disagreements, tolerance_of
 
 BASE = [5.5, 5.4, 5.3, 5.2, 5.1]
 
@@ -15,11 +15,11 @@ def off(factor):
 
 
 def test_rounding_is_no_disagreement():
-    assert disagreements(["m"] * 3, [BASE, off(1 + 1e-7), off(1 - 1e-7)], ["fp32"] * 3) == {}
+    assert disagreements(["m"] * 3, [BASE, off(1 + 1e-7), off(1 - 1e-7)], [tolerance_of("fp32")] * 3) == {}
 
 
 def test_the_one_that_differs_is_told():
-    found = disagreements(["m"] * 4, [BASE, BASE, off(1.01), BASE], ["fp32"] * 4)
+    found = disagreements(["m"] * 4, [BASE, BASE, off(1.01), BASE], [tolerance_of("fp32")] * 4)
     assert list(found) == [2]
     assert "the other 3 layouts" in found[2]
     assert "1.0e-02" in found[2]
@@ -27,26 +27,32 @@ def test_the_one_that_differs_is_told():
 
 def test_a_gradient_lost_in_one_layout_shows_from_the_second_iteration():
     wrong = [BASE[0], *off(1.003)[1:]]
-    assert list(disagreements(["m"] * 3, [wrong, BASE, BASE], ["fp32"] * 3)) == [0]
+    assert list(disagreements(["m"] * 3, [wrong, BASE, BASE], [tolerance_of("fp32")] * 3)) == [0]
 
 
 def test_of_two_that_differ_both_are_told():
-    assert set(disagreements(["m"] * 2, [BASE, off(1.001)], ["fp32"] * 2)) == {0, 1}
-    assert disagreements(["m"] * 2, [BASE, off(1 + 5e-5)], ["fp32"] * 2) == {}
+    assert set(disagreements(["m"] * 2, [BASE, off(1.001)], [tolerance_of("fp32")] * 2)) == {0, 1}
+    assert disagreements(["m"] * 2, [BASE, off(1 + 5e-5)], [tolerance_of("fp32")] * 2) == {}
 
 
 def test_bf16_may_differ_more():
-    assert disagreements(["m"] * 3, [BASE, BASE, off(1.005)], ["bf16"] * 3) == {}
-    assert list(disagreements(["m"] * 3, [BASE, BASE, off(1.05)], ["bf16"] * 3)) == [2]
+    assert disagreements(["m"] * 3, [BASE, BASE, off(1.005)], [tolerance_of("bf16")] * 3) == {}
+    assert list(disagreements(["m"] * 3, [BASE, BASE, off(1.05)], [tolerance_of("bf16")] * 3)) == [2]
+
+
+def test_where_each_layout_has_weights_of_its_own_only_the_gross_is_told():
+    loosely = [tolerance_of("fp32", same_start=False)] * 3
+    assert disagreements(["m"] * 3, [BASE, BASE, off(1.01)], loosely) == {}
+    assert list(disagreements(["m"] * 3, [BASE, BASE, off(0.5)], loosely)) == [2]
 
 
 def test_other_models_and_records_without_losses_are_not_compared():
-    assert disagreements(["a", "b", "a"], [BASE, off(2), None], ["fp32"] * 3) == {}
+    assert disagreements(["a", "b", "a"], [BASE, off(2), None], [tolerance_of("fp32")] * 3) == {}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_disagrees(bad):
-    assert list(disagreements(["m"] * 3, [BASE, BASE, [bad] * 5], ["fp32"] * 3)) == [2]
+    assert list(disagreements(["m"] * 3, [BASE, BASE, [bad] * 5], [tolerance_of("fp32")] * 3)) == [2]
 
 
 def test_collect_marks_the_layout_that_trains_something_else(tmp_path):
@@ -65,3 +71,15 @@ def test_collect_marks_the_layout_that_trains_something_else(tmp_path):
     marked = [row for row in rows if row["suspect"]]
     assert [row["pp"] for row in marked] == [2], told
     assert marked[0]["notes"][0].startswith("losses differ")
+
+
+def test_collect_holds_no_trainer_to_a_start_that_it_does_not_promise(tmp_path):
+    from sweep.collect import collect
+    from tests.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+    sweep = made_sweep(tmp_path)
+    runs = [made_run(workload="picotron", dp=1, grad_accum=8, **{axis: 2}) for axis in ("tp", "pp", "cp")]
+    off_by = (1, 1.01, 1)
+    records = [made_record(run) | {"losses": off(by)} for run, by in zip(runs, off_by, strict=True)]
+    write_journal(sweep, "pilot-1", [record_event(record) for record in records])
+    assert not any(pq.read_table(collect(sweep).path, columns=["suspect"])["suspect"].to_pylist())

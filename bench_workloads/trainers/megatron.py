@@ -150,6 +150,7 @@ def reader(_run: Run) -> Reader:
 
 WORKLOAD = Workload(
     name="megatron",
+    same_start=False,
     takes_listener=True,
     main="bench_workloads.trainers.megatron:main",
     axes=frozenset(

@@ -164,6 +164,7 @@ def reader(_run: Run) -> Reader:
 
 WORKLOAD = Workload(
     name="nanotron",
+    same_start=False,
     takes_listener=True,
     main="bench_workloads.trainers.nanotron:main",
     axes=frozenset(

@@ -79,6 +79,7 @@ def reader(_run: Run) -> Reader:
 
 WORKLOAD = Workload(
     name="nemo",
+    same_start=False,
     takes_listener=True,
     main="bench_workloads.trainers.nemo:main",
     axes=frozenset({"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "dtype"}),

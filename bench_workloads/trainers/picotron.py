@@ -32,7 +32,8 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
     root = param(WORKLOAD, run, "root", str)
     text = json.dumps(configuration(run, directory, steps), indent=2) + "\n"
     program = (str(Path(root) / "train.py"), "--config", str(Path(directory) / CONFIG))
-    return Launch(program=program, files={CONFIG: text}, env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+    env = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    return Launch(program=program, files={CONFIG: text}, env=env, workdir=root)
 
 
 def configuration(run: Run, directory: str, steps: int) -> dict[str, Any]:
@@ -100,6 +101,7 @@ def reader(_run: Run) -> Reader:
 
 WORKLOAD = Workload(
     name="picotron",
+    same_start=False,
     takes_listener=True,
     main="bench_workloads.trainers.picotron:main",
     axes=frozenset({"dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum", "pp_schedule", "dtype"}),

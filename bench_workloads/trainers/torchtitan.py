@@ -270,6 +270,7 @@ def reader(run: Run) -> Reader:
 
 WORKLOAD = Workload(
     name="torchtitan",
+    same_start=False,
     takes_listener=True,
     main="bench_workloads.trainers.torchtitan:main",
     axes=frozenset(
