@@ -27,7 +27,9 @@ def find_workload(name: str) -> Workload:
             found = getattr(importlib.import_module(module), attribute)
         else:
             found = _registered(name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except SweepError:
+        raise
+    except Exception as error:  # others' code: a plug-in that cannot be loaded may raise anything
         raise SweepError(Mistake(f"the workload {name!r} cannot be loaded: {error}")) from error
     if not isinstance(found, Workload):
         raise SweepError(Mistake(f"the workload {name!r} is a {type(found).__name__}, not a sweep.contract.Workload"))

@@ -1,6 +1,7 @@
 """Layouts of one model whose losses differ are told apart from rounding."""
 
 import math
+from importlib.metadata import EntryPoint
 
 import pyarrow.parquet as pq
 import pytest
@@ -83,3 +84,16 @@ def test_collect_holds_no_trainer_to_a_start_that_it_does_not_promise(tmp_path):
     records = [made_record(run) | {"losses": off(by)} for run, by in zip(runs, off_by, strict=True)]
     write_journal(sweep, "pilot-1", [record_event(record) for record in records])
     assert not any(pq.read_table(collect(sweep).path, columns=["suspect"])["suspect"].to_pylist())
+
+
+def test_a_workload_that_cannot_be_loaded_here_does_not_keep_results_from_being_collected(tmp_path, monkeypatch):
+    from sweep.collect import collect
+    from tests.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+    (tmp_path / "broken_plug_in.py").write_text("raise RuntimeError('no GPU on this login node')")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("theirs", "broken_plug_in:WORKLOAD", "sweep.workloads")
+    monkeypatch.setattr("sweep.workloads.entry_points", lambda group: [point])
+    sweep = made_sweep(tmp_path)
+    write_journal(sweep, "pilot-1", [record_event(made_record(made_run(workload="theirs")) | {"losses": BASE})])
+    assert pq.read_table(collect(sweep).path, columns=["workload"])["workload"].to_pylist() == ["theirs"]

@@ -23,7 +23,7 @@ from bench_workloads.trainers.adapter import Adapter, Launch, Said
 from bench_workloads.trainers.exchange import Exchange
 from bench_workloads.trainers.gathering import Gathered
 from bench_workloads.trainers.lines import Lines
-from bench_workloads.trainers.starting import command, interpreter, ranks_variables, stop
+from bench_workloads.trainers.starting import command, from_here, interpreter, ranks_variables, stop
 from sweep.contract import Measurement, Phase, Progress, RankRun
 
 GRACE_S = 4.0
@@ -80,7 +80,7 @@ class _Driver:
             return
         directory = Path(place.scratch_dir or ".") / f"trainer{place.rank}"
         directory.mkdir(parents=True, exist_ok=True)
-        launch = self._adapter.configure(self._run, str(directory), self._steps())
+        launch = self._adapter.configure(from_here(self._run, settings), str(directory), self._steps())
         for name, text in launch.files.items():
             (directory / name).write_text(text)
         words = command(launch, place, self._exchange.port, settings)

@@ -32,7 +32,7 @@ pp: [1, 2]
 cp: [1, 2]
 pp_schedule: [1f1b, gpipe]
 micro_batch_size: [2, 4]
-params: {{root: {root}, model_name: {model}, dataset: {data}, use_cpu: true, python: {python}}}
+params: {{model_name: {model}, dataset: {data}, use_cpu: true, python: {python}}}
 env: {{PYTHONPATH: {stand_ins}, HF_DATASETS_CACHE: {cache}}}
 site: {{gpu: cpu, gpus_per_node: 2}}
 """
@@ -45,23 +45,24 @@ def number(text):
 
 
 def checkout(folder, model):
-    """A checkout with the model's weights where picotron looks for them."""
+    """A checkout, as the default of `params.root` names it, with the model's weights where picotron looks for them."""
     folder.mkdir()
     for path in Path(python_of("SWEEP_PICOTRON_ROOT")).iterdir():
         if path.name != "hf_model_safetensors":
             (folder / path.name).symlink_to(path)
     (folder / "hf_model_safetensors").symlink_to(model)
-    return folder
 
 
 def test_every_axis_of_it(tmp_path):
     python, model, data = python_of("SWEEP_PICOTRON_PYTHON"), tmp_path / "model", tmp_path / "data"
-    root = checkout(tmp_path / "picotron", model)
+    checkout(tmp_path / "picotron", model)
     subprocess.run([python, HERE / "tiny_llama.py", model, data], check=True)
     grid, directory = tmp_path / "grid.yaml", tmp_path / "s"
-    paths = {"root": root, "model": model, "data": data, "python": python, "cache": tmp_path / "cache"}
+    paths = {"model": model, "data": data, "python": python, "cache": tmp_path / "cache"}
     grid.write_text(GRID.format(**paths, stand_ins=HERE / "picotron_on_cpu"))
-    done = driving.run("launch", grid, "--dir", directory, "--executor", "local", "--yes", "--json", timeout=800)
+    done = driving.run(
+        "launch", grid, "--dir", directory, "--executor", "local", "--yes", "--json", cwd=tmp_path, timeout=800
+    )
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["counts"]) == {"ok"}
     assert driving.wait_until_unmarked(directory, 10) == []

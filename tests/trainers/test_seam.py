@@ -7,10 +7,13 @@ import pytest
 
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import Adapter, find_trainer, trainer_names
+from bench_workloads.trainers.starting import from_here
+from sweep.contract import Place, RankRun
 from sweep.grid import parse_grid
 from sweep.physics.flops import CONVENTIONS
 from sweep.plan import build
 from sweep.workloads import find_workload, workload_names
+from tests.made_records import made_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAMES = ("torchtitan", "nanotron", "picotron", "deepspeed", "megatron", "nemo")
@@ -121,3 +124,20 @@ def test_the_plan_rejects_what_it_cannot_run(trainer, axes, shape, reason):
 def test_the_plan_keeps_what_it_can(trainer, axes):
     runs, said = reasons(trainer, axes)
     assert len(runs) >= 2, said
+
+
+def test_a_checkout_is_found_from_where_sweep_was_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = Place(
+        rank=0,
+        world_size=2,
+        local_rank=0,
+        local_world_size=2,
+        node_rank=0,
+        master_addr="localhost",
+        master_port=1,
+    )
+    run = RankRun.of(made_run(params={"cp_kind": "x"}), place)
+    assert from_here(run, {"root": "Megatron-LM"}).params == {"cp_kind": "x", "root": str(tmp_path / "Megatron-LM")}
+    assert from_here(run, {"root": "/opt/Megatron-LM"}).params["root"] == "/opt/Megatron-LM"
+    assert from_here(run, {}) is run
