@@ -11,7 +11,7 @@ import numpy as np
 from analysis.derive import completed, counting, succeeded, truth
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
-from sweep.physics.profiles import trainer_of
+from sweep.physics.profiles import profile_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,14 +101,14 @@ def _by_physics(rows: pd.DataFrame) -> pd.DataFrame:
 def _predict(part: pd.DataFrame, named: Mapping[str, Any]) -> tuple[Any, Any]:
     """Peak bytes and step seconds of rows of one workload on one kind of GPU; nan where nothing is known of it."""
     params = json.loads(named["params_json"]) if isinstance(named.get("params_json"), str) else {}
-    trainer = trainer_of(str(named["workload"]), params, compiled=named.get("compile") is True)
-    if trainer is None:
+    profile = profile_of(str(named["workload"]), params, compiled=named.get("compile") is True)
+    if profile is None:
         return np.nan, np.nan
     columns = columns_of(part) | {k: v for k, v in params.items() if isinstance(v, (int, float, str, bool))}
     with np.errstate(all="ignore"):
-        peak = memory.peak_bytes(columns, trainer.profile, trainer.optimizer)
+        peak = memory.peak_bytes(columns, profile)
         gpu = GPUS.get(str(named.get("gpu")).lower())
-        step = np.nan if gpu is None else step_time.step_time_s(columns, gpu, trainer.profile)
+        step = np.nan if gpu is None else step_time.step_time_s(columns, gpu, profile)
         known = [gpu is not None and gpu.peak_flops(dtype) is not None for dtype in part["dtype"]]
     return peak, np.where(known, step, np.nan)  # without a peak the seconds are nominal: they only order runs
 

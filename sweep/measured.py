@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
 from sweep.physics.hardware import GPUS
-from sweep.physics.profiles import trainer_of
+from sweep.physics.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -136,8 +136,8 @@ def executed_flops_per_token(run: Run, shape: shapes.ModelShape, counted_matmul:
     splits the backward computes a layer twice. Attention is the formula's in both, so that MFU and HFU count it alike.
     """
     recompute = run.layout.recompute
-    trainer = trainer_of(run.workload, run.params)
-    if recompute == "selective" and trainer is not None and trainer.profile.selective == "cheap":
+    profile = profile_of(run.workload, run.params)
+    if recompute == "selective" and profile is not None and profile.selective == "cheap":
         recompute = "none"  # it keeps every product's and the attention's output
     if counted_matmul is None:
         return float(flops.hardware_flops_per_token(shape, run.sequence_length, recompute))

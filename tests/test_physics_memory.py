@@ -12,7 +12,7 @@ from sweep.physics import memory, pipeline, states
 from sweep.physics.calibration import calibrate
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.physics.profiles import PROFILES, trainer_of
+from sweep.physics.profiles import PROFILES, profile_of
 from sweep.physics.shapes import ModelShape, total_parameters
 
 OURS = PROFILES["ours"]
@@ -48,8 +48,8 @@ def test_13b_worked_example():
 @pytest.mark.parametrize(("dp", "per_parameter"), [(1, 2 + 2 + 4), (2, 2 + 4 + 4)])
 def test_picotrons_states(dp, per_parameter):
     """train.py: bf16 weights and AdamW on them; DataParallelBucket sums gradients in fp32 instead of bf16."""
-    trainer = trainer_of("picotron", {})
-    part = memory.breakdown(columns("1B", dp=dp), trainer.profile, "first", trainer.optimizer)
+    profile = profile_of("picotron", {})
+    part = memory.breakdown(columns("1B", dp=dp), profile, "first")
     states_bytes = sum(part[kind] for kind in memory.STATE_KINDS)
     assert states_bytes == pytest.approx(per_parameter * total_parameters(MODELS["1B"]), rel=1e-3)
 
@@ -84,7 +84,7 @@ def test_stages_of_zero_as_the_paper_has_them(zero, wanted):
 
 @pytest.mark.parametrize(("optimizer", "bytes_"), [("adamw", 8), ("adamw-bf16", 4), ("adamw-8bit", 2), ("sgd", 0)])
 def test_optimizers_differ_in_their_states(optimizer, bytes_):
-    part = memory.breakdown(columns(), OURS, "first", optimizer)
+    part = memory.breakdown(columns(), dataclasses.replace(OURS, optimizer=optimizer))
     assert part["optimizer_states"] == pytest.approx(bytes_ * total_parameters(MODELS["8B"]), rel=1e-3)
 
 

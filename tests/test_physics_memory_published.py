@@ -197,7 +197,7 @@ def recommended_columns(row, shape):
 
 def test_no_recommended_configuration_is_rejected():
     megatron = PROFILES["megatron"]
-    frozen = dataclasses.replace(megatron, gradient_bytes=0, master_bytes=0)
+    frozen = dataclasses.replace(megatron, gradient_bytes=0, master_bytes=0, optimizer="sgd")
     wrong, seen = [], 0
     for row in rows("nemo_recommended_configs.csv"):
         shape = RECOMMENDED.get((row["model"], row["size"]))
@@ -207,7 +207,7 @@ def test_no_recommended_configuration_is_rejected():
         seen += 1
         lora = row["task"] == "lora"
         columns = recommended_columns(row, shape)
-        fit = memory.fits(columns, GPUS[row["gpu"]], frozen if lora else megatron, "sgd" if lora else "adamw")
+        fit = memory.fits(columns, GPUS[row["gpu"]], frozen if lora else megatron)
         if not fit.fits:
             names = ("task", "model", "size", "gpu", "dtype", "tp_size", "pp_size", "ep_size", "etp_size", "num_gpus")
             names = (*names, "mbs", "seq_len", "recompute_layers", "recompute_modules", "use_mcore_fsdp")
@@ -311,7 +311,7 @@ def deepspeed_profile(row):
     """What the estimator counts where it puts states on the host."""
     profile = PROFILES["deepspeed"]
     if row["offload_optimizer"] == "cpu":
-        profile = dataclasses.replace(profile, master_bytes=0, gradient_bytes=0)
+        profile = dataclasses.replace(profile, master_bytes=0, gradient_bytes=0, optimizer="sgd")
     if row["offload_param"] == "cpu":
         # weights stay on the host, the layer that computes is gathered all the same
         profile = dataclasses.replace(profile, fsdp=True)
@@ -325,10 +325,9 @@ def test_deepspeeds_zero_estimators():
         if row["estimator"] not in ("zero2", "zero3") or not row["total_params"].strip("~M").replace(".", "").isdigit():
             continue
         seen += 1
-        offloaded = row["offload_optimizer"] == "cpu"
         stage = int(row["estimator"][-1])
         columns = deepspeed_columns(stage, int(row["gpus_per_node"]) * int(row["num_nodes"]))
-        part = memory.breakdown(columns, deepspeed_profile(row), "first", "sgd" if offloaded else "adamw")
+        part = memory.breakdown(columns, deepspeed_profile(row))
         states = sum(part[kind] for kind in memory.STATE_KINDS)
         total = states + (part["gathered"] if stage == 3 else 0)
         assert total / memory.GIB == pytest.approx(float(row["per_gpu_gib"]), abs=0.013), row

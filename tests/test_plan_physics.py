@@ -9,7 +9,7 @@ from sweep.contract import Workload
 from sweep.grid import parse_grid
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
-from sweep.physics.profiles import PROFILES, trainer_of
+from sweep.physics.profiles import PROFILES, profile_of
 from sweep.plan import build, to_table
 
 AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
@@ -109,8 +109,8 @@ def test_parameters_and_compilation_change_what_is_kept():
     seen = set()
     for row in (row for row in rows if row["grad_accum"] is not None):
         params = {"weights_dtype": "bf16" if "bf16" in row["params"] else "fp32"}
-        trainer = trainer_of("transformer", params, compiled=row["compile"])
-        peak = memory.peak_bytes(columns_of(grid, row), trainer.profile, trainer.optimizer)
+        profile = profile_of("transformer", params, compiled=row["compile"])
+        peak = memory.peak_bytes(columns_of(grid, row), profile)
         assert row["predicted_peak_bytes"] == int(peak)
         seen.add((params["weights_dtype"], row["compile"], row["status"]))
     assert {("bf16", True, "run"), ("fp32", False, "rejected")} <= seen
@@ -118,11 +118,11 @@ def test_parameters_and_compilation_change_what_is_kept():
 
 def test_what_a_compiler_and_bf16_weights_keep_is_never_more():
     grid, rows = rows_of(TEXT, OURS)
-    plain = trainer_of("transformer", {})
+    plain = profile_of("transformer", {})
     for params, compiled in (({"weights_dtype": "bf16"}, False), ({}, True)):
-        less = trainer_of("transformer", params, compiled=compiled)
+        less = profile_of("transformer", params, compiled=compiled)
         for row in rows[::7]:
             columns = columns_of(grid, row)
-            smaller = memory.peak_bytes(columns, less.profile, less.optimizer)
-            assert smaller <= memory.peak_bytes(columns, plain.profile, plain.optimizer)
-    assert trainer_of("strange", {}) is None
+            smaller = memory.peak_bytes(columns, less)
+            assert smaller <= memory.peak_bytes(columns, plain)
+    assert profile_of("strange", {}) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,6 @@ def memory(model: str, **options: Any) -> int:
       sweep memory Llama-3-70B --tp 8 --pp 8 --dp 8 --zero 1 --grad-accum 16 --recompute full --exact
     """
     shape, gpu, profile = _inputs(model, options)
-    options["optimizer"] = options["optimizer"] or profile.optimizer
     layout = {name: options[name] for name in _AXES}
     if options["list_fits"]:
         return _fits(model, shape, gpu, profile, options, layout)
@@ -84,8 +84,8 @@ def memory(model: str, **options: Any) -> int:
     if options["exact"]:
         from sweep.cli.memory_exact import exact
 
-        return exact(model, shape, columns, options, _UNITS[options["unit"]])
-    document = _document(model, columns, gpu, profile, options["optimizer"])
+        return exact(model, shape, columns, profile.optimizer, options, _UNITS[options["unit"]])
+    document = _document(model, columns, gpu, profile)
     if options["plot"] is not None:
         _plot(options["plot"], document)
     click.echo(json.dumps(document) if options["as_json"] else _text(document, options["unit"]))
@@ -120,7 +120,8 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     mistakes += [] if shape is None else _layout_mistakes(shape, options)
     if mistakes or shape is None:
         raise SweepError(mistakes)
-    return shape, GPUS[options["gpu_name"]], PROFILES[options["profile_name"]]
+    profile = PROFILES[options["profile_name"]]
+    return shape, GPUS[options["gpu_name"]], replace(profile, optimizer=options["optimizer"] or profile.optimizer)
 
 
 def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
@@ -173,23 +174,21 @@ def _columns(shape: ModelShape, layout: Mapping[str, Any], options: Mapping[str,
     return {**shape.as_dict(), **given, **fixed}
 
 
-def _document(
-    model: str, columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile, optimizer: str
-) -> dict[str, Any]:
+def _document(model: str, columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile) -> dict[str, Any]:
     """Everything that is shown, as JSON values: bytes as whole numbers."""
     from sweep.physics import memory as physics
     from sweep.physics import pipeline
 
     stages = [stage for stage in pipeline.STAGES if pipeline.exists(columns, stage)]
-    kinds = {stage: _whole(physics.breakdown(columns, profile, stage, optimizer)) for stage in stages}
+    kinds = {stage: _whole(physics.breakdown(columns, profile, stage)) for stage in stages}
     heaviest = max(stages, key=lambda stage: kinds[stage]["total"])
-    fit = physics.fits(columns, gpu, profile, optimizer)
-    line = physics.timeline(columns, profile, heaviest, optimizer)
+    fit = physics.fits(columns, gpu, profile)
+    line = physics.timeline(columns, profile, heaviest)
     return {
         "model": model,
         "gpu": gpu.name,
         "profile": profile.name,
-        "optimizer": optimizer,
+        "optimizer": profile.optimizer,
         "layout": {name: columns[name] for name in (*_AXES, "pp_schedule", "sequence_length", "dtype")},
         "stages": kinds,
         "heaviest_stage": heaviest,
@@ -287,7 +286,7 @@ def _fitting(
     tried = len(columns["tp"])
     if not tried:
         return [], 0
-    fit = physics.fits(columns, gpu, profile, options["optimizer"])
+    fit = physics.fits(columns, gpu, profile)
     speed = tokens_per_second_per_gpu(columns, gpu, profile)
     good = np.flatnonzero(fit.needed_bytes <= (fit.available_bytes or np.inf))
     rows = []

@@ -31,14 +31,21 @@ _WEIGHTS = {"adamw": "fp32", "adamw-bf16": "bf16"}
 """optimizer -> the workload's weights_dtype that stands for it"""
 
 
-def exact(model: str, shape: ModelShape, columns: Mapping[str, Any], options: Mapping[str, Any], unit: float) -> int:
+def exact(
+    model: str,
+    shape: ModelShape,
+    columns: Mapping[str, Any],
+    optimizer: str,
+    options: Mapping[str, Any],
+    unit: float,
+) -> int:
     """Trace and print. Raises SweepError where our workload rejects the layout, or torch is missing or cannot do it."""
     from sweep.workloads import find_workload
 
-    if options["optimizer"] not in _WEIGHTS:
+    if optimizer not in _WEIGHTS:
         known = " or ".join(_WEIGHTS)
-        raise SweepError(Mistake(f"our workload has no {options['optimizer']}", path="--optimizer", remedy=known))
-    params = {"weights_dtype": _WEIGHTS[options["optimizer"]]}
+        raise SweepError(Mistake(f"our workload has no {optimizer}", path="--optimizer", remedy=known))
+    params = {"weights_dtype": _WEIGHTS[optimizer]}
     workload = find_workload("transformer")
     _refuse(workload, {**workload.params, **columns, **params, "compile": False})
     formulas, stage, name = _formulas(columns, params, options)
@@ -47,7 +54,7 @@ def exact(model: str, shape: ModelShape, columns: Mapping[str, Any], options: Ma
     document = {
         "model": model,
         "gpu": options["gpu_name"],
-        "optimizer": options["optimizer"],
+        "optimizer": optimizer,
         "layout": {**vars(run.layout), "sequence_length": run.sequence_length, "dtype": run.dtype},
         "stage": stage,
         "rank": traced.rank,
@@ -88,20 +95,20 @@ def _formulas(
 ) -> tuple[dict[str, int], int, str]:
     """(bytes by kind of the trace, stage, the formulas' name of it): of the stage asked for, or of the heaviest."""
     from sweep.physics import memory, pipeline
-    from sweep.physics.profiles import trainer_of
+    from sweep.physics.profiles import profile_of
 
-    trainer = trainer_of("transformer", params)
-    assert trainer is not None
+    profile = profile_of("transformer", params)
+    assert profile is not None
     last = columns["pp"] - 1
     numbers = {"first": 0, "middle": 1, "last": last}
     if options["stage"] is None:
-        totals = memory.stage_totals(columns, trainer.profile, trainer.optimizer)
+        totals = memory.stage_totals(columns, profile)
         name = max(pipeline.STAGES, key=lambda stage: float(totals[stage]))
         number = numbers[name]
     else:
         number = options["stage"]
         name = "first" if number == 0 else "last" if number == last else "middle"
-    found = memory.breakdown(columns, trainer.profile, name, trainer.optimizer)
+    found = memory.breakdown(columns, profile, name)
     return {kind: round(sum(float(found[k]) for k in kinds)) for kind, kinds in _FORMULAS.items()}, number, name
 
 

@@ -30,9 +30,7 @@ USABLE = 0.995
 """of a GPU's memory, what a process can have: an 80 GB H100 reports 81,559 MiB, an A100 81,920"""
 
 
-def breakdown(
-    columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "first", optimizer: str = "adamw"
-) -> dict[str, Any]:
+def breakdown(columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "first") -> dict[str, Any]:
     """Bytes by kind on a rank of the stage ("first", "middle" or "last") at its peak, and their "total".
 
     Columns of a layout, ``sequence_length`` and a shape. The total includes what the allocator reserves in excess
@@ -40,7 +38,7 @@ def breakdown(
     """
     columns = Numbers.of(columns)
     shape = shape_columns(columns)
-    found = state_bytes(columns, shape, stage, profile, optimizer)
+    found = state_bytes(columns, shape, stage, profile)
     found |= step_bytes(columns, profile, stage)
     found["fixed"] = np.asarray(profile.fixed_bytes)
     found["fragmentation"] = (profile.fragmentation - 1) * sum(found.values())
@@ -85,18 +83,18 @@ def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) 
     return logits * (per_logit + outputs + waiting * (outputs + profile.waiting_logit_bytes))
 
 
-def stage_totals(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw") -> dict[str, Any]:
+def stage_totals(columns: Mapping[str, Any], profile: MemoryProfile) -> dict[str, Any]:
     """Bytes of each stage's rank by name of the stage; 0 where the pipeline has no such stage."""
     columns = Numbers.of(columns)
     return {
-        stage: np.where(pipeline.exists(columns, stage), breakdown(columns, profile, stage, optimizer)["total"], 0.0)
+        stage: np.where(pipeline.exists(columns, stage), breakdown(columns, profile, stage)["total"], 0.0)
         for stage in pipeline.STAGES
     }
 
 
-def peak_bytes(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw") -> Any:
+def peak_bytes(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
     """Bytes of the heaviest rank, as torch counts them."""
-    return np.maximum.reduce(np.broadcast_arrays(*stage_totals(columns, profile, optimizer).values()))
+    return np.maximum.reduce(np.broadcast_arrays(*stage_totals(columns, profile).values()))
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class Heaviest:
     """which of ``pipeline.STAGES``, by its number"""
 
 
-def heaviest(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str = "adamw") -> Heaviest:
+def heaviest(columns: Mapping[str, Any], profile: MemoryProfile) -> Heaviest:
     """The stage whose rank needs most, and what of that are states."""
     columns = Numbers.of(columns)
     total, states, number = (np.zeros(np.shape(read(columns, "pp"))) for _ in range(3))
@@ -119,7 +117,7 @@ def heaviest(columns: Mapping[str, Any], profile: MemoryProfile, optimizer: str 
         exists = pipeline.exists(columns, stage)
         if not np.any(exists):
             continue
-        found = breakdown(columns, profile, stage, optimizer)
+        found = breakdown(columns, profile, stage)
         more = exists & (found["total"] > total)
         total = np.where(more, found["total"], total)
         states = np.where(more, sum(found[kind] for kind in STATE_KINDS), states)
@@ -133,14 +131,12 @@ def outside_torch_bytes(columns: Mapping[str, Any]) -> Any:
     return CONTEXT_BYTES + NCCL_BYTES_PER_GROUP * (groups + (groups > 0))
 
 
-def timeline(
-    columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "first", optimizer: str = "adamw"
-) -> dict[str, dict[str, Any]]:
+def timeline(columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "first") -> dict[str, dict[str, Any]]:
     """Bytes by kind at each point of the first two steps: phase -> kind -> bytes, with their "total".
 
     Optimizer states are made at the first optimizer step, so the second forward and backward is the higher one.
     """
-    full = breakdown(columns, profile, stage, optimizer)
+    full = breakdown(columns, profile, stage)
     weights = ("weights", "master_weights")
     held = (*weights, "gradients", "gradient_buckets")
     phases = {
@@ -181,14 +177,13 @@ def fits(
     columns: Mapping[str, Any],
     gpu: Gpu,
     profile: MemoryProfile = PROFILES["ours"],
-    optimizer: str = "adamw",
     scale: Any = 1.0,
 ) -> Fit:
     """Whether the heaviest rank can fit: rejects only what is predicted to be over by more than profile.margin.
 
     ``scale``: a calibration's correction of the prediction (``sweep.physics.calibration``).
     """
-    needed = peak_bytes(columns, profile, optimizer) * scale + outside_torch_bytes(columns)
+    needed = peak_bytes(columns, profile) * scale + outside_torch_bytes(columns)
     available = usable_bytes(gpu)
     if available is None:
         return Fit(np.ones_like(needed, dtype=bool), needed, None, None)

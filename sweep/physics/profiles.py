@@ -198,29 +198,22 @@ SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention")
 """parameters of the transformer workload that change what it keeps"""
 
 
-@dataclass(frozen=True)
-class Trainer:
-    """What a run keeps: a profile, as the run's own parameters change it, and its optimizer."""
-
-    profile: MemoryProfile
-    optimizer: str = "adamw"
-
-
 BUILT_ON = {"nemo": "megatron"}
 """trainer -> the one whose memory it has: Megatron-Bridge runs Megatron Core"""
 
 
-def trainer_of(workload: str, params: Mapping[str, Any], *, compiled: bool = False) -> Trainer | None:
-    """The trainer of a workload with these parameters; None where nothing is known of what the workload keeps.
+def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = False) -> MemoryProfile | None:
+    """The profile of a workload with these parameters; None where nothing is known of what the workload keeps.
 
     ``compiled``: layers and loss are compiled; then the loss needs no fp32 copy of the logits beside their gradient.
     """
     profile = PROFILES.get(BUILT_ON.get(workload, workload))
     if profile is None or profile is not PROFILES["ours"]:
-        return None if profile is None else Trainer(profile, profile.optimizer)
+        return profile
     single = params.get("weights_dtype") == "bf16"
-    profile = replace(
+    return replace(
         profile,
+        optimizer="adamw-bf16" if single else profile.optimizer,
         sequence_parallel=bool(params.get("sequence_parallel", True)),
         vocabulary_parallel=bool(params.get("loss_parallel", True)),
         flash_attention=params.get("attention") != "math",
@@ -230,4 +223,3 @@ def trainer_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
         logit_bytes=6 if compiled else profile.logit_bytes,
         waiting_logit_bytes=0 if compiled else profile.waiting_logit_bytes,
     )
-    return Trainer(profile, "adamw-bf16" if single else "adamw")

@@ -47,9 +47,7 @@ def shards(columns: Mapping[str, Any]) -> tuple[Any, Any]:
     return copies, np.maximum(experts, 1)
 
 
-def state_bytes(
-    columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile, optimizer: str = "adamw"
-) -> dict[str, Any]:
+def state_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> dict[str, Any]:
     """Bytes of a rank by kind: weights, gradients, master_weights, optimizer_states, gradient_buckets."""
     held = list(zip(stage_parameters(columns, shape, stage, profile), shards(columns), strict=True))
 
@@ -65,7 +63,7 @@ def state_bytes(
         "weights": total(weights, zero == 3),
         "gradients": total(gradients, _gradients_sharded(columns, profile)),
         "master_weights": total(master, zero >= 1),
-        "optimizer_states": total(OPTIMIZER_STATE_BYTES[optimizer], zero >= 1),
+        "optimizer_states": total(OPTIMIZER_STATE_BYTES[profile.optimizer], zero >= 1),
         "gradient_buckets": total(buckets, zero > 3),
     }
 

@@ -13,7 +13,7 @@ from sweep.contract import Rule
 from sweep.physics import memory, pipeline, step_time
 from sweep.physics.columns import Numbers
 from sweep.physics.hardware import Gpu
-from sweep.physics.profiles import PROFILES, SETTINGS, Trainer, trainer_of
+from sweep.physics.profiles import PROFILES, SETTINGS, MemoryProfile, profile_of
 from sweep.planning.columns import Columns, Indices
 
 Floats = npt.NDArray[np.float64]
@@ -52,7 +52,7 @@ class Physics:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """What memory rejects: nothing where it cannot be judged."""
-        return (FITS,) if self._usable is not None and trainer_of(self._workload, {}) is not None else ()
+        return (FITS,) if self._usable is not None and profile_of(self._workload, {}) is not None else ()
 
     def judge(self, columns: Columns) -> Predicted:
         """Predict every candidate whose layout is known, and add what FITS reads to the columns."""
@@ -61,12 +61,12 @@ class Physics:
         total, states, needed, limit = (np.full(columns.size, np.nan) for _ in range(4))
         stage = np.zeros(columns.size, dtype=np.int64)
         margin = 0.0
-        for mine, trainer in self._groups(columns, rows):
+        for mine, profile in self._groups(columns, rows):
             taken = Numbers(Taken(columns, mine))
-            found = memory.heaviest(taken, trainer.profile, trainer.optimizer)
+            found = memory.heaviest(taken, profile)
             total[mine], states[mine], stage[mine] = found.total_bytes, found.states_bytes, found.stage
             needed[mine] = found.total_bytes + memory.outside_torch_bytes(taken)
-            margin = trainer.profile.margin
+            margin = profile.margin
             limit[mine] = (self._usable or np.inf) * (1 + margin)
         with np.errstate(invalid="ignore"):
             over, broken = needed > (self._usable or np.inf), needed > limit
@@ -75,13 +75,12 @@ class Physics:
 
     def step_s(self, columns: Columns, rows: Indices) -> Floats:
         """Seconds of one optimizer step of each row. Nominal ones, good for an order alone, on unknown hardware."""
-        trainer = trainer_of(self._workload, {})
-        profile = PROFILES["ours"] if trainer is None else trainer.profile
+        profile = profile_of(self._workload, {}) or PROFILES["ours"]
         found = step_time.step_time_s(Taken(columns, rows), self._gpu, profile)
         return np.broadcast_to(found, len(rows)).astype(np.float64)
 
-    def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, Trainer]]:
-        """The rows by what changes the trainer's profile: parameters of the workload, and compilation."""
+    def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, MemoryProfile]]:
+        """The rows by what changes the workload's profile: parameters of the workload, and compilation."""
         names = [name for name in (*SETTINGS, "compile") if name in columns]
         varied = [name for name in names if name in columns.codes]
         number = np.zeros(len(rows), dtype=np.int64)
@@ -90,9 +89,9 @@ class Physics:
         for group in np.unique(number):
             mine = rows[number == group]
             values = {name: np.broadcast_to(columns[name], columns.size)[mine[0]] for name in names}
-            trainer = trainer_of(self._workload, values, compiled=bool(values.get("compile", False)))
-            if trainer is not None:
-                yield mine, trainer
+            profile = profile_of(self._workload, values, compiled=bool(values.get("compile", False)))
+            if profile is not None:
+                yield mine, profile
 
     def _tell(
         self, columns: Columns, broken: Any, needed: Floats, states: Floats, stage: Indices, margin: float

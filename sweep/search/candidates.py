@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
-from sweep.physics.profiles import Trainer, trainer_of
+from sweep.physics.profiles import MemoryProfile, profile_of
 from sweep.plan import PlannedRun
 from sweep.search.dominance import Needs, needs
 from sweep.search.learning import Floats, Ints
@@ -116,9 +116,9 @@ class Candidates:
     def memory_use(self) -> Floats:
         """Predicted peak over what the GPU and the profile's margin allow; 0 where one of them is not known."""
         use = np.zeros(len(self))
-        for rows, trainer in self._trainers:
+        for rows, profile in self._profiles:
             columns = {name: value if np.ndim(value) == 0 else value[rows] for name, value in self.columns.items()}
-            fit = memory.fits(columns, self.gpu, trainer.profile, trainer.optimizer)
+            fit = memory.fits(columns, self.gpu, profile)
             if fit.limit_bytes is not None:
                 use[rows] = fit.needed_bytes / fit.limit_bytes
         return use
@@ -142,7 +142,7 @@ class Candidates:
         return np.maximum(found, 0.02)
 
     @cached_property
-    def _trainers(self) -> list[tuple[Ints, Trainer]]:
+    def _profiles(self) -> list[tuple[Ints, MemoryProfile]]:
         """The runs by what is known of what they keep; those of which nothing is known are in no group."""
         compiled = np.broadcast_to(np.asarray(self.columns.get("compile", False), dtype=bool), len(self)).tolist()
         groups: dict[tuple[str, str, bool], list[int]] = {}
@@ -150,15 +150,15 @@ class Candidates:
             groups.setdefault((kind[0], kind[2], whole), []).append(i)
         found = []
         for (workload, params, whole), rows in groups.items():
-            trainer = trainer_of(workload, json.loads(params), compiled=whole)
-            if trainer is not None:
-                found.append((np.array(rows, dtype=np.int64), trainer))
+            profile = profile_of(workload, json.loads(params), compiled=whole)
+            if profile is not None:
+                found.append((np.array(rows, dtype=np.int64), profile))
         return found
 
     @property
     def _judged(self) -> Bools:
         found: Bools = np.zeros(len(self), dtype=bool)
-        for rows, _ in self._trainers:
+        for rows, _ in self._profiles:
             found[rows] = True
         return found
 

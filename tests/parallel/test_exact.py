@@ -8,7 +8,7 @@ import pytest
 
 from sweep.contract import Layout, Run
 from sweep.physics import memory
-from sweep.physics.profiles import trainer_of
+from sweep.physics.profiles import profile_of
 from sweep.physics.shapes import ModelShape, total_parameters
 from tests.parallel.cases import case
 from tests.parallel.harness import MOE, Zygote, a_run
@@ -35,8 +35,8 @@ def formulas(run: Run, stage: str = "first") -> float:
     """Bytes of a stage's rank by the memory model."""
     facts = {"sequence_length": run.sequence_length, "dtype": run.dtype}
     columns = {**ModelShape(**run.shape).as_dict(), **dataclasses.asdict(run.layout), **facts}
-    trainer = trainer_of("transformer", {})
-    return float(memory.breakdown(columns, trainer.profile, stage, trainer.optimizer)["total"])
+    profile = profile_of("transformer", {})
+    return float(memory.breakdown(columns, profile, stage)["total"])
 
 
 def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False):
@@ -159,8 +159,8 @@ def test_layers_of_70b_on_512_ranks_to_the_byte():
     assert found.rank == 256
     assert found.parameters == (layer + 3 * 8192 + 128256 * 8192 // 8) // 32
     columns = {**shape.as_dict(), **dataclasses.asdict(layout), "sequence_length": 4096, "dtype": "bf16"}
-    trainer = trainer_of("transformer", {})
-    weights = float(memory.breakdown(columns, trainer.profile, "last", trainer.optimizer)["master_weights"])
+    profile = profile_of("transformer", {})
+    weights = float(memory.breakdown(columns, profile, "last")["master_weights"])
     assert found.parts["weights"] == pytest.approx(weights, rel=1e-3), "physics splits norms over tp"
 
 

@@ -18,7 +18,7 @@ from sweep.physics.flops import (
     hardware_flops_per_token,
     model_flops_per_token,
 )
-from sweep.physics.profiles import trainer_of
+from sweep.physics.profiles import profile_of
 from sweep.physics.shapes import ModelShape, matmul_parameters, total_parameters
 from tests.parallel.cases import case
 from tests.parallel.harness import DENSE, MOE, SHAPES, Zygote, a_run
@@ -170,8 +170,8 @@ def peak_and_prediction(zygote: Zygote, words: str) -> tuple[int, float]:
     found = [rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run)]
     facts = {"sequence_length": run.sequence_length, "dtype": run.dtype, "compile": run.compile}
     columns = {**ModelShape(**run.shape).as_dict(), **asdict(run.layout), **facts}
-    trainer = trainer_of("transformer", {})
-    return max(found), float(memory.peak_bytes(columns, trainer.profile, trainer.optimizer))
+    profile = profile_of("transformer", {})
+    return max(found), float(memory.peak_bytes(columns, profile))
 
 
 @pytest.mark.parametrize(
