@@ -113,11 +113,18 @@ def test_max_submit_jobs(slurm_or_skip, tmp_path):
 
 @pytest.mark.slurm
 def test_max_job_count(slurm_or_skip, tmp_path):
-    with Cluster(nodes=2, accounting=False, extra="MaxJobCount=3\nMinJobAge=2") as cluster:
-        process, directory = launch(tmp_path, cluster, runs=6)
+    """Others' jobs fill the queue, and leave room for two."""
+    with Cluster(nodes=2, accounting=False, extra="MaxJobCount=20\nMinJobAge=2") as cluster:
+        for _ in range(18):
+            cluster.run("sbatch", "--hold", "--job-name=other", "--wrap", "true")
+        process, directory = launch(tmp_path, cluster, runs=5)
         wait(process, tmp_path)
+        others = [job for job in cluster.squeue().values() if job["name"] == "other"]
+        said = cluster.logs(lines=10_000)
+    assert "MaxJobCount limit" in said, "the limit was reached"
+    assert len(others) == 18
     driving.assert_each_run_measured_once(directory)
-    assert_no_loop(directory, runs=6)
+    assert_no_loop(directory, runs=5)
 
 
 @pytest.mark.slurm
