@@ -119,6 +119,14 @@ def own_trainers():
     ]
 
 
+def made_by(name, run, folder):
+    """What the adapter makes of the run; one that starts elsewhere than beside its files is told whole paths."""
+    adapter = adapters.find_trainer(name)
+    run = adapters.from_here(run, adapter.workload.params)
+    beside = adapter.configure(run, ".", 5)
+    return adapter.configure(run, str(folder), 5) if beside.workdir else beside
+
+
 @pytest.mark.parametrize("name", [name for name in own_trainers() if name != "command"])
 def test_every_adapter_is_asked_for_its_own_configuration(tmp_path, name):
     run = trainer_results(tmp_path / "r.parquet", dtype="bf16", micro_batch_size=2, params={"not": "the trainer's"})
@@ -126,16 +134,31 @@ def test_every_adapter_is_asked_for_its_own_configuration(tmp_path, name):
     of_trainer = export_trainer.run_of(record, name)
     assert (of_trainer.layout, dict(of_trainer.shape), of_trainer.workload) == (run.layout, dict(LLAMA), name)
     assert not of_trainer.params
-    wanted = adapters.find_trainer(name).configure(of_trainer, ".", 5)
+    wanted = made_by(name, of_trainer, Path.cwd())
     shown = exported(tmp_path / "r.parquet", "--format", name)
     for text in wanted.files.values():
         assert text.rstrip("\n") in shown
+    wanted = made_by(name, of_trainer, tmp_path / "out" / "llama-1-nodes")
     written = exported(tmp_path / "r.parquet", "--format", name, "--out", tmp_path / "out").split()
     folder = tmp_path / "out" / "llama-1-nodes"
     assert {Path(path) for path in written} == {folder / file for file in (*wanted.files, "command.sh")}
     assert {file: (folder / file).read_text() for file in wanted.files} == dict(wanted.files)
     assert subprocess.run(["sh", "-n", folder / "command.sh"], check=False).returncode == 0
-    assert shlex.join(wanted.program) in (folder / "command.sh").read_text()
+    script = (folder / "command.sh").read_text()
+    assert shlex.join(wanted.program) in script
+    assert (f"cd {wanted.workdir} && " in script) == bool(wanted.workdir)
+
+
+def test_the_command_has_what_the_run_was_given(tmp_path):
+    """Its environment, interpreter, further words and directory: each as a shell takes them."""
+    params = {"python": "/opt/env/bin/python", "arguments": "--seed 7 --name 'a b'", "workdir": str(tmp_path / "w d")}
+    env = {"NCCL_ALGO": "Ring Tree"}
+    trainer_results(tmp_path / "r.parquet", workload="torchtitan", params=params, env=env, dtype="bf16")
+    exported(tmp_path / "r.parquet", "--format", "torchtitan", "--out", tmp_path / "out")
+    command = (tmp_path / "out" / "llama-1-nodes" / "command.sh").read_text().splitlines()[-1]
+    assert command.startswith(f"cd '{tmp_path}/w d' && NCCL_ALGO='Ring Tree' ")
+    assert " /opt/env/bin/python -m " in command
+    assert command.endswith(" --seed 7 --name 'a b'")
 
 
 def test_a_layout_that_the_trainer_does_not_have_is_told_with_every_axis(tmp_path):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from sweep.contract import Run, Scalar, Workload
@@ -113,6 +114,16 @@ def find_trainer(name: str) -> Adapter:
     if not isinstance(found, Adapter):
         raise KeyError(f"no trainer {name!r}: one of {', '.join(trainer_names())}")
     return found
+
+
+RunKind = TypeVar("RunKind", bound=Run)
+
+
+def from_here(run: RunKind, settings: Mapping[str, Any]) -> RunKind:
+    """The run with its trainer's checkout by its whole path: it is named from here, the trainer starts elsewhere."""
+    if "root" not in settings:
+        return run
+    return replace(run, params={**run.params, "root": str(Path(settings["root"]).absolute())})
 
 
 Kind = TypeVar("Kind", str, int, float, bool)

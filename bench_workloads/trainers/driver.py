@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers import figures
-from bench_workloads.trainers.adapter import Adapter, Launch, Said
+from bench_workloads.trainers.adapter import Adapter, Launch, Said, from_here
 from bench_workloads.trainers.exchange import Exchange
 from bench_workloads.trainers.gathering import Gathered
 from bench_workloads.trainers.lines import Lines
-from bench_workloads.trainers.starting import command, from_here, interpreter, ranks_variables, stop
+from bench_workloads.trainers.starting import command, interpreter, ranks_variables, stop
 from sweep.contract import Measurement, Phase, Progress, RankRun
 
 GRACE_S = 4.0

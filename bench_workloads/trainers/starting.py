@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
 
 from bench_workloads.trainers.adapter import Launch
-from sweep.contract import Place, RankRun
-
-
-def from_here(run: RankRun, settings: Mapping[str, Any]) -> RankRun:
-    """The run with its trainer's checkout by its whole path: a rank begins where `sweep` did, its trainer elsewhere."""
-    if "root" not in settings:
-        return run
-    return dataclasses.replace(run, params={**run.params, "root": str(Path(settings["root"]).absolute())})
+from sweep.contract import Place
 
 
 def command(launch: Launch, place: Place, port: int, settings: dict[str, Any]) -> list[str]:

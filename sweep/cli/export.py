@@ -79,7 +79,7 @@ def best(
         more = ("recompute",) if form == "flags" else ()
         click.echo(_text([_row(record, metric, more) for record in records], form, metric), nl=False)
         return 0
-    made = [export_trainer.made(record, form, iterations) for record in records]
+    made = [export_trainer.made(record, form, iterations, out) for record in records]
     if out is not None:
         for path in export_trainer.write(made, out):
             click.echo(str(path))

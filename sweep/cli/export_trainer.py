@@ -31,7 +31,8 @@ class Made:
     """a name for its files' directory"""
     files: Mapping[str, str]
     command: str
-    """what starts it, with the environment variables before it; paths are relative to the files' directory"""
+    """what starts it, with the environment variables before it. From the files' directory, to which paths are relative
+    then; or it changes to where the trainer has to start, and paths are whole"""
 
 
 def check(name: str, others: Sequence[str]) -> None:
@@ -42,26 +43,41 @@ def check(name: str, others: Sequence[str]) -> None:
         raise SweepError(Mistake(f"unknown format {name!r}", path="--format", remedy=remedy))
 
 
-def made(record: Mapping[str, Any], trainer: str, iterations: int | None) -> Made:
-    """A cell's best configuration as the trainer's files and command.
+def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: Path | None) -> Made:
+    """A cell's best configuration as the trainer's files and command; ``out``: where they are to be written.
 
     Raises SweepError where the record does not say enough, or the trainer cannot run the layout.
     """
-    adapter = importlib.import_module(ADAPTERS).find_trainer(trainer)
+    adapters = importlib.import_module(ADAPTERS)
+    adapter = adapters.find_trainer(trainer)
     run = run_of(record, trainer)
+    settings = {**adapter.workload.params, **run.params}
+    run = adapters.from_here(run, settings)
+    folder = f"{run.model}-{run.nodes}-nodes".replace("/", "_")
     cell = f"{run.model} on {run.nodes} node{'s' * (run.nodes != 1)}"
     beyond = _beyond(run, adapter.workload.axes, adapter.workload.choices)
     if beyond:
         remedy = '--filter chooses among what it has, e.g. --filter "cp == 1"'
         raise SweepError([Mistake(f"{trainer} has no {text}", path=cell, remedy=remedy) for text in beyond])
+    steps = iterations or run.warmup_iterations + run.iterations
     try:
-        launch = adapter.configure(run, ".", iterations or run.warmup_iterations + run.iterations)
+        launch = adapter.configure(run, ".", steps)
+        start = settings["workdir"] or launch.workdir
+        if start:
+            files = (Path() if out is None else out / folder).absolute()
+            launch = adapter.configure(run, str(files), steps)
     except (ValueError, KeyError, TypeError) as error:
         fact = f"{trainer} cannot take this run: {error}" if run.shape else "the record does not say the model's shape"
         raise SweepError(Mistake(fact, path=cell)) from error
-    words = [*(f"{name}={value}" for name, value in launch.env.items()), *(["python"] if launch.python else [])]
-    folder = f"{run.model}-{run.nodes}-nodes".replace("/", "_")
-    return Made(cell, folder, launch.files, shlex.join([*words, *launch.program]))
+    there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
+    return Made(cell, folder, launch.files, there + _command(launch, run, settings))
+
+
+def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
+    """What starts a rank, as a shell takes it."""
+    environment = [f"{name}={shlex.quote(value)}" for name, value in {**run.env, **launch.env}.items()]
+    interpreter = [str(settings["python"] or "python")] if launch.python else []
+    return " ".join([*environment, shlex.join([*interpreter, *launch.program, *shlex.split(settings["arguments"])])])
 
 
 def run_of(record: Mapping[str, Any], trainer: str) -> Run:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench_workloads.trainers import TRAINERS
-from bench_workloads.trainers.adapter import Adapter, find_trainer, trainer_names
-from bench_workloads.trainers.starting import from_here
+from bench_workloads.trainers.adapter import Adapter, find_trainer, from_here, trainer_names
 from sweep.contract import Place, RankRun
 from sweep.grid import parse_grid
 from sweep.physics.flops import CONVENTIONS
