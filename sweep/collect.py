@@ -56,8 +56,8 @@ class Progress:
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     """journal's file name -> bytes read"""
-    reruns: Mapping[str, float] = field(default_factory=dict)
-    """run_id -> unix time at which the user last asked to measure it again"""
+    rerun_after: Mapping[str, int] = field(default_factory=dict)
+    """run_id -> number of its latest attempt when the user last asked to measure it again"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def collect(sweep: SweepDir) -> Collected:
         fresh, progress_now = _read_journals(sweep, progress, line)
     new = sum(batch.num_rows for batch in fresh)
     if table is None or progress_now != progress:
-        table = _finish(_joined(table, fresh), progress_now.reruns)
+        table = _finish(_joined(table, fresh), progress_now.rerun_after)
         _write_timeline(sweep, table, line, progress_now)
         write_derived(sweep.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
     return _summary(sweep.results, table, new)
@@ -132,7 +132,7 @@ def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, Progress, Timeline]:
         line = _earlier_timeline(sweep, state)
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return nothing
-    progress = Progress(state["offsets"], state["reruns"])
+    progress = Progress(state["offsets"], state["rerun_after"])
     sizes = {path.name: path.stat().st_size for path in sweep.journals()}
     shrunk = any(sizes.get(name, -1) < offset for name, offset in progress.offsets.items())
     if line is None or shrunk or state["schema"] != SCHEMA_VERSION or not table.schema.equals(arrow_schema()):
@@ -168,19 +168,20 @@ def _write_timeline(sweep: SweepDir, results: pa.Table, line: Timeline, progress
 
 def _read_journals(sweep: SweepDir, progress: Progress, line: Timeline) -> tuple[list[pa.Table], Progress]:
     """The records appended since, and how far the journals are read now. Folds the events into ``line``."""
-    offsets, reruns, tables = dict(progress.offsets), dict(progress.reruns), []
+    offsets, after, tables = dict(progress.offsets), dict(progress.rerun_after), []
     for path in sweep.journals():
         offset = offsets.get(path.name, 0)
         if path.stat().st_size == offset:
             continue
         for events, end, last in _pieces(path, offset):
             offsets[path.name] = end
-            reruns |= {e["run_id"]: float(e["time"]) for e in events if e["event"] == "rerun"}
+            for wish in (event for event in events if event["event"] == "rerun"):
+                after[wish["run_id"]] = max(after.get(wish["run_id"], 0), wish["after"])
             line.apply_all(events)
             _hear(line, path, last)
             if records := records_of(events):
                 tables.append(table_of(records, str(path)))
-    return tables, Progress(offsets, reruns)
+    return tables, Progress(offsets, after)
 
 
 def _hear(line: Timeline, path: Path, last: bytes) -> None:
@@ -241,13 +242,13 @@ def _joined(table: pa.Table | None, fresh: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts) if parts else table_of([])
 
 
-def _finish(table: pa.Table, reruns: Mapping[str, float]) -> pa.Table:
+def _finish(table: pa.Table, rerun_after: Mapping[str, int]) -> pa.Table:
     """One row per attempt, in order of time, each told whether it counts."""
     import pyarrow as pa
 
     keys = table.select(["run_id", "attempt", "outcome", "started_at"]).to_pandas()
     chosen = keys.loc[one_row_per_attempt(keys)]
-    verdicts = which_count(chosen, reruns)
+    verdicts = which_count(chosen, rerun_after)
     table = table.take(pa.array(chosen.index))
     for name in ("final", "surplus"):
         at = table.schema.get_field_index(name)
@@ -294,18 +295,18 @@ def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
     return ordered
 
 
-def which_count(rows: pd.DataFrame, reruns: Mapping[str, float]) -> pd.DataFrame:
+def which_count(rows: pd.DataFrame, rerun_after: Mapping[str, int]) -> pd.DataFrame:
     """`final` and `surplus` per attempt.
 
     Final is the first attempt that is ok, else the last. Attempts after an ok one are surplus. Where the user
-    asked for a rerun, attempts that began before do not count once a later one is ok.
+    asked for a rerun, the attempts until then do not count once a later one is ok.
     """
     verdicts: pd.DataFrame = rows[[]].assign(final=False, surplus=False)
     if rows.empty:
         return verdicts
-    asked = rows["run_id"].map(dict(reruns)).astype(float).fillna(float("-inf"))
+    after = rows["run_id"].map(dict(rerun_after)).astype(float).fillna(0)
     ok = rows["outcome"] == str(Outcome.OK)
-    answered = ok & (rows["started_at"] >= asked)
+    answered = ok & (rows["attempt"] > after)
     score = rows.assign(rank=answered * 2 + (ok & ~answered), order=rows["attempt"].where(~ok, -rows["attempt"]))
     final = score.sort_values(["rank", "order"]).groupby("run_id", sort=False).tail(1)
     of_run = final.set_index("run_id")
@@ -320,7 +321,7 @@ def _parquet(table: pa.Table, progress: Progress) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    state = {"schema": SCHEMA_VERSION, "offsets": progress.offsets, "reruns": progress.reruns}
+    state = {"schema": SCHEMA_VERSION, "offsets": progress.offsets, "rerun_after": progress.rerun_after}
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata({METADATA: json.dumps(state).encode()}), sink, compression="zstd")
     content: bytes = sink.getvalue().to_pybytes()
