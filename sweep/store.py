@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -272,8 +271,3 @@ def boot_id() -> str:
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return socket.gethostname()
-
-
-def safe_name(text: str) -> bool:
-    """True where the text may be a file name and a job name without quoting."""
-    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", text) is not None

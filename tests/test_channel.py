@@ -30,7 +30,6 @@ async def exchange(client_key):
     try:
         channel = await connect(Rendezvous(("127.0.0.1",), port, client_key), 2.0)
         channel.send({"is": "hello", "node": "n1"})
-        await channel.drain()
     except ChannelError as error:
         return await received, error
     finally:

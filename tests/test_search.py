@@ -77,16 +77,17 @@ def test_guided_finds_the_best_with_a_fifth_of_the_runs_on_clusters_that_physics
     assert guided["mean_regret"] <= by_chance["mean_regret"]
 
 
-def test_guided_stops_a_cell_and_says_how_sure_it_is():
+def test_guided_stops_every_cell_when_no_run_left_is_likely_to_be_better():
     recorded = truth(1)
     known = Known(recorded.candidates)
     for place in replay(recorded, Guided(), Budget()).order:
         rate = recorded.tokens_per_second_per_gpu[place]
         known.end(place, recorded.outcomes[place], None if np.isnan(rate) else rate)
     assert known.begun.sum() < len(recorded.candidates)
-    words = Guided().verdicts(known)
-    assert set(words) == {("1B", 1), ("1B", 4)}
-    assert all("likely to be 2% better" in text for text in words.values())
+    assert len(known.candidates.cell_names) == 2
+    for cell, _ in enumerate(known.candidates.cell_names):
+        left = np.flatnonzero(~known.begun & ~known.hopeless & (known.candidates.cells == cell))
+        assert (Guided().chance(known, left, cell) <= Guided().doubt).all()
 
 
 def test_a_strategy_sees_no_result_before_it_asks_for_it():

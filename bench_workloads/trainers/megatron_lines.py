@@ -8,13 +8,6 @@ from bench_workloads.trainers.reading import PatternReader
 from bench_workloads.trainers.units import NUMBER
 from sweep.contract import Scalar
 
-_WORLD = r"using world size: {}"
-
-
-def _truth(text: str) -> bool:
-    return text == "True"
-
-
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "world_size": (r"using world size: (\d+)", int),
     "dp": (r"data-parallel size: (\d+)", int),

@@ -130,12 +130,6 @@ def _optimizer(run: Run, steps: int) -> dict[str, Any]:
     }
 
 
-def _tokens(text: str) -> int:
-    from bench_workloads.trainers.units import number
-
-    return round(number(text) or 0)
-
-
 def reader(_run: Run) -> Reader:
     """The line of an iteration; its global batch is in tokens and has three digits only, so it is not compared."""
     return PatternReader(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 NAMES: dict[str, str] = {
@@ -57,9 +56,3 @@ def number(text: str) -> float | None:
 def in_units(values: Mapping[str, float]) -> dict[str, float]:
     """Values under any spelling of UNITS, as NAMES has them."""
     return {UNITS[name][0]: value * UNITS[name][1] for name, value in values.items() if name in UNITS}
-
-
-def whole(text: str) -> int | None:
-    """A count, such as 8 or 4,096; None where the text is none."""
-    digits = re.sub(r"[,_\s]", "", text)
-    return int(digits) if digits.isdecimal() else None

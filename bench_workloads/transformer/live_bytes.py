@@ -88,10 +88,6 @@ class LiveBytes(TorchDispatchMode):
             if number is not None:
                 self._kinds[number] = kind
 
-    def bytes_of(self, tensors: Iterable[Tensor]) -> int:
-        """Bytes of the storages of these tensors, each counted once."""
-        return sum({s._cdata: s.nbytes() for s in (t.untyped_storage() for t in tensors)}.values())
-
     def peak(self) -> dict[str, int]:
         """Bytes by kind at the moment of the peak. Their sum is the peak."""
         held: dict[int, int] = {}

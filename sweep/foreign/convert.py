@@ -20,7 +20,6 @@ from sweep.records import COLLECTED, COLUMNS
 
 _BY_NAME = {column.name: column for column in COLUMNS}
 _LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
-_CAST = {"int64": int, "double": float, "string": str}
 MOST_MISTAKES = 20
 DEFAULT_GPUS_PER_NODE = 8
 

@@ -91,17 +91,6 @@ def _output_rank(pp: Any, depth: Any, share: Any) -> Any:
     return np.clip(np.ceil(depth / share - 1e-9) - 1, 0, pp - 1)
 
 
-def empty_stages(columns: Mapping[str, Any], shape: Any) -> Any:
-    """Stages that placement by cost leaves without any block: after the output projection come two small blocks only.
-
-    nanotron's builder places blocks in order and goes to the next rank when a share is passed. Where there are more
-    ranks than that, the last ones hold nothing.
-    """
-    pp, depth = read(columns, "pp"), np.asarray(shape.num_layers, dtype=np.float64)
-    used = _output_rank(pp, depth, cost_share(pp, depth, shape)) + 3
-    return np.maximum(pp - used, 0)
-
-
 def in_flight(columns: Mapping[str, Any], stage: str) -> Any:
     """Micro-batches whose activations the rank holds at its peak; a fraction where it holds chunks of some."""
     pp, micro_batches = read(columns, "pp"), read(columns, "grad_accum")

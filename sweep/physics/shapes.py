@@ -114,13 +114,6 @@ def router_parameters(shape: Any) -> Any:
     return shape.hidden_size * shape.num_experts
 
 
-def norm_parameters(shape: Any) -> Any:
-    """All norms of the model: two per layer, the last one, and those of queries and keys."""
-    per_channel = 1 + (shape.norm == "layernorm")
-    per_layer = 2 * shape.hidden_size + 2 * shape.head_dim * shape.qk_norm
-    return per_channel * (shape.num_layers * per_layer + shape.hidden_size)
-
-
 def moe_layers(shape: Any) -> Any:
     """Layers whose MLP is a mixture of experts."""
     return (shape.num_layers - shape.dense_layers) * (shape.num_experts > 0)

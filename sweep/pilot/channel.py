@@ -92,10 +92,6 @@ class Channel:
         body = json.dumps(message, separators=(",", ":")).encode()
         self._writer.write(struct.pack("!I", len(body)) + body)
 
-    async def drain(self) -> None:
-        """Wait until what was queued is on its way."""
-        await self._writer.drain()
-
     async def receive(self) -> dict[str, Any] | None:
         """The next message, or None at the end of the connection."""
         try:

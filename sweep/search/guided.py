@@ -95,17 +95,6 @@ class Guided:
                 return False
         return True
 
-    def verdicts(self, known: Known) -> dict[tuple[str, int], str]:
-        """Of each cell (model, nodes) that has a measurement, how sure its best is, in words."""
-        c, found = known.candidates, {}
-        for cell, name in enumerate(c.cell_names):
-            if not np.isfinite(known.best[cell]):
-                continue
-            left = np.flatnonzero((c.cells == cell) & ~known.begun & ~known.hopeless & (c.repeats == 0))
-            worst = float(self.chance(known, left, cell).max()) if len(left) else 0.0
-            found[name] = f"{len(left)} runs left, each at most {worst:.0%} likely to be {self.tolerance:.0%} better"
-        return found
-
 
 def _by_turn(known: Known, cells: Ints) -> Ints:
     """The cells, those with the fewest runs first."""

@@ -63,13 +63,6 @@ class Known:
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
 
-    @property
-    def ended(self) -> Bools:
-        """The runs of which it is known how they ended."""
-        found: Bools = np.zeros(len(self.candidates), dtype=bool)
-        found[list(self._ends)] = True
-        return found
-
     def begin(self, index: int) -> None:
         """A run was started."""
         if not self.begun[index]:

@@ -53,8 +53,6 @@ STRATEGIES: dict[str, str] = {
 }
 """name -> "module:attribute" of a class that takes no arguments"""
 
-DEFAULT_STRATEGY = "prune"
-
 
 def strategy_named(name: str) -> Strategy:
     """The strategy. Raises SweepError where there is none of that name."""
