@@ -22,7 +22,7 @@ from sweep.plan import Plan, to_table
 from sweep.planning.further import further
 from sweep.site import Site
 from sweep.store import Journal, SweepDir, write_once
-from sweep.sweeps import Sweep
+from sweep.sweeps import Sweep, mistakes_of_site
 
 SAME = ("workload", "sequence_length", "global_batch", "tokens_per_gpu", "seed")
 """keys of a grid that say what is compared in a cell: all runs of a sweep share them"""
@@ -65,18 +65,7 @@ def mistakes_of(sweep: Sweep, grid: Grid, site: Site | None) -> list[Mistake]:
         for name, shape in grid.models.items()
         if sweep.grid.models.get(name, shape) != shape
     ]
-    return mistakes + ([] if site is None else _other_site(sweep, site))
-
-
-def _other_site(sweep: Sweep, site: Site) -> list[Mistake]:
-    new, old = site.model_dump(), sweep.site.model_dump()
-    other = [key for key in new if new[key] != old[key]]
-    if not other:
-        return []
-    told = ", ".join(f"{key} {new[key]!r} for {old[key]!r}" for key in other[:3])
-    fact = f"the site is another than the sweep's: {told}"
-    remedy = "leave the site out: the sweep's own counts, site.yaml in its directory"
-    return [Mistake(fact, file=str(sweep.directory.site), remedy=remedy)]
+    return mistakes + mistakes_of_site(sweep, site)
 
 
 def extension(sweep: Sweep, grid: Grid, plan: Plan) -> Extension:

@@ -157,9 +157,12 @@ def _table(plan: Path) -> Any:
         raise SweepError(Mistake(fact, file=str(plan), remedy="it is written once: restore it")) from error
 
 
-def check_same(sweep: Sweep, grid: Grid, executor: str) -> None:
-    """Raises SweepError where a directory holds another grid's sweep, or another executor's."""
-    mistakes = []
+def check_same(sweep: Sweep, grid: Grid, executor: str, site: Site | None) -> None:
+    """Raises SweepError where a directory holds another grid's sweep, or one of another executor or site.
+
+    ``site``: as the user states it; None where it was left to be found out.
+    """
+    mistakes = mistakes_of_site(sweep, site)
     where = str(sweep.directory.path)
     if not holds(sweep, grid):
         remedy = f"`sweep extend {where} GRID` adds this one's runs to it; or name another with --dir"
@@ -171,9 +174,25 @@ def check_same(sweep: Sweep, grid: Grid, executor: str) -> None:
         raise SweepError(mistakes)
 
 
+def mistakes_of_site(sweep: Sweep, site: Site | None) -> list[Mistake]:
+    """How a site that the user states differs from the one that the sweep was begun with."""
+    if site is None:
+        return []
+    new, old = site.model_dump(), sweep.site.model_dump()
+    other = [key for key in new if new[key] != old[key]]
+    if not other:
+        return []
+    told = ", ".join(f"{key} is {new[key]!r}, was {old[key]!r}" for key in other[:3])
+    file = str(sweep.directory.site)
+    remedy = f"leave the site out; or change {file} and `sweep resume`; or begin another sweep"
+    return [Mistake(f"this sweep was begun with another site: {told}", file=file, remedy=remedy)]
+
+
 def holds(sweep: Sweep, grid: Grid) -> bool:
-    """Is it one of the grids that the sweep was begun or extended with?"""
-    return grid.to_yaml() in [known.to_yaml() for known in sweep.grids]
+    """Is it one of the grids that the sweep was begun or extended with, wherever they are to run?"""
+    nowhere = {"site": None}
+    known = [one.model_copy(update=nowhere).to_yaml() for one in sweep.grids]
+    return grid.model_copy(update=nowhere).to_yaml() in known
 
 
 def check_vacant(directory: Path) -> None:

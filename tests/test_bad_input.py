@@ -179,6 +179,23 @@ def test_another_grid_is_refused(tmp_path, monkeypatch, capsys, standing):
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("stated", ["in the grid", "in a file"])
+def test_another_site_is_refused(tmp_path, monkeypatch, capsys, standing, stated):
+    """Its change would be of no effect: the user is told, and told the way."""
+    site = "{gpu: cpu, gpus_per_node: 2, account: right}"
+    if stated == "in the grid":
+        Path("grid.yaml").write_text(GRID.replace("{gpu: cpu, gpus_per_node: 2}", site))
+    else:
+        Path("site.yaml").write_text(site)
+    before = tree(tmp_path)
+    more = ("--site", "site.yaml") if stated == "in a file" else ()
+    code, _, err = sweep(monkeypatch, capsys, "launch", "grid.yaml", "--dir", "s", "--executor", "local", *more)
+    assert code == 2
+    assert "begun with another site: account is 'right', was None" in " ".join(err.split())
+    assert "another grid" not in err
+    assert tree(tmp_path) == before
+
+
 def test_a_plan_that_is_torn_is_told_so(tmp_path, monkeypatch, capsys, standing):
     standing.directory.plan.write_bytes(b"PAR1 torn")
     code, _, err = sweep(monkeypatch, capsys, "status", "s")

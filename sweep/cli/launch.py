@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -83,10 +84,11 @@ def launch(
         check_runnable(plan, grid, site, chosen)
         if dry_run:
             return _dry_run(plan, grid, site, chosen, as_json)
-        if not yes and sys.stdin.isatty() and not click.confirm(_spending(plan, site, chosen), err=True):
+        if not yes and sys.stdin.isatty() and not click.confirm(_spending(plan, grid, site, chosen), err=True):
             raise click.Abort
         sweep = create(directory, grid, site, plan, executor=chosen, grid_text=grid_file.read_text())
-    check_same(sweep, grid, chosen)  # also where another launch made it just now
+    stated = site if site_given is not None or grid.site is not None else None
+    check_same(sweep, grid, chosen, stated)  # also where another launch made it just now
     if dry_run:
         raise SweepError(Mistake("this sweep stands already", file=str(directory), remedy="`sweep status` shows it"))
     return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
@@ -162,12 +164,18 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
         raise SweepError(mistakes)
 
 
-def _spending(plan: Plan, site: Site, executor: str) -> str:
-    from sweep.launcher import DEFAULT_ATTEMPT_S
+def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
+    from sweep.launcher import limits_of
+    from sweep.search.budget import Budget
 
-    gpu_hours = sum(planned.nodes for planned in plan.runs) * site.gpus_per_node * DEFAULT_ATTEMPT_S / 3600
+    budget = Budget.of(grid.budget.model_dump(), len(plan.runs))
+    nodes = sorted((planned.nodes for planned in plan.runs), reverse=True)[: budget.runs]
+    node_hours = min(sum(nodes) * limits_of(grid).attempt_s / 3600, budget.node_hours or math.inf)
     where = "on this machine" if executor == "local" else f"on Slurm, up to {site.max_pilots} pilots at once"
-    return f"{len(plan.runs)} runs {where}, up to {gpu_hours:,.0f} GPU-hours if each took its limit. Go on?"
+    gpu_hours = node_hours * site.gpus_per_node
+    most = f"{gpu_hours:,.0f}" if gpu_hours >= 10 else f"{gpu_hours:.2g}"
+    runs = f"{len(nodes)} run{'s' * (len(nodes) != 1)}"
+    return f"{runs} {where}, up to {most} GPU-hours if each took its limit. Go on?"
 
 
 def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -> int:

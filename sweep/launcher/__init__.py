@@ -4,6 +4,6 @@ It may be killed at any moment: what it knows is in the journals, and `sweep res
 """
 
 from sweep.launcher.loop import Launcher, executor_of
-from sweep.launcher.submission import DEFAULT_ATTEMPT_S, StuckError, capacity_of
+from sweep.launcher.submission import StuckError, capacity_of, limits_of
 
-__all__ = ["DEFAULT_ATTEMPT_S", "Launcher", "StuckError", "capacity_of", "executor_of"]
+__all__ = ["Launcher", "StuckError", "capacity_of", "executor_of", "limits_of"]
