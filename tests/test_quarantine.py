@@ -10,9 +10,11 @@ from sweep.plan import PlannedRun
 from sweep.policy import ALIKE, ELSEWHERE, RETRIES, may_retry, own_fault
 from sweep.quarantine import SLOW_IN_RUNS
 from sweep.search import choose
+from sweep.search.live import Search
 from sweep.state import World
 from sweep.topup import nodes_to_avoid
 from tests import driving
+from tests.test_search_dominance import run as a_run
 
 A, B, AB = frozenset({"a1", "a2"}), frozenset({"b1", "b2"}), frozenset({"a2", "b1"})
 
@@ -147,24 +149,24 @@ def test_the_order_of_records_does_not_matter():
 
 
 def planned(name, nodes=2):
-    return PlannedRun(run_id=name, model="m", nodes=nodes, predicted_s=None, run_json="{}")
+    return PlannedRun(name, "1B", nodes, None, json.dumps({**a_run(), "nodes": nodes}))
 
 
 def test_a_retry_keeps_off_the_nodes_of_its_failure():
     world = world_of(record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0))
     runs = [planned("r")]
-    same = choose(runs, world, 2, 1000, 10, names=["a1", "a2"])
-    assert same is None
-    assert choose(runs, world, 2, 1000, 10, names=["a2", "b1"]) is None
-    assert choose(runs, world, 2, 1000, 10, names=["b1", "b2"]).nodes == ("b1", "b2")
-    assert choose(runs, world, 2, 1000, 10, names=["a1", "a2"], same_nodes=True).attempt == 2
+    search = Search(runs)
+    assert choose(runs, world, 2, 1000, 10, search=search, names=["a1", "a2"]) is None
+    assert choose(runs, world, 2, 1000, 10, search=search, names=["a2", "b1"]) is None
+    assert choose(runs, world, 2, 1000, 10, search=search, names=["b1", "b2"]).nodes == ("b1", "b2")
+    assert choose(runs, world, 2, 1000, 10, search=search, names=["a1", "a2"], same_nodes=True).attempt == 2
     assert nodes_to_avoid(runs, world, 2) == {"a1", "a2"}
     assert nodes_to_avoid([planned("fresh"), *runs], world, 2) == frozenset(), "such a pilot has work anywhere"
 
 
 def test_a_pilot_takes_the_widest_run_that_fits():
     runs = [planned("narrow", 1), planned("middle", 2), planned("wide", 4)]
-    choice = choose(runs, World(), 3, 1000, 10, names=["n1", "n2", "n3"])
+    choice = choose(runs, World(), 3, 1000, 10, search=Search(runs), names=["n1", "n2", "n3"])
     assert (choice.planned.run_id, choice.nodes) == ("middle", ("n1", "n2"))
 
 

@@ -1,16 +1,20 @@
 """What a pilot runs next, and which pilots are submitted: tables over pure functions."""
 
+import json
+
 import pytest
 
 from sweep.outcomes import Outcome
 from sweep.plan import PlannedRun
 from sweep.search import choose, waiting
+from sweep.search.live import Search
 from sweep.state import Attempt, PilotState, World
 from sweep.topup import PATIENCE_S, Capacity, barren_widths, pilots_wanted
+from tests.test_search_dominance import run as a_run
 
 
 def planned(name, nodes=1):
-    return PlannedRun(run_id=name, model="m", nodes=nodes, predicted_s=None, run_json="{}")
+    return PlannedRun(name, "1B", nodes, None, json.dumps({**a_run(), "nodes": nodes}))
 
 
 def ended(world, name, *outcomes, pilot="p0001"):
@@ -26,7 +30,7 @@ RUNS = [planned("a"), planned("b", 2), planned("c"), planned("d", 2)]
 
 
 def chosen(world, free, seconds=1000.0, expected=10.0, taken=()):
-    choice = choose(RUNS, world, free, seconds, expected, frozenset(taken))
+    choice = choose(RUNS, world, free, seconds, expected, frozenset(taken), search=Search(RUNS))
     return None if choice is None else (choice.planned.run_id, choice.attempt)
 
 

@@ -9,7 +9,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.plan import PlannedRun
-from sweep.search import choose
+from sweep.search import choose, waiting
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations
 from sweep.search.guided import Guided
@@ -173,15 +173,15 @@ def record(world, run_id, outcome, attempt=1, rate=None):
     world.apply({"event": "record", "time": 0.0, "record": row})
 
 
-def test_a_search_in_the_plans_order_chooses_as_the_plan_does_without_one():
+def test_a_search_in_the_plans_order_takes_the_first_of_the_widest_that_wait():
     runs = [planned(i, nodes=1 + i % 2) for i in range(12)]
     world, search = World(), Search(runs)
     generator = np.random.default_rng(0)
     for _ in range(40):
         width = int(generator.integers(1, 3))
-        expected = choose(runs, world, width, 100, 10)
+        fitting = [choice for choice in waiting(runs, world) if choice.planned.nodes <= width]
         found = choose(runs, world, width, 100, 10, search=search)
-        assert found == expected
+        assert found == max(fitting, key=lambda choice: choice.planned.nodes, default=None)
         if found is not None:
             outcome = ["ok", "node_fail", "oom_cuda", "nccl_timeout"][int(generator.integers(4))]
             record(world, found.planned.run_id, outcome, found.attempt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -42,42 +42,27 @@ def choose(
     expected_s: float,
     taken: frozenset[tuple[str, int]] = frozenset(),
     *,
+    search: Search,
     names: Sequence[str] = (),
     same_nodes: bool = False,
-    search: Search | None = None,
 ) -> Choice | None:
     """The attempt that a pilot should claim now, of the widest run that fits; or None where nothing does.
 
     ``free_nodes``: how many the run may have. ``expected_s``: what one run takes here, by what was measured so far. A
     run that could not end before the pilot's wall time is left for another pilot. ``taken``: claims seen to be
-    another's, not in the journals yet. ``names``: the free nodes. ``same_nodes``: there are no others, so a retry may
-    go where the run failed. ``search``: what follows the sweep and has a strategy of its own; by default the plan
-    gives the order.
+    another's, not in the journals yet. ``search``: what follows the sweep and gives the order. ``names``: the free
+    nodes. ``same_nodes``: there are no others, so a retry may go where the run failed.
     """
     if world.cancelled or seconds_left < expected_s:
         return None
-    for choice in _considered(runs, world, free_nodes, taken, search):
+    for place, attempt in search.choices(world, free_nodes, taken):
+        choice = Choice(runs[place], attempt)
         if not names:
             return choice
         nodes = _fit(choice, world, names, same_nodes)
         if len(nodes) >= choice.planned.nodes:
             return replace(choice, nodes=nodes[: choice.planned.nodes])
     return None
-
-
-def _considered(
-    runs: Sequence[PlannedRun],
-    world: World,
-    free_nodes: int,
-    taken: frozenset[tuple[str, int]],
-    search: Search | None,
-) -> Iterable[Choice]:
-    """What may be claimed and is not too wide, the widest first."""
-    if search is not None:
-        return (Choice(runs[place], attempt) for place, attempt in search.choices(world, free_nodes, taken))
-    fitting = [choice for choice in waiting(runs, world) if choice.planned.nodes <= free_nodes]
-    fitting = [choice for choice in fitting if (choice.planned.run_id, choice.attempt) not in taken]
-    return sorted(fitting, key=lambda choice: -choice.planned.nodes)
 
 
 def _fit(choice: Choice, world: World, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:
