@@ -1,4 +1,4 @@
-"""What recorded results cannot give, row by row kind: python benchmarks/prediction_limits.py RESULTS.parquet.
+"""What recorded results cannot give, row by row kind: python -m benchmarks.prediction_limits RESULTS.parquet.
 
 RESULTS comes from `sweep import`. Prints Markdown: the failures that the static rules leave, by predicted memory and by
 pipeline, beside the successes of the same kind; and the error of predicted peaks, uncalibrated and after a fifth of the
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.calibration import calibrate
 from sweep.foreign.files import read_recorded
 from sweep.physics import memory
-from sweep.physics.calibration import calibrate
 from sweep.physics.profiles import PROFILES
 from sweep.search.replay import Recorded, promising_order
 

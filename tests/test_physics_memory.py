@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.calibration import calibrate
 from sweep.physics import memory, pipeline, states
-from sweep.physics.calibration import calibrate
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, profile_of

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from benchmarks.calibration import calibrate
 from sweep.physics import activations, memory, pipeline
-from sweep.physics.calibration import calibrate
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES

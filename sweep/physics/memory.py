@@ -173,17 +173,9 @@ def usable_bytes(gpu: Gpu) -> float | None:
     return None if gpu.memory_bytes is None else gpu.memory_bytes / 1e9 * GIB * USABLE
 
 
-def fits(
-    columns: Mapping[str, Any],
-    gpu: Gpu,
-    profile: MemoryProfile = PROFILES["ours"],
-    scale: Any = 1.0,
-) -> Fit:
-    """Whether the heaviest rank can fit: rejects only what is predicted to be over by more than profile.margin.
-
-    ``scale``: a calibration's correction of the prediction (``sweep.physics.calibration``).
-    """
-    needed = peak_bytes(columns, profile) * scale + outside_torch_bytes(columns)
+def fits(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> Fit:
+    """Whether the heaviest rank can fit: rejects only what is predicted to be over by more than profile.margin."""
+    needed = peak_bytes(columns, profile) + outside_torch_bytes(columns)
     available = usable_bytes(gpu)
     if available is None:
         return Fit(np.ones_like(needed, dtype=bool), needed, None, None)

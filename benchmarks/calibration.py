@@ -1,8 +1,9 @@
-"""What a sweep's own measurements say about a prediction: a correction that is local, and gone far from any of them.
+"""What measurements can say about a prediction: a correction that is local, and gone far from any of them.
 
 A Gaussian process over how a layout is shaped, on the logarithm of measured / predicted (Rasmussen and Williams 2006,
 algorithm 2.1). Its mean is zero: where nothing like a candidate was measured, the prediction stays what physics says.
-One definition serves peaks and step times.
+One definition serves peaks and step times. No sweep uses it (a sweep learns by ``sweep.search.learning``): it tells how
+much of the memory model's error a correction of this kind could take away.
 """
 
 from __future__ import annotations
