@@ -250,6 +250,13 @@ def test_include_adds_points_once_and_exclude_drops_them():
     assert reasons(plan) == {"exclude[0]: tp=2|3, zero=0|1 is excluded"}
 
 
+def test_a_schedule_that_is_included_adds_pipelines_only():
+    """Without a pipeline every schedule is the same run."""
+    text = BASE + "pp: [1, 2]\npp_schedule: [1f1b]\ninclude: [{pp_schedule: [gpipe]}]\n"
+    layouts = [planned.run().layout for planned in plan_of(text).runs]
+    assert sorted((layout.pp, layout.pp_schedule) for layout in layouts) == [(1, "1f1b"), (2, "1f1b"), (2, "gpipe")]
+
+
 def test_derived_sizes_can_be_asked_for():
     plan = plan_of(BASE + "tp: auto\ndp: [2, 6]\nmicro_batch_size: [1, 2]\ngrad_accum: [8]\n")
     assert {(p.run().layout.dp, p.run().layout.grad_accum) for p in plan.runs} == {(6, 8)}

@@ -165,6 +165,13 @@ def test_what_memory_rules_out_is_the_strategys_word():
     assert counts(world, runs, search.left_out(world)).get("not_run_strategy", 0) > 0
 
 
+def test_a_pipeline_of_few_micro_batches_is_the_plans_to_judge():
+    """Its workload may have a rule of its own: what was planned is begun."""
+    few = [PlannedRun("run-0000000000000000", "1B", 1, 60.0, json.dumps(run(tp=2, pp=4, gas=2, workload="megatron")))]
+    events, _, _ = live(few, "prune", widths=(1,))
+    assert [event["event"] for event in events].count("record") == 1
+
+
 GRID = "models: [1B]\nnodes: 1\nsequence_length: 4096\nglobal_batch: 1Mi\n"
 
 

@@ -142,13 +142,15 @@ def chunks(cell: Cell) -> Iterator[Columns]:
 def _alike(cell: Cell, codes: Mapping[str, Indices], size: int) -> Any:
     """Points that say the same as another: a schedule where there is no pipeline, and products that overlap."""
     alike = np.zeros(size, dtype=bool)
+    alone = _values(cell, codes, "pp") == 1
     if "pp_schedule" in codes:
-        alike |= (_values(cell, codes, "pp") == 1) & (codes["pp_schedule"] > 0)
+        alike |= alone & (codes["pp_schedule"] > 0)
     for axes in cell.known:
         inside = np.ones(size, dtype=bool)
         for name, values in cell.axes.items():
             member = np.array([value in axes[name] for value in values])
-            inside &= member[codes[name]] if name in codes else member[0]
+            found = member[codes[name]] if name in codes else member[0]
+            inside &= found | alone if name == "pp_schedule" else found
         alike |= inside
     return alike
 

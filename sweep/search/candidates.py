@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -47,6 +47,8 @@ class Candidates:
     """(model, nodes) by number"""
     nodes: Ints
     repeats: Ints
+    planned: bool = False
+    """a plan has let them through: its workload's rules say which micro-batches a pipeline needs, not the general one"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -100,15 +102,18 @@ class Candidates:
     @cached_property
     def needs(self) -> Needs:
         """What each run needs of memory, comparable without a model."""
-        return needs(self.columns, self.kinds, len(self))
+        bounded: Bools = np.zeros(len(self), dtype=bool)
+        for rows, profile in self._profiles:
+            bounded[rows] = not profile.torch_pipeline
+        return needs(self.columns, self.kinds, bounded)
 
     @cached_property
     def impossible(self) -> Bools:
         """Runs that cannot work by the static rules: too few micro-batches for the stages, or over the memory.
 
-        Only of trainers whose memory is known by name; what others do is not judged.
+        By memory only those of trainers that are known by name; what others keep is not judged.
         """
-        few = read(self.columns, "grad_accum") < read(self.columns, "pp") - 1
+        few = (not self.planned) & (read(self.columns, "grad_accum") < read(self.columns, "pp") - 1)
         found: Bools = np.broadcast_to(few, len(self)) | (self._judged & (self.memory_use > 1))
         return found
 
@@ -167,7 +172,7 @@ def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU) -> Candidates:
     """The candidates of a plan's runs."""
     # One text: keys that recur in thousands of runs are made once.
     values = json.loads(f"[{','.join([run.run_json for run in runs])}]")
-    return from_configurations([run.run_id for run in runs], values, gpu)
+    return replace(from_configurations([run.run_id for run in runs], values, gpu), planned=True)
 
 
 def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], gpu: Gpu) -> Candidates:

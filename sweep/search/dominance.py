@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sweep.physics.columns import read
+from sweep.physics.columns import equals, read
 
 _SAME = ("sequence_length", "pp", "cp", "ep", "gpus_per_node", "recompute", "pp_schedule", "dtype", "compile")
 """equal within a class, besides the model's shape and the workload's parameters"""
@@ -45,13 +45,16 @@ class Needs:
         return np.split(order, np.cumsum(np.bincount(self.classes))[:-1])
 
 
-def needs(columns: Mapping[str, Any], kinds: list[Hashable], size: int) -> Needs:
+def needs(columns: Mapping[str, Any], kinds: list[Hashable], bounded: Bools) -> Needs:
     """The needs of candidates. ``kinds``: per candidate whatever else must be equal (shape, parameters, environment).
+    ``bounded``: whose 1F1B is known to keep room for no more than the micro-batches in flight.
 
     In the vector, each larger where more memory is needed with all else equal: the micro-batch; fewer tensor ranks;
-    micro-batches in flight (1F1B keeps at most pp of them, and gradients live on from the second); a lower ZeRO
-    stage; fewer ranks to shard over, where anything is sharded.
+    micro-batches in flight (1F1B keeps at most pp of them, and gradients live on from the second); the samples of a
+    whole step on a rank, of which other schedules keep more, or all; a lower ZeRO stage; fewer ranks to shard over,
+    where anything is sharded.
     """
+    size = len(kinds)
     same = [np.broadcast_to(np.asarray(columns.get(name, 0)), size).tolist() for name in _SAME]
     numbers: dict[Hashable, int] = {}
     # A run of one replica has no buckets to reduce gradients in: it may need less than one of two.
@@ -61,6 +64,8 @@ def needs(columns: Mapping[str, Any], kinds: list[Hashable], size: int) -> Needs
     zero, pp = read(columns, "zero"), read(columns, "pp")
     shards = np.where(zero > 0, read(columns, "dp") * read(columns, "cp"), 1.0)
     flight = np.minimum(read(columns, "grad_accum"), np.maximum(pp, 2))
-    vector = [read(columns, "micro_batch_size"), -read(columns, "tp"), flight, -zero, -shards]
+    plain = (pp == 1) | (equals(columns, "pp_schedule", "1f1b") & bounded)
+    samples = np.where(plain, 0.0, read(columns, "micro_batch_size") * read(columns, "grad_accum"))
+    vector = [read(columns, "micro_batch_size"), -read(columns, "tp"), flight, samples, -zero, -shards]
     stacked = [np.broadcast_to(np.asarray(part, dtype=np.float64), size) for part in vector]
     return Needs(classes, np.stack(stacked, axis=1))
