@@ -2,8 +2,10 @@
 # make test    lint, types, and all tests but the long ones; real Slurm included (needs root and Debian's Slurm)
 # make test-long, make check, make format
 #
-# Another build of torch: make demo TORCH=torch==2.11.0 PIP_OPTIONS="--index-url URL"
-# Without Slurm:          make test SWEEP_REQUIRE_SLURM=0
+# Another torch:     make demo TORCH=torch==2.11.0
+# CPU build (Linux): make demo PIP_OPTIONS="--extra-index-url URL", URL being PyTorch's index of CPU builds. With
+#                    --index-url the other packages, which the same options install, would not be found.
+# Without Slurm:     make test SWEEP_REQUIRE_SLURM=0
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -25,7 +27,7 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# Where pip finds only the CUDA build of torch (gigabytes), PIP_OPTIONS can name an index that has the CPU build.
+# On Linux pip's usual index has the CUDA build of torch (gigabytes); PIP_OPTIONS can name one that has the CPU build too.
 $(VENV)/.torch: $(VENV)/.made
 	$(PIP) install $(PIP_OPTIONS) "$(TORCH)"
 	touch $@

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.cli.main import COMMANDS
+from sweep.cli.main import COMMANDS, cli
 from sweep.grid import parse_grid
 from sweep.site import parse_site
 from tests import driving
@@ -39,6 +39,17 @@ def test_the_readmes_grid_and_site_are_valid():
     grid, site = YAML
     assert parse_grid(grid, "README.md").name == "llama-8b"
     assert parse_site(site, "README.md").gpus_per_node == 8
+
+
+def test_the_site_and_the_options_of_the_cluster_page_are_valid():
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    (site,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert parse_site(site, "docs/cluster.md").gpus_per_node == 8
+    shown = re.findall(r"(?:^    |`)sweep ([a-z]+)([^`\n]*)", page, re.MULTILINE)
+    assert {"init", "plan", "launch", "status", "resume", "explain", "logs", "rerun"} <= {name for name, _ in shown}
+    for name, words in shown:
+        options = {option for parameter in cli.get_command(None, name).params for option in parameter.opts}
+        assert set(re.findall(r" (--?[a-z][a-z-]*)", words)) <= options, (name, words)
 
 
 def test_every_command_is_in_the_readme_and_the_design():
