@@ -171,8 +171,10 @@ class Measurement:
     """host-clock seconds of each timed iteration, synchronised, no barrier inside"""
     warmup_times_s: list[float] = field(default_factory=list)
     peak_allocated_bytes: int | None = None
-    """peak of the tensors allocated during the timed iterations"""
+    """peak of the tensors that live at once, as memory_kind says"""
     peak_reserved_bytes: int | None = None
+    memory_kind: str = "allocated: the allocator's peak over the timed iterations"
+    """what the peaks count, and when"""
     losses: list[float] | None = None
     """the global mean loss of each iteration, warm-up included"""
     grad_norms: list[float] | None = None

@@ -22,8 +22,6 @@ STRAGGLER = 1.10
 
 TERA = 1e12
 
-MEMORY_KIND = "allocated: the allocator's peak over the timed iterations, greatest over ranks"
-
 
 def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outcome, str] | None:
     """Why an attempt that ended well gave no valid measurement, or None where it did."""
@@ -172,12 +170,13 @@ def memory(measurements: Sequence[Measurement | None]) -> dict[str, Any]:
     allocated = [None if m is None else m.peak_allocated_bytes for m in measurements]
     reserved = [m.peak_reserved_bytes for m in measurements if m is not None]
     parameters = [None if m is None else m.parameters for m in measurements]
+    kinds = sorted({m.memory_kind for m in measurements if m is not None and m.peak_allocated_bytes is not None})
     peak = _greatest(allocated)
     return {
         "peak_memory_bytes": peak,
         "peak_memory_reserved_bytes": _greatest(reserved),
         "rank_peak_memory_bytes": None if peak is None else allocated,
-        "memory_kind": None if peak is None else MEMORY_KIND,
+        "memory_kind": None if peak is None else f"{'; '.join(kinds)}, greatest over ranks",
         "rank_parameters": None if _greatest(parameters) is None else parameters,
     }
 

@@ -60,6 +60,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
         warmup_times_s=warm.step_s,
         peak_allocated_bytes=peaks.allocated_bytes,
         peak_reserved_bytes=peaks.reserved_bytes,
+        memory_kind=peaks.kind,
         losses=warm.losses + timed.samples.losses,
         grad_norms=warm.grad_norms + timed.samples.grad_norms,
         parameters=sum(p.numel() for p in trainer.optimizer.shards()),

@@ -35,6 +35,8 @@ class Peaks:
 
     allocated_bytes: int | None
     reserved_bytes: int | None
+    kind: str
+    """what they count, and when"""
 
 
 class Memory:
@@ -56,8 +58,10 @@ class Memory:
     def peaks(self, iteration: Callable[[], object], watch_cpu: bool) -> Peaks:
         """The peaks. On CPU they take one more iteration, watched, and reserved bytes have no meaning."""
         if self._device.type == "cuda":
-            return Peaks(self._end["allocated_bytes.all.peak"], self._end["reserved_bytes.all.peak"])
-        return Peaks(peak_tensor_bytes(iteration) if watch_cpu else None, None)
+            allocated, reserved = (self._end[f"{name}_bytes.all.peak"] for name in ("allocated", "reserved"))
+            return Peaks(allocated, reserved, "allocated: the allocator's peak over the timed iterations")
+        peak = peak_tensor_bytes(iteration) if watch_cpu else None
+        return Peaks(peak, None, "tensors: those that live at once in one further iteration")
 
     def further(self) -> dict[str, Any]:
         """The process' resident set, and on a GPU the allocator's counters and what is not torch's."""
