@@ -33,8 +33,24 @@ def test_table_of_every_stage_and_the_time_line():
 
 
 def test_what_does_not_fit_is_said():
-    assert "does NOT fit" in run("80B").stdout
-    assert document("80B")["fits"] is False
+    assert "does NOT fit, and a plan rejects it." in run("80B").stdout
+    found = document("80B")
+    assert (found["fits"], found["plan_keeps"]) == (False, False)
+    assert found["needed_bytes"] > found["limit_bytes"] > found["available_bytes"]
+
+
+def test_what_is_over_by_less_than_the_model_may_err_is_kept_by_a_plan():
+    near = ("8B", "--dp", 8, "--zero", 1, "--sequence-length", 7000)
+    assert run(*near).stdout.endswith("of 79.6 GiB: over by 3.0%, within the model's error of 10%: a plan keeps it.\n")
+    found = document(*near)
+    assert (found["fits"], found["plan_keeps"]) == (False, True)
+    every = ("8B", "--fits", "--gpus", 8, "--zero", 1)
+    listed = document(*every)
+    kept = listed["plan_keeps"] - len(listed["fitting"])
+    assert kept > 0
+    assert run(*every).stdout.endswith(
+        f"{kept} more are over by less than the model may err (10%): a plan keeps them\n"
+    )
 
 
 def test_json_adds_up():
@@ -122,5 +138,5 @@ def test_a_picture_that_cannot_be_written(tmp_path):
 
 def test_unknown_memory():
     found = document("tiny-1M", "--gpu", "cpu")
-    assert found["fits"] is None
+    assert (found["fits"], found["plan_keeps"]) == (None, True)
     assert "not known" in run("tiny-1M", "--gpu", "cpu").stdout

@@ -189,6 +189,7 @@ def test_unknown_memory_lets_everything_fit():
 def test_reasons_come_with_their_numbers():
     fit = memory.fits(columns("80B", dp=np.array([1, 512]), zero=3, recompute="full"), GPUS["h100"])
     assert fit.fits.tolist() == [False, True]
+    assert fit.over.tolist() == [True, False]
     assert fit.needed_bytes[0] > fit.limit_bytes > fit.available_bytes
 
 

@@ -196,7 +196,9 @@ def _document(model: str, columns: Mapping[str, Any], gpu: Gpu, profile: MemoryP
         "outside_torch_bytes": int(physics.outside_torch_bytes(columns)),
         "needed_bytes": int(fit.needed_bytes),
         "available_bytes": None if fit.available_bytes is None else int(fit.available_bytes),
-        "fits": None if fit.available_bytes is None else bool(fit.needed_bytes <= fit.available_bytes),
+        "limit_bytes": None if fit.limit_bytes is None else int(fit.limit_bytes),
+        "fits": None if fit.available_bytes is None else not fit.over,
+        "plan_keeps": bool(fit.fits),
     }
 
 
@@ -225,8 +227,14 @@ def _verdict(document: Mapping[str, Any], unit: str) -> str:
     text = f"With {outside:.1f} {unit} that torch does not count (CUDA context, NCCL): {needed:.1f} {unit}"
     if document["available_bytes"] is None:
         return f"{text}. How much memory {document['gpu']} has is not known."
-    available = document["available_bytes"] / size
-    return f"{text} of {available:.1f} {unit}: {'fits' if document['fits'] else 'does NOT fit'}."
+    text += f" of {document['available_bytes'] / size:.1f} {unit}:"
+    if document["fits"]:
+        return f"{text} fits."
+    if not document["plan_keeps"]:
+        return f"{text} does NOT fit, and a plan rejects it."
+    over = document["needed_bytes"] / document["available_bytes"] - 1
+    margin = document["limit_bytes"] / document["available_bytes"] - 1
+    return f"{text} over by {over:.1%}, within the model's error of {margin:.0%}: a plan keeps it."
 
 
 def _plot(path: Path, document: Mapping[str, Any]) -> None:
@@ -249,11 +257,13 @@ def _fits(
     options: Mapping[str, Any],
     layout: Mapping[str, Any],
 ) -> int:
-    rows, tried = _fitting(shape, gpu, profile, options, layout)
+    rows, counts = _fitting(shape, gpu, profile, options, layout)
     if options["as_json"]:
-        click.echo(json.dumps({"model": model, "gpus": options["gpus"], "tried": tried, "fitting": rows}))
+        click.echo(json.dumps({"model": model, "gpus": options["gpus"], **counts, "fitting": rows}))
         return 0 if rows else 1
-    click.echo(f"{len(rows):,} of {tried:,} layouts of {model} fit {options['gpus']} {gpu.name}; fastest first")
+    click.echo(
+        f"{len(rows):,} of {counts['tried']:,} layouts of {model} fit {options['gpus']} {gpu.name}; fastest first"
+    )
     names = ("dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute")
     for row in rows[:_SHOWN_FITS]:
         words = " ".join(f"{name}={row[name]}" for name in names)
@@ -261,12 +271,15 @@ def _fits(
         click.echo(f"  {words}  {row['needed_bytes'] / _UNITS[options['unit']]:.1f} {options['unit']}  {speed}")
     if len(rows) > _SHOWN_FITS:
         click.echo(f"  … {len(rows) - _SHOWN_FITS:,} more (--json lists all)")
+    if near := counts["plan_keeps"] - len(rows):
+        click.echo(f"{near:,} more are over by less than the model may err ({profile.margin:.0%}): a plan keeps them")
     return 0 if rows else 1
 
 
 def _fitting(
     shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any], layout: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], int]:
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """(the layouts that fit, the fastest first; how many were tried, and how many a plan keeps)."""
     import numpy as np
 
     from sweep.physics import memory as physics
@@ -285,14 +298,14 @@ def _fitting(
     columns |= {"dtype": options["dtype"], "pp_schedule": options["pp_schedule"]}
     tried = len(columns["tp"])
     if not tried:
-        return [], 0
+        return [], {"tried": 0, "plan_keeps": 0}
     fit = physics.fits(columns, gpu, profile)
     speed = tokens_per_second_per_gpu(columns, gpu, profile)
-    good = np.flatnonzero(fit.needed_bytes <= (fit.available_bytes or np.inf))
+    good = np.flatnonzero(~fit.over)
     rows = []
     for i in good[np.argsort(-speed[good], kind="stable")]:
         row = {name: columns[name][i].item() for name in AXES}
         row["needed_bytes"] = round(float(fit.needed_bytes[i]))
         row["predicted_tokens_per_second_per_gpu"] = round(float(speed[i]), 1)
         rows.append(row)
-    return rows, tried
+    return rows, {"tried": tried, "plan_keeps": int(fit.fits.sum())}

@@ -159,13 +159,22 @@ def timeline(columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "f
 class Fit:
     """Which candidates can fit, with the numbers of the reason. Arrays, or numbers for one candidate."""
 
-    fits: Any
     needed_bytes: Any
     """what the heaviest rank is predicted to need, with the CUDA context and NCCL"""
-    limit_bytes: float | None
-    """what it may need at most; None where the GPU's memory is not known, and then everything fits"""
     available_bytes: float | None
-    """what the GPU has"""
+    """what the GPU has; None where it is not known, and then everything fits"""
+    limit_bytes: float | None
+    """the most that may be predicted: ``available_bytes``, and what the model may err by on top"""
+
+    @property
+    def fits(self) -> Any:
+        """What a plan keeps: nothing predicted above the limit."""
+        return self.needed_bytes <= (np.inf if self.limit_bytes is None else self.limit_bytes)
+
+    @property
+    def over(self) -> Any:
+        """Predicted to need more than the GPU has. What fits nevertheless is over by less than the model may err."""
+        return self.needed_bytes > (np.inf if self.available_bytes is None else self.available_bytes)
 
 
 def usable_bytes(gpu: Gpu) -> float | None:
@@ -177,10 +186,7 @@ def fits(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES
     """Whether the heaviest rank can fit: rejects only what is predicted to be over by more than profile.margin."""
     needed = peak_bytes(columns, profile) + outside_torch_bytes(columns)
     available = usable_bytes(gpu)
-    if available is None:
-        return Fit(np.ones_like(needed, dtype=bool), needed, None, None)
-    limit = available * (1 + profile.margin)
-    return Fit(needed <= limit, needed, limit, available)
+    return Fit(needed, available, None if available is None else available * (1 + profile.margin))
 
 
 def _embedding_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
