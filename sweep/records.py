@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -165,7 +166,7 @@ def problems(record: Mapping[str, Any]) -> list[str]:
     for name, column in known.items():
         value = record.get(name)
         if value is not None and not _fits(value, column.type):
-            found.append(f"{name} must be {column.type}, not {value!r}")
+            found.append(f"{name} must be {column.type}, not {reprlib.repr(value)}")
     outcomes = {str(outcome) for outcome in Outcome}
     if record.get("outcome") not in outcomes:
         found.append(f"outcome {record.get('outcome')!r} is none of {', '.join(sorted(outcomes))}")
@@ -199,7 +200,11 @@ def _fits(value: Any, type_name: str) -> bool:
         return isinstance(value, list) and all(item is None or _fits(item, inner) for item in value)
     if isinstance(value, bool) and type_name != "bool":
         return False
-    return isinstance(value, _PYTHON_TYPES[type_name]) and not (isinstance(value, float) and not math.isfinite(value))
+    if not isinstance(value, _PYTHON_TYPES[type_name]):
+        return False
+    if isinstance(value, int):
+        return abs(value) < (2**63 if type_name == "int64" else 2**53)  # an Arrow column refuses larger ones
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def table_markdown(columns: Iterable[Column] = COLUMNS + COLLECTED) -> str:

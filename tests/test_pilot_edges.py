@@ -14,6 +14,7 @@ import time
 import psutil
 import pytest
 
+from sweep.collect import table_of
 from sweep.contract import Measurement, Workload
 from sweep.diagnose import Diagnosis
 from sweep.grid import parse_grid
@@ -169,6 +170,60 @@ def test_a_measurement_that_is_none_voids_the_attempt(standing, times):
     assert problems(record) == []
     assert record["outcome"] == "unknown"
     assert record["step_time_median_s"] is None
+
+
+NUMBERS_THAT_ARE_NONE = [
+    {"peak_allocated_bytes": "12 GB"},
+    {"peak_allocated_bytes": [12]},
+    {"peak_allocated_bytes": 2**63},
+    {"peak_reserved_bytes": True},
+    {"parameters": "7B"},
+    {"parameters": -(2**64)},
+    {"losses": [1, "2", 3, 4, 5]},
+    {"grad_norms": [1.0, True, 1.0, 1.0, 1.0]},
+    {"losses": [2**60 + 1] * 5},
+    {"peak_allocated_bytes": "x" * 1_000_000},
+]
+
+
+@pytest.mark.parametrize("values", NUMBERS_THAT_ARE_NONE, ids=lambda values: f"{values}"[:40])
+def test_a_value_of_the_wrong_kind_voids_the_attempt_and_not_the_table(standing, values):
+    """One such value in the journal, and no collect would ever read the sweep again."""
+    measurement = Measurement(**{"step_times_s": [0.1] * 5, **values})
+    record, _ = record_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0)
+    assert record["outcome"] == "unknown"
+    assert "cannot be recorded" in record["message"]
+    assert len(record["message"]) < 2000
+    assert problems(record) == []
+    assert table_of([json.loads(json.dumps(record))]).num_rows == 1
+
+
+def test_the_reason_names_the_value(standing):
+    measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
+    record, _ = record_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0)
+    assert "peak_memory_bytes must be int64, not '12 GB'" in record["message"]
+    assert record["peak_memory_bytes"] is None
+
+
+def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(standing):
+    """An out-of-memory that tells its peak in words is an out-of-memory all the same."""
+    measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
+    record, _ = record_of(conducted(standing), result_of(Outcome.OOM_CUDA, measurement), None, 2.0)
+    assert problems(record) == []
+    assert record["outcome"] == "oom_cuda"
+    assert record["peak_memory_bytes"] is None
+    assert record["message"].startswith("why; ")
+    assert "12 GB" in record["message"]
+
+
+def test_bytes_that_come_as_a_fraction_are_rounded(standing):
+    """They were worked out of GiB: no reason to lose the attempt."""
+    runner = runner_on(standing, Link("n1", Mute()))
+    told = {"kind": "measurement", "step_times_s": [0.1] * 5, "peak_allocated_bytes": 12.3 * 2**30, "parameters": 7e9}
+    runner._note_told(runner._ranks[0], told)
+    measurement = runner._ranks[0].measurement
+    assert (measurement.peak_allocated_bytes, measurement.parameters) == (13207024435, 7_000_000_000)
+    assert isinstance(measurement.parameters, int)
 
 
 def test_the_record_says_what_ran_beside_it(standing):

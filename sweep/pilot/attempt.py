@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ SETTLE_S = 2.0
 GRACE_S = 8.0
 SHORT_GRACE_S = 1.0
 PHASES = frozenset(str(phase) for phase in Phase)
+WHOLE_NUMBERS = ("peak_allocated_bytes", "peak_reserved_bytes", "parameters")
 CLEAN_S = 40.0
 """beyond the grace: evidence, kills, and the wait for the GPUs to be empty"""
 SHORT_CLEAN_S = 1.0
@@ -275,6 +277,9 @@ class AttemptRunner:
     def _note_told(self, report: RankReport, message: Mapping[str, Any]) -> None:
         values = {key: value for key, value in message.items() if key != "kind"}
         if message.get("kind") == "measurement":
+            for name in WHOLE_NUMBERS:
+                if isinstance(value := values.get(name), float) and math.isfinite(value):
+                    values[name] = round(value)  # worked out of GiB
             try:
                 report.measurement = Measurement(**values)
             except TypeError as error:  # a workload of someone else: its mistake is the attempt's, not the pilot's

@@ -13,12 +13,14 @@ from sweep.pilot.attempt import AttemptResult
 from sweep.pilot.findings import Findings
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.watchdog import Verdict
-from sweep.records import build_record
+from sweep.records import build_record, problems
 
 ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.CANCELLED, Outcome.UNKNOWN})
 """what the end of the whole job looks like: the scheduler signals agents and ranks at the same moment as the leader"""
 MOST_OF_IT = 0.8
 """an attempt that had so much of a pilot's time and did not end would not end in the next pilot either"""
+MOST_PROBLEMS = 5
+"""so many are told: the first says what the workload does wrong"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +47,21 @@ def record_of(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The record, and what it says of nodes. `stopping`: why the whole pilot is being ended, if it is.
 
-    A measurement that is none (a workload of someone else may send anything) makes the attempt `unknown`.
+    A measurement that is none (a workload of someone else may send anything) is left out, and an ok attempt then is
+    `unknown`: a record that breaks the schema would keep every later collect from reading the sweep.
     """
     outcome, message = _outcome(conducted, result, stopping)
     try:
         record = _record(conducted, result, outcome, message, ended_at)
-    except (
-        Exception
-    ):  # its numbers break the schema in a way that nobody thought of: the attempt is void, not the pilot
-        told = "the measurement cannot be recorded: " + traceback.format_exc(limit=-2)
+        wrong = "; ".join(problems(record)[:MOST_PROBLEMS])
+    except Exception:  # in a way that nobody thought of: it costs the attempt, not the pilot
+        wrong = traceback.format_exc(limit=-2)
+    if wrong:
         for rank in result.ranks:
             rank.measurement = None
-        record = _record(conducted, result, Outcome.UNKNOWN, told, ended_at)
+        told = f"the measurement cannot be recorded: {wrong}"
+        outcome, message = (Outcome.UNKNOWN, told) if outcome is Outcome.OK else (outcome, f"{message}; {told}")
+        record = _record(conducted, result, outcome, message, ended_at)
     about_nodes = _about_nodes(conducted, record, result) if stopping is None else {}
     return record, about_nodes
 
