@@ -10,7 +10,11 @@ from click.testing import CliRunner, Result
 
 from sweep.cli.explain import explain
 from sweep.errors import SweepError
-from sweep.store import PROVENANCE, Journal, SweepDir
+from sweep.outcomes import Outcome
+from sweep.store import Journal
+from sweep.sweeps import Sweep
+from tests.made_records import made_record, record_event
+from tests.standing import made, pilot_wrote
 
 
 def call(*arguments: str) -> Result:
@@ -48,35 +52,48 @@ def test_missing_file_and_missing_arguments_are_mistakes(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def sweep(tmp_path: Path) -> SweepDir:
-    sweep = SweepDir(tmp_path / "s")
-    sweep.create_skeleton()
-    (sweep.path / PROVENANCE).write_text("{}")
-    journal = Journal(sweep.journal("p1"))
-    for attempt, (outcome, evidence) in enumerate([("node_fail", "n3 died"), ("ok", None)], start=1):
-        record = {"run_id": "llama-aa", "attempt": attempt, "outcome": outcome, "evidence": evidence, "advice": None}
-        journal.append({"event": "record", "time": 1.0, "record": record})
-    journal.append({"event": "record", "time": 1.0, "record": {"run_id": "llama-bb", "attempt": 1, "outcome": "hang"}})
+def sweep(tmp_path: Path) -> Sweep:
+    """Two attempts of the first run, one of the second; a third was called lost before its own word was read."""
+    sweep = made(tmp_path / "s")
+    first, second, third = (planned.run_id for planned in sweep.runs[:3])
+    ends = (first, 1, Outcome.NODE_FAIL), (first, 2, Outcome.OK), (second, 1, Outcome.HANG), (third, 1, Outcome.OK)
+    pilot_wrote(sweep, "p0001", *ends)
+    lost = made_record(sweep.runs[2].run(), attempt=1, outcome=Outcome.LOST)
+    journal = Journal(sweep.directory.journal("settled"))
+    journal.append(record_event(lost, 1.0))
     journal.close()
-    sweep.log("llama-aa", 1).write_text("the log\n")
+    sweep.directory.log(first, 1).write_text("the log\n")
     return sweep
 
 
-def test_run_with_all_its_attempts(sweep: SweepDir) -> None:
-    text = call(str(sweep.path), "llama-aa").stdout
-    assert "llama-aa, attempt 1" in text
-    assert "n3 died" in text
-    assert str(sweep.log("llama-aa", 1)) in text
+def test_run_with_all_its_attempts(sweep: Sweep) -> None:
+    run_id = sweep.runs[0].run_id
+    text = call(str(sweep.directory.path), run_id).stdout
+    assert f"{run_id}, attempt 1" in text
+    assert "outcome:  node_fail" in text
+    assert str(sweep.directory.log(run_id, 1)) in text
     assert "attempt 2" in text
 
 
-def test_one_attempt_as_json(sweep: SweepDir) -> None:
-    documents = json.loads(call(str(sweep.path), "llama-aa.1", "--json").stdout)
+def test_one_attempt_as_json_by_a_part_of_its_name(sweep: Sweep) -> None:
+    """As `sweep logs` and `sweep rerun` take it."""
+    words = f"{sweep.runs[0].run_id[-10:]}.1"
+    documents = json.loads(call(str(sweep.directory.path), words, "--json").stdout)
     assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "node_fail")]
 
 
-def test_unknown_and_ambiguous_runs_are_mistakes(sweep: SweepDir) -> None:
-    with pytest.raises(SweepError, match="no attempt of a run 'gpt'"):
-        call(str(sweep.path), "gpt")
-    with pytest.raises(SweepError, match="beginning of 2 runs"):
-        call(str(sweep.path), "llama")
+def test_an_attempt_is_told_by_its_own_word_not_as_lost(sweep: Sweep) -> None:
+    documents = json.loads(call(str(sweep.directory.path), sweep.runs[2].run_id, "--json").stdout)
+    assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "ok")]
+
+
+def test_unknown_and_ambiguous_runs_are_mistakes(sweep: Sweep) -> None:
+    where, first, waiting = str(sweep.directory.path), sweep.runs[0].run_id, sweep.runs[3].run_id
+    with pytest.raises(SweepError, match="no run has 'gpt'"):
+        call(where, "gpt")
+    with pytest.raises(SweepError, match=f"a part of {len(sweep.runs)} run_ids"):
+        call(where, "tiny")
+    with pytest.raises(SweepError, match=f"no attempt {waiting} has ended"):
+        call(where, waiting)
+    with pytest.raises(SweepError, match=rf"no attempt {first}\.3 has ended here \(.*ended are {first}\.1, {first}\.2"):
+        call(where, f"{first}.3")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.find_run import find_run, split_attempt
+from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
-from sweep.outcomes import NO_FAILURE
+from sweep.outcomes import NO_FAILURE, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sweep.store import SweepDir
 
 _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node_names", "notes", "ended_at")
@@ -26,15 +26,16 @@ _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node
 @click.option(
     "--log", "log_file", type=click.Path(path_type=Path), help="Diagnose this log file instead of a run; - is stdin."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+@json_option
 def explain(directory: Path | None, run: str | None, log_file: Path | None, as_json: bool) -> int:
     """Say why a run ended as it did: the outcome, the line that proves it and what to try.
 
-    RUN is a run id, its beginning, or RUN.ATTEMPT. With --log, any program's log file is diagnosed.
+    RUN is any part of a run_id that no other run has, or RUN.ATTEMPT. With --log, any program's log file is diagnosed.
 
     \b
     Examples:
       sweep explain sweeps/first llama-8b-n4-dp4-tp8
+      sweep explain sweeps/first 16b2f0c211.2
       sweep explain --log slurm-4711.out
       sweep explain --log slurm-4711.out --json
     """
@@ -42,8 +43,8 @@ def explain(directory: Path | None, run: str | None, log_file: Path | None, as_j
         if directory is not None:
             raise SweepError(Mistake("DIR and --log exclude each other", remedy="give --log FILE alone, or DIR RUN"))
         return _explain_log(log_file, as_json)
-    if run is None:
-        directory, run = None, None if directory is None else str(directory)
+    if run is None and directory is not None and not directory.is_dir():
+        directory, run = None, str(directory)
     if run is None:
         raise SweepError(Mistake("nothing to explain", remedy="`sweep explain DIR RUN` or `sweep explain --log FILE`"))
     return _explain_run(directory, run, as_json)
@@ -82,27 +83,25 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
     return 0
 
 
-def _records_of(sweep: SweepDir, run: str) -> list[dict[str, Any]]:
-    """The records of one run, by attempt. Raises SweepError where `run` names none, or several."""
+def _records_of(sweep: SweepDir, words: str) -> list[dict[str, Any]]:
+    """The records of one run, by attempt. Raises SweepError where `words` name none, or several."""
     from sweep.store import JournalReader
+    from sweep.sweeps import open_sweep
 
-    records = [event["record"] for event in JournalReader(sweep).new_events() if event.get("event") == "record"]
-    chosen = [record for record in records if f"{record['run_id']}.{record['attempt']}" == run]
-    chosen = chosen or [record for record in records if str(record["run_id"]) == run]
-    chosen = chosen or [record for record in records if str(record["run_id"]).startswith(run)]
-    names = sorted({str(record["run_id"]) for record in chosen})
-    if len(names) != 1:
-        raise _not_one(sweep, run, names, sorted({str(record["run_id"]) for record in records}))
-    return sorted(chosen, key=lambda record: int(record["attempt"]))
-
-
-def _not_one(sweep: SweepDir, run: str, names: Sequence[str], known: Sequence[str]) -> SweepError:
-    if names:
-        fact = f"{run!r} is the beginning of {len(names)} runs: {', '.join(names[:5])}"
-        return SweepError(Mistake(fact, file=str(sweep.path), remedy="name one of them"))
-    close = ", ".join(known[:5]) or "none"
-    fact = f"no attempt of a run {run!r} has ended here"
-    return SweepError(Mistake(fact, file=str(sweep.path), remedy=f"`sweep status` lists the runs; ended are {close}"))
+    known = [planned.run_id for planned in open_sweep(sweep.path).runs]
+    name, attempt = split_attempt(known, words)
+    run_id = find_run(known, name, sweep.path)
+    events = [event for event in JournalReader(sweep).new_events() if event.get("event") == "record"]
+    of_run = [event["record"] for event in events if event["record"]["run_id"] == run_id]
+    # Of two records of one attempt, `lost` yields to its own word.
+    of_run.sort(key=lambda record: bool(record["outcome"] != Outcome.LOST))
+    last = {int(record["attempt"]): record for record in of_run}
+    chosen = [last[number] for number in sorted(last) if attempt in (None, number)]
+    if not chosen:
+        which = run_id if attempt is None else f"{run_id}.{attempt}"
+        ended = f"ended are {', '.join(f'{run_id}.{number}' for number in sorted(last))}" if last else "`sweep status`"
+        raise SweepError(Mistake(f"no attempt {which} has ended here", file=str(sweep.path), remedy=ended))
+    return chosen
 
 
 def _document(sweep: SweepDir, record: dict[str, Any]) -> dict[str, Any]:
