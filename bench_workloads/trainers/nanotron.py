@@ -8,6 +8,7 @@ with `human_format` (three digits). `params.root` is a checkout.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adap
 from bench_workloads.trainers.driver import drive
 from bench_workloads.trainers.reading import PatternReader
 from bench_workloads.trainers.units import NUMBER
-from sweep.contract import Progress, RankRun, Rule, Run, Workload
+from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
 
 CONFIG = "nanotron.yaml"
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
@@ -130,6 +131,35 @@ def _optimizer(run: Run, steps: int) -> dict[str, Any]:
     }
 
 
+_OF_ENGINES = {"OneForwardOneBackward": "1f1b", "AllForwardAllBackward": "gpipe"}
+_OF_DTYPES = {theirs: ours for ours, theirs in _DTYPES.items()}
+
+
+def _stated() -> dict[str, tuple[str, Callable[[str], Scalar]]]:
+    """Its configuration, which `pformat` prints a field a line, and the line of sizes before the first iteration.
+
+    What both hold is read from the latter, which asks the process groups; fields of the former by names that one
+    dataclass alone has.
+    """
+    size = r"\bmbs: (?:.*\b)?{}: (\d+) \|"
+    field = r"[\s(]{}=(\d+)[,)]"
+    return {
+        "dp": (field.format("dp"), int),
+        "pp": (field.format("pp"), int),
+        "tp": (field.format("tp"), int),
+        "ep": (field.format("expert_parallel_size"), int),
+        "zero": (field.format("zero_stage"), int),
+        "recompute": (r"[\s(]recompute_layer=(\w+)[,)]", lambda text: "full" if text == "True" else "none"),
+        "pp_schedule": (r"[\s(]pp_engine=<.*\.(\w+)PipelineEngine ", lambda text: _OF_ENGINES.get(text, text)),
+        "dtype": (r"[\s(]dtype=torch\.(\w+)[,)]", lambda text: _OF_DTYPES.get(text, text)),
+        "micro_batch_size": (r"\bmbs: (\d+) \| grad_accum:", int),
+        "grad_accum": (size.format("grad_accum"), int),
+        "cp": (size.format("cp"), int),
+        "sequence_length": (size.format("sequence_length"), int),
+        "global_batch_sequences": (size.format("global_batch_size"), int),
+    }
+
+
 def reader(_run: Run) -> Reader:
     """The line of an iteration; its global batch is in tokens and has three digits only, so it is not compared."""
     return PatternReader(
@@ -142,17 +172,8 @@ def reader(_run: Run) -> Reader:
             "grad_norm": rf"grad_norm: ({NUMBER})",
             "tflops_per_gpu": rf"model_tflops_per_gpu: ({NUMBER})",
         },
-        {
-            "dp": (r"ParallelismArgs\(dp=(\d+),", int),
-            "pp": (r"ParallelismArgs\(.*\bpp=(\d+),", int),
-            "tp": (r"ParallelismArgs\(.*\btp=(\d+),", int),
-            "cp": (r"ParallelismArgs\(.*context_parallel_size=(\d+)", int),
-            "zero": (r"OptimizerArgs\(.*zero_stage=(\d+),", int),
-            "micro_batch_size": (r"TokensArgs\(.*micro_batch_size=(\d+),", int),
-            "grad_accum": (r"TokensArgs\(.*batch_accumulation_per_replica=(\d+)", int),
-            "sequence_length": (r"TokensArgs\(sequence_length=(\d+),", int),
-        },
-        begun=r"\[Start training\]",
+        _stated(),
+        begun=r"\bStart training\]?\s*$",
     )
 
 
