@@ -116,8 +116,11 @@ def test_every_mistake_at_once():
 
 def test_layouts_that_cannot_be():
     found = mistakes("8B", "--tp", 3, "--pp", 64, "--cp", 3, "--ep", 2)
-    assert [m.split(":")[0] for m in found] == ["--tp", "--pp", "--cp", "--ep"]
+    assert [m.split(":")[0] for m in found] == ["--tp", "--tp", "--pp", "--cp", "--ep"]
     assert "tp=3 does not divide the 32 attention heads" in found[0]
+    assert "tp=3 and the 32 kv heads: neither divides the other" in found[1]
+    assert "ep=2, but 8B has no experts" in found[4]
+    assert "ep=3 does not divide the 8 experts" in mistakes("Mixtral-8x7B", "--ep", 3)[0]
 
 
 def test_a_shape_that_cannot_be():

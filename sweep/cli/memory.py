@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 _UNITS = {"GiB": float(2**30), "GB": 1e9}
 _AXES = ("tp", "pp", "dp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute")
+_RULES = {
+    "heads_by_tp": "--tp",
+    "kv_heads_by_tp": "--tp",
+    "layers_by_stages": "--pp",
+    "sequence_by_cp": "--cp",
+    "experts_by_ep": "--ep",
+    "ep_without_experts": "--ep",
+}
+"""a plan's general rule of one option and the shape -> the option. None between options: --fits solves for those"""
 _SHOWN_FITS = 30
 _NOT_EXACT = {"--fits": "list_fits", "--plot": "plot"}
 
@@ -77,10 +86,9 @@ def memory(model: str, **options: Any) -> int:
       sweep memory Llama-3-70B --tp 8 --pp 8 --dp 8 --zero 1 --grad-accum 16 --recompute full --exact
     """
     shape, gpu, profile = _inputs(model, options)
-    layout = {name: options[name] for name in _AXES}
     if options["list_fits"]:
-        return _fits(model, shape, gpu, profile, options, layout)
-    columns = _columns(shape, layout, options)
+        return _fits(model, shape, gpu, profile, options)
+    columns = _columns(shape, options)
     if options["exact"]:
         from sweep.cli.memory_exact import exact
 
@@ -117,7 +125,7 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     if options["plot"] is not None and options["plot"].suffix not in (".png", ".svg", ".pdf"):
         mistakes.append(Mistake(f"unknown kind of picture {options['plot'].suffix!r}", path="--plot", remedy=".png"))
     mistakes += _exact_mistakes(options)
-    mistakes += [] if shape is None else _layout_mistakes(shape, options)
+    mistakes += [] if shape is None else _layout_mistakes(model, shape, options)
     if mistakes or shape is None:
         raise SweepError(mistakes)
     profile = PROFILES[options["profile_name"]]
@@ -137,18 +145,12 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     return next(iter(document.value["models"].values())), []
 
 
-def _layout_mistakes(shape: ModelShape, options: Mapping[str, Any]) -> list[Mistake]:
-    tp, pp, cp, ep = (options[name] or 1 for name in ("tp", "pp", "cp", "ep"))
-    found = []
-    if shape.num_heads % tp:
-        found.append(Mistake(f"tp={tp} does not divide the {shape.num_heads} attention heads", path="--tp"))
-    if pp > shape.num_layers:
-        found.append(Mistake(f"pp={pp} stages for {shape.num_layers} layers", path="--pp"))
-    if options["sequence_length"] % cp:
-        found.append(Mistake(f"cp={cp} does not divide the sequence of {options['sequence_length']}", path="--cp"))
-    if ep > 1 and (shape.num_experts == 0 or shape.num_experts % ep):
-        found.append(Mistake(f"ep={ep} does not divide the {shape.num_experts} experts", path="--ep"))
-    return found
+def _layout_mistakes(model: str, shape: ModelShape, options: Mapping[str, Any]) -> list[Mistake]:
+    from sweep.planning.rules import GENERAL
+
+    columns = {**_columns(shape, options), "model": model}
+    broken = (rule for rule in GENERAL if rule.name in _RULES and rule.broken(columns))
+    return [Mistake(rule.reason.format(**columns), path=_RULES[rule.name]) for rule in broken]
 
 
 def _exact_mistakes(options: Mapping[str, Any]) -> list[Mistake]:
@@ -165,11 +167,11 @@ def _exact_mistakes(options: Mapping[str, Any]) -> list[Mistake]:
     return found
 
 
-def _columns(shape: ModelShape, layout: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    given = {name: 1 if value is None else value for name, value in layout.items()}
-    given["zero"] = layout["zero"] or 0
-    given["recompute"] = layout["recompute"] or "none"
-    given["grad_accum"] = layout["grad_accum"] or given["pp"]
+def _columns(shape: ModelShape, options: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: 1 if options[name] is None else options[name] for name in _AXES}
+    given["zero"] = options["zero"] or 0
+    given["recompute"] = options["recompute"] or "none"
+    given["grad_accum"] = options["grad_accum"] or given["pp"]
     fixed = {name: options[name] for name in ("sequence_length", "pp_schedule", "dtype", "gpus_per_node")}
     return {**shape.as_dict(), **given, **fixed}
 
@@ -249,15 +251,8 @@ def _plot(path: Path, document: Mapping[str, Any]) -> None:
         raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(path))) from error
 
 
-def _fits(
-    model: str,
-    shape: ModelShape,
-    gpu: Gpu,
-    profile: MemoryProfile,
-    options: Mapping[str, Any],
-    layout: Mapping[str, Any],
-) -> int:
-    rows, counts = _fitting(shape, gpu, profile, options, layout)
+def _fits(model: str, shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any]) -> int:
+    rows, counts = _fitting(shape, gpu, profile, options)
     if options["as_json"]:
         click.echo(json.dumps({"model": model, "gpus": options["gpus"], **counts, "fitting": rows}))
         return 0 if rows else 1
@@ -277,7 +272,7 @@ def _fits(
 
 
 def _fitting(
-    shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any], layout: Mapping[str, Any]
+    shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """(the layouts that fit, the fastest first; how many were tried, and how many a plan keeps)."""
     import numpy as np
@@ -286,7 +281,7 @@ def _fitting(
     from sweep.physics.layouts import AXES, layouts_on
     from sweep.physics.step_time import tokens_per_second_per_gpu
 
-    asked = {name: [layout[name]] for name in AXES if layout.get(name) is not None}
+    asked = {name: [options[name]] for name in AXES if options[name] is not None}
     columns = layouts_on(
         shape,
         options["gpus"],

@@ -30,8 +30,8 @@ def layouts_on(
     asked = dict(asked or {})
     powers = tuple(2**i for i in range(7))
     choices = {
-        "tp": asked.get("tp", [d for d in _divisors(gpus) if d <= gpus_per_node]),
-        "pp": asked.get("pp", _divisors(gpus)),
+        "tp": asked.get("tp", [d for d in divisors(gpus) if d <= gpus_per_node]),
+        "pp": asked.get("pp", divisors(gpus)),
         "cp": asked.get("cp", [1]),
         "zero": asked.get("zero", [0, 1, 2, 3]),
         "micro_batch_size": asked.get("micro_batch_size", powers),
@@ -52,5 +52,7 @@ def layouts_on(
     return {**shape.as_dict(), **fixed, **found}
 
 
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))

@@ -14,6 +14,7 @@ import numpy as np
 from sweep.axes import AUTO
 from sweep.contract import Layout, Run, Scalar, Workload
 from sweep.grid import AXES, Grid
+from sweep.physics.layouts import divisors
 from sweep.physics.shapes import ModelShape
 from sweep.planning.columns import Columns, Indices
 from sweep.site import Site
@@ -116,12 +117,6 @@ def _auto(name: str, grid: Grid, site: Site, workload: Workload, shape: ModelSha
         return AUTO_MICRO_BATCHES
     ready: dict[str, tuple[Any, ...]] = {"zero": (0, 1, 2, 3), "compile": (False, True)}
     return workload.choices.get(name) or ready.get(name) or (DEFAULTS[name],)
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """All divisors, ascending."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return tuple(sorted({*small, *(number // d for d in small)}))
 
 
 def chunks(cell: Cell) -> Iterator[Columns]:
