@@ -38,10 +38,5 @@ SEQUENCE_BY_CP = Rule(
     lambda c: (c["cp"] > 1) & (c["sequence_length"] % (2 * c["cp"]) != 0),
     "context parallelism needs a sequence that 2*cp = 2*{cp} divides",
 )
-FILLED_PIPELINE = Rule(
-    "micro_batches_by_pp",
-    lambda c: (c["pp"] > 1) & (c["grad_accum"] < c["pp"]),
-    "grad_accum={grad_accum} micro-batches for pp={pp} stages",
-)
 LLAMA = (RMSNORM, GATED, ROTARY, DENSE, NO_BIASES, NO_QK_NORM, HEAD_DIM)
 """what keeps a shape from being a plain Llama"""

@@ -199,7 +199,6 @@ WORKLOAD = Workload(
         *decoder.LLAMA,
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
-        decoder.FILLED_PIPELINE,
         Rule(
             "sequence_by_tp",
             lambda c: (c["tp_mode"] == "REDUCE_SCATTER") & (c["sequence_length"] // c["cp"] % c["tp"] != 0),

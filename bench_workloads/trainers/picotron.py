@@ -118,7 +118,6 @@ WORKLOAD = Workload(
         *decoder.LLAMA,
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
-        decoder.FILLED_PIPELINE,
         Rule(
             "model_name",
             lambda c: c["model_name"] == "",

@@ -303,7 +303,11 @@ WORKLOAD = Workload(
         *decoder.LLAMA,
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
-        decoder.FILLED_PIPELINE,
+        Rule(
+            "micro_batches_by_pp",
+            lambda c: (c["pp"] > 1) & (c["grad_accum"] < c["pp"]),
+            "grad_accum={grad_accum} micro-batches for pp={pp} stages",
+        ),
         Rule(
             "sequence_by_tp_and_cp",
             lambda c: c["sequence_length"] % (c["tp"] * (1 + (c["cp"] > 1) * (2 * c["cp"] - 1))) != 0,

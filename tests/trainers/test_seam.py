@@ -125,6 +125,26 @@ def test_the_plan_keeps_what_it_can(trainer, axes):
     assert len(runs) >= 2, said
 
 
+@pytest.mark.parametrize(
+    ("trainer", "axes", "kept"),
+    [
+        ("nanotron", "", [3, 4]),
+        ("picotron", "params: {model_name: x}", [3, 4]),
+        ("torchtitan", "", [4]),
+    ],
+)
+def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_it(trainer, axes, kept):
+    """nanotron asserts at least pp-1 (engine.py), picotron takes what there is; torch's 1F1B wants pp."""
+    text = GRID.replace("num_layers: 6", "num_layers: 8").replace("global_batch: 32Ki", "global_batch: {batch}")
+    found = []
+    for micro_batches in (2, 3, 4):
+        batch = f"{2 * micro_batches}Ki"
+        grid = parse_grid(text.format(trainer=trainer, axes="pp: 4\n" + axes, shape="", batch=batch), "grid.yaml")
+        runs = [row for row in build(grid, grid.site).table.to_pylist() if row["run_id"] is not None]
+        found += [row["grad_accum"] for row in runs if row["micro_batch_size"] == 1]
+    assert found == kept
+
+
 def test_a_checkout_is_found_from_where_sweep_was_started(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     place = Place(
