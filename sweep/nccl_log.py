@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_SPEAKS = re.compile(r"NCCL (?:INFO|WARN)")
 _PREFIX = re.compile(r"(\S+?):(\d+):\d+ \[-?\w+\] ")
-_VERSION = re.compile(r"NCCL version (\d[\w.+-]*)")
-_HCA = re.compile(r"\[\d+\](\S+?):\d+/(\w+)")
+_VERSION = re.compile(r"NCCL version (\d[\w.+-]{,60})")
+_HCA = re.compile(r"\[\d+\](\S{1,64}?):\d+/(\w+)")
 _CHANNEL = re.compile(r" via (NET/[\w-]+|P2P|SHM|DirectSHM|COLLNET|NVLS)(\S*)")
-_CHANNELS = re.compile(r"(\d+) coll channels(?:.*?(\d+) nvls channels)?")
+_CHANNELS = re.compile(r"\b(\d+) coll channels(?:.*?\b(\d+) nvls channels)?")
 _NODES = re.compile(r"nNodes (\d+)")
 _COMM = re.compile(r"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+)")
 _TIMINGS = re.compile(r"rank (\d+) nranks \d+ total (\d+\.\d+)(?:.*?bootstrap (\d+\.\d+))?")
@@ -26,6 +27,10 @@ _PEER_LEFT = re.compile(
     r"closed by remote peer|Socket recv failed|remote process exit|socketProgress|Connection reset", re.IGNORECASE
 )
 _ADVISORY = re.compile(r"MTU|[Pp]lugin|ignor|not supported|deprecat|P2P is disabled|mixed local Net device")
+PREFIX_CHARS = 300
+"""where the prefix stands before NCCL's word: a host's name of 64, numbers, the file and line of a WARN"""
+LINE_CHARS = 2000
+"""so much of a line is read: the patterns would take hours for one of megabytes without a blank"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +106,18 @@ class _Reader:
         if version:
             self.spoke = True
             self.values.setdefault("version", version.group(1))
-        prefix = _PREFIX.search(line)
-        if prefix is None or ("NCCL INFO" not in line and "NCCL WARN" not in line):
+        speaks = _SPEAKS.search(line)
+        if speaks is None:
+            return
+        prefix = _PREFIX.search(line, max(0, speaks.start() - PREFIX_CHARS), speaks.start())
+        if prefix is None:
             return
         self.spoke = True
         host, pid = prefix.group(1), prefix.group(2)
         self.hosts.add(host)
+        line = line[prefix.start() : speaks.start() + LINE_CHARS]
         if "NCCL WARN" in line:
-            self.warnings.append(line[prefix.start() :].strip())
+            self.warnings.append(line.strip())
             return
         for key, take in _TAKERS:
             if key in line:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from sweep.nccl_log import summarize
 
 INFINIBAND = """\
@@ -115,3 +119,59 @@ def test_findings_for_shared_memory_and_channels_and_slow_start() -> None:
     assert "from 2 to 24 channels" in text
     assert "28.3 s, of which bootstrap 28.1 s" in text
     assert seen.as_json()["coll_channels"] == (2, 24)
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x" * MIB + "NCCL",
+        "x:1" * (MIB // 3) + " NCCL INFO comm",
+        "1" * MIB + " coll channels NCCL INFO",
+        "n1:1:1 [0] NCCL INFO " + "1" * MIB + " coll channels",
+        "n1:1:1 [0] NCCL INFO NET/IB : Using " + "[0]a" * (MIB // 4),
+        "n1:1:1 [0] NCCL INFO comm 0x" + "a" * MIB,
+        "NCCL version 1" + "." * MIB,
+        "NCCL INFO" * (MIB // 9),
+    ],
+    ids=range(8),
+)
+def test_a_long_unbroken_line_is_read_at_once(line: str) -> None:
+    """The leader's loop waits meanwhile: an agent that does not hear it for 20 s ends the job."""
+    began = time.perf_counter()
+    seen = summarize([line])
+    assert time.perf_counter() - began < 1.0
+    assert len(str(seen)) < 10_000, "what is kept of it goes into the record"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x" * 1900 + " NCCL INFO",
+        "n1:1:1 [0] NCCL INFO " + "1" * 1900 + " coll channels",
+        "n1:1:1 [0] NCCL INFO 1 coll channels " + "1" * 1900,
+        "n1:1:1 [0] NCCL INFO NET/IB : Using " + "[0]a" * 480,
+    ],
+    ids=range(4),
+)
+def test_many_odd_lines_are_read_at_once(line: str) -> None:
+    began = time.perf_counter()
+    summarize([line] * (MIB // len(line)))
+    assert time.perf_counter() - began < 1.0
+
+
+def test_what_stands_before_a_line_of_nccl_is_passed_over() -> None:
+    """A progress bar that ends in a carriage return, on the line of NCCL's words."""
+    seen = summarize(["step: 100%|" + "█" * 5000 + "\rn1:10:12 [3] NCCL INFO Using network IB"])
+    assert seen is not None
+    assert (seen.network, seen.hosts) == ("IB", 1)
+
+
+def test_a_long_warning_is_kept_in_part() -> None:
+    seen = summarize(["n1:1:1 [0] misc/socket.cc:49 NCCL WARN " + "word " * 10_000])
+    assert seen is not None
+    assert seen.root_warning is not None
+    assert seen.root_warning.startswith("n1:1:1 [0] misc/socket.cc:49 NCCL WARN word")
+    assert len(seen.root_warning) < 3000
