@@ -138,4 +138,4 @@ def test_a_pilots_own_words_may_be_seen_before_the_launchers_intent():
 
 
 def test_events_of_no_consequence_pass_by():
-    world_of({"event": "alive", "time": 1}, {"event": "from the future", "time": 2})
+    assert world_of({"event": "alive", "time": 1}, {"event": "from the future", "time": 2}) == World()

@@ -2,19 +2,17 @@
 
 from pathlib import Path
 
-import pytest
-
+from sweep.outcomes import Outcome
 from tests.faults.table import BEGIN, FAULTS, Row, rows_of, with_row
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_row_tells_what_was_measured(fault):
-    outcome, _, _, left, following = rows_of(PAGE.read_text())[fault]
-    assert outcome
-    assert left == "0"
-    assert following == "ok"
+def test_every_fault_has_a_row_and_none_left_a_process_or_failed_the_next_run():
+    rows = rows_of(PAGE.read_text())
+    assert tuple(rows) == FAULTS
+    assert {outcome for outcome, *_ in rows.values()} <= {str(outcome) for outcome in Outcome}
+    assert {(left, following) for *_, left, following in rows.values()} == {("0", "ok")}
 
 
 def test_a_row_takes_the_place_of_an_earlier_one_and_the_rest_of_the_page_stays():
