@@ -98,7 +98,7 @@ def test_the_playbooks_published_winners(tmp_path):
     for cell in wanted.itertuples():
         best = found.loc[cell.model_label, cell.nodes]
         assert [best[n] for n in (*names, "zero")] == [getattr(cell, n) for n in (*names, "zero_stage")]
-    fastest = pd.DataFrame(json.loads(exported(source))).set_index(["model", "nodes"])
+    fastest = pd.DataFrame(json.loads(exported(source, "--json"))).set_index(["model", "nodes"])
     by_row = runs.set_index("row")
     for cell in wanted.itertuples():
         best, published = fastest.loc[cell.model_label, cell.nodes], by_row.loc[cell.best_by_tok_s_gpu_row]

@@ -215,6 +215,15 @@ def invoke(*arguments):
     return CliRunner().invoke(cli, [str(a) for a in arguments])
 
 
+def test_without_a_directory_it_is_the_newest_sweep(sweep, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "s").symlink_to(sweep.path)
+    done = invoke("figures", "scaling", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["scaling.png"]
+
+
 def test_all_figures_of_a_sweep_are_drawn(sweep):
     done = invoke("figures", sweep.path)
     assert done.exit_code == 0, done.output

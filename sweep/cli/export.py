@@ -47,6 +47,7 @@ def export() -> None:
 @click.option("--nodes", "widths", type=int, multiple=True, help="Only cells of so many nodes. Repeatable.")
 @click.option("--iterations", type=click.IntRange(1), help="Of a trainer's form. Default: as it was measured.")
 @click.option("--out", type=click.Path(path_type=Path), help="Of a trainer's form: a directory to write its files to.")
+@click.option("--json", "form", flag_value="json", help="The same as --format json.")
 def best(
     sources: tuple[Path, ...],
     form: str,

@@ -11,8 +11,7 @@ from sweep.cli.options import json_option
 
 
 @click.command(short_help="Scaling, axes, Pareto, outcomes, time line and more, as pictures.")
-@click.argument("source", metavar="DIR_OR_PARQUET", type=click.Path(path_type=Path))
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("words", metavar="[DIR_OR_PARQUET] [NAME]...", nargs=-1)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder. Default: figures/ of the sweep.")
 @click.option(
     "--format",
@@ -23,13 +22,14 @@ from sweep.cli.options import json_option
     help="Of the files.",
 )
 @json_option
-def figures(source: Path, names: tuple[str, ...], out: Path | None, ending: str, as_json: bool) -> int:
-    """Draw the named figures, or all. A figure whose data are missing says so, in the picture and here.
+def figures(words: tuple[str, ...], out: Path | None, ending: str, as_json: bool) -> int:
+    """Draw the named figures, or all, of the newest sweep unless another is named. A figure whose data are missing says so, in the picture and here.
 
     A sweep's new records are collected first. A wrong name lists them all.
 
     \b
     Examples:
+      sweep figures
       sweep figures sweeps/first
       sweep figures sweeps/first timeline outcomes --format svg
       sweep figures results.parquet scaling pareto --out paper --format pdf
@@ -37,7 +37,8 @@ def figures(source: Path, names: tuple[str, ...], out: Path | None, ending: str,
     from analysis import figures as drawing
     from analysis.heatmap import save_figure
 
-    chosen = drawing.named(names)
+    source = Path(words[0]) if words and words[0] not in drawing.FIGURES else None
+    chosen = drawing.named(words if source is None else words[1:])
     place, folder = _place(source)
     tables = drawing.load_tables(place)
     told = []
@@ -55,12 +56,12 @@ def figures(source: Path, names: tuple[str, ...], out: Path | None, ending: str,
     return 0
 
 
-def _place(source: Path) -> tuple[Path, Path]:
+def _place(source: Path | None) -> tuple[Path, Path]:
     """What to read, a sweep brought up to date, and where its pictures go."""
     from sweep.collect import collect
     from sweep.store import find_sweep
 
-    if source.is_file():
+    if source is not None and source.is_file():
         return source, source.parent / "figures"
     sweep = find_sweep(source)
     collect(sweep)
