@@ -45,10 +45,11 @@ STATES: Mapping[str, JobState] = {
 }
 
 _NOT_NOW = re.compile(
-    r"MaxSubmitJob|MaxJobs(Per|Account|Limit)|job queue full|sleeping and retrying"
+    r"(Max|Grp)SubmitJob|MaxJobs(Per|Account|Limit)|job queue full|sleeping and retrying"
     r"|Unable to contact|connect failure|Connection refused|Connection timed out|Socket timed out"
     r"|Zero Bytes were transmitted|Rate limit exceeded|RPC rate|standby mode|temporarily"
-    r"|Unable to allocate memory|Slurm controller not responding",
+    r"|Unable to allocate memory|Slurm controller not responding"
+    r"|If munged is up",  # only where munged's socket does not answer (tried on 22.05)
     re.IGNORECASE,
 )
 _OTHER_LIMIT = re.compile(r"\b(?:QOS|Assoc|Partition)[A-Za-z]*(?:Limit|Time|Nodes?|PerJob|PerUser|PerAccount)\b")
@@ -121,9 +122,11 @@ def may_work_later(message: str) -> bool:
 
 
 _MEANINGS = (
+    (r"GrpSubmitJob", "your group has as many jobs in the queue as it may have"),
     (r"MaxSubmitJob|MaxJobs(Per|Account|Limit)|QOS policy", "you have as many jobs in the queue as you may have"),
     (r"job queue full|sleeping and retrying|unable to accept job", "the cluster has as many jobs as it takes"),
     (r"Rate limit|RPC rate", "the controller was asked too often"),
+    (r"If munged is up", "munge, which proves to the cluster who you are, does not answer on this machine"),
     (r"contact|connect|timed out|did not answer|Zero Bytes|standby|not responding", "the controller is away or slow"),
 )
 
