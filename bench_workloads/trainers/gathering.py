@@ -44,14 +44,15 @@ class Gathered:
     iterations: int
     entries: list[Entry] = field(default_factory=list)
     effective: dict[str, Scalar] = field(default_factory=dict)
+    before: Entry = field(default_factory=lambda: Entry(0, 0.0))
+    """values told before any iteration, by ranks that tell of none too: memory counts all the same"""
 
     def add(self, said: Said, at_s: float) -> bool:
         """Take it in. True where it is news of an iteration."""
         self.effective.update(said.effective)
         last = self.entries[-1] if self.entries else None
         if said.iteration is None:
-            if last is not None:
-                self._merge(last, said)
+            self._merge(last or self.before, said)
             return False
         if last is not None and said.iteration <= last.number:
             entry = next((e for e in reversed(self.entries) if e.number == said.iteration), None)
@@ -102,7 +103,8 @@ class Gathered:
 
     def greatest(self, name: str) -> float | None:
         """The greatest of a figure so far."""
-        return max((entry.values[name] for entry in self.entries if name in entry.values), default=None)
+        told = (self.before, *self.entries)
+        return max((entry.values[name] for entry in told if name in entry.values), default=None)
 
     def series(self, name: str) -> list[float] | None:
         """One value per line, warm-up included; None where not every line has it.

@@ -24,7 +24,10 @@ STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
 
 
 def iterations() -> PatternReader:
-    """`training_log` of Megatron-LM, and `report_memory`, which comes after the first of them."""
+    """`training_log`, the last rank's line, and `report_memory` of every rank that is the first of its replicas.
+
+    The latter comes after the first two iterations, in MiB from Megatron-LM and in 10^9 bytes from Megatron-Bridge.
+    """
     return PatternReader(
         r"\biteration\s+(\d+)/\s*\d+ \|",
         {
@@ -34,6 +37,8 @@ def iterations() -> PatternReader:
             "grad_norm": rf"grad norm: ({NUMBER})",
             "allocated_mib": rf"max allocated: ({NUMBER})",
             "reserved_mib": rf"max reserved: ({NUMBER})",
+            "allocated_gb": rf"mem-max-allocated-gigabytes: ({NUMBER})",
+            "reserved_gb": rf"mem-max-reserved-gigabytes: ({NUMBER})",
         },
         STATED,
         begun=r"\[before the start of training step\]|training \.\.\.$",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bench_workloads.trainers.adapter import Said
@@ -13,6 +13,7 @@ from bench_workloads.trainers.units import in_units, number
 from sweep.contract import Scalar
 
 ITERATION = "iteration"
+_MEMORY = ("allocated_", "reserved_")
 
 
 def pattern(text: str) -> re.Pattern[str]:
@@ -29,7 +30,8 @@ def pattern(text: str) -> re.Pattern[str]:
 class PatternReader:
     """One pattern finds the iteration, others the values behind it on the line; further ones what was configured.
 
-    Where ranks write into one line, each iteration found begins a part of its own.
+    Where ranks write into one line, each iteration found begins a part of its own, and of their memory the greatest
+    counts.
     """
 
     def __init__(
@@ -41,15 +43,18 @@ class PatternReader:
     ) -> None:
         self._iteration = pattern(iteration)
         self._values = {name: pattern(text) for name, text in values.items()}
+        self._memory = [name for name in values if name.startswith(_MEMORY)]
         self._effective = {name: (pattern(text), of) for name, (text, of) in (effective or {}).items()}
         self._begun = re.compile(begun) if begun else None
 
     def read(self, line: str) -> list[Said]:
         """What the line tells."""
         _, line = without_prefix(line)
-        found = [said for part in self._parts(line) if (said := self._step(part)) is not None]
-        if not found and (values := self._all_values(line)):
-            found = [Said(values=values)]
+        parts = self._parts(line)
+        found = [said for part in parts if (said := self._step(part)) is not None]
+        names = self._memory if found else self._values
+        if values := self._found(names, line[: len(line) - sum(map(len, parts))] if found else line):
+            found = [Said(values=values), *found]
         stated = self._stated(line)
         begun = self._begun is not None and self._begun.search(line) is not None
         return [*found, Said(effective=stated, begun=begun)] if stated or begun else found
@@ -63,14 +68,16 @@ class PatternReader:
         count = number(match[1]) if match else None
         if count is None or count != int(count):
             return None
-        return Said(iteration=int(count), values=self._all_values(part))
+        return Said(iteration=int(count), values=self._found(self._values, part))
 
-    def _all_values(self, part: str) -> dict[str, float]:
-        return in_units({name: value for name in self._values if (value := self._value(name, part)) is not None})
+    def _found(self, names: Iterable[str], part: str) -> dict[str, float]:
+        return in_units({name: value for name in names if (value := self._value(name, part)) is not None})
 
     def _value(self, name: str, part: str) -> float | None:
-        match = self._values[name].search(part)
-        return number(match[1]) if match else None
+        found = [value for match in self._values[name].finditer(part) if (value := number(match[1])) is not None]
+        if name in self._memory:
+            return max(found, default=None)
+        return found[0] if found else None
 
     def _stated(self, line: str) -> dict[str, Scalar]:
         stated: dict[str, Scalar] = {}

@@ -171,6 +171,55 @@ def test_megatron(trainer):
     assert memory == pytest.approx({"allocated_bytes": 30720.5 * 2**20, "reserved_bytes": 32768 * 2**20})
 
 
+MEMORY = (
+    "[Rank {}] (after {} iterations) memory (MB) | allocated: 20480.12 | max allocated: {:.2f} | reserved: 31000.00 | "
+    "max reserved: {:.2f}"
+)
+LINE = (
+    " [2026-11-21 14:00:05.123456] iteration {:8d}/       8 | consumed samples:           96 | elapsed time per "
+    "iteration (ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): 412.5 | learning rate: 1.000000E-04 | global batch "
+    "size:    32 | lm loss: 1.086211E+01 | loss scale: 1.0 | grad norm: 2.331 | number of skipped iterations: {:3d} "
+    "| number of nan iterations:   0 |"
+)
+
+
+def heard(trainer, *lines):
+    """What one process of the trainer told, gathered."""
+    gathered = Gathered(warmup=1, iterations=1)
+    for at_s, one in enumerate(said(trainer, *lines)):
+        gathered.add(one, float(at_s))
+    return gathered
+
+
+def test_megatron_tells_of_memory_on_ranks_that_tell_of_no_iteration():
+    """Iterations are the last rank's, memory is told by every rank that is the first of its replicas."""
+    gathered = heard("megatron", MEMORY.format(0, 1, 100, 120), MEMORY.format(0, 2, 300, 320))
+    assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (300 * 2**20, 320 * 2**20)
+    assert not gathered.entries
+
+
+def test_memory_of_ranks_that_write_into_one_pipe_is_the_greatest():
+    lines = [
+        MEMORY.format(0, 1, 100, 500) + LINE.format(1, 9000.0, 0),
+        MEMORY.format(2, 1, 900, 120) + MEMORY.format(0, 2, 300, 130),
+        LINE.format(2, 5000.0, 0) + MEMORY.format(2, 2, 800, 110) + MEMORY.format(0, 2, 850, 110),
+    ]
+    gathered = heard("megatron", *lines)
+    assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (900 * 2**20, 500 * 2**20)
+    assert [entry.number for entry in gathered.entries] == [1, 2]
+
+
+def test_nemo_tells_of_memory_in_units_of_a_billion():
+    gathered = heard(
+        "nemo",
+        "[Rank 3] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 5.1 | mem-active-gigabytes: 5.1 | "
+        "mem-inactive-gigabytes: 0.2 | mem-reserved-gigabytes: 8.0 | mem-max-allocated-gigabytes: 7.3 | "
+        "mem-max-active-gigabytes: 7.4 | mem-max-inactive-gigabytes: 0.9 | mem-max-reserved-gigabytes: 8.25 | "
+        "mem-alloc-retires: 0 | mem-allocated-count: 1234",
+    )
+    assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (7.3e9, 8.25e9)
+
+
 def test_nanotron():
     found = said(
         "nanotron",
