@@ -1,15 +1,18 @@
 """What an agent looks at on its node beside processes: shared memory, temporary files, the kernel, recorder dumps."""
 
+import asyncio
 import os
 import pickle
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from sweep.pilot import flight
 from sweep.pilot.activity import Activity
+from sweep.pilot.agent import Agent
 from sweep.pilot.findings import Findings
 from sweep.pilot.gpus import allocated
 from sweep.pilot.kernel import KernelWatch, kill_counter
@@ -93,6 +96,45 @@ def test_the_kill_counter_of_both_versions(tmp_path, monkeypatch, cgroup, file, 
     (line,) = [line for line in watch.facts([]) if "memory cgroup" in line]
     assert line.startswith("oom-kill: 2 processes")
     watch.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["oom_kill_disable 0\nunder_oom 0\n", "", "oom_kill\n", "oom_kill many\n", "a b c\n", "\xff"]
+)
+def test_a_kill_counter_that_does_not_count_costs_no_agent(tmp_path, monkeypatch, text):
+    """Before Linux 4.13 memory.oom_control has no such row."""
+    counter = tmp_path / "memory.oom_control"
+    counter.write_text(text, encoding="latin-1")
+    monkeypatch.setattr("sweep.pilot.kernel.kill_counter", lambda: counter)
+    watch = KernelWatch()
+    assert [line for line in watch.facts([]) if "memory cgroup" in line] == []
+    watch.close()
+
+
+def fail(*_):
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("part", ["kill_counter", "_concerns"])
+def test_a_kernel_that_cannot_be_watched_costs_no_agent(tmp_path, monkeypatch, part):
+    """Evidence is worth less than the node."""
+
+    async def warm(_preload, _env):
+        return SimpleNamespace(cold=False)
+
+    async def scenario():
+        agent, told = Agent("n1", 0, tmp_path), []
+        monkeypatch.setattr(f"sweep.pilot.kernel.{part}", fail)
+        monkeypatch.setattr(KernelWatch, "_lines", lambda _: ["mce: Hardware Error"])
+        monkeypatch.setattr(agent, "_send", told.append)
+        monkeypatch.setattr(agent, "_zygote", warm)
+        await agent._handle({"do": "prepare", "attempt": "r.1", "preload": [], "env": {}, "first": False})
+        await agent._handle({"do": "stop", "attempt": "r.1", "evidence": False, "grace_s": 0.1, "short": True})
+        return told
+
+    prepared, clean = asyncio.run(scenario())
+    assert prepared == {"is": "prepared", "attempt": "r.1", "cold": False}
+    assert (clean["is"], clean["kernel"]) == ("clean", [])
 
 
 def test_a_flight_recorder_dump_is_told_and_runs_nothing(tmp_path):

@@ -135,7 +135,7 @@ class Agent:
         self._attempt = message["attempt"]
         self._attempt_dir = self._scratch / self._attempt
         self._began_at = time.time()
-        self._watch_kernel(KernelWatch())
+        self._watch_kernel()
         answer: dict[str, Any] = {"is": "prepared", "attempt": self._attempt}
         try:
             self._attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -194,14 +194,13 @@ class Agent:
         if not left and not message["short"]:
             left = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S)
         self._flush_beats()
-        kernel = self._kernel.facts(rank.pid for rank in self._ranks if rank.pid) if self._kernel is not None else []
         self._send(
             {
                 "is": "clean",
                 "attempt": self._attempt,
                 "left": left,
                 "killed": ours,
-                "kernel": kernel,
+                "kernel": self._kernel_facts(),
                 "removed": remove_shared_memory(self._began_at),
                 "stacks": {str(k): v for k, v in stacks.items()},
                 "tails": {str(r.number): r.tail(RANK0_LOG_BYTES if r.number == 0 else TAIL_BYTES) for r in self._ranks},
@@ -212,14 +211,29 @@ class Agent:
             rank.close_progress()
         self._ranks.clear()
         self._close_listener()
-        self._watch_kernel(None)
+        self._leave_kernel()
         remove_scratch(self._attempt_dir)
         empty(self._temporary)
 
-    def _watch_kernel(self, watch: KernelWatch | None) -> None:
+    def _watch_kernel(self) -> None:
+        """Evidence: a kernel that tells it in another way must not cost the agent, and with it the node."""
+        self._leave_kernel()
+        try:
+            self._kernel = KernelWatch()
+        except Exception as error:
+            complain(f"{self._node}: the kernel is not watched: {error!r}")
+
+    def _kernel_facts(self) -> list[str]:
+        try:
+            return [] if self._kernel is None else self._kernel.facts(rank.pid for rank in self._ranks if rank.pid)
+        except Exception as error:  # as above
+            complain(f"{self._node}: what the kernel tells is not known: {error!r}")
+            return []
+
+    def _leave_kernel(self) -> None:
         if self._kernel is not None:
             self._kernel.close()
-        self._kernel = watch
+            self._kernel = None
 
     def _environment(self) -> dict[str, str]:
         """Defaults of the ranks: temporary files on this node, compiled kernels kept for the pilot's next runs."""

@@ -90,7 +90,8 @@ def _existing(path: Path) -> Path | None:
 def _kills(counter: Path | None) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         if counter is not None:
-            return next(int(v) for k, v in (row.split() for row in counter.read_text().splitlines()) if k == "oom_kill")
+            rows = (row.split() for row in counter.read_text().splitlines())
+            return next((int(value) for name, value in rows if name == "oom_kill"), None)  # none before Linux 4.13
     return None
 
 
