@@ -178,16 +178,17 @@ def parse_gpu_names(text: str) -> list[str]:
 
 
 def gpu_kind(names: Iterable[str]) -> str | None:
-    """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-80gb" are.
+    """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-40gb" are.
 
-    Whole words only: a GH200 is no H200.
+    Whole words only: a GH200 is no H200. A further word may tell a variant: an A100 of 40 GB, an H100 on PCIe.
     """
     for name in names:
         words = re.findall(r"[a-z0-9]+", name.lower())
         joined = [first + second for first, second in itertools.pairwise(words)]
         found = [word for word in (*words, *joined) if word in GPUS and word != "cpu"]
         if found:
-            return str(found[0])
+            variants = [f"{found[0]}-{word}" for word in words]
+            return str(next((kind for kind in variants if kind in GPUS), found[0]))
     return None
 
 

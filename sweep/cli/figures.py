@@ -23,8 +23,9 @@ from sweep.cli.options import json_option
 )
 @json_option
 def figures(words: tuple[str, ...], out: Path | None, ending: str, as_json: bool) -> int:
-    """Draw the named figures, or all, of the newest sweep unless another is named. A figure whose data are missing says so, in the picture and here.
+    """Draw the named figures, or all, of the newest sweep unless another is named.
 
+    A figure whose data are missing says so, in the picture and here.
     A sweep's new records are collected first. A wrong name lists them all.
 
     \b

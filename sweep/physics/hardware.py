@@ -33,6 +33,8 @@ def _peaks(**tera: float) -> dict[str, float]:
     return {dtype: value * TERA for dtype, value in tera.items()}
 
 
+_VOLTA = _peaks(fp16=125, fp32=15.7)
+_AMPERE = _peaks(bf16=312, fp16=312, tf32=156, fp32=19.5)
 _HOPPER = _peaks(bf16=989, fp16=989, fp8=1979, tf32=494.7, fp32=66.9)
 
 GPUS: dict[str, Gpu] = {
@@ -40,7 +42,7 @@ GPUS: dict[str, Gpu] = {
     for gpu in (
         Gpu(
             name="v100",
-            peaks_flops=_peaks(fp16=125, fp32=15.7),
+            peaks_flops=_VOLTA,
             memory_bytes=32 * GB,
             memory_bytes_per_s=900 * GB,
             link_bytes_per_s=300 * GB,
@@ -48,13 +50,31 @@ GPUS: dict[str, Gpu] = {
             source="NVIDIA V100 data sheet, SXM2 32 GB; network: 100 Gb/s per GPU (DGX-2)",
         ),
         Gpu(
+            name="v100-16gb",
+            peaks_flops=_VOLTA,
+            memory_bytes=16 * GB,
+            memory_bytes_per_s=900 * GB,
+            link_bytes_per_s=300 * GB,
+            network_bytes_per_s=12.5 * GB,
+            source="NVIDIA V100 data sheet, SXM2 16 GB; network: 100 Gb/s per GPU (DGX-1)",
+        ),
+        Gpu(
             name="a100",
-            peaks_flops=_peaks(bf16=312, fp16=312, tf32=156, fp32=19.5),
+            peaks_flops=_AMPERE,
             memory_bytes=80 * GB,
             memory_bytes_per_s=2039 * GB,
             link_bytes_per_s=600 * GB,
             network_bytes_per_s=25 * GB,
             source="NVIDIA A100 data sheet, SXM4 80 GB; network: 200 Gb/s per GPU (DGX A100)",
+        ),
+        Gpu(
+            name="a100-40gb",
+            peaks_flops=_AMPERE,
+            memory_bytes=40 * GB,
+            memory_bytes_per_s=1555 * GB,
+            link_bytes_per_s=600 * GB,
+            network_bytes_per_s=25 * GB,
+            source="NVIDIA A100 data sheet, SXM4 40 GB; network: 200 Gb/s per GPU (DGX A100)",
         ),
         Gpu(
             name="h100",
@@ -66,6 +86,14 @@ GPUS: dict[str, Gpu] = {
             source="NVIDIA H100 data sheet, SXM5 (1,979 bf16 with sparsity); network: 400 Gb/s per GPU (DGX H100)",
         ),
         Gpu(
+            name="h100-pcie",
+            peaks_flops=_peaks(bf16=756, fp16=756, fp8=1513, tf32=378, fp32=51),
+            memory_bytes=80 * GB,
+            memory_bytes_per_s=2000 * GB,
+            link_bytes_per_s=600 * GB,
+            source="NVIDIA H100 data sheet, PCIe (1,513 bf16 with sparsity); NVLink by a bridge between two",
+        ),
+        Gpu(
             name="h200",
             peaks_flops=_HOPPER,
             memory_bytes=141 * GB,
@@ -73,6 +101,23 @@ GPUS: dict[str, Gpu] = {
             link_bytes_per_s=900 * GB,
             network_bytes_per_s=50 * GB,
             source="NVIDIA H200 data sheet, SXM; network: 400 Gb/s per GPU (DGX H200)",
+        ),
+        Gpu(
+            name="gh200",
+            peaks_flops=_HOPPER,
+            memory_bytes=96 * GB,
+            memory_bytes_per_s=4000 * GB,
+            link_bytes_per_s=900 * GB,
+            source="NVIDIA GH200 Grace Hopper data sheet, 96 GB HBM3; NVLink where the system has it",
+        ),
+        Gpu(
+            name="h20",
+            peaks_flops=_peaks(bf16=148, fp16=148, fp8=296, tf32=74, fp32=44),
+            memory_bytes=96 * GB,
+            memory_bytes_per_s=4000 * GB,
+            link_bytes_per_s=900 * GB,
+            network_bytes_per_s=50 * GB,
+            source="NVIDIA H20 specifications (96 GB HBM3); network: 400 Gb/s per GPU (HGX)",
         ),
         Gpu(
             name="b200",
@@ -102,12 +147,45 @@ GPUS: dict[str, Gpu] = {
             source="AMD Instinct MI300X data sheet; network: 400 Gb/s per GPU (platform reference design)",
         ),
         Gpu(
+            name="mi325x",
+            peaks_flops=_peaks(bf16=1307.4, fp16=1307.4, fp8=2614.9, tf32=653.7, fp32=163.4),
+            memory_bytes=256 * GB,
+            memory_bytes_per_s=6000 * GB,
+            link_bytes_per_s=896 * GB,
+            network_bytes_per_s=50 * GB,
+            source="AMD Instinct MI325X data sheet; network: 400 Gb/s per GPU (platform reference design)",
+        ),
+        Gpu(
             name="l40s",
             peaks_flops=_peaks(bf16=362.05, fp16=362.05, fp8=733, tf32=183, fp32=91.6),
             memory_bytes=48 * GB,
             memory_bytes_per_s=864 * GB,
             link_bytes_per_s=64 * GB,
             source="NVIDIA L40S data sheet; PCIe 4.0 x16, no NVLink",
+        ),
+        Gpu(
+            name="l4",
+            peaks_flops=_peaks(bf16=121, fp16=121, fp8=242.5, tf32=60, fp32=30.3),
+            memory_bytes=24 * GB,
+            memory_bytes_per_s=300 * GB,
+            link_bytes_per_s=64 * GB,
+            source="NVIDIA L4 data sheet (242 bf16 with sparsity); PCIe 4.0 x16, no NVLink",
+        ),
+        Gpu(
+            name="a40",
+            peaks_flops=_peaks(bf16=149.7, fp16=149.7, tf32=74.8, fp32=37.4),
+            memory_bytes=48 * GB,
+            memory_bytes_per_s=696 * GB,
+            link_bytes_per_s=112.5 * GB,
+            source="NVIDIA A40 data sheet; NVLink by a bridge between two",
+        ),
+        Gpu(
+            name="a10",
+            peaks_flops=_peaks(bf16=125, fp16=125, tf32=62.5, fp32=31.2),
+            memory_bytes=24 * GB,
+            memory_bytes_per_s=600 * GB,
+            link_bytes_per_s=64 * GB,
+            source="NVIDIA A10 data sheet; PCIe 4.0 x16, no NVLink",
         ),
         Gpu(
             name="rtx4090",
