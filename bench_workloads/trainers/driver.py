@@ -223,7 +223,7 @@ class _Driver:
             versions=self._versions(),
             phases_s=self._marks,
             effective=effective | own.effective,
-            extra={"trainer": compared, "notes": compared["disagreements"]},
+            extra={"trainer": compared, "notes": figures.notes(compared, chosen)},
         )
 
     def _versions(self) -> dict[str, str]:

@@ -6,6 +6,7 @@ A disagreement shows a wrong reading, or another way to count.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 from bench_workloads.trainers.gathering import Gathered
@@ -44,6 +45,22 @@ def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
         "disagreements": disagreements,
         "printed_every": gathered.printed_every,
     }
+
+
+def notes(compared: Mapping[str, Any], gathered: Gathered) -> list[str]:
+    """What is odd about a measurement, in words."""
+    return [*compared["disagreements"], *skipped(gathered)]
+
+
+def skipped(gathered: Gathered) -> list[str]:
+    """Timed iterations of forward and backward pass only: fp16's gradients overflowed."""
+    count = gathered.skipped()
+    if not count:
+        return []
+    return [
+        f"{count} of {gathered.iterations} timed iterations skipped the optimizer's step, as gradients overflowed: "
+        "more warmup_iterations let the loss scale settle"
+    ]
 
 
 def _ours(run: Run, median_s: float, convention: str) -> dict[str, float]:

@@ -101,6 +101,10 @@ class Gathered:
         found = [stretch.values[name] for stretch in self._timed() if name in stretch.values]
         return statistics.median(found) if found else None
 
+    def skipped(self) -> int:
+        """Timed iterations without a step of the optimizer, by the trainer's own count."""
+        return int(sum(min(s.span, s.values.get("skipped_iterations", 0)) for s in self._timed()))
+
     def greatest(self, name: str) -> float | None:
         """The greatest of a figure so far."""
         told = (self.before, *self.entries)

@@ -35,6 +35,7 @@ def iterations() -> PatternReader:
             "tflops_per_gpu": rf"throughput per GPU \(TFLOP/s/GPU\): ({NUMBER})",
             "loss": rf"lm loss: ({NUMBER})",
             "grad_norm": rf"grad norm: ({NUMBER})",
+            "skipped_iterations": rf"number of skipped iterations:\s+({NUMBER})",
             "allocated_mib": rf"max allocated: ({NUMBER})",
             "reserved_mib": rf"max reserved: ({NUMBER})",
             "allocated_gb": rf"mem-max-allocated-gigabytes: ({NUMBER})",

@@ -15,6 +15,7 @@ NAMES: dict[str, str] = {
     "reserved_bytes": "peak of the allocator's reserved memory",
     "loss": "",
     "grad_norm": "",
+    "skipped_iterations": "of those that the line stands for, the ones without a step of the optimizer",
 }
 """what a reader may tell of an iteration, in these units"""
 

@@ -38,7 +38,7 @@ LAYOUTS = {
         {"dp": 2, "zero": 1, "grad_accum": 2},
         {"dp": 2, "tp": 2, "zero": 1, "recompute": "full"},
         {"pp": 2, "grad_accum": 4, "dp": 2, "recompute": "selective"},
-        {"cp": 2, "tp": 2},
+        {"cp": 2, "tp": 2, "dtype": "fp16"},
         {"dp": 2, "pp": 2, "ep": 2, "zero": 1, "pp_schedule": "interleaved_1f1b", "grad_accum": 4, "shape": MIXTURE},
     ],
     "nanotron": [

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_workloads.trainers import figures
 from bench_workloads.trainers.adapter import Said, find_trainer
 from bench_workloads.trainers.command import reader_of
 from bench_workloads.trainers.gathering import Gathered
@@ -165,7 +166,7 @@ def test_megatron(trainer):
         "sequence_length": 4096, "global_batch_sequences": 32,
     }
     assert iterations(found)[3] == pytest.approx(
-        {"step_time_s": 1.5342, "tflops_per_gpu": 412.5, "loss": 10.86211, "grad_norm": 2.331}
+        {"step_time_s": 1.5342, "tflops_per_gpu": 412.5, "loss": 10.86211, "grad_norm": 2.331, "skipped_iterations": 0}
     )
     (memory,) = [one.values for one in found if "allocated_bytes" in one.values]
     assert memory == pytest.approx({"allocated_bytes": 30720.5 * 2**20, "reserved_bytes": 32768 * 2**20})
@@ -184,10 +185,10 @@ LINE = (
 
 
 def heard(trainer, *lines):
-    """What one process of the trainer told, gathered."""
+    """What one process of the trainer told, gathered: an iteration a second."""
     gathered = Gathered(warmup=1, iterations=1)
-    for at_s, one in enumerate(said(trainer, *lines)):
-        gathered.add(one, float(at_s))
+    for one in said(trainer, *lines):
+        gathered.add(one, float(len(gathered.entries)))
     return gathered
 
 
@@ -218,6 +219,30 @@ def test_nemo_tells_of_memory_in_units_of_a_billion():
         "mem-alloc-retires: 0 | mem-allocated-count: 1234",
     )
     assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (7.3e9, 8.25e9)
+
+
+def test_megatrons_second_line_is_a_mean_with_the_first_and_is_not_taken_for_an_iteration():
+    """Its timer runs on after the line that it adds for the first iteration (training.py, should_reset)."""
+    lines = [LINE.format(1, 9000.0, 0), LINE.format(2, 5000.0, 0), LINE.format(3, 1000.0, 0)]
+    found = iterations(said("megatron", *lines))
+    assert [found[number].get("step_time_s") for number in (1, 2, 3)] == [9.0, None, 1.0]
+    assert [found[number].get("tflops_per_gpu") for number in (1, 2, 3)] == [412.5, None, 412.5]
+    assert heard("megatron", *lines[:2]).timed_s() == [1.0]  # by the clock
+    bridge = iterations(said("nemo", LINE.format(1, 9000.0, 0), LINE.format(2, 1000.0, 0)))
+    assert bridge[2]["step_time_s"] == 1.0
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nemo"])
+def test_timed_iterations_whose_step_was_skipped_are_told_in_words(trainer):
+    run = dataclasses.replace(run_of(trainer, dtype="fp16"), warmup_iterations=2, iterations=3)
+    lines = [LINE.format(number, 1000.0, number < 5) for number in range(1, 7)]
+    gathered = Gathered(run.warmup_iterations, run.iterations)
+    for one in said(trainer, *lines):
+        gathered.add(one, float(len(gathered.entries)))
+    (note,) = figures.skipped(gathered)
+    assert note.startswith("2 of 3 timed iterations skipped the optimizer's step")
+    assert note in figures.notes(figures.compare(run, gathered, ""), gathered)
+    assert figures.skipped(heard(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))) == []
 
 
 def test_nanotron():
