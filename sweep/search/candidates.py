@@ -48,7 +48,7 @@ class Candidates:
     nodes: Ints
     repeats: Ints
     planned: bool = False
-    """a plan has let them through: its workload's rules say which micro-batches a pipeline needs, not the general one"""
+    """a plan has let them through: its workload's rules say which micro-batches a pipeline needs, no general one"""
 
     def __len__(self) -> int:
         return len(self.ids)
