@@ -23,6 +23,7 @@ from sweep.pilot.agent import Agent
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link, RankReport
 from sweep.pilot.files import Files
 from sweep.pilot.leader import Leader
+from sweep.pilot.log import attempt_log
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.ranks import Rank
 from sweep.pilot.report import Conducted, record_of
@@ -299,6 +300,44 @@ def test_what_ends_with_the_whole_job_accuses_no_node(standing):
     assert (record["outcome"], about) == ("preempted", {})
     record, about = record_of(slurm, accusing, None, 2.0)
     assert (record["outcome"], about["accused"]) == ("node_fail", ["n1"])
+
+
+@pytest.mark.parametrize(
+    ("told", "failure"),
+    [
+        ({}, {"type": "Exception", "message": "", "traceback": ""}),
+        ({"type": "E", "message": 7}, {"type": "E", "message": "7", "traceback": ""}),
+        ({"type": None, "traceback": ["a"]}, {"type": "Exception", "message": "", "traceback": "['a']"}),
+    ],
+)
+def test_a_failure_told_in_another_form_has_a_log_and_a_record(standing, told, failure):
+    runner = runner_on(standing, Link("n1", Mute()))
+    report = runner._ranks[0]
+    runner._note_told(report, {"kind": "failure", **told})
+    assert report.failure == failure
+    runner._note_exit(0, 1, None)
+    runner._marks["ended"] = time.monotonic()
+    result = runner._result({})
+    record, _ = record_of(conducted(standing), result, None, 2.0)
+    assert problems(record) == []
+    assert record["outcome"] == "python_exception"
+    assert failure["traceback"] in attempt_log(record, result)
+
+
+def test_a_failure_of_megabytes_is_kept_in_part(standing):
+    runner = runner_on(standing, Link("n1", Mute()))
+    long = {"type": "E" * 2**20, "message": "m" * 2**20, "traceback": "t" * 2**20 + "the cause"}
+    runner._note_told(runner._ranks[0], {"kind": "failure", **long})
+    failure = runner._ranks[0].failure
+    assert len(str(failure)) < 50_000
+    assert failure["traceback"].endswith("the cause")
+
+
+def test_a_log_that_cannot_be_written_ends_no_leader(standing, monkeypatch):
+    leader = Leader(standing.directory, order(), standing.runs, "7")
+    monkeypatch.setattr("sweep.pilot.leader.attempt_log", lambda *_: 1 / 0)
+    asyncio.run(leader._keep_log("r", 1, {}, result_of(Outcome.HANG)))
+    assert not standing.directory.log("r", 1).exists()
 
 
 def test_half_a_character_in_a_message_reaches_the_record_as_one_that_can_be_written(tmp_path):

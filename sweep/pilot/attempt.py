@@ -71,7 +71,8 @@ class RankReport:
 
     node: str
     measurement: Measurement | None = None
-    failure: dict[str, Any] | None = None
+    failure: dict[str, str] | None = None
+    """type, message and traceback"""
     exited: bool = False
     exit_code: int | None = None
     signal: int | None = None
@@ -283,10 +284,10 @@ class AttemptRunner:
             try:
                 report.measurement = Measurement(**values)
             except TypeError as error:  # a workload of someone else: its mistake is the attempt's, not the pilot's
-                report.failure = {"type": "TypeError", "message": str(error), "traceback": ""}
+                report.failure = _failure({"type": "TypeError", "message": error})
             self._marks["measured"] = time.monotonic()
         elif message.get("kind") == "failure":
-            report.failure = values
+            report.failure = _failure(values)
 
     def _note_exit(self, rank: int, code: int | None, number: int | None) -> None:
         report = self._ranks[rank]
@@ -435,6 +436,15 @@ class AttemptRunner:
             times["measure_s"] = measured - steady
             times["teardown_s"] = now - measured
         return times
+
+
+def _failure(told: Mapping[str, Any]) -> dict[str, str]:
+    """A failure as texts of bounded length: a workload of someone else may tell it in any form."""
+    return {
+        "type": str(told.get("type") or "Exception")[:200],
+        "message": str(told.get("message") or "")[:4000],
+        "traceback": str(told.get("traceback") or "")[-16_000:],
+    }
 
 
 def _number(value: Any) -> bool:

@@ -31,6 +31,7 @@ from sweep.pilot.nodes import agents
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.orphans import clear_orphans
 from sweep.pilot.report import Conducted, record_of
+from sweep.pilot.say import complain
 from sweep.pilot.starts import Starts
 from sweep.pilot.watchdog import Limits, Verdict
 from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of_all
@@ -269,8 +270,10 @@ class Leader:
     async def _keep_log(self, run_id: str, attempt: int, record: Mapping[str, Any], result: AttemptResult) -> None:
         """Best effort: a record is worth more than its log."""
         path = self._sweep.log(run_id, attempt)
-        with contextlib.suppress(OSError):
+        try:
             await self._files.do(lambda: write_derived(path, attempt_log(record, result)))
+        except Exception as error:
+            complain(f"no log of {run_id}.{attempt}: {error!r}")
 
     async def _tell(self, event: str, **values: Any) -> None:
         line = {"event": event, "time": time.time(), "pilot": self._order.name, **values}

@@ -19,7 +19,7 @@ def attempt_log(record: Mapping[str, Any], result: AttemptResult) -> str:
         parts.append(_section(number, rank, "output"))
         parts.append(rank.tail)
         if rank.failure is not None and rank.failure["traceback"] not in rank.tail:
-            parts += [_section(number, rank, "exception"), str(rank.failure["traceback"])]
+            parts += [_section(number, rank, "exception"), rank.failure["traceback"]]
         if rank.stacks:
             parts += [_section(number, rank, "stacks before the kill"), rank.stacks]
     return "\n".join(parts) + "\n"
