@@ -198,6 +198,11 @@ WORKLOAD = Workload(
         decoder.VOCABULARY_BY_TP,
         decoder.SEQUENCE_BY_CP,
         Rule(
+            "ep_by_replicas",
+            lambda c: c["dp"] * c["cp"] % c["ep"] != 0,
+            "ep={ep} does not divide dp*cp = {dp}*{cp}: Megatron splits each expert over tp={tp} as well",
+        ),
+        Rule(
             "layers_by_stages",
             lambda c: c["num_layers"] % (c["pp"] * _chunks(c)) != 0,
             "{num_layers} layers cannot be split evenly over the stages of pp={pp} ({pp_schedule})",

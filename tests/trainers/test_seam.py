@@ -145,6 +145,29 @@ def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_
     assert found == kept
 
 
+@pytest.mark.parametrize(("nodes", "ep", "fits"), [(2, 8, False), (4, 2, True), (16, 8, True)])
+def test_megatron_cuts_experts_by_tp_too_so_that_ep_divides_dp_and_cp(nodes, ep, fits):
+    """Its expert-tensor width is tp unless told, and tp*ep*pp must divide the ranks (parallel_state.py)."""
+    text = f"""
+workload: megatron
+models: [Mixtral-8x7B]
+nodes: {nodes}
+sequence_length: 4096
+global_batch: 1Mi
+tp: 8
+pp: 2
+ep: {ep}
+recompute: full
+zero: 1
+micro_batch_size: 1
+site: {{gpu: h200, gpus_per_node: 8}}
+"""
+    grid = parse_grid(text, "grid.yaml")
+    (row,) = build(grid, grid.site).table.to_pylist()
+    reason = f"ep={ep} does not divide dp*cp = {nodes // 2}*1: Megatron splits each expert over tp={8} as well"
+    assert [reason in text for text in row["reasons"] or [] if text.startswith("ep_by_replicas")] == [True] * (not fits)
+
+
 def test_a_checkout_is_found_from_where_sweep_was_started(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     place = Place(
