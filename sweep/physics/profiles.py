@@ -200,6 +200,9 @@ SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention")
 
 BUILT_ON = {"nemo": "megatron"}
 """trainer -> the one whose memory it has: Megatron-Bridge runs Megatron Core"""
+ANY_SCRIPT = frozenset({"deepspeed"})
+"""trainers that run a script of the user's: their profile has the states of a published estimate, but nobody knows
+whether the script recomputes its activations"""
 
 
 def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = False) -> MemoryProfile | None:
@@ -207,6 +210,8 @@ def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
 
     ``compiled``: layers and loss are compiled; then the loss needs no fp32 copy of the logits beside their gradient.
     """
+    if workload in ANY_SCRIPT:
+        return None
     profile = PROFILES.get(BUILT_ON.get(workload, workload))
     if profile is None or profile is not PROFILES["ours"]:
         return profile

@@ -10,6 +10,7 @@ from bench_workloads.trainers.adapter import Adapter, find_trainer, from_here, t
 from sweep.contract import Place, RankRun
 from sweep.grid import parse_grid
 from sweep.physics.flops import CONVENTIONS
+from sweep.physics.profiles import PROFILES, profile_of
 from sweep.plan import build
 from sweep.workloads import find_workload, workload_names
 from tests.made_records import made_run
@@ -166,6 +167,28 @@ site: {{gpu: h200, gpus_per_node: 8}}
     (row,) = build(grid, grid.site).table.to_pylist()
     reason = f"ep={ep} does not divide dp*cp = {nodes // 2}*1: Megatron splits each expert over tp={8} as well"
     assert [reason in text for text in row["reasons"] or [] if text.startswith("ep_by_replicas")] == [True] * (not fits)
+
+
+def test_no_layout_of_any_script_is_rejected_by_memory():
+    """Whether DeepSpeed's script recomputes its activations is not known: PROFILES has its states alone right."""
+    text = """
+workload: deepspeed
+models: [8B]
+nodes: 1
+sequence_length: 8192
+global_batch: 1536Ki
+zero: 3
+micro_batch_size: 3
+params: {script: train.py}
+site: {gpu: h100, gpus_per_node: 8}
+"""
+    grid = parse_grid(text, "grid.yaml")
+    (row,) = build(grid, grid.site).table.to_pylist()
+    assert row["reasons"] in (None, [])
+    assert row["run_id"] is not None
+    assert row["predicted_peak_bytes"] is None
+    assert profile_of("deepspeed", {}) is None
+    assert PROFILES["deepspeed"].name == "deepspeed"
 
 
 def test_a_checkout_is_found_from_where_sweep_was_started(tmp_path, monkeypatch):
