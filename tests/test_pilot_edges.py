@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ from sweep.pilot.files import Files
 from sweep.pilot.leader import Leader
 from sweep.pilot.log import attempt_log
 from sweep.pilot.order import PilotOrder
-from sweep.pilot.ranks import Rank
+from sweep.pilot.ranks import Rank, start_ranks
 from sweep.pilot.report import Conducted, record_of
 from sweep.pilot.watchdog import Limits, Verdict
 from sweep.plan import build
@@ -113,6 +114,81 @@ def test_beats_that_are_none_are_passed_over(standing):
         return runner._watchdog.ranks[0].iteration
 
     assert asyncio.run(scenario()) == 4
+
+
+ODD_BEATS = [
+    {"phase": "steady", "iteration": "7"},
+    {"phase": "steady", "iteration": [7]},
+    {"phase": "steady", "iteration": 10**400},
+    {"phase": "steady", "iteration": 7, "due_s": 10**400},
+    {"phase": "steady", "iteration": 7, "due_s": "soon"},
+    {"phase": {}, "iteration": 7},
+    {"phase": "s" * 2**20, "iteration": 7},
+    {},
+]
+
+
+@pytest.mark.parametrize("odd", ODD_BEATS, ids=range(len(ODD_BEATS)))
+def test_an_odd_beat_costs_nothing_that_comes_with_it(tmp_path, odd):
+    async def scenario():
+        agent, rank = Agent("n1", 0, tmp_path), Rank(0, tmp_path / "log", "r.1")
+        agent._channel = Mute()
+        good = {"kind": "beat", "phase": "steady", "iteration": 6, "due_s": None}
+        agent._on_progress(rank, [good])
+        agent._on_progress(rank, [{"kind": "beat", **odd}, good, {"kind": "measurement", "step_times_s": [0.1]}])
+        agent._flush_beats()
+        return agent._channel.sent
+
+    told, beats = asyncio.run(scenario())
+    assert told["message"]["kind"] == "measurement"
+    assert [beat[:4] for beat in beats["beats"]] == [[0, "steady", 6, None]]
+
+
+NO_MESSAGES = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"[1]", b"1" * 5000, b'"\\ud83d"']
+
+
+@pytest.mark.parametrize("line", NO_MESSAGES, ids=range(len(NO_MESSAGES)))
+def test_what_is_no_message_costs_none_beside_it(tmp_path, line):
+    assert [message["kind"] for message in messages_in(tmp_path, line + b'\n{"kind": "beat"}\n')] == ["beat"]
+
+
+def messages_in(tmp_path, data, capacity=1 << 20):
+    """What a rank that wrote this to its pipe has told."""
+    read_fd, write_fd = os.pipe()
+    fcntl.fcntl(write_fd, fcntl.F_SETPIPE_SZ, capacity)
+    os.set_blocking(read_fd, False)
+    rank = Rank(0, tmp_path / "log", "r.1", progress_fd=read_fd)
+    found = []
+    while data:
+        data = data[os.write(write_fd, data[:capacity]) :]
+        found += rank.read_progress()
+    os.close(write_fd)
+    os.close(read_fd)
+    return found
+
+
+class OneProcess:
+    """A warm image that forks one process and tells how it ended."""
+
+    async def fork(self, request, fds, on_exit):
+        os.write(fds[1], b'{"kind": "measurement"}\n')
+        self.end = on_exit
+        return 1
+
+
+def test_the_end_of_a_rank_is_told_whatever_it_said_last(tmp_path):
+    """In the same read of the warm image's words stand the ends of others."""
+
+    async def scenario():
+        image, ends = OneProcess(), []
+        ranks = [Rank(number, tmp_path / "log", "r.1") for number in range(2)]
+        await start_ranks(image, ranks, {}, None, lambda *_: 1 / 0, lambda rank: ends.append(rank.number))
+        image.end(0)
+        for rank in ranks:
+            rank.close_progress()
+        return ends
+
+    assert asyncio.run(scenario()) == [0, 1]
 
 
 def test_a_failure_nobody_thought_of_costs_the_attempt_and_its_nodes_are_cleared(standing, monkeypatch):
@@ -341,14 +417,9 @@ def test_a_log_that_cannot_be_written_ends_no_leader(standing, monkeypatch):
 
 
 def test_half_a_character_in_a_message_reaches_the_record_as_one_that_can_be_written(tmp_path):
-    read_fd, write_fd = os.pipe()
-    os.set_blocking(read_fd, False)
-    os.write(write_fd, json.dumps({"kind": "failure", "message": "bad \ud83d name"}).encode() + b"\n")
-    rank = Rank(0, tmp_path / "log", "r.1", progress_fd=read_fd)
-    (message,) = rank.read_progress()
+    told = json.dumps({"kind": "failure", "message": "bad \ud83d name"}).encode() + b"\n"
+    (message,) = messages_in(tmp_path, told)
     assert message["message"].encode() == b"bad ? name"
-    os.close(write_fd)
-    os.close(read_fd)
 
 
 def test_a_workload_that_the_node_does_not_have_is_an_import_error(standing):

@@ -36,6 +36,7 @@ from sweep.pilot.leftovers import empty, make_temporary, remove_scratch, remove_
 from sweep.pilot.processes import NODE_MARK, PILOT_MARK, become_subreaper, tokens_of_sweep
 from sweep.pilot.ranks import Rank, Zygote, ZygoteError, one_per_process, start_ranks
 from sweep.pilot.say import complain
+from sweep.pilot.watchdog import is_beat
 
 LEADER_SILENCE_S = 20.0
 """then the ranks are ended and the job cancelled, all within 30 s"""
@@ -270,6 +271,8 @@ class Agent:
     def _on_progress(self, rank: Rank, messages: list[dict[str, Any]]) -> None:
         for message in messages:
             if message.get("kind") == "beat":
+                if not is_beat(message.get("phase"), message.get("iteration"), message.get("due_s")):
+                    continue
                 if not self._beats:
                     asyncio.get_running_loop().call_later(BEAT_FLUSH_S, self._flush_beats)
                 kept = self._beats.setdefault(rank.number, [])
@@ -277,7 +280,7 @@ class Agent:
                 if rank.iterates and (message.get("iteration") or 0) > EARLY_ITERATIONS:
                     kept.clear()
                 kept.append((message, time.monotonic()))
-                rank.iterates = message.get("phase") in (Phase.STEADY, Phase.FINISH)
+                rank.iterates = message["phase"] in (Phase.STEADY, Phase.FINISH)
             else:
                 self._send({"is": "told", "attempt": rank.attempt, "rank": rank.number, "message": message})
 
@@ -286,7 +289,7 @@ class Agent:
             return
         now = time.monotonic()
         beats = [
-            [number, beat.get("phase"), beat.get("iteration"), beat.get("due_s"), now - at]
+            [number, beat["phase"], beat.get("iteration"), beat.get("due_s"), now - at]
             for number, kept in self._beats.items()
             for beat, at in kept
         ]

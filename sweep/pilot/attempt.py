@@ -15,13 +15,12 @@ from sweep.diagnose import Diagnosis, Facts, RankEnd, diagnose
 from sweep.outcomes import Outcome
 from sweep.pilot.channel import Channel
 from sweep.pilot.stacks import innermost, suspects
-from sweep.pilot.watchdog import Learned, Limits, Verdict, Watchdog
+from sweep.pilot.watchdog import Learned, Limits, Verdict, Watchdog, is_beat
 
 SETTLE_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their own words are evidence"""
 GRACE_S = 8.0
 SHORT_GRACE_S = 1.0
-PHASES = frozenset(str(phase) for phase in Phase)
 WHOLE_NUMBERS = ("peak_allocated_bytes", "peak_reserved_bytes", "parameters")
 CLEAN_S = 40.0
 """beyond the grace: evidence, kills, and the wait for the GPUs to be empty"""
@@ -265,9 +264,8 @@ class AttemptRunner:
     def _note_beats(self, beats: Sequence[Sequence[Any]]) -> None:
         now = time.monotonic()
         for rank, phase_name, iteration, due_s, age_s in beats:
-            known = isinstance(phase_name, str) and phase_name in PHASES
-            if not known or not _number(iteration) or not _number(due_s):
-                continue  # a workload of someone else may say anything
+            if not is_beat(phase_name, iteration, due_s):
+                continue
             phase = Phase(phase_name)
             if phase is not Phase.START:
                 self._marks.setdefault("first_iteration", now - age_s)
@@ -445,7 +443,3 @@ def _failure(told: Mapping[str, Any]) -> dict[str, str]:
         "message": str(told.get("message") or "")[:4000],
         "traceback": str(told.get("traceback") or "")[-16_000:],
     }
-
-
-def _number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

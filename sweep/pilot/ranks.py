@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.pilot.processes import signal_group
+from sweep.pilot.say import complain
 
 PRELOAD_TIMEOUT_S = 240.0
 FORK_TIMEOUT_S = 60.0
@@ -178,7 +179,7 @@ class Rank:
                 break
             *lines, self._unread = (self._unread + data).split(b"\n")
             for line in lines:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, RecursionError):
                     message = json.loads(_without_surrogates(line))
                     if isinstance(message, dict):
                         messages.append(message)
@@ -236,8 +237,11 @@ async def start_ranks(
     def ended(status: int) -> None:
         for rank in ranks:
             rank.status = status
-            if rank.progress_fd >= 0:
-                on_progress(rank, rank.read_progress())
+            try:
+                if rank.progress_fd >= 0:
+                    on_progress(rank, rank.read_progress())
+            except Exception as error:  # whatever it said last: that it ended is told, and so are the ends of others
+                complain(f"the last words of rank {rank.number} are lost: {error!r}")
         for rank in ranks:
             on_exit(rank)
 
