@@ -22,11 +22,12 @@ from sweep.grid import parse_grid
 from sweep.outcomes import Outcome
 from sweep.pilot.agent import Agent
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link, RankReport
+from sweep.pilot.channel import MAX_FRAME_BYTES, ChannelError
 from sweep.pilot.files import Files
 from sweep.pilot.leader import Leader
 from sweep.pilot.log import attempt_log
 from sweep.pilot.order import PilotOrder
-from sweep.pilot.ranks import Rank, start_ranks
+from sweep.pilot.ranks import MAX_LINE_BYTES, Rank, start_ranks
 from sweep.pilot.report import Conducted, record_of
 from sweep.pilot.watchdog import Limits, Verdict
 from sweep.plan import build
@@ -165,6 +166,65 @@ def messages_in(tmp_path, data, capacity=1 << 20):
     os.close(write_fd)
     os.close(read_fd)
     return found
+
+
+def test_a_message_too_long_to_forward_is_told_as_the_failure_of_its_rank(tmp_path):
+    """The leader takes 64 MiB in one piece. Beyond it, it could only take the node for lost."""
+    long = b'{"kind": "measurement", "extra": "' + b"x" * (2 * MAX_LINE_BYTES) + b'"}\n'
+    before, too_long, after = messages_in(tmp_path, b'{"kind": "a"}\n' + long + b'{"kind": "b"}\n')
+    assert (before["kind"], after["kind"]) == ("a", "b")
+    assert too_long["kind"] == "failure"
+    assert "8 MiB" in too_long["message"]
+
+
+def test_the_longest_message_is_forwarded_whatever_it_is_written_as(tmp_path):
+    """JSON makes six bytes of a character of two."""
+    head, tail = b'{"kind": "measurement", "extra": "', b'"}\n'
+    long = head + "é".encode() * ((MAX_LINE_BYTES - len(head) - len(tail)) // 2) + tail
+    (message,) = messages_in(tmp_path, long)
+    told = {"is": "told", "attempt": "r.1", "rank": 0, "message": message}
+    assert message["kind"] == "measurement"
+    assert len(json.dumps(told)) < MAX_FRAME_BYTES
+
+
+def test_a_rank_that_beats_without_pause_does_not_hold_its_agent(tmp_path):
+    """Its agent reads no faster than it writes: the other ranks and the leader wait meanwhile."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    beat = b'{"kind": "beat", "phase": "steady", "iteration": 1}\n' * 1000
+    writer = subprocess.Popen(
+        [sys.executable, "-c", f"import os\nwhile True: os.write({write_fd}, {beat!r})"], pass_fds=[write_fd]
+    )
+    rank = Rank(0, tmp_path / "log", "r.1", progress_fd=read_fd)
+    try:
+        deadline = time.monotonic() + 20
+        while not rank.read_progress():
+            assert time.monotonic() < deadline
+        assert len(rank.read_progress()) < 100_000
+    finally:
+        writer.kill()
+        writer.wait()
+        os.close(write_fd)
+        os.close(read_fd)
+
+
+@pytest.mark.parametrize("last", [ChannelError("a frame of 99999999 bytes"), ValueError("no JSON"), None])
+def test_a_line_that_cannot_be_read_any_more_is_seen_as_gone(standing, last):
+    class Line(Mute):
+        async def receive(self):
+            if last is None:
+                return {"no": "known message"}
+            raise last
+
+    async def scenario():
+        link = Link("n1", Line())
+        link.inbox = asyncio.Queue()
+        await link.read()
+        return link, link.inbox.get_nowait()
+
+    link, told = asyncio.run(scenario())
+    assert told == (link, {"is": "gone"})
+    assert (link.alive, link.gone.is_set(), link.cleared.is_set()) == (False, True, True)
 
 
 class OneProcess:

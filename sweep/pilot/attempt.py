@@ -14,6 +14,7 @@ from sweep.contract import Measurement, Phase, Run, Workload
 from sweep.diagnose import Diagnosis, Facts, RankEnd, diagnose
 from sweep.outcomes import Outcome
 from sweep.pilot.channel import Channel
+from sweep.pilot.say import complain
 from sweep.pilot.stacks import innermost, suspects
 from sweep.pilot.watchdog import Learned, Limits, Verdict, Watchdog, is_beat
 
@@ -49,19 +50,23 @@ class Link:
             self.channel.send(message)
 
     async def read(self) -> None:
-        """Forward what the agent says, until it is gone."""
-        while (message := await self.channel.receive()) is not None:
-            if message["is"] == "strays":
-                self.strays = tuple(message["tokens"])
-            elif message["is"] == "cleared":
-                self.cleared.set()
-            elif self.inbox is not None:
-                self.inbox.put_nowait((self, message))
-        self.alive = False
-        self.cleared.set()
-        self.gone.set()
-        if self.inbox is not None:
-            self.inbox.put_nowait((self, {"is": "gone"}))
+        """Forward what the agent says, until it is gone or cannot be understood any more."""
+        try:
+            while (message := await self.channel.receive()) is not None:
+                if message["is"] == "strays":
+                    self.strays = tuple(message["tokens"])
+                elif message["is"] == "cleared":
+                    self.cleared.set()
+                elif self.inbox is not None:
+                    self.inbox.put_nowait((self, message))
+        except Exception as error:
+            complain(f"the agent on {self.node} says what nobody can read: {error!r}")
+        finally:
+            self.alive = False
+            self.cleared.set()
+            self.gone.set()
+            if self.inbox is not None:
+                self.inbox.put_nowait((self, {"is": "gone"}))
 
 
 @dataclass

@@ -22,6 +22,15 @@ PRELOAD_TIMEOUT_S = 240.0
 FORK_TIMEOUT_S = 60.0
 """a fork takes milliseconds; a warm image that is swapped out or stopped may take long"""
 READ_BYTES = 1 << 16
+READS = 32
+"""so many in one go, more than any pipe holds: a rank may write as fast as its agent reads"""
+MAX_LINE_BYTES = 8 << 20
+"""of a rank's message, far beyond any measurement: written anew for the leader it stays below a frame's limit"""
+_TOO_LONG = {
+    "kind": "failure",
+    "type": "MessageTooLong",
+    "message": f"the rank gave a message of over {MAX_LINE_BYTES >> 20} MiB: it is not kept",
+}
 
 
 class ZygoteError(Exception):
@@ -145,6 +154,8 @@ class Rank:
     iterates: bool = False
     """its first iteration is done"""
     _unread: bytes = field(default=b"", repr=False)
+    _too_long: bool = False
+    """the rest of the line that is being read is passed over"""
 
     @property
     def alive(self) -> bool:
@@ -167,7 +178,7 @@ class Rank:
     def read_progress(self) -> list[dict[str, Any]]:
         """The messages that stand in its pipe now; a line that is no JSON object is dropped."""
         messages = []
-        while True:
+        for _ in range(READS):
             try:
                 data = os.read(self.progress_fd, READ_BYTES)
             except BlockingIOError:
@@ -178,11 +189,13 @@ class Rank:
                 self.close_progress()
                 break
             *lines, self._unread = (self._unread + data).split(b"\n")
-            for line in lines:
-                with contextlib.suppress(ValueError, RecursionError):
-                    message = json.loads(_without_surrogates(line))
-                    if isinstance(message, dict):
-                        messages.append(message)
+            if self._too_long and lines:
+                del lines[0]
+                self._too_long = False
+            messages += [message for line in lines if (message := _message(line)) is not None]
+            if self._too_long or len(self._unread) > MAX_LINE_BYTES:
+                messages += [] if self._too_long else [dict(_TOO_LONG)]
+                self._unread, self._too_long = b"", True
         return messages
 
     def close_progress(self) -> None:
@@ -200,6 +213,15 @@ class Rank:
                 return file.read().decode(errors="replace")
         except OSError:
             return ""
+
+
+def _message(line: bytes) -> dict[str, Any] | None:
+    """A line as a message; None where it is no JSON object."""
+    with contextlib.suppress(ValueError, RecursionError):
+        message = json.loads(_without_surrogates(line))
+        if isinstance(message, dict):
+            return message
+    return None
 
 
 def _without_surrogates(line: bytes) -> bytes:
