@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
-from sweep.records import columns_by_name
+from sweep.records import arrow_type, columns_by_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,7 +133,7 @@ def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     arrays = [
         _conformed(table[name], known[name].type if name in known else None, file, name)
         if name in table.column_names
-        else pa.nulls(table.num_rows, _arrow_type(known[name].type if name in known else "string"))
+        else pa.nulls(table.num_rows, arrow_type(known[name].type if name in known else "string"))
         for name in wanted
     ]
     return _to_pandas(pa.table(arrays, names=wanted))
@@ -155,10 +155,10 @@ def _conformed(array: pa.ChunkedArray, type_name: str | None, file: Path, name: 
     """The column in the schema's type; a foreign file may hold 8.0 for 8."""
     import pyarrow as pa
 
-    if type_name is None or array.type == _arrow_type(type_name):
+    if type_name is None or array.type == arrow_type(type_name):
         return array
     try:
-        return array.cast(_arrow_type(type_name))
+        return array.cast(arrow_type(type_name))
     except pa.ArrowException as error:
         raise SweepError(
             Mistake(f"column {name} should be {type_name}, but is {array.type}: {error}", file=str(file))
@@ -181,10 +181,3 @@ def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
         raise SweepError(Mistake(f"the plan has no column {', '.join(missing)}", file=str(file)))
     frame: pd.DataFrame = _to_pandas(table).astype({"model": str, "status": str})
     return frame
-
-
-def _arrow_type(name: str) -> Any:
-    import pyarrow as pa
-
-    simple = {"string": pa.string(), "bool": pa.bool_(), "int64": pa.int64(), "double": pa.float64()}
-    return pa.list_(simple[name[5:-1]]) if name.startswith("list<") else simple[name]

@@ -18,6 +18,8 @@ from sweep.state import World
 
 CHOICES = 200
 LIMIT_MS = 10.0
+WIDTHS = (4, 8, 16, 32)
+NAMES = [f"n{i}" for i in range(WIDTHS[-1])]
 
 
 def made_runs(count: int) -> list[PlannedRun]:
@@ -25,7 +27,7 @@ def made_runs(count: int) -> list[PlannedRun]:
     found = []
     for micro, zero, recompute, tp, pp, gas, nodes, model in product(
         (1, 2, 3, 4, 6, 8), (0, 1, 3), ("none", "selective", "full"), (1, 2, 4, 8), (1, 2, 4), (8, 16, 32),
-        (4, 8, 16, 32), ("1B", "3B", "8B", "Llama-3-8B"),
+        WIDTHS, ("1B", "3B", "8B", "Llama-3-8B"),
     ):  # fmt: skip
         layout = Layout(
             dp=nodes * 8 // (tp * pp) or 1, tp=tp, pp=pp, zero=zero,
@@ -55,11 +57,11 @@ def timed(runs: list[PlannedRun], strategy: str, done: int, limits: dict[str, fl
     world, search = World(), Search.of(runs, GPUS["h100"], strategy, limits)
     for place, run in enumerate(runs[:done]):
         record(world, run, 1, place)
-    choose(runs, world, runs[-1].nodes, 1e6, 60.0, search=search)  # the first one reads the plan
+    choose(runs, world, WIDTHS[-1], 1e6, 60.0, search=search, names=NAMES)  # the first one reads the plan
     for place in range(CHOICES):
-        nodes = (4, 8, 16, 32)[place % 4]
+        nodes = WIDTHS[place % 4]
         began = time.perf_counter()
-        choice = choose(runs, world, nodes, 1e6, 60.0, search=search)
+        choice = choose(runs, world, nodes, 1e6, 60.0, search=search, names=NAMES[:nodes])
         yield time.perf_counter() - began
         if choice is not None:
             record(world, choice.planned, choice.attempt, place)

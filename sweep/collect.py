@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sweep.agreement import NOTE, disagreements, tolerance_of
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
-from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, problems
+from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, arrow_type, problems
 from sweep.store import SweepDir, write_derived
 from sweep.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
 from sweep.workloads import find_workload
@@ -345,16 +345,9 @@ def _schema_of(columns: Iterable[Column]) -> pa.Schema:
 
     def field_of(column: Column) -> pa.Field:
         notes = {"unit": column.unit, "meaning": column.meaning}
-        return pa.field(column.name, _arrow_type(column.type), metadata=notes)
+        return pa.field(column.name, arrow_type(column.type), metadata=notes)
 
     return pa.schema([field_of(column) for column in columns])
-
-
-def _arrow_type(name: str) -> pa.DataType:
-    import pyarrow as pa
-
-    simple = {"string": pa.string(), "bool": pa.bool_(), "int64": pa.int64(), "double": pa.float64()}
-    return pa.list_(simple[name[5:-1]]) if name.startswith("list<") else simple[name]
 
 
 def _broken(records: Sequence[Mapping[str, Any]], file: str | None, error: str) -> list[Mistake]:

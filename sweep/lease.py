@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from sweep.errors import Mistake, SweepError
-from sweep.store import Journal, SweepDir, boot_id, read_events, write_once
-
-QUIET_S = 60.0
-"""a launcher on another host whose journal stood still for so long is taken for dead"""
+from sweep.journal_writer import alive, this_process
+from sweep.store import Journal, SweepDir, read_events, write_once
 
 
 class LeaseLostError(Exception):
@@ -56,13 +49,7 @@ def take(sweep: SweepDir, *, takeover: bool = False) -> Lease:
         trouble = _lives(sweep, highest, holder)
         if trouble is not None:
             raise _refusal(sweep, trouble)
-    me = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "boot_id": boot_id(),
-        "process_started": psutil.Process().create_time(),
-        "time": time.time(),
-    }
+    me = {**this_process(), "time": time.time()}
     try:
         write_once(sweep.launchers / str(highest + 1), json.dumps(me))
     except FileExistsError:
@@ -95,19 +82,7 @@ def _highest(sweep: SweepDir) -> int:
 def _lives(sweep: SweepDir, epoch: int, holder: dict[str, Any]) -> str | None:
     """Who holds the lease, in words, if it must be taken for alive."""
     journal = sweep.journal(Lease(sweep, epoch).writer)
-    if _ended(journal):
-        return None
-    if holder["host"] == socket.gethostname():
-        if holder["boot_id"] != boot_id():
-            return None
-        with contextlib.suppress(psutil.Error):
-            if abs(psutil.Process(holder["pid"]).create_time() - holder["process_started"]) < 1.0:
-                return f"process {holder['pid']} on this host"
-        return None
-    quiet_s = time.time() - (journal.stat().st_mtime if journal.exists() else holder["time"])
-    if quiet_s < QUIET_S:
-        return f"process {holder['pid']} on {holder['host']}, heard {quiet_s:.0f} s ago"
-    return None
+    return None if _ended(journal) else alive(holder, journal)
 
 
 def _ended(journal: Path) -> bool:

@@ -14,6 +14,8 @@ from sweep import measured
 from sweep.outcomes import Outcome
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sweep.contract import Measurement, Run
 
 SCHEMA_VERSION = 1
@@ -30,6 +32,14 @@ class Column:
     unit: str
     """empty where the value has none"""
     meaning: str
+
+
+def arrow_type(name: str) -> pa.DataType:
+    """The arrow type of a column's ``type``."""
+    import pyarrow as pa
+
+    simple = {"string": pa.string(), "bool": pa.bool_(), "int64": pa.int64(), "double": pa.float64()}
+    return pa.list_(simple[name[5:-1]]) if name.startswith("list<") else simple[name]
 
 
 def _columns(text: str) -> tuple[Column, ...]:

@@ -125,7 +125,10 @@ def test_settings_of_the_last_grid_are_in_force(sweep: Sweep, command: Command) 
         (["wider.yaml", "-o", "sequence_length=128"], ["sequence_length is 128", "is 64", "wider.yaml"]),
         (["wider.yaml", "-o", "workload=matmul", "-o", "seed=1"], ["workload is matmul", "seed is 1"]),
         (["wider.yaml", "-o", "global_batch=8192"], ["global_batch is 8192"]),
-        (["wider.yaml", "-o", "site.gpus_per_node=4"], ["begun with another site", "gpus_per_node is 4, was 2", "site.yaml"]),
+        (
+            ["wider.yaml", "-o", "site.gpus_per_node=4"],
+            ["begun with another site", "is 4, was 2", "site.yaml"],
+        ),
         (["shape.yaml"], ["tiny-1M has another shape"]),
         (["wider.yaml", "--site", "none.yaml"], ["none.yaml"]),
         (["none.yaml"], ["no such grid file"]),

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agreement", "allocator", "axes", "diagnose", "expressions", "grid", "measured", "models", "nccl_log", "overrides",
      "plan", "planning", "policy", "quarantine", "records", "render", "search", "site", "starter", "state", "tally",
      "timeline", "topup", "validate", "workloads", "yaml_lines"),
-    ("store", "collect", "extension", "lease", "nodes", "rerun", "snapshot", "sweeps"),
+    ("store", "collect", "extension", "journal_writer", "lease", "nodes", "rerun", "snapshot", "sweeps"),
     ("detect", "executors", "foreign", "inputs", "trackers"),
     ("pilot",),
     ("cancel", "dry_run", "launcher", "spare_memory"),

@@ -2,13 +2,13 @@
 
 import json
 import os
-import socket
 import time
 
 import pytest
 
 from sweep import lease
 from sweep.errors import SweepError
+from sweep.journal_writer import QUIET_S, this_process
 from sweep.store import Journal, SweepDir
 
 
@@ -20,13 +20,7 @@ def sweep(tmp_path):
 
 
 def holder(sweep, epoch, **changes):
-    values = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "boot_id": lease.boot_id(),
-        "process_started": lease.psutil.Process().create_time(),
-        "time": time.time(),
-    }
+    values = {**this_process(), "time": time.time()}
     (sweep.launchers / str(epoch)).write_text(json.dumps({**values, **changes}))
 
 
@@ -65,7 +59,7 @@ def test_another_host_holds_while_its_journal_moves(sweep):
     Journal(sweep.journal("launcher-0001")).append({"event": "session", "time": time.time()})
     with pytest.raises(SweepError, match="elsewhere"):
         lease.take(sweep)
-    old = time.time() - lease.QUIET_S - 1
+    old = time.time() - QUIET_S - 1
     os.utime(sweep.journal("launcher-0001"), (old, old))
     assert lease.take(sweep).epoch == 2
 

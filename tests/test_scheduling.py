@@ -30,7 +30,8 @@ RUNS = [planned("a"), planned("b", 2), planned("c"), planned("d", 2)]
 
 
 def chosen(world, free, seconds=1000.0, expected=10.0, taken=()):
-    choice = choose(RUNS, world, free, seconds, expected, frozenset(taken), search=Search(RUNS))
+    names = [f"n{i}" for i in range(free)]
+    choice = choose(RUNS, world, free, seconds, expected, frozenset(taken), search=Search(RUNS), names=names)
     return None if choice is None else (choice.planned.run_id, choice.attempt)
 
 

@@ -43,6 +43,11 @@ def ended(planned, at, attempt=1):
     return {"event": "record", "time": at, "record": row}
 
 
+def next_on(width, runs, world, search):
+    """What a pilot with so many free nodes takes next."""
+    return choose(runs, world, width, 1e6, 60, search=search, names=[f"n{i}" for i in range(width)])
+
+
 def live(runs, strategy, limits=None, widths=(1, 2, 4)):
     """Pilots of each width in turn, each to its end, as long as anything waits. (events, world, search)"""
     world, events = World(), []
@@ -52,7 +57,7 @@ def live(runs, strategy, limits=None, widths=(1, 2, 4)):
         for width in widths:
             mine = [planned for planned in runs if planned.nodes == width]
             pilot = Search.of(runs, GPU, strategy, limits)
-            while mine and (choice := choose(runs, world, width, 1e6, 60, search=pilot)) is not None:
+            while mine and (choice := next_on(width, runs, world, pilot)) is not None:
                 assert choice.planned.run_id not in {e["record"]["run_id"] for e in events}, "no run twice"
                 assert waiting(search.asked_for(world), world), "what a pilot begins, the launcher waits for"
                 events.append(ended(choice.planned, 60.0 * (len(events) + 1)))
@@ -123,9 +128,9 @@ def test_the_same_world_gives_the_same_decisions_whatever_way_it_was_told(name, 
             world.apply(event)
             if (place + seed) % 3 == 0:
                 search.left_out(world)
-                choose(runs, world, 4, 1e6, 60, search=search)
+                next_on(4, runs, world, search)
         asked = [planned.run_id for planned in search.asked_for(world)]
-        chosen = [choose(runs, world, width, 1e6, 60, search=search) for width in (1, 2, 4)]
+        chosen = [next_on(width, runs, world, search) for width in (1, 2, 4)]
         told.append((asked, search.left_out(world), chosen, search.known.best.tolist()))
     assert told[0] == told[1]
 
@@ -154,7 +159,7 @@ def test_a_retry_is_asked_for_though_the_budget_is_spent():
     first["record"] |= {"outcome": "node_fail", "tokens_per_second_per_gpu": None}
     world.apply(first)
     assert [(c.planned.run_id, c.attempt) for c in waiting(search.asked_for(world), world)] == [(runs[0].run_id, 2)]
-    assert choose(runs, world, 1, 1e6, 60, search=search).attempt == 2
+    assert next_on(1, runs, world, search).attempt == 2
     assert set(search.left_out(world).values()) == {BY_BUDGET}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.options import json_option
+from sweep.cli.options import METRIC, json_option
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from analysis.compare import CellPair, Change, Comparison
 
-METRIC = "tokens_per_second_per_gpu"
 SHOWN = 20
 """lines of runs that are printed; --json has all"""
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.options import METRIC
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-METRIC = "tokens_per_second_per_gpu"
 LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum")
 FORMS = ("json", "csv", "markdown", "flags")
 """Forms of our own; any other name is a trainer's."""

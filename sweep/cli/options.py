@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+METRIC = "tokens_per_second_per_gpu"
+"""What ranks configurations, unless another is asked for: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
+
 directory_argument = click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.options import json_option
+from sweep.cli.options import METRIC, json_option
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from analysis.report import Picture
     from sweep.store import SweepDir
 
-METRIC = "tokens_per_second_per_gpu"
 EVERY_S = 15
 
 
@@ -194,7 +193,7 @@ def _usage(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
     texts, workload = list(usage_of(cell)), str(cell.get("workload"))
     with contextlib.suppress(SweepError):  # no adapter for that workload, or the record does not say enough
         export_trainer.check(workload, ())
-        made = export_trainer.made(plain_record(cell), workload, None)
+        made = export_trainer.made(plain_record(cell), workload, None, None)
         texts.append((f"as {workload} takes it", export_trainer.text([made])))
     return texts
 

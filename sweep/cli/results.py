@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.options import directory_argument, json_option
+from sweep.cli.options import METRIC, directory_argument, json_option
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.heatmap import Heatmap
     from sweep.store import SweepDir
-
-METRIC = "tokens_per_second_per_gpu"
 
 
 @click.command(short_help="Records to results.parquet.")

@@ -20,7 +20,7 @@ class Choice:
     planned: PlannedRun
     attempt: int
     nodes: tuple[str, ...] = ()
-    """the free nodes to run on, where their names were given; else all of them"""
+    """the free nodes to run on; none where it only waits"""
 
 
 def waiting(runs: Sequence[PlannedRun], world: World) -> list[Choice]:
@@ -43,7 +43,7 @@ def choose(
     taken: frozenset[tuple[str, int]] = frozenset(),
     *,
     search: Search,
-    names: Sequence[str] = (),
+    names: Sequence[str],
     same_nodes: bool = False,
 ) -> Choice | None:
     """The attempt that a pilot should claim now, of the widest run that fits; or None where nothing does.
@@ -57,8 +57,6 @@ def choose(
         return None
     for place, attempt in search.choices(world, free_nodes, taken):
         choice = Choice(runs[place], attempt)
-        if not names:
-            return choice
         nodes = _fit(choice, world, names, same_nodes)
         if len(nodes) >= choice.planned.nodes:
             return replace(choice, nodes=nodes[: choice.planned.nodes])

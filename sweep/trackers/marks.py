@@ -7,21 +7,16 @@ a session was cut off between the two, the same run is written again under the s
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import psutil
-
 from sweep.errors import Mistake, SweepError
-from sweep.store import Journal, SweepDir, boot_id, read_events
+from sweep.journal_writer import alive, this_process
+from sweep.store import Journal, SweepDir, read_events
 
 PREFIX = "track-"
 ALIVE_S = 20.0
-QUIET_S = 60.0
-"""a session on another host whose journal stood still for so long is taken for dead"""
 
 
 class Session:
@@ -30,14 +25,12 @@ class Session:
     def __init__(self, sweep: SweepDir) -> None:
         self._sweep = sweep
         self._name, self._journal = _new_journal(sweep)
-        me = {"host": socket.gethostname(), "pid": os.getpid(), "boot_id": boot_id()}
-        self._tell("track_session", **me, process_started=psutil.Process().create_time())
-        holder = next(
-            (told for name, told in _sessions(sweep) if name < self._name and _lives(sweep, name, told)), None
-        )
+        self._tell("track_session", **this_process())
+        others = (alive(told, sweep.journal(name)) for name, told in _sessions(sweep) if name < self._name)
+        holder = next(filter(None, others), None)
         if holder is not None:
             self.close()
-            fact = f"another process tracks this sweep: {holder['pid']} on {holder['host']}"
+            fact = f"another process tracks this sweep: {holder}"
             raise SweepError(Mistake(fact, file=str(sweep.path), remedy="it will write what is new; or end it first"))
 
     def mark(self, destination: str, run_id: str, attempt: int, outcome: str) -> None:
@@ -86,13 +79,3 @@ def _sessions(sweep: SweepDir) -> list[tuple[str, dict[str, Any]]]:
             if events and events[-1]["event"] != "track_end":
                 found.append((path.stem, events[0]))
     return found
-
-
-def _lives(sweep: SweepDir, name: str, told: Mapping[str, Any]) -> bool:
-    if told["host"] != socket.gethostname():
-        return time.time() - sweep.journal(name).stat().st_mtime < QUIET_S
-    if told["boot_id"] != boot_id():
-        return False
-    with contextlib.suppress(psutil.Error):
-        return bool(abs(psutil.Process(told["pid"]).create_time() - told["process_started"]) < 1.0)
-    return False
