@@ -11,16 +11,17 @@ from sweep.contract import Scalar
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "world_size": (r"using world size: (\d+)", int),
     "dp": (r"data-parallel size: (\d+)", int),
-    "cp": (r" context-parallel size: (\d+)", int),
-    "tp": (r"tensor-model-parallel size: (\d+)", int),
-    "pp": (r"pipeline-model-parallel size: (\d+)", int),
+    "cp": (r"(?: context-parallel size|^\s+context_parallel_size): (\d+)", int),
+    "tp": (r"(?:tensor-model-parallel size:|initialized tensor model parallel with size) (\d+)", int),
+    "pp": (r"(?:pipeline-model-parallel size:|initialized pipeline model parallel with size) (\d+)", int),
     "ep": (r"^\s+expert_model_parallel_size \.+ (\d+)", int),
-    "micro_batch_size": (r"^\s+micro_batch_size \.+ (\d+)", int),
+    "micro_batch_size": (r"^\s+micro_batch_size(?: \.+|:) (\d+)", int),
     "sequence_length": (r"^\s+seq_length \.+ (\d+)", int),
     "global_batch_sequences": (r"global batch size:\s+(\d+) \|", int),
     "recompute": (r"^\s+recompute_granularity \.+ (\w+)", lambda text: text.lower()),
 }
-"""Megatron-LM's first words, its table of arguments (`_print_args`) and its iterations' own batch"""
+"""Megatron-LM's first words, its table of arguments (`_print_args`), Megatron-Bridge's YAML of the final configuration
+(`run_config`), what both say of process groups, and the iterations' own batch"""
 
 
 def iterations() -> PatternReader:

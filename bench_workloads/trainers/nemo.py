@@ -3,7 +3,7 @@
 Written against Megatron-Bridge main of August 2026 (067f987; package megatron-bridge 0.3 and later): options and
 `KEY=VALUE` overrides of `scripts/training/run_recipe.py`, fields of `megatron/bridge/training/config.py`, the line of
 `training_log` (`training/utils/train_utils.py`). `params.root` is a checkout. The recipe gives the model; its layers,
-widths and heads are set to the grid's.
+widths and heads are set to the grid's. What a recipe interleaves and overlaps for its own layout is taken back.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def overrides(run: Run, steps: int) -> dict[str, Scalar]:
     """Fields of Megatron-Bridge's `ConfigContainer`."""
     shape, layout = run.shape, run.layout
     full = layout.recompute == "full"
+    replicas = layout.dp * layout.cp > 1
     values: dict[str, Scalar] = {
         "model.num_layers": shape["num_layers"],
         "model.hidden_size": shape["hidden_size"],
@@ -45,6 +46,7 @@ def overrides(run: Run, steps: int) -> dict[str, Scalar]:
         "model.share_embeddings_and_output_weights": shape["tied_embeddings"],
         "model.tensor_model_parallel_size": layout.tp,
         "model.pipeline_model_parallel_size": layout.pp,
+        "model.virtual_pipeline_model_parallel_size": None,
         "model.context_parallel_size": layout.cp,
         "model.sequence_parallel": layout.tp > 1,
         "model.recompute_granularity": None if layout.recompute == "none" else layout.recompute,
@@ -59,6 +61,12 @@ def overrides(run: Run, steps: int) -> dict[str, Scalar]:
         "scheduler.lr_warmup_iters": 0,
         "ddp.use_distributed_optimizer": layout.zero > 0,
         "optimizer.use_distributed_optimizer": layout.zero > 0,
+        "ddp.overlap_grad_reduce": replicas,
+        "ddp.overlap_param_gather": layout.zero > 0 and replicas,
+        "optimizer.overlap_param_gather": layout.zero > 0 and replicas,
+        # A recipe's is for its own layout, buffers of tensor parallelism included. Recipes without it have null here,
+        # below which Hydra knows no keys.
+        "comm_overlap": None,
         "logger.log_interval": 1,
         "checkpoint.save": None,
     }

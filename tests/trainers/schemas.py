@@ -24,6 +24,7 @@ NEMO = {
     "checkpoint": "CheckpointConfig",
 }
 """sections of Megatron-Bridge's `ConfigContainer` -> the class that it annotates them with"""
+CONTAINER = "ConfigContainer"
 
 
 def picotron(root: Path) -> dict[str, list[str]]:
@@ -50,16 +51,22 @@ def picotron(root: Path) -> dict[str, list[str]]:
 
 
 def nemo(bridge: Path, megatron: Path) -> dict[str, list[str]]:
-    """The fields of each section of `NEMO`, those of Megatron-LM's own classes below included."""
+    """The fields of `ConfigContainer` and of each section of `NEMO`, those of Megatron-LM's classes below included."""
     config = ast.parse((bridge / "src/megatron/bridge/training/config.py").read_text())
-    container = next(node for node in _classes(config) if node.name == "ConfigContainer")
+    container = next(node for node in _classes(config) if node.name == CONTAINER)
     annotated = {name: ast.unparse(one) for name, one in _fields(container)}
     layers = [_tables(bridge / "src/megatron/bridge"), _tables(megatron / "megatron")]
-    found = {}
+    found = {CONTAINER: sorted(annotated)}
     for section, name in NEMO.items():
         assert name in annotated[section], f"{section} is {annotated[section]}"
         found[section] = sorted(_all_fields(name, layers))
     return found
+
+
+def section_and_field(name: str) -> tuple[str, str]:
+    """Of an override's key; what has no section is a field of the container itself."""
+    section, _, field = name.rpartition(".")
+    return section or CONTAINER, field
 
 
 def nemo_options(bridge: Path) -> list[str]:

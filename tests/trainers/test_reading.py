@@ -210,6 +210,23 @@ def test_memory_of_ranks_that_write_into_one_pipe_is_the_greatest():
     assert [entry.number for entry in gathered.entries] == [1, 2]
 
 
+def test_nemo_states_a_part_of_its_layout():
+    found = said(
+        "nemo",
+        "model:",
+        "  context_parallel_size: 2",
+        "  hierarchical_context_parallel_sizes: null",
+        "  virtual_pipeline_model_parallel_size: null",
+        "train:",
+        "  micro_batch_size: 4",
+        "  rampup_batch_size: null",
+        "> initialized tensor model parallel with size 8",
+        "> initialized pipeline model parallel with size 4",
+        LINE.format(1, 9000.0, 0),
+    )
+    assert stated(found) == {"cp": 2, "micro_batch_size": 4, "tp": 8, "pp": 4, "global_batch_sequences": 32}
+
+
 def test_nemo_tells_of_memory_in_units_of_a_billion():
     gathered = heard(
         "nemo",

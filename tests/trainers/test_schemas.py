@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench_workloads.trainers import nemo
 from bench_workloads.trainers.adapter import find_trainer
 from tests.trainers import schemas
 from tests.trainers.layouts import LAYOUTS, run_of
@@ -47,7 +48,7 @@ def words_for_nemo(number):
 
 def overrides_for_nemo(number):
     pairs = (word.split("=", 1) for word in words_for_nemo(number) if "=" in word)
-    return {tuple(name.split(".", 1)): value for name, value in pairs}
+    return {schemas.section_and_field(name): value for name, value in pairs}
 
 
 @SIX
@@ -65,6 +66,21 @@ def test_every_override_is_a_field_of_megatron_bridge(number):
     options = [word for word in words_for_nemo(number) if word.startswith("--")]
     assert set(options) == {"--recipe", "--mode", "--dataset"}
     assert set(options) <= set(KNOWN["nemo"]["options"])
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize("dp", [1, 2])
+def test_what_a_recipe_overlaps_and_interleaves_is_not_kept(dp, zero):
+    """Recipes have virtual stages and buffers for one layout; `comm_overlap` is null in others, so that no field of it
+    can be overridden: Hydra refuses keys below null."""
+    found = nemo.overrides(run_of("nemo", dp=dp, pp=2, grad_accum=4, zero=zero), 8)
+    assert found["model.virtual_pipeline_model_parallel_size"] is None
+    assert found["comm_overlap"] is None
+    assert not [name for name in found if name.startswith("comm_overlap.")]
+    assert found["ddp.overlap_grad_reduce"] == (dp > 1)
+    gathers = [found[f"{section}.overlap_param_gather"] for section in ("ddp", "optimizer")]
+    assert gathers == [dp > 1 and zero > 0] * 2
+    assert {"comm_overlap=null", "model.virtual_pipeline_model_parallel_size=null"} <= set(words_for_nemo(3))
 
 
 def test_the_facts_of_picotron_are_those_of_its_source():
