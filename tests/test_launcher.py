@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,10 +16,12 @@ from sweep.grid import parse_grid
 from sweep.launcher import Launcher, executor_of
 from sweep.launcher.session import Session
 from sweep.launcher.settling import settle, settle_late
+from sweep.launcher.watch import Watch
 from sweep.plan import build
 from sweep.store import Journal, JournalReader, SweepDir, boot_id, try_claim
 from sweep.sweeps import create
 from tests import driving
+from tests.made_records import made_record, record_event
 from tests.standing import GRID, made
 
 
@@ -108,6 +111,91 @@ def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launch
     assert seen == ([] if reading == "refused" else [not begins_anew]), "known before the pilots are judged"
     monkeypatch.undo()
     launcher.close()
+
+
+class KeptAttributes:
+    """NFS with a long actimeo: the size of another host's file is as it was at the last look, until it is opened."""
+
+    def __init__(self, monkeypatch):
+        self._kept = {}
+        self.opened = []
+        stat, opened = Path.stat, Path.open
+
+        def kept_stat(path, **options):
+            if not path.name.startswith("pilot-"):  # what this host writes itself it knows
+                return stat(path, **options)
+            return self._kept.setdefault(path, stat(path, **options))
+
+        def asking_open(path, *arguments, **options):
+            self._kept.pop(path, None)
+            self.opened.append(path.name)
+            return opened(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, "stat", kept_stat)
+        monkeypatch.setattr(Path, "open", asking_open)
+
+
+class Scheduler:
+    """Says the same of every job; knows which it was to end."""
+
+    def __init__(self, state):
+        self.state = state
+        self.cancelled = []
+
+    def poll(self, job_ids):
+        return dict.fromkeys(job_ids, JobStatus(state=self.state))
+
+    def cancel(self, job_ids):
+        self.cancelled += job_ids
+
+
+ALIVE = {"event": "pilot_alive", "pilot": "p0001", "time": 3.0}
+
+
+def watched(standing, monkeypatch, state):
+    """A pilot that was last heard long ago, by a launcher that looks at it over NFS; and its journal."""
+    directory = standing.directory
+    tell(directory, "launcher-earlier", INTENT, {"event": "pilot_submitted", "pilot": "p0001", "job_id": "7"})
+    journal = Journal(directory.journal("pilot-p0001"))
+    started = {"event": "pilot_started", "pilot": "p0001", "job_id": "7", "nodes": ["n1"], "time": 2.0}
+    for event in (started, ALIVE):
+        journal.append(event)
+    nfs = KeptAttributes(monkeypatch)
+    session = session_of(standing)
+    session.executor, session.local = Scheduler(state), False
+    watch = Watch(session)
+    long_ago = time.monotonic() - 100
+    watch._heard["p0001"], watch._gone_since["p0001"] = (1, long_ago), long_ago
+    session.refresh()
+    nfs.opened.clear()
+    return watch, session, journal, nfs
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_pilot_is_silent_only_where_its_opened_journal_is(standing, monkeypatch, lives):
+    watch, session, journal, nfs = watched(standing, monkeypatch, JobState.RUNNING)
+    if lives:
+        journal.append(ALIVE)
+    watch._poll()
+    assert session.executor.cancelled == ([] if lives else ["7"])
+    nfs.opened.clear()
+    watch._poll()
+    assert nfs.opened == [], "while a pilot is not under suspicion its journal is opened only where it grew"
+    assert len(driving.events_of(standing.directory.path, "pilot_silent")) == (0 if lives else 1)
+    session.close()
+
+
+def test_what_a_gone_pilot_wrote_last_is_read_before_it_is_settled(standing, monkeypatch):
+    watch, session, journal, _ = watched(standing, monkeypatch, JobState.GONE)
+    run_id = standing.runs[0].run_id
+    try_claim(standing.directory, run_id, 1, {"pilot": "p0001", "job_id": "7", "time": 5.0})
+    record = made_record(standing.runs[0].run(), pilot="p0001", started_at=5.0)
+    journal.append(record_event({**record, "ended_at": 6.0}, 6.0))
+    watch._poll()
+    assert session.world.pilots["p0001"].gone is not None
+    (found,) = [event["record"] for event in driving.events_of(standing.directory.path, "record")]
+    assert found["outcome"] == "ok", "not lost"
+    session.close()
 
 
 def test_what_a_failing_file_system_cut_off_is_read_again(standing):

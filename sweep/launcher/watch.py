@@ -79,7 +79,7 @@ class Watch:
         since = self._gone_since.setdefault(pilot.name, time.monotonic())
         wait_s = 0.0 if self._session.local else VISIBLE_S
         if time.monotonic() - since >= wait_s:
-            self._session.refresh()
+            self._hear(pilot)
             settle(self._session, pilot, status)
 
     def _look_after(self, pilot: PilotState, status: JobStatus) -> None:
@@ -88,6 +88,8 @@ class Watch:
             return
         beats, since = self._heard.get(pilot.name, (-1, 0.0))
         now = time.monotonic()
+        if beats == pilot.beats and now - since > SILENT_S:
+            self._hear(pilot)
         if beats != pilot.beats or status.state is not JobState.RUNNING or pilot.started_at is None:
             self._heard[pilot.name] = pilot.beats, now
         elif now - since > SILENT_S:
@@ -97,6 +99,13 @@ class Watch:
         if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
             self._session.same_nodes.add(pilot.nodes)
             self._cancel([pilot.job_id])
+
+    def _hear(self, pilot: PilotState) -> None:
+        """Read what it wrote, for certain: NFS may tell a file's size as it was (actimeo), until the file is opened."""
+        path = self._session.directory.journal(f"pilot-{pilot.name}")
+        with contextlib.suppress(FileNotFoundError):
+            path.open("rb").close()
+        self._session.refresh()
 
     def _cancel(self, job_ids: Sequence[str]) -> None:
         """Ask for the end of the jobs, and again only after a while: a pilot needs its time to clear up."""
