@@ -227,7 +227,6 @@ class Workload:
     one_process_param: str = ""
     """the parameter by which a run asks that all its ranks of a node live in one process, as threads that call ``main``
     each; empty: every rank has a process of its own"""
-    simulated: bool = False
     same_start: bool = True
     """all layouts of a model start from the same weights and take the same data, so that their losses agree"""
 

@@ -26,7 +26,7 @@ SHORTEST_WITH_WARNING_S = 300
 and deadly to one whose leader has not yet installed its handler"""
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--tres-per-node", "--gpus-per-task", "--gres-flags")
+_GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--tres-per-node", "--gpus-per-task")
 
 
 def render_pilot(

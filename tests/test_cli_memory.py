@@ -92,6 +92,13 @@ def test_fits_shows_the_first_and_says_how_many_more():
     assert "more (--json lists all)" in text
 
 
+def test_fits_spreads_experts_too():
+    all_of_them = document("Mixtral-8x7B", "--fits", "--gpus", 16, "--gpu", "h200", "--zero", 1)["fitting"]
+    assert {row["ep"] for row in all_of_them} == {1, 2, 4, 8}
+    one = document("Mixtral-8x7B", "--fits", "--gpus", 16, "--gpu", "h200", "--zero", 1, "--ep", 8)["fitting"]
+    assert one == [row for row in all_of_them if row["ep"] == 8]
+
+
 def test_nothing_that_fits_is_exit_1():
     result = run("80B", "--fits", "--gpus", 1)
     assert result.return_value == 1

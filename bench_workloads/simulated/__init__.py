@@ -39,7 +39,6 @@ WORKLOAD = Workload(
     },
     rules=ARITHMETIC_RULES,
     one_process_param="one_process_per_node",
-    simulated=True,
 )
 
 __all__ = ["FAULTS", "WORKLOAD"]

@@ -259,7 +259,8 @@ def _fits(model: str, shape: ModelShape, gpu: Gpu, profile: MemoryProfile, optio
     click.echo(
         f"{len(rows):,} of {counts['tried']:,} layouts of {model} fit {options['gpus']} {gpu.name}; fastest first"
     )
-    names = ("dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute")
+    names = ["dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute"]
+    names[4:4] = ["ep"] * bool(shape.num_experts)
     for row in rows[:_SHOWN_FITS]:
         words = " ".join(f"{name}={row[name]}" for name in names)
         speed = f"{row['predicted_tokens_per_second_per_gpu']:,.0f} tokens/s/GPU predicted"

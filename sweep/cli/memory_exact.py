@@ -140,9 +140,7 @@ def _traced(run: Run, stage: int, *, gpu_kernels: bool) -> tuple[Any, float]:
         tracer = importlib.import_module("bench_workloads.transformer.exact")
     except ImportError as error:
         text = f"--exact runs the training code, which needs torch: {error}"
-        raise SweepError(
-            Mistake(text, remedy="pip install 'slurm-sweep[torch]', or leave it out: formulas need none")
-        ) from error
+        raise SweepError(Mistake(text, remedy="install torch, or leave it out: formulas need none")) from error
     try:
         return tracer.trace(run, stage, gpu_kernels=gpu_kernels), time.perf_counter() - start
     except (tracer.NotTraceableError, RuntimeError, NotImplementedError, AttributeError) as error:

@@ -10,7 +10,7 @@ import numpy as np
 
 from sweep.physics.shapes import ModelShape
 
-AXES = ("tp", "pp", "cp", "zero", "micro_batch_size", "recompute", "dp", "grad_accum")
+AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "dp", "grad_accum")
 
 
 def layouts_on(
@@ -25,7 +25,8 @@ def layouts_on(
     """Columns of every layout with ``dp tp pp cp = gpus`` and a batch of at most ``global_batch_tokens``.
 
     tp divides the heads and stays inside a node, stages are no more than layers, a pipeline has pp - 1 micro-batches
-    at least. ``asked``: axes with the values to try, instead of all sensible ones.
+    at least, ep divides the experts and the ranks of a stage. ``asked``: axes with the values to try, instead of all
+    sensible ones.
     """
     asked = dict(asked or {})
     powers = tuple(2**i for i in range(7))
@@ -33,20 +34,23 @@ def layouts_on(
         "tp": asked.get("tp", [d for d in divisors(gpus) if d <= gpus_per_node]),
         "pp": asked.get("pp", divisors(gpus)),
         "cp": asked.get("cp", [1]),
+        "ep": asked.get("ep", divisors(shape.num_experts) if shape.num_experts else [1]),
         "zero": asked.get("zero", [0, 1, 2, 3]),
         "micro_batch_size": asked.get("micro_batch_size", powers),
         "recompute": asked.get("recompute", ["none", "selective", "full"]),
     }
     rows = []
-    for tp, pp, cp, zero, micro, recompute in itertools.product(*choices.values()):
+    for tp, pp, cp, ep, zero, micro, recompute in itertools.product(*choices.values()):
         dp, rest = divmod(gpus, tp * pp * cp)
         if rest or shape.num_heads % tp or pp > shape.num_layers or sequence_length % cp or (zero and dp * cp == 1):
+            continue
+        if ep > 1 and (shape.num_experts % ep or dp * cp * tp % ep):
             continue
         grad_accum = global_batch_tokens // (dp * micro * sequence_length)
         if grad_accum >= max(1, pp - 1) and all(
             v in asked.get(n, [v]) for n, v in (("dp", dp), ("grad_accum", grad_accum))
         ):
-            rows.append((tp, pp, cp, zero, micro, recompute, dp, grad_accum))
+            rows.append((tp, pp, cp, ep, zero, micro, recompute, dp, grad_accum))
     found = {name: np.array([row[i] for row in rows]) for i, name in enumerate(AXES)}
     fixed = {"sequence_length": sequence_length, "gpus_per_node": gpus_per_node, "dtype": "bf16", "pp_schedule": "1f1b"}
     return {**shape.as_dict(), **fixed, **found}

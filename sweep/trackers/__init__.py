@@ -70,10 +70,8 @@ def open_tracker(name: str, project: str, sweep_dir: Path) -> Tracker:
     try:
         tracker: Tracker = getattr(importlib.import_module(module), attribute)(project, sweep_dir)
     except ImportError as error:
-        remedy = f"pip install 'slurm-sweep[{name}]'"
-        raise SweepError(
-            Mistake(f"the tracker {name} cannot be loaded: {error}", path="--to", remedy=remedy)
-        ) from error
+        fact = f"the tracker {name} cannot be loaded: {error}"
+        raise SweepError(Mistake(fact, path="--to", remedy=f"pip install {name}")) from error
     return tracker
 
 
