@@ -264,7 +264,7 @@ def _record(world: World, event: Mapping[str, Any]) -> None:
 
 def _rerun(world: World, event: Mapping[str, Any]) -> None:
     run = world.run(event["run_id"])
-    run.rerun_after = max(run.rerun_after, event.get("after", max(run.attempts, default=0)))
+    run.rerun_after = max(run.rerun_after, event["after"])
 
 
 def _node_bad(world: World, event: Mapping[str, Any]) -> None:

@@ -153,7 +153,7 @@ def test_the_sums_that_follow_equal_those_counted_anew(tmp_path):
         if fate is Outcome.LOST:
             events[-1] += list(attempt_events(planned, Outcome.OK, rate=4.0))[1:]
         if fate is Outcome.OK:
-            events[-1].append({"event": "rerun", "run_id": planned.run_id, "time": 1.0})
+            events[-1].append({"event": "rerun", "run_id": planned.run_id, "time": 1.0, "after": 1})
     rng.shuffle(events)
     for event in [event for of_run in events for event in of_run]:
         world.apply(event)

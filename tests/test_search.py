@@ -203,7 +203,7 @@ def test_anothers_claim_and_a_rerun_reach_the_search():
     for made in runs:
         record(world, made.run_id, "ok", rate=5.0)
     assert next_on(1, runs, world, search) is None
-    world.apply({"event": "rerun", "time": 1.0, "run_id": runs[2].run_id})
+    world.apply({"event": "rerun", "time": 1.0, "run_id": runs[2].run_id, "after": 1})
     again = next_on(1, runs, world, search)
     assert (again.planned, again.attempt) == (runs[2], 2)
 

@@ -144,7 +144,7 @@ def test_a_rerun_takes_back_what_its_failure_taught():
     assert set(search.left_out(world)) > set(static)
     again = ended(victim, 180.0, attempt=2)
     again["record"] |= {"outcome": "ok", "tokens_per_second_per_gpu": 5000.0}
-    world.apply({"event": "rerun", "time": 61.0, "run_id": victim.run_id})
+    world.apply({"event": "rerun", "time": 61.0, "run_id": victim.run_id, "after": 1})
     world.apply(again)
     assert search.left_out(world) == static
     fresh = Search.of(runs, GPU, "prune")

@@ -38,7 +38,7 @@ def events(runs=12):
             row |= {"tokens_per_second_per_gpu": 7.5 if outcome == "ok" else None, "peak_memory_bytes": 2**33}
             accused = ["n2"] if outcome in ("hang", "node_fail") else []
             said.append({"event": "record", "record": row, "accused": accused, "slow_node": "n3"})
-    said += [{"event": "rerun", "run_id": "run-0"}, {"event": "node_bad", "node": "n1", "reason": "smells"}]
+    said += [{"event": "rerun", "run_id": "run-0", "after": 1}, {"event": "node_bad", "node": "n1", "reason": "smells"}]
     said += [{"event": "node_pardoned", "node": "n2"}, {"event": "pilot_alive", "pilot": "p0001"}]
     said += [{"event": "pilot_ended", "pilot": "p0001", "reason": "done"}, {"event": "cancel"}]
     said += [{"event": "pilot_gone", "pilot": "p0001", "word": "COMPLETED", "reason": ""}]
@@ -221,7 +221,7 @@ def test_a_kept_answer_that_is_out_of_date_is_not_believed(tmp_path, command, af
     directory = standing.directory
     before = counts(command, directory.path)
     if after == "rerun":
-        said = {"event": "rerun", "run_id": first.run_id, "time": time.time()}
+        said = {"event": "rerun", "run_id": first.run_id, "time": time.time(), "after": 1}
         Journal(directory.journal("launcher-0009")).append(said)
     elif after == "record":
         ruled_out = next(iter(open_sweep(directory.path).left_out(snapshot.read_world(directory)[0])))
@@ -261,7 +261,7 @@ def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_will_do(tmp_
     world, reader = snapshot.read_world(directory)
     left_out = standing.left_out(world)
     snapshot.keep(directory, world, reader)
-    launcher.append({"event": "rerun", "run_id": first.run_id, "time": time.time()})
+    launcher.append({"event": "rerun", "run_id": first.run_id, "time": time.time(), "after": 1})
     with monkeypatch.context() as patched:
         patched.setattr(Search, "__init__", no_search)
         assert counts(command, directory.path)["not_run_strategy"] == len(left_out)

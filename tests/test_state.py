@@ -94,7 +94,7 @@ def test_lost_never_replaces_a_record(order):
 
 def test_a_rerun_asks_for_one_further_attempt():
     world = world_of(started(1), record(1, Outcome.OK))
-    world.apply({"event": "rerun", "time": 3, "run_id": RUN})
+    world.apply({"event": "rerun", "time": 3, "run_id": RUN, "after": 1})
     assert world.run(RUN).next_attempt() == 2
     world.apply(started(2))
     world.apply(record(2, Outcome.OOM_CUDA))

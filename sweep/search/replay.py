@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sweep.outcomes import Outcome
+from sweep.planning.order import order
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.known import Known
@@ -50,38 +51,30 @@ class Replayed:
 
 
 def promising_order(candidates: Candidates) -> Ints:
-    """Candidates as a plan would have them: the most promising of every cell first, then the next of every cell."""
+    """Candidates in a plan's kind of order, by what the search expects of each before anything is measured."""
     predicted = Known(candidates).predicted(np.arange(len(candidates)))
-    digest = candidates.digests
-    by_cell = np.lexsort((digest, -predicted, candidates.repeats, candidates.cells))
-    cells = candidates.cells[by_cell]
-    first = np.concatenate([[True], np.diff(cells) != 0])
-    place = np.arange(len(by_cell)) - np.maximum.accumulate(np.where(first, np.arange(len(by_cell)), 0))
-    rank = np.empty(len(by_cell), dtype=np.int64)
-    rank[by_cell] = place
-    found: Ints = np.lexsort((digest, candidates.cells, rank, candidates.repeats))
-    return found
+    return order(candidates.cells.tolist(), -predicted, candidates.repeats, candidates.ids)
 
 
 def replay(recorded: Recorded, strategy: Strategy, budget: Budget) -> Replayed:
     """Run the strategy, one run after another, until it stops or the budget is spent."""
     known = Known(recorded.candidates)
-    order: list[int] = []
+    asked: list[int] = []
     size = len(recorded.candidates)
     seconds = np.full(size, 60.0) if recorded.seconds is None else recorded.seconds
     while True:
-        elapsed = float(seconds[order].sum())
+        elapsed = float(seconds[asked].sum())
         pick = strategy.pick(known, budget.affordable(known, seconds, elapsed))
         if pick is None:
             break
-        order.append(pick.index)
+        asked.append(pick.index)
         known.end(
             pick.index,
             recorded.outcomes[pick.index],
             _given(recorded.tokens_per_second_per_gpu[pick.index]),
             _given(recorded.peak_memory_bytes[pick.index]),
         )
-    return Replayed(recorded, np.array(order, dtype=np.int64), known.hopeless)
+    return Replayed(recorded, np.array(asked, dtype=np.int64), known.hopeless)
 
 
 def report(done: Replayed) -> dict[str, Any]:
@@ -137,11 +130,11 @@ def _cell(done: Replayed, number: int) -> Mapping[str, Any]:
 
 
 def _runs_to(done: Replayed, cell: int, best: float | None) -> int | None:
-    recorded, order = done.recorded, done.order
+    recorded, asked = done.recorded, done.order
     if best is None:
         return None
-    near = recorded.worked[order] & (recorded.tokens_per_second_per_gpu[order] >= (1 - NEAR) * best)
-    hits = np.flatnonzero(near & (recorded.candidates.cells[order] == cell))
+    near = recorded.worked[asked] & (recorded.tokens_per_second_per_gpu[asked] >= (1 - NEAR) * best)
+    hits = np.flatnonzero(near & (recorded.candidates.cells[asked] == cell))
     return int(hits[0]) + 1 if len(hits) else None
 
 
