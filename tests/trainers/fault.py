@@ -44,6 +44,8 @@ def main():
             sys.stdout.write(f"\x1b[32mstep {step}\x1b[0m loss {loss} ")
             sys.stdout.flush()
             print(f"time {seconds:.6f} mem {1 + RANK} GiB", flush=True)
+        else:
+            print(f"mem {1 + RANK} GiB", flush=True)
     if fault == "stays":
         time.sleep(600)
 
