@@ -66,6 +66,15 @@ def _sbatch_option(text: str) -> str:
     return text
 
 
+def _srun_option(text: str) -> str:
+    if not re.fullmatch(r"--[a-z][a-z-]*(?:=[^\n\r\0]*)?", text):
+        raise ValueError(f"{text[:60]!r} is no srun option: one word such as --container-image=/images/torch.sqsh")
+    name = text.split("=")[0]
+    if name in _OWN_SRUN_OPTIONS:
+        raise ValueError(f"{name} is set by sweep itself")
+    return text
+
+
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -94,6 +103,12 @@ _OWN_OPTIONS = frozenset(
         *("--nice", "--no-kill", "--no-requeue", "--nodes", "--ntasks", "--ntasks-per-node", "--open-mode", "--output"),
         *("--parsable", "--partition", "--qos", "--requeue", "--reservation", "--signal", "--test-only", "--time"),
         *("--wait", "--wrap"),
+    )
+)
+_OWN_SRUN_OPTIONS = frozenset(
+    (
+        *("--error", "--exclude", "--immediate", "--input", "--kill-on-bad-exit", "--no-kill", "--nodelist", "--nodes"),
+        *("--ntasks", "--ntasks-per-node", "--output", "--overlap", "--pty", "--quiet", "--unbuffered", "--wait"),
     )
 )
 
@@ -139,6 +154,8 @@ class Site(BaseModel):
     """environment variables of every rank"""
     container_prefix: Annotated[tuple[Annotated[str, AfterValidator(_one_line)], ...], BeforeValidator(_tuple)] = ()
     """words put before the command that starts in a container"""
+    srun: Annotated[tuple[Annotated[str, AfterValidator(_srun_option)], ...], BeforeValidator(_tuple)] = ()
+    """further options of the srun that starts the agents, each starting with --: Pyxis' --container-image=…"""
     sbatch: Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], BeforeValidator(_tuple)] = ()
     """further #SBATCH options, each starting with --"""
     max_pilots: int = Field(default=4, ge=1, le=10_000)

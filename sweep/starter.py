@@ -41,6 +41,7 @@ SITE: tuple[Line, ...] = (
     ("setup", "[module load cuda]", "shell lines of your own, run once per pilot; a venv: see python"),
     ("env", "{NCCL_IB_HCA: mlx5}", "environment variables of every rank"),
     ("container_prefix", "[apptainer, exec, --nv, --bind, /shared, image.sif]", "words before each agent's command"),
+    ("srun", "[--container-image=/images/torch.sqsh]", "further options of the agents' srun, such as Pyxis'"),
     ("sbatch", "[--exclude=node7]", "further sbatch options; --mem and --gres replace sweep's own"),
     ("python", "/shared/venv/bin/python", "the interpreter on compute nodes; without it the one that launches"),
     ("torch_version", '"2.11.0"', "torch on the compute nodes: some layouts need a newer one"),

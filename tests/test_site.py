@@ -57,6 +57,8 @@ def test_hostile_values_of_options_are_refused(key, value):
         ("sbatch: [exclude=n1]", "is no sbatch option"),
         ("sbatch: ['--time=3']", "--time is set by sweep itself"),
         ('sbatch: ["--exclude=n1\\n#SBATCH --wrap=x"]', "is no sbatch option"),
+        ("srun: ['--container-image image.sqsh']", "is no srun option"),
+        ("srun: ['--ntasks=3']", "--ntasks is set by sweep itself"),
         ('container_prefix: ["a\\nb"]', "one line of text"),
         ('scratch: "/tmp\\nx"', "one line of text"),
         ("torch_version: 2.13", "expected text"),

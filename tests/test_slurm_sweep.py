@@ -80,6 +80,15 @@ def test_a_cluster_without_accounting(tmp_path, slurm_cluster_no_accounting):
     driving.assert_each_run_measured_once(directory)
 
 
+def test_options_of_the_agents_srun(tmp_path, slurm_cluster):
+    """As Pyxis' --container-image would be: here one that Slurm's accounting shows."""
+    words = ("-o", "site.srun=[--job-name=agents-here, '--comment=a b; $(c)']", "-o", "micro_batch_size=1")
+    done = launch(grid(tmp_path, nodes=2, step_s=0.05), tmp_path / "s", slurm_cluster, *words)
+    assert done.returncode == 0, done.stderr
+    driving.assert_each_run_measured_once(tmp_path / "s")
+    assert "agents-here" in {row["JobName"] for row in slurm_cluster.sacct()}
+
+
 def test_cancel_ends_ranks_and_jobs_and_resume_carries_on(tmp_path, slurm_cluster):
     directory = tmp_path / "s"
     launcher = driving.start(

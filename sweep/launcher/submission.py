@@ -173,6 +173,7 @@ class Submission:
             executor=session.sweep.executor,
             scratch=site.scratch,
             container_prefix=site.container_prefix,
+            srun=site.srun,
             torch_version=site.torch_version,
             seed=grid.seed,
             strategy=grid.strategy,

@@ -93,7 +93,8 @@ def _srun(order: PilotOrder) -> list[str]:
     command = ["srun", f"--nodes={order.nodes}", f"--ntasks={order.nodes}", "--ntasks-per-node=1"]
     command += ["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none", "--mem=0", "--unbuffered"]
     cpus = os.environ.get("SLURM_CPUS_ON_NODE")
-    return [*command, f"--cpus-per-task={cpus}"] if cpus else command
+    command += [f"--cpus-per-task={cpus}"] * bool(cpus)
+    return [*command, *order.srun]
 
 
 async def _wait_for(arrived: dict[int, Link], wanted: int, processes: list[subprocess.Popen[bytes]]) -> None:

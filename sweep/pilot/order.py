@@ -32,6 +32,8 @@ class PilotOrder:
     """node-local directory for logs and temporary files"""
     container_prefix: tuple[str, ...] = ()
     """words before an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
+    srun: tuple[str, ...] = ()
+    """further options of the srun that starts agents, and of one that clears up after them"""
     torch_version: str | None = None
     """what the site says, by which the plan rejected candidates; None: it says nothing"""
     seed: int = 0
@@ -56,5 +58,5 @@ class PilotOrder:
     def read(cls, directory: Path) -> PilotOrder:
         """The order in a pilot's directory."""
         values = json.loads((directory / FILE_NAME).read_text())
-        prefix = tuple(values["container_prefix"])
-        return cls(**{**values, "limits": Limits(**values["limits"]), "container_prefix": prefix})
+        words = {name: tuple(values[name]) for name in ("container_prefix", "srun")}
+        return cls(**{**values, **words, "limits": Limits(**values["limits"])})

@@ -24,7 +24,7 @@ async def clear_orphans(order: PilotOrder, node: str) -> None:
     """Run this module on the node, beside the agents' step. What goes wrong is said, and is no reason to stop."""
     command = [sys.executable, "-m", "sweep.pilot.orphans", order.token, node, order.scratch]
     if order.executor == "slurm":
-        command = [*_beside(node), *order.container_prefix, *command]
+        command = [*_beside(node), *order.srun, *order.container_prefix, *command]
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
