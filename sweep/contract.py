@@ -173,7 +173,7 @@ class Measurement:
     peak_allocated_bytes: int | None = None
     """peak of the tensors that live at once, as memory_kind says"""
     peak_reserved_bytes: int | None = None
-    memory_kind: str = "allocated: the allocator's peak over the timed iterations"
+    memory_kind: str = "the allocator's peak over the timed iterations"
     """what the peaks count, and when"""
     losses: list[float] | None = None
     """the global mean loss of each iteration, warm-up included"""

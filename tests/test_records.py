@@ -179,11 +179,11 @@ def test_memory_is_the_greatest_over_ranks():
     record = made_record(measurements=ranks)
     assert (record["peak_memory_bytes"], record["peak_memory_reserved_bytes"]) == (7, 70)
     assert (record["rank_peak_memory_bytes"], record["rank_parameters"]) == ([3, 7], [3, 7])
-    assert record["memory_kind"] == "allocated: the allocator's peak over the timed iterations, greatest over ranks"
+    assert record["memory_kind"] == "the allocator's peak over the timed iterations, greatest over ranks"
 
 
 def test_what_a_peak_counts_is_the_ranks_to_say():
-    kinds = ("tensors: those that live at once in one further iteration", "allocated: as the trainer reports it")
+    kinds = ("tensors alive at once in one further iteration", "as the trainer reports it")
     ranks = [made_measurement(peak_allocated_bytes=1, memory_kind=kind) for kind in (*kinds, kinds[0])]
     told = made_record(measurements=ranks)["memory_kind"]
     assert told == f"{kinds[1]}; {kinds[0]}, greatest over ranks"

@@ -59,7 +59,7 @@ class _Rank:
             warmup_times_s=times[:warm],
             peak_allocated_bytes=memory or None,
             peak_reserved_bytes=int(memory * 1.08) or None,
-            memory_kind="simulated: by formula",
+            memory_kind="by formula, nothing was allocated",
             losses=_losses(run, len(times)),
             grad_norms=None,
             parameters=formula.parameters_here(run) or None,

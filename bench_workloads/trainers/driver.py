@@ -217,7 +217,7 @@ class _Driver:
             warmup_times_s=chosen.warm_s(),
             peak_allocated_bytes=int(allocated) if allocated else None,
             peak_reserved_bytes=int(reserved) if reserved else None,
-            memory_kind="allocated: the greatest that the trainer printed",
+            memory_kind="the greatest that the trainer printed",
             # One rank's word: what others passed on may be a line older, and ranks may print losses of their own rows.
             losses=None if self._run.place.rank else chosen.series("loss"),
             grad_norms=None if self._run.place.rank else chosen.series("grad_norm"),

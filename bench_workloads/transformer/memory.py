@@ -59,9 +59,9 @@ class Memory:
         """The peaks. On CPU they take one more iteration, watched, and reserved bytes have no meaning."""
         if self._device.type == "cuda":
             allocated, reserved = (self._end[f"{name}_bytes.all.peak"] for name in ("allocated", "reserved"))
-            return Peaks(allocated, reserved, "allocated: the allocator's peak over the timed iterations")
+            return Peaks(allocated, reserved, "the allocator's peak over the timed iterations")
         peak = peak_tensor_bytes(iteration) if watch_cpu else None
-        return Peaks(peak, None, "tensors: those that live at once in one further iteration")
+        return Peaks(peak, None, "tensors alive at once in one further iteration")
 
     def further(self) -> dict[str, Any]:
         """The process' resident set, and on a GPU the allocator's counters and what is not torch's."""

@@ -90,7 +90,7 @@ def test_the_figures_are_those_that_the_script_printed(faults):
     assert record["losses"] == pytest.approx([4.0 / step for step in range(1, 6)])
     assert record["tokens_per_second"] == pytest.approx(2048 / record["step_time_median_s"])
     assert record["peak_memory_bytes"] == 4 * 2**30
-    assert record["memory_kind"] == "allocated: the greatest that the trainer printed, greatest over ranks"
+    assert record["memory_kind"] == "the greatest that the trainer printed, greatest over ranks"
     assert record["rank_peak_memory_bytes"] == [rank * 2**30 for rank in (1, 2, 3, 4)]
     trainer = json.loads(record["extra_json"])["trainer"]
     assert trainer["printed_every"] == 1
