@@ -7,8 +7,10 @@ and `training/config/`, lines of `training_log` (`training/training.py`), of `re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, Said, param
@@ -87,6 +89,7 @@ def _experts(run: Run) -> list[str]:
             "moe-token-dispatcher-type": "alltoall",
             "moe-grouped-gemm": True,
             "expert-model-parallel-size": run.layout.ep,
+            "expert-tensor-parallel-size": param(WORKLOAD, run, "expert_tensor_parallel_size", int) or None,
         }
     )
 
@@ -185,7 +188,13 @@ WORKLOAD = Workload(
         {"dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
     ),
     preload=("psutil", "bench_workloads.trainers.megatron"),
-    params={**SHARED_PARAMS, "root": "Megatron-LM", "transformer_impl": "transformer_engine", "virtual_stages": 2},
+    params={
+        **SHARED_PARAMS,
+        "root": "Megatron-LM",
+        "transformer_impl": "transformer_engine",
+        "virtual_stages": 2,
+        "expert_tensor_parallel_size": 0,
+    },
     choices={
         **SHARED_CHOICES,
         "zero": (0, 1),
@@ -199,8 +208,9 @@ WORKLOAD = Workload(
         decoder.SEQUENCE_BY_CP,
         Rule(
             "ep_by_replicas",
-            lambda c: c["dp"] * c["cp"] % c["ep"] != 0,
-            "ep={ep} does not divide dp*cp = {dp}*{cp}: Megatron splits each expert over tp={tp} as well",
+            lambda c: c["dp"] * c["cp"] * c["tp"] % (c["ep"] * _expert_width(c)) != 0,
+            "dp*cp*tp = {dp}*{cp}*{tp} is no multiple of ep={ep} times the width of an expert: "
+            "expert_tensor_parallel_size={expert_tensor_parallel_size}, where 0 is tp",
         ),
         Rule(
             "layers_by_stages",
@@ -226,10 +236,16 @@ WORKLOAD = Workload(
 )
 
 
-def _chunks(c: object) -> object:
-    columns = c  # a mapping of columns; numpy arrays or scalars
-    interleaved = (columns["pp"] > 1) & (columns["pp_schedule"] == "interleaved_1f1b")  # type: ignore[index]
-    return 1 + interleaved * (columns["virtual_stages"] - 1)  # type: ignore[index]
+def _chunks(c: Mapping[str, Any]) -> Any:
+    """Stages per rank, by columns."""
+    interleaved = (c["pp"] > 1) & (c["pp_schedule"] == "interleaved_1f1b")
+    return 1 + interleaved * (c["virtual_stages"] - 1)
+
+
+def _expert_width(c: Mapping[str, Any]) -> Any:
+    """Ranks over which each expert is split: tp, unless told."""
+    told = c["expert_tensor_parallel_size"]
+    return told + (told == 0) * c["tp"]
 
 
 ADAPTER = Adapter(

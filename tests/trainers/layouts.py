@@ -39,7 +39,16 @@ LAYOUTS = {
         {"dp": 2, "tp": 2, "zero": 1, "recompute": "full"},
         {"pp": 2, "grad_accum": 4, "dp": 2, "recompute": "selective"},
         {"cp": 2, "tp": 2, "dtype": "fp16"},
-        {"dp": 2, "pp": 2, "ep": 2, "zero": 1, "pp_schedule": "interleaved_1f1b", "grad_accum": 4, "shape": MIXTURE},
+        {
+            "dp": 2,
+            "pp": 2,
+            "ep": 2,
+            "zero": 1,
+            "pp_schedule": "interleaved_1f1b",
+            "grad_accum": 4,
+            "shape": MIXTURE,
+            "params": {"expert_tensor_parallel_size": 1},
+        },
     ],
     "nanotron": [
         {"dp": 2},

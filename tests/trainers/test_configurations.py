@@ -50,7 +50,8 @@ def test_what_is_written_is_what_was_reviewed(trainer):
 def test_every_layout_of_the_goldens_is_one_that_the_trainer_declares(trainer):
     workload = find_trainer(trainer).workload
     for layout in LAYOUTS[trainer]:
-        varied = set(layout) - {"shape"}
+        varied = set(layout) - {"shape", "params"}
+        assert set(layout.get("params", {})) <= set(workload.params)
         assert varied <= workload.axes, varied - workload.axes
         for axis in varied & set(workload.choices):
             assert layout[axis] in workload.choices[axis]

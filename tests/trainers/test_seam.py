@@ -146,9 +146,12 @@ def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_
     assert found == kept
 
 
-@pytest.mark.parametrize(("nodes", "ep", "fits"), [(2, 8, False), (4, 2, True), (16, 8, True)])
-def test_megatron_cuts_experts_by_tp_too_so_that_ep_divides_dp_and_cp(nodes, ep, fits):
-    """Its expert-tensor width is tp unless told, and tp*ep*pp must divide the ranks (parallel_state.py)."""
+@pytest.mark.parametrize(
+    ("nodes", "ep", "width", "fits"),
+    [(2, 8, 0, False), (4, 2, 0, True), (16, 8, 0, True), (2, 8, 1, True), (2, 8, 2, False)],
+)
+def test_megatron_splits_experts_by_tp_too_unless_told(nodes, ep, width, fits):
+    """Expert-tensor width times ep*pp must divide the ranks (parallel_state.py)."""
     text = f"""
 workload: megatron
 models: [Mixtral-8x7B]
@@ -161,11 +164,12 @@ ep: {ep}
 recompute: full
 zero: 1
 micro_batch_size: 1
+params: {{expert_tensor_parallel_size: {width}}}
 site: {{gpu: h200, gpus_per_node: 8}}
 """
     grid = parse_grid(text, "grid.yaml")
     (row,) = build(grid, grid.site).table.to_pylist()
-    reason = f"ep={ep} does not divide dp*cp = {nodes // 2}*1: Megatron splits each expert over tp={8} as well"
+    reason = f"dp*cp*tp = {nodes // 2}*1*8 is no multiple of ep={ep} times the width of an expert"
     assert [reason in text for text in row["reasons"] or [] if text.startswith("ep_by_replicas")] == [True] * (not fits)
 
 
