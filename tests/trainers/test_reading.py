@@ -1,19 +1,15 @@
 """From bytes to iterations: pieces, colours, progress bars, prefixes, interleaved ranks; the trainers' own lines."""
 
 import dataclasses
-import math
 from pprint import pformat
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench_workloads.trainers import figures
 from bench_workloads.trainers.adapter import Said, find_trainer
 from bench_workloads.trainers.command import reader_of
 from bench_workloads.trainers.gathering import Gathered
-from bench_workloads.trainers.lines import Lines, without_prefix
-from bench_workloads.trainers.units import number
+from bench_workloads.trainers.lines import Lines
 from sweep.contract import Measurement
 from sweep.measured import mismatches
 from tests.trainers.layouts import run_of
@@ -32,57 +28,6 @@ def stated(found):
 
 def iterations(found):
     return {one.iteration: dict(one.values) for one in found if one.iteration is not None}
-
-
-OUTPUT = "step 1 loss 2.5\r\n\x1b[31mstep 2\x1b[0m ünïcode\r 10%|█ | 1/10\r 20%|██ | 2/10\nlast"
-
-
-@given(st.lists(st.integers(1, 9), max_size=60))
-def test_lines_are_the_same_however_they_are_cut(sizes):
-    data, lines, found = OUTPUT.encode(), Lines(), []
-    for size in sizes:
-        found += lines.feed(data[:size])
-        data = data[size:]
-    found += [*lines.feed(data), *lines.end()]
-    assert found == ["step 1 loss 2.5", "step 2 ünïcode", " 10%|█ | 1/10", " 20%|██ | 2/10", "last"]
-
-
-def test_a_line_of_a_progress_bar_is_as_old_as_its_text_not_as_the_next_one():
-    lines, pieces = Lines(), [b"\r 1/8 [00:01", b"]", b"\r 2/8\r\n", b"loss 1\r", b"\r 3/8", b"", b" 4/8", b"!\r", b""]
-    told = [one for at_s, data in enumerate(pieces) for one in lines.timed(data, at_s)]
-    assert told == [(" 1/8 [00:01]", 1), (" 2/8", 2), ("loss 1", 3), (" 3/8", 4), (" 4/8!", 7)]
-
-
-def test_an_endless_line_does_not_fill_the_memory():
-    lines = Lines()
-    held = [lines.feed(b"x" * 50_000) for _ in range(100)]
-    assert sum(len(line) for batch in held for line in batch) >= 100 * 50_000 - 64_000
-
-
-@pytest.mark.parametrize(
-    ("line", "rank", "rest"),
-    [
-        ("[rank3]: step 1", 3, "step 1"),
-        ("[default12]:step 1", 12, "step 1"),
-        (" 7: step 1", 7, "step 1"),
-        ("[2026-11-21 14:26:37] step 1", None, "[2026-11-21 14:26:37] step 1"),
-        ("step 1", None, "step 1"),
-    ],
-)
-def test_launchers_prefixes(line, rank, rest):
-    assert without_prefix(line) == (rank, rest)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("3,400", 3400), ("1.5e-3", 0.0015), ("2.1K", 2100), ("1.02M", 1.02e6), ("inf", math.inf)]
-)
-def test_numbers(text, value):
-    assert number(text) == pytest.approx(value)
-
-
-def test_what_is_no_number_is_none():
-    assert number("n/a") is None
-    assert math.isnan(number("nan"))
 
 
 def test_two_ranks_in_one_line_are_two_iterations():
@@ -404,59 +349,3 @@ def test_output_that_fails_tells_nothing_and_breaks_nothing(trainer):
     )
     reader = find_trainer(trainer).reader(run_of(trainer, dp=2))
     assert [one for line in lines for one in reader.read(line) if one.iteration is not None] == []
-
-
-def told(*entries, warmup=2, iterations=3):
-    gathered = Gathered(warmup, iterations)
-    for iteration, at_s, values in entries:
-        gathered.add(Said(iteration=iteration, values=values), at_s)
-    return gathered
-
-
-def test_times_by_the_clock_where_the_trainer_says_none():
-    gathered = told(*((i, 10.0 + i * 0.5, {}) for i in range(1, 6)))
-    assert gathered.done
-    assert gathered.timed_s() == pytest.approx([0.5] * 3)
-    assert gathered.warm_s() == pytest.approx([0.5])
-
-
-def test_the_trainers_own_times_come_first():
-    gathered = told(*((i, float(i), {"step_time_s": i / 10}) for i in range(1, 6)))
-    assert gathered.timed_s() == pytest.approx([0.3, 0.4, 0.5])
-    assert gathered.wall_s() == pytest.approx(1.0)
-
-
-def test_a_line_every_ten_iterations_stands_for_ten():
-    gathered = told(*((i, i * 0.1, {}) for i in (10, 20, 30)), warmup=2, iterations=15)
-    assert gathered.printed_every == 10
-    assert gathered.timed_s() == pytest.approx([0.1] * 15)
-    assert gathered.count() == 30
-
-
-def test_without_warm_up_the_first_unknown_one_is_not_timed():
-    gathered = told(*((i, i * 0.5, {}) for i in range(1, 4)), warmup=0, iterations=2)
-    assert gathered.timed_s() == pytest.approx([0.5, 0.5])
-
-
-def test_lines_that_come_at_once_share_their_time():
-    gathered = told((1, 1.0, {}), (2, 2.0, {}), (3, 4.0, {}), (4, 4.0, {}), (5, 5.0, {}), warmup=2)
-    assert gathered.timed_s() == pytest.approx([1.0, 1.0, 1.0])
-
-
-def test_counts_from_zero_and_repeats_of_other_ranks():
-    gathered = told(
-        (0, 0.0, {"loss": 3.0}),
-        (0, 0.1, {"loss": 9.0, "allocated_bytes": 7}),
-        (1, 1.0, {"loss": 2.0}),
-        warmup=1,
-        iterations=1,
-    )
-    assert gathered.timed_s() == [1.0]
-    assert gathered.series("loss") == [3.0, 2.0]
-    assert gathered.greatest("allocated_bytes") == 7
-
-
-def test_values_on_a_line_of_their_own_belong_to_the_iteration_before():
-    gathered = told((1, 0.0, {}), (2, 1.0, {}), warmup=1, iterations=1)
-    gathered.add(Said(values={"loss": 4.0}), 1.1)
-    assert gathered.entries[-1].values == {"loss": 4.0}
