@@ -47,7 +47,8 @@ class Needs:
 
 def needs(columns: Mapping[str, Any], kinds: list[Hashable], bounded: Bools) -> Needs:
     """The needs of candidates. ``kinds``: per candidate whatever else must be equal (shape, parameters, environment).
-    ``bounded``: whose 1F1B is known to keep room for no more than the micro-batches in flight.
+    ``bounded``: known not to be built on FSDP and torch's pipelines, so that 1F1B keeps room for no more than the
+    micro-batches in flight, and a step of one micro-batch never needs more than one of several.
 
     In the vector, each larger where more memory is needed with all else equal: the micro-batch; fewer tensor ranks;
     micro-batches in flight (1F1B keeps at most pp of them, and gradients live on from the second); the samples of a
@@ -59,7 +60,9 @@ def needs(columns: Mapping[str, Any], kinds: list[Hashable], bounded: Bools) -> 
     numbers: dict[Hashable, int] = {}
     # A run of one replica has no buckets to reduce gradients in: it may need less than one of two.
     alone = np.broadcast_to(read(columns, "dp") * read(columns, "cp") == 1, size).tolist()
-    keys = zip(kinds, alone, *same, strict=True)
+    # FSDP reduces at once in a step of one micro-batch: it may need more than one of two.
+    at_once = (read(columns, "zero") > 0) & (read(columns, "grad_accum") == 1) & ~bounded
+    keys = zip(kinds, alone, np.broadcast_to(at_once, size).tolist(), *same, strict=True)
     classes = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     zero, pp = read(columns, "zero"), read(columns, "pp")
     shards = np.where(zero > 0, read(columns, "dp") * read(columns, "cp"), 1.0)
