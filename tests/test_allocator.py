@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep.allocator import judge
+from sweep.diagnose.cuda_allocator import judge
 
 GIB = 2**30
 CALM = {

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from sweep.diagnose import Diagnosis, Facts, RankEnd, diagnose, diagnose_text
+from sweep.diagnose.diagnose import diagnose, diagnose_text
+from sweep.diagnose.model import Diagnosis, Facts, RankEnd
 from sweep.diagnose.vram import parse_cuda_memory
 from sweep.outcomes import Outcome
 

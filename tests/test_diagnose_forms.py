@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep.diagnose import diagnose_text
+from sweep.diagnose.diagnose import diagnose_text
 from sweep.diagnose.rules import RULES
 from sweep.diagnose.scan import scan
 from sweep.outcomes import NO_FAILURE

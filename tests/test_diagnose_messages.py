@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep.diagnose import diagnose_text
+from sweep.diagnose.diagnose import diagnose_text
 from sweep.outcomes import NO_FAILURE
 
 MESSAGES: list[tuple[str, str, str]] = [

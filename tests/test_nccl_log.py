@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sweep.nccl_log import summarize
+from sweep.diagnose.nccl_log import summarize
 
 INFINIBAND = """\
 NCCL version 2.21.5+cuda12.4

@@ -51,8 +51,8 @@ def explain(directory: Path | None, run: str | None, log_file: Path | None, as_j
 
 
 def _explain_log(log_file: Path, as_json: bool) -> int:
-    from sweep.diagnose import diagnose_text
-    from sweep.nccl_log import summarize
+    from sweep.diagnose.diagnose import diagnose_text
+    from sweep.diagnose.nccl_log import summarize
 
     text = _read(log_file)
     found = diagnose_text(text)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from sweep.diagnose import Facts, diagnose
+from sweep.diagnose.diagnose import diagnose
+from sweep.diagnose.model import Facts
 from sweep.executors import JobState, JobStatus
 from sweep.launcher.session import Session
 from sweep.outcomes import Outcome

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweep.contract import Measurement, Phase, Run, Workload
-from sweep.diagnose import Diagnosis, Facts, RankEnd, diagnose
+from sweep.diagnose.diagnose import diagnose
+from sweep.diagnose.model import Diagnosis, Facts, RankEnd
 from sweep.outcomes import Outcome
 from sweep.pilot.channel import Channel
 from sweep.pilot.say import complain

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.allocator import AllocatorVerdict, judge
-from sweep.nccl_log import summarize
+from sweep.diagnose.cuda_allocator import AllocatorVerdict, judge
+from sweep.diagnose.nccl_log import summarize
 
 
 def nccl_findings(outputs: Iterable[str]) -> tuple[dict[str, Any] | None, list[str]]:
