@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 from typing import TYPE_CHECKING, Any
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -73,8 +72,7 @@ def _check_names(tree: ast.Expression, columns: Collection[str]) -> None:
     mistakes = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in columns:
-            near = difflib.get_close_matches(node.id, list(columns), n=3)
-            remedy = f"did you mean {' or '.join(near)}?" if near else "docs/records.md lists the columns"
+            remedy = nearest(node.id, columns, otherwise="docs/records.md lists the columns")
             mistakes.append(Mistake(f"no column {node.id!r}", path="--filter", remedy=remedy))
     if mistakes:
         raise SweepError(mistakes)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,9 +107,7 @@ def metric_named(name: str) -> Metric:
     name = ALIASES.get(name, name)
     if name in METRICS:
         return METRICS[name]
-    near = difflib.get_close_matches(name, METRICS, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    raise SweepError(Mistake(f"unknown metric {name!r}", path="--metric", remedy=f"{meant}one of {', '.join(METRICS)}"))
+    raise SweepError(Mistake(f"unknown metric {name!r}", path="--metric", remedy=nearest(name, METRICS)))
 
 
 def number(value: float) -> str:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from sweep.foreign.files import read_recorded
+from sweep.plugins import STRATEGIES
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.replay import Recorded, replay, report
-from sweep.search.strategies import STRATEGIES, strategy_named
+from sweep.search.strategies import strategy_named
 
 COLUMNS = (
     *("runs_spent", "failures_avoided_share", "successes_rejected", "cell_bests_rejected"),

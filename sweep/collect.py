@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from sweep.agreement import NOTE, disagreements, tolerance_of
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
+from sweep.plugins import find_workload
 from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, arrow_type, problems
 from sweep.store import SweepDir, write_derived
 from sweep.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
-from sweep.workloads import find_workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
-from sweep.executors import EXECUTORS, Executor, PilotRequest
+from sweep.executors import Executor, PilotRequest
 from sweep.grid import Grid
 from sweep.launcher import capacity_of
 from sweep.plan import Plan
+from sweep.plugins import find_executor
 from sweep.site import Site
 from sweep.state import World
 from sweep.topup import pilots_wanted
@@ -16,9 +16,8 @@ from sweep.topup import pilots_wanted
 
 def first_scripts(plan: Plan, grid: Grid, site: Site, executor: str) -> dict[int, str]:
     """Width in nodes -> the script of its first pilot."""
-    module, attribute = EXECUTORS[executor].split(":")
     directory = Path("sweeps").resolve() / grid.name
-    made: Executor = getattr(importlib.import_module(module), attribute)(site, directory)
+    made: Executor = find_executor(executor)(site, directory)
     scripts: dict[int, str] = {}
     capacity = capacity_of(grid, site, executor, World())
     for number, wanted in enumerate(pilots_wanted(plan.runs, World(), capacity), start=1):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -33,3 +34,16 @@ class SweepError(Exception):
             mistakes = Mistake(mistakes)
         self.mistakes: tuple[Mistake, ...] = (mistakes,) if isinstance(mistakes, Mistake) else tuple(mistakes)
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+def nearest(word: str, choices: Iterable[str], otherwise: str | None = None) -> str:
+    """A remedy for an unknown word: the near misses, else ``otherwise``, else the choices (the first 40)."""
+    known = sorted(choices)
+    near = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
+    close = sorted((k for k in known if k.lower() in near), key=lambda k: near.index(k.lower()))
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    if otherwise is not None:
+        return otherwise
+    shown = ", ".join(known[:40]) + (", …" if len(known) > 40 else "")
+    return f"choose from: {shown}" if known else "there is none to choose from"

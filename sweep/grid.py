@@ -20,15 +20,15 @@ from pydantic import (
 
 from sweep.axes import AUTO, Auto, Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
 from sweep.contract import Scalar
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.expressions import names_in
 from sweep.models import read_models
 from sweep.overrides import override
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
+from sweep.plugins import find_workload, workload_names
 from sweep.site import SafeName, Seconds, Site, environment_value
-from sweep.validate import amount, check, nearest
-from sweep.workloads import find_workload, workload_names
+from sweep.validate import amount, check
 from sweep.yaml_lines import Document, Path, dump, load
 
 AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
@@ -174,7 +174,7 @@ class Grid(BaseModel):
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, name: str) -> str:
-        from sweep.search.strategies import STRATEGIES  # the search stands above the grid
+        from sweep.plugins import STRATEGIES  # the search stands above the grid
 
         if name not in STRATEGIES:
             raise ValueError(f"unknown strategy {name!r} ({nearest(name, STRATEGIES)})")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from sweep.errors import nearest
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
-from sweep.validate import nearest
 from sweep.yaml_lines import Document, Path
 
 _TYPES: dict[str, type] = {"int": int, "bool": bool, "str": str}

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sweep.errors import Mistake, SweepError
-from sweep.validate import nearest
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.yaml_lines import Document, Path, load
 
 if TYPE_CHECKING:

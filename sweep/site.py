@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.physics.hardware import GPUS, Gpu
-from sweep.validate import SAFE_NAME, SAFE_NAME_WORDS, check, nearest, seconds
+from sweep.validate import SAFE_NAME, SAFE_NAME_WORDS, check, seconds
 from sweep.yaml_lines import Document, Path, load
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from sweep.errors import Mistake
+from sweep.errors import Mistake, nearest
 from sweep.yaml_lines import Document, Path
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -51,17 +50,6 @@ def check(model: type[Model], document: Document, path: Path = ()) -> tuple[Mode
     except ValidationError as error:
         mistakes = [_mistake(model, document, path, dict(item)) for item in error.errors(include_url=False)]
         return None, sorted(mistakes, key=lambda mistake: mistake.line or 0)
-
-
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """A remedy for an unknown word: the near misses, or all the choices where they are few."""
-    known = sorted(choices)
-    near = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
-    close = [k for k in known if k.lower() in near]
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    shown = ", ".join(known[:40]) + (", …" if len(known) > 40 else "")
-    return f"choose from: {shown}" if known else "there is none to choose from"
 
 
 def seconds(value: Any) -> float:

@@ -70,3 +70,10 @@ def test_links_and_pictures_exist():
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest():
+    done = driving.run("lanch", "grid.yaml")
+    assert done.returncode == 2
+    assert "No such command 'lanch'" in done.stderr
+    assert "did you mean launch" in done.stderr

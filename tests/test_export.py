@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import importlib
 import io
 import json
 import re
@@ -16,14 +15,16 @@ import pandas as pd
 import pytest
 
 import analysis
+from bench_workloads.trainers import TRAINERS
+from bench_workloads.trainers.adapter import from_here
 from sweep.cli import export, export_trainer
 from sweep.collect import write_results
 from sweep.physics.shapes import ModelShape
+from sweep.plugins import find_trainer, trainer_names
 from tests import driving
 from tests.made_records import made_grid, made_record, made_run, reference
 
 ROW = "model nodes dp tp pp cp ep zero micro_batch_size grad_accum {} peak_memory_bytes run_id"
-adapters = importlib.import_module(export_trainer.ADAPTERS)
 LLAMA = ModelShape(
     num_layers=16, hidden_size=2048, num_heads=32, num_kv_heads=8, intermediate_size=8192, vocab_size=128256
 ).as_dict()
@@ -112,17 +113,13 @@ def trainer_results(path, **changes):
 
 
 def own_trainers():
-    return [
-        name
-        for name in adapters.trainer_names()
-        if name in importlib.import_module("bench_workloads.trainers").TRAINERS
-    ]
+    return [name for name in trainer_names() if name in TRAINERS]
 
 
 def made_by(name, run, folder):
     """What the adapter makes of the run; one that starts elsewhere than beside its files is told whole paths."""
-    adapter = adapters.find_trainer(name)
-    run = adapters.from_here(run, adapter.workload.params)
+    adapter = find_trainer(name)
+    run = from_here(run, adapter.workload.params)
     beside = adapter.configure(run, ".", 5)
     return adapter.configure(run, str(folder), 5) if beside.workdir else beside
 
@@ -163,7 +160,7 @@ def test_the_command_has_what_the_run_was_given(tmp_path):
 
 def test_a_layout_that_the_trainer_does_not_have_is_told_with_every_axis(tmp_path):
     """An adapter without tensor and pipeline parallelism, whichever it is."""
-    lacking = [n for n in own_trainers() if not adapters.find_trainer(n).workload.axes & {"tp", "pp"}]
+    lacking = [n for n in own_trainers() if not find_trainer(n).workload.axes & {"tp", "pp"}]
     if not lacking:
         pytest.skip("every adapter has tensor or pipeline parallelism")
     run = made_run(model="llama", shape=LLAMA, gpus_per_node=8, nodes=1, dp=2, tp=2, pp=2)
@@ -176,7 +173,7 @@ def test_a_layout_that_the_trainer_does_not_have_is_told_with_every_axis(tmp_pat
 def test_wrong_input_lists_what_there_is(results):
     assert "did you mean json" in exported(results, "--format", "jsonn", code=2)
     told = exported(results, "--format", "zzz", code=2)
-    assert all(name in told for name in (*export.FORMS, *adapters.trainer_names()))
+    assert all(name in told for name in (*export.FORMS, *trainer_names()))
     assert "4B on 4" in exported(results, "--model", "9B", code=2)
     assert "unknown metric" in exported(results, "--metric", "mfuu", code=2)
     assert "is printed" in exported(results, "--out", "x", code=2)
@@ -191,7 +188,7 @@ def test_a_record_that_says_too_little_is_refused_with_all_that_is_missing(tmp_p
 
 
 def test_no_trainer_is_named_by_the_command():
-    names = [name for name in adapters.trainer_names() if name != "command"]
+    names = [name for name in trainer_names() if name != "command"]
     for module in (export, export_trainer):
         source = Path(module.__file__).read_text()
         ast.parse(source)

@@ -10,6 +10,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.plan import PlannedRun
+from sweep.plugins import STRATEGIES
 from sweep.search import choose, waiting
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations
@@ -18,7 +19,7 @@ from sweep.search.known import Known
 from sweep.search.learning import learn_times, probability_above, unlearned
 from sweep.search.live import BY_STRATEGY, Search
 from sweep.search.replay import Recorded, promising_order, replay, report
-from sweep.search.strategies import STRATEGIES, strategy_named
+from sweep.search.strategies import strategy_named
 from sweep.search.terms import NAMES
 from sweep.state import World
 from tests.test_search_dominance import run
@@ -64,8 +65,10 @@ def test_every_strategy_asks_for_each_run_once_at_most_and_ends(name):
 
 
 def test_an_unknown_strategy_is_named_with_the_choices():
-    with pytest.raises(SweepError, match=r"guidedd.*exhaustive, prune, guided, playbook, random"):
+    with pytest.raises(SweepError, match="guidedd.*did you mean guided"):
         strategy_named("guidedd")
+    with pytest.raises(SweepError, match="choose from: exhaustive, guided, playbook, prune, random"):
+        strategy_named("xyz")
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,9 +10,9 @@ from sweep.errors import SweepError
 from sweep.grid import parse_grid
 from sweep.physics.hardware import GPUS
 from sweep.plan import PlannedRun
+from sweep.plugins import STRATEGIES
 from sweep.search import choose, waiting
 from sweep.search.live import BY_BUDGET, BY_STRATEGY, Search
-from sweep.search.strategies import STRATEGIES
 from sweep.state import World
 from sweep.tally import counts
 from tests.test_search_dominance import run

@@ -17,8 +17,9 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
+from sweep.plugins import TRACKERS
 from sweep.store import SweepDir
-from sweep.trackers import TRACKERS, open_tracker
+from sweep.trackers import open_tracker
 from sweep.trackers.marks import Session
 from sweep.trackers.shape import SUMMARY, key_of, tracked
 from tests import driving

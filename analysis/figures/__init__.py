@@ -9,31 +9,30 @@ Where the data lack what a figure shows, the figure says so in words, and ``Draw
 
 from __future__ import annotations
 
-import difflib
-import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analysis.figures import axes, outcomes, pareto, predicted, scaling, sensitivity, spread, timeline
 from analysis.figures.data import LackingError, Tables, load_tables
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["CAPTIONS", "FIGURES", "Drawn", "LackingError", "Tables", "draw", "load_tables", "named"]
 
-FIGURES: dict[str, str] = {
-    "scaling": "analysis.figures.scaling:draw",
-    "axes": "analysis.figures.axes:draw",
-    "sensitivity": "analysis.figures.sensitivity:draw",
-    "pareto": "analysis.figures.pareto:draw",
-    "outcomes": "analysis.figures.outcomes:draw",
-    "timeline": "analysis.figures.timeline:draw",
-    "spread": "analysis.figures.spread:draw",
-    "predicted": "analysis.figures.predicted:draw",
+FIGURES: dict[str, Callable[[Tables], Figure]] = {
+    "scaling": scaling.draw,
+    "axes": axes.draw,
+    "sensitivity": sensitivity.draw,
+    "pareto": pareto.draw,
+    "outcomes": outcomes.draw,
+    "timeline": timeline.draw,
+    "spread": spread.draw,
+    "predicted": predicted.draw,
 }
-"""name -> "module:function" of ``function(tables) -> Figure``, in the order of a report"""
+"""name -> what draws it, in the order of a report"""
 
 CAPTIONS: dict[str, str] = {
     "scaling": "Throughput and efficiency of each model's best configuration against the number of nodes.",
@@ -64,22 +63,16 @@ def draw(name: str, tables: Tables) -> Drawn:
     from analysis.figures.style import message
 
     (name,) = named([name])
-    module, attribute = FIGURES[name].split(":")
-    function = getattr(importlib.import_module(module), attribute)
     try:
-        return Drawn(name, CAPTIONS[name], function(tables), None)
+        return Drawn(name, CAPTIONS[name], FIGURES[name](tables), None)
     except LackingError as lacking:
         return Drawn(name, CAPTIONS[name], message(CAPTIONS[name], str(lacking)), str(lacking))
 
 
 def named(names: Sequence[str]) -> list[str]:
     """The names, or all of the registry for none. Raises SweepError for every unknown one at once."""
-    mistakes = []
-    for name in names:
-        if name not in FIGURES:
-            near = difflib.get_close_matches(name, FIGURES, n=1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            mistakes.append(Mistake(f"unknown figure {name!r}", remedy=f"{meant}one of {', '.join(FIGURES)}"))
+    unknown = [name for name in names if name not in FIGURES]
+    mistakes = [Mistake(f"unknown figure {name!r}", remedy=nearest(name, FIGURES)) for name in unknown]
     if mistakes:
         raise SweepError(mistakes)
     return list(dict.fromkeys(names)) or list(FIGURES)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from sweep.contract import Run, Scalar, Workload
-
-GROUP = "sweep.trainers"
-"""the entry-point group of further adapters"""
 
 SHARED_PARAMS: dict[str, Scalar] = {
     "python": "",
@@ -96,25 +91,6 @@ class Adapter:
     def name(self) -> str:
         """The name that a grid gives as its workload."""
         return self.workload.name
-
-
-def trainer_names() -> tuple[str, ...]:
-    """Every adapter that can be found."""
-    own = importlib.import_module("bench_workloads.trainers").TRAINERS
-    return tuple(sorted({*own, *(point.name for point in entry_points(group=GROUP))}))
-
-
-def find_trainer(name: str) -> Adapter:
-    """The adapter of that name. Raises KeyError where there is none."""
-    own: dict[str, str] = importlib.import_module("bench_workloads.trainers").TRAINERS
-    if name in own:
-        module, attribute = own[name].split(":")
-        found = getattr(importlib.import_module(module), attribute)
-    else:
-        found = next((point.load() for point in entry_points(group=GROUP) if point.name == name), None)
-    if not isinstance(found, Adapter):
-        raise KeyError(f"no trainer {name!r}: one of {', '.join(trainer_names())}")
-    return found
 
 
 RunKind = TypeVar("RunKind", bound=Run)

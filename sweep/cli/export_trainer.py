@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,14 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench_workloads.trainers.adapter import from_here
 from sweep.contract import Layout, Run
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
-from sweep.validate import nearest
-
-ADAPTERS = "bench_workloads.trainers.adapter"
-"""Loaded by name, since imports point down only: adapters are plug-ins of sweep."""
+from sweep.plugins import find_trainer, trainer_names
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Made:
 
 def check(name: str, others: Sequence[str]) -> None:
     """Raises SweepError where there is no trainer of that name."""
-    names = importlib.import_module(ADAPTERS).trainer_names()
+    names = trainer_names()
     if name not in names:
         remedy = nearest(name, (*others, *names))
         raise SweepError(Mistake(f"unknown format {name!r}", path="--format", remedy=remedy))
@@ -48,11 +45,10 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
 
     Raises SweepError where the record does not say enough, or the trainer cannot run the layout.
     """
-    adapters = importlib.import_module(ADAPTERS)
-    adapter = adapters.find_trainer(trainer)
+    adapter = find_trainer(trainer)
     run = run_of(record, trainer)
     settings = {**adapter.workload.params, **run.params}
-    run = adapters.from_here(run, settings)
+    run = from_here(run, settings)
     folder = f"{run.model}-{run.nodes}-nodes".replace("/", "_")
     cell = f"{run.model} on {run.nodes} node{'s' * (run.nodes != 1)}"
     beyond = _beyond(run, adapter.workload.axes, adapter.workload.choices)
@@ -62,7 +58,7 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
     steps = iterations or run.warmup_iterations + run.iterations
     try:
         launch = adapter.configure(run, ".", steps)
-        start = settings["workdir"] or launch.workdir
+        start = str(settings["workdir"] or launch.workdir)
         if start:
             files = (Path() if out is None else out / folder).absolute()
             launch = adapter.configure(run, str(files), steps)

@@ -58,8 +58,8 @@ def init(directory: Path, executor: str | None, gpu: str | None, as_json: bool) 
 
 def _check(directory: Path, gpu: str | None) -> None:
     """Raises SweepError with everything that stands in the way."""
+    from sweep.errors import nearest
     from sweep.physics.hardware import GPUS
-    from sweep.validate import nearest
 
     mistakes = [_taken(directory / name) for name in NAMES if (directory / name).exists()]
     if directory.exists() and not directory.is_dir():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 
 import click
 
 from sweep import __version__
-from sweep.errors import SweepError
+from sweep.errors import SweepError, nearest
+from sweep.plugins import load_object
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("sweep.cli.plan:plan", "Expand a grid, reject what cannot work, predict the rest."),
@@ -48,9 +48,16 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module, attribute = COMMANDS[cmd_name][0].split(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = load_object(COMMANDS[cmd_name][0])
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.message} ({nearest(args[0], COMMANDS)})", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -102,10 +102,10 @@ def memory(model: str, **options: Any) -> int:
 
 def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, MemoryProfile]:
     """The values that names stand for. Raises SweepError for all that are unknown or cannot be."""
+    from sweep.errors import nearest
     from sweep.physics.hardware import GPUS
     from sweep.physics.pipeline import SCHEDULES
     from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
-    from sweep.validate import nearest
 
     shape, mistakes = _shape(model)
     mistakes += [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import json
 import time
@@ -40,7 +39,7 @@ def exact(
     unit: float,
 ) -> int:
     """Trace and print. Raises SweepError where our workload rejects the layout, or torch is missing or cannot do it."""
-    from sweep.workloads import find_workload
+    from sweep.plugins import find_workload
 
     if optimizer not in _WEIGHTS:
         known = " or ".join(_WEIGHTS)
@@ -136,14 +135,13 @@ def _traced(run: Run, stage: int, *, gpu_kernels: bool) -> tuple[Any, float]:
     """(what one rank of the stage holds, seconds that it took to find out)."""
     start = time.perf_counter()
     try:
-        # By name: the workloads are plug-ins of sweep, and torch is needed here only.
-        tracer = importlib.import_module("bench_workloads.transformer.exact")
+        from bench_workloads.transformer import exact
     except ImportError as error:
         text = f"--exact runs the training code, which needs torch: {error}"
         raise SweepError(Mistake(text, remedy="install torch, or leave it out: formulas need none")) from error
     try:
-        return tracer.trace(run, stage, gpu_kernels=gpu_kernels), time.perf_counter() - start
-    except (tracer.NotTraceableError, RuntimeError, NotImplementedError, AttributeError) as error:
+        return exact.trace(run, stage, gpu_kernels=gpu_kernels), time.perf_counter() - start
+    except (exact.NotTraceableError, RuntimeError, NotImplementedError, AttributeError) as error:
         text = f"cannot be traced: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
         raise SweepError(Mistake(text, path="--exact", remedy="leave it out: the formulas know this layout")) from error
 

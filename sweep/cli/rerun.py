@@ -100,7 +100,7 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 
 def _filters(runs: Sequence[PlannedRun], failed: bool, outcomes: Sequence[str], cells: Sequence[str]) -> Filters:
     """The filters. Raises SweepError with every mistake."""
-    from sweep.validate import nearest
+    from sweep.errors import nearest
 
     known = {f"{run.model}:{run.nodes}": (run.model, run.nodes) for run in runs}
     values = [str(outcome) for outcome in Outcome]

@@ -94,9 +94,9 @@ def _check(parameters: float | None, model: str | None, days: float | None, gpus
 
 
 def _active(model: str) -> float:
+    from sweep.errors import nearest
     from sweep.physics.catalogue import MODELS
     from sweep.physics.shapes import active_parameters
-    from sweep.validate import nearest
 
     if model not in MODELS:
         raise SweepError(Mistake(f"unknown model {model!r}", path="--model", remedy=nearest(model, MODELS)))
@@ -104,8 +104,8 @@ def _active(model: str) -> float:
 
 
 def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float, str]:
+    from sweep.errors import nearest
     from sweep.physics.hardware import GPUS
-    from sweep.validate import nearest
 
     share = 0.40 if mfu is None else mfu
     if peak_tflops is None:

@@ -7,12 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-EXECUTORS: dict[str, str] = {
-    "slurm": "sweep.executors.slurm:SlurmExecutor",
-    "local": "sweep.executors.local:LocalExecutor",
-}
-"""name -> "module:attribute", called with (site, sweep_dir)"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class PilotRequest:
@@ -78,4 +72,4 @@ class Executor(Protocol):
         """Ask for the end of the jobs: SIGTERM first, as the scheduler does it."""
 
 
-__all__ = ["EXECUTORS", "Executor", "JobState", "JobStatus", "PilotRequest", "SubmitError"]
+__all__ = ["Executor", "JobState", "JobStatus", "PilotRequest", "SubmitError"]

@@ -1,9 +1,10 @@
-"""What is pickled for a job: the name of the pilot's main function and its two arguments. Standard library only."""
+"""What is pickled for a job: the name of the pilot's main function and its two arguments."""
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
+
+from sweep.plugins import load_object
 
 PILOT_MAIN = "sweep.pilot.leader:main"
 
@@ -19,5 +20,4 @@ class PilotEntry:
 
     def __call__(self) -> None:
         """Run the pilot to its end."""
-        module, _, function = self.main.partition(":")
-        getattr(importlib.import_module(module), function)(self.sweep_dir, self.pilot)
+        load_object(self.main)(self.sweep_dir, self.pilot)

@@ -18,14 +18,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.foreign.units import FACTORS, factor
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
 from sweep.physics.flops import CONVENTIONS
 from sweep.physics.shapes import ModelShape
 from sweep.records import COLUMNS
-from sweep.validate import nearest
 from sweep.yaml_lines import Document, Path
 
 _KEYS = ("name", "columns", "constants", "models", "flops")

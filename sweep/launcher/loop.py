@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import time
 from collections.abc import Callable
 
-from sweep.executors import EXECUTORS, Executor
+from sweep.executors import Executor
 from sweep.launcher.session import Session
 from sweep.launcher.settling import settle_late
 from sweep.launcher.submission import Submission
 from sweep.launcher.watch import Watch
 from sweep.lease import Lease
+from sweep.plugins import find_executor
 from sweep.state import World
 from sweep.sweeps import Sweep
 
@@ -27,8 +27,7 @@ HUNG_S = 15.0
 
 def executor_of(sweep: Sweep) -> Executor:
     """The executor that a sweep was begun with."""
-    module, attribute = EXECUTORS[sweep.executor].split(":")
-    executor: Executor = getattr(importlib.import_module(module), attribute)(sweep.site, sweep.directory.path)
+    executor: Executor = find_executor(sweep.executor)(sweep.site, sweep.directory.path)
     return executor
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 from collections.abc import Iterable, Mapping
 
-from sweep.executors import EXECUTORS, Executor, JobState, JobStatus, SubmitError
+from sweep.executors import Executor, JobState, JobStatus, SubmitError
+from sweep.plugins import find_executor
 from sweep.site import parse_site
 from sweep.store import SweepDir
 
@@ -40,7 +40,6 @@ def _job_of(sweep: SweepDir, token: str) -> str | None:
 
 
 def _executor(sweep: SweepDir, name: str) -> Executor:
-    module, attribute = EXECUTORS[name].split(":")
     site = parse_site(sweep.site.read_text(), str(sweep.site))
-    executor: Executor = getattr(importlib.import_module(module), attribute)(site, sweep.path)
+    executor: Executor = find_executor(name)(site, sweep.path)
     return executor

@@ -35,11 +35,11 @@ from sweep.pilot.say import complain
 from sweep.pilot.starts import Starts
 from sweep.pilot.watchdog import Limits, Verdict
 from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of_all
+from sweep.plugins import find_workload
 from sweep.search import Choice, choose
 from sweep.search.live import Search
 from sweep.state import World
 from sweep.store import SweepDir, write_derived, write_once
-from sweep.workloads import find_workload
 
 UNKNOWN_RUN_S = 120.0
 """what a run is taken to last before any was measured in this pilot"""

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 from sweep.contract import Place, Progress, RankRun, Run
 from sweep.pilot.processes import die_with_parent, thread_count
+from sweep.plugins import load_object
 
 MAX_REQUEST_BYTES = 1 << 20
 MAX_DESCRIPTORS = 253
@@ -185,8 +186,7 @@ def _run_beside(main: str, run: RankRun, progress: Progress) -> None:
 
 def _run_rank(main: str, run: RankRun, progress: Progress) -> int:
     try:
-        module, function = main.split(":")
-        getattr(importlib.import_module(module), function)(run, progress)
+        load_object(main)(run, progress)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException as error:  # whatever a workload raises is the attempt's failure

@@ -12,8 +12,8 @@ from sweep.planning.declared import mistakes_of
 from sweep.planning.expand import cells, chunks
 from sweep.planning.near_batch import refuse_impossible_batch
 from sweep.planning.rules import rules_for
+from sweep.plugins import find_workload
 from sweep.site import Site
-from sweep.workloads import find_workload
 
 
 def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:

@@ -7,11 +7,10 @@ from typing import Any
 
 from sweep.axes import AUTO
 from sweep.contract import Workload
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.grid import AXES, COLUMNS, DERIVED, Grid
+from sweep.plugins import find_workload
 from sweep.site import Site
-from sweep.validate import nearest
-from sweep.workloads import find_workload
 from sweep.yaml_lines import Path
 
 

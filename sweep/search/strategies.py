@@ -1,17 +1,16 @@
 """Which run next: search strategies by name. Each is pure: what is known and what may start now, in; a pick, out.
 
-A further strategy is a class with ``pick`` and an entry in STRATEGIES.
+A further strategy is a class with ``pick`` and an entry in ``sweep.plugins.STRATEGIES``.
 """
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from sweep.errors import Mistake, SweepError
+from sweep.plugins import find_strategy
 
 if TYPE_CHECKING:
     from sweep.search.candidates import Bools
@@ -44,24 +43,9 @@ class Strategy(Protocol):
         ...
 
 
-STRATEGIES: dict[str, str] = {
-    "exhaustive": "sweep.search.strategies:Exhaustive",
-    "prune": "sweep.search.strategies:Prune",
-    "guided": "sweep.search.guided:Guided",
-    "playbook": "sweep.search.one_axis:OneAxisFirst",
-    "random": "sweep.search.strategies:InRandomOrder",
-}
-"""name -> "module:attribute" of a class that takes no arguments"""
-
-
 def strategy_named(name: str) -> Strategy:
     """The strategy. Raises SweepError where there is none of that name."""
-    if name not in STRATEGIES:
-        raise SweepError(
-            Mistake(f"unknown strategy {name!r}", path="strategy", remedy=f"one of {', '.join(STRATEGIES)}")
-        )
-    module, attribute = STRATEGIES[name].split(":")
-    strategy: Strategy = getattr(importlib.import_module(module), attribute)()
+    strategy: Strategy = find_strategy(name)()
     return strategy
 
 

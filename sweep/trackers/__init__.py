@@ -5,20 +5,13 @@ Trackers are called on the launcher's side only, in a process of their own (`swe
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from sweep.errors import Mistake, SweepError
-from sweep.validate import nearest
-
-TRACKERS: dict[str, str] = {
-    "wandb": "sweep.trackers.wandb:WandbTracker",
-    "trackio": "sweep.trackers.trackio:TrackioTracker",
-}
-"""name -> "module:attribute", called with (project, sweep_dir)"""
+from sweep.plugins import find_tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +57,12 @@ class Tracker(Protocol):
 
 def open_tracker(name: str, project: str, sweep_dir: Path) -> Tracker:
     """The tracker of that name. Raises SweepError where there is none, or where its package is not installed."""
-    if name not in TRACKERS:
-        raise SweepError(Mistake(f"unknown tracker {name!r}", path="--to", remedy=nearest(name, TRACKERS)))
-    module, attribute = TRACKERS[name].split(":")
     try:
-        tracker: Tracker = getattr(importlib.import_module(module), attribute)(project, sweep_dir)
+        tracker: Tracker = find_tracker(name)(project, sweep_dir)
     except ImportError as error:
         fact = f"the tracker {name} cannot be loaded: {error}"
         raise SweepError(Mistake(fact, path="--to", remedy=f"pip install {name}")) from error
     return tracker
 
 
-__all__ = ["TRACKERS", "TrackedRun", "Tracker", "TrackerError", "open_tracker"]
+__all__ = ["TrackedRun", "Tracker", "TrackerError", "open_tracker"]

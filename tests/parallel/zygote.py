@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 
 from sweep.contract import Place, Progress, RankRun, Run
-from sweep.workloads import find_workload
+from sweep.plugins import find_workload
 
 
 def serve() -> None:

@@ -6,9 +6,9 @@
 import json
 from pathlib import Path
 
-from bench_workloads.trainers.adapter import find_trainer
 from sweep.contract import Layout, Run
 from sweep.physics.shapes import ModelShape
+from sweep.plugins import find_trainer
 
 GOLDEN = Path(__file__).parent / "golden"
 SHAPE = ModelShape(

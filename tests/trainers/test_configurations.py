@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from bench_workloads.trainers import TRAINERS, nemo
-from bench_workloads.trainers.adapter import find_trainer
 from sweep.physics import shapes
+from sweep.plugins import find_trainer
 from tests.trainers.layouts import GOLDEN, LAYOUTS, SHAPE, launches, run_of
 
 

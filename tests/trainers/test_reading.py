@@ -6,12 +6,13 @@ from pprint import pformat
 import pytest
 
 from bench_workloads.trainers import figures
-from bench_workloads.trainers.adapter import Said, find_trainer
+from bench_workloads.trainers.adapter import Said
 from bench_workloads.trainers.command import reader_of
 from bench_workloads.trainers.gathering import Gathered
 from bench_workloads.trainers.lines import Lines
 from sweep.contract import Measurement
 from sweep.measured import mismatches
+from sweep.plugins import find_trainer
 from tests.trainers.layouts import run_of
 
 

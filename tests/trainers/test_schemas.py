@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench_workloads.trainers import nemo
-from bench_workloads.trainers.adapter import find_trainer
+from sweep.plugins import find_trainer
 from tests.trainers import schemas
 from tests.trainers.layouts import LAYOUTS, run_of
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from bench_workloads.trainers import TRAINERS
-from bench_workloads.trainers.adapter import Adapter, find_trainer, from_here, trainer_names
+from bench_workloads.trainers.adapter import Adapter, from_here
 from sweep.contract import Place, RankRun
+from sweep.errors import SweepError
 from sweep.grid import parse_grid
 from sweep.physics.flops import CONVENTIONS
 from sweep.physics.profiles import PROFILES, profile_of
 from sweep.plan import build
-from sweep.workloads import find_workload, workload_names
+from sweep.plugins import find_trainer, find_workload, trainer_names, workload_names
 from tests.made_records import made_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -61,7 +62,7 @@ def test_each_is_a_workload_of_the_same_name(name):
 
 
 def test_an_unknown_one_is_refused_with_the_choices():
-    with pytest.raises(KeyError, match="torchtitan"):
+    with pytest.raises(SweepError, match="torchtitan"):
         find_trainer("torchtitam")
 
 

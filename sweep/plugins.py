@@ -1,0 +1,112 @@
+"""What can be plugged in, by name: workloads, trainers, executors, search strategies, trackers. And their one loader.
+
+A seam is a table of name -> "module:attribute", so that nothing is imported before it is asked for. Other packages
+register workloads and trainers by entry points.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from bench_workloads import WORKLOADS
+from bench_workloads.trainers import TRAINERS
+from sweep.contract import Workload
+from sweep.errors import Mistake, SweepError, nearest
+
+if TYPE_CHECKING:
+    from bench_workloads.trainers.adapter import Adapter
+
+WORKLOAD_GROUP = "sweep.workloads"
+"""the entry-point group of further workloads; each entry is a ``sweep.contract.Workload``"""
+TRAINER_GROUP = "sweep.trainers"
+"""the entry-point group of further trainers; each entry is a ``bench_workloads.trainers.adapter.Adapter``"""
+
+EXECUTORS: dict[str, str] = {
+    "slurm": "sweep.executors.slurm:SlurmExecutor",
+    "local": "sweep.executors.local:LocalExecutor",
+}
+"""name -> "module:attribute", called with (site, sweep_dir)"""
+
+STRATEGIES: dict[str, str] = {
+    "exhaustive": "sweep.search.strategies:Exhaustive",
+    "prune": "sweep.search.strategies:Prune",
+    "guided": "sweep.search.guided:Guided",
+    "playbook": "sweep.search.one_axis:OneAxisFirst",
+    "random": "sweep.search.strategies:InRandomOrder",
+}
+"""name -> "module:attribute" of a class that takes no arguments"""
+
+TRACKERS: dict[str, str] = {
+    "wandb": "sweep.trackers.wandb:WandbTracker",
+    "trackio": "sweep.trackers.trackio:TrackioTracker",
+}
+"""name -> "module:attribute", called with (project, sweep_dir)"""
+
+
+def load_object(place: str) -> Any:
+    """What "module:attribute" names. Raises whatever the import of the module raises, and AttributeError."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def workload_names() -> tuple[str, ...]:
+    """The names that a grid may give."""
+    return _names(WORKLOADS, WORKLOAD_GROUP)
+
+
+def find_workload(name: str) -> Workload:
+    """The declaration of a workload. Raises SweepError where there is none, or where it cannot be loaded."""
+    found = _find("workload", name, WORKLOADS, path="workload", group=WORKLOAD_GROUP)
+    if not isinstance(found, Workload):
+        raise SweepError(Mistake(f"the workload {name!r} is a {type(found).__name__}, not a sweep.contract.Workload"))
+    return found
+
+
+def trainer_names() -> tuple[str, ...]:
+    """Every trainer whose adapter can be found."""
+    return _names(TRAINERS, TRAINER_GROUP)
+
+
+def find_trainer(name: str) -> Adapter:
+    """The adapter of a trainer. Raises SweepError where there is none, or where it cannot be loaded."""
+    from bench_workloads.trainers.adapter import Adapter
+
+    found = _find("trainer", name, TRAINERS, path="trainer", group=TRAINER_GROUP)
+    if not isinstance(found, Adapter):
+        fact = f"the trainer {name!r} is a {type(found).__name__}, not a bench_workloads.trainers.adapter.Adapter"
+        raise SweepError(Mistake(fact))
+    return found
+
+
+def find_executor(name: str) -> Any:
+    """The class of an executor. Raises SweepError where there is none, or where it cannot be loaded."""
+    return _find("executor", name, EXECUTORS, path="--executor")
+
+
+def find_strategy(name: str) -> Any:
+    """The class of a search strategy. Raises SweepError where there is none, or where it cannot be loaded."""
+    return _find("strategy", name, STRATEGIES, path="strategy")
+
+
+def find_tracker(name: str) -> Any:
+    """The class of a tracker. Raises SweepError where there is none, or where it cannot be loaded."""
+    return _find("tracker", name, TRACKERS, path="--to")
+
+
+def _names(table: Mapping[str, str], group: str) -> tuple[str, ...]:
+    return tuple(sorted({*table, *(point.name for point in entry_points(group=group))}))
+
+
+def _find(kind: str, name: str, table: Mapping[str, str], *, path: str, group: str = "") -> Any:
+    registered = entry_points(group=group) if group and name not in table else ()
+    point = next((point for point in registered if point.name == name), None)
+    if name not in table and point is None:
+        known = _names(table, group) if group else tuple(table)
+        raise SweepError(Mistake(f"unknown {kind} {name!r}", path=path, remedy=nearest(name, known)))
+    try:
+        return load_object(table[name]) if point is None else point.load()
+    except Exception as error:  # others' code: a plug-in that cannot be loaded may raise anything
+        raise SweepError(Mistake(f"the {kind} {name!r} cannot be loaded: {error}")) from error
