@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 
 from sweep.contract import Measurement
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.lease import take
 from sweep.outcomes import Outcome
 from sweep.plan import PlannedRun, build

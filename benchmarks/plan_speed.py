@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from sweep.contract import Workload
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.plan import build, to_table
 
 GRID = """

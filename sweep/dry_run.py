@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from sweep.executors import Executor, PilotRequest
-from sweep.grid import Grid
+from sweep.inputs.grid import Grid
+from sweep.inputs.site import Site
 from sweep.launcher import capacity_of
 from sweep.plan import Plan
 from sweep.plugins import find_executor
-from sweep.site import Site
 from sweep.state import World
 from sweep.topup import pilots_wanted
 

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow.parquet
 
 from sweep.errors import Mistake, SweepError
-from sweep.grid import Grid
+from sweep.inputs.grid import Grid
+from sweep.inputs.site import Site
 from sweep.plan import Plan, to_table
 from sweep.planning.further import further
-from sweep.site import Site
 from sweep.store import Journal, SweepDir, write_once
 from sweep.sweeps import Sweep, mistakes_of_site
 

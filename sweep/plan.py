@@ -16,8 +16,8 @@ from sweep.contract import Run
 
 if TYPE_CHECKING:
     from sweep.contract import Workload
-    from sweep.grid import Grid
-    from sweep.site import Site
+    from sweep.inputs.grid import Grid
+    from sweep.inputs.site import Site
 
 
 RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json", "position"]

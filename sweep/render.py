@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from sweep.executors import PilotRequest
-    from sweep.site import Site
+    from sweep.inputs.site import Site
 
 PILOT_TEMPLATE = "pilot.sbatch.j2"
 SHORTEST_WITH_WARNING_S = 300

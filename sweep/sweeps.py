@@ -24,9 +24,10 @@ import pyarrow.parquet
 
 from sweep import __version__
 from sweep.errors import Mistake, SweepError
-from sweep.grid import Grid, parse_grid
+from sweep.inputs.grid import Grid
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import Site, parse_site
 from sweep.plan import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
-from sweep.site import Site, parse_site
 from sweep.store import SweepDir, find_sweep, write_derived, write_once
 
 if TYPE_CHECKING:

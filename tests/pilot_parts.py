@@ -4,7 +4,7 @@ import pytest
 
 from sweep.contract import Workload
 from sweep.diagnose.model import Diagnosis
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.pilot.attempt import AttemptResult, AttemptRunner, RankReport
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.report import Conducted

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sweep.cli.main import main
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan import build
 from sweep.store import Journal

@@ -13,7 +13,7 @@ import pytest
 import analysis
 from sweep import extension, lease, store
 from sweep.executors import JobState, JobStatus, PilotRequest
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.launcher import Launcher
 from sweep.outcomes import Outcome
 from sweep.store import Journal

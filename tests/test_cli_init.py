@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sweep.grid import Grid, parse_grid
+from sweep.inputs.grid import Grid
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import Site, parse_site
+from sweep.inputs.starter_files import GRID, SITE, WIDEST, grid_text, site_text
 from sweep.physics.hardware import GPUS
 from sweep.plan import build
-from sweep.site import Site, parse_site
-from sweep.starter import GRID, SITE, WIDEST, grid_text, site_text
 from tests.slurm.cluster import Cluster
 from tests.standing import Command, command, tree
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep.detect import (
+from sweep.errors import SweepError
+from sweep.inputs.detect import (
     NodeGroup,
     cluster_site,
     detect_site,
@@ -21,8 +22,7 @@ from sweep.detect import (
     slurm_answers,
     widest_group,
 )
-from sweep.errors import SweepError
-from sweep.site import parse_site
+from sweep.inputs.site import parse_site
 from tests.slurm.cluster import Cluster
 
 CAPTURED = Path(__file__).parent / "captured"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sweep.cli.main import COMMANDS, cli
-from sweep.grid import parse_grid
-from sweep.site import parse_site
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import parse_site
 from tests import driving
 
 ROOT = Path(__file__).parents[1]

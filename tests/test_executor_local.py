@@ -17,7 +17,7 @@ import pytest
 
 from sweep.executors import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.local import LocalExecutor, LocalJob, own_job_id
-from sweep.site import Site
+from sweep.inputs.site import Site
 from tests.slurm.services import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -15,7 +15,7 @@ import pytest
 from sweep.errors import SweepError
 from sweep.executors import Executor, JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.slurm import SlurmExecutor, clean_environment
-from sweep.site import Site
+from sweep.inputs.site import Site
 from tests.slurm.cluster import Cluster
 from tests.slurm.services import wait_until
 

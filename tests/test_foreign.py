@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from sweep import yaml_lines
 from sweep.cli.main import cli
 from sweep.errors import SweepError
 from sweep.foreign.convert import records_of_rows
 from sweep.foreign.files import import_file, read_recorded
 from sweep.foreign.mapping import read_map
 from sweep.foreign.plausible import judge
+from sweep.inputs import yaml_lines
 from sweep.records import COLUMNS, problems
 from sweep.search.budget import Budget
 from sweep.search.replay import replay, report

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from sweep.errors import SweepError
-from sweep.grid import json_schema, parse_grid
+from sweep.inputs.grid import json_schema
+from sweep.inputs.load import parse_grid
 from sweep.physics.catalogue import MODELS
 
 GOOD = """\

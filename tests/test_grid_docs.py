@@ -8,12 +8,13 @@ import pytest
 from bench_workloads import WORKLOADS
 from bench_workloads.transformer.settings import CHOICES, Settings
 from bench_workloads.transformer.stages import SCHEDULES
-from sweep.grid import Grid, Limits, parse_grid
+from sweep.inputs.grid import Grid, Limits
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import Site
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import total_parameters
 from sweep.plan import build
-from sweep.site import Site
 
 TEXT = (Path(__file__).parent.parent / "docs" / "grid.md").read_text()
 PARTS = dict(part.split("\n", 1) for part in TEXT.split("\n## ")[1:])

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from sweep.contract import Workload
 from sweep.errors import SweepError
-from sweep.grid import Grid, parse_grid
+from sweep.inputs.grid import Grid
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import Site, parse_site
+from sweep.inputs.yaml_lines import dump, load
 from sweep.plan import build
-from sweep.site import Site, parse_site
-from sweep.yaml_lines import dump, load
 
 scalars = st.one_of(
     st.none(),

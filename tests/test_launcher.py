@@ -12,7 +12,7 @@ import pytest
 from sweep import lease
 from sweep.errors import SweepError
 from sweep.executors import JobState, JobStatus
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.launcher import Launcher, executor_of
 from sweep.launcher.session import Session
 from sweep.launcher.settling import settle, settle_late

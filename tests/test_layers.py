@@ -1,11 +1,13 @@
-"""Imports point down only, as docs/design.md ("Layout and layers") draws it. Sources are read, nothing is imported."""
+"""What no import contract can say: purity, where third parties may be imported, no circle among files, small files.
+
+Sources are read, nothing is imported. Which package may import which: the contracts in pyproject.toml (`make lint`).
+"""
 
 from __future__ import annotations
 
 import ast
 import graphlib
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,29 +17,18 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("sweep", "analysis", "bench_workloads")
 
-# fmt: off
-LAYERS: tuple[tuple[str, ...], ...] = (
-    # From the ground up. A module may import its own layer and those before it.
-    ("contract", "errors", "outcomes", "physics"),
-    # Pure: values in, values out.
-    ("agreement", "allocator", "axes", "diagnose", "expressions", "grid", "measured", "models", "nccl_log", "overrides",
-     "plan", "planning", "policy", "quarantine", "records", "render", "search", "site", "starter", "state", "tally",
-     "timeline", "topup", "validate", "plugins", "yaml_lines"),
-    ("store", "collect", "extension", "journal_writer", "lease", "nodes", "rerun", "snapshot", "sweeps"),
-    ("detect", "executors", "foreign", "inputs", "trackers"),
-    ("pilot",),
-    ("cancel", "dry_run", "launcher", "spare_memory"),
-    ("cli",),
+PURE = (
+    *("sweep/errors.py", "sweep/expressions.py", "sweep/outcomes.py", "sweep/physics/", "sweep/diagnose/"),
+    *("sweep/inputs/", "sweep/planning/", "sweep/plan.py", "sweep/search/", "sweep/state.py", "sweep/policy.py"),
+    *("sweep/quarantine.py", "sweep/tally.py", "sweep/records.py", "sweep/agreement.py", "sweep/measured.py"),
+    *("sweep/timeline.py", "sweep/topup.py", "sweep/render.py"),
 )
-PURE = frozenset(LAYERS[0] + LAYERS[1]) - {"contract", "plugins"}
-"""contract.py writes to its pipe, plugins.py looks up entry points: the rest knows no clock, file or process"""
+"""values in, values out: they know no clock, file or process"""
+NOT_PURE = ("sweep/inputs/load.py", "sweep/inputs/detect.py")
 IMPURE_MODULES = frozenset({
     "asyncio", "datetime", "ftplib", "glob", "http", "io", "multiprocessing", "os", "pathlib", "psutil", "random",
     "requests", "select", "shutil", "socket", "submitit", "subprocess", "tempfile", "threading", "time", "urllib",
-})
-# fmt: on
-ANALYSIS_MAY_IMPORT = ("sweep.physics", "sweep.records", "sweep.errors", "analysis")
-WORKLOADS_MAY_IMPORT = ("sweep.physics", "sweep.contract", "bench_workloads")
+})  # fmt: skip
 ONLY_IN = {
     # third-party package -> the only files that may import it
     "submitit": ("sweep/executors/slurm.py",),
@@ -51,13 +42,13 @@ ONLY_IN = {
 
 @dataclass(frozen=True)
 class Import:
-    """One import statement's target, as a dotted name."""
+    """One import statement's target, as a dotted name, wherever in the file the statement is."""
 
     file: str
     line: int
     target: str
-    at_top: bool
-    """runs when the file is imported, and not only when a function is called"""
+    for_types: bool
+    """under TYPE_CHECKING: never runs"""
 
 
 def sources() -> list[Path]:
@@ -66,25 +57,21 @@ def sources() -> list[Path]:
 
 @cache
 def imports(path: Path) -> tuple[Import, ...]:
-    """All imports of a file but those for type checkers alone."""
+    """All imports of a file, those inside functions included."""
     tree = ast.parse(path.read_text(), str(path))
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    for_types = {id(node) for block in blocks for node in ast.walk(block)}
     name = str(path.relative_to(REPOSITORY))
     return tuple(
-        Import(name, node.lineno, target, at_top)
-        for node, at_top in statements(tree, at_top=True)
+        Import(name, node.lineno, target, id(node) in for_types)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
         for target in targets(node, path)
     )
 
 
-def statements(node: ast.AST, *, at_top: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import | ast.ImportFrom):
-            yield child, at_top
-        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue
-        else:
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from statements(child, at_top=at_top and not inside)
+def run_imports(path: Path) -> list[Import]:
+    return [found for found in imports(path) if not found.for_types]
 
 
 def targets(node: ast.Import | ast.ImportFrom, path: Path) -> list[str]:
@@ -106,86 +93,24 @@ def file_of(module: str) -> Path | None:
     return None
 
 
-def layer_of(part: str) -> int:
-    for level, parts in enumerate(LAYERS):
-        if part in parts:
-            return level
-    raise AssertionError(f"sweep/{part} stands in no layer: put it in LAYERS of this test, and in docs/design.md")
-
-
-def part_of(module: str) -> str | None:
-    """The part of sweep that a module belongs to: sweep.pilot.leader is of pilot."""
-    names = module.split(".")
-    return names[1] if names[0] == "sweep" and len(names) > 1 else None
-
-
-def within(target: str, allowed: tuple[str, ...]) -> bool:
-    return any(target == name or target.startswith(f"{name}.") for name in allowed)
-
-
-def part_of_file(path: Path) -> str | None:
-    relative = path.relative_to(REPOSITORY / "sweep")
-    return None if str(relative) == "__init__.py" else relative.parts[0].removesuffix(".py")
-
-
-def sweep_files() -> list[tuple[Path, str]]:
-    found = ((path, part_of_file(path)) for path in sources() if path.is_relative_to(REPOSITORY / "sweep"))
-    return [(path, part) for path, part in found if part is not None]
-
-
-def test_there_is_something_to_look_at() -> None:
-    assert len(sweep_files()) > 20
-    assert [i.target for i in imports(REPOSITORY / "sweep/executors/slurm.py") if i.target == "submitit"]
-
-
-def test_imports_point_down() -> None:
-    wrong = []
-    for path, part in sweep_files():
-        level = layer_of(part)
-        for found in imports(path):
-            target = part_of(found.target)
-            if target and layer_of(target) > level:
-                wrong.append(f"{found.file}:{found.line}: {part} imports {found.target}, a layer above it")
-    assert not wrong, "\n".join(wrong)
-
-
-def test_sweep_never_imports_its_plug_ins_or_its_readers() -> None:
-    wrong = [
-        f"{found.file}:{found.line}: {found.target}"
-        for path, part in sweep_files()
-        for found in imports(path)
-        if part != "cli"
-        and (found.target.startswith("analysis") or (found.target.startswith("bench_workloads") and part != "plugins"))
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize(
-    ("package", "allowed"), [("analysis", ANALYSIS_MAY_IMPORT), ("bench_workloads", WORKLOADS_MAY_IMPORT)]
-)
-def test_what_stands_beside_sweep_sees_little_of_it(package: str, allowed: tuple[str, ...]) -> None:
-    wrong = [
-        f"{found.file}:{found.line}: {found.target}"
-        for path in (REPOSITORY / package).rglob("*.py")
-        for found in imports(path)
-        if found.target.split(".")[0] in PACKAGES and not within(found.target, allowed)
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
 def test_the_contract_needs_the_standard_library_only() -> None:
     targets = {found.target.split(".")[0] for found in imports(REPOSITORY / "sweep/contract.py")}
     assert targets <= sys.stdlib_module_names, targets - sys.stdlib_module_names
 
 
+def pure_files() -> list[Path]:
+    names = {path: str(path.relative_to(REPOSITORY)) for path in sources()}
+    return [path for path, name in names.items() if name.startswith(PURE) and name not in NOT_PURE]
+
+
 def test_pure_parts_know_no_clock_file_or_process() -> None:
+    assert {path.parts[-2] for path in pure_files()} >= {name.split("/")[1] for name in PURE if name.endswith("/")}
     wrong = []
-    for path, part in sweep_files():
-        if part in PURE:
-            wrong += [
-                f"{i.file}:{i.line}: {i.target}" for i in imports(path) if i.target.split(".")[0] in IMPURE_MODULES
-            ]
-            wrong += [f"{path.relative_to(REPOSITORY)}:{line}: open()" for line in opens(path)]
+    for path in pure_files():
+        wrong += [
+            f"{i.file}:{i.line}: {i.target}" for i in run_imports(path) if i.target.split(".")[0] in IMPURE_MODULES
+        ]
+        wrong += [f"{path.relative_to(REPOSITORY)}:{line}: open()" for line in opens(path)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -206,15 +131,16 @@ def test_third_parties_stay_where_they_belong(package: str) -> None:
     wrong = [
         f"{found.file}:{found.line}"
         for path in sources()
-        for found in imports(path)
+        for found in run_imports(path)
         if found.target.split(".")[0] == package and not found.file.startswith(ONLY_IN[package])
     ]
     assert not wrong, f"{package}: {wrong}"
 
 
 def test_no_cycles_among_files() -> None:
+    """Imports inside functions and for types included."""
     graph: dict[Path, set[Path]] = {}
     for path in sources():
-        needed = {file_of(found.target) for found in imports(path) if found.at_top}
+        needed = {file_of(found.target) for found in imports(path)}
         graph[path] = {file for file in needed if file is not None and file != path}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the files

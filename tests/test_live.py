@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from sweep.cli import live, live_picture
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan import build
 from sweep.state import World

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sweep.contract import Layout, Rule, Workload
 from sweep.errors import SweepError
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.plan import Plan, build, runs_of, summary, to_table
 from sweep.planning.builder import _refuse_alike
 from sweep.planning.rules import applies

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from sweep.contract import Workload
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, profile_of

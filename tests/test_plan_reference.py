@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from sweep.contract import Workload
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
+from sweep.inputs.yaml_lines import dump
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.plan import build, to_table
-from sweep.yaml_lines import dump
 
 REFERENCE = os.environ.get("SWEEP_REFERENCE_DATA")
 pytestmark = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")

@@ -16,8 +16,8 @@ import pytest
 from sweep import render
 from sweep.errors import SweepError
 from sweep.executors import PilotRequest
+from sweep.inputs.site import Site
 from sweep.render import render_pilot, sbatch_quote, slurm_path, slurm_time, warning_s
-from sweep.site import Site
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = [

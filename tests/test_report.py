@@ -19,11 +19,11 @@ from analysis.report.trials import MOST_ROWS, table_of
 from analysis.report.usage import as_grid, usage_of
 from sweep.collect import write_results
 from sweep.errors import SweepError
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import Site
 from sweep.outcomes import Outcome
 from sweep.plan import build as build_plan
 from sweep.plan import runs_of, to_table
-from sweep.site import Site
 from tests import driving
 from tests.made_records import (
     made_grid,

@@ -65,7 +65,7 @@ def test_every_strategy_asks_for_each_run_once_at_most_and_ends(name):
 
 
 def test_an_unknown_strategy_is_named_with_the_choices():
-    with pytest.raises(SweepError, match="guidedd.*did you mean guided"):
+    with pytest.raises(SweepError, match=r"guidedd.*did you mean guided"):
         strategy_named("guidedd")
     with pytest.raises(SweepError, match="choose from: exhaustive, guided, playbook, prune, random"):
         strategy_named("xyz")

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from sweep.errors import SweepError
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.physics.hardware import GPUS
 from sweep.plan import PlannedRun
 from sweep.plugins import STRATEGIES

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from sweep.errors import SweepError
-from sweep.site import parse_site
+from sweep.inputs.site import parse_site
 
 GOOD = "gpus_per_node: 8\ngpu: h100\n"
 

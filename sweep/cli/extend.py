@@ -13,8 +13,8 @@ from sweep.errors import SweepError
 
 if TYPE_CHECKING:
     from sweep.extension import Extension
-    from sweep.grid import Grid
-    from sweep.site import Site
+    from sweep.inputs.grid import Grid
+    from sweep.inputs.site import Site
     from sweep.sweeps import Sweep
 
 
@@ -43,7 +43,7 @@ def extend(
     from sweep.cli.launch import check_runnable
     from sweep.extension import extend as write
     from sweep.extension import extension, mistakes_of
-    from sweep.inputs import load_grid
+    from sweep.inputs.load import load_grid
     from sweep.plan import build
     from sweep.store import find_sweep
     from sweep.sweeps import open_sweep
@@ -62,7 +62,7 @@ def extend(
 
 def _site(grid: Grid, given: str | None) -> Site | None:
     """The site that the user states, where one is stated."""
-    from sweep.inputs import load_site
+    from sweep.inputs.load import load_site
 
     return load_site(grid, given, None) if given is not None or grid.site is not None else None
 

@@ -13,7 +13,7 @@ from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
-    from sweep.detect import NodeGroup
+    from sweep.inputs.detect import NodeGroup
 
 NAMES = ("grid.yaml", "site.yaml")
 OTHERS_SHOWN = 12
@@ -37,9 +37,9 @@ def init(directory: Path, executor: str | None, gpu: str | None, as_json: bool) 
       sweep init scaling --gpu h100
       sweep init scaling --executor local
     """
-    from sweep.detect import detect_site, other_partitions
-    from sweep.inputs import choose_executor
-    from sweep.starter import grid_text, site_text
+    from sweep.inputs.detect import detect_site, other_partitions
+    from sweep.inputs.load import choose_executor
+    from sweep.inputs.starter_files import grid_text, site_text
 
     _check(directory, gpu)
     chosen = choose_executor(executor)

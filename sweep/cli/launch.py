@@ -16,10 +16,10 @@ from sweep.cli.options import directory_argument, json_option, overrides_option,
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
-    from sweep.grid import Grid
+    from sweep.inputs.grid import Grid
+    from sweep.inputs.site import Site
     from sweep.launcher import Launcher
     from sweep.plan import Plan
-    from sweep.site import Site
     from sweep.sweeps import Sweep
 
 
@@ -66,7 +66,7 @@ def launch(
       sweep launch grid.yaml -o micro_batch_size=[1,2,4] -o iterations=10
       sweep launch grid.yaml --dry-run
     """
-    from sweep.inputs import choose_executor, load_inputs
+    from sweep.inputs.load import choose_executor, load_inputs
     from sweep.plan import build
     from sweep.store import PROVENANCE
     from sweep.sweeps import check_same, check_vacant, create, open_sweep
@@ -146,7 +146,7 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
 
 def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
     """Raises SweepError where there is nothing to run, or where it cannot be run here."""
-    from sweep.inputs import max_local_ranks
+    from sweep.inputs.load import max_local_ranks
 
     mistakes = []
     if not plan.runs:

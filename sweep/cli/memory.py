@@ -134,8 +134,8 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
 
 def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     """The shape that a name stands for, or that is written as in a grid: {num_layers: …, hidden_size: …}."""
-    from sweep.models import read_models
-    from sweep.yaml_lines import load
+    from sweep.inputs.models import read_models
+    from sweep.inputs.yaml_lines import load
 
     inline = model.lstrip().startswith("{")
     document = load(f"models:\n  model: {model}" if inline else f"models: [{json.dumps(model)}]", "MODEL")

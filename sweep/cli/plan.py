@@ -44,7 +44,7 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
       sweep plan grid.yaml --show rejected | grep tp=3
       sweep plan grid.yaml --json | jq .cells
     """
-    from sweep.inputs import load_inputs
+    from sweep.inputs.load import load_inputs
     from sweep.plan import build, summary
 
     grid, site = load_inputs(grid_file, overrides, site_given, None)
@@ -71,7 +71,7 @@ def schema() -> int:
     Example:
       sweep schema > grid.schema.json
     """
-    from sweep.grid import json_schema
+    from sweep.inputs.grid import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))
     return 0

@@ -21,7 +21,7 @@ import psutil
 
 from sweep.executors import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.entry import PILOT_MAIN
-from sweep.site import Site
+from sweep.inputs.site import Site
 from sweep.store import boot_id
 
 MARK = "SWEEP_PILOT"

@@ -31,8 +31,8 @@ from sweep.executors.slurm_words import (
     parse_squeue,
     vanished,
 )
+from sweep.inputs.site import Site
 from sweep.render import render_pilot
-from sweep.site import Site
 from sweep.store import write_derived
 
 SCRIPT = "pilot.sbatch"

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from sweep import yaml_lines
 from sweep.collect import write_results
 from sweep.errors import Mistake, SweepError
 from sweep.foreign.convert import records_of_rows, unknown_columns
 from sweep.foreign.mapping import ImportMap, plain_map, read_map
 from sweep.foreign.plausible import mark
+from sweep.inputs import yaml_lines
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.records import COLLECTED, COLUMNS

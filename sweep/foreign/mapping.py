@@ -20,12 +20,12 @@ from typing import Any
 
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.foreign.units import FACTORS, factor
+from sweep.inputs.yaml_lines import Document, Path
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
 from sweep.physics.flops import CONVENTIONS
 from sweep.physics.shapes import ModelShape
 from sweep.records import COLUMNS
-from sweep.yaml_lines import Document, Path
 
 _KEYS = ("name", "columns", "constants", "models", "flops")
 _READING = ("from", "unit", "match", "values", "otherwise")

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweep.executors import PilotRequest, SubmitError
-from sweep.grid import Grid
+from sweep.inputs.grid import Grid
+from sweep.inputs.site import Site
 from sweep.launcher.session import Session
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.watchdog import Limits
 from sweep.search import waiting
-from sweep.site import Site
 from sweep.state import World
 from sweep.tally import typical_run_s
 from sweep.topup import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted

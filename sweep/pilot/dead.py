@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 
 from sweep.executors import Executor, JobState, JobStatus, SubmitError
+from sweep.inputs.site import parse_site
 from sweep.plugins import find_executor
-from sweep.site import parse_site
 from sweep.store import SweepDir
 
 

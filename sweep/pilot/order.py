@@ -40,7 +40,7 @@ class PilotOrder:
     strategy: str = "exhaustive"
     """which run comes next, and which are left out"""
     budget: dict[str, Any] = field(default_factory=dict)
-    """limits of ``sweep.grid.Limits`` that are given"""
+    """limits of ``sweep.inputs.grid.Limits`` that are given"""
     max_runs: int | None = None
     same_nodes: bool = False
     """there are no other nodes: a retry may go where its run failed"""

@@ -6,21 +6,21 @@ from typing import Any
 
 from sweep.contract import Workload
 from sweep.errors import SweepError
-from sweep.grid import Grid
+from sweep.inputs.check import problems_of
+from sweep.inputs.grid import Grid
+from sweep.inputs.site import Site
 from sweep.planning.builder import Builder
-from sweep.planning.declared import mistakes_of
 from sweep.planning.expand import cells, chunks
 from sweep.planning.near_batch import refuse_impossible_batch
 from sweep.planning.rules import rules_for
 from sweep.plugins import find_workload
-from sweep.site import Site
 
 
 def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
     """One row per candidate (``sweep.planning.table.SCHEMA``). Raises SweepError as ``sweep.plan.build`` says."""
     workload = workload or _declared(grid)
-    if mistakes := mistakes_of(grid, site, workload):
-        raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
+    if problems := problems_of(grid, site, workload):
+        raise SweepError(grid.located(problems))
     squares = list(cells(grid, site, workload))
     refuse_impossible_batch(grid, squares)
     builder = Builder(grid, site, workload.name, rules_for(grid, site, workload))

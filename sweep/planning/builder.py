@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from sweep.contract import Rule
 from sweep.errors import Mistake, SweepError
-from sweep.grid import Grid
+from sweep.inputs.grid import Grid
+from sweep.inputs.site import Site
+from sweep.inputs.yaml_lines import Path
 from sweep.planning.arrow import lists, numbers, texts, words
 from sweep.planning.columns import Columns, Indices
 from sweep.planning.expand import Cell
@@ -20,8 +22,6 @@ from sweep.planning.order import ASSUMED_START_S, costs, order
 from sweep.planning.predictions import Physics, Predicted
 from sweep.planning.reasons import broken_by, listed, reason_numbers
 from sweep.planning.table import SCHEMA, WORDS, Words, candidates, integers, table_of
-from sweep.site import Site
-from sweep.yaml_lines import Path
 
 
 class Builder:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from sweep.axes import AUTO
 from sweep.contract import Layout, Run, Scalar, Workload
-from sweep.grid import AXES, Grid
+from sweep.inputs.axes import AUTO
+from sweep.inputs.grid import AXES, Grid
+from sweep.inputs.site import Site
 from sweep.physics.layouts import divisors
 from sweep.physics.shapes import ModelShape
 from sweep.planning.columns import Columns, Indices
-from sweep.site import Site
 
 CHUNK = 1 << 18
 """candidates computed at once: bounds memory, whatever the size of the grid"""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sweep.contract import Layout, Run
-from sweep.grid import Grid
+from sweep.inputs.grid import Grid
 from sweep.planning.expand import Cell
 
 _LAYOUT = tuple(Layout.__dataclass_fields__)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sweep.errors import SweepError
-from sweep.grid import Grid
+from sweep.inputs.grid import Grid
+from sweep.inputs.validation import amount_text
 from sweep.planning.expand import Cell, chunks
-from sweep.validate import amount_text
 
 _OFFERED = 3
 

@@ -15,9 +15,9 @@ from packaging.version import Version
 
 from sweep.contract import Rule, Workload
 from sweep.expressions import holds
-from sweep.grid import AXES, DERIVED, Grid
+from sweep.inputs.grid import AXES, DERIVED, Grid
+from sweep.inputs.site import Site
 from sweep.planning.expand import DEFAULTS
-from sweep.site import Site
 
 GENERAL: tuple[Rule, ...] = (
     Rule(

@@ -9,7 +9,7 @@ from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import Adapter, from_here
 from sweep.contract import Place, RankRun
 from sweep.errors import SweepError
-from sweep.grid import parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.physics.flops import CONVENTIONS
 from sweep.physics.profiles import PROFILES, profile_of
 from sweep.plan import build

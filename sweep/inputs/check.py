@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sweep.axes import AUTO
+from pydantic import ValidationError
+
 from sweep.contract import Workload
-from sweep.errors import Mistake, SweepError, nearest
-from sweep.grid import AXES, COLUMNS, DERIVED, Grid
+from sweep.errors import SweepError, nearest
+from sweep.inputs.axes import AUTO
+from sweep.inputs.grid import AXES, COLUMNS, DERIVED, Grid
+from sweep.inputs.site import Site
+from sweep.inputs.validation import check
+from sweep.inputs.yaml_lines import Path, Problem
+from sweep.physics.catalogue import MODELS
 from sweep.plugins import find_workload
-from sweep.site import Site
-from sweep.yaml_lines import Path
 
 
-def mistakes_of(grid: Grid, site: Site, workload: Workload) -> list[Mistake]:
+def problems_of(grid: Grid, site: Site, workload: Workload) -> list[Problem]:
     """Everything that the grid asks and that no plan can give."""
     return [
         *_parameters(grid, workload),
@@ -25,8 +29,8 @@ def mistakes_of(grid: Grid, site: Site, workload: Workload) -> list[Mistake]:
     ]
 
 
-def further_mistakes(grid: Grid) -> list[Mistake]:
-    """What the workload cannot give of a grid that has other mistakes too, so that all are said at once."""
+def _problems_with_workload(grid: Grid) -> list[Problem]:
+    """What the workload of the grid cannot give; nothing where it cannot be loaded, which is said elsewhere."""
     try:
         workload = find_workload(grid.workload)
     except SweepError:
@@ -34,16 +38,16 @@ def further_mistakes(grid: Grid) -> list[Mistake]:
     return [*_parameters(grid, workload), *_choices(grid, workload), *_points(grid, workload), *_names(grid, workload)]
 
 
-def _parameters(grid: Grid, workload: Workload) -> Iterator[Mistake]:
+def _parameters(grid: Grid, workload: Workload) -> Iterator[Problem]:
     for name, values in sorted(grid.params.items()):
         path: Path = ("params", name)
         if name not in workload.params:
             fact = f"the workload {workload.name} has no parameter {name!r}"
-            yield grid.mistake(fact, path, nearest(name, workload.params))
+            yield Problem(path, fact, nearest(name, workload.params))
             continue
         for value in values:
             if (problem := _unfit(value, workload.params[name])) is not None:
-                yield grid.mistake(problem, path)
+                yield Problem(path, problem)
 
 
 def _unfit(value: Any, default: Any) -> str | None:
@@ -56,7 +60,7 @@ def _unfit(value: Any, default: Any) -> str | None:
     return f"expected {words[type(default)]}, found {value!r}"
 
 
-def _choices(grid: Grid, workload: Workload) -> Iterator[Mistake]:
+def _choices(grid: Grid, workload: Workload) -> Iterator[Problem]:
     asked: dict[Path, Any] = {(name,): getattr(grid, name) for name in AXES}
     asked |= {("params", name): values for name, values in grid.params.items()}
     for i, point in enumerate(grid.include):
@@ -68,46 +72,64 @@ def _choices(grid: Grid, workload: Workload) -> Iterator[Mistake]:
         for value in values:
             if value not in valid:
                 fact = f"the workload {workload.name} has no {path[-1]} {value!r}"
-                yield grid.mistake(fact, path, nearest(str(value), map(str, valid)))
+                yield Problem(path, fact, nearest(str(value), map(str, valid)))
 
 
-def _points(grid: Grid, workload: Workload) -> Iterator[Mistake]:
+def _points(grid: Grid, workload: Workload) -> Iterator[Problem]:
     axes = {"model", "nodes", *AXES, *workload.params, *grid.env}
     for key, points, known in (("include", grid.include, axes), ("exclude", grid.exclude, axes | COLUMNS)):
         for i, point in enumerate(points):
             for name in sorted(set(point) - known):
-                yield grid.mistake(f"{name!r} is no axis", (key, i, name), nearest(name, known))
+                yield Problem((key, i, name), f"{name!r} is no axis", nearest(name, known))
             for value in point.get("model", ()):
                 if value not in grid.models:
                     fact = f"{value!r} is not among the grid's models"
-                    yield grid.mistake(fact, (key, i, "model"), nearest(str(value), grid.models))
+                    yield Problem((key, i, "model"), fact, nearest(str(value), grid.models))
             if key == "include":
-                yield from _kinds(grid, i, point)
+                yield from _kinds(i, point)
 
 
-def _kinds(grid: Grid, i: int, point: Any) -> Iterator[Mistake]:
+def _kinds(i: int, point: Any) -> Iterator[Problem]:
     """The values of an include must be of the kind that the axis takes."""
     for name in sorted(set(point) & {"nodes", *AXES}):
         wanted = {"recompute": str, "pp_schedule": str, "dtype": str, "compile": bool}.get(name, int)
         lowest = 0 if name == "zero" else 1
         for value in point[name]:
             if type(value) is not wanted or (isinstance(value, int) and value < lowest):
-                yield grid.mistake(f"{value!r} is no value of {name}", ("include", i, name))
+                yield Problem(("include", i, name), f"{value!r} is no value of {name}")
 
 
-def _nodes(grid: Grid, site: Site) -> Iterator[Mistake]:
+def _nodes(grid: Grid, site: Site) -> Iterator[Problem]:
     asked = {("nodes",): grid.nodes} | {
         ("include", i, "nodes"): p["nodes"] for i, p in enumerate(grid.include) if "nodes" in p
     }
     for path, counts in asked.items():
         for count in counts:
             if site.max_nodes is not None and isinstance(count, int) and count > site.max_nodes:
-                yield grid.mistake(f"{count} nodes are more than the site's max_nodes {site.max_nodes}", path)
+                yield Problem(path, f"{count} nodes are more than the site's max_nodes {site.max_nodes}")
 
 
-def _names(grid: Grid, workload: Workload) -> Iterator[Mistake]:
+def _names(grid: Grid, workload: Workload) -> Iterator[Problem]:
     """One name must not mean two columns."""
     for name in sorted(set(grid.env) & (COLUMNS | set(workload.params))):
-        yield grid.mistake(f"the variable {name!r} is also the name of an axis or parameter", ("env", name))
+        yield Problem(("env", name), f"the variable {name!r} is also the name of an axis or parameter")
     for name in sorted(set(workload.params) & set(COLUMNS | set(DERIVED))):
-        yield grid.mistake(f"the parameter {name!r} of {workload.name} is also the name of an axis", ("workload",))
+        yield Problem(("workload",), f"the parameter {name!r} of {workload.name} is also the name of an axis")
+
+
+_NECESSARY = {"models": {"1B": MODELS["1B"]}, "nodes": 1, "sequence_length": 1}
+"""in place of what is missing or wrong, where the rest of a grid is still to be checked"""
+
+
+def problems_of_the_rest(value: Any) -> list[Problem]:
+    """What the workload cannot give of the keys that are well-formed, in a grid that is wrong elsewhere."""
+    asked = value if isinstance(value, dict) else {}
+    rest = _NECESSARY | {k: v for k, v in asked.items() if k in Grid.model_fields and k != "tokens_per_gpu"}
+    rest["global_batch"] = 1
+    try:
+        Grid.model_validate(rest)
+    except ValidationError as error:
+        for item in error.errors():
+            rest.pop(str(item["loc"][0]), None)
+    grid, wrong = check(Grid, _NECESSARY | rest)
+    return [] if grid is None or wrong else _problems_with_workload(grid)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import Mistake, SweepError, nearest
-from sweep.yaml_lines import Document, Path, load
+from sweep.inputs.yaml_lines import Document, Path, load
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sweep.inputs.validation import amount_text
+from sweep.inputs.yaml_lines import dump
 from sweep.physics.hardware import GPUS
-from sweep.validate import amount_text
-from sweep.yaml_lines import dump
 
 Line = tuple[str, str, str]
 """a key, an example of its value as YAML, what it means"""

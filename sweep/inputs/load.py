@@ -9,8 +9,12 @@ from pathlib import Path
 import yaml
 
 from sweep.errors import Mistake, SweepError
-from sweep.grid import Grid, parse_grid
-from sweep.site import Site, parse_site
+from sweep.inputs.check import problems_of_the_rest
+from sweep.inputs.grid import Grid, read_grid
+from sweep.inputs.models import read_models
+from sweep.inputs.overrides import override
+from sweep.inputs.site import Site, parse_site
+from sweep.inputs.yaml_lines import load
 
 MAX_INPUT_BYTES = 4 << 20
 
@@ -25,6 +29,19 @@ def load_grid(path: Path, overrides: Sequence[str]) -> Grid:
     return parse_grid(_read(path, "grid"), str(path), overrides)
 
 
+def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
+    """The grid that the text states, with ``key=value`` overrides applied. Raises SweepError with every mistake."""
+    document = load(text, file)
+    wrong_overrides = override(document, overrides, Grid)
+    read_models(document)
+    grid, problems = read_grid(document)
+    if grid is None or problems or wrong_overrides or document.mistakes:
+        found = document.located([*problems, *problems_of_the_rest(document.value)])
+        mistakes = [*document.mistakes, *wrong_overrides, *found]
+        raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
+    return grid
+
+
 def load_site(grid: Grid | None, given: str | None, executor: str | None) -> Site:
     """The site: the file or name given, else the grid's own, else what can be found out about this machine or cluster.
 
@@ -35,7 +52,7 @@ def load_site(grid: Grid | None, given: str | None, executor: str | None) -> Sit
         return parse_site(_read(path, "site"), str(path))
     if grid is not None and grid.site is not None:
         return grid.site
-    from sweep.detect import detect_site
+    from sweep.inputs.detect import detect_site
 
     return parse_site(yaml.safe_dump(dict(detect_site(executor or choose_executor(None)))), "the detected site")
 
@@ -63,7 +80,7 @@ def choose_executor(asked: str | None) -> str:
     """The executor asked for, else slurm where its controller answers, else local."""
     if asked is not None:
         return asked
-    from sweep.detect import slurm_answers
+    from sweep.inputs.detect import slurm_answers
 
     return "slurm" if slurm_answers() else "local"
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from sweep.errors import Mistake, SweepError, nearest
+from sweep.errors import SweepError, nearest
+from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, seconds
+from sweep.inputs.yaml_lines import load
 from sweep.physics.hardware import GPUS, Gpu
-from sweep.validate import SAFE_NAME, SAFE_NAME_WORDS, check, seconds
-from sweep.yaml_lines import Document, Path, load
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}")
 _CONSTRAINT = re.compile(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}")
@@ -188,13 +188,7 @@ class Site(BaseModel):
 def parse_site(text: str, file: str) -> Site:
     """The site that the text states. Raises SweepError with every mistake at its line."""
     document = load(text, file)
-    site, mistakes = site_at(document, ())
-    if site is None or mistakes:
-        raise SweepError(mistakes)
+    site, problems = check(Site, document.value)
+    if site is None or document.mistakes:
+        raise SweepError([*document.mistakes, *document.located(problems)])
     return site
-
-
-def site_at(document: Document, path: Path) -> tuple[Site | None, list[Mistake]]:
-    """The site that stands at a path of a document (a grid may hold one under ``site``)."""
-    site, mistakes = check(Site, document, path)
-    return site, [*document.mistakes, *mistakes] if not path else mistakes

@@ -1,4 +1,4 @@
-"""From plain values to frozen pydantic models, with every mistake at its line and a remedy."""
+"""From plain values to frozen pydantic models, or all that is wrong with them, each with its path and a remedy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from sweep.errors import Mistake, nearest
-from sweep.yaml_lines import Document, Path
+from sweep.errors import nearest
+from sweep.inputs.yaml_lines import Path, Problem
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -37,19 +37,15 @@ _WORDS = {
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def check(model: type[Model], document: Document, path: Path = ()) -> tuple[Model | None, list[Mistake]]:
-    """The value at the path as the model, or None and all that is wrong with it."""
-    value = document.value
-    for part in path:
-        value = value[part]
+def check(model: type[Model], value: Any, path: Path = ()) -> tuple[Model | None, list[Problem]]:
+    """The value as the model, or None and all that is wrong with it. ``path``: where the value is in its document."""
     if not isinstance(value, dict):
         found = "nothing" if value is None else f"a {_kind(value)}"
-        return None, [document.mistake(f"expected keys with values, found {found}", path, "write `key: value` lines")]
+        return None, [Problem(path, f"expected keys with values, found {found}", "write `key: value` lines")]
     try:
         return model.model_validate(value), []
     except ValidationError as error:
-        mistakes = [_mistake(model, document, path, dict(item)) for item in error.errors(include_url=False)]
-        return None, sorted(mistakes, key=lambda mistake: mistake.line or 0)
+        return None, [_problem(model, path, dict(item)) for item in error.errors(include_url=False)]
 
 
 def seconds(value: Any) -> float:
@@ -101,16 +97,16 @@ def amount_text(value: int) -> str:
     return f"{value:,}"
 
 
-def _mistake(model: type[BaseModel], document: Document, base: Path, error: dict[str, Any]) -> Mistake:
+def _problem(model: type[BaseModel], base: Path, error: dict[str, Any]) -> Problem:
     loc: Path = tuple(error["loc"])
     kind = error["type"]
     fact = _fact(error)
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _keys(model, loc[:-1])
-        return document.mistake(f"unknown key {str(loc[-1])!r}", (*base, *loc), nearest(str(loc[-1]), known))
+        return Problem((*base, *loc), f"unknown key {str(loc[-1])!r}", nearest(str(loc[-1]), known))
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return document.mistake(f"{loc[-1]} is missing", (*base, *loc[:-1]), f"add {loc[-1]}: …")
-    return document.mistake(fact, (*base, *loc))
+        return Problem((*base, *loc[:-1]), f"{loc[-1]} is missing", f"add {loc[-1]}: …")
+    return Problem((*base, *loc), fact)
 
 
 def _fact(error: dict[str, Any]) -> str:

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 from sweep.errors import nearest
+from sweep.inputs.yaml_lines import Document, Path
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
-from sweep.yaml_lines import Document, Path
 
 _TYPES: dict[str, type] = {"int": int, "bool": bool, "str": str}
 _FIELDS = {f.name: f for f in dataclasses.fields(ModelShape)}

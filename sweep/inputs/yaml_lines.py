@@ -6,7 +6,7 @@ Scalars follow YAML 1.2's core schema: only true and false are booleans, 010 is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,15 @@ MAX_BYTES = 4_000_000
 MAX_NODES = 200_000
 """values of one document once its aliases are followed: stops alias bombs"""
 MAX_DEPTH = 40
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong at a path of a document. Checks return these; ``Document.located`` adds file and line."""
+
+    path: Path
+    fact: str
+    remedy: str | None = None
 
 
 @dataclass
@@ -43,6 +52,11 @@ class Document:
     def mistake(self, fact: str, path: Path = (), remedy: str | None = None) -> Mistake:
         """A mistake at the path."""
         return Mistake(fact, self.file, self.line(path), path_text(path) or None, remedy)
+
+    def located(self, problems: Iterable[Problem]) -> list[Mistake]:
+        """The problems as mistakes of this document, in the order of its lines."""
+        mistakes = [self.mistake(problem.fact, problem.path, problem.remedy) for problem in problems]
+        return sorted(mistakes, key=lambda mistake: mistake.line or 0)
 
 
 def path_text(path: Path) -> str:

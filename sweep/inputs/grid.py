@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -12,24 +12,20 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
-    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
 )
 
-from sweep.axes import AUTO, Auto, Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
 from sweep.contract import Scalar
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.expressions import names_in
-from sweep.models import read_models
-from sweep.overrides import override
-from sweep.physics.catalogue import MODELS
+from sweep.inputs.axes import AUTO, Auto, Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
+from sweep.inputs.site import SafeName, Seconds, Site, environment_value
+from sweep.inputs.validation import amount, check
+from sweep.inputs.yaml_lines import Document, Path, Problem, dump
 from sweep.physics.shapes import ModelShape
-from sweep.plugins import find_workload, workload_names
-from sweep.site import SafeName, Seconds, Site, environment_value
-from sweep.validate import amount, check
-from sweep.yaml_lines import Document, Path, dump, load
+from sweep.plugins import STRATEGIES, find_workload, workload_names
 
 AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
 """the axes of every workload; parameters and environment variables are axes too"""
@@ -39,8 +35,6 @@ FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_toke
 """further columns that rules and constraints see, beside the fields of the model's shape"""
 COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *ModelShape.__dataclass_fields__})
 
-_NECESSARY = {"models": {"1B": MODELS["1B"]}, "nodes": 1, "sequence_length": 1}
-"""in place of what is missing or wrong, where the rest of a grid is still to be checked"""
 Tokens = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
 
 
@@ -174,7 +168,6 @@ class Grid(BaseModel):
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, name: str) -> str:
-        from sweep.plugins import STRATEGIES  # the search stands above the grid
 
         if name not in STRATEGIES:
             raise ValueError(f"unknown strategy {name!r} ({nearest(name, STRATEGIES)})")
@@ -195,6 +188,10 @@ class Grid(BaseModel):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def located(self, problems: Iterable[Problem]) -> list[Mistake]:
+        """The problems as mistakes of the file that the grid was read from."""
+        return (self._source or Document(None, "grid")).located(problems)
+
     def mistake(self, fact: str, path: Path = (), remedy: str | None = None) -> Mistake:
         """A mistake at a path of the file that the grid was read from."""
         return (self._source or Document(None, "grid")).mistake(fact, path, remedy)
@@ -208,19 +205,12 @@ class Grid(BaseModel):
         return dump({k: v for k, v in self.model_dump(warnings=False).items() if v is not None})
 
 
-def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
-    """The grid that the text states, with ``key=value`` overrides applied. Raises SweepError with every mistake."""
-    document = load(text, file)
-    mistakes = override(document, overrides, Grid)
-    read_models(document)
-    grid, wrong = check(Grid, document)
-    mistakes = [*document.mistakes, *mistakes, *wrong, *_batch_mistakes(document)]
-    if mistakes:
-        mistakes += _mistakes_of_the_rest(document)
-    if grid is None or mistakes:
-        raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
-    grid._source = document
-    return grid
+def read_grid(document: Document) -> tuple[Grid | None, list[Problem]]:
+    """The grid that a document states, its models read already; or None, and everything that is wrong with it."""
+    grid, problems = check(Grid, document.value)
+    if grid is not None:
+        grid._source = document
+    return grid, [*problems, *_batch_problems(document.value)]
 
 
 def _parameters(workload: str | None) -> set[str]:
@@ -231,37 +221,16 @@ def _parameters(workload: str | None) -> set[str]:
         return set()
 
 
-def _mistakes_of_the_rest(document: Document) -> list[Mistake]:
-    """What the workload has to say of the keys that are well-formed, in a grid that is wrong elsewhere."""
-    from sweep.planning.declared import further_mistakes  # the plan stands above the grid
-
-    rest = Document(dict(document.value) if isinstance(document.value, dict) else {}, document.file, document.lines)
-    rest.value = {k: v for k, v in rest.value.items() if k in Grid.model_fields} | {"global_batch": 1}
-    rest.value = _NECESSARY | rest.value
-    rest.value.pop("tokens_per_gpu", None)
-    try:
-        Grid.model_validate(rest.value)
-    except ValidationError as error:
-        for item in error.errors():
-            rest.value.pop(str(item["loc"][0]), None)
-    grid, wrong = check(Grid, Document(_NECESSARY | rest.value, document.file, document.lines))
-    if grid is None or wrong:
-        return []
-    grid._source = document
-    return further_mistakes(grid)
-
-
-def _batch_mistakes(document: Document) -> list[Mistake]:
+def _batch_problems(value: Any) -> list[Problem]:
     """The batch must be given, and once. Read from the plain values, so that it is said beside any other mistake."""
-    value = document.value
     given = [
         key for key in ("global_batch", "tokens_per_gpu") if isinstance(value, dict) and value.get(key) is not None
     ]
     if len(given) == 2:
-        return [document.mistake("global_batch and tokens_per_gpu exclude each other", ("tokens_per_gpu",), "keep one")]
+        return [Problem(("tokens_per_gpu",), "global_batch and tokens_per_gpu exclude each other", "keep one")]
     if not given and isinstance(value, dict):
         remedy = "add global_batch: 1Mi, or tokens_per_gpu: 8Ki for weak scaling"
-        return [document.mistake("neither global_batch nor tokens_per_gpu is given", (), remedy)]
+        return [Problem((), "neither global_batch nor tokens_per_gpu is given", remedy)]
     return []
 
 
@@ -296,5 +265,5 @@ __all__ = [
     "Limits",
     "Timeouts",
     "json_schema",
-    "parse_grid",
+    "read_grid",
 ]
