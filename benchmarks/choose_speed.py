@@ -11,7 +11,7 @@ from itertools import product
 from sweep.contract import Layout, Run
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.search import choose
 from sweep.search.live import Search
 from sweep.state import World

@@ -34,7 +34,8 @@ from sweep.contract import Measurement
 from sweep.inputs.load import parse_grid
 from sweep.lease import take
 from sweep.outcomes import Outcome
-from sweep.plan import PlannedRun, build
+from sweep.plan.build import build
+from sweep.plan.runs import PlannedRun
 from sweep.records import build_record
 from sweep.snapshot import read_world
 from sweep.store import Journal, SweepDir, try_claim

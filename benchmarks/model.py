@@ -25,7 +25,7 @@ import simpy
 from sweep.contract import Layout, Run
 from sweep.physics.catalogue import MODELS
 from sweep.pilot.leader import MARGIN_S, UNKNOWN_RUN_S
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.search import Choice, choose
 from sweep.search.live import Search
 from sweep.state import World

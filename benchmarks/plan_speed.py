@@ -15,7 +15,8 @@ from pathlib import Path
 
 from sweep.contract import Workload
 from sweep.inputs.load import parse_grid
-from sweep.plan import build, to_table
+from sweep.plan.build import build
+from sweep.plan.runs import to_table
 
 GRID = """
 models: [1B, 8B]

@@ -8,7 +8,7 @@ from sweep.executors import Executor, PilotRequest
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.launcher import capacity_of
-from sweep.plan import Plan
+from sweep.plan.runs import Plan
 from sweep.plugins import find_executor
 from sweep.state import World
 from sweep.topup import pilots_wanted

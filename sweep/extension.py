@@ -19,8 +19,8 @@ import pyarrow.parquet
 from sweep.errors import Mistake, SweepError
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
-from sweep.plan import Plan, to_table
-from sweep.planning.further import further
+from sweep.plan.runs import Plan, to_table
+from sweep.plan.table import further
 from sweep.store import Journal, SweepDir, write_once
 from sweep.sweeps import Sweep, mistakes_of_site
 

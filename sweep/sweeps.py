@@ -27,7 +27,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
-from sweep.plan import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
+from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
 from sweep.store import SweepDir, find_sweep, write_derived, write_once
 
 if TYPE_CHECKING:

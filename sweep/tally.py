@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sweep.outcomes import Outcome
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.state import Attempt, RunState, World
 
 ASSUMED_RUN_S = 60.0

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.search import waiting
 from sweep.state import PilotState, World
 

@@ -9,7 +9,7 @@ from sweep.pilot.attempt import AttemptResult, AttemptRunner, RankReport
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.report import Conducted
 from sweep.pilot.watchdog import Limits
-from sweep.plan import build
+from sweep.plan.build import build
 from sweep.sweeps import create
 
 GRID = """\

@@ -415,9 +415,9 @@ def test_a_filter_reaches_records_and_plan_and_says_what_it_took():
 
 
 def test_a_real_plan_explains_what_no_layout_can_do(tmp_path):
-    from sweep import plan as planner
     from sweep.inputs.load import parse_grid
     from sweep.inputs.site import parse_site
+    from sweep.plan import runs as planner
 
     text = "name: g\nmodels: [tiny-1M]\nworkload: transformer\nnodes: [1, 2]\nsequence_length: 64\n"
     grid = parse_grid(text + "global_batch: 4096\ntp: [3]\n", "g.yaml")

@@ -149,7 +149,7 @@ def test_mistakes_of_grid_and_site_are_told_together(tmp_path, monkeypatch, caps
 def standing(tmp_path, monkeypatch):
     """A sweep directory as a launch leaves it before its first pilot."""
     from sweep.inputs.load import parse_grid
-    from sweep.plan import build
+    from sweep.plan.build import build
     from sweep.sweeps import create
 
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
 from sweep.inputs.starter_files import GRID, SITE, WIDEST, grid_text, site_text
 from sweep.physics.hardware import GPUS
-from sweep.plan import build
+from sweep.plan.build import build
 from tests.slurm.cluster import Cluster
 from tests.standing import Command, command, tree
 

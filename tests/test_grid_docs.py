@@ -14,7 +14,7 @@ from sweep.inputs.site import Site
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import total_parameters
-from sweep.plan import build
+from sweep.plan.build import build
 
 TEXT = (Path(__file__).parent.parent / "docs" / "grid.md").read_text()
 PARTS = dict(part.split("\n", 1) for part in TEXT.split("\n## ")[1:])

@@ -17,7 +17,7 @@ from sweep.launcher import Launcher, executor_of
 from sweep.launcher.session import Session
 from sweep.launcher.settling import settle, settle_late
 from sweep.launcher.watch import Watch
-from sweep.plan import build
+from sweep.plan.build import build
 from sweep.store import Journal, JournalReader, SweepDir, boot_id, try_claim
 from sweep.sweeps import create
 from tests import driving

@@ -20,7 +20,7 @@ from rich.console import Console
 from sweep.cli import live, live_picture
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
-from sweep.plan import build
+from sweep.plan.build import build
 from sweep.state import World
 from sweep.sweeps import create
 from sweep.tally import Tally, counts, typical_run_s

@@ -16,7 +16,7 @@ RENDER = """
 import sweep
 from sweep.executors import PilotRequest
 from sweep.render import render_pilot
-from sweep.site import Site
+from sweep.inputs.site import Site
 print(sweep.__file__)
 request = PilotRequest(token="t", name="p", nodes=2, time_limit_s=600)
 print(render_pilot(Site(gpus_per_node=2, gpu="cpu"), request, sweep_dir="/s", command="true", stdout="/o", stderr="/e"))

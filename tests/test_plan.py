@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sweep.contract import Layout, Rule, Workload
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
-from sweep.plan import Plan, build, runs_of, summary, to_table
-from sweep.planning.builder import _refuse_alike
-from sweep.planning.rules import applies
+from sweep.plan.build import _refuse_alike, build
+from sweep.plan.rules import applies
+from sweep.plan.runs import Plan, runs_of, summary, to_table
 
 AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
 ANY = Workload(

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.policy import ALIKE, ELSEWHERE, RETRIES, may_retry, own_fault
 from sweep.quarantine import SLOW_IN_RUNS
 from sweep.search import choose

@@ -22,8 +22,8 @@ from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site
 from sweep.outcomes import Outcome
-from sweep.plan import build as build_plan
-from sweep.plan import runs_of, to_table
+from sweep.plan.build import build as build_plan
+from sweep.plan.runs import runs_of, to_table
 from tests import driving
 from tests.made_records import (
     made_grid,

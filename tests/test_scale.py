@@ -8,7 +8,7 @@ import simpy
 
 from benchmarks import model
 from benchmarks.rehearsal import Rehearsal, rehearse
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.state import World
 from sweep.topup import SHARE_S, Capacity, pilots_wanted
 from tests import driving

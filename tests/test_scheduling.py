@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.search import choose, waiting
 from sweep.search.live import Search
 from sweep.state import Attempt, PilotState, World

@@ -9,7 +9,7 @@ import pytest
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.physics.hardware import GPUS
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.plugins import STRATEGIES
 from sweep.search import choose, waiting
 from sweep.search.live import BY_BUDGET, BY_STRATEGY, Search

@@ -10,7 +10,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.attempt import AttemptRunner, Link
 from sweep.pilot.starts import Start, Starts, limits_from
 from sweep.pilot.watchdog import Learned, Limits, Watchdog
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from tests import driving
 
 GRID_LIMITS = Limits(start_s=300, first_iteration_s=300)

@@ -44,7 +44,7 @@ def extend(
     from sweep.extension import extend as write
     from sweep.extension import extension, mistakes_of
     from sweep.inputs.load import load_grid
-    from sweep.plan import build
+    from sweep.plan.build import build
     from sweep.store import find_sweep
     from sweep.sweeps import open_sweep
 

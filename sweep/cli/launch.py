@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
     from sweep.launcher import Launcher
-    from sweep.plan import Plan
+    from sweep.plan.runs import Plan
     from sweep.sweeps import Sweep
 
 
@@ -67,7 +67,7 @@ def launch(
       sweep launch grid.yaml --dry-run
     """
     from sweep.inputs.load import choose_executor, load_inputs
-    from sweep.plan import build
+    from sweep.plan.build import build
     from sweep.store import PROVENANCE
     from sweep.sweeps import check_same, check_vacant, create, open_sweep
 

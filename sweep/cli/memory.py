@@ -146,7 +146,7 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
 
 
 def _layout_mistakes(model: str, shape: ModelShape, options: Mapping[str, Any]) -> list[Mistake]:
-    from sweep.planning.rules import GENERAL
+    from sweep.plan.rules import GENERAL
 
     columns = {**_columns(shape, options), "model": model}
     broken = (rule for rule in GENERAL if rule.name in _RULES and rule.broken(columns))

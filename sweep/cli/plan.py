@@ -14,7 +14,7 @@ from sweep.cli.options import json_option, overrides_option, site_option
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sweep.plan import Plan
+    from sweep.plan.runs import Plan
 
 _LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
 _SHOWN = ("model", "nodes", *_LAYOUT, "dtype", "compile", "params", "env")
@@ -45,7 +45,8 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
       sweep plan grid.yaml --json | jq .cells
     """
     from sweep.inputs.load import load_inputs
-    from sweep.plan import build, summary
+    from sweep.plan.build import build
+    from sweep.plan.runs import summary
 
     grid, site = load_inputs(grid_file, overrides, site_given, None)
     found = build(grid, site)

@@ -16,7 +16,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
 
 if TYPE_CHECKING:
-    from sweep.plan import PlannedRun
+    from sweep.plan.runs import PlannedRun
     from sweep.state import RunState, World
     from sweep.store import SweepDir
 

@@ -11,7 +11,7 @@ from typing import Any
 from sweep import snapshot
 from sweep.executors import Executor
 from sweep.lease import Lease
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.search import waiting
 from sweep.state import Attempt, PilotState
 from sweep.store import Journal

@@ -34,7 +34,7 @@ from sweep.pilot.report import Conducted, record_of
 from sweep.pilot.say import complain
 from sweep.pilot.starts import Starts
 from sweep.pilot.watchdog import Limits, Verdict
-from sweep.plan import RUN_COLUMNS, PlannedRun, runs_of_all
+from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.plugins import find_workload
 from sweep.search import Choice, choose
 from sweep.search.live import Search

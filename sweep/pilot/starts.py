@@ -14,7 +14,7 @@ from typing import Any
 
 from sweep.contract import Run
 from sweep.pilot.watchdog import Learned, Limits
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 
 ENOUGH = 3
 """so many like runs must have begun to iterate before anything is learned of them"""

@@ -15,7 +15,7 @@ from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
 from sweep.physics.profiles import MemoryProfile, profile_of
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.search.dominance import Needs, needs
 from sweep.search.learning import Floats, Ints
 from sweep.search.terms import NAMES, time_terms

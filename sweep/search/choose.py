@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sweep.plan import PlannedRun
+from sweep.plan.runs import PlannedRun
 from sweep.state import World
 
 if TYPE_CHECKING:

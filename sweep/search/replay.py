@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sweep.outcomes import Outcome
-from sweep.planning.order import order
+from sweep.plan.predict import order
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.known import Known

@@ -1,15 +1,16 @@
-"""From a grid to candidates: the product of its axes in each (model, nodes) cell, and the two equations.
+"""From a grid to candidates: the product of its axes in each (model, nodes) cell, as columns, and the two equations.
 
 ``dp * tp * pp * cp = GPUs`` and ``dp * micro_batch_size * grad_accum * sequence_length = global batch in tokens``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sweep.contract import Layout, Run, Scalar, Workload
 from sweep.inputs.axes import AUTO
@@ -17,7 +18,6 @@ from sweep.inputs.grid import AXES, Grid
 from sweep.inputs.site import Site
 from sweep.physics.layouts import divisors
 from sweep.physics.shapes import ModelShape
-from sweep.planning.columns import Columns, Indices
 
 CHUNK = 1 << 18
 """candidates computed at once: bounds memory, whatever the size of the grid"""
@@ -28,6 +28,13 @@ DEFAULTS: dict[str, Scalar] = {
     name: getattr(_PLAIN if name in ("dtype", "compile") else _PLAIN.layout, name) for name in AXES
 }
 """the value of an axis that a workload cannot vary"""
+
+
+Indices = npt.NDArray[np.int64]
+FROM_DP = frozenset({"dp", "dp tokens", "grad_accum", "global_batch_tokens", "nearest tokens", "batch is near"})
+"""columns that mean nothing where the GPU equation has no whole dp"""
+FROM_BATCH = frozenset({"grad_accum", "global_batch_tokens", "over memory"})
+"""columns that mean nothing where no batch is near enough"""
 
 
 @dataclass(frozen=True)
@@ -201,3 +208,70 @@ def _ignore_schedule_without_pipeline(columns: Columns) -> None:
     plain = DEFAULTS["pp_schedule"]
     schedule = np.where(columns["pp"] == 1, plain, asked)
     columns.derive("pp_schedule", lambda: schedule)
+
+
+class Columns(Mapping[str, Any]):
+    """Column name -> array over the candidates, or a scalar where all of them agree.
+
+    Columns of our own, which no rule of others reads, have a blank in their names, so that no parameter is named so.
+    """
+
+    def __init__(
+        self,
+        facts: Mapping[str, Any],
+        axes: Mapping[str, tuple[Any, ...]],
+        codes: Mapping[str, Indices],
+        size: int,
+        named: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        self._facts = facts
+        self._axes = axes
+        self.size = size
+        """how many candidates there are"""
+        self.named = named
+        """the names of the parameters ("params") and of the variables ("env")"""
+        self.codes = codes
+        """axis -> which of its values each candidate has; an axis of one value has no entry"""
+        self._made: dict[str, Any] = {}
+        self._derived: dict[str, Callable[[], Any]] = {}
+        self.read: set[str] = set()
+        """names read since it was last cleared"""
+
+    def derive(self, name: str, make: Callable[[], Any]) -> None:
+        """Add a column, or replace one, that is computed when it is first read."""
+        self._made.pop(name, None)
+        self._derived[name] = make
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        if name in self._made:
+            return self._made[name]
+        if name in self._derived:
+            self._made[name] = self._derived[name]()
+        elif name in self.codes:
+            self._made[name] = _array(self._axes[name])[self.codes[name]]
+        elif name in self._axes:
+            self._made[name] = self._axes[name][0]
+        else:
+            self._made[name] = self._facts[name]
+        return self._made[name]
+
+    def values_of(self, axis: str) -> tuple[Any, ...]:
+        """The values of an axis, parameter or variable."""
+        return self._axes[axis]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._facts, **self._axes, **dict.fromkeys(self._derived)})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def _array(values: tuple[Any, ...]) -> npt.NDArray[Any]:
+    """The values as an array of one kind: mixed ones stay Python objects, so that 1 and "1" stay apart."""
+    kinds = {type(value) for value in values}
+    if len(kinds) == 1 and kinds <= {int, float, bool, str}:
+        return np.asarray(values, dtype=np.int64 if kinds == {int} else None)
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

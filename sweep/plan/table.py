@@ -1,4 +1,7 @@
-"""The plan as a table: one row per candidate, runs first and in their order, then the rejected with every reason."""
+"""The plan as a table: one row per candidate, runs first and in their order, then the rejected with every reason.
+
+Arrow arrays are made from numpy arrays and texts by their buffers: no copies, no import of pandas (pa.array does that).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from sweep.planning.arrow import numbers, words
-from sweep.planning.columns import Columns, Indices
-from sweep.planning.reasons import Book
+from sweep.plan.expand import Columns, Indices
+from sweep.plan.reasons import Book
 
 INTEGERS = (
     *("nodes", "gpus", "gpus_per_node", "sequence_length"),
@@ -42,6 +45,10 @@ repeat and predictions of time. predicted_peak_bytes: of the heaviest rank, as t
 known what the workload keeps. predicted_step_s: of one optimizer step, predicted_s: of one attempt; null where the
 hardware's speed is not known. params and env are JSON. dp and grad_accum are null where their equation has no
 solution."""
+
+
+CANDIDATE = ("model", *INTEGERS, "global_batch_tokens", *WORDS[1:], "compile")
+"""the columns that tell candidates apart"""
 
 
 class Words:
@@ -118,3 +125,90 @@ def table_of(status: str, size: int, arrays: Mapping[str, Any], book: Words) -> 
         arrays[name] = book.array(name, arrays[name])
     full = [arrays[f.name] if f.name in arrays else pa.nulls(size, f.type) for f in SCHEMA]
     return pa.Table.from_arrays(full, schema=SCHEMA)
+
+
+def numbers(values: npt.NDArray[Any], kind: Any, missing: npt.NDArray[np.bool_] | None = None) -> Any:
+    """The numbers as an array of the Arrow type ``kind``, null where ``missing``."""
+    if pa.types.is_boolean(kind):
+        data = np.packbits(values.astype(bool), bitorder="little")
+    else:
+        data = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
+    valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(data)])
+
+
+def texts(values: Sequence[str]) -> Any:
+    """The texts as an array."""
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    if ends[-1] >= 2**31:
+        raise OverflowError("over 2 GiB of text in one array")
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+
+
+def words(codes: npt.NDArray[Any], dictionary: Sequence[str]) -> Any:
+    """Codes into a dictionary of texts."""
+    return pa.DictionaryArray.from_arrays(numbers(codes, pa.int32()), texts(dictionary))
+
+
+def lists(offsets: npt.NDArray[Any], values: Any) -> Any:
+    """One list per pair of neighbouring offsets."""
+    return pa.ListArray.from_arrays(numbers(offsets, pa.int32()), values)
+
+
+def as_numpy(column: Any) -> npt.NDArray[Any]:
+    """A column of numbers without nulls, or the codes of a column of words (its dictionary must be one)."""
+    parts = []
+    for chunk in column.chunks:
+        array = chunk.indices if pa.types.is_dictionary(chunk.type) else chunk
+        kind = np.dtype(array.type.to_pandas_dtype())
+        data = np.frombuffer(array.buffers()[1], dtype=kind)
+        parts.append(data[array.offset : array.offset + len(array)])
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def further(table: Any, earlier: Sequence[Any]) -> Any:
+    """The rows of the plan's table (``sweep.plan.table.SCHEMA``) that are new beside the earlier plans' tables.
+
+    A run is known by its run_id; a rejected candidate by its configuration, so that one which was a run stays one.
+    """
+    import pyarrow.compute as pc  # a tenth of a second: only an extension needs it
+
+    is_run = pc.is_valid(table.column("run_id"))
+    known = pa.chunked_array([chunk for plan in earlier for chunk in plan.column("run_id").chunks], pa.string())
+    runs = table.filter(is_run)
+    runs = runs.filter(pc.invert(pc.is_in(runs.column("run_id"), value_set=known.drop_null())))
+    before = sum(int(pc.sum(pc.is_valid(plan.column("run_id"))).as_py() or 0) for plan in earlier)
+    places = numbers(np.arange(before, before + runs.num_rows), pa.int32())
+    at = SCHEMA.get_field_index("position")
+    return pa.concat_tables([runs.set_column(at, SCHEMA.field(at), places), _unknown(table, is_run, earlier)])
+
+
+def _unknown(table: Any, is_run: Any, earlier: Sequence[Any]) -> Any:
+    """The rejected candidates that no earlier plan has, in their order."""
+    import pyarrow.compute as pc
+
+    rejected = table.filter(pc.invert(is_run))
+    keys = _keys(rejected).append_column("row", pa.array(np.arange(rejected.num_rows)))
+    known = pa.concat_tables([_keys(plan) for plan in earlier])
+    new = keys.join(known, keys=list(CANDIDATE), join_type="left anti")
+    rows = new.column("row")
+    return rejected.take(rows.take(pc.sort_indices(rows)))
+
+
+def _keys(table: Any) -> Any:
+    """The columns as values that a join compares: null is equal to nothing there."""
+    import pyarrow.compute as pc
+
+    columns = []
+    for name in CANDIDATE:
+        column = table.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string())
+        columns.append(column if pa.types.is_boolean(column.type) else pc.fill_null(column, _absent(column.type)))
+    return pa.table(columns, names=list(CANDIDATE))
+
+
+def _absent(kind: Any) -> Any:
+    return pa.scalar("", kind) if pa.types.is_string(kind) else pa.scalar(-1, kind)

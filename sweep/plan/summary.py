@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from sweep.planning.arrow import as_numpy
-from sweep.planning.order import ASSUMED_RUN_S
+from sweep.plan.predict import ASSUMED_RUN_S
+from sweep.plan.table import as_numpy
 
 COMMONEST = 10
 """reasons with their numbers that a summary shows per rule"""

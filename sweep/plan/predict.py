@@ -1,8 +1,8 @@
-"""What the physics say of candidates: peak memory, step time, and which of them cannot fit."""
+"""What the physics say of candidates: peak memory, step time, which cannot fit; and the order that follows from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from sweep.physics import memory, pipeline, step_time
 from sweep.physics.columns import Numbers
 from sweep.physics.hardware import Gpu
 from sweep.physics.profiles import PROFILES, SETTINGS, MemoryProfile, profile_of
-from sweep.planning.columns import Columns, Indices
+from sweep.plan.expand import Columns, Indices
 
 Floats = npt.NDArray[np.float64]
 _RANKS = np.array([f"a rank of the {stage} stage" for stage in pipeline.STAGES])
@@ -26,6 +26,12 @@ FITS = Rule(
     "optimizer, of {gpu name}'s {usable GiB:g} GiB (predicted; an error of {margin percent:g} % is allowed for)",
 )
 """Reads columns that ``Physics.judge`` adds. Sizes are rounded to three digits, so that texts stay few."""
+
+
+ASSUMED_START_S = 30.0
+"""import, rendezvous, build and teardown of one attempt, before any is measured"""
+ASSUMED_RUN_S = 60.0
+"""one attempt on hardware whose speed is not known"""
 
 
 @dataclass(frozen=True)
@@ -130,3 +136,23 @@ class Taken(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._columns)
+
+
+def costs(step_s: Any, tokens: Any, over: Any) -> Any:
+    """What runs are ordered by: seconds per token, a hundred times as much where the predicted memory is over."""
+    return step_s / tokens * np.where(over, 100.0, 1.0)
+
+
+def order(cells: Sequence[Any], cost: Any, repeats: Any, ids: Sequence[str]) -> Indices:
+    """The order of the runs, given each one's (nodes, model), cost, repeat and run_id."""
+    digest = np.array([int(run_id[-16:], 16) for run_id in ids], dtype=np.uint64)
+    numbers = {cell: i for i, cell in enumerate(sorted(set(cells)))}
+    cell = np.array([numbers[c] for c in cells], dtype=np.int64)
+    cost, repeat = np.asarray(cost, dtype=np.float64), np.asarray(repeats, dtype=np.int64)
+    by_cell = np.lexsort((digest, cost, repeat, cell))
+    starts = np.concatenate([[True], np.diff(cell[by_cell]) != 0]) if len(by_cell) else np.array([], dtype=bool)
+    place = np.arange(len(by_cell)) - np.maximum.accumulate(np.where(starts, np.arange(len(by_cell)), 0))
+    rank = np.empty(len(by_cell), dtype=np.int64)
+    rank[by_cell] = place
+    found: Indices = np.lexsort((digest, cell, rank, repeat))
+    return found

@@ -17,7 +17,7 @@ from sweep.contract import Rule, Workload
 from sweep.expressions import holds
 from sweep.inputs.grid import AXES, DERIVED, Grid
 from sweep.inputs.site import Site
-from sweep.planning.expand import DEFAULTS
+from sweep.plan.expand import DEFAULTS
 
 GENERAL: tuple[Rule, ...] = (
     Rule(

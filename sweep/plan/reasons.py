@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sweep.contract import Rule
 from sweep.errors import Mistake, SweepError
-from sweep.planning.columns import FROM_BATCH, FROM_DP, Columns, Indices
+from sweep.plan.expand import FROM_BATCH, FROM_DP, Columns, Indices
 
 Mask = npt.NDArray[np.bool_]
 

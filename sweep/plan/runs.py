@@ -1,8 +1,4 @@
-"""From a grid and a site to the plan: every run, every rejected candidate with every reason. Pure.
-
-The same grid and site give the same plan with the same run_ids, in any order of their keys. Reading a plan's table
-back (``runs_of``) needs nothing but pyarrow, so that a pilot can do it cheaply; what makes plans is imported by need.
-"""
+"""A plan and its runs, read back from its table. Needs nothing but pyarrow, so that a pilot can do it cheaply."""
 
 from __future__ import annotations
 
@@ -10,15 +6,9 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sweep.contract import Run
-
-if TYPE_CHECKING:
-    from sweep.contract import Workload
-    from sweep.inputs.grid import Grid
-    from sweep.inputs.site import Site
-
 
 RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json", "position"]
 """the columns of a plan's table that ``runs_of`` reads: who wants nothing else need not load the others"""
@@ -46,7 +36,7 @@ class Plan:
 
     name: str
     table: Any
-    """pyarrow.Table of ``sweep.planning.table.SCHEMA``: runs first, in the order in which they are to be measured"""
+    """pyarrow.Table of ``sweep.plan.table.SCHEMA``: runs first, in the order in which they are to be measured"""
 
     @cached_property
     def runs(self) -> tuple[PlannedRun, ...]:
@@ -58,17 +48,6 @@ class Plan:
         """How many runs there are; makes none of them."""
         column = self.table.column("run_id")
         return len(column) - int(column.null_count)
-
-
-def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
-    """The plan. ``workload``: the declaration, by default that of the name in the grid.
-
-    Raises SweepError where the grid asks for what the workload or the site cannot give, where no layout at all has
-    the global batch, and where two runs have the same run_id.
-    """
-    from sweep.planning.build import build_table
-
-    return Plan(grid.name, build_table(grid, site, workload))
 
 
 def to_table(plan: Plan) -> Any:
@@ -117,6 +96,6 @@ def runs_of_all(tables: Iterable[Any]) -> tuple[PlannedRun, ...]:
 
 def summary(plan: Plan) -> dict[str, Any]:
     """Counts by reason, runs per cell and predicted node-hours, as JSON values: what `sweep plan` shows."""
-    from sweep.planning.summary import summarise
+    from sweep.plan.summary import summarise
 
     return summarise(plan.name, plan.table)

@@ -1,7 +1,8 @@
-"""Gathers the candidates of all cells, chunk by chunk, into one table."""
+"""The whole way from a grid and a site to the plan: all candidates of all cells, chunk by chunk, in one table."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,19 +10,53 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sweep.contract import Rule
+from sweep.contract import Rule, Workload
 from sweep.errors import Mistake, SweepError
+from sweep.inputs.check import problems_of
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
+from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import Path
-from sweep.planning.arrow import lists, numbers, texts, words
-from sweep.planning.columns import Columns, Indices
-from sweep.planning.expand import Cell
-from sweep.planning.identity import VARYING, identities
-from sweep.planning.order import ASSUMED_START_S, costs, order
-from sweep.planning.predictions import Physics, Predicted
-from sweep.planning.reasons import broken_by, listed, reason_numbers
-from sweep.planning.table import SCHEMA, WORDS, Words, candidates, integers, table_of
+from sweep.plan.expand import Cell, Columns, Indices, cells, chunks
+from sweep.plan.predict import ASSUMED_START_S, Physics, Predicted, costs, order
+from sweep.plan.reasons import broken_by, listed, reason_numbers
+from sweep.plan.rules import rules_for
+from sweep.plan.run_ids import VARYING, identities
+from sweep.plan.runs import Plan
+from sweep.plan.table import SCHEMA, WORDS, Words, candidates, integers, lists, numbers, table_of, texts, words
+from sweep.plugins import find_workload
+
+_OFFERED = 3
+
+
+def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
+    """The plan. ``workload``: the declaration, by default that of the name in the grid.
+
+    Raises SweepError where the grid asks for what the workload or the site cannot give, where no layout at all has
+    the global batch, and where two runs have the same run_id.
+    """
+    return Plan(grid.name, build_table(grid, site, workload))
+
+
+def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
+    """One row per candidate (``sweep.plan.table.SCHEMA``). Raises SweepError as ``build`` says."""
+    workload = workload or _declared(grid)
+    if problems := problems_of(grid, site, workload):
+        raise SweepError(grid.located(problems))
+    squares = list(cells(grid, site, workload))
+    refuse_impossible_batch(grid, squares)
+    builder = Builder(grid, site, workload.name, rules_for(grid, site, workload))
+    for cell in squares:
+        for columns in chunks(cell):
+            builder.add(cell, columns)
+    return builder.table()
+
+
+def _declared(grid: Grid) -> Workload:
+    try:
+        return find_workload(grid.workload)
+    except SweepError as error:
+        raise SweepError([grid.mistake(m.fact, ("workload",), m.remedy) for m in error.mistakes]) from error
 
 
 class Builder:
@@ -141,3 +176,47 @@ def _refuse_alike(ids: Sequence[str]) -> None:
     seen: set[str] = set()
     alike = sorted({run_id for run_id in ids if run_id in seen or seen.add(run_id)})  # type: ignore[func-returns-value]
     raise SweepError([Mistake(f"two runs of the plan have the same run_id {run_id}") for run_id in alike[:10]])
+
+
+def refuse_impossible_batch(grid: Grid, cells: Sequence[Cell]) -> None:
+    """Raise SweepError where no candidate of the whole grid meets the batch equation, though some meet the other."""
+    nearest: dict[tuple[int, int], set[int]] = {}
+    for cell in cells:
+        for columns in chunks(cell):
+            whole = np.broadcast_to(columns["dp is whole"], columns.size)
+            if (whole & columns["batch is near"]).any():
+                return
+            tokens = np.broadcast_to(columns["nearest tokens"], columns.size)
+            nearest.setdefault((cell.asked_tokens, cell.gpus), set()).update(np.unique(tokens[whole]).tolist())
+    if not any(nearest.values()):
+        return
+    asked, gpus = next(key for key, found in nearest.items() if found)
+    found = set[int]().union(*(found for (tokens, _), found in nearest.items() if tokens == asked))
+    near = sorted(found, key=lambda tokens: (abs(tokens - asked), tokens))
+    raise SweepError(grid.mistake(_fact(grid, asked), _path(grid), _remedy(grid, asked, near, gpus)))
+
+
+def _path(grid: Grid) -> tuple[str, ...]:
+    return ("global_batch",) if grid.global_batch is not None else ("tokens_per_gpu",)
+
+
+def _fact(grid: Grid, asked: int) -> str:
+    tolerance = f" within {100 * grid.global_batch_tolerance:g} %" if grid.global_batch_tolerance else ""
+    return f"no layout has a global batch of {asked:,} tokens{tolerance} at sequence_length {grid.sequence_length:,}"
+
+
+def _remedy(grid: Grid, asked: int, near: Sequence[int], gpus: int) -> str:
+    distance = abs(near[0] - asked) / asked
+    tolerance = math.ceil(distance * 1000) / 1000
+    binary = _power_of_two_near(asked, grid.sequence_length)
+    batches = list(dict.fromkeys([binary, *near] if binary else near))
+    if grid.global_batch is None:
+        batches = [tokens // gpus for tokens in batches if tokens % gpus == 0]
+    offers = ", ".join(amount_text(tokens) for tokens in batches[:_OFFERED])
+    return (f"near values: {offers}; or " if offers else "") + f"global_batch_tolerance: {tolerance:g}"
+
+
+def _power_of_two_near(asked: int, sequence_length: int) -> int | None:
+    """What was probably meant by 1M: 1Mi. None where no power of two is within a tenth, or it is no whole batch."""
+    binary: int = 2 ** round(math.log2(asked))
+    return binary if abs(binary - asked) <= asked / 10 and binary % sequence_length == 0 else None

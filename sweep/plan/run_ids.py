@@ -10,7 +10,7 @@ from typing import Any
 
 from sweep.contract import Layout, Run
 from sweep.inputs.grid import Grid
-from sweep.planning.expand import Cell
+from sweep.plan.expand import Cell
 
 _LAYOUT = tuple(Layout.__dataclass_fields__)
 VARYING = (*_LAYOUT, "dtype", "compile", "params", "env", "repeat")

@@ -1,1 +1,0 @@
-"""The parts of ``sweep.plan``: candidates as columns, rules, reasons, order. Pure."""
