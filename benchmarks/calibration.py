@@ -2,8 +2,8 @@
 
 A Gaussian process over how a layout is shaped, on the logarithm of measured / predicted (Rasmussen and Williams 2006,
 algorithm 2.1). Its mean is zero: where nothing like a candidate was measured, the prediction stays what physics says.
-One definition serves peaks and step times. No sweep uses it (a sweep learns by ``sweep.search.learning``): it tells how
-much of the memory model's error a correction of this kind could take away.
+One definition serves peaks and step times. No sweep uses it (a sweep learns by ``sweep.search.step_time_model``): it
+tells how much of the memory model's error a correction of this kind could take away.
 """
 
 from __future__ import annotations

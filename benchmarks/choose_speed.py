@@ -12,9 +12,8 @@ from sweep.contract import Layout, Run
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
-from sweep.search import choose
-from sweep.search.live import Search
-from sweep.state import World
+from sweep.search.search import Search, choose
+from sweep.state.state import World
 
 CHOICES = 200
 LIMIT_MS = 10.0

@@ -26,9 +26,8 @@ from sweep.contract import Layout, Run
 from sweep.physics.catalogue import MODELS
 from sweep.pilot.leader import MARGIN_S, UNKNOWN_RUN_S
 from sweep.plan.runs import PlannedRun
-from sweep.search import Choice, choose
-from sweep.search.live import Search
-from sweep.state import World
+from sweep.search.search import Choice, Search, choose
+from sweep.state.state import World
 from sweep.topup import Capacity, Wanted, pilots_wanted
 
 START_S, END_S, BETWEEN_S = 15.0, 5.0, 2.0

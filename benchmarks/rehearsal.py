@@ -31,7 +31,7 @@ import psutil
 
 from benchmarks.creations import Creations
 from benchmarks.model import TAIL, area
-from sweep.state import World
+from sweep.state.state import World
 from sweep.store import JournalReader, SweepDir
 from sweep.sweeps import open_sweep
 

@@ -8,7 +8,7 @@ import time
 from sweep import lease
 from sweep.errors import SweepError
 from sweep.launcher import Launcher, executor_of
-from sweep.state import World
+from sweep.state.state import World
 from sweep.store import Journal, JournalReader
 from sweep.sweeps import Sweep
 

@@ -10,7 +10,7 @@ from sweep.inputs.site import Site
 from sweep.launcher import capacity_of
 from sweep.plan.runs import Plan
 from sweep.plugins import find_executor
-from sweep.state import World
+from sweep.state.state import World
 from sweep.topup import pilots_wanted
 
 

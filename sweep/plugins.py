@@ -34,7 +34,7 @@ STRATEGIES: dict[str, str] = {
     "exhaustive": "sweep.search.strategies:Exhaustive",
     "prune": "sweep.search.strategies:Prune",
     "guided": "sweep.search.guided:Guided",
-    "playbook": "sweep.search.one_axis:OneAxisFirst",
+    "playbook": "sweep.search.playbook:OneAxisFirst",
     "random": "sweep.search.strategies:InRandomOrder",
 }
 """name -> "module:attribute" of a class that takes no arguments"""

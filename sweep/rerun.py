@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from sweep.state import RunState
+from sweep.state.state import RunState
 from sweep.store import Journal, SweepDir
 
 

@@ -16,8 +16,8 @@ from operator import attrgetter
 from typing import Any
 
 from sweep.outcomes import Outcome
-from sweep.quarantine import Charge, Ledger
-from sweep.state import Attempt, PilotState, RunState, World
+from sweep.state.quarantine import Charge, Ledger
+from sweep.state.state import Attempt, PilotState, RunState, World
 from sweep.store import JournalReader, SweepDir, write_derived
 
 WORTH_EVENTS = 5000

@@ -31,8 +31,8 @@ from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
 from sweep.store import SweepDir, find_sweep, write_derived, write_once
 
 if TYPE_CHECKING:
-    from sweep.search.live import Search
-    from sweep.state import World
+    from sweep.search.search import Search
+    from sweep.state.state import World
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Sweep:
     @cached_property
     def search(self) -> Search:
         """What follows the sweep by the grid's strategy and budget; its pilots have the like."""
-        from sweep.search.live import Search
+        from sweep.search.search import Search
 
         return Search.of(self.runs, self.site.hardware, self.grid.strategy, self.grid.budget.model_dump())
 

@@ -8,8 +8,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweep.plan.runs import PlannedRun
-from sweep.search import waiting
-from sweep.state import PilotState, World
+from sweep.search.search import waiting
+from sweep.state.state import PilotState, World
 
 BARREN_LIMIT = 3
 """so many pilots of one width in a row that began no attempt: the next would not either"""

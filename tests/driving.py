@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from sweep.state import World
+from sweep.state.state import World
 from sweep.store import JournalReader, SweepDir
 from sweep.sweeps import open_sweep
 

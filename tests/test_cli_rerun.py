@@ -10,10 +10,10 @@ import pytest
 from sweep import lease
 from sweep.collect import collect
 from sweep.outcomes import Outcome
-from sweep.state import World
+from sweep.state.state import World
+from sweep.state.tally import counts
 from sweep.store import JournalReader
 from sweep.sweeps import Sweep
-from sweep.tally import counts
 from tests.standing import Command, command, made, pilot_wrote, tree
 
 __all__ = ["command"]

@@ -19,8 +19,8 @@ PACKAGES = ("sweep", "analysis", "bench_workloads")
 
 PURE = (
     *("sweep/errors.py", "sweep/expressions.py", "sweep/outcomes.py", "sweep/physics/", "sweep/diagnose/"),
-    *("sweep/inputs/", "sweep/planning/", "sweep/plan/runs.py", "sweep/search/", "sweep/state.py", "sweep/policy.py"),
-    *("sweep/quarantine.py", "sweep/tally.py", "sweep/records.py", "sweep/agreement.py", "sweep/measured.py"),
+    *("sweep/inputs/", "sweep/plan/", "sweep/state/", "sweep/search/"),
+    *("sweep/records.py", "sweep/agreement.py", "sweep/measured.py"),
     *("sweep/timeline.py", "sweep/topup.py", "sweep/render.py"),
 )
 """values in, values out: they know no clock, file or process"""

@@ -21,9 +21,9 @@ from sweep.cli import live, live_picture
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
-from sweep.state import World
+from sweep.state.state import World
+from sweep.state.tally import Tally, counts, typical_run_s
 from sweep.sweeps import create
-from sweep.tally import Tally, counts, typical_run_s
 from tests import driving
 
 GRID = """

@@ -9,7 +9,7 @@ import simpy
 from benchmarks import model
 from benchmarks.rehearsal import Rehearsal, rehearse
 from sweep.plan.runs import PlannedRun
-from sweep.state import World
+from sweep.state.state import World
 from sweep.topup import SHARE_S, Capacity, pilots_wanted
 from tests import driving
 from tests.slurm.cluster import Cluster

@@ -6,9 +6,8 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.plan.runs import PlannedRun
-from sweep.search import choose, waiting
-from sweep.search.live import Search
-from sweep.state import Attempt, PilotState, World
+from sweep.search.search import Search, choose, waiting
+from sweep.state.state import Attempt, PilotState, World
 from sweep.topup import PATIENCE_S, Capacity, barren_widths, pilots_wanted
 from tests.test_search_dominance import run as a_run
 

@@ -11,17 +11,16 @@ from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
 from sweep.plugins import STRATEGIES
-from sweep.search import choose, waiting
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations
 from sweep.search.guided import Guided
-from sweep.search.known import Known
-from sweep.search.learning import learn_times, probability_above, unlearned
-from sweep.search.live import BY_STRATEGY, Search
+from sweep.search.observations import Known
 from sweep.search.replay import Recorded, promising_order, replay, report
+from sweep.search.search import BY_STRATEGY, Search, choose, waiting
+from sweep.search.step_time_model import learn_times, probability_above, unlearned
+from sweep.search.step_time_terms import NAMES
 from sweep.search.strategies import strategy_named
-from sweep.search.terms import NAMES
-from sweep.state import World
+from sweep.state.state import World
 from tests.test_search_dominance import run
 
 LAYOUTS = [

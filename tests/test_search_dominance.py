@@ -11,7 +11,7 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES
 from sweep.search.candidates import from_configurations
-from sweep.search.known import Known
+from sweep.search.observations import Known
 
 POWERS = st.sampled_from([1, 2, 4, 8])
 

@@ -11,10 +11,9 @@ from sweep.inputs.load import parse_grid
 from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
 from sweep.plugins import STRATEGIES
-from sweep.search import choose, waiting
-from sweep.search.live import BY_BUDGET, BY_STRATEGY, Search
-from sweep.state import World
-from sweep.tally import counts
+from sweep.search.search import BY_BUDGET, BY_STRATEGY, Search, choose, waiting
+from sweep.state.state import World
+from sweep.state.tally import counts
 from tests.test_search_dominance import run
 
 GPU = GPUS["h100"]

@@ -10,9 +10,9 @@ import pytest
 
 from sweep import snapshot
 from sweep.outcomes import Outcome
-from sweep.quarantine import Charge, Ledger
-from sweep.search.live import BY_STRATEGY, Search
-from sweep.state import Attempt, PilotState, RunState, World
+from sweep.search.search import BY_STRATEGY, Search
+from sweep.state.quarantine import Charge, Ledger
+from sweep.state.state import Attempt, PilotState, RunState, World
 from sweep.store import Journal, JournalReader, SweepDir
 from sweep.sweeps import open_sweep
 from tests.standing import command, made, pilot_wrote

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.policy import ENDLESS, RETRIES, may_retry
-from sweep.state import World
+from sweep.state.retries import ENDLESS, RETRIES, may_retry
+from sweep.state.state import World
 
 RUN = "run-1"
 

@@ -285,7 +285,7 @@ def _interrupted(sweep: Sweep, launcher: Launcher) -> int:
 def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     from sweep.cli.results import draw_heatmap
     from sweep.spare_memory import give_back
-    from sweep.tally import counts
+    from sweep.state.tally import counts
 
     give_back()
     sweep = sweep.latest

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.tally import Tally
+from sweep.state.tally import Tally
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sweep.state import World
+    from sweep.state.state import World
     from sweep.sweeps import Sweep
 
 PLAIN_EVERY_S = 30.0

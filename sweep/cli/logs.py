@@ -13,7 +13,7 @@ from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
-    from sweep.state import RunState, World
+    from sweep.state.state import RunState, World
     from sweep.store import SweepDir
 
 PILOT_FILES = ("stdout", "stderr", "agents.log")

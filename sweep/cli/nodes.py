@@ -15,7 +15,7 @@ from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
-    from sweep.state import World
+    from sweep.state.state import World
 
 ACTIONS = ("add", "pardon")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -39,7 +39,7 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
       sweep nodes sweeps/first pardon node17
     """
     from sweep.nodes import leave_out, pardon
-    from sweep.state import World
+    from sweep.state.state import World
     from sweep.store import JournalReader, find_sweep
 
     directory, action, names = _parse(words)

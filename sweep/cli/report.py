@@ -138,10 +138,10 @@ def _watch(work: _Work, every_s: int, open_it: bool) -> None:
 
 def _follow(directory: SweepDir) -> Callable[[], tuple[bool, bool]]:
     """A look at the sweep: (is nothing left to be done, was anything appended since the last look)."""
-    from sweep.state import World
+    from sweep.state.state import World
+    from sweep.state.tally import counts
     from sweep.store import JournalReader
     from sweep.sweeps import open_sweep
-    from sweep.tally import counts
 
     sweep = open_sweep(directory.path)
     reader, world = JournalReader(directory), World()

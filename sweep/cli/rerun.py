@@ -17,7 +17,7 @@ from sweep.outcomes import Outcome
 
 if TYPE_CHECKING:
     from sweep.plan.runs import PlannedRun
-    from sweep.state import RunState, World
+    from sweep.state.state import RunState, World
     from sweep.store import SweepDir
 
 SHOWN = 10

@@ -14,7 +14,7 @@ import click
 from sweep.cli.options import directory_argument, json_option
 
 if TYPE_CHECKING:
-    from sweep.state import Attempt, RunState, World
+    from sweep.state.state import Attempt, RunState, World
     from sweep.sweeps import Sweep
 
 FAILURES_SHOWN = 20
@@ -107,7 +107,7 @@ def _show(sweep: Sweep, world: World) -> None:
 
 def _delay(sweep: Sweep, world: World) -> str | None:
     """Why no further pilot is submitted now, where the scheduler refuses and runs wait."""
-    from sweep.tally import counts
+    from sweep.state.tally import counts
 
     if world.delayed is None or world.cancelled or not counts(world, sweep.runs).get("waiting"):
         return None

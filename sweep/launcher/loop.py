@@ -13,7 +13,7 @@ from sweep.launcher.submission import Submission
 from sweep.launcher.watch import Watch
 from sweep.lease import Lease
 from sweep.plugins import find_executor
-from sweep.state import World
+from sweep.state.state import World
 from sweep.sweeps import Sweep
 
 ALIVE_S = 20.0

@@ -12,8 +12,8 @@ from sweep import snapshot
 from sweep.executors import Executor
 from sweep.lease import Lease
 from sweep.plan.runs import PlannedRun
-from sweep.search import waiting
-from sweep.state import Attempt, PilotState
+from sweep.search.search import waiting
+from sweep.state.state import Attempt, PilotState
 from sweep.store import Journal
 from sweep.sweeps import Sweep
 

@@ -10,7 +10,7 @@ from sweep.executors import JobState, JobStatus
 from sweep.launcher.session import Session
 from sweep.outcomes import Outcome
 from sweep.records import build_record
-from sweep.state import PilotState
+from sweep.state.state import PilotState
 from sweep.store import claims_of
 
 

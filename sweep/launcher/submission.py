@@ -12,9 +12,9 @@ from sweep.inputs.site import Site
 from sweep.launcher.session import Session
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.watchdog import Limits
-from sweep.search import waiting
-from sweep.state import World
-from sweep.tally import typical_run_s
+from sweep.search.search import waiting
+from sweep.state.state import World
+from sweep.state.tally import typical_run_s
 from sweep.topup import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted
 
 DEFAULT_ATTEMPT_S = 900.0

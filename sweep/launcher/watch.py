@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sweep.executors import JobState, JobStatus, SubmitError
 from sweep.launcher.session import Session
 from sweep.launcher.settling import settle, settle_late
-from sweep.state import PilotState
+from sweep.state.state import PilotState
 
 LOCAL_POLL_S = 0.5
 CANCEL_AGAIN_S = 30.0

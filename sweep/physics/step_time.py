@@ -1,7 +1,7 @@
 """How long one optimizer step takes: compute, recomputation, communication that is not hidden, bubble, optimizer.
 
 Every part is a number or an array over candidates. Meant to order runs and to set expectations; the constants are those
-of current trainers on NVIDIA GPUs, and a sweep corrects them by what it measures (``sweep.search.learning``).
+of current trainers on NVIDIA GPUs, and a sweep corrects them by what it measures (``sweep.search.step_time_model``).
 """
 
 from __future__ import annotations

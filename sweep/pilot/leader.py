@@ -36,9 +36,8 @@ from sweep.pilot.starts import Starts
 from sweep.pilot.watchdog import Limits, Verdict
 from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.plugins import find_workload
-from sweep.search import Choice, choose
-from sweep.search.live import Search
-from sweep.state import World
+from sweep.search.search import Choice, Search, choose
+from sweep.state.state import World
 from sweep.store import SweepDir, write_derived, write_once
 
 UNKNOWN_RUN_S = 120.0

@@ -1,5 +1,5 @@
-"""What a pilot runs next, and how a sweep learns while it runs. Pure: the plan and the world in, a choice out."""
+"""Which run comes next, how a sweep learns while it runs, and the replay of a search on recorded results. Pure.
 
-from sweep.search.choose import Choice, choose, waiting
-
-__all__ = ["Choice", "choose", "waiting"]
+A strategy picks among candidates by what is known of them (``observations``); ``search`` puts it to work on a sweep.
+What a candidate is belongs to ``sweep.plan``; the formulas of memory and step time to ``sweep.physics``.
+"""

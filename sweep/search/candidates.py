@@ -16,9 +16,9 @@ from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
 from sweep.physics.profiles import MemoryProfile, profile_of
 from sweep.plan.runs import PlannedRun
-from sweep.search.dominance import Needs, needs
-from sweep.search.learning import Floats, Ints
-from sweep.search.terms import NAMES, time_terms
+from sweep.search.oom_dominance import Needs, needs
+from sweep.search.step_time_model import Floats, Ints
+from sweep.search.step_time_terms import NAMES, time_terms
 
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")

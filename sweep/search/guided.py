@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.search.candidates import Bools
-from sweep.search.known import Known
-from sweep.search.learning import Floats, Ints, probability_above
+from sweep.search.observations import Known
+from sweep.search.step_time_model import Floats, Ints, probability_above
 from sweep.search.strategies import Pick
 
 FAILURE_WEIGHT = 0.4

@@ -12,8 +12,8 @@ from sweep.outcomes import Outcome
 from sweep.plan.predict import order
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
-from sweep.search.known import Known
-from sweep.search.learning import Floats, Ints
+from sweep.search.observations import Known
+from sweep.search.step_time_model import Floats, Ints
 from sweep.search.strategies import Strategy
 
 NEAR = 0.02

@@ -14,7 +14,7 @@ from sweep.plugins import find_strategy
 
 if TYPE_CHECKING:
     from sweep.search.candidates import Bools
-    from sweep.search.known import Known
+    from sweep.search.observations import Known
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What measurements teach about runs not yet measured. Pure; a few matrix products per lesson.
 
-Time: the parts of ``sweep.search.terms`` weighted by learned factors, one set for all cells, so that neighbours in
-nodes and size inform each other; then an offset per cell. Failures: how often runs like this one failed, whatever the
-cause; that only moves a run back.
+Time: the parts of ``sweep.search.step_time_terms`` weighted by learned factors, one set for all cells, so that
+neighbours in nodes and size inform each other; then an offset per cell. Failures: how often runs like this one failed,
+whatever the cause; that only moves a run back.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sweep.outcomes import Outcome
 from sweep.plan.runs import PlannedRun
-from sweep.state import Attempt, RunState, World
+from sweep.state.state import Attempt, RunState, World
 
 ASSUMED_RUN_S = 60.0
 """what an attempt is taken to last before any ended, where the plan does not say"""
@@ -74,7 +74,7 @@ class Tally:
     def counts(self, left_out: Mapping[str, str] | None = None) -> Mapping[str, int]:
         """How many runs are where: by outcome of the attempt that counts, `running`, `waiting`.
 
-        ``left_out``: run_id -> the word for those that are not to begin (``sweep.search.live.Search.left_out``).
+        ``left_out``: run_id -> the word for those that are not to begin (``sweep.search.search.Search.left_out``).
         """
         found = self._words.copy()
         for run_id, word in (left_out or {}).items():

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from sweep.outcomes import Outcome
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
-from sweep.search.learning import MOST_ANCHORS, Floats, Ints, TimeModel, learn_times, success_rates, unlearned
-from sweep.search.terms import NAMES
+from sweep.search.step_time_model import MOST_ANCHORS, Floats, Ints, TimeModel, learn_times, success_rates, unlearned
+from sweep.search.step_time_terms import NAMES
 
 OUT_OF_MEMORY = frozenset({Outcome.OOM_CUDA})
 """Outcomes that rule out what needs more; oom_host does not, since a host's memory is shared with what else runs"""

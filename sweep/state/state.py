@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweep.outcomes import Outcome
-from sweep.policy import ELSEWHERE, may_retry, own_fault
-from sweep.quarantine import Charge, Finding, Ledger, alike, quarantined
+from sweep.state.quarantine import Charge, Finding, Ledger, alike, quarantined
+from sweep.state.retries import ELSEWHERE, may_retry, own_fault
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A search that follows a sweep: reads what changed in the world, and asks its strategy what to run next.
+"""A search that follows a sweep: reads what changed in the world, and asks its strategy what a pilot runs next.
 
 All it says is a function of the plan and the world: pilots and launcher, each with a search of its own, agree once they
 have read the same journals.
@@ -7,6 +7,7 @@ have read the same journals.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from sweep.physics.hardware import Gpu
 from sweep.plan.runs import PlannedRun
 from sweep.search.budget import Budget
 from sweep.search.candidates import UNKNOWN_GPU, Bools, Candidates, from_plan
-from sweep.search.known import Known
-from sweep.search.learning import Ints
+from sweep.search.observations import Known
+from sweep.search.step_time_model import Ints
 from sweep.search.strategies import Strategy, strategy_named
-from sweep.state import RunState, World
+from sweep.state.state import RunState, World
 
 UNKNOWN_SECONDS = 60.0
 """what a run is taken to last for a budget, where the plan does not say"""
@@ -179,3 +180,64 @@ class Search:
             self._seen_at = max([self._seen_at, *times])
             spent += times[1] - times[0] if len(times) == 2 else float(self._expected[place])
         self._seconds[place] = spent
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A run and the number of the attempt to be claimed."""
+
+    planned: PlannedRun
+    attempt: int
+    nodes: tuple[str, ...] = ()
+    """the free nodes to run on; none where it only waits"""
+
+
+def waiting(runs: Sequence[PlannedRun], world: World) -> list[Choice]:
+    """All attempts that may be claimed now, in the plan's order; those never tried come first."""
+    choices = []
+    for planned in runs:
+        state = world.runs.get(planned.run_id)
+        attempt = 1 if state is None else state.next_attempt()
+        if attempt is not None:
+            choices.append(Choice(planned, attempt))
+    return sorted(choices, key=lambda choice: choice.attempt > 1)
+
+
+def choose(
+    runs: Sequence[PlannedRun],
+    world: World,
+    free_nodes: int,
+    seconds_left: float,
+    expected_s: float,
+    taken: frozenset[tuple[str, int]] = frozenset(),
+    *,
+    search: Search,
+    names: Sequence[str],
+    same_nodes: bool = False,
+) -> Choice | None:
+    """The attempt that a pilot should claim now, of the widest run that fits; or None where nothing does.
+
+    ``free_nodes``: how many the run may have. ``expected_s``: what one run takes here, by what was measured so far. A
+    run that could not end before the pilot's wall time is left for another pilot. ``taken``: claims seen to be
+    another's, not in the journals yet. ``search``: what follows the sweep and gives the order. ``names``: the free
+    nodes. ``same_nodes``: there are no others, so a retry may go where the run failed.
+    """
+    if world.cancelled or seconds_left < expected_s:
+        return None
+    for place, attempt in search.choices(world, free_nodes, taken):
+        choice = Choice(runs[place], attempt)
+        nodes = _fit(choice, world, names, same_nodes)
+        if len(nodes) >= choice.planned.nodes:
+            return replace(choice, nodes=nodes[: choice.planned.nodes])
+    return None
+
+
+def _fit(choice: Choice, world: World, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:
+    """The free nodes on which the run did not fail in a way that a node may cause; with the others last where there
+    are no more nodes than these.
+    """
+    if choice.attempt == 1:
+        return tuple(names)
+    avoid = world.state_of(choice.planned.run_id).avoid()
+    good = [name for name in names if name not in avoid]
+    return tuple(good + [name for name in names if name in avoid] * same_nodes)
