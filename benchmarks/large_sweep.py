@@ -32,14 +32,15 @@ import psutil
 
 from sweep.contract import Measurement
 from sweep.inputs.load import parse_grid
-from sweep.lease import take
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
 from sweep.plan.runs import PlannedRun
 from sweep.records import build_record
-from sweep.snapshot import read_world
-from sweep.store import Journal, SweepDir, try_claim
-from sweep.sweeps import Sweep, create, open_sweep
+from sweep.store.directory import SweepDir, try_claim
+from sweep.store.journal import Journal
+from sweep.store.lease import take
+from sweep.store.snapshot import read_world
+from sweep.store.sweep import Sweep, create, open_sweep
 
 GRID = """
 name: large

@@ -32,8 +32,9 @@ import psutil
 from benchmarks.creations import Creations
 from benchmarks.model import TAIL, area
 from sweep.state.state import World
-from sweep.store import JournalReader, SweepDir
-from sweep.sweeps import open_sweep
+from sweep.store.directory import SweepDir
+from sweep.store.journal import JournalReader
+from sweep.store.sweep import open_sweep
 
 if TYPE_CHECKING:
     from tests.slurm.cluster import Cluster

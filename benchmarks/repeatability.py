@@ -29,7 +29,8 @@ from pathlib import Path
 
 import torch
 
-from sweep.store import JournalReader, SweepDir
+from sweep.store.directory import SweepDir
+from sweep.store.journal import JournalReader
 
 GRID = """
 name: repeatability

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 
-from sweep import lease
 from sweep.errors import SweepError
 from sweep.launcher import Launcher, executor_of
 from sweep.state.state import World
-from sweep.store import Journal, JournalReader
-from sweep.sweeps import Sweep
+from sweep.store import lease
+from sweep.store.journal import Journal, JournalReader
+from sweep.store.sweep import Sweep
 
 LOOK_S = 0.5
 

@@ -22,7 +22,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
 from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, arrow_type, problems
-from sweep.store import SweepDir, write_derived
+from sweep.store.directory import SweepDir, write_derived
 from sweep.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
 
 if TYPE_CHECKING:

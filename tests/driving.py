@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 
 from sweep.state.state import World
-from sweep.store import JournalReader, SweepDir
-from sweep.sweeps import open_sweep
+from sweep.store.directory import SweepDir
+from sweep.store.journal import JournalReader
+from sweep.store.sweep import open_sweep
 
 SWEEP = [sys.executable, "-m", "sweep.cli.main"]
 

@@ -10,7 +10,7 @@ from sweep.pilot.order import PilotOrder
 from sweep.pilot.report import Conducted
 from sweep.pilot.watchdog import Limits
 from sweep.plan.build import build
-from sweep.sweeps import create
+from sweep.store.sweep import create
 
 GRID = """\
 name: edges

@@ -13,8 +13,8 @@ from sweep.cli.main import main
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
-from sweep.store import Journal
-from sweep.sweeps import Sweep, create
+from sweep.store.journal import Journal
+from sweep.store.sweep import Sweep, create
 from tests.made_records import made_record, record_event
 
 GRID = """\

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import lease
 from sweep.cli.main import main
+from sweep.store import lease
 
 GRID = """\
 name: good
@@ -150,7 +150,7 @@ def standing(tmp_path, monkeypatch):
     """A sweep directory as a launch leaves it before its first pilot."""
     from sweep.inputs.load import parse_grid
     from sweep.plan.build import build
-    from sweep.sweeps import create
+    from sweep.store.sweep import create
 
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from sweep.cli.explain import explain
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
-from sweep.store import Journal
-from sweep.sweeps import Sweep
+from sweep.store.journal import Journal
+from sweep.store.sweep import Sweep
 from tests.made_records import made_record, record_event
 from tests.standing import made, pilot_wrote
 

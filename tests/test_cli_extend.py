@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import analysis
-from sweep import extension, lease, store
 from sweep.executors import JobState, JobStatus, PilotRequest
 from sweep.inputs.load import parse_grid
 from sweep.launcher import Launcher
 from sweep.outcomes import Outcome
-from sweep.store import Journal
-from sweep.sweeps import Sweep, open_sweep
+from sweep.store import extend, lease
+from sweep.store.journal import Journal
+from sweep.store.sweep import Sweep, open_sweep
 from tests.standing import GRID, Command, command, made, pilot_wrote, tree
 
 __all__ = ["command"]
@@ -162,18 +162,18 @@ def test_a_directory_that_is_no_sweep_and_a_dry_run(sweep: Sweep, command: Comma
 def test_cut_off_before_the_plan_the_sweep_is_as_it_was(
     sweep: Sweep, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = store.write_once
+    real = extend.write_once
 
     def cut_off(path: Path, data: bytes | str) -> None:
         if path.suffix == ".parquet":
             raise KeyboardInterrupt
         real(path, data)
 
-    monkeypatch.setattr(extension, "write_once", cut_off)
+    monkeypatch.setattr(extend, "write_once", cut_off)
     assert command("extend", "s", "wider.yaml")[0] == 130
     assert (sweep.directory.path / "grid-0002.yaml").is_file()
     assert open_sweep(sweep.directory.path).renewed().runs == sweep.runs
-    monkeypatch.setattr(extension, "write_once", real)
+    monkeypatch.setattr(extend, "write_once", real)
     assert command("extend", "s", "grid.yaml", "-o", "iterations=9")[0] == 0  # another grid takes the next number
     assert command("extend", "s", "wider.yaml")[0] == 0  # the same one goes on where it was cut off
     now = open_sweep(sweep.directory.path)

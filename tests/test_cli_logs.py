@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.sweeps import Sweep
+from sweep.store.sweep import Sweep
 from tests.standing import Command, command, made, pilot_wrote, tree
 
 __all__ = ["command"]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sweep import lease
 from sweep.collect import collect
 from sweep.outcomes import Outcome
 from sweep.state.state import World
 from sweep.state.tally import counts
-from sweep.store import JournalReader
-from sweep.sweeps import Sweep
+from sweep.store import lease
+from sweep.store.journal import JournalReader
+from sweep.store.sweep import Sweep
 from tests.standing import Command, command, made, pilot_wrote, tree
 
 __all__ = ["command"]

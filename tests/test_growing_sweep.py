@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from sweep.cli.extend import extend
 from sweep.cli.rerun import rerun
 from sweep.outcomes import Outcome
-from sweep.sweeps import open_sweep
+from sweep.store.sweep import open_sweep
 from tests import driving
 from tests.standing import GRID
 from tests.test_slurm_sweep import wait_for

@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sweep import lease
 from sweep.errors import SweepError
 from sweep.executors import JobState, JobStatus
 from sweep.inputs.load import parse_grid
@@ -18,8 +17,10 @@ from sweep.launcher.session import Session
 from sweep.launcher.settling import settle, settle_late
 from sweep.launcher.watch import Watch
 from sweep.plan.build import build
-from sweep.store import Journal, JournalReader, SweepDir, boot_id, try_claim
-from sweep.sweeps import create
+from sweep.store import lease
+from sweep.store.directory import SweepDir, boot_id, try_claim
+from sweep.store.journal import Journal, JournalReader
+from sweep.store.sweep import create
 from tests import driving
 from tests.made_records import made_record, record_event
 from tests.standing import GRID, made

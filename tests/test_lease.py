@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from sweep import lease
 from sweep.errors import SweepError
-from sweep.journal_writer import QUIET_S, this_process
-from sweep.store import Journal, SweepDir
+from sweep.store import lease
+from sweep.store.directory import SweepDir
+from sweep.store.journal import Journal
+from sweep.store.lease import QUIET_S, this_process
 
 
 @pytest.fixture

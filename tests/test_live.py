@@ -23,7 +23,7 @@ from sweep.outcomes import Outcome
 from sweep.plan.build import build
 from sweep.state.state import World
 from sweep.state.tally import Tally, counts, typical_run_s
-from sweep.sweeps import create
+from sweep.store.sweep import create
 from tests import driving
 
 GRID = """

@@ -23,7 +23,7 @@ from sweep.pilot.leader import Leader
 from sweep.pilot.report import record_of
 from sweep.pilot.watchdog import Limits, Verdict
 from sweep.search.search import Choice
-from sweep.store import try_claim
+from sweep.store.directory import try_claim
 from tests import driving
 from tests.pilot_parts import GRID, Mute, a_run, conducted, order, result_of, runner_on, standing
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bench_workloads.simulated import formula
-from sweep.sweeps import open_sweep
+from sweep.store.sweep import open_sweep
 from tests import driving
 
 GRID = """

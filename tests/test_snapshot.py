@@ -8,13 +8,14 @@ import time
 
 import pytest
 
-from sweep import snapshot
 from sweep.outcomes import Outcome
 from sweep.search.search import BY_STRATEGY, Search
 from sweep.state.quarantine import Charge, Ledger
 from sweep.state.state import Attempt, PilotState, RunState, World
-from sweep.store import Journal, JournalReader, SweepDir
-from sweep.sweeps import open_sweep
+from sweep.store import snapshot
+from sweep.store.directory import SweepDir
+from sweep.store.journal import Journal, JournalReader
+from sweep.store.sweep import open_sweep
 from tests.standing import command, made, pilot_wrote
 
 __all__ = ["command"]

@@ -8,17 +8,8 @@ import threading
 import pytest
 
 from sweep.errors import SweepError
-from sweep.store import (
-    Journal,
-    JournalReader,
-    SweepDir,
-    claims_of,
-    find_sweep,
-    read_events,
-    try_claim,
-    write_derived,
-    write_once,
-)
+from sweep.store.directory import SweepDir, claims_of, find_sweep, try_claim, write_derived, write_once
+from sweep.store.journal import Journal, JournalReader, read_events
 
 
 @pytest.fixture
@@ -107,7 +98,7 @@ def test_a_refused_append_leaves_the_journal_as_it_was(sweep, monkeypatch):
     journal.append({"event": "a", "time": 1})
     before = path.read_bytes()
     real = os.write
-    monkeypatch.setattr("sweep.store.os.write", lambda fd, data: real(fd, data[: len(data) // 2]))
+    monkeypatch.setattr("sweep.store.journal.os.write", lambda fd, data: real(fd, data[: len(data) // 2]))
     with pytest.raises(OSError, match="short write"):
         journal.append({"event": "b", "time": 2})
     monkeypatch.undo()

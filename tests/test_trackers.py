@@ -18,7 +18,7 @@ import pytest
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.plugins import TRACKERS
-from sweep.store import SweepDir
+from sweep.store.directory import SweepDir
 from sweep.trackers import open_tracker
 from sweep.trackers.marks import Session
 from sweep.trackers.shape import SUMMARY, key_of, tracked
@@ -250,7 +250,10 @@ def test_one_session_at_a_time(tmp_path):
 
 def test_a_dead_session_holds_nobody_up(tmp_path):
     sweep = made_sweep(tmp_path / "s")
-    code = "import sys, pathlib, os; from sweep.store import SweepDir; from sweep.trackers.marks import Session\n"
+    code = (
+        "import sys, pathlib, os; from sweep.store.directory import SweepDir\n"
+        "from sweep.trackers.marks import Session\n"
+    )
     code += "Session(SweepDir(pathlib.Path(sys.argv[1]))); os._exit(1)"
     subprocess.run([sys.executable, "-c", code, str(sweep.path)], check=False)
     assert len(sweep.journals()) == 1

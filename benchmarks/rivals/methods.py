@@ -128,7 +128,8 @@ def ended(task: Task, method: str) -> list[tuple[float, float]]:
 
 def records(task: Task) -> list[dict[str, object]]:
     """The sweep's records, oldest first."""
-    from sweep.store import JournalReader, SweepDir
+    from sweep.store.directory import SweepDir
+    from sweep.store.journal import JournalReader
 
     if not (task.folder / "sweep" / "journal").is_dir():
         return []

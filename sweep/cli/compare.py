@@ -87,7 +87,7 @@ def _records(source: Path) -> pd.DataFrame:
     import analysis
     from analysis.compare import columns_needed
     from sweep.collect import collect
-    from sweep.store import find_sweep
+    from sweep.store.directory import find_sweep
 
     if not source.exists():
         raise SweepError(Mistake("no such results", file=str(source), remedy="a sweep directory or a Parquet file"))

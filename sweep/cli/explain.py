@@ -15,7 +15,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.outcomes import NO_FAILURE, Outcome
 
 if TYPE_CHECKING:
-    from sweep.store import SweepDir
+    from sweep.store.directory import SweepDir
 
 _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node_names", "notes", "ended_at")
 
@@ -68,7 +68,7 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
 
 
 def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
-    from sweep.store import find_sweep
+    from sweep.store.directory import find_sweep
 
     sweep = find_sweep(directory)
     records = _records_of(sweep, run)
@@ -85,8 +85,8 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
 
 def _records_of(sweep: SweepDir, words: str) -> list[dict[str, Any]]:
     """The records of one run, by attempt. Raises SweepError where `words` name none, or several."""
-    from sweep.store import JournalReader
-    from sweep.sweeps import open_sweep
+    from sweep.store.journal import JournalReader
+    from sweep.store.sweep import open_sweep
 
     known = [planned.run_id for planned in open_sweep(sweep.path).runs]
     name, attempt = split_attempt(known, words)

@@ -12,10 +12,10 @@ from sweep.cli.options import json_option, overrides_option, site_option
 from sweep.errors import SweepError
 
 if TYPE_CHECKING:
-    from sweep.extension import Extension
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
-    from sweep.sweeps import Sweep
+    from sweep.store.extend import Extension
+    from sweep.store.sweep import Sweep
 
 
 @click.command(short_help="Add a further grid's runs to a sweep that stands.")
@@ -41,12 +41,12 @@ def extend(
       sweep extend sweeps/first grid.yaml -o budget.node_hours=50
     """
     from sweep.cli.launch import check_runnable
-    from sweep.extension import extend as write
-    from sweep.extension import extension, mistakes_of
     from sweep.inputs.load import load_grid
     from sweep.plan.build import build
-    from sweep.store import find_sweep
-    from sweep.sweeps import open_sweep
+    from sweep.store.directory import find_sweep
+    from sweep.store.extend import extend as write
+    from sweep.store.extend import extension, mistakes_of
+    from sweep.store.sweep import open_sweep
 
     sweep = open_sweep(find_sweep(directory).path)
     grid = load_grid(grid_file, overrides)
@@ -68,7 +68,7 @@ def _site(grid: Grid, given: str | None) -> Site | None:
 
 
 def _say(sweep: Sweep, added: Extension, path: Path | None, *, dry_run: bool, as_json: bool) -> None:
-    from sweep import lease
+    from sweep.store import lease
 
     holder = lease.holder(sweep.directory)
     if as_json:

@@ -82,7 +82,7 @@ def _remark(group: NodeGroup) -> str:
 
 def _write(directory: Path, texts: tuple[str, str]) -> tuple[Path, Path]:
     """Both files. Raises SweepError where one cannot be written, or came to be meanwhile."""
-    from sweep.store import write_once
+    from sweep.store.directory import write_once
 
     paths = directory / NAMES[0], directory / NAMES[1]
     try:

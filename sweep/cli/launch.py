@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sweep.inputs.site import Site
     from sweep.launcher import Launcher
     from sweep.plan.runs import Plan
-    from sweep.sweeps import Sweep
+    from sweep.store.sweep import Sweep
 
 
 @click.command(short_help="Plan, submit pilots, and watch them to the end.")
@@ -68,8 +68,8 @@ def launch(
     """
     from sweep.inputs.load import choose_executor, load_inputs
     from sweep.plan.build import build
-    from sweep.store import PROVENANCE
-    from sweep.sweeps import check_same, check_vacant, create, open_sweep
+    from sweep.store.directory import PROVENANCE
+    from sweep.store.sweep import check_same, check_vacant, create, open_sweep
 
     chosen = choose_executor(executor)
     grid, site = load_inputs(grid_file, overrides, site_given, chosen)
@@ -108,8 +108,8 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
       sweep resume
       sweep resume sweeps/first --detach
     """
-    from sweep.store import find_sweep
-    from sweep.sweeps import open_sweep
+    from sweep.store.directory import find_sweep
+    from sweep.store.sweep import open_sweep
 
     sweep = open_sweep(find_sweep(directory).path)
     _check_tracker(tracker, detach, sweep.executor)
@@ -129,8 +129,8 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
       sweep cancel sweeps/first
     """
     from sweep.cancel import cancel_sweep
-    from sweep.store import find_sweep
-    from sweep.sweeps import open_sweep
+    from sweep.store.directory import find_sweep
+    from sweep.store.sweep import open_sweep
 
     sweep = open_sweep(find_sweep(directory).path)
     gone, world = cancel_sweep(sweep, timeout)
@@ -201,8 +201,8 @@ def _check_tracker(tracker: str | None, detach: bool, executor: str) -> None:
 
 
 def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, as_json: bool) -> int:
-    from sweep import lease
     from sweep.launcher import Launcher, executor_of
+    from sweep.store import lease
 
     if detach and sweep.executor == "local":
         return _detach_local(sweep, takeover, tracker, as_json)
@@ -252,8 +252,8 @@ def _watch(sweep: Sweep, launcher: Launcher, tracker: str | None, as_json: bool)
     from sweep.cli.live import live_view
     from sweep.cli.track import tracking_alongside
     from sweep.launcher import StuckError
-    from sweep.lease import LeaseLostError
     from sweep.spare_memory import give_back
+    from sweep.store.lease import LeaseLostError
 
     give_back()
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from sweep.state.state import World
-    from sweep.sweeps import Sweep
+    from sweep.store.sweep import Sweep
 
 PLAIN_EVERY_S = 30.0
 PLAIN_AT_MOST_EVERY_S = 2.0

@@ -17,7 +17,7 @@ from sweep.physics.shapes import total_parameters
 if TYPE_CHECKING:
     from sweep.state.state import PilotState, World
     from sweep.state.tally import Cell, Tally
-    from sweep.sweeps import Sweep
+    from sweep.store.sweep import Sweep
 
 COLOURS = {"ok": "green", "running": "cyan", "waiting": "dim"}
 SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")

@@ -14,7 +14,7 @@ from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
     from sweep.state.state import RunState, World
-    from sweep.store import SweepDir
+    from sweep.store.directory import SweepDir
 
 PILOT_FILES = ("stdout", "stderr", "agents.log")
 """what a pilot's job wrote, and its agents"""
@@ -38,7 +38,7 @@ def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: st
       sweep logs sweeps/first --pilot p0003
       sweep logs sweeps/first 16b2f0c211 --json | jq -r .text
     """
-    from sweep.store import find_sweep
+    from sweep.store.directory import find_sweep
 
     if pilot is not None:
         if run is not None or attempt is not None:
@@ -52,8 +52,8 @@ def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: st
 
 
 def _show_attempt(directory: SweepDir, words: str, asked: int | None, as_json: bool) -> int:
-    from sweep.snapshot import read_world
-    from sweep.sweeps import open_sweep
+    from sweep.store.snapshot import read_world
+    from sweep.store.sweep import open_sweep
 
     world, _ = read_world(directory)
     known = [planned.run_id for planned in open_sweep(directory.path).runs]

@@ -38,9 +38,10 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
       sweep nodes sweeps/first add node17 --reason "ECC errors"
       sweep nodes sweeps/first pardon node17
     """
-    from sweep.nodes import leave_out, pardon
     from sweep.state.state import World
-    from sweep.store import JournalReader, find_sweep
+    from sweep.store.directory import find_sweep
+    from sweep.store.journal import JournalReader
+    from sweep.store.requests import leave_out, pardon
 
     directory, action, names = _parse(words)
     sweep = find_sweep(directory)

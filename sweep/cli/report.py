@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.report import Picture
-    from sweep.store import SweepDir
+    from sweep.store.directory import SweepDir
 
 EVERY_S = 15
 
@@ -109,7 +109,7 @@ class _Work:
 
 def _sources(given: tuple[Path, ...]) -> tuple[list[SweepDir], list[Path]]:
     """Sweep directories (the newest where none is named) and results files."""
-    from sweep.store import find_sweep
+    from sweep.store.directory import find_sweep
 
     files = [source for source in given if source.is_file()]
     sweeps = [find_sweep(source) for source in given if not source.is_file()]
@@ -140,8 +140,8 @@ def _follow(directory: SweepDir) -> Callable[[], tuple[bool, bool]]:
     """A look at the sweep: (is nothing left to be done, was anything appended since the last look)."""
     from sweep.state.state import World
     from sweep.state.tally import counts
-    from sweep.store import JournalReader
-    from sweep.sweeps import open_sweep
+    from sweep.store.journal import JournalReader
+    from sweep.store.sweep import open_sweep
 
     sweep = open_sweep(directory.path)
     reader, world = JournalReader(directory), World()
@@ -199,7 +199,7 @@ def _usage(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _put(target: Path, page: str) -> None:
-    from sweep.store import write_derived
+    from sweep.store.directory import write_derived
 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from sweep.outcomes import Outcome
 if TYPE_CHECKING:
     from sweep.plan.runs import PlannedRun
     from sweep.state.state import RunState, World
-    from sweep.store import SweepDir
+    from sweep.store.directory import SweepDir
 
 SHOWN = 10
 
@@ -66,10 +66,10 @@ def rerun(
       sweep rerun sweeps/first --outcome hang --outcome nccl_timeout
       sweep rerun sweeps/first --cell 8B:4 --failed
     """
-    from sweep.rerun import ask, hindrance
-    from sweep.snapshot import read_world
-    from sweep.store import find_sweep
-    from sweep.sweeps import open_sweep
+    from sweep.store.directory import find_sweep
+    from sweep.store.requests import ask, hindrance
+    from sweep.store.snapshot import read_world
+    from sweep.store.sweep import open_sweep
 
     given, names = _parse(words)
     directory = find_sweep(given)
@@ -140,7 +140,7 @@ def _named(runs: Sequence[PlannedRun], names: Sequence[str], directory: SweepDir
 
 
 def _say(directory: SweepDir, world: World, chosen: Sequence[str], hindered: Mapping[str, str], as_json: bool) -> None:
-    from sweep import lease
+    from sweep.store import lease
 
     holder = lease.holder(directory)
     if as_json:

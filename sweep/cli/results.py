@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.heatmap import Heatmap
-    from sweep.store import SweepDir
+    from sweep.store.directory import SweepDir
 
 
 @click.command(short_help="Records to results.parquet.")
@@ -31,7 +31,7 @@ def collect(directory: Path | None, as_json: bool) -> int:
       sweep collect sweeps/first --json
     """
     from sweep.collect import collect as collect_records
-    from sweep.store import find_sweep
+    from sweep.store.directory import find_sweep
 
     done = collect_records(find_sweep(directory))
     if as_json:
@@ -103,7 +103,7 @@ def draw_heatmap(sweep: SweepDir) -> Path:
 def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
     """What to read, sweeps brought up to date, and where the picture goes by default."""
     from sweep.collect import collect as collect_records
-    from sweep.store import find_sweep
+    from sweep.store.directory import find_sweep
 
     places, pictures = [], []
     for source in sources or (None,):
@@ -120,8 +120,8 @@ def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
 
 def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:
     """The plan with a column that says of runs that are not to begin why: strategy or budget."""
-    from sweep.snapshot import read_world
-    from sweep.sweeps import open_sweep
+    from sweep.store.snapshot import read_world
+    from sweep.store.sweep import open_sweep
 
     if plan is None:
         return None

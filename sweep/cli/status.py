@@ -15,7 +15,7 @@ from sweep.cli.options import directory_argument, json_option
 
 if TYPE_CHECKING:
     from sweep.state.state import Attempt, RunState, World
-    from sweep.sweeps import Sweep
+    from sweep.store.sweep import Sweep
 
 FAILURES_SHOWN = 20
 ALL_LINES = 10_000
@@ -44,9 +44,9 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 
 
 def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
-    from sweep.snapshot import keep_answers, read_world, settle_for_older_answers
-    from sweep.store import find_sweep
-    from sweep.sweeps import open_sweep
+    from sweep.store.directory import find_sweep
+    from sweep.store.snapshot import keep_answers, read_world, settle_for_older_answers
+    from sweep.store.sweep import open_sweep
 
     sweep = open_sweep(find_sweep(directory).path)
     world, reader = read_world(sweep.directory)

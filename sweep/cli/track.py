@@ -20,7 +20,7 @@ from sweep.cli.options import directory_argument, json_option
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
-    from sweep.sweeps import Sweep
+    from sweep.store.sweep import Sweep
     from sweep.trackers.tracking import Tracking
 
 LOOK_S = 2.0
@@ -50,8 +50,8 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
       sweep track sweeps/first --to wandb --project scaling
       WANDB_MODE=online sweep track sweeps/first --to wandb
     """
-    from sweep.store import find_sweep
-    from sweep.sweeps import open_sweep
+    from sweep.store.directory import find_sweep
+    from sweep.store.sweep import open_sweep
     from sweep.trackers import open_tracker
     from sweep.trackers.marks import Session
     from sweep.trackers.tracking import Tracking

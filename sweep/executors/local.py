@@ -22,7 +22,7 @@ import psutil
 from sweep.executors import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.entry import PILOT_MAIN
 from sweep.inputs.site import Site
-from sweep.store import boot_id
+from sweep.store.directory import boot_id
 
 MARK = "SWEEP_PILOT"
 """in the environment of every process of a pilot; its value is the pilot's token"""

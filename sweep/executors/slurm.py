@@ -33,7 +33,7 @@ from sweep.executors.slurm_words import (
 )
 from sweep.inputs.site import Site
 from sweep.render import render_pilot
-from sweep.store import write_derived
+from sweep.store.directory import write_derived
 
 SCRIPT = "pilot.sbatch"
 PICKLE = "pilot.pkl"

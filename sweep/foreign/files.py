@@ -22,7 +22,7 @@ from sweep.physics.hardware import GPUS
 from sweep.records import COLLECTED, COLUMNS
 from sweep.search.candidates import UNKNOWN_GPU, from_configurations
 from sweep.search.replay import Recorded, promising_order
-from sweep.store import write_derived
+from sweep.store.directory import write_derived
 
 _SHOWN = 10
 _LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")

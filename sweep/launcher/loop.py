@@ -11,10 +11,10 @@ from sweep.launcher.session import Session
 from sweep.launcher.settling import settle_late
 from sweep.launcher.submission import Submission
 from sweep.launcher.watch import Watch
-from sweep.lease import Lease
 from sweep.plugins import find_executor
 from sweep.state.state import World
-from sweep.sweeps import Sweep
+from sweep.store.lease import Lease
+from sweep.store.sweep import Sweep
 
 ALIVE_S = 20.0
 """how often the journal says that the launcher lives, at least"""

@@ -8,14 +8,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sweep import snapshot
 from sweep.executors import Executor
-from sweep.lease import Lease
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import waiting
 from sweep.state.state import Attempt, PilotState
-from sweep.store import Journal
-from sweep.sweeps import Sweep
+from sweep.store import snapshot
+from sweep.store.journal import Journal
+from sweep.store.lease import Lease
+from sweep.store.sweep import Sweep
 
 
 class Session:

@@ -11,7 +11,7 @@ from sweep.launcher.session import Session
 from sweep.outcomes import Outcome
 from sweep.records import build_record
 from sweep.state.state import PilotState
-from sweep.store import claims_of
+from sweep.store.directory import claims_of
 
 
 def settle(session: Session, pilot: PilotState, status: JobStatus) -> None:

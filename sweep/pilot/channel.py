@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from sweep.store import write_derived
+from sweep.store.directory import write_derived
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 CHALLENGE_BYTES = 32

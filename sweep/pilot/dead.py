@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from sweep.executors import Executor, JobState, JobStatus, SubmitError
 from sweep.inputs.site import parse_site
 from sweep.plugins import find_executor
-from sweep.store import SweepDir
+from sweep.store.directory import SweepDir
 
 
 def dead_tokens(sweep: SweepDir, executor_name: str, tokens: Iterable[str]) -> list[str]:

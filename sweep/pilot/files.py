@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sweep.pilot.say import complain
-from sweep.store import Journal, JournalReader, SweepDir, try_claim
+from sweep.store.directory import SweepDir, try_claim
+from sweep.store.journal import Journal, JournalReader
 
 RETRY_S = 2.0
 

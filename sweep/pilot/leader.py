@@ -38,7 +38,7 @@ from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.plugins import find_workload
 from sweep.search.search import Choice, Search, choose
 from sweep.state.state import World
-from sweep.store import SweepDir, write_derived, write_once
+from sweep.store.directory import SweepDir, write_derived, write_once
 
 UNKNOWN_RUN_S = 120.0
 """what a run is taken to last before any was measured in this pilot"""

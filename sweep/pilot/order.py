@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.pilot.watchdog import Limits
-from sweep.store import write_once
+from sweep.store.directory import write_once
 
 FILE_NAME = "order.json"
 

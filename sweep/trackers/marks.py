@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sweep.errors import Mistake, SweepError
-from sweep.journal_writer import alive, this_process
-from sweep.store import Journal, SweepDir, read_events
+from sweep.store.directory import SweepDir
+from sweep.store.journal import Journal, read_events
+from sweep.store.lease import alive, this_process
 
 PREFIX = "track-"
 ALIVE_S = 20.0

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sweep.outcomes import Outcome
-from sweep.store import JournalReader, SweepDir
+from sweep.store.directory import SweepDir
+from sweep.store.journal import JournalReader
 from sweep.trackers import Tracker
 from sweep.trackers.marks import Session, marks
 from sweep.trackers.shape import tracked

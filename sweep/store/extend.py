@@ -21,8 +21,9 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.plan.runs import Plan, to_table
 from sweep.plan.table import further
-from sweep.store import Journal, SweepDir, write_once
-from sweep.sweeps import Sweep, mistakes_of_site
+from sweep.store.directory import SweepDir, write_once
+from sweep.store.journal import Journal
+from sweep.store.sweep import Sweep, mistakes_of_site
 
 SAME = ("workload", "sequence_length", "global_batch", "tokens_per_gpu", "seed")
 """keys of a grid that say what is compared in a cell: all runs of a sweep share them"""

@@ -1,4 +1,4 @@
-"""What may be measured again, and the wish for it: a line per run in a journal of its own, like all else."""
+"""What a user asks of a sweep: measure runs again, leave nodes out, pardon them. Lines in journals of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import time
 from collections.abc import Sequence
 
 from sweep.state.state import RunState
-from sweep.store import Journal, SweepDir
+from sweep.store.directory import SweepDir
+from sweep.store.journal import Journal
+
+ADDED = "left out by the user"
 
 
 def hindrance(state: RunState | None) -> str | None:
@@ -29,4 +32,21 @@ def ask(sweep: SweepDir, wanted: Sequence[tuple[str, int]]) -> None:
     journal = Journal(sweep.journal(f"rerun-{time.time_ns()}-{os.getpid()}"))
     for run_id, after in wanted:
         journal.append({"event": "rerun", "time": time.time(), "run_id": run_id, "after": after})
+    journal.close()
+
+
+def leave_out(sweep: SweepDir, nodes: Sequence[str], reason: str) -> None:
+    """Later pilots and runs keep off these nodes."""
+    _write(sweep, [{"event": "node_bad", "node": node, "reason": f"{ADDED}: {reason}"} for node in nodes])
+
+
+def pardon(sweep: SweepDir, nodes: Sequence[str]) -> None:
+    """What was said of these nodes until now counts no more."""
+    _write(sweep, [{"event": "node_pardoned", "node": node} for node in nodes])
+
+
+def _write(sweep: SweepDir, events: Sequence[dict[str, str]]) -> None:
+    journal = Journal(sweep.journal(f"nodes-{time.time_ns()}-{os.getpid()}"))
+    for event in events:
+        journal.append({**event, "time": time.time()})
     journal.close()

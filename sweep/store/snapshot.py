@@ -18,7 +18,8 @@ from typing import Any
 from sweep.outcomes import Outcome
 from sweep.state.quarantine import Charge, Ledger
 from sweep.state.state import Attempt, PilotState, RunState, World
-from sweep.store import JournalReader, SweepDir, write_derived
+from sweep.store.directory import SweepDir, write_derived
+from sweep.store.journal import JournalReader
 
 WORTH_EVENTS = 5000
 """so many events beyond the kept ones make it worth to keep them anew"""

@@ -28,7 +28,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
 from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
-from sweep.store import SweepDir, find_sweep, write_derived, write_once
+from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once
 
 if TYPE_CHECKING:
     from sweep.search.search import Search
@@ -96,7 +96,7 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
 
     Raises SweepError where another launch makes it at this moment. One that another has just made is returned as it is.
     """
-    from sweep import lease
+    from sweep.store import lease
 
     directory = directory.resolve()
     sweep = SweepDir(directory)
