@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sweep.records import OUT_OF_MEMORY
+from sweep.records.schema import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from analysis.metrics import Metric

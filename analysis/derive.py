@@ -20,7 +20,7 @@ from analysis.blanks import explain_blanks
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
-from sweep.records import CONFIGURATION_NAMES
+from sweep.records.schema import CONFIGURATION_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
-from sweep.records import arrow_type, columns_by_name
+from sweep.records.schema import arrow_type, columns_by_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -35,7 +35,7 @@ from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
 from sweep.plan.runs import PlannedRun
-from sweep.records import build_record
+from sweep.records.record import build_record
 from sweep.store.directory import SweepDir, try_claim
 from sweep.store.journal import Journal
 from sweep.store.lease import take

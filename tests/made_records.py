@@ -14,7 +14,7 @@ import pytest
 
 from sweep.contract import Layout, Measurement, Run
 from sweep.outcomes import Outcome
-from sweep.records import build_record
+from sweep.records.record import build_record
 from sweep.store.directory import SweepDir
 
 TINY = {"num_layers": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}

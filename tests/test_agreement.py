@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.agreement import disagreements, tolerance_of
+from sweep.records.agreement import disagreements, tolerance_of
 
 BASE = [5.5, 5.4, 5.3, 5.2, 5.1]
 
@@ -57,7 +57,7 @@ def test_a_loss_that_is_no_number_disagrees(bad):
 
 
 def test_collect_marks_the_layout_that_trains_something_else(tmp_path):
-    from sweep.collect import collect
+    from sweep.records.collect import collect
     from tests.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
     sweep = made_sweep(tmp_path)
@@ -75,7 +75,7 @@ def test_collect_marks_the_layout_that_trains_something_else(tmp_path):
 
 
 def test_collect_holds_no_trainer_to_a_start_that_it_does_not_promise(tmp_path):
-    from sweep.collect import collect
+    from sweep.records.collect import collect
     from tests.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
     sweep = made_sweep(tmp_path)
@@ -87,7 +87,7 @@ def test_collect_holds_no_trainer_to_a_start_that_it_does_not_promise(tmp_path):
 
 
 def test_a_workload_that_cannot_be_loaded_here_does_not_keep_results_from_being_collected(tmp_path, monkeypatch):
-    from sweep.collect import collect
+    from sweep.records.collect import collect
     from tests.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
     (tmp_path / "broken_plug_in.py").write_text("raise RuntimeError('no GPU on this login node')")

@@ -15,9 +15,9 @@ from analysis.blanks import explain_blanks
 from analysis.derive import NEEDED, _skip, best_per_cell, cells, measured, model_order
 from analysis.filters import keep, names_in
 from analysis.metrics import METRICS, memory_text, metric_named, number
-from sweep.collect import collect, write_results
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
+from sweep.records.collect import collect, write_results
 from tests.made_records import (
     made_grid,
     made_record,
@@ -417,12 +417,13 @@ def test_a_filter_reaches_records_and_plan_and_says_what_it_took():
 def test_a_real_plan_explains_what_no_layout_can_do(tmp_path):
     from sweep.inputs.load import parse_grid
     from sweep.inputs.site import parse_site
-    from sweep.plan import runs as planner
+    from sweep.plan.build import build
+    from sweep.plan.runs import to_table
 
     text = "name: g\nmodels: [tiny-1M]\nworkload: transformer\nnodes: [1, 2]\nsequence_length: 64\n"
     grid = parse_grid(text + "global_batch: 4096\ntp: [3]\n", "g.yaml")
-    made = planner.build(grid, parse_site("name: s\ngpus_per_node: 3\ngpu: cpu\n", "s.yaml"))
-    pq.write_table(planner.to_table(made), tmp_path / "plan.parquet")
+    made = build(grid, parse_site("name: s\ngpus_per_node: 3\ngpu: cpu\n", "s.yaml"))
+    pq.write_table(to_table(made), tmp_path / "plan.parquet")
     loaded = analysis.load_plan(tmp_path)
     none = pd.DataFrame({name: [] for name in NEEDED})
     table = cells(none.astype({"model": str, "nodes": "Int64"}), loaded)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep.collect import collect
 from sweep.outcomes import Outcome
+from sweep.records.collect import collect
 from sweep.state.state import World
 from sweep.state.tally import counts
 from sweep.store import lease

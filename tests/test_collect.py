@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweep.cli.results import collect as collect_command
-from sweep.collect import collect, records_of, table_of, which_count, write_results
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
-from sweep.records import COLLECTED, COLUMNS
+from sweep.records.collect import collect, records_of, table_of, which_count, write_results
+from sweep.records.schema import COLLECTED, COLUMNS
 from tests.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
 

@@ -16,9 +16,9 @@ from analysis.compare.statistics import (
     student_quantile,
     student_two_sided,
 )
-from sweep.collect import write_results
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
+from sweep.records.collect import write_results
 from tests import driving
 from tests.made_records import made_grid, made_measurement, made_record, made_run
 

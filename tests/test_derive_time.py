@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.derive_time import held, over_time, segments, shares
-from sweep.timeline import ATTEMPTS, PILOTS
+from sweep.records.timeline import ATTEMPTS, PILOTS
 
 
 def allocation(pilot="p1", node="n1", begin=0.0, end=100.0, **changes):

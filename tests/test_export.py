@@ -18,9 +18,9 @@ import analysis
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import from_here
 from sweep.cli import export, export_trainer
-from sweep.collect import write_results
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
+from sweep.records.collect import write_results
 from tests import driving
 from tests.made_records import made_grid, made_record, made_run, reference
 

@@ -13,10 +13,10 @@ from analysis import figures
 from analysis.figures import style
 from analysis.figures.data import Tables
 from sweep.cli.main import cli
-from sweep.collect import collect, write_results
 from sweep.contract import Measurement
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
+from sweep.records.collect import collect, write_results
 from tests.made_records import (
     made_grid,
     made_measurement,

@@ -16,7 +16,7 @@ from sweep.foreign.files import import_file, read_recorded
 from sweep.foreign.mapping import read_map
 from sweep.foreign.plausible import judge
 from sweep.inputs import yaml_lines
-from sweep.records import COLUMNS, problems
+from sweep.records.schema import COLUMNS, problems
 from sweep.search.budget import Budget
 from sweep.search.replay import replay, report
 from sweep.search.strategies import strategy_named
@@ -194,7 +194,7 @@ def test_a_source_that_does_not_say_how_it_counts_flops_is_not_judged_by_ours(tm
 
 @pytest.mark.parametrize("options", [["--strategy", "clever"], ["--budget", "2"], ["--model", "9B"]])
 def test_replay_refuses_what_makes_no_sense(tmp_path, options):
-    from sweep.collect import write_results
+    from sweep.records.collect import write_results
 
     out = tmp_path / "out.parquet"
     write_results(out, records(ROW))

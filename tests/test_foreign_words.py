@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from sweep.collect import table_of
 from sweep.contract import Measurement
 from sweep.outcomes import Outcome
 from sweep.pilot.agent import Agent
@@ -20,7 +19,8 @@ from sweep.pilot.leader import Leader
 from sweep.pilot.log import attempt_log
 from sweep.pilot.ranks import MAX_LINE_BYTES, Rank, start_ranks
 from sweep.pilot.report import record_of
-from sweep.records import problems
+from sweep.records.collect import table_of
+from sweep.records.schema import problems
 from tests.pilot_parts import Mute, conducted, order, result_of, runner_on, standing
 
 __all__ = ["standing"]

@@ -18,10 +18,10 @@ from analysis.heatmap import draw, save
 from analysis.metrics import metric_named
 from analysis.sheet import SMALLEST
 from sweep.cli.main import cli
-from sweep.collect import write_results
 from sweep.contract import Measurement
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
+from sweep.records.collect import write_results
 from tests.made_records import (
     made_grid,
     made_record,

@@ -19,12 +19,11 @@ PACKAGES = ("sweep", "analysis", "bench_workloads")
 
 PURE = (
     *("sweep/errors.py", "sweep/expressions.py", "sweep/outcomes.py", "sweep/physics/", "sweep/diagnose/"),
-    *("sweep/inputs/", "sweep/plan/", "sweep/state/", "sweep/search/"),
-    *("sweep/records.py", "sweep/agreement.py", "sweep/measured.py"),
-    *("sweep/timeline.py", "sweep/topup.py", "sweep/render.py"),
+    *("sweep/inputs/", "sweep/plan/", "sweep/state/", "sweep/search/", "sweep/records/"),
+    *("sweep/topup.py", "sweep/render.py"),
 )
 """values in, values out: they know no clock, file or process"""
-NOT_PURE = ("sweep/inputs/load.py", "sweep/inputs/detect.py")
+NOT_PURE = ("sweep/inputs/load.py", "sweep/inputs/detect.py", "sweep/records/collect.py")
 IMPURE_MODULES = frozenset({
     "asyncio", "datetime", "ftplib", "glob", "http", "io", "multiprocessing", "os", "pathlib", "psutil", "random",
     "requests", "select", "shutil", "socket", "submitit", "subprocess", "tempfile", "threading", "time", "urllib",
@@ -34,7 +33,7 @@ ONLY_IN = {
     "submitit": ("sweep/executors/slurm.py",),
     "torch": ("bench_workloads/",),
     "matplotlib": ("analysis/",),
-    "pandas": ("analysis/", "sweep/collect.py"),
+    "pandas": ("analysis/", "sweep/records/collect.py"),
     "simpleeval": ("sweep/expressions.py",),
     "jinja2": ("sweep/render.py", "analysis/", "bench_workloads/trainers/"),
 }

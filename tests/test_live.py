@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from sweep.cli import live, live_picture
+from sweep.cli.progress_text import span_text, tally_of
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
@@ -87,7 +88,7 @@ def rendered(sweep, world, *, width=100, height=40):
     console = Console(
         record=True, width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
-    tally = live.tally_of(sweep).look(world)
+    tally = tally_of(sweep).look(world)
     console.print(live_picture.picture(sweep, world, tally, NOW, height=height))
     if folder := os.environ.get("SWEEP_LIVE_PICTURES"):
         console.save_svg(f"{folder}/{sweep.grid.name}-{width}x{height}.svg", title="sweep status --watch", clear=False)
@@ -221,7 +222,7 @@ def test_a_look_costs_what_changed(tmp_path):
     [(0, "about a minute"), (600, "about 10 min"), (3 * 3600 + 600, "about 3 h 10 min"), (3 * 86400, "about 3.0 days")],
 )
 def test_spans_in_words(seconds, words):
-    assert live.span_text(seconds) == words
+    assert span_text(seconds) == words
 
 
 SHORT = """

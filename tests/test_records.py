@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep import measured
 from sweep.contract import Measurement
 from sweep.outcomes import Outcome
-from sweep.records import COLLECTED, COLUMNS, implausible, problems, table_markdown
+from sweep.records import metrics
+from sweep.records.record import implausible
+from sweep.records.schema import COLLECTED, COLUMNS, problems, table_markdown
 from tests.made_records import TINY, made_measurement, made_record, made_run, reference
 
 METRICS = ("tokens_per_second", "step_time_median_s", "step_times_s", "tflops_per_gpu", "mfu", "hfu", "losses")
@@ -316,7 +317,7 @@ def test_units_are_told_for_all_that_is_measured():
 
 
 def test_the_requested_names_hold_every_layout_field():
-    asked = measured.requested(made_run(dp=1, pp=2))
+    asked = metrics.requested(made_run(dp=1, pp=2))
     assert {f.name for f in dataclasses.fields(made_run().layout)} <= set(asked)
     assert asked["world_size"] == 2
 
@@ -330,4 +331,4 @@ def test_parameters_follow_the_shape():
 
 def test_the_docs_hold_the_schema(pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "records.md").read_text()
-    assert table_markdown() in page, "write it anew: python -m sweep.records > docs/records.md"
+    assert table_markdown() in page, "write it anew: python -m sweep.records.schema > docs/records.md"

@@ -17,13 +17,13 @@ from analysis.report.page import json_for_html
 from analysis.report.surroundings import environment_of, grid_shown, how_to_reproduce
 from analysis.report.trials import MOST_ROWS, table_of
 from analysis.report.usage import as_grid, usage_of
-from sweep.collect import write_results
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site
 from sweep.outcomes import Outcome
 from sweep.plan.build import build as build_plan
 from sweep.plan.runs import runs_of, to_table
+from sweep.records.collect import write_results
 from tests import driving
 from tests.made_records import (
     made_grid,

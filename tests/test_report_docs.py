@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.collect import write_results
+from sweep.records.collect import write_results
 from tests import driving
 from tests.made_records import made_record, made_run
 

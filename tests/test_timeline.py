@@ -3,8 +3,8 @@
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.collect import collect
 from sweep.outcomes import Outcome
+from sweep.records.collect import collect
 from tests.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
 TIMES = {"start_s": 2.0, "first_iteration_s": 1.0, "measure_s": 4.0, "teardown_s": 0.5}

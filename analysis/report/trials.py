@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.derive import CELL, succeeded
 from analysis.metrics import GIB, METRICS, Metric
-from sweep.records import columns_by_name
+from sweep.records.schema import columns_by_name
 
 MOST_ROWS = 10_000
 """More than this and a browser with little memory would suffer; the best of each cell and each kind of failure stay"""

@@ -86,7 +86,7 @@ def _records(source: Path) -> pd.DataFrame:
     """The records of a sweep, its new ones collected first, or of a results file."""
     import analysis
     from analysis.compare import columns_needed
-    from sweep.collect import collect
+    from sweep.records.collect import collect
     from sweep.store.directory import find_sweep
 
     if not source.exists():

@@ -59,7 +59,7 @@ def figures(words: tuple[str, ...], out: Path | None, ending: str, as_json: bool
 
 def _place(source: Path | None) -> tuple[Path, Path]:
     """What to read, a sweep brought up to date, and where its pictures go."""
-    from sweep.collect import collect
+    from sweep.records.collect import collect
     from sweep.store.directory import find_sweep
 
     if source is not None and source.is_file():

@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.live import eta, hours_text
+from sweep.cli.progress_text import eta, hours_text
 from sweep.physics.shapes import total_parameters
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ class _Work:
         """Collect what is new, build the page and put it in its place in one step."""
         import analysis
         from analysis.report import About, build, columns_needed
-        from sweep.collect import collect
+        from sweep.records.collect import collect
 
         for sweep in self.sweeps:
             collect(sweep)

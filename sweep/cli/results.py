@@ -30,7 +30,7 @@ def collect(directory: Path | None, as_json: bool) -> int:
       sweep collect
       sweep collect sweeps/first --json
     """
-    from sweep.collect import collect as collect_records
+    from sweep.records.collect import collect as collect_records
     from sweep.store.directory import find_sweep
 
     done = collect_records(find_sweep(directory))
@@ -102,7 +102,7 @@ def draw_heatmap(sweep: SweepDir) -> Path:
 
 def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
     """What to read, sweeps brought up to date, and where the picture goes by default."""
-    from sweep.collect import collect as collect_records
+    from sweep.records.collect import collect as collect_records
     from sweep.store.directory import find_sweep
 
     places, pictures = [], []

@@ -62,7 +62,8 @@ def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
 
 
 def _watch(sweep: Sweep, world: World, new_events: Any) -> None:
-    from sweep.cli.live import live_view, tally_of
+    from sweep.cli.live import live_view
+    from sweep.cli.progress_text import tally_of
 
     tally = tally_of(sweep)
     with live_view(sweep) as look:
@@ -82,8 +83,8 @@ def _watch(sweep: Sweep, world: World, new_events: Any) -> None:
 def _show(sweep: Sweep, world: World) -> None:
     from rich.console import Console
 
-    from sweep.cli.live import tally_of
     from sweep.cli.live_picture import picture
+    from sweep.cli.progress_text import tally_of
 
     console = Console()
     console.print(picture(sweep, world, tally_of(sweep).look(world), time.time(), height=ALL_LINES))
@@ -144,7 +145,7 @@ def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
 
 
 def _document(sweep: Sweep, world: World) -> dict[str, Any]:
-    from sweep.cli.live import eta, tally_of
+    from sweep.cli.progress_text import eta, tally_of
 
     tally, now, left_out = tally_of(sweep).look(world), time.time(), sweep.left_out(world)
     held, used = tally.gpu_hours(now)

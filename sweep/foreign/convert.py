@@ -16,7 +16,7 @@ from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.records import COLLECTED, COLUMNS
+from sweep.records.schema import COLLECTED, COLUMNS
 
 _BY_NAME = {column.name: column for column in COLUMNS}
 _LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")

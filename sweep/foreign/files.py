@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from sweep.collect import write_results
 from sweep.errors import Mistake, SweepError
 from sweep.foreign.convert import records_of_rows, unknown_columns
 from sweep.foreign.mapping import ImportMap, plain_map, read_map
@@ -19,7 +18,8 @@ from sweep.foreign.plausible import mark
 from sweep.inputs import yaml_lines
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.records import COLLECTED, COLUMNS
+from sweep.records.collect import write_results
+from sweep.records.schema import COLLECTED, COLUMNS
 from sweep.search.candidates import UNKNOWN_GPU, from_configurations
 from sweep.search.replay import Recorded, promising_order
 from sweep.store.directory import write_derived

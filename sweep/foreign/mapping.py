@@ -25,7 +25,7 @@ from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
 from sweep.physics.flops import CONVENTIONS
 from sweep.physics.shapes import ModelShape
-from sweep.records import COLUMNS
+from sweep.records.schema import COLUMNS
 
 _KEYS = ("name", "columns", "constants", "models", "flops")
 _READING = ("from", "unit", "match", "values", "otherwise")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.records import implausible
+from sweep.records.record import implausible
 
 BEST_MATMUL = {"a100": 0.87, "h100": 0.81, "h200": 0.81, "b200": 0.80, "gb200": 0.80, "mi300x": 0.60}
 """GPU -> the share of its dense bf16 peak that the best matrix product reaches (Stas Bekman, ML Engineering, table of

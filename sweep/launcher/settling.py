@@ -9,7 +9,7 @@ from sweep.diagnose.model import Facts
 from sweep.executors import JobState, JobStatus
 from sweep.launcher.session import Session
 from sweep.outcomes import Outcome
-from sweep.records import build_record
+from sweep.records.record import build_record
 from sweep.state.state import PilotState
 from sweep.store.directory import claims_of
 

@@ -13,7 +13,8 @@ from sweep.pilot.attempt import AttemptResult
 from sweep.pilot.findings import Findings
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.watchdog import Verdict
-from sweep.records import build_record, problems
+from sweep.records.record import build_record
+from sweep.records.schema import problems
 
 ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.CANCELLED, Outcome.UNKNOWN})
 """what the end of the whole job looks like: the scheduler signals agents and ranks at the same moment as the leader"""

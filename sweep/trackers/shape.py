@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweep.outcomes import Outcome
-from sweep.records import CONFIGURATION_NAMES, METRICS, TIME_NAMES
+from sweep.records.schema import CONFIGURATION_NAMES, METRICS, TIME_NAMES
 from sweep.trackers import TrackedRun
 
 IDENTITY = ("run_id", "attempt", "repeat", "sweep_name", "pilot", "job_id", "started_at", "ended_at", "node_names")

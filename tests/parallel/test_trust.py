@@ -13,7 +13,8 @@ import pytest
 
 from sweep.contract import Layout, Measurement, Run
 from sweep.outcomes import Outcome
-from sweep.records import build_record, problems
+from sweep.records.record import build_record
+from sweep.records.schema import problems
 from tests import driving
 from tests.parallel.cases import case
 from tests.parallel.harness import DENSE, MOE, Zygote, a_run

@@ -11,8 +11,8 @@ from bench_workloads.trainers.command import reader_of
 from bench_workloads.trainers.gathering import Gathered
 from bench_workloads.trainers.lines import Lines
 from sweep.contract import Measurement
-from sweep.measured import mismatches
 from sweep.plugins import find_trainer
+from sweep.records.metrics import mismatches
 from tests.trainers.layouts import run_of
 
 

@@ -1,6 +1,6 @@
 """Records out of the journals into one table, `results.parquet`: derived, deleting it loses nothing.
 
-Beside it stand the two tables of the time line (`sweep.timeline`): `pilots.parquet` and `timeline.parquet`.
+Beside it stand the two tables of the time line (`sweep.records.timeline`): `pilots.parquet` and `timeline.parquet`.
 
 Each table states, in its own metadata, how far each journal was read. A later collect reads only what was
 appended since, and adds it. Whatever does not fit together (another schema, a journal that became shorter, a
@@ -17,13 +17,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sweep.agreement import NOTE, disagreements, tolerance_of
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
-from sweep.records import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, arrow_type, problems
+from sweep.records.agreement import NOTE, disagreements, tolerance_of
+from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, arrow_type, problems
+from sweep.records.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
 from sweep.store.directory import SweepDir, write_derived
-from sweep.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

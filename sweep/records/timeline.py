@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from sweep.outcomes import Outcome
-from sweep.records import Column
+from sweep.records.schema import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
