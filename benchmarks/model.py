@@ -23,12 +23,12 @@ from typing import Any
 import simpy
 
 from sweep.contract import Layout, Run
+from sweep.launcher.pilots_wanted import Capacity, Wanted, pilots_wanted
 from sweep.physics.catalogue import MODELS
 from sweep.pilot.leader import MARGIN_S, UNKNOWN_RUN_S
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Choice, Search, choose
 from sweep.state.state import World
-from sweep.topup import Capacity, Wanted, pilots_wanted
 
 START_S, END_S, BETWEEN_S = 15.0, 5.0, 2.0
 """from the job's start to its first attempt; from its last one to its end; beside its iterations, of each attempt"""

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import analysis
-from sweep.executors import JobState, JobStatus, PilotRequest
+from sweep.executors.executor import JobState, JobStatus, PilotRequest
 from sweep.inputs.load import parse_grid
-from sweep.launcher import Launcher
+from sweep.launcher.loop import Launcher
 from sweep.outcomes import Outcome
 from sweep.store import extend, lease
 from sweep.store.journal import Journal

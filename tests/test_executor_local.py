@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep.executors import JobState, JobStatus, PilotRequest, SubmitError
+from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.local import LocalExecutor, LocalJob, own_job_id
 from sweep.inputs.site import Site
 from tests.slurm.services import wait_until

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sweep.errors import SweepError
-from sweep.executors import Executor, JobState, JobStatus, PilotRequest, SubmitError
+from sweep.executors.executor import Executor, JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.slurm import SlurmExecutor, clean_environment
 from sweep.inputs.site import Site
 from tests.slurm.cluster import Cluster

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from sweep.errors import SweepError
-from sweep.executors import JobState, JobStatus
+from sweep.executors.executor import JobState, JobStatus
 from sweep.inputs.load import parse_grid
-from sweep.launcher import Launcher, executor_of
+from sweep.launcher.loop import Launcher, executor_of
+from sweep.launcher.lost_attempts import settle, settle_late
 from sweep.launcher.session import Session
-from sweep.launcher.settling import settle, settle_late
 from sweep.launcher.watch import Watch
 from sweep.plan.build import build
 from sweep.store import lease

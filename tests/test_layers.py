@@ -20,7 +20,7 @@ PACKAGES = ("sweep", "analysis", "bench_workloads")
 PURE = (
     *("sweep/errors.py", "sweep/expressions.py", "sweep/outcomes.py", "sweep/physics/", "sweep/diagnose/"),
     *("sweep/inputs/", "sweep/plan/", "sweep/state/", "sweep/search/", "sweep/records/"),
-    *("sweep/topup.py", "sweep/render.py"),
+    *("sweep/launcher/pilots_wanted.py", "sweep/executors/script.py"),
 )
 """values in, values out: they know no clock, file or process"""
 NOT_PURE = ("sweep/inputs/load.py", "sweep/inputs/detect.py", "sweep/records/collect.py")
@@ -35,7 +35,7 @@ ONLY_IN = {
     "matplotlib": ("analysis/",),
     "pandas": ("analysis/", "sweep/records/collect.py"),
     "simpleeval": ("sweep/expressions.py",),
-    "jinja2": ("sweep/render.py", "analysis/", "bench_workloads/trainers/"),
+    "jinja2": ("sweep/executors/script.py", "analysis/", "bench_workloads/trainers/"),
 }
 
 

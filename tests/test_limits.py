@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.executors.slurm_words import may_work_later, meaning
+from sweep.executors.slurm_states import may_work_later, meaning
 from tests import driving
 from tests.slurm.cluster import Cluster
 

@@ -17,7 +17,7 @@ from fcntl import ioctl
 import pytest
 from rich.console import Console
 
-from sweep.cli import live, live_picture
+from sweep.cli import live_picture
 from sweep.cli.progress_text import span_text, tally_of
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 RENDER = """
 import sweep
 from sweep.executors import PilotRequest
-from sweep.render import render_pilot
+from sweep.executors.script import render_pilot
 from sweep.inputs.site import Site
 print(sweep.__file__)
 request = PilotRequest(token="t", name="p", nodes=2, time_limit_s=600)

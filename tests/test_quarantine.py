@@ -5,13 +5,13 @@ import random
 
 import pytest
 
+from sweep.launcher.pilots_wanted import nodes_to_avoid
 from sweep.outcomes import Outcome
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search, choose
 from sweep.state.quarantine import SLOW_IN_RUNS
 from sweep.state.retries import ALIKE, ELSEWHERE, RETRIES, may_retry, own_fault
 from sweep.state.state import World
-from sweep.topup import nodes_to_avoid
 from tests import driving
 from tests.test_search_dominance import run as a_run
 

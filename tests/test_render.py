@@ -13,11 +13,11 @@ from typing import Any
 import jinja2
 import pytest
 
-from sweep import render
 from sweep.errors import SweepError
-from sweep.executors import PilotRequest
+from sweep.executors import script
+from sweep.executors.executor import PilotRequest
+from sweep.executors.script import render_pilot, sbatch_quote, slurm_path, slurm_time, warning_s
 from sweep.inputs.site import Site
-from sweep.render import render_pilot, sbatch_quote, slurm_path, slurm_time, warning_s
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = [
@@ -111,7 +111,7 @@ def test_bash_reads_back_what_was_given(value: str, tmp_path: Path) -> None:
     """The whole script is run; the command prints what reached its environment and arguments."""
     site = Site(gpus_per_node=1, gpu="cpu", env={"VALUE": value})
     request = PilotRequest(token=value or "t", name="p", nodes=1, time_limit_s=60)
-    command = "python3 -c " + render.shell_quote(
+    command = "python3 -c " + script.shell_quote(
         "import os; print(repr([os.environ[k] for k in ('VALUE', 'SWEEP_PILOT')]))"
     )
     done = subprocess.run(
@@ -156,7 +156,7 @@ def test_all_mistakes_at_once() -> None:
 
 def test_the_template_cannot_use_an_unknown_word() -> None:
     with pytest.raises(jinja2.UndefinedError):
-        render._environment().from_string("{{ nosuch }}").render()
+        script._environment().from_string("{{ nosuch }}").render()
 
 
 @pytest.mark.parametrize(

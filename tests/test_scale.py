@@ -8,9 +8,9 @@ import simpy
 
 from benchmarks import model
 from benchmarks.rehearsal import Rehearsal, rehearse
+from sweep.launcher.pilots_wanted import SHARE_S, Capacity, pilots_wanted
 from sweep.plan.runs import PlannedRun
 from sweep.state.state import World
-from sweep.topup import SHARE_S, Capacity, pilots_wanted
 from tests import driving
 from tests.slurm.cluster import Cluster
 

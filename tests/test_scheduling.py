@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from sweep.launcher.pilots_wanted import PATIENCE_S, Capacity, barren_widths, pilots_wanted
 from sweep.outcomes import Outcome
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search, choose, waiting
 from sweep.state.state import Attempt, PilotState, World
-from sweep.topup import PATIENCE_S, Capacity, barren_widths, pilots_wanted
 from tests.test_search_dominance import run as a_run
 
 

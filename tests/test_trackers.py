@@ -19,9 +19,9 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.plugins import TRACKERS
 from sweep.store.directory import SweepDir
-from sweep.trackers import open_tracker
 from sweep.trackers.marks import Session
 from sweep.trackers.shape import SUMMARY, key_of, tracked
+from sweep.trackers.tracker import open_tracker
 from tests import driving
 from tests.made_records import made_record, made_run, made_sweep, record_event, write_journal
 

@@ -18,7 +18,7 @@ from sweep.errors import Mistake, SweepError
 if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
-    from sweep.launcher import Launcher
+    from sweep.launcher.loop import Launcher
     from sweep.plan.runs import Plan
     from sweep.store.sweep import Sweep
 
@@ -128,7 +128,7 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
       sweep cancel
       sweep cancel sweeps/first
     """
-    from sweep.cancel import cancel_sweep
+    from sweep.launcher.cancel import cancel_sweep
     from sweep.store.directory import find_sweep
     from sweep.store.sweep import open_sweep
 
@@ -165,7 +165,7 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
 
 
 def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
-    from sweep.launcher import limits_of
+    from sweep.launcher.submission import limits_of
     from sweep.search.budget import Budget
 
     budget = Budget.of(grid.budget.model_dump(), len(plan.runs))
@@ -180,7 +180,7 @@ def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
 
 def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -> int:
     """What would be submitted first, for each width."""
-    from sweep.dry_run import first_scripts
+    from sweep.launcher.dry_run import first_scripts
 
     scripts = first_scripts(plan, grid, site, executor)
     if as_json:
@@ -201,7 +201,7 @@ def _check_tracker(tracker: str | None, detach: bool, executor: str) -> None:
 
 
 def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, as_json: bool) -> int:
-    from sweep.launcher import Launcher, executor_of
+    from sweep.launcher.loop import Launcher, executor_of
     from sweep.store import lease
 
     if detach and sweep.executor == "local":
@@ -214,7 +214,7 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, a
 
 def _submit_and_leave(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     """One look and what follows from it; 1 where work waits and no pilot was submitted."""
-    from sweep.launcher import StuckError
+    from sweep.launcher.submission import StuckError
 
     path = sweep.directory.path
     try:
@@ -251,8 +251,8 @@ def _watch(sweep: Sweep, launcher: Launcher, tracker: str | None, as_json: bool)
     """The live view, to the end; then results and heatmap."""
     from sweep.cli.live import live_view
     from sweep.cli.track import tracking_alongside
-    from sweep.launcher import StuckError
-    from sweep.spare_memory import give_back
+    from sweep.launcher.loop import give_back
+    from sweep.launcher.submission import StuckError
     from sweep.store.lease import LeaseLostError
 
     give_back()
@@ -284,7 +284,7 @@ def _interrupted(sweep: Sweep, launcher: Launcher) -> int:
 
 def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     from sweep.cli.results import draw_heatmap
-    from sweep.spare_memory import give_back
+    from sweep.launcher.loop import give_back
     from sweep.state.tally import counts
 
     give_back()

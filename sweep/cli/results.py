@@ -92,7 +92,7 @@ def heatmap(
 
 def draw_heatmap(sweep: SweepDir) -> Path:
     """Collect, draw with every default, and say where the picture is."""
-    from sweep.spare_memory import give_back
+    from sweep.launcher.loop import give_back
 
     places, target = _places((sweep.path,))
     give_back()

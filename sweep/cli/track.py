@@ -52,8 +52,8 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
     """
     from sweep.store.directory import find_sweep
     from sweep.store.sweep import open_sweep
-    from sweep.trackers import open_tracker
     from sweep.trackers.marks import Session
+    from sweep.trackers.tracker import open_tracker
     from sweep.trackers.tracking import Tracking
 
     sweep = open_sweep(find_sweep(directory).path)
@@ -80,7 +80,7 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
 
 def _write_all(tracking: Tracking, sweep: Sweep) -> str | None:
     """Write what waits, the heatmap with the last; the trouble in words, or None."""
-    from sweep.trackers import TrackerError
+    from sweep.trackers.tracker import TrackerError
 
     try:
         tracking.write_waiting(picture=lambda: _picture(sweep))
@@ -102,7 +102,7 @@ def _picture(sweep: Sweep) -> Path | None:
 
 def _follow(tracking: Tracking) -> None:
     """Write runs as they end, but keep one back: the last is written with the heatmap, after standard input ended."""
-    from sweep.trackers import TrackerError
+    from sweep.trackers.tracker import TrackerError
 
     again_at, again_s = 0.0, AGAIN_S[0]
     while not select.select([sys.stdin], [], [], LOOK_S)[0]:
@@ -119,7 +119,7 @@ def _follow(tracking: Tracking) -> None:
 
 def check_tracker(name: str, *, detach: bool, executor: str) -> None:
     """Raises SweepError where a sweep that is about to begin names a tracker that cannot be had."""
-    from sweep.trackers import open_tracker
+    from sweep.trackers.tracker import open_tracker
 
     if detach and executor != "local":
         fact = "a launcher that does not stay cannot track"

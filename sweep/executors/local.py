@@ -19,8 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from sweep.executors import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.entry import PILOT_MAIN
+from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.inputs.site import Site
 from sweep.store.directory import boot_id
 
@@ -66,7 +66,7 @@ class LocalJob:
 
 
 class LocalExecutor:
-    """Implements ``sweep.executors.Executor`` with processes. Nothing queues: the launcher bounds their number."""
+    """Pilots as processes of this machine. Nothing queues: the launcher bounds their number."""
 
     def __init__(self, site: Site, sweep_dir: Path | str, *, pilot_main: str = PILOT_MAIN) -> None:
         self._site = site

@@ -1,7 +1,7 @@
 """Pilots as Slurm jobs: one script per pilot, submitted through submitit, watched by one squeue per look.
 
-submitit brings the way from a Python function to a job and back. Three of its ways are replaced: the script is
-ours (``sweep.render``), sbatch has a time limit and a clean environment, and jobs are watched by squeue, since
+submitit brings the way from a Python function to a job and back. Three of its ways are replaced: the script is ours
+(``sweep.executors.script``), sbatch has a time limit and a clean environment, and jobs are watched by squeue, since
 submitit's watcher needs accounting and never ends without it (submitit issue 1720).
 """
 
@@ -18,9 +18,10 @@ from typing import Any
 import submitit
 
 from sweep.errors import Mistake, SweepError
-from sweep.executors import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.entry import PILOT_MAIN, PilotEntry
-from sweep.executors.slurm_words import (
+from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
+from sweep.executors.script import render_pilot
+from sweep.executors.slurm_states import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
     first_live,
@@ -32,7 +33,6 @@ from sweep.executors.slurm_words import (
     vanished,
 )
 from sweep.inputs.site import Site
-from sweep.render import render_pilot
 from sweep.store.directory import write_derived
 
 SCRIPT = "pilot.sbatch"
@@ -48,7 +48,7 @@ _KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_J
 
 
 class SlurmExecutor:
-    """Implements ``sweep.executors.Executor`` on Slurm's command line clients.
+    """Implements ``sweep.executors.executor.Executor`` on Slurm's command line clients.
 
     ``pilot_main`` names the function that the job calls with the sweep directory and the pilot's name.
     """

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sweep.executors import Executor
+from sweep.executors.executor import Executor
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import waiting
 from sweep.state.state import Attempt, PilotState

@@ -6,16 +6,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweep.executors import PilotRequest, SubmitError
+from sweep.executors.executor import PilotRequest, SubmitError
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
+from sweep.launcher.pilots_wanted import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted
 from sweep.launcher.session import Session
 from sweep.pilot.order import PilotOrder
 from sweep.pilot.watchdog import Limits
 from sweep.search.search import waiting
 from sweep.state.state import World
 from sweep.state.tally import typical_run_s
-from sweep.topup import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted
 
 DEFAULT_ATTEMPT_S = 900.0
 FIRST_BACK_OFF_S = 5.0

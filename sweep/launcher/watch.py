@@ -6,9 +6,9 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from sweep.executors import JobState, JobStatus, SubmitError
+from sweep.executors.executor import JobState, JobStatus, SubmitError
+from sweep.launcher.lost_attempts import settle, settle_late
 from sweep.launcher.session import Session
-from sweep.launcher.settling import settle, settle_late
 from sweep.state.state import PilotState
 
 LOCAL_POLL_S = 0.5

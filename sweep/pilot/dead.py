@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Mapping
 
-from sweep.executors import Executor, JobState, JobStatus, SubmitError
+from sweep.executors.executor import Executor, JobState, JobStatus, SubmitError
 from sweep.inputs.site import parse_site
 from sweep.plugins import find_executor
 from sweep.store.directory import SweepDir

@@ -9,7 +9,7 @@ from typing import Any
 
 from sweep.outcomes import Outcome
 from sweep.records.schema import CONFIGURATION_NAMES, METRICS, TIME_NAMES
-from sweep.trackers import TrackedRun
+from sweep.trackers.tracker import TrackedRun
 
 IDENTITY = ("run_id", "attempt", "repeat", "sweep_name", "pilot", "job_id", "started_at", "ended_at", "node_names")
 SUMMARY = (

@@ -9,9 +9,9 @@ from typing import Any
 from sweep.outcomes import Outcome
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
-from sweep.trackers import Tracker
 from sweep.trackers.marks import Session, marks
 from sweep.trackers.shape import tracked
+from sweep.trackers.tracker import Tracker
 
 
 class Tracking:

@@ -13,7 +13,7 @@ from trackio.api import Run as StoredRun
 from trackio.sqlite_storage import SQLiteStorage
 from trackio.utils import TRACKIO_DIR
 
-from sweep.trackers import TrackedRun, TrackerError
+from sweep.trackers.tracker import TrackedRun, TrackerError
 
 
 class TrackioTracker:

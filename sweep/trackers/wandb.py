@@ -9,7 +9,7 @@ from typing import Any
 
 import wandb
 
-from sweep.trackers import TrackedRun, TrackerError
+from sweep.trackers.tracker import TrackedRun, TrackerError
 
 QUIET: dict[str, Any] = {
     "silent": True,

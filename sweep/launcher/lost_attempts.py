@@ -6,7 +6,7 @@ import time
 
 from sweep.diagnose.diagnose import diagnose
 from sweep.diagnose.model import Facts
-from sweep.executors import JobState, JobStatus
+from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.session import Session
 from sweep.outcomes import Outcome
 from sweep.records.record import build_record

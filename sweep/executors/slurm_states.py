@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from sweep.executors import JobState, JobStatus
+from sweep.executors.executor import JobState, JobStatus
 
 SQUEUE_FORMAT = "%i|%T|%N|%r"
 SACCT_FORMAT = "JobIDRaw,State,NodeList"

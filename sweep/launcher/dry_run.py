@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sweep.executors import Executor, PilotRequest
+from sweep.executors.executor import Executor, PilotRequest
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
-from sweep.launcher import capacity_of
+from sweep.launcher.pilots_wanted import pilots_wanted
+from sweep.launcher.submission import capacity_of
 from sweep.plan.runs import Plan
 from sweep.plugins import find_executor
 from sweep.state.state import World
-from sweep.topup import pilots_wanted
 
 
 def first_scripts(plan: Plan, grid: Grid, site: Site, executor: str) -> dict[int, str]:

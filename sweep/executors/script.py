@@ -17,7 +17,7 @@ from sweep.errors import Mistake, SweepError
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from sweep.executors import PilotRequest
+    from sweep.executors.executor import PilotRequest
     from sweep.inputs.site import Site
 
 PILOT_TEMPLATE = "pilot.sbatch.j2"

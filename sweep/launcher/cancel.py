@@ -6,7 +6,7 @@ import os
 import time
 
 from sweep.errors import SweepError
-from sweep.launcher import Launcher, executor_of
+from sweep.launcher.loop import Launcher, executor_of
 from sweep.state.state import World
 from sweep.store import lease
 from sweep.store.journal import Journal, JournalReader

@@ -1,0 +1,75 @@
+"""Where pilots run. An executor turns a pilot request into a job, tells jobs' states, and ends jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class PilotRequest:
+    """One pilot to be submitted: a value, rendered by a dry run and consumed by a submission."""
+
+    token: str
+    """unique over all sweeps of the user; becomes the job's name, by which a cut-off submission is found again"""
+    name: str
+    """the pilot's name in the sweep directory"""
+    nodes: int
+    time_limit_s: int
+    exclude: tuple[str, ...] = ()
+    """nodes to stay away from"""
+
+
+class JobState(str, Enum):
+    """What is known of a job. Unlisted and unheard-of states are UNKNOWN, never success and never failure."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    GONE = "gone"
+    """the scheduler answered, and the job is ended or no longer known to it"""
+    UNKNOWN = "unknown"
+    """the scheduler did not answer, or answered something unheard of: touch nothing"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """One job's state, with the scheduler's own words for messages."""
+
+    state: JobState
+    word: str = ""
+    """the scheduler's own state, e.g. NODE_FAIL"""
+    reason: str = ""
+    nodes: str = ""
+
+
+class SubmitError(Exception):
+    """The scheduler refused, or it is not known whether it accepted."""
+
+    def __init__(self, message: str, *, retry: bool) -> None:
+        super().__init__(message)
+        self.retry = retry
+        """True where trying again later may work (limits, a slow controller); False where it never will"""
+
+
+class Executor(Protocol):
+    """The seam of executors."""
+
+    def script(self, request: PilotRequest) -> str:
+        """What would be submitted, for a dry run."""
+
+    def submit(self, request: PilotRequest) -> str:
+        """Submit; the job id. Raises SubmitError."""
+
+    def poll(self, job_ids: Sequence[str]) -> Mapping[str, JobStatus]:
+        """The states of the jobs, by one batched query."""
+
+    def find(self, token: str) -> tuple[JobState, str | None]:
+        """The job that carries the token: (its state, its id). (GONE, None) only where the scheduler answered so."""
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """Ask for the end of the jobs: SIGTERM first, as the scheduler does it."""
+
+
+__all__ = ["Executor", "JobState", "JobStatus", "PilotRequest", "SubmitError"]

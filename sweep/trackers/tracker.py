@@ -1,0 +1,68 @@
+"""Where results go besides the sweep directory: experiment trackers. A tracker writes what it is given, nothing more.
+
+Trackers are called on the launcher's side only, in a process of their own (`sweep track`), never by ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sweep.errors import Mistake, SweepError
+from sweep.plugins import find_tracker
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """One attempt as a tracker takes it. JSON values only."""
+
+    key: str
+    """the same for the same attempt of the same sweep, whenever it is written: 24 letters and digits"""
+    name: str
+    """for people: run_id.attempt; unique within the sweep"""
+    group: str
+    """the sweep's id"""
+    config: Mapping[str, Any]
+    """layout, environment, identity"""
+    summary: Mapping[str, Any]
+    """metrics, outcome, times; missing ones are left out"""
+    history: Sequence[Mapping[str, float]]
+    """one row per iteration, warm-up included"""
+    failed: bool
+
+
+class TrackerError(Exception):
+    """The tracker cannot be reached, or refused: trying again later may work."""
+
+
+class Tracker(Protocol):
+    """The seam of trackers."""
+
+    @property
+    def destination(self) -> str:
+        """Where runs go, in one line: what went there once is not written there again."""
+
+    @property
+    def hint(self) -> str:
+        """How to look at what was written, in one line."""
+
+    def write(self, run: TrackedRun, picture: Path | None = None) -> None:
+        """Write one run whole; what an interrupted write left under its key is replaced. Raises TrackerError.
+
+        ``picture``: a PNG that goes with it under the name `heatmap`.
+        """
+
+
+def open_tracker(name: str, project: str, sweep_dir: Path) -> Tracker:
+    """The tracker of that name. Raises SweepError where there is none, or where its package is not installed."""
+    try:
+        tracker: Tracker = find_tracker(name)(project, sweep_dir)
+    except ImportError as error:
+        fact = f"the tracker {name} cannot be loaded: {error}"
+        raise SweepError(Mistake(fact, path="--to", remedy=f"pip install {name}")) from error
+    return tracker
+
+
+__all__ = ["TrackedRun", "Tracker", "TrackerError", "open_tracker"]
