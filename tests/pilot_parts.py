@@ -5,10 +5,11 @@ import pytest
 from sweep.contract import Workload
 from sweep.diagnose.model import Diagnosis
 from sweep.inputs.load import parse_grid
-from sweep.pilot.attempt import AttemptResult, AttemptRunner, RankReport
+from sweep.pilot.leader.attempt import AttemptRunner
+from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
+from sweep.pilot.leader.record import Conducted
+from sweep.pilot.leader.watchdog import Limits
 from sweep.pilot.order import PilotOrder
-from sweep.pilot.report import Conducted
-from sweep.pilot.watchdog import Limits
 from sweep.plan.build import build
 from sweep.store.sweep import create
 

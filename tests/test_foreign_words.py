@@ -12,13 +12,13 @@ import pytest
 
 from sweep.contract import Measurement
 from sweep.outcomes import Outcome
-from sweep.pilot.agent import Agent
-from sweep.pilot.attempt import Link
+from sweep.pilot.agent.agent import Agent
+from sweep.pilot.agent.ranks import MAX_LINE_BYTES, Rank, start_ranks
 from sweep.pilot.channel import MAX_FRAME_BYTES, ChannelError
-from sweep.pilot.leader import Leader
-from sweep.pilot.log import attempt_log
-from sweep.pilot.ranks import MAX_LINE_BYTES, Rank, start_ranks
-from sweep.pilot.report import record_of
+from sweep.pilot.leader.attempt_log import attempt_log
+from sweep.pilot.leader.leader import Leader
+from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.record import record_of
 from sweep.records.collect import table_of
 from sweep.records.schema import problems
 from tests.pilot_parts import Mute, conducted, order, result_of, runner_on, standing
@@ -267,7 +267,7 @@ def test_a_failure_of_megabytes_is_kept_in_part(standing):
 
 def test_a_log_that_cannot_be_written_ends_no_leader(standing, monkeypatch):
     leader = Leader(standing.directory, order(), standing.runs, "7")
-    monkeypatch.setattr("sweep.pilot.leader.attempt_log", lambda *_: 1 / 0)
+    monkeypatch.setattr("sweep.pilot.leader.leader.attempt_log", lambda *_: 1 / 0)
     asyncio.run(leader._keep_log("r", 1, {}, result_of(Outcome.HANG)))
     assert not standing.directory.log("r", 1).exists()
 

@@ -51,7 +51,7 @@ def test_help_loads_nothing_heavy() -> None:
         ("sweep.executors.executor", HEAVY | {"psutil"}),
         ("sweep.executors.entry", HEAVY | {"psutil"}),
         ("sweep.pilot.agent", HEAVY),
-        ("sweep.pilot.zygote", HEAVY),
+        ("sweep.pilot.agent.zygote", HEAVY),
         ("bench_workloads.transformer", HEAVY),
         ("bench_workloads.simulated", HEAVY),
     ],

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from sweep.pilot import flight
-from sweep.pilot.activity import Activity
-from sweep.pilot.agent import Agent
-from sweep.pilot.findings import Findings
-from sweep.pilot.gpus import allocated
-from sweep.pilot.kernel import KernelWatch, kill_counter
-from sweep.pilot.leftovers import empty, make_temporary, remove_scratch, remove_shared_memory
+from sweep.pilot.agent import evidence
+from sweep.pilot.agent.agent import Agent
+from sweep.pilot.agent.cleanup import empty, make_temporary, remove_scratch, remove_shared_memory
+from sweep.pilot.agent.kernel_log import KernelWatch, kill_counter
+from sweep.pilot.agent.processes import Activity, allocated
+from sweep.pilot.leader.record import Findings
 
 
 def test_shared_memory_of_the_attempt_goes_and_all_else_stays(tmp_path):
@@ -89,7 +88,7 @@ def test_the_kill_counter_of_both_versions(tmp_path, monkeypatch, cgroup, file, 
     counter.write_text(text.format(1))
     found = kill_counter(tmp_path / "self", tmp_path / "fs")
     assert found == counter
-    monkeypatch.setattr("sweep.pilot.kernel.kill_counter", lambda: found)
+    monkeypatch.setattr("sweep.pilot.agent.kernel_log.kill_counter", lambda: found)
     watch = KernelWatch()
     assert [line for line in watch.facts([]) if "memory cgroup" in line] == []
     counter.write_text(text.format(3))
@@ -105,7 +104,7 @@ def test_a_kill_counter_that_does_not_count_costs_no_agent(tmp_path, monkeypatch
     """Before Linux 4.13 memory.oom_control has no such row."""
     counter = tmp_path / "memory.oom_control"
     counter.write_text(text, encoding="latin-1")
-    monkeypatch.setattr("sweep.pilot.kernel.kill_counter", lambda: counter)
+    monkeypatch.setattr("sweep.pilot.agent.kernel_log.kill_counter", lambda: counter)
     watch = KernelWatch()
     assert [line for line in watch.facts([]) if "memory cgroup" in line] == []
     watch.close()
@@ -124,7 +123,7 @@ def test_a_kernel_that_cannot_be_watched_costs_no_agent(tmp_path, monkeypatch, p
 
     async def scenario():
         agent, told = Agent("n1", 0, tmp_path), []
-        monkeypatch.setattr(f"sweep.pilot.kernel.{part}", fail)
+        monkeypatch.setattr(f"sweep.pilot.agent.kernel_log.{part}", fail)
         monkeypatch.setattr(KernelWatch, "_lines", lambda _: ["mce: Hardware Error"])
         monkeypatch.setattr(agent, "_send", told.append)
         monkeypatch.setattr(agent, "_zygote", warm)
@@ -141,17 +140,17 @@ def test_a_flight_recorder_dump_is_told_and_runs_nothing(tmp_path):
     entry = {"profiling_name": "nccl:all_reduce", "collective_seq_id": 41, "state": "started", "input_sizes": [[4]]}
     done = {**entry, "collective_seq_id": 40, "state": "completed"}
     (tmp_path / "flight.3").write_bytes(pickle.dumps({"version": "2.10", "entries": [done, entry]}))
-    assert "nccl:all_reduce number 41 is started" in flight.tell_dump(tmp_path, 3)
+    assert "nccl:all_reduce number 41 is started" in evidence.tell_dump(tmp_path, 3)
 
     class Evil:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "ran"),)
 
     (tmp_path / "flight.4").write_bytes(pickle.dumps({"entries": [Evil()]}))
-    assert flight.tell_dump(tmp_path, 4) == ""
+    assert evidence.tell_dump(tmp_path, 4) == ""
     assert not (tmp_path / "ran").exists()
-    assert flight.tell_dump(tmp_path, 5) == ""
-    flight.ask_for_dump(tmp_path, 5)
+    assert evidence.tell_dump(tmp_path, 5) == ""
+    evidence.ask_for_dump(tmp_path, 5)
 
 
 def test_only_allocated_gpus_are_looked_at():

@@ -10,9 +10,9 @@ import pytest
 
 from bench_workloads.simulated import WORKLOAD
 from sweep.contract import Layout, Run
-from sweep.pilot import evidence
-from sweep.pilot.agent import _torch_environment
-from sweep.pilot.ranks import Rank, Zygote, one_per_process, start_ranks
+from sweep.pilot.agent import evidence
+from sweep.pilot.agent.agent import _torch_environment
+from sweep.pilot.agent.ranks import Rank, Zygote, one_per_process, start_ranks
 from tests import driving
 
 RANKS = 3

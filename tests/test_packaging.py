@@ -14,7 +14,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 RENDER = """
 import sweep
-from sweep.executors import PilotRequest
+from sweep.executors.executor import PilotRequest
 from sweep.executors.script import render_pilot
 from sweep.inputs.site import Site
 print(sweep.__file__)

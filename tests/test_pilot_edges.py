@@ -16,12 +16,13 @@ import pytest
 
 from sweep.contract import Measurement, Workload
 from sweep.outcomes import Outcome
-from sweep.pilot.agent import Agent
-from sweep.pilot.attempt import AttemptRunner, Link
-from sweep.pilot.files import Files
-from sweep.pilot.leader import Leader
-from sweep.pilot.report import record_of
-from sweep.pilot.watchdog import Limits, Verdict
+from sweep.pilot.agent.agent import Agent
+from sweep.pilot.leader.attempt import AttemptRunner
+from sweep.pilot.leader.files import Files
+from sweep.pilot.leader.leader import Leader
+from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.record import record_of
+from sweep.pilot.leader.watchdog import Limits, Verdict
 from sweep.search.search import Choice
 from sweep.store.directory import try_claim
 from tests import driving
@@ -169,8 +170,8 @@ def test_a_workload_that_the_node_does_not_have_is_an_import_error(standing):
 
 def test_no_rank_began_where_an_agent_still_imports(standing, monkeypatch):
     """Another node's trouble ended the attempt: who is late with its answer is busy, not dirty."""
-    monkeypatch.setattr("sweep.pilot.attempt.GRACE_S", 0.1)
-    monkeypatch.setattr("sweep.pilot.attempt.CLEAN_S", 0.1)
+    monkeypatch.setattr("sweep.pilot.leader.attempt.GRACE_S", 0.1)
+    monkeypatch.setattr("sweep.pilot.leader.attempt.CLEAN_S", 0.1)
 
     async def scenario():
         links = [Link("n1", Mute(), alive=False), Link("n2", Mute())]
@@ -225,7 +226,9 @@ def daemons(directory):
     """Processes forked from a warm image whose session's leader has gone."""
     if not (directory / "provenance.json").exists():
         return []
-    pids = [int(words.split()[0]) for words in driving.marked_processes(directory) if "sweep.pilot.zygote" in words]
+    pids = [
+        int(words.split()[0]) for words in driving.marked_processes(directory) if "sweep.pilot.agent.zygote" in words
+    ]
     return [pid for pid in pids if psutil.pid_exists(pid) and not psutil.pid_exists(os.getsid(pid))]
 
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from sweep.pilot import processes
-from sweep.pilot.processes import NODE_MARK, PILOT_MARK
+from sweep.pilot.agent import processes
+from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
 
 
 @pytest.fixture

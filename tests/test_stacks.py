@@ -1,6 +1,6 @@
 """Of ranks that stopped in the same iteration, the one whose stack differs is named."""
 
-from sweep.pilot.stacks import innermost, suspects
+from sweep.pilot.leader.hang_suspects import innermost, suspects
 
 
 def dump(*frames):

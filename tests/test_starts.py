@@ -7,9 +7,10 @@ import pytest
 
 from sweep.contract import Layout, Phase, Run, Workload
 from sweep.outcomes import Outcome
-from sweep.pilot.attempt import AttemptRunner, Link
-from sweep.pilot.starts import Start, Starts, limits_from
-from sweep.pilot.watchdog import Learned, Limits, Watchdog
+from sweep.pilot.leader.attempt import AttemptRunner
+from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.start_limits import Start, Starts, limits_from
+from sweep.pilot.leader.watchdog import Learned, Limits, Watchdog
 from sweep.plan.runs import PlannedRun
 from tests import driving
 

@@ -11,8 +11,8 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.launcher.pilots_wanted import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted
 from sweep.launcher.session import Session
+from sweep.pilot.leader.watchdog import Limits
 from sweep.pilot.order import PilotOrder
-from sweep.pilot.watchdog import Limits
 from sweep.search.search import waiting
 from sweep.state.state import World
 from sweep.state.tally import typical_run_s

@@ -1,1 +1,4 @@
-"""The job side: a leader measures runs through the agents of its nodes; agents start ranks, watch and clear them."""
+"""The job side: a leader per job, an agent per node, the channel and messages between them, and the launcher's order.
+
+The login side is ``sweep.launcher``; the two share nothing but the sweep directory.
+"""

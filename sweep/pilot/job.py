@@ -1,10 +1,11 @@
-"""The pilot's own Slurm job, and its end where Slurm itself would not notice."""
+"""The pilot's own Slurm job: its end where Slurm itself would not notice, and what it says on its error file."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
+import sys
 
 CANCEL_S = 20.0
 
@@ -29,3 +30,9 @@ class StepDaemon:
     def died(self) -> bool:
         """Has another process taken its place as our parent?"""
         return os.getppid() != self._pid
+
+
+def complain(text: str) -> None:
+    """Say it where it can be said; a full or read-only file system must not end a pilot."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)  # noqa: T201

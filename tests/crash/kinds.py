@@ -48,7 +48,7 @@ def _python_kind(process: psutil.Process) -> str | None:
             return None
         if "sweep.pilot.agent" in words:
             return "agent"
-        if "sweep.pilot.zygote" in words:
+        if "sweep.pilot.agent.zygote" in words:
             return _image_kind(process)
     return None
 
@@ -56,7 +56,7 @@ def _python_kind(process: psutil.Process) -> str | None:
 def _image_kind(process: psutil.Process) -> str:
     """A zygote stays in its agent's session, a rank leads one, a daemon's is without its leader or not a zygote's."""
     parent = process.parent()
-    if parent is not None and "sweep.pilot.zygote" in parent.cmdline():
+    if parent is not None and "sweep.pilot.agent.zygote" in parent.cmdline():
         return "rank" if os.getsid(process.pid) == process.pid else "daemon"
     if parent is not None and os.getsid(process.pid) == os.getsid(parent.pid):
         return "zygote"

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from sweep.contract import Place, Progress, RankRun, Run
-from sweep.pilot.processes import die_with_parent, thread_count
+from sweep.pilot.agent.processes import die_with_parent, thread_count
 from sweep.plugins import load_object
 
 MAX_REQUEST_BYTES = 1 << 20

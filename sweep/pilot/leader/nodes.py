@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from sweep.pilot.attempt import Link
 from sweep.pilot.channel import Channel, ChannelError, Rendezvous, authenticate, host_addresses, new_key
+from sweep.pilot.job import complain
 from sweep.pilot.order import PilotOrder
 
 READY_TIMEOUT_S = 180.0
@@ -123,3 +125,43 @@ async def _wait_for_end(processes: list[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
+
+
+@dataclass(eq=False)
+class Link:
+    """One node of the pilot, through its agent. `inbox` is the present attempt's."""
+
+    node: str
+    channel: Channel
+    alive: bool = True
+    inbox: asyncio.Queue[tuple[Link, dict[str, Any]]] | None = None
+    strays: tuple[str, ...] = ()
+    """tokens of this sweep's other pilots that have left something on the node, or live there"""
+    cleared: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    clean: bool = True
+    """False where processes of an attempt could not be ended: no further attempt goes there"""
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Tell the agent something; a dead one is told nothing."""
+        if self.alive:
+            self.channel.send(message)
+
+    async def read(self) -> None:
+        """Forward what the agent says, until it is gone or cannot be understood any more."""
+        try:
+            while (message := await self.channel.receive()) is not None:
+                if message["is"] == "strays":
+                    self.strays = tuple(message["tokens"])
+                elif message["is"] == "cleared":
+                    self.cleared.set()
+                elif self.inbox is not None:
+                    self.inbox.put_nowait((self, message))
+        except Exception as error:
+            complain(f"the agent on {self.node} says what nobody can read: {error!r}")
+        finally:
+            self.alive = False
+            self.cleared.set()
+            self.gone.set()
+            if self.inbox is not None:
+                self.inbox.put_nowait((self, {"is": "gone"}))

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweep.pilot.processes import signal_group
-from sweep.pilot.say import complain
+from sweep.pilot.agent.processes import signal_group
+from sweep.pilot.job import complain
 
 PRELOAD_TIMEOUT_S = 240.0
 FORK_TIMEOUT_S = 60.0
@@ -59,7 +59,7 @@ class Zygote:
     async def start(cls, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
         """Exec a zygote and wait until it has imported the modules. Raises ZygoteError with what went wrong."""
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "sweep.pilot.zygote", str(theirs.fileno()), str(os.getpid()), *preload]
+        command = [sys.executable, "-m", "sweep.pilot.agent.zygote", str(theirs.fileno()), str(os.getpid()), *preload]
         process = subprocess.Popen(
             command, env={**os.environ, **env}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
         )

@@ -7,15 +7,11 @@ under --no-kill (seen on Slurm 22.05).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import errno
 import os
 import random
-import signal
 import socket
-import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,18 +21,21 @@ import psutil
 
 from sweep.contract import Phase
 from sweep.outcomes import Outcome
-from sweep.pilot import evidence, flight
-from sweep.pilot.activity import LOOK_S, Activity
-from sweep.pilot.channel import Channel, Rendezvous, connect
-from sweep.pilot.cleanup import clear, clear_dead
-from sweep.pilot.gpus import left_on_gpus
-from sweep.pilot.job import cancel_own_job
-from sweep.pilot.kernel import KernelWatch
-from sweep.pilot.leftovers import empty, make_temporary, remove_scratch, remove_shared_memory
-from sweep.pilot.processes import NODE_MARK, PILOT_MARK, become_subreaper, tokens_of_sweep
-from sweep.pilot.ranks import Rank, Zygote, ZygoteError, one_per_process, start_ranks
-from sweep.pilot.say import complain
-from sweep.pilot.watchdog import is_beat
+from sweep.pilot.agent import evidence
+from sweep.pilot.agent.cleanup import clear, clear_dead, empty, make_temporary, remove_scratch, remove_shared_memory
+from sweep.pilot.agent.kernel_log import KernelWatch
+from sweep.pilot.agent.processes import (
+    ACTIVITY_CHECK_S,
+    NODE_MARK,
+    PILOT_MARK,
+    Activity,
+    left_on_gpus,
+    tokens_of_sweep,
+)
+from sweep.pilot.agent.ranks import Rank, Zygote, ZygoteError, one_per_process, start_ranks
+from sweep.pilot.channel import Channel
+from sweep.pilot.job import complain
+from sweep.pilot.messages import is_beat
 
 LEADER_SILENCE_S = 20.0
 """then the ranks are ended and the job cancelled, all within 30 s"""
@@ -241,7 +240,7 @@ class Agent:
         defaults = {
             "TMPDIR": str(self._temporary),
             "TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"),
-            **flight.environment(self._attempt_dir),
+            **evidence.flight_recorder_environment(self._attempt_dir),
         }
         users = {name: os.environ[name] for name in defaults if name in os.environ and name != "TMPDIR"}
         return {**defaults, **users}
@@ -331,7 +330,7 @@ class Agent:
         """Tell which ranks work though they have not begun to iterate: a slow start is no hang."""
         activity = Activity()
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(ACTIVITY_CHECK_S)
             early = [rank for rank in self._ranks if rank.alive and not rank.iterates]
             working = {rank.pid for rank in one_per_process(early) if rank.pid is not None and activity.busy(rank.pid)}
             busy = [rank.number for rank in early if rank.pid in working]
@@ -383,43 +382,3 @@ def _torch_environment(places: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _host_facts() -> dict[str, Any]:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
     return {"host": socket.gethostname(), "pid": os.getpid(), "cpus": cpus}
-
-
-async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> int:
-    become_subreaper()
-    agent = Agent(node, index, scratch)
-    channel = await connect(Rendezvous.read(pilot_dir / "rendezvous"), CONNECT_TIMEOUT_S)
-    loop = asyncio.get_running_loop()
-    serving = asyncio.ensure_future(agent.serve(channel))
-    loop.add_signal_handler(signal.SIGCHLD, agent.reap)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, serving.cancel)
-    try:
-        released = await serving
-    except asyncio.CancelledError:
-        return 143  # Slurm's own SIGTERM: the short teardown
-    finally:
-        await agent.end(grace_s=1.0)
-        channel.close()
-    if not released:
-        cancel_own_job()
-    return 0 if released else 1
-
-
-def main() -> None:
-    """`python -m sweep.pilot.agent PILOT_DIR --node NAME --scratch DIR`."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("pilot_dir", type=Path)
-    parser.add_argument("--node", default=os.environ.get("SLURMD_NODENAME") or socket.gethostname())
-    parser.add_argument("--index", type=int, default=int(os.environ.get("SLURM_PROCID", "0")))
-    parser.add_argument("--scratch", type=Path, required=True)
-    arguments = parser.parse_args()
-    os.umask(0o077)
-    os.environ[NODE_MARK] = arguments.node
-    prefix = f"{os.environ.get(PILOT_MARK, 'sweep')}.{arguments.node}."
-    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=arguments.scratch))
-    sys.exit(asyncio.run(_main(arguments.pilot_dir, arguments.node, arguments.index, scratch)))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,19 @@
-"""Processes of this node: marks, ancestry, the end of them. The few Linux-only calls are guarded and live here."""
+"""Processes of this node: marks, ancestry, activity, the end of them, and what is left of them on the job's GPUs.
+
+The few Linux-only calls are guarded and live here. What nvidia-smi tells is not verified on hardware.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 
 import psutil
 
@@ -19,6 +25,14 @@ NODE_MARK = "SWEEP_NODE"
 _PILOT_PREFIX, _NODE_PREFIX = (f"\0{name}=".encode() for name in (PILOT_MARK, NODE_MARK))
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+ACTIVITY_CHECK_S = 5.0
+ACTIVITY_SHARE = 0.1
+"""of one core: below it, waiting loops and pings of libraries"""
+ACTIVITY_BYTES = 1 << 20
+NVIDIA_SMI_S = 10.0
+GPU_POLL_S = 0.5
 
 
 def become_subreaper() -> None:
@@ -136,3 +150,88 @@ def describe(process: psutil.Process) -> str:
         return f"pid {process.pid} {process.name()} ({process.status()})"
     except psutil.Error:
         return f"pid {process.pid}"
+
+
+class Activity:
+    """Compares each look with the one before."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[float, float, int]] = {}
+
+    def busy(self, pid: int) -> bool:
+        """Did the rank, or a compiler or loader that it started, work since the last look? False at the first."""
+        now, before = _work(pid), self._seen.get(pid)
+        self._seen[pid] = now
+        if before is None:
+            return False
+        elapsed_s, cpu_s, size = (a - b for a, b in zip(now, before, strict=True))
+        return cpu_s >= ACTIVITY_SHARE * elapsed_s or size >= ACTIVITY_BYTES
+
+
+def _work(pid: int) -> tuple[float, float, int]:
+    """(now, CPU seconds, bytes read and written) of the process and its living descendants."""
+    seconds, size = 0.0, 0
+    with contextlib.suppress(psutil.Error):
+        rank = psutil.Process(pid)
+        for process in (rank, *rank.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                seconds += times.user + times.system + times.children_user + times.children_system
+                counters = process.io_counters()
+                size += counters.read_bytes + counters.write_bytes
+    return time.monotonic(), seconds, size
+
+
+def allocated(environment: Mapping[str, str] | None = None) -> frozenset[str] | None:
+    """Indices or UUIDs of the GPUs of this job; None where nothing says which they are: then none is looked at."""
+    source = os.environ if environment is None else environment
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+        names = frozenset(part.strip() for part in source.get(name, "").split(",") if part.strip())
+        if names:
+            return names
+    return None
+
+
+def left_on_gpus(wait_s: float) -> list[str]:
+    """Living processes on the allocated GPUs once `wait_s` went by, in words; empty where there is no nvidia-smi."""
+    ours = allocated()
+    if ours is None or shutil.which("nvidia-smi") is None:
+        return []
+    deadline = time.monotonic() + wait_s
+    while True:
+        left = [f"pid {pid} on GPU {uuid}" for pid, uuid in _processes(ours) if _lives(pid)]
+        if not left or time.monotonic() >= deadline:
+            return left
+        time.sleep(GPU_POLL_S)
+
+
+def _processes(ours: frozenset[str]) -> list[tuple[int, str]]:
+    uuids = {uuid for index, uuid in _rows("--query-gpu=index,uuid") if ours & {index, uuid}}
+    rows = _rows("--query-compute-apps=pid,gpu_uuid")
+    return [(int(pid), uuid) for pid, uuid in rows if pid.isdigit() and uuid in uuids]
+
+
+def _rows(query: str) -> list[tuple[str, str]]:
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", query, "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=NVIDIA_SMI_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    pairs = [line.split(",", 1) for line in done.stdout.splitlines() if "," in line]
+    return [(first.strip(), second.strip()) for first, second in pairs]
+
+
+def _lives(pid: int) -> bool:
+    """nvidia-smi may list the dead."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

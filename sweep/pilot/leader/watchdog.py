@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sweep.contract import Phase
 from sweep.outcomes import Outcome
@@ -14,9 +13,6 @@ BUSY_FACTOR = 2.0
 """a rank that works before its first iteration is done may be silent for so many limits. No longer: a rank that waits
 in a collective may spin, which looks like work"""
 PHASE_ORDER = {phase: number for number, phase in enumerate(Phase)}
-PHASES = frozenset(str(phase) for phase in Phase)
-LARGEST = 2**53
-"""an integer beyond it is no iteration, and cannot be reckoned with as a time"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,17 +170,6 @@ class Watchdog:
     def _where(self) -> str:
         living = [p for p in self.ranks.values() if not p.ended]
         return f"the last rank stands in {_place(min(living, key=_progress_key))}" if living else "all ranks ended"
-
-
-def is_beat(phase: Any, iteration: Any, due_s: Any) -> bool:
-    """Whether a beat can be read: a workload of someone else may say anything."""
-    return isinstance(phase, str) and phase in PHASES and _number(iteration) and _number(due_s)
-
-
-def _number(value: Any) -> bool:
-    if isinstance(value, int):
-        return not isinstance(value, bool) and abs(value) < LARGEST
-    return value is None or isinstance(value, float)
 
 
 def _progress_key(progress: RankProgress) -> tuple[int, int]:

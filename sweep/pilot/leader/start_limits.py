@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from sweep.contract import Run
-from sweep.pilot.watchdog import Learned, Limits
+from sweep.pilot.leader.watchdog import Learned, Limits
 from sweep.plan.runs import PlannedRun
 
 ENOUGH = 3

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweep.outcomes import Outcome
-from sweep.pilot.attempt import AttemptResult, RankReport
+from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
 
 
 def attempt_log(record: Mapping[str, Any], result: AttemptResult) -> str:

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Collection, Mapping, Sequence
@@ -22,18 +21,18 @@ from sweep.errors import SweepError
 from sweep.executors.local import own_job_id
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.pilot.attempt import AttemptResult, AttemptRunner, Link
-from sweep.pilot.dead import dead_tokens
-from sweep.pilot.files import Files
-from sweep.pilot.job import StepDaemon, cancel_own_job
-from sweep.pilot.log import attempt_log
-from sweep.pilot.nodes import agents
+from sweep.pilot.agent.orphans import clear_orphans
+from sweep.pilot.job import StepDaemon, cancel_own_job, complain
+from sweep.pilot.leader.attempt import AttemptRunner
+from sweep.pilot.leader.attempt_log import attempt_log
+from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.files import Files
+from sweep.pilot.leader.nodes import Link, agents
+from sweep.pilot.leader.record import Conducted, record_of
+from sweep.pilot.leader.stale_pilots import dead_tokens
+from sweep.pilot.leader.start_limits import Starts
+from sweep.pilot.leader.watchdog import Limits, Verdict
 from sweep.pilot.order import PilotOrder
-from sweep.pilot.orphans import clear_orphans
-from sweep.pilot.report import Conducted, record_of
-from sweep.pilot.say import complain
-from sweep.pilot.starts import Starts
-from sweep.pilot.watchdog import Limits, Verdict
 from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.plugins import find_workload
 from sweep.search.search import Choice, Search, choose
@@ -342,7 +341,3 @@ def main(sweep_dir: str, pilot: str) -> None:
     asyncio.run(Leader(sweep, order, runs_of_all(tables), job_id).lead())
     if order.executor == "slurm" and above.died:
         cancel_own_job()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])

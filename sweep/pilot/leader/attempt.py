@@ -7,17 +7,17 @@ import math
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from sweep.contract import Measurement, Phase, Run, Workload
 from sweep.diagnose.diagnose import diagnose
 from sweep.diagnose.model import Diagnosis, Facts, RankEnd
 from sweep.outcomes import Outcome
-from sweep.pilot.channel import Channel
-from sweep.pilot.say import complain
-from sweep.pilot.stacks import innermost, suspects
-from sweep.pilot.watchdog import Learned, Limits, Verdict, Watchdog, is_beat
+from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
+from sweep.pilot.leader.hang_suspects import innermost, suspects
+from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.watchdog import Learned, Limits, Verdict, Watchdog
+from sweep.pilot.messages import is_beat
 
 SETTLE_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their own words are evidence"""
@@ -28,86 +28,6 @@ CLEAN_S = 40.0
 """beyond the grace: evidence, kills, and the wait for the GPUs to be empty"""
 SHORT_CLEAN_S = 1.0
 """the same when the scheduler counts the seconds: all within its KillWait less 2 s"""
-
-
-@dataclass(eq=False)
-class Link:
-    """One node of the pilot, through its agent. `inbox` is the present attempt's."""
-
-    node: str
-    channel: Channel
-    alive: bool = True
-    inbox: asyncio.Queue[tuple[Link, dict[str, Any]]] | None = None
-    strays: tuple[str, ...] = ()
-    """tokens of this sweep's other pilots that have left something on the node, or live there"""
-    cleared: asyncio.Event = field(default_factory=asyncio.Event)
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    clean: bool = True
-    """False where processes of an attempt could not be ended: no further attempt goes there"""
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Tell the agent something; a dead one is told nothing."""
-        if self.alive:
-            self.channel.send(message)
-
-    async def read(self) -> None:
-        """Forward what the agent says, until it is gone or cannot be understood any more."""
-        try:
-            while (message := await self.channel.receive()) is not None:
-                if message["is"] == "strays":
-                    self.strays = tuple(message["tokens"])
-                elif message["is"] == "cleared":
-                    self.cleared.set()
-                elif self.inbox is not None:
-                    self.inbox.put_nowait((self, message))
-        except Exception as error:
-            complain(f"the agent on {self.node} says what nobody can read: {error!r}")
-        finally:
-            self.alive = False
-            self.cleared.set()
-            self.gone.set()
-            if self.inbox is not None:
-                self.inbox.put_nowait((self, {"is": "gone"}))
-
-
-@dataclass
-class RankReport:
-    """What the leader knows of one rank."""
-
-    node: str
-    measurement: Measurement | None = None
-    failure: dict[str, str] | None = None
-    """type, message and traceback"""
-    exited: bool = False
-    exit_code: int | None = None
-    signal: int | None = None
-    ended_at_s: float | None = None
-    killed_by_us: bool = False
-    tail: str = ""
-    stacks: str = ""
-    progress: str = ""
-    """phase, iteration and last beat, when it was ended"""
-
-
-@dataclass
-class AttemptResult:
-    """How an attempt ended, for the record and the log."""
-
-    diagnosis: Diagnosis
-    message: str | None
-    ranks: list[RankReport]
-    times_s: dict[str, float]
-    not_cleaned: dict[str, list[str]] = field(default_factory=dict)
-    accused: tuple[str, ...] = ()
-    """the nodes that the outcome names"""
-    removed: dict[str, list[str]] = field(default_factory=dict)
-    """node -> files of the attempt that had to be removed from /dev/shm"""
-
-    @classmethod
-    def none(cls, run: Run, links: Sequence[Link], outcome: Outcome, message: str) -> AttemptResult:
-        """Of an attempt of which nothing but its end is known."""
-        ranks = [RankReport(links[rank // run.gpus_per_node].node) for rank in range(run.gpus)]
-        return cls(Diagnosis(outcome, message, "", None, None), message, ranks, {})
 
 
 class AttemptRunner:

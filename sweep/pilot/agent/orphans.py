@@ -11,10 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sweep.pilot.cleanup import end_escaped
-from sweep.pilot.leftovers import remove_scratch
+from sweep.pilot.agent.cleanup import end_escaped, remove_scratch
+from sweep.pilot.job import complain
 from sweep.pilot.order import PilotOrder
-from sweep.pilot.say import complain
 
 CLEAR_S = 40.0
 """where the node itself is dead nothing answers, and the scheduler ends what runs there"""
@@ -22,7 +21,7 @@ CLEAR_S = 40.0
 
 async def clear_orphans(order: PilotOrder, node: str) -> None:
     """Run this module on the node, beside the agents' step. What goes wrong is said, and is no reason to stop."""
-    command = [sys.executable, "-m", "sweep.pilot.orphans", order.token, node, order.scratch]
+    command = [sys.executable, "-m", "sweep.pilot.agent.orphans", order.token, node, order.scratch]
     if order.executor == "slurm":
         command = [*_beside(node), *order.srun, *order.container_prefix, *command]
     try:

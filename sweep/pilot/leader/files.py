@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from sweep.pilot.say import complain
+from sweep.pilot.job import complain
 from sweep.store.directory import SweepDir, try_claim
 from sweep.store.journal import Journal, JournalReader
 

@@ -1,0 +1,137 @@
+"""What is kept of ranks that are about to be killed: Python stacks, state in /proc, torch's NCCL flight recorder.
+
+A flight recorder's dump is a pickle of plain values (torch/csrc/distributed/c10d/FlightRecorder.hpp): it is read by an
+unpickler that makes nothing else. It is asked for by a write to `<TORCH_NCCL_DEBUG_INFO_PIPE_FILE><rank>.pipe`. Not
+verified on hardware.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sweep.pilot.agent.ranks import Rank, one_per_process
+
+STACKS_WAIT_S = 0.5
+STACKS_BYTES = 16_000
+PY_SPY_S = 5.0
+PY_SPY_RANKS = 8
+"""so many at once on one node: with more, the first ones tell enough"""
+
+
+DUMP_PREFIX = "flight."
+DUMP_BYTES = 64 << 20
+_BAD_DUMP = (OSError, pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError)
+
+
+async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
+    """Rank -> what it was doing, for every living process its first rank.
+
+    Bounded: one that cannot answer is described from outside.
+    """
+    living = one_per_process(ranks)
+    for rank in living:
+        if rank.pid is not None and (scratch / f"stacks.{rank.number}").exists():
+            # To the rank alone: a child of it (a compiler, a loader) would die of this signal.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank.pid, signal.SIGUSR1)
+            ask_for_dump(scratch, rank.number)
+    if living:
+        await asyncio.sleep(STACKS_WAIT_S)
+    mute = [rank for rank in living if not _stacks(rank, scratch)][:PY_SPY_RANKS]
+    spied = dict(zip((r.number for r in mute), await asyncio.gather(*(_spy(r) for r in mute)), strict=True))
+    return {rank.number: _describe(rank, scratch, spied.get(rank.number, "")) for rank in living}
+
+
+def _stacks(rank: Rank, scratch: Path) -> str:
+    """What faulthandler wrote; empty for a program that does not have it, or that cannot answer."""
+    with contextlib.suppress(OSError):
+        return (scratch / f"stacks.{rank.number}").read_text(errors="replace")[:STACKS_BYTES]
+    return ""
+
+
+async def _spy(rank: Rank) -> str:
+    """py-spy's look from outside, where it is installed and may."""
+    if shutil.which("py-spy") is None:
+        return ""
+    command = ["py-spy", "dump", "--nonblocking", "--pid", str(rank.pid)]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), PY_SPY_S)
+    except asyncio.TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        return ""
+    return output.decode(errors="replace")[:STACKS_BYTES]
+
+
+def _describe(rank: Rank, scratch: Path, spied: str) -> str:
+    parts = [_stacks(rank, scratch), spied, tell_dump(scratch, rank.number)]
+    for name in ("wchan", "status"):
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{rank.pid}/{name}").read_text()
+            state = [line for line in text.splitlines() if name == "wchan" or line.startswith("State:")]
+            parts.append(f"{name}: " + " ".join(state))
+    return "\n".join(part for part in parts if part)
+
+
+def flight_recorder_environment(scratch: Path) -> dict[str, str]:
+    """What makes torch record, dump on a timeout without delay, and listen for the order to dump."""
+    return {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "2000",
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_FR_DUMP_TEMP_FILE": str(scratch / DUMP_PREFIX),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(scratch / DUMP_PREFIX),
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(scratch / DUMP_PREFIX),
+    }
+
+
+def ask_for_dump(scratch: Path, rank: int) -> None:
+    """Order a dump; without a listener nothing happens."""
+    with contextlib.suppress(OSError):
+        fd = os.open(scratch / f"{DUMP_PREFIX}{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(OSError):
+            os.write(fd, b"1")
+        os.close(fd)
+
+
+def tell_dump(scratch: Path, rank: int) -> str:
+    """The last collective of the rank, in words; empty where there is no dump."""
+    path = scratch / f"{DUMP_PREFIX}{rank}"
+    with contextlib.suppress(*_BAD_DUMP):
+        if path.stat().st_size <= DUMP_BYTES:
+            with path.open("rb") as file:
+                return in_words(_PlainUnpickler(file).load())
+    return ""
+
+
+def in_words(dump: Mapping[str, Any]) -> str:
+    """The last entry that had begun and not completed, else the last completed."""
+    entries = list(dump.get("entries", ()))
+    pending = [entry for entry in entries if entry.get("state") != "completed"]
+    if not entries:
+        return "NCCL flight recorder: no collective was begun"
+    entry = pending[0] if pending else entries[-1]
+    return (
+        f"NCCL flight recorder: {entry.get('profiling_name')} number {entry.get('collective_seq_id')} is "
+        f"{entry.get('state')}, sizes {entry.get('input_sizes')}; {len(pending)} not completed"
+    )
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Numbers, texts, lists and maps only: a rank's file must not run anything here."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        """Refuse every class and function."""
+        raise pickle.UnpicklingError(f"{module_name}.{global_name} is no plain value")
