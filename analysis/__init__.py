@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.derive import best_per_cell, cells
+    from analysis.derive.best import best_per_cell, cells
     from analysis.filters import keep
-    from analysis.heatmap import draw as draw_heatmap
+    from analysis.heatmap.draw import draw as draw_heatmap
     from analysis.tables import load, load_allocations, load_attempts, load_plan
 
 __all__ = ["best_per_cell", "cells", "draw_heatmap", "keep", "load", "load_allocations", "load_attempts", "load_plan"]
 
 _PLACES = {
-    "best_per_cell": ("analysis.derive", "best_per_cell"),
-    "cells": ("analysis.derive", "cells"),
-    "draw_heatmap": ("analysis.heatmap", "draw"),
+    "best_per_cell": ("analysis.derive.best", "best_per_cell"),
+    "cells": ("analysis.derive.best", "cells"),
+    "draw_heatmap": ("analysis.heatmap.draw", "draw"),
     "keep": ("analysis.filters", "keep"),
     "load": ("analysis.tables", "load"),
     "load_allocations": ("analysis.tables", "load_allocations"),

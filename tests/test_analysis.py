@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analysis
-from analysis.blanks import explain_blanks
-from analysis.derive import NEEDED, _skip, best_per_cell, cells, measured, model_order
+from analysis.derive.best import NEEDED, _skip, best_per_cell, cells, explain_blanks, measured, model_order
 from analysis.filters import keep, names_in
 from analysis.metrics import METRICS, memory_text, metric_named, number
 from sweep.errors import SweepError

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import derive_axes, derive_cost, derive_nodes, derive_pareto, derive_predicted, derive_scaling
-from analysis.derive import completed
+from analysis.derive.axes import sensitivity
+from analysis.derive.best import completed
+from analysis.derive.cost import by_outcome
+from analysis.derive.nodes import health, rank_times
+from analysis.derive.pareto import front
+from analysis.derive.predicted import columns_of, errors, predictions
+from analysis.derive.scaling import amdahl, bubble, scaling
 from analysis.metrics import METRICS
 from sweep.physics import memory
 from sweep.physics.catalogue import MODELS
@@ -18,7 +23,7 @@ RATE = METRICS["tokens_per_second_per_gpu"]
 
 
 def test_efficiency_is_relative_to_the_fewest_nodes():
-    table = derive_scaling.scaling(made_grid(2, 4, failing=False))
+    table = scaling(made_grid(2, 4, failing=False))
     for _, rows in table.groupby("model"):
         assert rows["efficiency"].tolist() == pytest.approx([1 / (1 + 0.08 * n) for n in range(4)])
         assert rows["tokens_per_second"].tolist() == pytest.approx(
@@ -29,9 +34,9 @@ def test_efficiency_is_relative_to_the_fewest_nodes():
 def test_amdahls_law_is_found_again_and_needs_three_points():
     gpus = np.array([8, 16, 32, 64])
     table = pd.DataFrame({"model": "m", "gpus": gpus, "tokens_per_second": 1 / (1e-6 + 1e-3 / gpus)})
-    fit = derive_scaling.amdahl(table)["m"]
+    fit = amdahl(table)["m"]
     assert fit.serial_share == pytest.approx(1e-6 / (1e-6 + 1e-3))
-    assert derive_scaling.amdahl(table.head(2)) == {}
+    assert amdahl(table.head(2)) == {}
 
 
 def piped(slope):
@@ -43,14 +48,14 @@ def piped(slope):
 
 @pytest.mark.parametrize("slope", [1.0, 1.7])
 def test_the_bubbles_slope_is_found_again(slope):
-    found = derive_scaling.bubble(piped(slope).drop(columns="value"))
+    found = bubble(piped(slope).drop(columns="value"))
     assert found["slope"] == pytest.approx(slope)
     assert found["explained"] == pytest.approx(1)
-    assert derive_scaling.bubble(piped(slope).query("pp == 1").drop(columns="value")) is None
+    assert bubble(piped(slope).query("pp == 1").drop(columns="value")) is None
 
 
 def test_the_playbooks_pipelines_pay_more_than_the_ideal_bubble():
-    assert derive_scaling.bubble(playbook_records())["slope"] > 0.5
+    assert bubble(playbook_records())["slope"] > 0.5
 
 
 def test_fixing_an_axis_costs_what_the_best_without_it_loses():
@@ -64,7 +69,7 @@ def test_fixing_an_axis_costs_what_the_best_without_it_loses():
         ],
         columns=["model", "nodes", "tp", "zero", "tokens_per_second_per_gpu"],
     ).assign(outcome="ok", run_id=list("abcde"))
-    table = derive_axes.sensitivity(made, RATE).set_index(["axis", "value"])
+    table = sensitivity(made, RATE).set_index(["axis", "value"])
     assert table.loc[("tp", "1"), ["median", "worst", "wins", "cells"]].tolist() == [0.25, 0.5, 1, 2]
     assert table.loc[("tp", "2"), ["median", "worst"]].tolist() == pytest.approx([0.05, 0.1])
     assert table.loc[("zero", "1"), ["median", "missing"]].tolist() == pytest.approx([0.2, 1])
@@ -73,7 +78,7 @@ def test_fixing_an_axis_costs_what_the_best_without_it_loses():
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=20), st.booleans())
 def test_the_front_is_what_a_plain_loop_finds(points, higher):
     peak, value = (pd.Series([float(p[i]) for p in points]) for i in (0, 1))
-    found = {(peak[i], value[i]) for i in derive_pareto.front(peak, value, higher=higher)}
+    found = {(peak[i], value[i]) for i in front(peak, value, higher=higher)}
 
     def beats(a, b):
         gain = a[1] >= b[1] if higher else a[1] <= b[1]
@@ -91,7 +96,7 @@ def test_what_outcomes_cost():
             "surplus": [False, False, False, False, True],
         }
     )
-    table = derive_cost.by_outcome(made).set_index("outcome")
+    table = by_outcome(made).set_index("outcome")
     assert list(table.index) == ["ok", "hang", "surplus", "oom_cuda"]
     assert table["gpu_hours"].tolist() == pytest.approx([2.0, 4.0, 0.1, np.nan], nan_ok=True)
     assert table["attempts"].tolist() == [2, 1, 1, 1]
@@ -108,14 +113,14 @@ def node_records():
 
 
 def test_a_slow_rank_points_at_its_node():
-    ranks = derive_nodes.rank_times(node_records())
+    ranks = rank_times(node_records())
     assert ranks.loc[ranks["ratio"] > 1.2, ["node", "rank"]].to_numpy().tolist() == [["n2", 3]]
-    table = derive_nodes.health(node_records()).set_index("node")
+    table = health(node_records()).set_index("node")
     assert table.index[0] == "n2"
     assert table.loc["n2", ["attempts", "ok", "slow"]].tolist() == [1, 1, 1]
     assert table.loc["n2", "ratio"] == pytest.approx(1.5)
     assert table.loc["n3", ["attempts", "ok", "faults"]].tolist() == [2, 1, 1]
-    assert derive_nodes.health(node_records()[["run_id", "model", "nodes"]]).empty
+    assert health(node_records()[["run_id", "model", "nodes"]]).empty
 
 
 def physical(**changes):
@@ -130,21 +135,21 @@ def physical(**changes):
 
 
 def test_predictions_from_the_record_are_those_of_the_physics():
-    rows = derive_predicted.predictions(physical(), None)
+    rows = predictions(physical(), None)
     first = rows.iloc[0]
-    columns = derive_predicted.columns_of(rows)
+    columns = columns_of(rows)
     assert first["predicted_peak_bytes"] == pytest.approx(memory.peak_bytes(columns, PROFILES["ours"])[0])
     assert (rows["predicted_step_s"] > 0).all()
-    error = derive_predicted.errors(rows, "memory")
+    error = errors(rows, "memory")
     assert error.iloc[0] == pytest.approx(first["predicted_peak_bytes"] / 2**35 - 1)
 
 
 @pytest.mark.parametrize("changes", [{"workload": "somebody's"}, {"shape_json": None}, {"simulated": True}])
 def test_nothing_is_predicted_where_nothing_is_known(changes):
-    assert derive_predicted.errors(derive_predicted.predictions(physical(**changes), None), "memory").empty
+    assert errors(predictions(physical(**changes), None), "memory").empty
 
 
 def test_no_seconds_are_predicted_for_unknown_hardware():
-    rows = derive_predicted.predictions(physical(gpu="cpu"), None)
-    assert derive_predicted.errors(rows, "time").empty
-    assert len(derive_predicted.errors(rows, "memory"))
+    rows = predictions(physical(gpu="cpu"), None)
+    assert errors(rows, "time").empty
+    assert len(errors(rows, "memory"))

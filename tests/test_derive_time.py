@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.derive_time import held, over_time, segments, shares
+from analysis.derive.time import held, over_time, segments, shares
 from sweep.records.timeline import ATTEMPTS, PILOTS
 
 

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
-from analysis.colours import ink_on
-from analysis.heatmap import draw, save
+from analysis.heatmap.colours import ink_on
+from analysis.heatmap.draw import draw, save
+from analysis.heatmap.page import SMALLEST
 from analysis.metrics import metric_named
-from analysis.sheet import SMALLEST
 from sweep.cli.main import cli
 from sweep.contract import Measurement
 from sweep.errors import SweepError

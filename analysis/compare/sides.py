@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import derive
-from analysis.celltext import known
+from analysis.derive import best
+from analysis.heatmap.cell_text import known
 from analysis.metrics import Metric
 
-SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_tokens", *derive.LAYOUT)
+SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_tokens", *best.LAYOUT)
 MAY_CHANGE = ("workload", "gpu", "dtype", "compile", "shape_json", "params_json", "env_json")
 """Part of a run's identity, unless each sweep has one value throughout: then it is what the comparison is about"""
 
@@ -22,26 +22,26 @@ Cell = tuple[str, int]
 
 def columns_needed() -> list[str]:
     """The columns that ``compare`` reads."""
-    return list(dict.fromkeys([*derive.NEEDED, "message", "versions_json", "parameters_total"]))
+    return list(dict.fromkeys([*best.NEEDED, "message", "versions_json", "parameters_total"]))
 
 
 class Side:
     """One sweep: what was measured, one row per configuration, and the best row of each cell."""
 
     def __init__(self, records: pd.DataFrame, metric: Metric) -> None:
-        self.all_rows = derive.counting(derive.completed(records)).dropna(subset=derive.CELL)
-        measured = derive.measured(records, metric)
+        self.all_rows = best.counting(best.completed(records)).dropna(subset=best.CELL)
+        measured = best.measured(records, metric)
         measured = measured[measured["value"] > 0].sort_values("value", ascending=not metric.higher_is_better)
         self.rows: list[Row] = [{str(k): v for k, v in row.items()} for row in measured.to_dict("records")]
         self.best: dict[Cell, Row] = {}
         for row in self.rows:
             self.best.setdefault(cell_of(row), row)
-        self.tried = {cell_of(row) for row in self.all_rows[derive.CELL].to_dict("records")}
+        self.tried = {cell_of(row) for row in self.all_rows[best.CELL].to_dict("records")}
 
 
 def with_columns(records: pd.DataFrame) -> pd.DataFrame:
     """The records with every column that a comparison reads, null where they had none, but for the cell's own."""
-    missing = [name for name in columns_needed() if name not in records and name not in derive.CELL]
+    missing = [name for name in columns_needed() if name not in records and name not in best.CELL]
     return records.assign(**dict.fromkeys(missing)) if missing else records
 
 
@@ -82,6 +82,6 @@ def in_order(a: Side, b: Side) -> list[Cell]:
     """Every cell that either side has a value for: models by size, then nodes."""
     cells = set(a.best) | set(b.best)
     rows = pd.concat([a.all_rows[["model", "parameters_total"]], b.all_rows[["model", "parameters_total"]]])
-    models = derive.model_order(rows, sorted({model for model, _ in cells}))
+    models = best.model_order(rows, sorted({model for model, _ in cells}))
     place = {model: at for at, model in enumerate(models)}
     return sorted(cells, key=lambda cell: (place[cell[0]], cell[1]))

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analysis import derive
-from analysis.celltext import known
 from analysis.compare.comparison import CellPair, Change, Comparison, Failing, Noise, RunPair
 from analysis.compare.noise import ASSUMED_FREEDOM, change_of, gain, noise_of, parts_of, tested, typical_change
 from analysis.compare.sides import Cell, Row, Side, cell_of, identity, in_order, key_of, pairs_of, with_columns
 from analysis.compare.statistics import holm
+from analysis.derive.best import LAYOUT, succeeded
+from analysis.heatmap.cell_text import known
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
 
@@ -78,7 +78,7 @@ def _runs(pairs: Sequence[tuple[Row, Row]], metric: Metric, noise: Noise, level:
             RunPair(
                 model=str(x["model"]),
                 nodes=int(x["nodes"]),
-                layout={name: _plain(x[name]) for name in derive.LAYOUT if known(x.get(name))},
+                layout={name: _plain(x[name]) for name in LAYOUT if known(x.get(name))},
                 run_a=str(x["run_id"]),
                 run_b=str(y["run_id"]),
                 value_a=float(x["value"]),
@@ -144,7 +144,7 @@ def _verdict(changes: Sequence[Change], level: float) -> str:
 def _failing(a: Side, b: Side, names: Sequence[str]) -> tuple[Failing, ...]:
     """Configurations with a value in A that failed in B and have no value there."""
     measured = {key_of(row, names) for row in b.rows}
-    rows = b.all_rows[~derive.succeeded(b.all_rows)].to_dict("records")
+    rows = b.all_rows[~succeeded(b.all_rows)].to_dict("records")
     failed = {key_of({str(k): v for k, v in row.items()}, names): row for row in rows}
     found = []
     for row in a.rows:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis import derive, derive_axes
+from analysis.derive.axes import AXES, comparable_metric, varied_axes
+from analysis.derive.best import measured
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
-from analysis.textfit import width_pt
+from analysis.text_fit import width_pt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,11 +25,11 @@ LABEL = 5.75
 
 def draw(tables: Tables) -> Figure:
     """One panel per axis that was varied; a box per value over all configurations measured with it."""
-    metric = derive_axes.comparable_metric(tables.records)
+    metric = comparable_metric(tables.records)
     if metric is None:
         raise LackingError("no run has a throughput or MFU yet")
-    rows = derive.measured(tables.records, metric)
-    axes_names = derive_axes.varied_axes(rows)[:MOST_PANELS]
+    rows = measured(tables.records, metric)
+    axes_names = varied_axes(rows)[:MOST_PANELS]
     if not axes_names:
         raise LackingError("no axis has two values among the measured configurations")
     values = _comparable(rows, metric)
@@ -52,7 +53,7 @@ def draw(tables: Tables) -> Figure:
         sharey=True,
     )
     for axes, name in zip(made.axes, axes_names, strict=False):
-        _draw_axis(axes, groups[name], derive_axes.AXES[name])
+        _draw_axis(axes, groups[name], AXES[name])
     for axes in made.axes[len(axes_names) :]:
         axes.set_visible(False)
     for axes in made.axes[::columns]:

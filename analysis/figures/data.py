@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.derive import NEEDED
+from analysis.derive.best import NEEDED
 from analysis.tables import Source, load, load_allocations, load_attempts, load_plan
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis import derive_cost
+from analysis.derive.cost import by_outcome
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.metrics import number
@@ -19,7 +19,7 @@ def draw(tables: Tables) -> Figure:
     """Left: attempts by outcome. Right: the GPU-hours that they took, where records tell times."""
     if tables.records.empty:
         raise LackingError("no attempt has ended yet")
-    table = derive_cost.by_outcome(tables.records)
+    table = by_outcome(tables.records)
     timed = bool(table["gpu_hours"].notna().any())
     total, hours = int(table["attempts"].sum()), float(table["gpu_hours"].sum())
     span, factor = ("hours", 1.0) if hours >= 1 else ("minutes", 60.0)

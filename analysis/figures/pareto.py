@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import derive_pareto
+from analysis.derive.pareto import memory_against
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.metrics import GIB
@@ -25,7 +25,7 @@ MOST_POINTS = 4000
 
 def draw(tables: Tables) -> Figure:
     """A panel per model; colour and marker tell the node count, a line the front of each cell."""
-    rows = derive_pareto.memory_against(tables.records)
+    rows = memory_against(tables.records)
     if rows.empty:
         raise LackingError("no run has both a throughput and a peak memory")
     models, notes = style.models_shown(rows, MOST_MODELS)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis import derive_predicted
+from analysis.derive.predicted import QUANTITIES, errors, predictions
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.metrics import GIB
@@ -25,8 +25,8 @@ MOST_POINTS = 6000
 
 def draw(tables: Tables) -> Figure:
     """A panel per quantity: a point per run, on the diagonal where the prediction was right."""
-    rows = derive_predicted.predictions(tables.records, tables.plan)
-    found = {name: derive_predicted.errors(rows, name) for name in PANELS}
+    rows = predictions(tables.records, tables.plan)
+    found = {name: errors(rows, name) for name in PANELS}
     found = {name: error for name, error in found.items() if len(error)}
     if not found:
         raise LackingError("no run has both a prediction and a measurement (simulated runs do not count)")
@@ -49,7 +49,7 @@ def draw(tables: Tables) -> Figure:
 
 def _draw_quantity(axes: Axes, rows: pd.DataFrame, error: pd.Series[float], name: str, models: list[str]) -> None:
     label, factor = PANELS[name]
-    predicted, measured = (rows[column].astype(float) * factor for column in derive_predicted.QUANTITIES[name])
+    predicted, measured = (rows[column].astype(float) * factor for column in QUANTITIES[name])
     low = 0.8 * min(predicted.min(), measured.min())
     high = 1.25 * max(predicted.max(), measured.max())
     line = np.array([low, high])

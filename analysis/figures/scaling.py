@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import derive_scaling
+from analysis.derive.scaling import amdahl, scaling
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.metrics import number
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 def draw(tables: Tables) -> Figure:
     """Left: tokens/s of the whole job, both axes logarithmic. Right: tokens/s/GPU over that of the fewest nodes."""
-    table = derive_scaling.scaling(tables.records)
+    table = scaling(tables.records)
     if table.empty:
         raise LackingError("no run has a throughput yet")
     models, notes = style.models_shown(table)
-    fits = derive_scaling.amdahl(table)
+    fits = amdahl(table)
     notes = [*_notes(table, bool(fits)), *notes]
     made = style.sheet(
         "Throughput against nodes, best configuration per model and node count",

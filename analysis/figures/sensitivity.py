@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis import derive_axes
+from analysis.derive.axes import comparable_metric, sensitivity
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 
@@ -18,10 +18,10 @@ MOST_ROWS = 44
 
 def draw(tables: Tables) -> Figure:
     """A row per axis and value: median and worst loss over cells against the best of each cell."""
-    metric = derive_axes.comparable_metric(tables.records)
+    metric = comparable_metric(tables.records)
     if metric is None:
         raise LackingError("no run has a throughput or MFU yet")
-    table = derive_axes.sensitivity(tables.records, metric)
+    table = sensitivity(tables.records, metric)
     if table.empty:
         raise LackingError("no axis has two values among the measured configurations")
     table, notes = _shortened(table)

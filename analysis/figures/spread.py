@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import derive, derive_nodes
+from analysis.derive.best import measured
+from analysis.derive.nodes import health, rank_times
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.metrics import METRICS
@@ -22,10 +23,10 @@ MOST_NODES = 24
 
 def draw(tables: Tables) -> Figure:
     """Left: spread over iterations of every run, sorted. Right: the nodes whose ranks are slowest."""
-    rows = derive.measured(tables.records, METRICS["step_time_median_s"])
+    rows = measured(tables.records, METRICS["step_time_median_s"])
     spread = _spread(rows)
-    nodes = derive_nodes.health(tables.records)
-    ranks = derive_nodes.rank_times(tables.records)
+    nodes = health(tables.records)
+    ranks = rank_times(tables.records)
     if spread.empty and ranks.empty:
         raise LackingError("no record states the times of single iterations or ranks")
     panels = [name for name, known in (("runs", len(spread)), ("nodes", len(ranks))) if known]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis import caption, derive
-from analysis.textfit import LINE, paragraph, shortened, width_pt
+from analysis.derive.best import model_order
+from analysis.heatmap import caption
+from analysis.text_fit import LINE, paragraph, shortened, width_pt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +179,7 @@ def simulated(rows: pd.DataFrame) -> bool:
 
 def models_shown(rows: pd.DataFrame, most: int = MOST_SERIES) -> tuple[list[str], list[str]]:
     """At most so many models, from small to large and spread over them, and a note where some are left out."""
-    names = derive.model_order(rows, [str(name) for name in rows["model"].dropna().unique()])
+    names = model_order(rows, [str(name) for name in rows["model"].dropna().unique()])
     if len(names) <= most:
         return names, []
     step = (len(names) - 1) / (most - 1)

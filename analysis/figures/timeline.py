@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import derive_time
+from analysis.derive import time as allocation_time
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 
@@ -37,7 +37,7 @@ def draw(tables: Tables) -> Figure:
     """Above: the share of allocated node-time in each state. Below: a lane per node, or nodes by state over time."""
     if tables.allocations is None:
         raise LackingError("these results have no journals: only a sweep directory has a time line")
-    table = derive_time.segments(tables.allocations, tables.attempts)
+    table = allocation_time.segments(tables.allocations, tables.attempts)
     if table.empty:
         raise LackingError("no pilot has held a node yet")
     lanes = _lanes(table)
@@ -56,7 +56,7 @@ def draw(tables: Tables) -> Figure:
         height_in=deep + 0.8,
         height_ratios=[0.3, deep],
     )
-    _draw_shares(made.axes[0], derive_time.shares(table))
+    _draw_shares(made.axes[0], allocation_time.shares(table))
     if gantt:
         _draw_lanes(made.axes[1], table, lanes, zero, seconds)
     else:
@@ -136,7 +136,7 @@ def _draw_lanes(axes: Axes, table: pd.DataFrame, lanes: pd.Series, zero: float, 
 
 def _draw_counts(axes: Axes, table: pd.DataFrame, zero: float, seconds: float) -> None:
     """How many nodes are in each state, as means over spans of time."""
-    edges, counts = derive_time.over_time(table, BINS)
+    edges, counts = allocation_time.over_time(table, BINS)
     at = (edges - zero) / seconds
     bottom = np.zeros(BINS)
     for state in (state for state in LOOKS if state in counts):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.celltext import groups, known, layout
-from analysis.colours import Scale, ink_on, relative, scale_of
+from analysis.heatmap.cell_text import groups, known, layout
+from analysis.heatmap.colours import Scale, ink_on, relative, scale_of
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, memory_text, number
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Winner:
 
 
 def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
-    """The squares of ``derive.cells``, with the texts that the drawn heatmap has."""
+    """The squares of ``analysis.derive.best.cells``, with the texts that the drawn heatmap has."""
     best = table[table["status"] == "best"]
     shown = coloured_by(best, metric)
     table = table.assign(shown=shown.of(table))
@@ -109,7 +109,7 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
 
 
 def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage) -> tuple[Winner, ...]:
-    """The measured cells of ``derive.cells``, in its order."""
+    """The measured cells of ``analysis.derive.best.cells``, in its order."""
     found = []
     for at, row in enumerate(table.to_dict("records")):
         if row["status"] == "best":

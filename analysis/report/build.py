@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis import caption, derive
+from analysis.derive.best import NEEDED, cells, completed, counting, succeeded
+from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
 from analysis.report.answer import Usage, Winner, heat_of, winners_of
@@ -42,7 +43,7 @@ class About:
 
 def columns_needed() -> list[str]:
     """What to load: the columns that the page is made of."""
-    return list(dict.fromkeys([*derive.NEEDED, *(f.name for f in FIELDS), *OWN_COLUMNS]))
+    return list(dict.fromkeys([*NEEDED, *(f.name for f in FIELDS), *OWN_COLUMNS]))
 
 
 def build(
@@ -63,11 +64,11 @@ def build(
     if records.empty and (plan is None or plan.empty):
         raise SweepError(Mistake("no records and no plan: there is nothing to report", remedy="run the sweep first"))
     missing = [name for name in columns_needed() if name not in records]
-    records = derive.completed(records.assign(**dict.fromkeys(missing)) if missing else records)
-    table = derive.cells(records, plan, metric)
+    records = completed(records.assign(**dict.fromkeys(missing)) if missing else records)
+    table = cells(records, plan, metric)
     heat, winners = heat_of(table, chosen), winners_of(table, chosen, usage)
     trials = table_of(records, chosen)
-    measured = caption.measured_rows(derive.counting(records), None)
+    measured = caption.measured_rows(counting(records), None)
     content = {
         "about": about,
         "metric": chosen,
@@ -92,8 +93,8 @@ def build(
 
 def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any]:
     """How many runs are ok, failed and not yet measured, and the GPU-hours of all attempts."""
-    final = derive.counting(records)
-    ok = int(derive.succeeded(final).sum())
+    final = counting(records)
+    ok = int(succeeded(final).sum())
     planned = None if plan is None else plan[plan["status"] == "run"]
     waiting = 0
     if planned is not None and "run_id" in planned:

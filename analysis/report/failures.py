@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.celltext import known
+from analysis.heatmap.cell_text import known
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.celltext import known
+from analysis.heatmap.cell_text import known
 
 if TYPE_CHECKING:
     import pandas as pd

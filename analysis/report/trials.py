@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.derive import CELL, succeeded
+from analysis.derive.best import CELL, succeeded
 from analysis.metrics import GIB, METRICS, Metric
 from sweep.records.schema import columns_by_name
 

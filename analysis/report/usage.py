@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.celltext import known
+from analysis.heatmap.cell_text import known
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 

@@ -94,9 +94,9 @@ def _winners(
 ) -> list[Row]:
     """The best configuration's record per cell, as JSON values, models from small to large."""
     import analysis
-    from analysis.derive import NEEDED, model_order
+    from analysis.derive.best import NEEDED, model_order
     from analysis.filters import names_in
-    from analysis.heatmap import HEAVY
+    from analysis.heatmap.draw import HEAVY
     from analysis.metrics import metric_named
     from sweep.cli.results import _places
 

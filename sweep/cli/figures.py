@@ -36,7 +36,7 @@ def figures(words: tuple[str, ...], out: Path | None, ending: str, as_json: bool
       sweep figures results.parquet scaling pareto --out paper --format pdf
     """
     from analysis import figures as drawing
-    from analysis.heatmap import save_figure
+    from analysis.heatmap.draw import save_figure
 
     source = Path(words[0]) if words and words[0] not in drawing.FIGURES else None
     chosen = drawing.named(words if source is None else words[1:])

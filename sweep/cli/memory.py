@@ -240,7 +240,7 @@ def _verdict(document: Mapping[str, Any], unit: str) -> str:
 
 
 def _plot(path: Path, document: Mapping[str, Any]) -> None:
-    from analysis.memory_timeline import draw
+    from analysis.figures.memory_timeline import draw
 
     layout = document["layout"]
     words = " ".join(f"{n}={layout[n]}" for n in ("dp", "tp", "pp", "zero", "micro_batch_size", "recompute"))

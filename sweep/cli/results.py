@@ -13,7 +13,7 @@ from sweep.cli.options import METRIC, directory_argument, json_option
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.heatmap import Heatmap
+    from analysis.heatmap.draw import Heatmap
     from sweep.store.directory import SweepDir
 
 
@@ -142,9 +142,9 @@ def _draw(
     width_in: float = 7.0,
 ) -> Heatmap:
     import analysis
-    from analysis.derive import NEEDED
+    from analysis.derive.best import NEEDED
     from analysis.filters import names_in
-    from analysis.heatmap import check_format, save
+    from analysis.heatmap.draw import check_format, save
 
     check_format(target)
     asked = [] if expression is None else names_in(expression)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.derive import completed, succeeded
+from analysis.derive.best import completed, succeeded
 
 NODE_FAULTS = frozenset({"node_fail", "xid_hardware", "nccl_error", "cuda_error", "hang", "nccl_timeout", "lost"})
 """Outcomes that a node may have caused"""

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import caption
-from analysis.celltext import LEVELS, groups, lines
-from analysis.colours import Scale, draw_bar, ink_on, relative, scale_of
-from analysis.derive import cells as derive_cells
+from analysis.derive.best import cells as derive_cells
+from analysis.heatmap import caption
+from analysis.heatmap.cell_text import LEVELS, groups, lines
+from analysis.heatmap.colours import Scale, draw_bar, ink_on, relative, scale_of
+from analysis.heatmap.page import LABEL, MARGIN, Sheet, plan_sheet
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
-from analysis.sheet import LABEL, MARGIN, Sheet, plan_sheet
-from analysis.textfit import LINE, Group, paragraph, shortened, width_pt
+from analysis.text_fit import LINE, Group, paragraph, shortened, width_pt
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Heatmap:
 
     figure: Figure
     cells: pd.DataFrame
-    """one row per square, as ``derive.cells`` gives them, with ``shown`` (the value printed first) and ``relative``"""
+    """one row per square, as ``analysis.derive.best.cells`` gives them, with ``shown`` (printed first) and ``relative``"""
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as JSON values, a row per cell; missing is null."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.derive import CELL, completed, measured
+from analysis.derive.best import CELL, completed, measured
 from analysis.metrics import METRICS, Metric
 
 AXES: dict[str, str] = {

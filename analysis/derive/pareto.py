@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.derive import measured
+from analysis.derive.best import measured
 from analysis.metrics import METRICS, Metric
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.metrics import Metric, number
-from analysis.textfit import paragraph
+from analysis.text_fit import paragraph
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.derive import completed, counting, succeeded, truth
+from analysis.derive.best import completed, counting, succeeded, truth
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import profile_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis import derive, filters
-from analysis.celltext import known
+from analysis import filters
+from analysis.derive.best import succeeded, truth
+from analysis.heatmap.cell_text import known
 from analysis.metrics import Metric, number
 
 if TYPE_CHECKING:
@@ -41,13 +42,13 @@ def shared(rows: pd.DataFrame, best: pd.DataFrame) -> list[str]:
 def measured_rows(records: pd.DataFrame, keep: str | None) -> pd.DataFrame:
     """The records that succeeded and meet the expression; all of them where none succeeded."""
     rows = records if keep is None else filters.keep(records, keep)
-    ok = rows[derive.succeeded(rows)] if "outcome" in rows else rows
+    ok = rows[succeeded(rows)] if "outcome" in rows else rows
     return ok if len(ok) else rows
 
 
 def is_simulated(rows: pd.DataFrame) -> bool:
     """Did any of the rows come from a workload that only acts out a step time?"""
-    return "simulated" in rows and bool(derive.truth(rows["simulated"]).any())
+    return "simulated" in rows and bool(truth(rows["simulated"]).any())
 
 
 def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[str]:
@@ -64,7 +65,7 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
         sentences.append("Layouts and all other columns: `sweep heatmap --json`.")
     if any(isinstance(ties, list) and ties for ties in best.get("ties", ())):
         sentences.append("≈n: n other configurations are within noise of it (their iterations' intervals overlap).")
-    if "suspect" in best and derive.truth(best["suspect"]).any():
+    if "suspect" in best and truth(best["suspect"]).any():
         sentences.append("!: the record contradicts itself; its notes say how.")
     for name, phrase in (("flops_convention", "FLOPs: {}."), ("memory_kind", "Memory: {}.")):
         values = _values(best, name)

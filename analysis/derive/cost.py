@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.derive import truth
+from analysis.derive.best import truth
 
 
 def by_outcome(records: pd.DataFrame) -> pd.DataFrame:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.celltext import LEVELS, lines
-from analysis.textfit import LINE, Fit, Group, fit, shortened, width_pt, wrap
+from analysis.heatmap.cell_text import LEVELS, lines
+from analysis.text_fit import LINE, Fit, Group, fit, shortened, width_pt, wrap
 from sweep.errors import Mistake, SweepError
 
 PAGE_HEIGHT = 8.0 * 72

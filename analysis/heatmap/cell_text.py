@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from analysis.metrics import Metric, memory_text, number
-from analysis.textfit import Group, balanced
+from analysis.text_fit import Group, balanced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.derive import CELL, best_per_cell, completed, measured
+from analysis.derive.best import CELL, best_per_cell, completed, measured
 from analysis.metrics import METRICS
 from sweep.physics.sizing import Scaling, fit_scaling
 
