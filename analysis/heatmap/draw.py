@@ -52,7 +52,7 @@ class Heatmap:
 
     figure: Figure
     cells: pd.DataFrame
-    """one row per square, as ``analysis.derive.best.cells`` gives them, with ``shown`` (printed first) and ``relative``"""
+    """one row per square (``analysis.derive.best.cells``), with ``shown``, the value printed first, and ``relative``"""
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as JSON values, a row per cell; missing is null."""

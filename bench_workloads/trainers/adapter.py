@@ -47,8 +47,8 @@ class Said:
     iteration: int | None = None
     """the iteration that ended with this line, by the trainer's own count"""
     values: Mapping[str, float] = field(default_factory=dict)
-    """names of ``bench_workloads.trainers.units.NAMES``, in their units; without an iteration, of the one told last.
-    Memory counts where none was told too"""
+    """names of ``bench_workloads.trainers.driver.reading.NAMES``, in their units; without an iteration, of the one told
+    last. Memory counts where none was told too"""
     effective: Mapping[str, Scalar] = field(default_factory=dict)
     """layout, batch and parameters as the trainer states them, under the names that a run has for them"""
     begun: bool = False

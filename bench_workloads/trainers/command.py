@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Launch, Reader, param
-from bench_workloads.trainers.driver import drive
-from bench_workloads.trainers.reading import ITERATION, JsonReader, PatternReader
-from bench_workloads.trainers.templates import render, variables
-from bench_workloads.trainers.units import NUMBER, UNITS, number
+from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver.reading import ITERATION, NUMBER, UNITS, JsonReader, PatternReader, number
+from bench_workloads.trainers.driver.templates import render, variables
 from sweep.contract import Layout, Progress, RankRun, Rule, Run, Scalar, Workload
 
 _STATED = frozenset(

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, Said, param
-from bench_workloads.trainers.driver import drive
-from bench_workloads.trainers.reading import PatternReader
-from bench_workloads.trainers.templates import render, variables
-from bench_workloads.trainers.units import NUMBER
+from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
+from bench_workloads.trainers.driver.templates import render, variables
 from sweep.contract import Progress, RankRun, Rule, Run, Workload
 
 CONFIG = "deepspeed.json"

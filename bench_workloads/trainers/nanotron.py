@@ -14,9 +14,8 @@ from typing import Any
 
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, param
-from bench_workloads.trainers.driver import drive
-from bench_workloads.trainers.reading import PatternReader
-from bench_workloads.trainers.units import NUMBER
+from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
 
 CONFIG = "nanotron.yaml"

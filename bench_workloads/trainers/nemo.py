@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, param
-from bench_workloads.trainers.driver import drive
-from bench_workloads.trainers.megatron_lines import iterations
+from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.megatron import iterations
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
 
 

@@ -11,9 +11,8 @@ import re
 
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, Said, param
-from bench_workloads.trainers.driver import drive
-from bench_workloads.trainers.reading import PatternReader
-from bench_workloads.trainers.units import NUMBER
+from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
 
 MODULE = "sweep_torchtitan"

@@ -3,7 +3,7 @@
 import pytest
 
 from bench_workloads.trainers.adapter import Said
-from bench_workloads.trainers.gathering import Gathered
+from bench_workloads.trainers.driver.gathering import Gathered
 
 
 def told(*entries, warmup=2, iterations=3):

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_workloads.trainers.lines import Lines, without_prefix
-from bench_workloads.trainers.units import number
+from bench_workloads.trainers.driver.reading import Lines, number, without_prefix
 
 OUTPUT = "step 1 loss 2.5\r\n\x1b[31mstep 2\x1b[0m ünïcode\r 10%|█ | 1/10\r 20%|██ | 2/10\nlast"
 

@@ -5,11 +5,11 @@ from pprint import pformat
 
 import pytest
 
-from bench_workloads.trainers import figures
 from bench_workloads.trainers.adapter import Said
 from bench_workloads.trainers.command import reader_of
-from bench_workloads.trainers.gathering import Gathered
-from bench_workloads.trainers.lines import Lines
+from bench_workloads.trainers.driver import gathering
+from bench_workloads.trainers.driver.gathering import Gathered
+from bench_workloads.trainers.driver.reading import Lines
 from sweep.contract import Measurement
 from sweep.plugins import find_trainer
 from sweep.records.metrics import mismatches
@@ -202,10 +202,11 @@ def test_timed_iterations_whose_step_was_skipped_are_told_in_words(trainer):
     gathered = Gathered(run.warmup_iterations, run.iterations)
     for one in said(trainer, *lines):
         gathered.add(one, float(len(gathered.entries)))
-    (note,) = figures.skipped(gathered)
+    (note,) = gathering.skipped(gathered)
     assert note.startswith("2 of 3 timed iterations skipped the optimizer's step")
-    assert note in figures.notes(figures.compare(run, gathered, ""), gathered)
-    assert figures.skipped(heard(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))) == []
+    assert note in gathering.notes(gathering.compare(run, gathered, ""), gathered)
+    only_warmup = heard(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))
+    assert gathering.skipped(only_warmup) == []
 
 
 def test_nanotron():

@@ -1,0 +1,232 @@
+"""From what lines told to the iterations that count, however often the trainer prints; and its figures against ours."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench_workloads.trainers.adapter import Said
+from sweep.contract import Run, Scalar
+from sweep.physics import flops, shapes
+
+_GREATEST = ("step_time_s", "allocated_bytes", "reserved_bytes")
+"""of several ranks' words on one iteration the greatest counts; of the others the first"""
+
+
+TOLERANCE = 0.02
+"""relative difference between the trainer's figures and ours from which on it is told"""
+
+
+@dataclass
+class Entry:
+    """One iteration that was told of."""
+
+    number: int
+    at_s: float
+    """when its line came, on the clock of the rank that read it"""
+    values: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The iterations that one line stands for."""
+
+    span: int
+    seconds: float | None
+    """of each of them; None for the first line, where the trainer does not say how long it took"""
+    values: dict[str, float]
+
+
+@dataclass
+class Gathered:
+    """What one speaker (a rank, or a node's torchrun) told so far.
+
+    A line that comes every n-th iteration stands for n iterations of equal length: the mean is all that is known.
+    """
+
+    warmup: int
+    iterations: int
+    entries: list[Entry] = field(default_factory=list)
+    effective: dict[str, Scalar] = field(default_factory=dict)
+    before: Entry = field(default_factory=lambda: Entry(0, 0.0))
+    """values told before any iteration, by ranks that tell of none too: memory counts all the same"""
+
+    def add(self, said: Said, at_s: float) -> bool:
+        """Take it in. True where it is news of an iteration."""
+        self.effective.update(said.effective)
+        last = self.entries[-1] if self.entries else None
+        if said.iteration is None:
+            self._merge(last or self.before, said)
+            return False
+        if last is not None and said.iteration <= last.number:
+            entry = next((e for e in reversed(self.entries) if e.number == said.iteration), None)
+            if entry is not None:
+                self._merge(entry, said)
+            return False
+        self.entries.append(Entry(said.iteration, at_s, dict(said.values)))
+        return True
+
+    @property
+    def done(self) -> bool:
+        """All iterations that are to be timed were told of."""
+        return len(self.timed_s()) >= self.iterations
+
+    @property
+    def printed_every(self) -> int:
+        """Iterations per line."""
+        return max((stretch.span for stretch in self._stretches()), default=1)
+
+    def count(self) -> int:
+        """Iterations that ended."""
+        return sum(stretch.span for stretch in self._stretches())
+
+    def timed_s(self) -> list[float]:
+        """Seconds of the timed iterations."""
+        seconds = [s.seconds for s in self._timed() for _ in range(s.span) if s.seconds is not None]
+        return seconds[: self.iterations]
+
+    def warm_s(self) -> list[float]:
+        """Seconds of the iterations before, those that are known."""
+        timed = {id(stretch.values) for stretch in self._timed()}
+        before = [s for s in self._stretches() if id(s.values) not in timed and s.seconds is not None]
+        return [s.seconds for s in before for _ in range(s.span) if s.seconds is not None]
+
+    def wall_s(self) -> float | None:
+        """Seconds per timed iteration by when their lines came; None where the line before is not known."""
+        timed = self._timed()
+        places = [i for i, entry in enumerate(self.entries) if any(entry.values is s.values for s in timed)]
+        if not places or not places[0]:
+            return None
+        before, last = self.entries[places[0] - 1], self.entries[places[-1]]
+        return (last.at_s - before.at_s) / (last.number - before.number)
+
+    def median(self, name: str) -> float | None:
+        """The trainer's own figure, median over the timed lines."""
+        found = [stretch.values[name] for stretch in self._timed() if name in stretch.values]
+        return statistics.median(found) if found else None
+
+    def skipped(self) -> int:
+        """Timed iterations without a step of the optimizer, by the trainer's own count."""
+        return int(sum(min(s.span, s.values.get("skipped_iterations", 0)) for s in self._timed()))
+
+    def greatest(self, name: str) -> float | None:
+        """The greatest of a figure so far."""
+        told = (self.before, *self.entries)
+        return max((entry.values[name] for entry in told if name in entry.values), default=None)
+
+    def series(self, name: str) -> list[float] | None:
+        """One value per line, warm-up included; None where not every line has it.
+
+        The last one may still be on its way, where it stands on a line of its own.
+        """
+        needed = self.entries[: self._lines_needed()]
+        found = [entry.values[name] for entry in needed if name in entry.values]
+        whole = all(name in entry.values for entry in needed[:-1])
+        return found if found and whole else None
+
+    @staticmethod
+    def _merge(entry: Entry, said: Said) -> None:
+        for name, value in said.values.items():
+            known = entry.values.setdefault(name, value)
+            if name in _GREATEST:
+                entry.values[name] = max(known, value)
+
+    def _stretches(self) -> Iterator[Stretch]:
+        before: Entry | None = None
+        for entry in self._told_apart():
+            span = entry.number - before.number if before else max(1, entry.number)
+            heard = (entry.at_s - before.at_s) / span if before else None
+            yield Stretch(span, entry.values.get("step_time_s", heard), entry.values)
+            before = entry
+
+    def _told_apart(self) -> Iterator[Entry]:
+        """The lines, but of those that came at one moment the last: a progress bar may be late, and then catch up."""
+        for entry, later in zip(self.entries, [*self.entries[1:], None], strict=False):
+            if later is None or later.at_s > entry.at_s or "step_time_s" in entry.values:
+                yield entry
+
+    def _timed(self) -> list[Stretch]:
+        """The lines that tell of timed iterations: all after the warm-up, as many as are needed."""
+        found: list[Stretch] = []
+        gone = counted = 0
+        for stretch in self._stretches():
+            if gone >= self.warmup and stretch.seconds is not None and counted < self.iterations:
+                found.append(stretch)
+                counted += stretch.span
+            gone += stretch.span
+        return found
+
+    def _lines_needed(self) -> int:
+        timed = self._timed()
+        if not timed:
+            return len(self.entries)
+        last = timed[-1].values
+        return next(i for i, entry in enumerate(self.entries) if entry.values is last) + 1
+
+
+def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
+    """The trainer's own medians (``reported``), the same from its step times (``ours``), and where they differ."""
+    median = statistics.median(gathered.timed_s())
+    ours = _ours(run, median, convention)
+    names = (
+        "step_time_s",
+        "tokens_per_second",
+        "tokens_per_second_per_gpu",
+        "samples_per_second",
+        "tflops_per_gpu",
+        "mfu",
+    )
+    reported = {name: value for name in names if (value := gathered.median(name)) is not None}
+    disagreements = [
+        f"{name}: the trainer says {reported[name]:.6g}, its steps make {ours[name]:.6g}"
+        for name in reported
+        if name in ours and _differ(reported[name], ours[name])
+    ]
+    wall_s = gathered.wall_s()
+    if wall_s is not None and _differ(wall_s, mean := statistics.fmean(gathered.timed_s())):
+        disagreements.append(f"step_time_s: the trainer's mean is {mean:.6g}, its lines came every {wall_s:.6g}")
+    return {
+        "wall_s_per_iteration": wall_s,
+        "reported": reported,
+        "ours": {name: ours[name] for name in reported if name in ours},
+        "disagreements": disagreements,
+        "printed_every": gathered.printed_every,
+    }
+
+
+def notes(compared: Mapping[str, Any], gathered: Gathered) -> list[str]:
+    """What is odd about a measurement, in words."""
+    return [*compared["disagreements"], *skipped(gathered)]
+
+
+def skipped(gathered: Gathered) -> list[str]:
+    """Timed iterations of forward and backward pass only: fp16's gradients overflowed."""
+    count = gathered.skipped()
+    if not count:
+        return []
+    return [
+        f"{count} of {gathered.iterations} timed iterations skipped the optimizer's step, as gradients overflowed: "
+        "more warmup_iterations let the loss scale settle"
+    ]
+
+
+def _ours(run: Run, median_s: float, convention: str) -> dict[str, float]:
+    rate = run.global_batch_tokens / median_s
+    found = {
+        "step_time_s": median_s,
+        "tokens_per_second": rate,
+        "tokens_per_second_per_gpu": rate / run.gpus,
+        "samples_per_second": rate / run.sequence_length,
+    }
+    if run.shape and convention:
+        shape = shapes.ModelShape(**run.shape)  # type: ignore[arg-type]
+        counted = flops.CONVENTIONS[convention]
+        per_token = flops.model_flops_per_token(shape, run.sequence_length, counted)
+        found["tflops_per_gpu"] = rate / run.gpus * per_token / 1e12
+    return found
+
+
+def _differ(a: float, b: float) -> bool:
+    return abs(a - b) > TOLERANCE * max(abs(a), abs(b))

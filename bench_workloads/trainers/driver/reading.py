@@ -1,0 +1,226 @@
+"""From a trainer's output to what it told: lines, the names and units of values, readers made of named patterns."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from bench_workloads.trainers.adapter import Said
+from sweep.contract import Scalar
+
+ITERATION = "iteration"
+_MEMORY = ("allocated_", "reserved_")
+
+
+MAX_LINE = 64_000
+"""characters; what is longer is cut into pieces, so that an endless line cannot fill the memory"""
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_END = re.compile(r"\r\n|\n|\r")
+_PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|R)?_?(\d{1,6})\]:?\s?|(\d{1,6}):\s)")
+"""[rank0]: of torchrun, [default0]: of older ones, 0: of srun --label"""
+NAMES: dict[str, str] = {
+    "step_time_s": "seconds of the iteration, or mean over those since the line before",
+    "tokens_per_second": "over all GPUs",
+    "tokens_per_second_per_gpu": "",
+    "samples_per_second": "sequences, over all GPUs",
+    "tflops_per_gpu": "10^12 FLOP per second and GPU, as the trainer counts",
+    "mfu": "fraction of the peak, as the trainer counts",
+    "allocated_bytes": "peak of the allocator's allocated memory",
+    "reserved_bytes": "peak of the allocator's reserved memory",
+    "loss": "",
+    "grad_norm": "",
+    "skipped_iterations": "of those that the line stands for, the ones without a step of the optimizer",
+}
+"""what a reader may tell of an iteration, in these units"""
+UNITS: dict[str, tuple[str, float]] = {
+    **{name: (name, 1.0) for name in NAMES},
+    "step_time_ms": ("step_time_s", 1e-3),
+    "mfu_percent": ("mfu", 1e-2),
+    **{
+        f"{kind}_{unit}": (f"{kind}_bytes", factor)
+        for kind in ("allocated", "reserved")
+        for unit, factor in (
+            ("kb", 1e3),
+            ("mb", 1e6),
+            ("gb", 1e9),
+            ("kib", 2.0**10),
+            ("mib", 2.0**20),
+            ("gib", 2.0**30),
+        )
+    },
+}
+"""further spellings -> (name, factor)"""
+NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?[KMBGT]?|nan|inf)"
+"""a number as trainers write it: 12, 3,400, 1.5e-3, 2.1K, nan"""
+_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A pattern with one group. Raises ValueError."""
+    try:
+        compiled = re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+    if compiled.groups != 1:
+        raise ValueError(f"{text!r} has {compiled.groups} groups: it needs one, around the value")
+    return compiled
+
+
+class PatternReader:
+    """One pattern finds the iteration, others the values behind it on the line; further ones what was configured.
+
+    Where ranks write into one line, each iteration found begins a part of its own, and of their memory the greatest
+    counts.
+    """
+
+    def __init__(
+        self,
+        iteration: str,
+        values: Mapping[str, str],
+        effective: Mapping[str, tuple[str, Callable[[str], Scalar]]] | None = None,
+        begun: str | None = None,
+    ) -> None:
+        self._iteration = pattern(iteration)
+        self._values = {name: pattern(text) for name, text in values.items()}
+        self._memory = [name for name in values if name.startswith(_MEMORY)]
+        self._effective = {name: (pattern(text), of) for name, (text, of) in (effective or {}).items()}
+        self._begun = re.compile(begun) if begun else None
+
+    def read(self, line: str) -> list[Said]:
+        """What the line tells."""
+        _, line = without_prefix(line)
+        parts = self._parts(line)
+        found = [said for part in parts if (said := self._step(part)) is not None]
+        names = self._memory if found else self._values
+        if values := self._found(names, line[: len(line) - sum(map(len, parts))] if found else line):
+            found = [Said(values=values), *found]
+        stated = self._stated(line)
+        begun = self._begun is not None and self._begun.search(line) is not None
+        return [*found, Said(effective=stated, begun=begun)] if stated or begun else found
+
+    def _parts(self, line: str) -> list[str]:
+        starts = [match.start() for match in self._iteration.finditer(line)]
+        return [line[start:end] for start, end in zip(starts, [*starts[1:], len(line)], strict=False)]
+
+    def _step(self, part: str) -> Said | None:
+        match = self._iteration.search(part)
+        count = number(match[1]) if match else None
+        if count is None or count != int(count):
+            return None
+        return Said(iteration=int(count), values=self._found(self._values, part))
+
+    def _found(self, names: Iterable[str], part: str) -> dict[str, float]:
+        return in_units({name: value for name in names if (value := self._value(name, part)) is not None})
+
+    def _value(self, name: str, part: str) -> float | None:
+        found = [value for match in self._values[name].finditer(part) if (value := number(match[1])) is not None]
+        if name in self._memory:
+            return max(found, default=None)
+        return found[0] if found else None
+
+    def _stated(self, line: str) -> dict[str, Scalar]:
+        stated: dict[str, Scalar] = {}
+        for name, (compiled, of) in self._effective.items():
+            match = compiled.search(line)
+            if match is not None:
+                stated[name] = of(match[1])
+        return stated
+
+
+class JsonReader:
+    """Lines that hold a JSON object; ``keys`` says which key holds what."""
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        self._iteration = keys.get(ITERATION, ITERATION)
+        self._keys = {name: key for name, key in keys.items() if name != ITERATION}
+
+    def read(self, line: str) -> list[Said]:
+        """What the line tells."""
+        start = line.find("{")
+        if start < 0:
+            return []
+        try:
+            found = json.loads(line[start:])
+        except ValueError:
+            return []
+        return self._said(found) if isinstance(found, dict) else []
+
+    def _said(self, found: Mapping[str, Any]) -> list[Said]:
+        named = {name: found[key] for name, key in self._keys.items() if key in found}
+        values = {k: float(v) for k, v in named.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        count = found.get(self._iteration)
+        iteration = count if isinstance(count, int) and not isinstance(count, bool) else None
+        known = in_units(values) if iteration is not None else {}
+        stated = {name: value for name, value in named.items() if not in_units({name: 0.0})}
+        if iteration is None and not stated:
+            return []
+        return [Said(iteration=iteration, values=known, effective=stated)]
+
+
+class Lines:
+    """Joins pieces of output to whole lines."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._rest = ""
+        self._came_at = 0.0
+
+    def timed(self, data: bytes, at_s: float) -> list[tuple[str, float]]:
+        """The lines of ``feed``, each with the time at which its last character came.
+
+        A progress bar's line ends only where the next one begins, which may be a step later. No data: the end.
+        """
+        if not data:
+            return [(line, self._came_at) for line in self.end()]
+        ended = self._rest.endswith("\r") or data[:1] in (b"\r", b"\n")
+        came_at = self._came_at if ended and self._rest.strip("\r") else at_s
+        self._came_at = at_s
+        return [(line, at_s if number else came_at) for number, line in enumerate(self.feed(data))]
+
+    def feed(self, data: bytes) -> list[str]:
+        """The lines that are whole with this piece. A carriage return ends a line: progress bars rewrite theirs."""
+        text = self._rest + self._decoder.decode(data)
+        # A \r at the end may be the first half of \r\n.
+        held = "\r" if text.endswith("\r") else ""
+        *whole, self._rest = _END.split(text.removesuffix("\r") if held else text)
+        self._rest += held
+        if len(self._rest) > MAX_LINE:
+            whole.append(self._rest)
+            self._rest = ""
+        return [plain(line) for line in whole if line]
+
+    def end(self) -> list[str]:
+        """What was left without a line end, once no more comes."""
+        rest, self._rest = (self._rest + self._decoder.decode(b"", final=True)).rstrip("\r"), ""
+        return [plain(rest)] if rest else []
+
+
+def plain(line: str) -> str:
+    """The line without colours and other escapes."""
+    return _ESCAPE.sub("", line)
+
+
+def without_prefix(line: str) -> tuple[int | None, str]:
+    """(rank, line) where a launcher put the rank before it; (None, line) where none did."""
+    match = _PREFIX.match(line)
+    if match is None:
+        return None, line
+    return int(match[1] or match[2]), line[match.end() :]
+
+
+def number(text: str) -> float | None:
+    """The number that a text like 3,400 or 2.1K or nan states; None where it states none."""
+    text = text.strip().replace(",", "")
+    factor = _SUFFIXES.get(text[-1:], 1.0)
+    try:
+        return float(text[:-1] if factor != 1.0 else text) * factor
+    except ValueError:
+        return None
+
+
+def in_units(values: Mapping[str, float]) -> dict[str, float]:
+    """Values under any spelling of UNITS, as NAMES has them."""
+    return {UNITS[name][0]: value * UNITS[name][1] for name, value in values.items() if name in UNITS}

@@ -1,0 +1,1 @@
+"""What other versions of sweep left: their directories, and pilots of theirs that still run."""

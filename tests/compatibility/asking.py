@@ -1,0 +1,283 @@
+"""What the command line says of a recorded sweep directory, as plain values: asked of old code and new code alike.
+
+Nothing of sweep is imported here, so that any version may be asked. `python tests/compatibility/asking.py CHECKOUT`
+writes the answers of the code in CHECKOUT to `expected/`: that is for the commit that wrote the directories.
+"""
+
+import html.parser
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet
+
+HERE = Path(__file__).parent
+RECORDED = HERE / "recorded"
+EXPECTED = HERE / "expected"
+NAMES = ("unfinished", "finished")
+HOST = "the-host-on-which.commit-5362d08.wrote-this-sweep-directory-once"
+"""the recorded directories' host; as long as a name may be on Linux"""
+COMMAND = [sys.executable, "-c", "from sweep.cli.main import main; main()"]
+DERIVED = {"results.parquet", "pilots.parquet", "timeline.parquet", "snapshot.json", "report.html", "launcher.out"}
+"""files of a sweep directory that may change; so may all in figures/"""
+
+
+def environment(checkout=None, more=None):
+    """The environment in which the code of a checkout runs; None: the code that is under test."""
+    return {**os.environ, **(more or {}), **({} if checkout is None else {"PYTHONPATH": str(checkout)})}
+
+
+def sweep(*arguments, cwd, checkout=None, env=None, timeout=120):
+    """A `sweep` command to its end. The working directory must hold no code of sweep: it would be found first."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(checkout, env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def start(*arguments, cwd, checkout=None, errors=subprocess.DEVNULL):
+    """A `sweep` command in the background. ``errors``: where its messages go."""
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(checkout),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        start_new_session=True,
+    )
+
+
+def copied(name, into):
+    """A copy of a recorded directory, as it would be on this host after a restart: the host's name is put in place.
+
+    A local pilot is known by its host, its boot and its start. On another host it could never be found to be gone.
+    """
+    directory = Path(into) / name
+    shutil.copytree(RECORDED / name, directory)
+    for path in directory.rglob("*"):
+        if path.is_file() and path.suffix != ".parquet" and HOST.encode() in (data := path.read_bytes()):
+            path.write_text(_of_this_host(data.decode()))
+    return directory
+
+
+def _of_this_host(text):
+    """JSON in which the host is this one. Its length stays: what is derived knows how far it had read, in bytes."""
+    host = socket.gethostname()
+    padding = " " * (len(HOST) - len(host))
+    rest_of_string = re.escape(HOST) + r'((?:[^"\\]|\\.)*)"'
+    changes = 1
+    while changes:
+        text, changes = re.subn(rest_of_string, lambda found: f'{host}{found[1]}"{padding}', text)
+    return text
+
+
+def truth(directory):
+    """Relative path -> bytes of what is never to change but by being appended to."""
+    paths = [path for path in Path(directory).rglob("*") if path.is_file() and path.name not in DERIVED]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in paths if path.parent.name != "figures"}
+
+
+def events(directory):
+    """All whole lines of all journals, oldest first."""
+    lines = [
+        line for path in (Path(directory) / "journal").glob("*.jsonl") for line in path.read_text().splitlines(True)
+    ]
+    return sorted((json.loads(line) for line in lines if line.endswith("\n")), key=lambda event: event["time"])
+
+
+def records(directory):
+    """The records in the journals, oldest first."""
+    return [event["record"] for event in events(directory) if event["event"] == "record"]
+
+
+def rows(path):
+    """The rows of a table without what is null, the host's name and the directory's taken out."""
+    table = pyarrow.parquet.read_table(path).to_pylist()
+    return _plain([{key: value for key, value in row.items() if value is not None} for row in table], path.parent)
+
+
+def processes(directory):
+    """Every living process of a sweep's pilots, in words."""
+    sweep_id = json.loads((Path(directory) / "provenance.json").read_text())["sweep_id"]
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get("SWEEP_PILOT", "")
+            if mark.startswith(sweep_id) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:150]}")
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+# --- what is asked
+
+
+def status(directory, checkout=None):
+    """`sweep status`, without what follows from the time that it is now."""
+    document = _json("status", directory, checkout=checkout)
+    if any(pilot["gone"] is None for pilot in document["pilots"]):
+        for name in ("eta", "eta_s", "gpu_hours"):
+            del document[name]
+    return document
+
+
+def collected(directory, checkout=None):
+    """`sweep collect`, and the rows of the three tables that it writes."""
+    said = _json("collect", directory, checkout=checkout)
+    return {"said": said, **{name: rows(directory / f"{name}.parquet") for name in ("results", "pilots", "timeline")}}
+
+
+def best(directory, checkout=None):
+    """`sweep export best`."""
+    return _json("export", "best", directory, checkout=checkout)
+
+
+def heatmap(directory, checkout=None):
+    """The cells of `sweep heatmap`; the picture is looked at for being one."""
+    cells = _json("heatmap", directory, checkout=checkout)["cells"]
+    assert (directory / "figures" / "heatmap.png").read_bytes().startswith(b"\x89PNG")
+    return cells
+
+
+def report(directory, checkout=None):
+    """The facts at the head of `sweep report`, the answer, and how sure it is."""
+    said = _json("report", directory, "--no-figures", checkout=checkout)
+    page = _Page((directory / "report.html").read_text())
+    return {"attempts": said["attempts"], "facts": page.facts, "heat": page.tables[0], "sure": page.tables[1]}
+
+
+def nodes(directory, checkout=None):
+    """`sweep nodes`."""
+    return _json("nodes", directory, checkout=checkout)["nodes"]
+
+
+def explained(directory, checkout=None):
+    """`sweep explain` of a run for each outcome of those that failed."""
+    failed = {
+        failure["outcome"]: failure["run_id"] for failure in _json("status", directory, checkout=checkout)["failures"]
+    }
+    return [_json("explain", directory, run_id, checkout=checkout) for _, run_id in sorted(failed.items())]
+
+
+def grids_known(directory, checkout=None):
+    """What `sweep extend` would add of the sweep's own grids: nothing, as long as their runs have the same ids."""
+    grids = sorted(path for path in directory.glob("grid*.yaml"))
+    return [_json("extend", directory, grid, "--dry-run", checkout=checkout) for grid in grids]
+
+
+QUESTIONS = {
+    "status": status,
+    "nodes": nodes,
+    "collected": collected,
+    "best": best,
+    "heatmap": heatmap,
+    "report": report,
+    "explained": explained,
+    "grids_known": grids_known,
+}
+
+
+def answers(directory, checkout=None):
+    """Question -> answer, for a directory that nothing was asked of yet."""
+    return {name: question(directory, checkout) for name, question in QUESTIONS.items()}
+
+
+def ending(directory, checkout=None):
+    """How the sweep stands once it is done: what the runs came to, and of which cells a best one is known."""
+    final = {row["run_id"]: row["outcome"] for row in collected(directory, checkout)["results"] if row["final"]}
+    cells = sorted([row["model"], row["nodes"]] for row in best(directory, checkout))
+    return {"counts": status(directory, checkout)["counts"], "final": dict(sorted(final.items())), "cells": cells}
+
+
+def doubled(directory):
+    """The attempts with several records, and the attempts that were claimed and have none, or the other way round."""
+    told = Counter(f"{record['run_id']}.{record['attempt']}" for record in records(directory))
+    claims = {path.name for path in (Path(directory) / "claims").iterdir() if not path.name.startswith(".")}
+    return sorted(name for name, count in told.items() if count > 1) + sorted(claims ^ set(told))
+
+
+def _json(*arguments, checkout):
+    directory = next(argument for argument in arguments if isinstance(argument, Path))
+    done = sweep(*arguments, "--json", cwd=directory.parent, checkout=checkout)
+    assert done.returncode == 0, done.stderr
+    return _plain(json.loads(done.stdout), directory)
+
+
+def _plain(value, directory):
+    """The value without the names of this host and of the directory's place."""
+    text = json.dumps(value).replace(str(directory), "DIR")
+    return json.loads(re.sub(r"(local-\d+-[0-9a-f]+\.\d+@)[\w.-]+", r"\1HOST", text))
+
+
+class _Page(html.parser.HTMLParser):
+    """The facts (term, value) and the tables (rows of cells) of a report, as texts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.facts, self.tables = [], []
+        self._words = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, _attributes):
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr" and self.tables:
+            self.tables[-1].append([])
+        elif tag in ("td", "th", "dt", "dd"):
+            self._words = []
+
+    def handle_data(self, data):
+        if self._words is not None:
+            self._words += data.split()
+
+    def handle_endtag(self, tag):
+        if tag not in ("td", "th", "dt", "dd") or self._words is None:
+            return
+        text, self._words = " ".join(self._words), None
+        if tag in ("dt", "dd"):
+            self.facts.append(text)
+        elif self.tables and self.tables[-1]:
+            self.tables[-1][-1].append(text)
+
+
+def _write(path, document):
+    """JSON with one line for each thing that is listed."""
+    parts = []
+    for name, value in document.items():
+        items = [json.dumps(item, ensure_ascii=False) for item in value] if isinstance(value, list) else None
+        text = json.dumps(value, ensure_ascii=False) if items is None else "[\n  " + ",\n  ".join(items) + "\n ]"
+        parts.append(f" {json.dumps(name)}: {text}")
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def _main(checkout):
+    EXPECTED.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in NAMES:
+            said = answers(copied(name, folder), checkout)
+            tables = said.pop("collected")
+            _write(EXPECTED / f"{name}.json", {**said, **tables})
+            fresh = copied(name, Path(folder) / "again")
+            done = sweep("resume", fresh, cwd=folder, checkout=checkout)
+            assert done.returncode == 0, done.stderr
+            _write(EXPECTED / f"{name}-resumed.json", ending(fresh, checkout))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]).resolve())

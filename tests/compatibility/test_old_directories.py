@@ -1,0 +1,179 @@
+"""Sweep directories that commit 5362d08 wrote: read, collected, reported and resumed by the code of now.
+
+`recorded/README.md` tells how they came to be, `asking.py` what they are asked.
+"""
+
+import json
+import math
+from collections import Counter
+
+import pytest
+
+from tests.compatibility import asking
+from tests.compatibility.asking import NAMES, RECORDED, copied, doubled, records, sweep, truth
+
+
+def expected(name):
+    return json.loads((asking.EXPECTED / f"{name}.json").read_text())
+
+
+def differences(now, then, place="", left_out=()):
+    """Where a value is another one, in words. What objects have beside the keys of then is new, and no difference."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        keys = [key for key in then if key not in left_out]
+        return [found for key in keys for found in differences(now.get(key), then[key], f"{place}.{key}", left_out)]
+    if isinstance(then, list) and isinstance(now, list):
+        if len(now) != len(then):
+            return [f"{place}: {len(now)} things, not {len(then)}"]
+        pairs = enumerate(zip(now, then, strict=True))
+        return [found for i, (a, b) in pairs for found in differences(a, b, f"{place}[{i}]", left_out)]
+    if isinstance(then, float) and isinstance(now, (int, float)):
+        return [] if math.isclose(now, then, rel_tol=1e-9) else [f"{place}: {now}, not {then}"]
+    return [] if now == then else [f"{place}: {now!r}, not {then!r}"]
+
+
+# --- read
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def asked(request, tmp_path_factory):
+    """A directory that all was asked of: (its name, where it is, its truth before, the answers)."""
+    directory = copied(request.param, tmp_path_factory.mktemp("asked"))
+    before = truth(directory)
+    return request.param, directory, before, asking.answers(directory)
+
+
+@pytest.mark.parametrize("question", asking.QUESTIONS)
+def test_the_answers_are_those_of_the_code_that_wrote_it(asked, question):
+    name, _, _, answers = asked
+    then = expected(name)
+    if question == "collected":
+        then["collected"] = {table: then[table] for table in ("said", "results", "pilots", "timeline")}
+    assert differences(answers[question], then[question]) == []
+
+
+def test_reading_changes_nothing_that_is_written_once(asked):
+    _, directory, before, _ = asked
+    assert truth(directory) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_what_is_derived_the_answers_are_the_same(tmp_path, name):
+    """The tables and the snapshot that the old code kept are read on from, or passed over: never misread."""
+    directory = copied(name, tmp_path)
+    for path in directory.iterdir():
+        if path.name in asking.DERIVED:
+            path.unlink()
+    then, now = expected(name), asking.collected(directory)
+    assert now["said"].pop("new") == len(then["results"])
+    del then["said"]["new"]
+    for table in ("said", "results", "pilots", "timeline"):
+        assert differences(now[table], then[table]) == []
+    assert differences(asking.status(directory), then["status"]) == []
+
+
+def test_what_was_kept_of_an_attempt_is_shown(asked):
+    _, directory, _, _ = asked
+    failed = next(record for record in records(directory) if record["outcome"] in ("oom_cuda", "hang"))
+    name = f"{failed['run_id']}.{failed['attempt']}"
+    done = sweep("logs", directory, failed["run_id"], "--attempt", failed["attempt"], cwd=directory.parent)
+    assert done.returncode == 0, done.stderr
+    kept = (RECORDED / directory.name / "logs" / f"{name}.log").read_text()
+    assert [line for line in kept.splitlines() if line not in done.stdout] == []
+
+
+def test_two_old_sweeps_are_compared(tmp_path):
+    first, second = (copied(name, tmp_path) for name in ("finished", "unfinished"))
+    done = sweep("compare", first, second, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    best = [
+        {(c["model"], c["nodes"]): c["tokens_per_second_per_gpu"] for c in expected(d.name)["best"]}
+        for d in (first, second)
+    ]
+    for cell in json.loads(done.stdout)["cells"]:
+        of_cell = [side.get((cell["model"], cell["nodes"])) for side in best]
+        assert [cell["value_a"], cell["value_b"]] == pytest.approx(of_cell)
+
+
+# --- carried on
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory):
+    """The unfinished one after a resume: (where it is, its truth before, the tables before)."""
+    directory = copied("unfinished", tmp_path_factory.mktemp("resumed"))
+    before, tables = truth(directory), asking.collected(directory)
+    done = sweep("resume", directory, cwd=directory.parent)
+    assert done.returncode == 0, done.stderr
+    return directory, before, tables
+
+
+def test_a_resume_measures_what_was_missing(resumed):
+    directory, _, _ = resumed
+    assert asking.ending(directory) == expected("unfinished-resumed")
+    document = asking.status(directory)
+    assert [pilot["name"] for pilot in document["pilots"] if pilot["gone"] is None] == []
+    assert [cell for cell in document["cells"] if cell["settled"] != cell["runs"]] == []
+
+
+def test_each_run_is_measured_once_and_again_only_where_that_was_asked_for(resumed):
+    directory, _, _ = resumed
+    assert doubled(directory) == []
+    asked_for = Counter(event["run_id"] for event in asking.events(directory) if event["event"] == "rerun")
+    assert sum(asked_for.values()) == 2
+    ok = Counter(record["run_id"] for record in records(directory) if record["outcome"] == "ok")
+    final = expected("unfinished-resumed")["final"]
+    assert ok == Counter({run_id: 1 + asked_for[run_id] for run_id, outcome in final.items() if outcome == "ok"})
+
+
+def test_what_was_begun_and_never_recorded_is_lost(resumed):
+    """One attempt was being measured when the power failed, one was claimed and not begun."""
+    directory, before, _ = resumed
+    told = {f"{record['run_id']}.{record['attempt']}": record["outcome"] for record in records(directory)}
+    known = {f"{record['run_id']}.{record['attempt']}" for record in records(RECORDED / "unfinished")}
+    left = {path.removeprefix("claims/") for path in before if path.startswith("claims/")} - known
+    assert [told[name] for name in left] == ["lost", "lost"]
+
+
+def test_a_report_with_figures_is_made(resumed):
+    directory, _, _ = resumed
+    done = sweep("report", directory, cwd=directory.parent)
+    assert done.returncode == 0, done.stderr
+    page = (directory / "report.html").read_text()
+    final = expected("unfinished-resumed")["final"]
+    assert sum(run_id in page for run_id in final) >= len(expected("unfinished-resumed")["cells"])
+    assert page.count("data:image/") > 1
+
+
+def test_nothing_that_stood_is_changed(resumed):
+    directory, before, tables = resumed
+    after = truth(directory)
+    assert [path for path, data in before.items() if after.get(path) != data] == []
+    rows = {(row["run_id"], row["attempt"]): row for row in asking.rows(directory / "results.parquet")}
+    for row in tables["results"]:
+        now = rows[row["run_id"], row["attempt"]]
+        assert differences(now, row, left_out=("final", "surplus")) == []
+
+
+def test_a_second_resume_does_nothing(resumed):
+    directory, _, _ = resumed
+    before, pilots = len(records(directory)), sorted((directory / "pilots").iterdir())
+    grid = directory.parent / "grid.yaml"
+    grid.write_text(json.loads((directory / "provenance.json").read_text())["grid"])
+    for again in (["resume", directory], ["launch", grid, "--dir", directory, "--executor", "local", "--yes"]):
+        done = sweep(*again, cwd=directory.parent)
+        assert done.returncode == 0, done.stderr
+    assert len(records(directory)) == before
+    assert sorted((directory / "pilots").iterdir()) == pilots
+    assert asking.processes(directory) == []
+
+
+def test_a_finished_one_has_nothing_to_resume(tmp_path):
+    directory = copied("finished", tmp_path)
+    before = truth(directory)
+    done = sweep("resume", directory, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert asking.ending(directory) == expected("finished-resumed")
+    after = truth(directory)
+    assert {path: after[path] for path in before} == before
+    assert {path.split("/")[0] for path in set(after) - set(before)} == {"journal", "launchers"}
