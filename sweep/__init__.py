@@ -1,3 +1,67 @@
-"""sweep: find the fastest parallel configuration for every model size on every cluster size."""
+"""sweep: find the fastest parallel configuration for every model size on every cluster size.
 
-__version__ = "0.1.0"
+For scripts and notebooks, beside the command line::
+
+    import sweep
+
+    grid = sweep.load_grid("grid.yaml", ["nodes=[1,2]"])
+    site = sweep.load_site(grid, "site.yaml")
+    plan = sweep.build_plan(grid, site)                 # plan.runs, plan.table
+    running = sweep.open_sweep("sweeps/first")          # running.runs, running.grid, running.directory
+    records = sweep.read_records("sweeps/first")        # a DataFrame, one row per attempt: docs/records.md
+
+A mistake in the input raises ``SweepError``, which holds every mistake at once. Tables and pictures of records:
+``import analysis``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sweep.errors import SweepError
+    from sweep.inputs.grid import Grid
+    from sweep.inputs.load import load_grid, load_site
+    from sweep.inputs.site import Site
+    from sweep.plan.build import build as build_plan
+    from sweep.plan.runs import Plan
+    from sweep.records.collect import read_records
+    from sweep.store.sweep import Sweep, open_sweep
+    from sweep.version import __version__
+
+__all__ = [
+    "Grid",
+    "Plan",
+    "Site",
+    "Sweep",
+    "SweepError",
+    "__version__",
+    "build_plan",
+    "load_grid",
+    "load_site",
+    "open_sweep",
+    "read_records",
+]
+
+_PLACES = {
+    "Grid": "sweep.inputs.grid:Grid",
+    "Plan": "sweep.plan.runs:Plan",
+    "Site": "sweep.inputs.site:Site",
+    "Sweep": "sweep.store.sweep:Sweep",
+    "SweepError": "sweep.errors:SweepError",
+    "__version__": "sweep.version:__version__",
+    "build_plan": "sweep.plan.build:build",
+    "load_grid": "sweep.inputs.load:load_grid",
+    "load_site": "sweep.inputs.load:load_site",
+    "open_sweep": "sweep.store.sweep:open_sweep",
+    "read_records": "sweep.records.collect:read_records",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first asked for: `import sweep` alone costs nothing, in ranks and agents too."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'sweep' has no attribute {name!r}")
+    from sweep.plugins import load_object
+
+    return load_object(_PLACES[name])

@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from sweep import __version__
 from sweep.errors import SweepError, nearest
 from sweep.plugins import load_object
+from sweep.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("sweep.cli.plan:plan", "Expand a grid, reject what cannot work, predict the rest."),

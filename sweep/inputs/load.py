@@ -24,9 +24,9 @@ def sites_directory() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "sweep" / "sites"
 
 
-def load_grid(path: Path, overrides: Sequence[str]) -> Grid:
-    """The grid in a file. Raises SweepError with every mistake."""
-    return parse_grid(_read(path, "grid"), str(path), overrides)
+def load_grid(path: Path | str, overrides: Sequence[str] = ()) -> Grid:
+    """The grid in a file, with ``key=value`` overrides applied. Raises SweepError with every mistake."""
+    return parse_grid(_read(Path(path), "grid"), str(path), overrides)
 
 
 def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
@@ -42,7 +42,7 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
     return grid
 
 
-def load_site(grid: Grid | None, given: str | None, executor: str | None) -> Site:
+def load_site(grid: Grid | None = None, given: str | None = None, executor: str | None = None) -> Site:
     """The site: the file or name given, else the grid's own, else what can be found out about this machine or cluster.
 
     Raises SweepError with every mistake.

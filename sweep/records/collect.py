@@ -15,6 +15,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import Mistake, SweepError
@@ -23,11 +24,10 @@ from sweep.plugins import find_workload
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
 from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, arrow_type, problems
 from sweep.records.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
-from sweep.store.directory import SweepDir, write_derived
+from sweep.store.directory import SweepDir, find_sweep, write_derived
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import pandas as pd
     import pyarrow as pa
@@ -88,6 +88,19 @@ def collect(sweep: SweepDir) -> Collected:
         _write_timeline(sweep, table, line, progress_now)
         write_derived(sweep.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
     return _summary(sweep.results, table, new)
+
+
+def read_records(directory: Path | str) -> pd.DataFrame:
+    """All records of a sweep directory as a DataFrame: one row per attempt, columns as in docs/records.md.
+
+    Collects first, so that what has just ended is among them. Raises SweepError as ``collect`` does, and where there is
+    no sweep.
+    """
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(collect(find_sweep(Path(directory))).path)
+    frame: pd.DataFrame = table.to_pandas()
+    return frame
 
 
 def records_of(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

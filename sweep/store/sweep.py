@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
 
-from sweep import __version__
 from sweep.errors import Mistake, SweepError
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
 from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
 from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once
+from sweep.version import __version__
 
 if TYPE_CHECKING:
     from sweep.search.search import Search
@@ -117,9 +117,9 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
     return open_sweep(directory)
 
 
-def open_sweep(directory: Path) -> Sweep:
+def open_sweep(directory: Path | str) -> Sweep:
     """The sweep that stands in a directory. Raises SweepError where there is none."""
-    sweep = find_sweep(directory)
+    sweep = find_sweep(Path(directory))
     try:
         return _opened(sweep)
     except OSError as error:
