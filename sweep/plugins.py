@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from bench_workloads import WORKLOADS
@@ -17,6 +16,8 @@ from sweep.contract import Workload
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from bench_workloads.trainers.adapter import Adapter
 
 WORKLOAD_GROUP = "sweep.workloads"
@@ -97,11 +98,17 @@ def find_tracker(name: str) -> Any:
 
 
 def _names(table: Mapping[str, str], group: str) -> tuple[str, ...]:
-    return tuple(sorted({*table, *(point.name for point in entry_points(group=group))}))
+    return tuple(sorted({*table, *(point.name for point in _registered(group))}))
+
+
+def _registered(group: str) -> tuple[EntryPoint, ...]:
+    from importlib.metadata import entry_points  # a tenth of `sweep --help`
+
+    return tuple(entry_points(group=group))
 
 
 def _find(kind: str, name: str, table: Mapping[str, str], *, path: str, group: str = "") -> Any:
-    registered = entry_points(group=group) if group and name not in table else ()
+    registered = _registered(group) if group and name not in table else ()
     point = next((point for point in registered if point.name == name), None)
     if name not in table and point is None:
         known = _names(table, group) if group else tuple(table)

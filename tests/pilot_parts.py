@@ -8,7 +8,7 @@ from sweep.inputs.load import parse_grid
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
 from sweep.pilot.leader.record import Conducted
-from sweep.pilot.leader.watchdog import Limits
+from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.plan.build import build
 from sweep.store.sweep import create

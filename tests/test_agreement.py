@@ -93,7 +93,7 @@ def test_a_workload_that_cannot_be_loaded_here_does_not_keep_results_from_being_
     (tmp_path / "broken_plug_in.py").write_text("raise RuntimeError('no GPU on this login node')")
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("theirs", "broken_plug_in:WORKLOAD", "sweep.workloads")
-    monkeypatch.setattr("sweep.plugins.entry_points", lambda group: [point])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     sweep = made_sweep(tmp_path)
     write_journal(sweep, "pilot-1", [record_event(made_record(made_run(workload="theirs")) | {"losses": BASE})])
     assert pq.read_table(collect(sweep).path, columns=["workload"])["workload"].to_pylist() == ["theirs"]

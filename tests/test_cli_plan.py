@@ -182,7 +182,7 @@ def test_a_registered_workload_is_found(monkeypatch, capsys, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     point = importlib.metadata.EntryPoint("mine", "mine:WORKLOAD", "sweep.workloads")
     real = importlib.metadata.entry_points
-    monkeypatch.setattr("sweep.plugins.entry_points", lambda group: [point, *real(group=group)])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point, *real(group=group)])
     path = tmp_path / "grid.yaml"
     path.write_text(
         "workload: mine\nmodels: [8B]\nnodes: 1\nsequence_length: 4096\nglobal_batch: 1Mi\ntp: [1, 2]\n"

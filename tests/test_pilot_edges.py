@@ -22,7 +22,8 @@ from sweep.pilot.leader.files import Files
 from sweep.pilot.leader.leader import Leader
 from sweep.pilot.leader.nodes import Link
 from sweep.pilot.leader.record import record_of
-from sweep.pilot.leader.watchdog import Limits, Verdict
+from sweep.pilot.leader.watchdog import Verdict
+from sweep.pilot.limits import Limits
 from sweep.search.search import Choice
 from sweep.store.directory import try_claim
 from tests import driving

@@ -15,7 +15,8 @@ from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.plan.build import _refuse_alike, build
 from sweep.plan.rules import applies
-from sweep.plan.runs import Plan, runs_of, summary, to_table
+from sweep.plan.runs import Plan, runs_of, to_table
+from sweep.plan.summary import summary
 
 AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
 ANY = Workload(

@@ -10,7 +10,8 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.nodes import Link
 from sweep.pilot.leader.start_limits import Start, Starts, limits_from
-from sweep.pilot.leader.watchdog import Learned, Limits, Watchdog
+from sweep.pilot.leader.watchdog import Learned, Watchdog
+from sweep.pilot.limits import Limits
 from sweep.plan.runs import PlannedRun
 from tests import driving
 

@@ -4,7 +4,8 @@ import pytest
 
 from sweep.contract import Phase
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.watchdog import Limits, Watchdog
+from sweep.pilot.leader.watchdog import Watchdog
+from sweep.pilot.limits import Limits
 
 LIMITS = Limits(start_s=300, first_iteration_s=300, steady_s=20, steady_factor=5, finish_s=15, attempt_s=900)
 PLACES = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}

@@ -46,7 +46,7 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
     """
     from sweep.inputs.load import load_inputs
     from sweep.plan.build import build
-    from sweep.plan.runs import summary
+    from sweep.plan.summary import summary
 
     grid, site = load_inputs(grid_file, overrides, site_given, None)
     found = build(grid, site)

@@ -11,7 +11,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.launcher.pilots_wanted import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted
 from sweep.launcher.session import Session
-from sweep.pilot.leader.watchdog import Limits
+from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.search.search import waiting
 from sweep.state.state import World

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweep.pilot.leader.watchdog import Limits
+from sweep.pilot.limits import Limits
 from sweep.store.directory import write_once
 
 FILE_NAME = "order.json"

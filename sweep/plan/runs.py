@@ -92,10 +92,3 @@ def runs_of_all(tables: Iterable[Any]) -> tuple[PlannedRun, ...]:
     for run in itertools.chain.from_iterable(plans):
         found.setdefault(run.run_id, run)
     return tuple(found.values())
-
-
-def summary(plan: Plan) -> dict[str, Any]:
-    """Counts by reason, runs per cell and predicted node-hours, as JSON values: what `sweep plan` shows."""
-    from sweep.plan.summary import summarise
-
-    return summarise(plan.name, plan.table)

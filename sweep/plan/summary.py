@@ -9,21 +9,23 @@ import numpy as np
 import pyarrow.compute as pc
 
 from sweep.plan.predict import ASSUMED_RUN_S
+from sweep.plan.runs import Plan
 from sweep.plan.table import as_numpy
 
 COMMONEST = 10
 """reasons with their numbers that a summary shows per rule"""
 
 
-def summarise(name: str, table: Any) -> dict[str, Any]:
-    """The summary of a plan's table as JSON values."""
+def summary(plan: Plan) -> dict[str, Any]:
+    """Counts by reason, runs per cell and predicted node-hours, as JSON values: what `sweep plan` shows."""
+    table = plan.table
     is_run = pc.is_valid(table.column("run_id"))
     runs = table.filter(is_run).select(["model", "nodes", "predicted_s"])
     cells = _cells(table, _runs_per_cell(runs))
     known = runs.num_rows > 0 and runs.column("predicted_s").null_count == 0
     guess = "model of the step time, and 30 s to start each" if known else f"{ASSUMED_RUN_S:g} s per run assumed"
     return {
-        "name": name,
+        "name": plan.name,
         "candidates": table.num_rows,
         "runs": runs.num_rows,
         "rejected": table.num_rows - runs.num_rows,

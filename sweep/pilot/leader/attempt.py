@@ -16,7 +16,8 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
 from sweep.pilot.leader.hang_suspects import innermost, suspects
 from sweep.pilot.leader.nodes import Link
-from sweep.pilot.leader.watchdog import Learned, Limits, Verdict, Watchdog
+from sweep.pilot.leader.watchdog import Learned, Verdict, Watchdog
+from sweep.pilot.limits import Limits
 from sweep.pilot.messages import is_beat
 
 SETTLE_S = 2.0

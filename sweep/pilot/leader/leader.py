@@ -31,7 +31,8 @@ from sweep.pilot.leader.nodes import Link, agents
 from sweep.pilot.leader.record import Conducted, record_of
 from sweep.pilot.leader.stale_pilots import dead_tokens
 from sweep.pilot.leader.start_limits import Starts
-from sweep.pilot.leader.watchdog import Limits, Verdict
+from sweep.pilot.leader.watchdog import Verdict
+from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.plugins import find_workload

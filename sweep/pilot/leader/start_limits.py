@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from sweep.contract import Run
-from sweep.pilot.leader.watchdog import Learned, Limits
+from sweep.pilot.leader.watchdog import Learned
+from sweep.pilot.limits import Limits
 from sweep.plan.runs import PlannedRun
 
 ENOUGH = 3

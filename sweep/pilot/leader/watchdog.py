@@ -8,25 +8,12 @@ from dataclasses import dataclass, field
 
 from sweep.contract import Phase
 from sweep.outcomes import Outcome
+from sweep.pilot.limits import Limits
 
 BUSY_FACTOR = 2.0
 """a rank that works before its first iteration is done may be silent for so many limits. No longer: a rank that waits
 in a collective may spin, which looks like work"""
 PHASE_ORDER = {phase: number for number, phase in enumerate(Phase)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Longest silence per phase, and the longest attempt, in seconds."""
-
-    start_s: float = 300.0
-    first_iteration_s: float = 300.0
-    steady_s: float = 20.0
-    """floor of the steady limit"""
-    steady_factor: float = 5.0
-    """the steady limit is this many median iterations, where that is above the floor"""
-    finish_s: float = 15.0
-    attempt_s: float = 900.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,19 @@
+"""How long ranks may be silent and attempts may last: part of the launcher's order, kept by the leader's watchdog."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Longest silence per phase, and the longest attempt, in seconds."""
+
+    start_s: float = 300.0
+    first_iteration_s: float = 300.0
+    steady_s: float = 20.0
+    """floor of the steady limit"""
+    steady_factor: float = 5.0
+    """the steady limit is this many median iterations, where that is above the floor"""
+    finish_s: float = 15.0
+    attempt_s: float = 900.0
