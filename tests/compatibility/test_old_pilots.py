@@ -1,6 +1,8 @@
 """Pilots that commit 5362d08 started, under a launcher of the code of now: they finish, or end cleanly."""
 
+import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -35,7 +37,8 @@ RUNS = 6
 def old(tmp_path_factory):
     """The code of the old commit, out of this checkout's history."""
     git = ["git", "-C", str(REPOSITORY)]
-    if subprocess.run([*git, "cat-file", "-e", f"{COMMIT}^{{commit}}"], capture_output=True).returncode:
+    known = [*git, "cat-file", "-e", f"{COMMIT}^{{commit}}"]
+    if shutil.which("git") is None or subprocess.run(known, capture_output=True).returncode:
         pytest.skip(f"this checkout's history lacks commit {COMMIT}: no repository, or a shallow one")
     folder = tmp_path_factory.mktemp("old")
     packed = subprocess.run(
@@ -50,10 +53,8 @@ def begun(old, tmp_path):
     """A sweep whose launcher and pilot are of the old code: (its directory, the launcher). The pilot measures."""
     directory, launcher = launch(tmp_path, old)
     yield directory, launcher
-    launcher.kill()
-    launcher.wait()
-    for line in processes(directory):
-        psutil.Process(int(line.split()[0])).kill()
+    killed(launcher)
+    end(directory)
 
 
 def launch(folder, code):
@@ -110,6 +111,13 @@ def assert_left_clean(directory, within_s=10.0):
 def killed(launcher):
     launcher.kill()
     launcher.wait()
+
+
+def end(directory):
+    """Leave no process behind where a test failed."""
+    for line in processes(directory):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(int(line.split()[0])).kill()
 
 
 def test_an_old_pilot_measures_on_under_a_new_launcher(begun):
@@ -177,10 +185,13 @@ def test_the_code_is_replaced_under_a_running_pilot(old, tmp_path, measured):
     killed(launcher)
     code.unlink()
     code.symlink_to(REPOSITORY)
-    done = sweep("resume", directory, cwd=tmp_path)
-    assert outcomes(directory)["ok"] == RUNS, outcomes(directory)
-    assert done.returncode == 0, done.stderr
-    assert_ended_well(directory)
+    try:
+        done = sweep("resume", directory, cwd=tmp_path)
+        assert outcomes(directory)["ok"] == RUNS, outcomes(directory)
+        assert done.returncode == 0, done.stderr
+        assert_ended_well(directory)
+    finally:
+        end(directory)
 
 
 def test_an_interrupted_new_launcher_stops_an_old_pilot(begun):
@@ -207,34 +218,38 @@ def launch_on_slurm(folder, code, cluster):
     return json.loads(done.stdout)["jobs"]
 
 
+@pytest.fixture
+def cluster(slurm_cluster):
+    """The shared cluster, left idle."""
+    yield slurm_cluster
+    slurm_cluster.cancel_all()
+    slurm_cluster.wait_idle()
+
+
 @pytest.mark.slurm
-def test_an_old_job_measures_on_under_a_new_launcher(old, tmp_path, slurm_cluster):
-    directory, jobs = tmp_path / "s", launch_on_slurm(tmp_path, old, slurm_cluster)
+def test_an_old_job_measures_on_under_a_new_launcher(old, tmp_path, cluster):
+    directory, jobs = tmp_path / "s", launch_on_slurm(tmp_path, old, cluster)
     wait_for(lambda: measuring(directory))
     assert leader(directory).environ()["PYTHONPATH"] == str(old)
-    done = sweep("resume", directory, cwd=tmp_path, env=slurm_cluster.env)
+    done = sweep("resume", directory, cwd=tmp_path, env=cluster.env)
     assert done.returncode == 0, done.stderr
     assert_ended_well(directory, within_s=30.0)
     assert {record["job_id"] for record in records(directory)} == set(jobs)
-    slurm_cluster.wait_idle()
 
 
 @pytest.mark.slurm
-def test_a_job_that_waited_in_the_queue_while_the_code_was_replaced(old, tmp_path, slurm_cluster):
+def test_a_job_that_waited_in_the_queue_while_the_code_was_replaced(old, tmp_path, cluster):
     """What submitit pickled, the script and the order are of the old code; what is started by them is of the new."""
     code = tmp_path / "code"
     code.symlink_to(old)
-    blocker = slurm_cluster.run("sbatch", "--parsable", "-N8", "--exclusive", "--wrap", "sleep 300").strip()
-    try:
-        jobs = launch_on_slurm(tmp_path, code, slurm_cluster)
-        assert {slurm_cluster.squeue()[job]["state"] for job in jobs} == {"PENDING"}
-        code.unlink()
-        code.symlink_to(REPOSITORY)
-    finally:
-        slurm_cluster.run("scancel", blocker)
+    blocker = cluster.run("sbatch", "--parsable", "-N8", "--exclusive", "--wrap", "sleep 300").strip()
+    jobs = launch_on_slurm(tmp_path, code, cluster)
+    assert {cluster.squeue()[job]["state"] for job in jobs} == {"PENDING"}
+    code.unlink()
+    code.symlink_to(REPOSITORY)
+    cluster.run("scancel", blocker)
     directory = tmp_path / "s"
-    done = sweep("resume", directory, cwd=tmp_path, env=slurm_cluster.env)
+    done = sweep("resume", directory, cwd=tmp_path, env=cluster.env)
     assert done.returncode == 0, done.stderr
     assert_ended_well(directory, within_s=30.0)
     assert {record["job_id"] for record in records(directory)} == set(jobs), "the waiting jobs measured nothing"
-    slurm_cluster.wait_idle()
