@@ -136,7 +136,7 @@ def test_third_parties_stay_where_they_belong(package: str) -> None:
 
 
 def test_nothing_inside_uses_the_public_names_of_sweep() -> None:
-    """They are for scripts: inside, a name is imported from where it is defined, so that no circle goes through them."""
+    """They are for scripts: inside, a name is imported from where it is defined."""
     wrong = [f"{i.file}:{i.line}" for path in sources() for i in imports(path) if i.target == "sweep"]
     own = [place for place in wrong if not place.startswith("sweep/__init__.py")]
     assert not own, own
