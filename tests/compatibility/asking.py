@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
 EXPECTED = HERE / "expected"
 NAMES = ("unfinished", "finished")
+TABLES = ("results", "pilots", "timeline")
 HOST = "the-host-on-which.commit-5362d08.wrote-this-sweep-directory-once"
 """the recorded directories' host; as long as a name may be on Linux"""
 COMMAND = [sys.executable, "-c", "from sweep.cli.main import main; main()"]
@@ -106,9 +107,8 @@ def records(directory):
 
 
 def rows(path):
-    """The rows of a table without what is null, the host's name and the directory's taken out."""
-    table = pyarrow.parquet.read_table(path).to_pylist()
-    return _plain([{key: value for key, value in row.items() if value is not None} for row in table], path.parent)
+    """The rows of a table, the host's name and the directory's taken out."""
+    return _plain(pyarrow.parquet.read_table(path).to_pylist(), path.parent)
 
 
 def processes(directory):
@@ -140,7 +140,7 @@ def status(directory, checkout=None):
 def collected(directory, checkout=None):
     """`sweep collect`, and the rows of the three tables that it writes."""
     said = _json("collect", directory, checkout=checkout)
-    return {"said": said, **{name: rows(directory / f"{name}.parquet") for name in ("results", "pilots", "timeline")}}
+    return {"said": said, **{name: rows(directory / f"{name}.parquet") for name in TABLES}}
 
 
 def best(directory, checkout=None):
@@ -256,6 +256,15 @@ class _Page(html.parser.HTMLParser):
             self.tables[-1][-1].append(text)
 
 
+def expected(name):
+    """The answers that are kept in `expected/`; what is null in a row was left out there."""
+    answers = json.loads((EXPECTED / f"{name}.json").read_text())
+    for table, columns in answers.pop("columns", {}).items():
+        nulls = dict.fromkeys(columns)
+        answers["collected"][table] = [nulls | row for row in answers.pop(table)]
+    return answers
+
+
 def _write(path, document):
     """JSON with one line for each thing that is listed."""
     parts = []
@@ -271,8 +280,12 @@ def _main(checkout):
     with tempfile.TemporaryDirectory() as folder:
         for name in NAMES:
             said = answers(copied(name, folder), checkout)
-            tables = said.pop("collected")
-            _write(EXPECTED / f"{name}.json", {**said, **tables})
+            tables = {table: said["collected"].pop(table) for table in TABLES}
+            known = [
+                [{key: value for key, value in row.items() if value is not None} for row in tables[t]] for t in TABLES
+            ]
+            columns = {table: list(tables[table][0]) for table in TABLES}
+            _write(EXPECTED / f"{name}.json", {**said, "columns": columns, **dict(zip(TABLES, known, strict=True))})
             fresh = copied(name, Path(folder) / "again")
             done = sweep("resume", fresh, cwd=folder, checkout=checkout)
             assert done.returncode == 0, done.stderr
