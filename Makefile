@@ -47,14 +47,14 @@ demo: $(VENV)/.installed
 
 # Most of the time passes in waiting for schedulers and deadlines: two workers have the tests on Slurm, one the others
 test: lint types
-	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadgroup $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)
 
 # Every layout against one process, fp32 and bf16, and a table of the distances
 test-parallel: $(VENV)/.installed-dev
-	SWEEP_TRUTH_TABLE=docs/parallel-truth.md $(BIN)/python -m pytest tests/parallel --timeout=600 $(PYTEST_OPTIONS)
+	SWEEP_TRUTH_TABLE=docs/parallel-truth.md $(BIN)/python -m pytest tests/bench_workloads/transformer --timeout=600 $(PYTEST_OPTIONS)
 
 check: format test
 

@@ -3,10 +3,11 @@
     python -m benchmarks.rehearsal [--nodes 64] [--gpus-per-node 8] [--runs 5000] [--iteration 0.5] [--max-pilots 16]
                                    [--keep DIR]
 
-Needs what ``python -m tests.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB). The runs are 1, 2, 4 and 8 nodes
-wide, as 4 : 3 : 2 : 1 in number. Their ranks sleep; those of a node are threads of one process, as their records say.
-Everything else is what a sweep on a cluster goes through: launcher, sbatch, leaders, agents, claims, journals. Prints
-JSON. What was allocated is Slurm's own word (sacct, whole seconds); what lies in attempts is the records'.
+Needs what ``python -m tests.support.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB). The runs are 1, 2, 4 and
+8 nodes wide, as 4 : 3 : 2 : 1 in number. Their ranks sleep; those of a node are threads of one process, as their
+records say. Everything else is what a sweep on a cluster goes through: launcher, sbatch, leaders, agents, claims,
+journals. Prints JSON. What was allocated is Slurm's own word (sacct, whole seconds); what lies in attempts is the
+records'.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from sweep.store.journal import JournalReader
 from sweep.store.sweep import open_sweep
 
 if TYPE_CHECKING:
-    from tests.slurm.cluster import Cluster
+    from tests.support.slurm.cluster import Cluster
 
 WIDTHS_OF_TEN = {1: 4, 2: 3, 4: 2, 8: 1}
 """nodes -> how many of ten runs: the micro-batch sizes that give the global batch"""
@@ -212,7 +213,7 @@ def _unix(text: str) -> float:
 
 
 def main() -> int:
-    from tests.slurm.cluster import Cluster
+    from tests.support.slurm.cluster import Cluster
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.rehearsal", description=__doc__, formatter_class=argparse.RawTextHelpFormatter

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.browser import browser
-from tests.slurm.cluster import Cluster, unavailable
+from tests.support.browser import browser
+from tests.support.made_sweeps import command
+from tests.support.slurm.cluster import Cluster, unavailable
 
-__all__ = ["browser"]
+__all__ = ["browser", "command"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores it, and so would every launcher that is started here
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+TESTS = Path(__file__).parent
 SCHEDULER = {
-    "test_cluster.py", "test_detect.py", "test_executor_slurm.py", "test_limits.py", "test_ranks.py", "test_storm.py",
+    "executors/test_slurm.py", "faults/test_cluster.py", "faults/test_ranks.py", "faults/test_storm.py",
+    "inputs/test_detect.py", "project/test_slurm_harness.py", "system/test_slurm_limits.py",
 }  # fmt: skip
 """files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
 
@@ -35,9 +39,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(item: pytest.Item) -> str:
+    file = item.path.relative_to(TESTS).as_posix()  # a name alone may stand in several folders
     if not item.get_closest_marker("slurm"):
-        return item.path.name
-    return "slurm, scheduler" if item.path.name in SCHEDULER else "slurm, sweeps"
+        return file
+    return "slurm, scheduler" if file in SCHEDULER else "slurm, sweeps"
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
     python -m benchmarks.rivals [--runs 20] [--rivals-runs 6] [--rounds 2] [--iterations 7] [--sleep 0]
                                 [--hydra-python PYTHON] [--only METHOD]...
 
-Needs what ``python -m tests.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB), torch, and for Hydra an
+Needs what ``python -m tests.support.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB), torch, and for Hydra an
 interpreter with torch and hydra-submitit-launcher. The cluster has one node with two ranks, so that every method
 measures one run after another. Methods take turns, round after round, and of each the round with the least overhead
 counts, since other programs may disturb any of them. The rivals may have fewer runs: what they pay per run does not
@@ -35,7 +35,7 @@ from benchmarks.rivals.methods import METHODS, Task, ended, environment, records
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.slurm.cluster import Cluster
+    from tests.support.slurm.cluster import Cluster
 
 LOOK_S = 0.5
 
@@ -132,7 +132,7 @@ def rpcs(cluster: Cluster) -> int:
 @contextmanager
 def cluster_of_one(env: dict[str, str]) -> Iterator[Cluster]:
     """One node that holds one run at a time."""
-    from tests.slurm.cluster import Cluster
+    from tests.support.slurm.cluster import Cluster
 
     os.environ.update(env)
     with Cluster(nodes=1, gpus_per_node=2, accounting=True) as cluster:
@@ -188,7 +188,7 @@ def machine() -> str:
     model = re.search(r"model name\s*: (.*)", text)
     import torch
 
-    from tests.slurm.services import slurm_version
+    from tests.support.slurm.services import slurm_version
 
     slurm = ".".join(f"{part:02}" for part in slurm_version())
     kind = model[1] if model else platform.machine()

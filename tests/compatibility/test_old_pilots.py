@@ -7,15 +7,14 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.compatibility.asking import doubled, events, processes, records, start, sweep
+from tests.support.paths import REPOSITORY
 
 COMMIT = "5362d08"
-REPOSITORY = Path(__file__).resolve().parents[2]
 GRID = """\
 name: old-pilot
 workload: simulated

@@ -9,39 +9,12 @@ import time
 import psutil
 import pytest
 
-from tests import driving
-from tests.crash import kinds
-from tests.faults.table import note
+from tests.support import driving
+from tests.support import process_kinds as kinds
+from tests.support.faults.table import note
+from tests.support.process_kinds import GRID, wait_for_daemons
 
-GRID = """
-name: kinds
-workload: simulated
-models: [tiny-1M]
-nodes: [2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: {batches}
-iterations: 4
-warmup_iterations: 2
-params: {{step_s: {step_s}, fault: leak_child, fault_iteration: 1, fault_rank: -1, fault_s: 900}}
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 1}}
-"""
-RANKS = 4
 MINUTE_S = 60.0
-
-
-def wait_for_daemons(kind, directory, launcher, cluster):
-    """Until every rank has let one go and what is to be struck is there; (to be struck, of the attempt)."""
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        if (directory / "provenance.json").exists():
-            daemons = kinds.find("daemon", directory, launcher, cluster)
-            found = kinds.find(kind, directory, launcher, cluster)
-            if len(daemons) >= RANKS and found:
-                return found, [*daemons, *kinds.find("rank", directory, launcher, cluster)]
-        time.sleep(0.05)
-    raise AssertionError(f"no {kind} beside daemons of all ranks: {driving.marked_processes(directory)}")
 
 
 def strike(kind, directory, launcher, cluster=None):

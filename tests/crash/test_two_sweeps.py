@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests import driving
-from tests.crash.kinds import find
-from tests.crash.test_each_kind import GRID, wait_for_daemons
-from tests.test_slurm_sweep import SLOW
+from tests.support import driving
+from tests.support.driving import SLOW
+from tests.support.process_kinds import GRID, find, wait_for_daemons
 
 
 def launch(tmp_path, name, text, executor, env):

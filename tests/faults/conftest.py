@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.driver import Bench
+from tests.support.faults.bench import Bench
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 LIMIT_BYTES = 3 << 29
@@ -24,7 +24,7 @@ def registered(tmp_path_factory):
     info = root / "faulty-0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[sweep.workloads]\nfaulty = tests.faults.workload:WORKLOAD\n")
+    (info / "entry_points.txt").write_text("[sweep.workloads]\nfaulty = tests.support.faults.workload:WORKLOAD\n")
     return root
 
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests import driving
-from tests.faults.driver import wait_for
-from tests.faults.table import note
+from tests.support import driving
+from tests.support.faults.bench import wait_for
+from tests.support.faults.table import note
 
 pytestmark = [pytest.mark.slurm, pytest.mark.parallel, pytest.mark.timeout(600)]
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.faults.table import note
-from tests.faults.workload import FAULTY_MODEL
+from tests.support.faults.table import note
+from tests.support.faults.workload import FAULTY_MODEL
 
 pytestmark = [pytest.mark.slurm, pytest.mark.parallel]
 

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from tests import driving
-from tests.crash.test_kills import storm
-from tests.slurm.cluster import Cluster
-from tests.test_faults import EXPECTED
+from tests.support import driving
+from tests.support.faults.simulated import EXPECTED
+from tests.support.slurm.cluster import Cluster
+from tests.support.storm import storm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.parallel]
 

@@ -1,11 +1,10 @@
 """The table in docs/faults.md has a row for every fault that the product is accepted by, and none of them failed."""
 
-from pathlib import Path
-
 from sweep.outcomes import Outcome
-from tests.faults.table import BEGIN, FAULTS, Row, rows_of, with_row
+from tests.support.faults.table import BEGIN, FAULTS, Row, rows_of, with_row
+from tests.support.paths import REPOSITORY
 
-PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+PAGE = REPOSITORY / "docs" / "faults.md"
 
 
 def test_every_fault_has_a_row_and_none_left_a_process_or_failed_the_next_run():

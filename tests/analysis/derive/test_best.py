@@ -1,0 +1,438 @@
+"""Tables into memory, filters, the best of each cell, ties, and why a cell is blank."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import analysis
+from analysis.derive.best import NEEDED, best_per_cell, cells, explain_blanks, measured, model_order
+from analysis.filters import keep, names_in
+from analysis.metrics import METRICS, memory_text, metric_named, number
+from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.records.collect import collect, write_results
+from tests.support.made_records import (
+    made_grid,
+    made_record,
+    made_run,
+    made_sweep,
+    playbook_records,
+    record_event,
+    reference,
+    write_journal,
+)
+
+RATE = METRICS["tokens_per_second_per_gpu"]
+
+
+def frame(*rows, **common):
+    base = {"model": "1B", "nodes": 1, "outcome": "ok", "peak_memory_bytes": 1, "final": True}
+    return pd.DataFrame([base | {"run_id": f"r{at}"} | common | row for at, row in enumerate(rows)])
+
+
+# Loading
+
+
+def test_load_gives_what_was_recorded_with_units(tmp_path):
+    sweep = made_sweep(tmp_path / "s")
+    write_journal(
+        sweep, "p", [record_event(made_record()), record_event(made_record(made_run(tp=2, dp=1), outcome=Outcome.HANG))]
+    )
+    collect(sweep)
+    records = analysis.load(sweep.path).sort_values("tp", ignore_index=True)
+    assert records["outcome"].tolist() == ["ok", "hang"]
+    assert records["tp"].tolist() == [1, 2]
+    assert records["dp"].dtype == "Int64"
+    assert records["slow_rank"].isna().all()
+    assert records["mfu"].isna().all()
+    assert records.attrs["units"]["step_time_median_s"] == "s"
+    assert list(records["step_times_s"][0]) == [0.1, 0.2, 0.3]
+
+
+def test_load_reads_only_the_columns_that_are_asked_for(tmp_path):
+    write_results(tmp_path / "r.parquet", [made_record()])
+    assert list(analysis.load(tmp_path / "r.parquet", ["model", "mfu"]).columns) == ["model", "mfu"]
+
+
+def test_several_sweeps_are_one_table(tmp_path):
+    for name, model in (("a", "1B"), ("b", "3B")):
+        write_results(tmp_path / f"{name}.parquet", [made_record(made_run(model=model))])
+    assert analysis.load([tmp_path / "a.parquet", tmp_path / "b.parquet"])["model"].tolist() == ["1B", "3B"]
+
+
+def test_a_foreign_table_may_lack_columns_and_hold_whole_numbers_as_fractions(tmp_path):
+    pd.DataFrame({"model": ["x"], "nodes": [2.0], "tokens_per_second_per_gpu": [5.0], "note": ["n"]}).to_parquet(
+        tmp_path / "f.parquet"
+    )
+    records = analysis.load(tmp_path / "f.parquet")
+    assert records["nodes"].tolist() == [2]
+    assert records["tp"].isna().all()
+    assert records["note"].tolist() == ["n"]
+    assert best_per_cell(records)["value"].tolist() == [5.0]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"a": [1]}, "no column model and nodes"),
+        ({"model": ["x"], "nodes": [2.5]}, "nodes should be int64"),
+        ({"model": ["x"], "nodes": ["many"]}, "nodes should be int64"),
+    ],
+)
+def test_a_table_that_is_no_result_is_refused(tmp_path, table, words):
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    with pytest.raises(SweepError, match=words):
+        analysis.load(tmp_path / "t.parquet")
+
+
+def test_files_that_are_missing_or_no_parquet_are_refused(tmp_path):
+    (tmp_path / "t.parquet").write_text("model,nodes\n")
+    for place, words in (
+        ("t.parquet", "not a readable Parquet"),
+        ("no.parquet", "no such results"),
+        ("", "sweep collect"),
+    ):
+        with pytest.raises(SweepError, match=words):
+            analysis.load(tmp_path / place)
+
+
+# Filters
+
+
+@pytest.mark.parametrize(
+    ("expression", "kept"),
+    [
+        ("zero <= 1", ["a", "b"]),
+        ("zero <= 1 and model == '8B'", ["b"]),
+        ("not zero == 3", ["a", "b"]),
+        ("model in ('1B', '3B') or zero == 1", ["a", "b", "c"]),
+        ("model not in ['1B']", ["b", "c"]),
+        ("1 < tp <= 8", ["b"]),
+        ("tp * 2 == dp", ["b"]),
+        ("mfu > 0.4", ["a"]),
+        ("compile", ["a"]),
+        ("tp % 4 == 0 and -tp < -3", ["b"]),
+    ],
+)
+def test_filters_keep_what_they_say(expression, kept):
+    records = pd.DataFrame(
+        {
+            "id": list("abc"),
+            "model": ["1B", "8B", "3B"],
+            "zero": pd.array([0, 1, 3], dtype="Int64"),
+            "tp": pd.array([1, 4, None], dtype="Int64"),
+            "dp": [8, 8, 8],
+            "mfu": [0.5, np.nan, 0.1],
+            "compile": pd.array([True, False, None], dtype="boolean"),
+        }
+    )
+    assert keep(records, expression)["id"].tolist() == kept
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("zreo <= 1", "did you mean zero"),
+        ("zero <=", "is no expression"),
+        ("zero", "is no condition"),
+        ("zero + 1", "is no condition"),
+        ("__import__('os').system('true')", "__import__"),
+        ("model.__class__ == 1", "not allowed"),
+        ("[x for x in model]", "no column 'x'"),
+        ("model < 3", "cannot be computed"),
+        ("zero ** 99 > 1", "not allowed"),
+        ("(lambda: 1)() == 1", "not allowed"),
+        ("zero in 3", "cannot be computed"),
+        ("", "is no expression"),
+        ("(" * 500, "is no expression"),
+    ],
+)
+def test_what_is_no_filter_is_said(expression, words):
+    records = pd.DataFrame({"zero": [0, 1], "model": ["a", "b"]})
+    with pytest.raises(SweepError, match="--filter") as told:
+        keep(records, expression)
+    assert words in str(told.value)
+
+
+def test_every_unknown_column_is_named_at_once():
+    with pytest.raises(SweepError) as told:
+        keep(pd.DataFrame({"zero": [0]}), "a < 1 and b < 2")
+    assert len(told.value.mistakes) == 2
+    assert names_in("zero <= 1 and zero + tp > 2") == ["zero", "tp"]
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(44.32, "44.3"), (5.25, "5.25"), (38894.5, "38.9k"), (7503.3, "7,503"), (1.25e6, "1.25M"), (100, "100"),
+     (0.0421, "0.0421"), (0, "0"), (999.7, "1000"), (math.nan, "–"), (2.5e10, "25.0G")],
+)  # fmt: skip
+def test_numbers_are_short_and_precise(value, text):
+    assert number(value) == text
+
+
+def test_memory_is_in_binary_units():
+    assert [memory_text(x) for x in (41.8 * 2**30, 350 * 2**20, 2048)] == ["41.8 GiB", "350 MiB", "2.00 KiB"]
+
+
+def test_an_unknown_metric_is_answered_with_the_known():
+    with pytest.raises(SweepError, match=r"did you mean mfu\?"):
+        metric_named("mfuu")
+
+
+# The best of each cell
+
+
+@pytest.mark.parametrize(
+    ("metric", "column"),
+    [
+        ("reported_mfu", "best_by_mfu_row_in_playbook_runs"),
+        ("tokens_per_second_per_gpu", "best_by_tok_s_gpu_row"),
+    ],
+)
+def test_the_playbooks_winners(metric, column):
+    published = reference("playbook_heatmap_best.csv").set_index(["model_label", "nodes"])
+    best = best_per_cell(playbook_records(), metric).set_index(["model", "nodes"])
+    assert len(published) == 14
+    for cell, row in published.iterrows():
+        assert best.loc[cell, "run_id"] == f"row-{row[column]}", cell
+        if metric == "reported_mfu":
+            assert best.loc[cell, "value"] * 100 == pytest.approx(row["mfu_pct"], abs=0.005)
+            assert best.loc[cell, "peak_memory_bytes"] / 2**30 == pytest.approx(row["mem_gib"], abs=0.005)
+            for name in ("dp", "tp", "pp", "grad_accum", "micro_batch_size"):
+                assert best.loc[cell, name] == row[name]
+
+
+def test_the_best_is_the_highest_rate_or_the_lowest_time():
+    rows = frame(
+        {"tokens_per_second_per_gpu": 5.0, "step_time_median_s": 2.0, "peak_memory_bytes": 9},
+        {"tokens_per_second_per_gpu": 7.0, "step_time_median_s": 3.0, "peak_memory_bytes": 8},
+    )
+    winners = {m: best_per_cell(rows, m)["run_id"].item() for m in METRICS if m in rows or "gpu_hours" in m}
+    assert winners == {
+        "tokens_per_second_per_gpu": "r1",
+        "step_time_median_s": "r0",
+        "peak_memory_bytes": "r1",
+        "gpu_hours_per_billion_tokens": "r1",
+    }
+    hours = best_per_cell(rows, "gpu_hours_per_billion_tokens")["value"].item()
+    assert hours == pytest.approx(1e9 / 7 / 3600)
+
+
+def test_of_equal_values_the_one_with_less_memory_wins():
+    rows = frame(
+        {"tokens_per_second_per_gpu": 5.0, "peak_memory_bytes": 9},
+        {"tokens_per_second_per_gpu": 5.0, "peak_memory_bytes": 8},
+    )
+    best = best_per_cell(rows)
+    assert best["run_id"].item() == "r1"
+    assert best["ties"].item() == ["r0"]
+
+
+def test_only_ok_and_final_attempts_count():
+    rows = frame(
+        {"tokens_per_second_per_gpu": 9.0, "outcome": "oom_cuda"},
+        {"tokens_per_second_per_gpu": 8.0, "final": False},
+        {"tokens_per_second_per_gpu": math.nan},
+        {"tokens_per_second_per_gpu": math.inf},
+        {"tokens_per_second_per_gpu": 5.0},
+    )
+    best = best_per_cell(rows)
+    assert (best["run_id"].item(), best["configurations"].item()) == ("r4", 1)
+    assert math.isnan(best["runner_up"].item())
+
+
+def timed(rate, fast, slow, **more):
+    return {
+        "tokens_per_second_per_gpu": rate,
+        "step_time_median_s": 1.0,
+        "step_time_min_s": fast,
+        "step_time_max_s": slow,
+        **more,
+    }
+
+
+def test_overlapping_intervals_are_ties_and_others_are_not():
+    rows = frame(timed(100, 0.99, 1.02), timed(98.5, 0.98, 1.01), timed(97, 0.999, 1.001), timed(50, 0.9, 1.1))
+    best = best_per_cell(rows)
+    assert best["ties"].item() == ["r1"]
+    assert best["low"].item() == pytest.approx(100 / 1.02)
+    assert best["high"].item() == pytest.approx(100 / 0.99)
+    assert best["runner_up"].item() == 98.5
+
+
+def test_ties_of_a_metric_that_is_better_low():
+    rows = frame(
+        timed(1, 0.99, 1.02), timed(1, 0.97, 1.05, step_time_median_s=1.01), timed(1, 1.2, 1.4, step_time_median_s=1.3)
+    )
+    assert best_per_cell(rows, "step_time_median_s")["ties"].item() == ["r1"]
+
+
+def test_one_disturbed_iteration_of_many_does_not_make_everything_a_tie():
+    quiet = [1.0 + 0.001 * k for k in range(-5, 5)]
+    rows = frame(
+        timed(100, 0.995, 9.0, step_times_s=[*quiet, 9.0]),
+        timed(90, 0.995, 1.004, step_times_s=quiet),
+    )
+    assert best_per_cell(rows)["ties"].item() == []
+    assert best_per_cell(rows.drop(columns="step_times_s"))["ties"].item() == ["r1"]
+
+
+@pytest.mark.parametrize("n", [5, 6, 7, 8, 9, 12, 20, 50, 100, 200, 201, 1000])
+def test_the_order_statistics_cover_the_median(n):
+    times = [1.0 + k / n for k in range(n)]
+    best = best_per_cell(frame(timed(100, times[0], times[-1], step_times_s=times)))
+    skip = times.index(pytest.approx(100 / best["high"].item()))
+    left_out = 2 * sum(math.comb(n, k) for k in range(skip + 1)) / 2**n
+    assert 1 - left_out >= 0.9
+    assert skip == 0 or skip > n / 2 - 3 * math.sqrt(n)
+
+
+def test_repeats_of_one_configuration_are_pooled():
+    rows = frame(
+        timed(100, 0.99, 1.01, repeat=0, tp=1),
+        timed(80, 0.99, 1.01, repeat=1, tp=1),
+        timed(82, 0.99, 1.01, repeat=2, tp=1),
+        timed(90, 0.99, 1.01, repeat=0, tp=2),
+    )
+    pooled = measured(rows.assign(workload="w"), RATE)
+    assert sorted(zip(pooled["tp"], pooled["value"], pooled["repeats"], strict=True)) == [(1, 82, 3), (2, 90, 1)]
+    best = best_per_cell(rows)
+    assert (best["run_id"].item(), best["configurations"].item()) == ("r3", 2)
+    assert best["ties"].item() == ["r2"]
+
+
+def test_models_stand_from_small_to_large():
+    none = pd.DataFrame({"model": []})
+    assert model_order(none, ["80B", "m10", "1B", "m2", "SmolLM3-3B", "350M"]) == [
+        "350M",
+        "1B",
+        "SmolLM3-3B",
+        "80B",
+        "m2",
+        "m10",
+    ]
+    known = pd.DataFrame({"model": ["b", "a"], "parameters_total": [1.0, 2.0]})
+    assert model_order(known, ["a", "b"]) == ["b", "a"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, 2, 4]), st.floats(1, 1e6)), min_size=1, max_size=40))
+def test_the_best_of_each_cell_against_a_plain_loop(made):
+    rows = frame(*({"model": f"m{m}", "nodes": n, "tokens_per_second_per_gpu": v} for m, n, v in made))
+    expected = {}
+    for m, n, value in made:
+        expected[f"m{m}", n] = max(value, expected.get((f"m{m}", n), 0.0))
+    best = best_per_cell(rows)
+    assert {(r.model, r.nodes): r.value for r in best.itertuples()} == expected
+    assert best["configurations"].sum() == len(made)
+
+
+# Blank cells
+
+
+def plan(*candidates):
+    rows = [{"model": "1B", "nodes": 1, "run_id": None, "reasons": []} | candidate for candidate in candidates]
+    return pd.DataFrame(rows)
+
+
+def run(run_id, **more):
+    return {"status": "run", "run_id": run_id, **more}
+
+
+def rejected(*reasons, **more):
+    return {"status": "rejected", "reasons": list(reasons), **more}
+
+
+def explained(records, candidates):
+    (row,) = explain_blanks(pd.DataFrame({"model": ["1B"], "nodes": [1]}), records, candidates, RATE).to_dict("records")
+    return row["status"], row["label"], row["reason"]
+
+
+NOTHING = pd.DataFrame({"model": [], "nodes": []})
+
+FAILED = [{"outcome": "oom_cuda"}, {"outcome": "oom_host"}, {"outcome": "hang"}]
+
+
+@pytest.mark.parametrize(
+    ("records", "candidates", "expected"),
+    [
+        (frame(*FAILED[:2]), None, ("failed", "all OOM", "both runs failed: 1 oom_cuda, 1 oom_host")),
+        (frame(*FAILED), None, ("failed", "all failed", "all 3 runs failed: 1 oom_cuda, 1 oom_host, 1 hang")),
+        (frame(FAILED[2]), None, ("failed", "hang", "the only run failed: hang")),
+        (
+            frame(FAILED[0]),
+            plan(run("r0"), run("r1")),
+            ("failed", "OOM", "the only run failed: oom_cuda; 1 run not run yet"),
+        ),
+        (
+            frame({"tokens_per_second_per_gpu": None}),
+            None,
+            ("unmeasured", "no value", "1 run ok, but without tokens/s/GPU"),
+        ),
+        (NOTHING, plan(run("a"), run("b")), ("not_run", "not run", "not run yet: 2 runs planned")),
+        (
+            NOTHING,
+            plan(rejected("heads: 4 heads, tp=8"), rejected("heads: 4 heads, tp=3", "pp: 9"), rejected("pp: 7")),
+            ("no_layout", "no layout", "no layout works: 3 candidates rejected, most often: 4 heads, tp=8"),
+        ),
+        (NOTHING, plan(run("a", nodes=2)), ("absent", "–", "the grid has no candidate here")),
+        (NOTHING, None, ("absent", "–", "the data has no run here")),
+    ],
+)  # fmt: skip
+def test_a_blank_cell_says_why(records, candidates, expected):
+    assert explained(records, candidates) == expected
+
+
+def test_every_square_is_there_once():
+    table = cells(frame(timed(5, 1, 1)), plan(run("x", model="80B", nodes=4), rejected("a", nodes=2)))
+    told = {(r.model, r.nodes): r.status for r in table.itertuples()}
+    assert told == {
+        ("1B", 1): "best", ("1B", 2): "no_layout", ("1B", 4): "absent",
+        ("80B", 1): "absent", ("80B", 2): "absent", ("80B", 4): "not_run",
+    }  # fmt: skip
+
+
+def test_a_filter_reaches_records_and_plan_and_says_what_it_took():
+    records = frame(timed(5, 1, 1, zero=0), timed(9, 1, 1, zero=3), timed(7, 1, 1, zero=3, nodes=2))
+    candidates = plan(
+        run("r0", zero=0), run("x", zero=0, nodes=4), run("y", zero=3, nodes=8), run("z", zero=0, nodes=2)
+    )
+    table = cells(records, candidates, expression="zero <= 1").set_index("nodes")
+    assert table["status"].to_dict() == {1: "best", 2: "filtered", 4: "not_run"}
+    assert table.loc[1, "run_id"] == "r0"
+    by_result = cells(records, candidates, expression="tokens_per_second_per_gpu > 6").set_index("nodes")
+    assert by_result["status"].to_dict() == {1: "best", 2: "best"}
+    with pytest.raises(SweepError, match="no record meets"):
+        cells(records, candidates, expression="zero == 2")
+
+
+def test_a_real_plan_explains_what_no_layout_can_do(tmp_path):
+    from sweep.inputs.load import parse_grid
+    from sweep.inputs.site import parse_site
+    from sweep.plan.build import build
+    from sweep.plan.runs import to_table
+
+    text = "name: g\nmodels: [tiny-1M]\nworkload: transformer\nnodes: [1, 2]\nsequence_length: 64\n"
+    grid = parse_grid(text + "global_batch: 4096\ntp: [3]\n", "g.yaml")
+    made = build(grid, parse_site("name: s\ngpus_per_node: 3\ngpu: cpu\n", "s.yaml"))
+    pq.write_table(to_table(made), tmp_path / "plan.parquet")
+    loaded = analysis.load_plan(tmp_path)
+    none = pd.DataFrame({name: [] for name in NEEDED})
+    table = cells(none.astype({"model": str, "nodes": "Int64"}), loaded)
+    assert set(table["status"]) == {"no_layout"}
+    assert table["reason"].str.contains("rejected").all()
+
+
+def test_grids_of_many_records_are_derived_quickly_and_whole():
+    table = cells(made_grid(12, 12))
+    assert len(table) == 144
+    assert table["status"].value_counts()["best"] > 100

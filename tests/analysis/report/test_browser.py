@@ -1,0 +1,174 @@
+"""The report in a real browser: nothing loaded, nothing complained of, sort, filter, hover, theme and keyboard work."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+
+from analysis.report import About, build
+from tests.support.browser import opened
+from tests.support.made_records import made_grid
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&{{ 7*7 }}"
+ABOUT = About(title=f"made {HOSTILE}", sources=[HOSTILE], written="today", grid=f"name: {HOSTILE}")
+
+
+expect = pytest.importorskip("playwright.sync_api").expect
+
+
+def records() -> pd.DataFrame:
+    """Two models on three node counts; what failed says something hostile, in every field of text."""
+    rows = made_grid(2, 3, per_cell=20)
+    rows["run_id"] += "-001b"  # a word such as 1B must not find the hex digits of other models' runs
+    worse = made_grid(1, 1, per_cell=30, failing=False).assign(
+        run_id=[f"f{i}{HOSTILE}" for i in range(30)],
+        model=HOSTILE,
+        outcome="nccl_error",
+        message=HOSTILE,
+        evidence=HOSTILE,
+        advice=HOSTILE,
+        versions_json=f'{{"torch": "{HOSTILE[:20]}"}}',
+        total_s=60.0,
+        tokens_per_second_per_gpu=None,
+        notes=[[HOSTILE]] * 30,
+    )
+    return pd.concat([rows, worse.assign(mfu=None)], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def page(browser, tmp_path_factory):
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    file.write_text(build(records(), None, ABOUT))
+    with opened(browser, file, viewport={"width": 1200, "height": 900}, color_scheme="light") as (shown, heard):
+        yield shown, heard
+
+
+def column(page, name):
+    """The texts of one column of the table of attempts."""
+    return page.locator(f"#attempts tbody td.{name}").all_inner_texts()
+
+
+def test_it_loads_nothing_complains_of_nothing_and_runs_nothing_of_a_log(page):
+    shown, heard = page
+    assert shown.title().startswith("made </script>"), "the hostile text is text"
+    assert shown.locator("#failures pre").first.inner_text() == HOSTILE
+    assert "49" not in shown.locator("#failures").inner_text().replace(HOSTILE, "")
+    assert heard.console == []
+    assert heard.requests == []
+
+
+def test_axe_finds_nothing_serious_in_light_and_dark(page):
+    from axe_playwright_python.sync_playwright import Axe
+
+    shown, _ = page
+    shown.locator("#filter").fill("tp=4 nodes=4")  # a few rows stand for all
+    expect(shown.locator("#attempts tbody tr")).not_to_have_count(100)
+    for scheme, options in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+        shown.emulate_media(color_scheme=scheme)
+        found = Axe().run(shown, options=options).response
+        assert len(found["passes"]) > (15 if scheme == "light" else 0)
+        assert [v for v in found["violations"] if v["impact"] in ("serious", "critical")] == []
+    shown.emulate_media(color_scheme="light")
+    shown.locator("#clear").click()
+
+
+def test_sort(page):
+    shown, _ = page
+    head = shown.locator("th.tokens_per_second_per_gpu")
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    first = column(shown, "tokens_per_second_per_gpu")
+    assert float(first[0].replace(",", "")) == records()["tokens_per_second_per_gpu"].max()
+    assert first == sorted(first, key=lambda text: -float(text.replace(",", "") if text != "–" else "-1"))
+    shown.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending", "the heading keeps the focus, and Enter sorts the other way"
+    assert float(column(shown, "tokens_per_second_per_gpu")[0].replace(",", "")) < float(first[0].replace(",", ""))
+
+
+def test_filter(page):
+    shown, _ = page
+    box = shown.locator("#filter")
+    box.fill("1B nodes>=2 tp=4 outcome=ok")
+    want = records().query("model == '1B' and nodes >= 2 and tp == 4 and outcome == 'ok'")
+    assert 0 < len(want) < 100
+    expect(shown.locator("#attempts tbody tr")).to_have_count(len(want))
+    assert set(column(shown, "tp")) == {"4"}
+    assert shown.locator("#said").inner_text().startswith(f"{len(want)} of {len(records())}")
+    assert shown.locator("#plot .p").count() == len(want)
+    box.fill("color=red")
+    expect(shown.locator("#attempts tbody tr")).to_have_count(0)
+    assert "no column color" in shown.locator("#said").inner_text()
+    shown.locator("#clear").click()
+    expect(shown.locator("#attempts tbody tr")).to_have_count(100)
+    shown.locator("#after").click()
+    assert shown.locator("#page").inner_text() == "page 2 of 2"
+
+
+def test_hover_and_keys_name_a_point(page):
+    shown, _ = page
+    plot = shown.locator("#plot")
+    plot.scroll_into_view_if_needed()
+    mark = shown.locator("#plot .p").first.bounding_box()
+    shown.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    told = shown.locator("#tip").inner_text()
+    assert "memory GiB" in told
+    assert "MFU %" in told
+    shown.mouse.move(0, 0)
+    assert shown.locator("#tip").count() == 0
+    plot.focus()
+    shown.keyboard.press("ArrowRight")
+    first = shown.locator("#point").inner_text()
+    shown.keyboard.press("ArrowRight")
+    assert first
+    assert shown.locator("#point").inner_text() != first
+    shown.keyboard.press("Escape")
+    assert shown.locator("#tip").count() == 0
+
+
+def test_theme(page):
+    shown, _ = page
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = shown.evaluate(background)
+    shown.locator("#theme").click()
+    assert shown.evaluate(background) == light
+    shown.locator("#theme").click()
+    assert shown.evaluate(background) != light
+    shown.emulate_media(media="print")
+    assert shown.evaluate(background) == light, "paper is white"
+    assert shown.locator("#attempts thead").is_visible()
+    assert not shown.locator("#filter").is_visible()
+    shown.emulate_media(media="screen")
+    shown.locator("#theme").click()
+    assert shown.evaluate(background) == light
+
+
+def test_a_square_leads_to_its_flags(page):
+    shown, _ = page
+    shown.locator(".heat a").first.press("Enter")
+    opened_row = shown.locator(".winners tr:target + tr")
+    expect(opened_row.locator("pre").first).to_be_visible()
+    assert "--dp=" in opened_row.locator("pre").first.inner_text()
+
+
+def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):
+    file = tmp_path / "report.html"
+    file.write_text(build(made_grid(3, 8), None, About(title="narrow", sources=["x" * 300], written="today")))
+    with opened(browser, file, viewport={"width": 360, "height": 700}) as (shown, heard):
+        assert shown.evaluate("document.documentElement.scrollWidth") <= 360
+        assert heard.console == []
+
+
+def test_a_page_of_a_running_sweep_loads_itself_again_and_keeps_the_filter(browser, tmp_path):
+    file = tmp_path / "report.html"
+    file.write_text(build(made_grid(1, 2), None, About(title="first", sources=[], written="now", refresh_s=1)))
+    with opened(browser, file) as (shown, _):
+        everything = shown.locator("#said").inner_text()
+        shown.locator("#filter").fill("tp=2")
+        expect(shown.locator("#said")).not_to_have_text(everything)
+        file.write_text(build(made_grid(1, 2), None, About(title="second", sources=[], written="now")))
+        expect(shown).to_have_title(re.compile("^second"), timeout=30_000)
+        assert shown.locator("#filter").input_value() == "tp=2"
+        assert set(column(shown, "tp")) == {"2"}
+        assert shown.locator(".live").count() == 0

@@ -1,0 +1,285 @@
+"""The report as text: what it says, what it leaves out, its size and time, and pages of poor data."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import analysis
+from analysis.metrics import METRICS, metric_named, number
+from analysis.report import About, build, columns_needed
+from analysis.report.page import json_for_html
+from analysis.report.surroundings import environment_of, grid_shown, how_to_reproduce
+from analysis.report.trials import MOST_ROWS, table_of
+from analysis.report.usage import as_grid, usage_of
+from sweep.errors import SweepError
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import Site
+from sweep.outcomes import Outcome
+from sweep.plan.build import build as build_plan
+from sweep.plan.runs import runs_of, to_table
+from sweep.records.collect import write_results
+from tests.support import driving
+from tests.support.made_records import (
+    made_grid,
+    made_record,
+    made_run,
+    made_sweep,
+    playbook_records,
+    record_event,
+    write_journal,
+)
+
+ABOUT = About(title="made", sources=["made.parquet"], written="today")
+METRIC = metric_named("tokens_per_second_per_gpu")
+
+
+def text_of(page: str) -> str:
+    """What a reader sees, without tags, style and data."""
+    body = re.sub(r"<(script|style).*?</\1>", " ", page, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
+
+
+def data_of(page: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_the_answer_is_that_of_best_per_cell():
+    rows = made_grid(3, 4)
+    page = build(rows, None, ABOUT)
+    best = analysis.best_per_cell(rows)
+    shown = re.findall(r'<tr id="cell-\d+"><th scope="row">(.*?)</th><td class="n">(\d+)</td>', page)
+    assert sorted(shown) == sorted((str(m), str(n)) for m, n in zip(best["model"], best["nodes"], strict=True))
+    assert all(f"<code>{run_id}</code>" in page for run_id in best["run_id"])
+
+
+def test_it_says_how_sure_it_is():
+    rows = made_grid(1, 1, per_cell=3)
+    clear = rows.assign(tokens_per_second_per_gpu=[100.0, 90.0, 80.0])
+    assert "11.1% ahead of the second of 3, beyond noise" in build(clear, None, ABOUT)
+    tied = rows.assign(tokens_per_second_per_gpu=[100.0, 99.9, 80.0])
+    page = build(tied, None, ABOUT)
+    assert "within noise of one other configuration; the second is 0.1% behind" in page
+    assert "<li><code>r0-0-1</code></li>" in page
+    assert "the only configuration that was measured here" in build(rows.iloc[:1], None, ABOUT)
+    unknown = clear.assign(step_time_min_s=None, step_time_max_s=None)
+    assert "the spread of its iterations is not known" in build(unknown, None, ABOUT)
+
+
+def test_failures_are_told_by_kind_with_evidence_and_cost():
+    rows = made_grid(1, 2).assign(total_s=90.0)
+    failed = rows.assign(
+        run_id=[f"x{i}" for i in range(8)],
+        outcome=["oom_cuda"] * 6 + ["hang"] * 2,
+        message=[f"needs {i} GiB" for i in range(6)] + ["no beat"] * 2,
+        evidence="CUDA out of memory",
+        advice="a smaller micro-batch",
+    )
+    text = text_of(build(pd.concat([rows, failed], ignore_index=True), None, ABOUT))
+    hours = 90 * (8 * 4 + 16 * 2) / 3600
+    assert f"oom_cuda: 6 attempts, {number(hours)} GPU-hours" in text
+    assert "6 × needs 0 GiB ( 1B on 1, 2 nodes)".replace("( ", "(") in text
+    assert text.index("oom_cuda: 6") < text.index("hang: 2")
+    assert "CUDA out of memory" in text
+    assert "Try: a smaller micro-batch" in text
+
+
+def test_secrets_of_a_grid_are_left_out():
+    grid = "models: [1B]\nenv:\n  WANDB_API_KEY: abc123\n  HF_TOKEN: [x, y]\n  NCCL_ALGO: Ring\n"
+    grid += "setup:\n - export MY_SECRET=hunter2 A=1\n"
+    shown = grid_shown(grid)
+    assert not re.search("abc123|hunter2|x, y", shown)
+    assert "NCCL_ALGO: Ring" in shown
+    assert "models: [1B]" in shown
+    launched = ["sweep", "launch", "g.yaml", "-o", "env.HF_TOKEN=abc", "-o", "tp=[1, 2]"]
+    (line,) = how_to_reproduce({"grid": grid, "executor": "slurm", "argv": launched})
+    assert "abc" not in line
+    assert "-o 'tp=[1, 2]'" in line
+
+
+def test_mixed_environments_are_pointed_out():
+    rows = made_grid(1, 1).assign(versions_json=['{"torch": "2.11", "nccl": "2.27"}'] * 3 + ['{"torch": "2.13"}'])
+    facts = {fact.name: fact for fact in environment_of(rows, {})}
+    assert (facts["torch"].value, facts["torch"].mixed) == ("2.11 (3), 2.13 (1)", True)
+    assert (facts["nccl"].value, facts["nccl"].mixed) == ("2.27", False)
+
+
+def test_a_winners_grid_plans_that_run_and_no_other():
+    run = made_run(dp=2, tp=2, pp=1, grad_accum=4, micro_batch_size=2, zero=1, gpus_per_node=4, dtype="fp32")
+    records = pd.DataFrame([made_record(run)])
+    page = build(records, None, ABOUT)
+    text = as_grid(records.iloc[0].to_dict())
+    plan = build_plan(parse_grid(text, "again.yaml"), Site(gpus_per_node=4, gpu="cpu"))
+    (again,) = runs_of(to_table(plan))
+    assert again.run().layout == run.layout
+    assert again.run().shape.items() >= run.shape.items()
+    assert json.loads(usage_of(records.iloc[0].to_dict())[1][1])["tp"] == 2
+    assert "grid that measures it again" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("no success", made_grid(2, 2).assign(outcome="hang", tokens_per_second_per_gpu=None, mfu=None)),
+        ("one row", made_grid(1, 1, per_cell=1)),
+        ("nan", made_grid(2, 2).assign(tokens_per_second_per_gpu=np.nan, peak_memory_bytes=None)),
+        ("missing columns", made_grid(2, 2)[["model", "nodes", "tokens_per_second_per_gpu"]]),
+        ("all null", made_grid(1, 1).assign(**dict.fromkeys(["outcome", "run_id", "dp", "gpus", "notes"]))),
+        ("infinite", made_grid(1, 2).assign(mfu=np.inf)),
+    ],
+)
+def test_poor_data_give_a_page_all_the_same(name, rows):
+    page = build(rows, None, ABOUT)
+    assert page.rstrip().endswith("</html>")
+    assert data_of(page)["trials"]["total"] == len(rows)
+    if name in ("no success", "nan"):
+        assert "No run has been measured successfully" in page
+
+
+def test_nothing_at_all_is_refused_and_an_unknown_metric_too():
+    with pytest.raises(SweepError, match="nothing to report"):
+        build(made_grid(1, 1).iloc[:0], None, ABOUT)
+    with pytest.raises(SweepError, match="did you mean mfu"):
+        build(made_grid(1, 1), None, ABOUT, metric="mfuu")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric_makes_a_page(metric):
+    rows = made_grid(2, 2).assign(hfu=0.5, reported_mfu=0.4, tflops_per_gpu=300.0)
+    assert metric_named(metric).label in text_of(build(rows, None, ABOUT, metric=metric))
+
+
+def test_data_cannot_leave_their_element():
+    hostile = {"a": "</script><!--<script>&\u2028"}
+    text = json_for_html(hostile)
+    assert not re.search("[<>&\u2028]", text)
+    assert json.loads(text) == hostile
+
+
+def test_five_thousand_runs_stay_under_five_megabytes():
+    rows = made_grid(10, 10, per_cell=50).assign(
+        message="a message of a usual length, some eighty characters or so in all"
+    )
+    rows["run_id"] = [f"{i:05}-8B-n16-dp16-tp2-pp4-mbs1-gas16-z1-293dd56ade92cded" for i in range(len(rows))]
+    assert 4000 < len(rows) <= 5000
+    page = build(rows, None, ABOUT)
+    assert len(page.encode()) < 2e6, "so that figures have 3 MB"
+
+
+def test_a_hundred_thousand_records_in_time_and_capped():
+    base = made_grid(40, 10, per_cell=50)
+    rows = pd.concat([base] * (100_000 // len(base) + 1), ignore_index=True).iloc[:100_000]
+    rows = rows.assign(run_id=[f"r{i}" for i in range(len(rows))], message="m")
+    started = time.perf_counter()
+    page = build(rows, None, ABOUT)
+    assert time.perf_counter() - started < 20
+    trials = data_of(page)["trials"]
+    assert (trials["total"], trials["shown"]) == (100_000, MOST_ROWS)
+    assert "10,000 of 100,000 attempts are in this table" in page
+    kept = set(next(c for c in trials["columns"] if c["name"] == "run_id")["levels"])
+    assert set(analysis.best_per_cell(rows)["run_id"]) <= kept
+
+
+def test_a_capped_table_keeps_each_kind_of_failure():
+    rows = pd.concat([made_grid(1, 1, per_cell=50), made_grid(1, 1, per_cell=1).assign(outcome="hang")])
+    table = table_of(rows.reset_index(drop=True), METRIC, most=5)
+    outcome = next(c for c in table["columns"] if c["name"] == "outcome")
+    assert set(outcome["levels"]) == {"ok", "hang"}
+
+
+def test_the_command_writes_the_page_of_a_file(tmp_path):
+    write_results(tmp_path / "results.parquet", [made_record(), made_record(made_run(zero=1), outcome=Outcome.HANG)])
+    done = driving.run("report", tmp_path / "results.parquet", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    page = (tmp_path / "report.html").read_text()
+    assert told == {"path": str(tmp_path / "report.html"), "attempts": 2, "bytes": len(page.encode())}
+    assert '<img src="data:image/' in page
+    assert not re.search(r'(src|href)="(?!data:|#)', page), "nothing outside is named"
+    wrong = driving.run("report", tmp_path / "none")
+    assert wrong.returncode == 2
+    followed = driving.run("report", tmp_path / "results.parquet", "--watch")
+    assert (followed.returncode, "follows one sweep" in followed.stderr) == (2, True)
+
+
+def test_the_playbooks_winners_are_those_of_the_published_table():
+    page = build(playbook_records(), None, ABOUT, metric="reported_mfu")
+    best = analysis.best_per_cell(playbook_records(), "reported_mfu")
+    assert len(re.findall(r'<tr id="cell-', page)) == len(best) > 10
+
+
+def test_columns_needed_are_enough(tmp_path):
+    sweep = made_sweep(tmp_path / "s")
+    write_journal(sweep, "p1", [record_event(made_record())])
+    write_results(tmp_path / "r.parquet", [made_record()])
+    whole, lean = analysis.load(tmp_path / "r.parquet"), analysis.load(tmp_path / "r.parquet", columns_needed())
+    assert build(whole, None, ABOUT) == build(lean, None, ABOUT)
+
+
+def test_watch_writes_until_the_sweep_is_done(tmp_path):
+    directory = tmp_path / "sweep"
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(
+        "name: watched\nworkload: simulated\nmodels: [1B]\nnodes: 1\nsequence_length: 128\nglobal_batch: 1024\n"
+        "micro_batch_size: [1, 2]\niterations: 4\n"
+        "site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2}\n"
+    )
+    launched = driving.start("launch", grid, "--yes", "--executor", "local", "--dir", directory)
+    deadline = time.monotonic() + 60
+    while not (directory / "provenance.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    done = driving.run("report", directory, "--watch", "--every", "2", "--no-figures", "--json", timeout=200)
+    launched.wait(timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["attempts"] == 2
+    page = (directory / "report.html").read_text()
+    assert data_of(page)["refresh_s"] is None, "the last page does not load itself again"
+    assert "Simulated:" in page
+    assert f"{directory}/report.html: " in done.stderr, "it was written before the sweep was done"
+
+
+def test_a_plan_without_records_makes_a_page_that_waits(tmp_path):
+    write_results(tmp_path / "results.parquet", [])
+    records = analysis.load(tmp_path / "results.parquet", columns_needed())
+    plan = pd.DataFrame({"model": ["1B", "1B"], "nodes": [1, 2], "status": ["run", "rejected"], "run_id": ["a", None]})
+    plan["reasons"] = [[], ["memory: needs 90 GiB of 80"]]
+    text = text_of(build(records, plan, ABOUT))
+    assert "No run has been measured successfully" in text
+    assert re.search(r"not measured yet\s+1 ", text)
+    assert "1 candidate of the grid cannot work and were not run: memory (1)" in text.replace("  ", " ")
+
+
+def test_a_figure_of_few_marks_is_svg_and_one_of_many_png():
+    from matplotlib.figure import Figure
+
+    from analysis.figures import Drawn
+    from analysis.report.figures import MOST_MARKS, picture_of
+
+    def drawn(points):
+        figure = Figure()
+        axes = figure.add_subplot(xlabel="memory (GiB)", ylabel="MFU (%)")
+        axes.plot(range(points), range(points), "o")
+        return picture_of(Drawn("f", "A caption.", figure, None))
+
+    assert drawn(10).uri.startswith("data:image/svg+xml;base64,")
+    assert drawn(MOST_MARKS + 1).uri.startswith("data:image/png;base64,")
+    assert drawn(10).alt == "A caption. (MFU (%) against memory (GiB))"
+    assert drawn(10).uri == drawn(10).uri, "the same figure gives the same page"
+
+
+def test_a_figure_that_the_data_lack_is_told_in_words():
+    from analysis.figures import Tables
+    from analysis.report.figures import pictures_of
+
+    rows = made_grid(1, 2)
+    pictures = pictures_of(Tables(records=rows))
+    page = build(rows, None, ABOUT, pictures=pictures)
+    lacking = [picture for picture in pictures if picture.lacking]
+    assert {picture.name for picture in lacking} >= {"timeline"}
+    assert page.count("<img ") == len(pictures) - len(lacking) > 0
+    assert all(picture.lacking.partition("'")[0] in page for picture in lacking)

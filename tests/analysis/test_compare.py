@@ -1,0 +1,190 @@
+"""Two sweeps compared: noise stays silent, a slower cell is found, and the statistics are what they say."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from analysis.compare import LEVEL, compare
+from analysis.compare.statistics import (
+    holm,
+    log_median_variance,
+    robust_spread,
+    student_quantile,
+    student_two_sided,
+)
+from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.records.collect import write_results
+from tests.support import driving
+from tests.support.made_records import made_grid, made_measurement, made_record, made_run
+
+
+def noisy(seed, *, run=0.008, iterations=0.01, slower=None, by=0.05, count=5, per_cell=4):
+    """A sweep of 12 cells with noise from run to run and from iteration to iteration; a cell or all may be slower."""
+    random = np.random.default_rng(seed)
+    rows = made_grid(3, 4, per_cell=per_cell, failing=False)
+    base = np.exp(random.normal(0, run, len(rows)))
+    hit = rows["model"].eq(slower[0]) & rows["nodes"].eq(slower[1]) if isinstance(slower, tuple) else slower == "all"
+    base = np.where(hit, base / (1 - by), base)
+    times = base[:, None] * np.exp(random.normal(0, iterations, (len(rows), count)))
+    median = np.median(times, axis=1)
+    return rows.assign(
+        step_times_s=list(times),
+        step_time_median_s=median,
+        step_time_min_s=times.min(axis=1),
+        step_time_max_s=times.max(axis=1),
+        tokens_per_second_per_gpu=rows["tokens_per_second_per_gpu"] / median,
+    )
+
+
+def test_noisy_copies_differ_in_nothing():
+    false = sum(
+        bool(found.changed_cells()) + bool(found.changed_runs())
+        for found in (compare(noisy(seed), noisy(100 + seed)) for seed in range(12))
+    )
+    assert false <= 1, f"24 families at a level of {LEVEL}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_one_slower_cell_is_found(seed):
+    found = compare(noisy(seed), noisy(200 + seed, slower=("4B", 4)))
+    assert [(cell.model, cell.nodes, cell.verdict) for cell in found.changed_cells()] == [("4B", 4, "worse")]
+    (cell,) = found.slower_cells(0.03)
+    assert cell.typical.low < -0.05 < cell.typical.high
+    assert not found.slower_cells(0.2)
+
+
+def test_a_sweep_that_is_slower_throughout_hides_in_no_median():
+    found = compare(noisy(1), noisy(300, slower="all"))
+    assert {cell.verdict for cell in found.cells} == {"worse"}
+
+
+def test_one_run_per_cell_takes_its_noise_from_the_cells():
+    found = compare(noisy(1, per_cell=1), noisy(2, per_cell=1, slower=("4B", 4), by=0.15))
+    assert found.noise.estimated
+    assert [(cell.model, cell.nodes) for cell in found.slower_cells(0.03)] == [("4B", 4)]
+
+
+def test_a_single_pair_is_judged_by_assumed_noise():
+    rows = noisy(1).query("model == '1B' and nodes == 1 and tp == 1").iloc[:1]
+    slightly = rows.assign(tokens_per_second_per_gpu=rows["tokens_per_second_per_gpu"] * 0.985)
+    much = rows.assign(tokens_per_second_per_gpu=rows["tokens_per_second_per_gpu"] * 0.9)
+    assert not compare(rows, slightly).noise.estimated
+    assert not compare(rows, slightly).changed_cells()
+    assert compare(rows, much).changed_cells()
+
+
+def test_less_of_a_time_is_better():
+    found = compare(noisy(1), noisy(5, slower=("1B", 1)), metric="step_time_median_s")
+    assert [(c.model, c.nodes, c.verdict) for c in found.changed_cells()] == [("1B", 1, "worse")]
+
+
+def test_cells_lost_missing_and_new():
+    a, b = noisy(1), noisy(2)
+    at = b["model"].eq("1B") & b["nodes"].eq(2)
+    b.loc[at, "outcome"] = "oom_cuda"
+    b["message"] = "no room"
+    b = b[~(b["model"].eq("1B") & b["nodes"].eq(4))]
+    a = a[~(a["model"].eq("4B") & a["nodes"].eq(8))]
+    found = compare(a, b)
+    verdicts = {(cell.model, cell.nodes): cell.verdict for cell in found.cells}
+    assert verdicts["1B", 2] == "lost"
+    assert verdicts["1B", 4] == "missing"
+    assert verdicts["4B", 8] == "new"
+    assert {(run.outcome, run.message) for run in found.failing} == {("oom_cuda", "no room")}
+    assert len(found.failing) == 4
+    assert [(cell.model, cell.nodes) for cell in found.slower_cells(0.5)] == [("1B", 2)]
+
+
+def test_what_differs_throughout_is_told_and_does_not_part_the_pairs():
+    a = noisy(1).assign(env_json='{"NCCL_ALGO":"Ring"}', versions_json='{"nccl": "2.26"}')
+    b = noisy(2).assign(env_json='{"NCCL_ALGO":"Tree"}', versions_json='{"nccl": "2.27"}')
+    found = compare(a, b)
+    assert len(found.runs) == len(a)
+    assert found.conditions == (
+        ("env_json", '{"NCCL_ALGO":"Ring"}', '{"NCCL_ALGO":"Tree"}'),
+        ("nccl", "2.26", "2.27"),
+    )
+    mixed = b.assign(env_json=["1", "2"] * (len(b) // 2))
+    assert compare(a, mixed).runs == ()
+
+
+def test_nothing_in_common_is_refused():
+    with pytest.raises(SweepError, match="no cell has"):
+        compare(noisy(1).query("model == '1B'"), noisy(2).query("model == '4B'"))
+    with pytest.raises(SweepError, match="no level"):
+        compare(noisy(1), noisy(2), level=0)
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "p"), [(2.228, 10, 0.05), (12.706, 1, 0.05), (3.250, 9, 0.01), (2.009, 50, 0.05), (0, 5, 1)]
+)
+def test_students_t_is_that_of_the_tables(t, freedom, p):
+    assert student_two_sided(t, freedom) == pytest.approx(p, abs=2e-4)
+    assert student_two_sided(-t, freedom) == student_two_sided(t, freedom)
+    if p < 1:
+        assert student_quantile(1 - p, freedom) == pytest.approx(t, rel=1e-3)
+
+
+def test_many_degrees_of_freedom_are_the_normal_distribution():
+    assert student_two_sided(1.959964, 1e6) == pytest.approx(0.05, abs=1e-5)
+    assert student_two_sided(math.inf, 5) == 0
+
+
+def test_holms_procedure():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []
+    assert holm([0.9, 0.8]) == [1, 1]
+
+
+def test_the_spread_within_groups_forgets_the_few_that_changed():
+    random = np.random.default_rng(3)
+    groups = [list(random.normal(at, 0.01, 6)) for at in range(20)]
+    assert robust_spread(groups)[0] == pytest.approx(0.01, rel=0.15)
+    for group in groups[:4]:
+        group[0] += 0.5
+    assert robust_spread(groups)[0] == pytest.approx(0.01, rel=0.25)
+    assert robust_spread([[1.0], [2.0]]) == (0, 0)
+
+
+def test_the_variance_of_a_median_is_that_of_many_medians():
+    random = np.random.default_rng(4)
+    samples = np.exp(random.normal(0, 0.02, (4000, 9)))
+    true = np.var(np.log(np.median(samples, axis=1)))
+    stated = np.mean([log_median_variance(sample)[0] for sample in samples[:500]])
+    assert stated == pytest.approx(true, rel=0.15)
+    assert log_median_variance([0.1, 0.1]) == (0, 0)
+
+
+def results(path, factor):
+    """Six runs of one cell on disk, slower by a factor."""
+    rows = []
+    for zero in (0, 1):
+        for size in (1, 2, 4):
+            run = made_run(zero=zero, micro_batch_size=size, iterations=5)
+            times = [0.1 * size * factor * (1 + 0.002 * ((7 * k + size + zero) % 5)) for k in range(5)]
+            given = [made_measurement(*times, peak_allocated_bytes=2**30) for _ in range(run.gpus)]
+            rows.append(made_record(run, measurements=given))
+    write_results(path, [*rows, made_record(made_run(zero=3), outcome=Outcome.HANG)])
+    return path
+
+
+def test_the_command_guards_a_performance(tmp_path):
+    old, new = results(tmp_path / "old.parquet", 1.0), results(tmp_path / "new.parquet", 1.06)
+    same = driving.run("compare", old, old, "--fail-if-slower", "3%")
+    assert same.returncode == 0, same.stderr
+    assert "0 changed" in same.stdout
+    slower = driving.run("compare", old, new, "--fail-if-slower", "3%", "--json")
+    assert slower.returncode == 1, slower.stderr
+    document = json.loads(slower.stdout)
+    assert (document["failed"], document["slower"]) == (True, [["1B", 1]])
+    assert document["cells"][0]["typical"]["change"] == pytest.approx(1 / 1.06 - 1, abs=0.002)
+    shown = driving.run("compare", old, new)
+    assert shown.returncode == 0, "without the option a comparison is no failure"
+    assert "1 worse" in shown.stdout
+    assert driving.run("compare", old, new, "--fail-if-slower", "lots").returncode == 2
+    assert driving.run("compare", old, tmp_path / "none").returncode == 2

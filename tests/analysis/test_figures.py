@@ -1,0 +1,268 @@
+"""The figures: each is drawn from any data, says what it lacks, and nothing in it is cut, overlapping or too small."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+import analysis
+from analysis import figures
+from analysis.figures import style
+from analysis.figures.data import Tables
+from sweep.cli.main import cli
+from sweep.contract import Measurement
+from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.records.collect import collect, write_results
+from tests.support.made_records import (
+    made_grid,
+    made_measurement,
+    made_record,
+    made_run,
+    made_sweep,
+    playbook_records,
+    record_event,
+    write_journal,
+)
+
+SMALLEST = 5.4
+TIMES = {"start_s": 20.0, "first_iteration_s": 5.0, "measure_s": 30.0, "teardown_s": 2.0}
+
+
+def written(figure):
+    """(text, its box) of everything that can be read, and the figure's box, in pixels."""
+    figure.set_dpi(120)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    shown = [axes for axes in figure.axes if axes.get_visible() and axes.axison]
+    texts = [t for a in figure.axes if a not in shown for t in a.texts] + list(figure.texts)
+    for axes in shown:
+        texts += [t for t in axes.get_children() if isinstance(t, Text)]  # its titles are among them
+        texts += [axes.xaxis.label, axes.yaxis.label]
+        texts += [t for axis in (axes.xaxis, axes.yaxis) for t in tick_labels(axis)]
+        if axes.get_legend() is not None:
+            texts += [*axes.get_legend().get_texts(), axes.get_legend().get_title()]
+    texts += [t for drawn in figure.legends for t in drawn.get_texts()]
+    return [(t, t.get_window_extent(renderer)) for t in texts if t.get_text().strip() and t.get_visible()], figure.bbox
+
+
+def tick_labels(axis):
+    low, high = sorted(axis.get_view_interval())
+    ticks = [t for t in axis.get_major_ticks() if low - 1e-9 <= t.get_loc() <= high + 1e-9]
+    return [t.label1 for t in ticks if t.label1.get_visible()]
+
+
+def sound(figure):
+    """Nothing leaves the figure, no two texts overlap, nothing is too small. Returns what is written."""
+    told, whole = written(figure)
+    for text, box in told:
+        assert min(box.x0, box.y0, whole.x1 - box.x1, whole.y1 - box.y1) >= -1, f"cut: {text.get_text()}"
+        assert text.get_fontsize() >= SMALLEST, text.get_text()
+    for at, (text, box) in enumerate(told):
+        for other, beside in told[at + 1 :]:
+            wide = min(box.x1, beside.x1) - max(box.x0, beside.x0)
+            high = min(box.y1, beside.y1) - max(box.y0, beside.y0)
+            assert wide <= 1.5 or high <= 1.5, f"overlap: {text.get_text()!r} and {other.get_text()!r}"
+    return " ".join(text.get_text() for text, _ in told)
+
+
+def full(records):
+    """Records with every column, as a load gives them."""
+    return records.reindex(columns=list(dict.fromkeys([*records.columns, *figures.data.COLUMNS])))
+
+
+def made_tables(models=3, nodes=5, **changes):
+    return Tables(full(made_grid(models, nodes, **changes)))
+
+
+def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
+    """A sweep of one pilot that packs attempts side by side, some of which fail, and one that still runs."""
+    held = {"event": "pilot_started", "time": 0.0, "pilot": "p1", "job_id": "7", "nodes": list(nodes)}
+    events = [held]
+    for at in range(12):
+        node, begin = nodes[at % len(nodes)], 5.0 + 70 * (at // len(nodes))
+        run = made_run(model=("1B", "8B")[at % 2], dp=1, tp=2, grad_accum=1 + at, micro_batch_size=1)
+        step = 0.1 * (1 + at % 5)
+        two = [made_measurement(step, step * 1.01, step * (1.02 + 0.3 * rank), peak_allocated_bytes=(1 + at) << 30,
+                                simulated=simulated) for rank in range(2)]  # fmt: skip
+        outcome = (Outcome.OK, Outcome.OK, Outcome.OOM_CUDA, Outcome.NODE_FAIL)[at % 4]
+        more = {"accused": [node]} if outcome is Outcome.NODE_FAIL else {}
+        measured = {} if outcome is not Outcome.OK else {"measurements": two}
+        record = made_record(run, outcome=outcome, pilot="p1", node_names=[node], started_at=begin, times_s=TIMES,
+                             ended_at=begin + 57, gpu="h100", **measured)  # fmt: skip
+        begun = {"event": "attempt_started", "time": begin, "pilot": "p1", "run_id": run.run_id, "attempt": 1}
+        events += [begun | {"nodes": [node]}, record_event(record, begin + 57) | more]
+    last = {"event": "attempt_started", "time": 290.0, "pilot": "p1", "run_id": "x", "attempt": 1, "nodes": [nodes[0]]}
+    write_journal(sweep, "pilot-p1", [*events, last, {"event": "pilot_alive", "time": 320.0, "pilot": "p1"}])
+    collect(sweep)
+    return sweep
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    return fill(made_sweep(tmp_path / "s"))
+
+
+def test_every_figure_has_a_caption_of_one_line():
+    assert list(figures.FIGURES) == list(figures.CAPTIONS)
+    assert all(caption.endswith(".") and "\n" not in caption for caption in figures.CAPTIONS.values())
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_a_sweeps_figures_are_whole(sweep, name):
+    drawn = figures.draw(name, figures.load_tables(sweep.path))
+    assert drawn.lacking is None
+    said = sound(drawn.figure)
+    assert "simulated" not in said.lower()
+    assert drawn.figure.get_size_inches()[0] == style.WIDTH_IN
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_simulated_data_are_marked_or_left_out(tmp_path, name):
+    sweep = fill(made_sweep(tmp_path / "s"), simulated=True)
+    drawn = figures.draw(name, figures.load_tables(sweep.path))
+    said = sound(drawn.figure)
+    assert "simulated" in said
+
+
+@pytest.mark.parametrize("name", [name for name in figures.FIGURES if name not in ("timeline", "spread", "predicted")])
+@pytest.mark.parametrize(("models", "nodes"), [(1, 1), (3, 5), (12, 12), (40, 6)])
+def test_figures_of_few_and_many_models_are_whole(name, models, nodes):
+    sound(figures.draw(name, made_tables(models, nodes)).figure)
+
+
+DEGENERATE = {
+    "nothing": full(pd.DataFrame({"model": [], "nodes": []})),
+    "no success": full(made_grid(2, 3).assign(outcome="oom_cuda", tokens_per_second_per_gpu=None, mfu=None)),
+    "one row": full(made_grid(1, 1, per_cell=1)),
+    "NaN": full(made_grid(2, 3).assign(tokens_per_second_per_gpu=np.nan, mfu=np.nan, step_time_median_s=np.nan)),
+    "no columns": made_grid(2, 3)[["model", "nodes", "tokens_per_second_per_gpu", "outcome"]],
+    "names that are formulas": full(made_grid(2, 3).assign(model=r"$\frac{a}{$ <b>&", outcome="ok")),
+}
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_no_data_break_a_figure(name, kind):
+    drawn = figures.draw(name, Tables(DEGENERATE[kind]))
+    said = sound(drawn.figure)
+    if drawn.lacking is not None:
+        assert drawn.lacking.split()[0] in said
+    assert drawn.lacking is not None or any(axes.has_data() for axes in drawn.figure.axes)
+
+
+def test_scaling_shows_the_efficiency_of_the_numbers():
+    records = made_grid(1, 4, failing=False)
+    drawn = figures.draw("scaling", Tables(full(records)))
+    (line,) = [line for line in drawn.figure.axes[1].get_lines() if line.get_label() == "1B"]
+    assert line.get_ydata() == pytest.approx([100 / (1 + 0.08 * n) for n in range(4)])
+    assert "strong scaling" in sound(drawn.figure)
+
+
+def test_the_time_lines_shares_are_those_of_the_journal(sweep):
+    said = sound(figures.draw("timeline", figures.load_tables(sweep.path)).figure)
+    for state in ("measuring", "running", "starting", "failed", "clearing", "idle"):
+        assert state in said
+
+
+def test_more_nodes_than_lanes_are_counted(tmp_path):
+    sweep = fill(made_sweep(tmp_path / "s"), nodes=[f"n{at}" for at in range(80)])
+    drawn = figures.draw("timeline", figures.load_tables(sweep.path))
+    assert drawn.figure.axes[1].get_ylabel() == "nodes held"
+    sound(drawn.figure)
+
+
+def test_slow_nodes_and_faults_are_named(tmp_path):
+    sweep = made_sweep(tmp_path / "s")
+    run = made_run(nodes=2, gpus_per_node=2, dp=4)
+    four = [Measurement(step_times_s=[0.1 if rank < 2 else 0.2] * 3) for rank in range(4)]
+    record = made_record(run, measurements=four, node_names=["good", "poor"])
+    assert record["slow_rank"] in (2, 3)
+    write_journal(sweep, "pilot-p1", [record_event(record)])
+    collect(sweep)
+    assert "poor · slow 1×" in sound(figures.draw("spread", figures.load_tables(sweep.path)).figure)
+
+
+def test_predictions_of_the_plan_come_before_our_own(sweep):
+    tables = figures.load_tables(sweep.path)
+    ok = tables.records[tables.records["outcome"] == "ok"]
+    plan = pd.DataFrame({"run_id": ok["run_id"], "predicted_peak_bytes": ok["peak_memory_bytes"] * 2})
+    said = sound(figures.draw("predicted", Tables(tables.records, plan)).figure)
+    assert "predicted by the plan" in said
+    assert "median error 100 %, median bias +100 %" in said
+
+
+def test_an_unknown_figure_is_answered_with_the_known():
+    with pytest.raises(SweepError, match="did you mean pareto") as told:
+        figures.named(["paretto", "nonsense"])
+    assert len(told.value.mistakes) == 2
+
+
+def test_the_playbooks_figures(tmp_path):
+    tables = Tables(full(playbook_records()))
+    for name in ("scaling", "axes", "sensitivity", "pareto", "outcomes"):
+        drawn = figures.draw(name, tables)
+        assert drawn.lacking is None
+        sound(drawn.figure)
+
+
+# The command
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def test_without_a_directory_it_is_the_newest_sweep(sweep, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "s").symlink_to(sweep.path)
+    done = invoke("figures", "scaling", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["scaling.png"]
+
+
+def test_all_figures_of_a_sweep_are_drawn(sweep):
+    done = invoke("figures", sweep.path)
+    assert done.exit_code == 0, done.output
+    assert sorted(p.name for p in sweep.figures.iterdir()) == sorted(f"{name}.png" for name in figures.FIGURES)
+
+
+def test_json_tells_what_lacks(tmp_path):
+    write_results(tmp_path / "r.parquet", [made_record()])
+    done = invoke("figures", tmp_path / "r.parquet", "timeline", "outcomes", "--json", "--format", "svg")
+    assert done.exit_code == 0, done.output
+    first, second = json.loads(done.stdout)
+    assert "journals" in first["lacking"]
+    assert second["lacking"] is None
+    assert (tmp_path / "figures" / "outcomes.svg").read_text().startswith("<?xml")
+
+
+def test_mistakes_draw_nothing(sweep, tmp_path):
+    done = invoke("figures", sweep.path, "nonsense")
+    assert isinstance(done.exception, SweepError)
+    assert not sweep.figures.exists()
+    assert isinstance(invoke("figures", tmp_path / "absent").exception, SweepError)
+
+
+def test_the_time_line_can_be_loaded(sweep):
+    assert list(analysis.load_allocations(sweep.path)["node"]) == ["n1", "n2", "n3"]
+    assert len(analysis.load_attempts(sweep.path)) == 13
+    assert analysis.load_attempts(sweep.results) is None
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_records_are_drawn_in_seconds():
+    import time
+
+    tables = Tables(full(made_grid(12, 12, per_cell=700)))
+    for name in ("scaling", "axes", "sensitivity", "pareto", "outcomes"):
+        begun = time.process_time()
+        written(figures.draw(name, tables).figure)
+        took_s = time.process_time() - begun
+        print(f"{name}: {took_s:.1f} s")
+        assert took_s < 8

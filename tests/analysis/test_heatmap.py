@@ -1,0 +1,428 @@
+"""The heatmap as a picture: nothing cut, nothing overlapping, every number legible; and the command that draws it."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.image import imread
+
+from analysis.heatmap.colours import ink_on
+from analysis.heatmap.draw import draw, save
+from analysis.heatmap.page import SMALLEST
+from analysis.metrics import metric_named
+from sweep.cli.main import cli
+from sweep.contract import Measurement
+from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.records.collect import write_results
+from tests.support.made_records import (
+    made_grid,
+    made_record,
+    made_run,
+    made_sweep,
+    playbook_records,
+    record_event,
+    reference,
+    write_journal,
+)
+from tests.support.paths import REPOSITORY
+
+SLACK_PX = 0.75
+EXAMPLES = REPOSITORY / "examples"
+
+
+def boxes(figure):
+    """(text, its box in pixels) of everything written in a figure, and the boxes of the figure and its first axes."""
+    figure.set_dpi(200)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    axes = figure.axes[0]
+    written = [t for a in figure.axes for t in (*a.texts, *a.get_xticklabels(), *a.get_yticklabels(), a.xaxis.label)]
+    written += figure.texts
+    shown = [t for t in written if t.get_text() and t.get_visible()]
+    return [(t, t.get_window_extent(renderer)) for t in shown], figure.bbox, axes
+
+
+def sound(heatmap):
+    """Nothing leaves the figure, cell text stays in its cell, no two texts overlap, and nothing is too small."""
+    told, whole, axes = boxes(heatmap.figure)
+    for text, box in told:
+        assert min(box.x0, box.y0, whole.x1 - box.x1, whole.y1 - box.y1) >= -SLACK_PX, text.get_text()
+        assert text.get_fontsize() >= SMALLEST
+    in_cells = {id(text) for text in axes.texts}
+    for text, box in told:
+        if id(text) not in in_cells:
+            continue
+        column = int(text.get_position()[0])
+        left, right = (axes.transData.transform((edge, 0))[0] for edge in (column, column + 1))
+        assert min(box.x0 - left, right - box.x1) >= -SLACK_PX, text.get_text()
+    no_overlap(told)
+
+
+def no_overlap(told):
+    edges = np.array([[b.x0, b.y0, b.x1, b.y1] for _, b in told])
+    # Lines of one block may share the room of ascenders and descenders.
+    shrink = (edges[:, 3] - edges[:, 1]) * 0.16
+    edges[:, 1] += shrink
+    edges[:, 3] -= shrink
+    for at, (x0, y0, x1, y1) in enumerate(edges):
+        hit = (edges[:, 0] < x1 - 1) & (edges[:, 2] > x0 + 1) & (edges[:, 1] < y1) & (edges[:, 3] > y0)
+        hit[at] = False
+        assert not hit.any(), (told[at][0].get_text(), told[int(np.argmax(hit))][0].get_text())
+
+
+def words(heatmap):
+    return " ".join(text.get_text() for text, _ in boxes(heatmap.figure)[0])
+
+
+PLAN = pd.DataFrame(
+    {
+        "model": ["405B-of-a-name-that-goes-on/and-on"] * 3,
+        "nodes": [1, 2, 64],
+        "status": ["rejected", "run", "rejected"],
+        "run_id": [None, "x", None],
+        "reasons": [["memory: needs 912 GiB of 80 GiB"], [], ["heads: 30 heads cannot be split over tp=8"]],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("models", "nodes", "changes"),
+    [
+        (4, 7, {}),
+        (12, 12, {}),
+        (1, 1, {}),
+        (2, 2, {"mfu": None, "gpu": "cpu", "simulated": True}),
+        (3, 7, {"suspect": True}),
+        (12, 7, {"dp": 1024, "tp": 8, "pp": 16, "cp": 4, "ep": 64, "grad_accum": 1024, "micro_batch_size": 16}),
+        (40, 3, {}),
+        (3, 16, {}),
+    ],
+)
+def test_nothing_is_cut_overlapping_or_too_small(models, nodes, changes):
+    sound(draw(made_grid(models, nodes).assign(**changes), PLAN))
+
+
+def test_the_playbooks_heatmap_shows_its_numbers():
+    drawn = draw(playbook_records(), metric="reported_mfu")
+    sound(drawn)
+    said = words(drawn)
+    for part in (
+        "44.3%",
+        "41.8\u00a0GiB",
+        "DP4 TP1 PP2",
+        "MBS4 GAS16",
+        "ZeRO1",
+        "5.25%",
+        "45.2%",
+        "nodes (of 8 GPUs each)",
+    ):
+        assert part in said
+    assert "MFU as reported by the source (%)" in said
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_every_format_is_what_it_says(tmp_path, ending):
+    path = tmp_path / "deep" / f"best.{ending}"
+    save(draw(made_grid(2, 3)), path)
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
+    assert path.read_bytes().startswith(start)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_same_records_give_the_same_file(tmp_path):
+    for name in ("a.svg", "b.svg", "a.pdf", "b.pdf"):
+        save(draw(made_grid(2, 3)), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes()
+
+
+def test_a_page_wide_png_has_the_pixels_that_print_needs(tmp_path):
+    save(draw(made_grid(4, 7)), tmp_path / "best.png")
+    height, width = imread(tmp_path / "best.png").shape[:2]
+    assert width == 7 * 220
+    assert height < 10 * 220
+
+
+@pytest.mark.parametrize("path", ["best.jpg", "best", "best.PNG.txt"])
+def test_other_endings_are_refused(tmp_path, path):
+    with pytest.raises(SweepError, match="unknown picture format"):
+        save(draw(made_grid(1, 1)), tmp_path / path)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SweepError, match="cannot be written"):
+        save(draw(made_grid(1, 1)), tmp_path / "file" / "best.png")
+
+
+def test_colour_is_mfu_where_every_cell_has_one_and_else_relative_to_the_models_best():
+    with_mfu, without = made_grid(2, 3, failing=False), made_grid(2, 3, failing=False, mfu=None)
+    said = words(draw(with_mfu))
+    assert "MFU (%)" in said
+    drawn = draw(without)
+    assert "tokens/s/GPU as % of the model's best" in words(drawn)
+    best = drawn.cells.groupby("model")["relative"].max()
+    assert best.tolist() == [1.0, 1.0]
+    one_is_missing = with_mfu.assign(mfu=with_mfu["mfu"].where(with_mfu["nodes"] > 1))
+    assert "as % of the model's best" in words(draw(one_is_missing))
+
+
+def test_the_title_says_what_was_held_fixed():
+    said = words(draw(made_grid(2, 3)))
+    for part in (
+        "ranked by tokens/s/GPU",
+        "sequence 4,096",
+        "1.05M tokens per step",
+        "bf16",
+        "5 iterations",
+        "GPU h100",
+    ):
+        assert part in said
+    mixed = made_grid(2, 3)
+    mixed.loc[mixed.index % 4 == 3, "global_batch_tokens"] = 2**21
+    assert "1.05M to 2.10M tokens per step (all shown: 1.05M)" in words(draw(mixed))
+
+
+def test_simulated_and_suspect_records_are_marked():
+    assert "simulated" not in words(draw(made_grid(1, 2)))
+    said = words(draw(made_grid(1, 2, simulated=True)))
+    assert "(simulated)" in said
+    assert "no model was trained" in said
+    assert re.search(r"50\.0% ≈3 !", words(draw(made_grid(1, 1, suspect=True))))
+
+
+def test_the_key_names_memory_only_where_some_is_shown():
+    rows = made_grid(2, 2)
+    assert "peak memory per GPU" in words(draw(rows))
+    assert "peak memory" not in words(draw(rows.assign(peak_memory_bytes=np.nan)))
+
+
+def test_blank_cells_say_why():
+    said = words(draw(made_grid(4, 7), PLAN))
+    assert "all OOM [" in said
+    assert "all 4 runs failed: oom_cuda" in said
+    assert "no layout [" in said
+    assert "needs 912 GiB of 80 GiB" in said
+    assert "not run: planned, no record yet." in said
+
+
+def test_names_are_never_taken_for_formulas():
+    records = made_grid(1, 1).assign(model="$x^2$ {a}_b", workload="$\\frac{$")
+    sound(draw(records))
+    assert "$x^2$" in words(draw(records))
+
+
+@pytest.mark.parametrize(
+    "face",
+    [
+        (0.0, 0.0, 0.0, 1.0),
+        (1.0, 1.0, 1.0, 1.0),
+        (0.27, 0.0, 0.33, 1.0),
+        (0.99, 0.9, 0.14, 1.0),
+        (0.13, 0.55, 0.55, 1.0),
+    ],
+)
+def test_ink_contrasts_with_every_face(face):
+    def luminance(colour):
+        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
+        return float(np.dot(parts, (0.2126, 0.7152, 0.0722)))
+
+    ink = 1.0 if ink_on(face) == "white" else 0.0
+    high, low = sorted((luminance(face), ink), reverse=True)
+    assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+def test_no_success_at_all_is_a_picture_of_reasons():
+    drawn = draw(made_grid(2, 3, failing=False).assign(outcome="hang"))
+    sound(drawn)
+    assert set(drawn.cells["status"]) == {"failed"}
+    assert "all 4 runs failed: hang" in words(drawn)
+
+
+def test_a_plan_alone_is_a_picture_of_what_is_to_come():
+    none = made_grid(1, 1).iloc[:0]
+    drawn = draw(none, PLAN)
+    sound(drawn)
+    assert drawn.cells["status"].tolist() == ["no_layout", "not_run", "no_layout"]
+
+
+def test_nothing_at_all_is_said_plainly():
+    with pytest.raises(SweepError, match="nothing to draw"):
+        draw(made_grid(1, 1).iloc[:0])
+
+
+def test_missing_columns_and_missing_values_are_borne():
+    bare = pd.DataFrame(
+        {"model": ["a", "b", None], "nodes": [1, 1, 2], "tokens_per_second_per_gpu": [5.0, np.nan, 3.0]}
+    )
+    drawn = draw(bare)
+    sound(drawn)
+    assert drawn.cells["status"].tolist() == ["best", "unmeasured"]
+    with pytest.raises(SweepError, match="no column nodes"):
+        draw(bare.drop(columns="nodes"))
+
+
+def test_a_metric_that_nobody_measured_is_explained():
+    drawn = draw(made_grid(1, 2, failing=False, mfu=None), metric="mfu")
+    assert set(drawn.cells["status"]) == {"unmeasured"}
+    assert "4 runs ok, but without MFU (%)" in words(drawn)
+
+
+@pytest.mark.parametrize(
+    "metric", ["mfu", "tokens_per_second", "step_time_median_s", "peak_memory_bytes", "gpu_hours_per_billion_tokens"]
+)
+def test_every_metric_can_rank(metric):
+    sound(draw(made_grid(3, 4), metric=metric))
+
+
+@pytest.mark.parametrize("level", ["full", "brief", "value", "none"])
+def test_cells_say_as_much_as_is_asked(level):
+    drawn = draw(made_grid(2, 2, failing=False), annotate=level)
+    sound(drawn)
+    said = words(drawn)
+    assert ("DP8" in said) == (level == "full")
+    assert ("20.0\u00a0GiB" in said) == (level in ("full", "brief"))
+    assert ("50.0%" in said) == (level != "none")
+
+
+def test_what_cannot_be_legible_is_refused_or_said_in_less():
+    with pytest.raises(SweepError, match="not be legible at 3 inches"):
+        draw(made_grid(2, 16), annotate="full", width_in=3)
+    sound(draw(made_grid(2, 16), width_in=4))
+    with pytest.raises(SweepError) as told:
+        draw(made_grid(1, 1), annotate="much", width_in=0)
+    assert len(told.value.mistakes) == 2
+
+
+@pytest.mark.long
+def test_two_hundred_models_and_a_hundred_thousand_records(tmp_path):
+    tall = draw(made_grid(200, 12))
+    sound(tall)
+    save(tall, tmp_path / "tall.png")
+    assert max(imread(tmp_path / "tall.png").shape) < 32_000
+    many = made_grid(12, 12, per_cell=700)
+    assert len(many) > 90_000
+    begun = time.process_time()
+    save(draw(many), tmp_path / "many.png")
+    took_s = time.process_time() - begun
+    print(f"heatmap of {len(many)} records: {took_s:.1f} s")
+    assert took_s < 5
+
+
+# The command
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    sweep = made_sweep(tmp_path / "s")
+    simulated = [Measurement(step_times_s=[0.1] * 3, simulated=True)] * 2
+    made = [
+        made_record(made_run(zero=0)),
+        made_record(made_run(zero=3), times=(0.05,) * 3),
+        made_record(made_run(model="3B"), outcome=Outcome.OOM_CUDA),
+        made_record(made_run(model="8B"), measurements=simulated),
+    ]
+    write_journal(sweep, "p", map(record_event, made))
+    return sweep
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def test_a_sweep_is_collected_and_drawn(sweep):
+    done = invoke("heatmap", sweep.path)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.strip() == str(sweep.figures / "heatmap.png")
+    assert (sweep.figures / "heatmap.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_is_a_row_per_cell_and_nothing_else(sweep, tmp_path):
+    done = invoke("heatmap", sweep.path, "--json", "--out", tmp_path / "x.svg")
+    document = json.loads(done.stdout)
+    rows = {row["model"]: row for row in document["cells"]}
+    assert rows["1B"]["zero"] == 3
+    assert rows["1B"]["tokens_per_second_per_gpu"] == pytest.approx(8 * 128 / 0.05 / 2)
+    assert rows["1B"]["run_id"] == made_run(zero=3).run_id
+    assert (rows["3B"]["status"], rows["3B"]["value"]) == ("failed", None)
+    assert rows["8B"]["simulated"] is True
+
+
+def test_a_filter_changes_the_winner(sweep, tmp_path):
+    done = invoke(
+        "heatmap", sweep.path, "--json", "--filter", "zero <= 1 and model == '1B'", "--out", tmp_path / "x.png"
+    )
+    (row,) = json.loads(done.stdout)["cells"]
+    assert row["zero"] == 0
+
+
+def test_several_sweeps_are_drawn_as_one(sweep, tmp_path):
+    write_results(tmp_path / "other.parquet", [made_record(made_run(model="70B", nodes=2, dp=4, grad_accum=2))])
+    done = invoke("heatmap", sweep.path, tmp_path / "other.parquet", "--json", "--out", tmp_path / "x.png")
+    assert {row["model"] for row in json.loads(done.stdout)["cells"]} == {"1B", "3B", "8B", "70B"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words_"),
+    [
+        (["--metric", "speed"], "unknown metric 'speed'"),
+        (["--filter", "zeroo < 1"], "did you mean zero"),
+        (["--filter", "zero <"], "is no expression"),
+        (["--filter", "zero == 2"], "no record meets"),
+        (["--out", "x.bmp"], "unknown picture format"),
+        (["--annotate", "all"], "unknown annotation"),
+        (["--width", "0"], "no width for a figure"),
+    ],
+)
+def test_mistakes_are_named_and_draw_nothing(sweep, arguments, words_):
+    done = invoke("heatmap", sweep.path, *arguments)
+    assert isinstance(done.exception, SweepError)
+    assert words_ in str(done.exception)
+    assert not sweep.figures.exists()
+
+
+# The playbook's data, from its own table to the picture
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    source = Path(os.environ.get("SWEEP_REFERENCE_DATA", "")) / "playbook_runs.csv"
+    if not source.is_file():
+        pytest.skip("SWEEP_REFERENCE_DATA is not set")
+    out = tmp_path_factory.mktemp("playbook") / "playbook.parquet"
+    done = invoke("import", source, "--map", EXAMPLES / "import" / "playbook.yaml", "--out", out)
+    assert done.exit_code == 0, done.output
+    return out
+
+
+@pytest.mark.parametrize(
+    ("metric", "column"),
+    [
+        ("reported_mfu", "best_by_mfu_row_in_playbook_runs"),
+        ("tokens_per_second_per_gpu", "best_by_tok_s_gpu_row"),
+    ],
+)
+def test_imported_winners_are_the_published_ones(imported, tmp_path, metric, column):
+    runs = reference("playbook_runs.csv").set_index("row")
+    published = reference("playbook_heatmap_best.csv").set_index(["model_label", "nodes"])
+    done = invoke("heatmap", imported, "--metric", metric, "--out", tmp_path / "h.png", "--json")
+    cells = {(cell["model"], cell["nodes"]): cell for cell in json.loads(done.stdout)["cells"]}
+    assert len(published) == 14
+    for key, row in published.iterrows():
+        for name in ("dp", "tp", "pp", "grad_accum", "micro_batch_size"):
+            assert cells[key][name] == runs.loc[row[column], name], (key, name)
+        if metric == "reported_mfu":
+            assert cells[key]["value"] * 100 == pytest.approx(row["mfu_pct"], abs=0.005)
+
+
+def test_cost_is_gpu_hours_per_token():
+    assert metric_named("cost").name == "gpu_hours_per_billion_tokens"
+    sound(draw(made_grid(2, 3), metric="cost"))

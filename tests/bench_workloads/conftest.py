@@ -1,0 +1,33 @@
+"""One warm parent for all tests of this folder, and the truth table that they make.
+
+With SWEEP_TRUTH_TABLE=FILE the table is written there: each layout, how far it is from one process, how long it took;
+and what torch cannot do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks.harness import Zygote
+from tests.support.transformer.truths import Truths, page
+
+
+@pytest.fixture(scope="session")
+def truths() -> Iterator[Truths]:
+    """Collected by the tests, written at the end where asked."""
+    found = Truths()
+    yield found
+    if target := os.environ.get("SWEEP_TRUTH_TABLE"):
+        Path(target).write_text(page(found))
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    pytest.importorskip("torch", reason="needs torch")
+    warm = Zygote("transformer", "simulated")
+    yield warm
+    warm.close()

@@ -1,0 +1,206 @@
+"""The rehearsal workload: its ranks sleep as they say, and what they act out really happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench_workloads.simulated import WORKLOAD, formula
+from bench_workloads.simulated.faults import HARMLESS, fault_of
+from bench_workloads.simulated.settings import FAULTS, Settings
+from sweep.contract import Layout
+from tests.support.paths import REPOSITORY
+from tests.support.ranks.harness import Rank, Zygote, a_run
+from tests.support.simulated import big, placed
+
+
+@pytest.fixture(scope="module")
+def light():
+    """A zygote without torch."""
+    warm = Zygote("simulated")
+    yield warm
+    warm.close()
+
+
+def rehearse(light: Zygote, ranks: int = 2, *, timeout_s: float = 30, **params) -> list[Rank]:
+    run = a_run(Layout(dp=ranks), workload="simulated", params={"step_s": 0.01, "noise": 0.0, **params})
+    return light.attempt(run, timeout_s=timeout_s)
+
+
+def test_imports_no_torch():
+    code = "import sys, bench_workloads.simulated.main; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "False"]
+
+
+def test_a_rank_sleeps_beats_and_measures(light: Zygote):
+    for rank in rehearse(light, step_s=0.05):
+        assert rank.exit == 0
+        found = rank.measurement
+        assert found["simulated"] is True
+        assert all(0.05 <= t < 0.2 for t in found["step_times_s"])
+        assert (len(found["step_times_s"]), len(found["warmup_times_s"])) == (2, 1)
+        phases = [beat["phase"] for beat in rank.beats]
+        assert phases[0] == "start"
+        assert phases[1] == "first_iteration"
+        assert phases[-1] == "finish"
+        assert found["effective"]["dp"] == 2
+
+
+def test_fast_ranks_beat_seldom(light: Zygote):
+    run = a_run(Layout(), workload="simulated", iterations=200, params={"step_s": 0.002})
+    assert len(light.attempt(run)[0].beats) < 10
+
+
+def test_times_are_said_at_higher_speed(light: Zygote):
+    start = time.monotonic()
+    rank = rehearse(light, 1, step_s=20.0, speed=1000.0)[0]
+    assert time.monotonic() - start < 5
+    assert rank.measurement["step_times_s"] == [20.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "exit_code", "type_", "text"),
+    [
+        ("exception", 1, "RuntimeError", "is invalid for input of size"),
+        ("exit_code", 3, None, ""),
+        ("quiet_exit", 0, None, ""),
+        ("segfault", -signal.SIGSEGV, None, ""),
+        ("oom_cuda", 1, None, "torch.OutOfMemoryError: CUDA out of memory"),
+        ("oom_host", 1, "MemoryError", "MemoryError"),
+        ("nan", 1, "FloatingPointError", "loss is nan"),
+        ("import_error", 1, "ModuleNotFoundError", "No module named"),
+        ("port_in_use", 1, "OSError", "Address already in use"),
+        ("disk_full", 1, "OSError", "No space left on device"),
+        ("nccl_timeout", -signal.SIGABRT, None, "Watchdog caught collective operation timeout"),
+        ("nccl_error", 1, None, "ncclSystemError"),
+        ("cuda_error", 1, None, "an illegal memory access was encountered"),
+        ("config_error", 1, "ValueError", "must be divisible by"),
+    ],
+)
+def test_a_fault_ends_its_rank_and_leaves_the_other_waiting(light: Zygote, fault, exit_code, type_, text):
+    broken, waiting = rehearse(light, fault=fault, fault_rank=0, timeout_s=1.0)
+    assert broken.exit == exit_code
+    assert text in broken.stderr
+    assert (broken.failure or {}).get("type") == type_
+    assert waiting.killed, "a rank whose peer is gone must wait"
+
+
+@pytest.mark.parametrize("fault", ["hang", "ignore_sigterm"])
+def test_a_hanging_rank_has_to_be_killed(light: Zygote, fault):
+    ranks = rehearse(light, fault=fault, timeout_s=0.5)
+    assert [rank.exit for rank in ranks] == [-signal.SIGKILL] * 2
+    assert ranks[0].beats[-1]["iteration"] == 1
+
+
+def test_signal_is_sent(light: Zygote):
+    assert rehearse(light, 1, fault="signal", fault_code=int(signal.SIGBUS))[0].exit == -signal.SIGBUS
+
+
+def test_ignored_sigterm_survives_one():
+    """The act itself, in a process of its own: SIGTERM does nothing, SIGKILL does."""
+    code = (
+        "from bench_workloads.simulated import faults; from bench_workloads.simulated.settings import Settings;"
+        "from sweep.contract import Layout; from tests.support.simulated import big, placed;"
+        "print('deaf soon', flush=True);"
+        "faults.act(faults.Fault('ignore_sigterm', 0, 0), placed(big(Layout())), Settings())"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=REPOSITORY) as child:
+        child.stdout.readline()
+        time.sleep(0.5)
+        child.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.5)
+        child.kill()
+
+
+def test_leaked_child_outlives_its_rank(light: Zygote):
+    """The child has left the session and its parent: found by what its memory image says, then ended."""
+    before = set(_sleepers())
+    rank = rehearse(light, 1, fault="leak_child", fault_s=30.0)[0]
+    assert rank.exit == 0
+    leaked = set(_sleepers()) - before
+    try:
+        assert len(leaked) == 1
+        child = leaked.pop()
+        assert os.getsid(child) != os.getsid(0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def _sleepers() -> list[int]:
+    """Processes with the zygote's command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"tests.support.ranks.zygote\0simulated\0" in line:
+                found.append(int(entry.name))
+    return found
+
+
+def test_slow_rank_is_slow_alone(light: Zygote):
+    quick, slow = rehearse(light, fault="slow_rank", fault_rank=1, fault_s=0.2)
+    assert min(slow.measurement["step_times_s"]) > 0.2 > max(quick.measurement["step_times_s"])
+
+
+def test_one_iteration_is_disturbed(light: Zygote):
+    times = rehearse(light, 1, fault="slow_iteration", fault_iteration=2, fault_s=0.3)[0].measurement["step_times_s"]
+    assert times[1] > 0.3 > times[0]
+
+
+def test_mismatch_is_echoed(light: Zygote):
+    assert rehearse(light, fault="config_mismatch")[0].measurement["effective"]["dp"] == 4
+
+
+def test_too_big_for_the_gpu_dies_of_memory(light: Zygote):
+    fits = big(Layout(tp=4, recompute="full"), params={"step_s": 0.01, "fault": "oom_cuda_if_too_big"})
+    too_big = big(Layout(), params={"step_s": 0.01, "fault": "oom_cuda_if_too_big"})
+    assert [rank.exit for rank in light.attempt(fits)] == [0] * 4
+    assert "CUDA out of memory" in light.attempt(too_big)[0].stderr
+
+
+def test_the_same_runs_are_struck_every_time():
+    runs = [big(Layout(micro_batch_size=n), params={}) for n in range(1, 201)]
+    settings = Settings(fault="hang, oom_cuda", fault_probability=0.3)
+    struck = [fault_of(placed(run), settings) for run in runs]
+    assert struck == [fault_of(placed(run), settings) for run in runs]
+    assert 30 < sum(f is not None for f in struck) < 90
+    assert {f.name for f in struck if f} == {"hang", "oom_cuda"}
+    assert struck != [fault_of(placed(run, seed=1), settings) for run in runs]
+    assert all(fault_of(placed(run, rank=0), settings) == fault_of(placed(run, rank=0), settings) for run in runs)
+
+
+def test_unknown_fault_and_parameter_are_refused():
+    with pytest.raises(ValueError, match="unknown fault eaten"):
+        Settings(fault="hang,eaten")
+    with pytest.raises(ValueError, match="no parameter colour"):
+        Settings.of(big(Layout(), params={"colour": 1}))
+    assert set(HARMLESS) < set(FAULTS)
+    assert set(WORKLOAD.params) == {f.name for f in dataclasses.fields(Settings)}
+
+
+def test_the_landscape_has_the_right_slopes():
+    def step(nodes: int = 1, **layout) -> float:
+        return formula.step_s(big(Layout(**layout), nodes=nodes), 989.0)
+
+    def memory(**layout) -> int:
+        return formula.peak_memory_bytes(big(Layout(**layout)))
+
+    base = {"dp": 8, "micro_batch_size": 1, "grad_accum": 8}
+    assert step(**{**base, "micro_batch_size": 2, "grad_accum": 4}) < step(**base)
+    assert step(**base, recompute="full") > step(**base)
+    assert step(pp=8, grad_accum=64) < step(pp=8, grad_accum=8, micro_batch_size=8)
+    assert memory(dp=8) > memory(dp=8, zero=1) > memory(dp=8, zero=2) > memory(dp=8, zero=3)
+    assert memory(tp=2) < memory() > memory(pp=2)
+    assert memory(recompute="full") < memory(recompute="selective") < memory()

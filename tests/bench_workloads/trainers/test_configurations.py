@@ -1,0 +1,179 @@
+"""What each adapter writes, against goldens; and against the trainers' own schemas where they are at hand.
+
+SWEEP_TORCHTITAN_PYTHON names an interpreter with torchtitan 0.3 (and triton, which it imports), SWEEP_DEEPSPEED_PYTHON
+one with deepspeed, SWEEP_MEGATRON_ROOT and SWEEP_NANOTRON_ROOT checkouts, SWEEP_MEGATRON_PYTHON an interpreter with
+torch for the former.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench_workloads.trainers import TRAINERS, nemo
+from sweep.physics import shapes
+from sweep.plugins import find_trainer
+from tests.support.trainers.layouts import GOLDEN, LAYOUTS, SHAPE, launches, run_of
+
+
+def named(variable):
+    """The path in a variable of the environment; the test is skipped without."""
+    value = os.environ.get(variable)
+    if not value:
+        pytest.skip(f"{variable} is not set")
+    return value
+
+
+def asked(python, code, *arguments, env=None):
+    done = subprocess.run(
+        [python, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        env={**os.environ, **(env or {})},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize("trainer", sorted(TRAINERS))
+def test_what_is_written_is_what_was_reviewed(trainer):
+    assert len(LAYOUTS[trainer]) == 6
+    assert launches(trainer) == json.loads((GOLDEN / f"{trainer}.json").read_text())
+
+
+@pytest.mark.parametrize("trainer", sorted(set(TRAINERS) - {"command"}))
+def test_every_layout_of_the_goldens_is_one_that_the_trainer_declares(trainer):
+    workload = find_trainer(trainer).workload
+    for layout in LAYOUTS[trainer]:
+        varied = set(layout) - {"shape", "params"}
+        assert set(layout.get("params", {})) <= set(workload.params)
+        assert varied <= workload.axes, varied - workload.axes
+        for axis in varied & set(workload.choices):
+            assert layout[axis] in workload.choices[axis]
+
+
+def test_the_batch_is_the_same_sequences_in_every_trainer():
+    run = run_of("megatron", dp=2, grad_accum=4, micro_batch_size=2)
+    assert run.global_batch_sequences == 16
+    words = find_trainer("megatron").configure(run, "/d", 8).program
+    assert words[words.index("--global-batch-size") + 1] == "16"
+    deepspeed = json.loads(find_trainer("deepspeed").configure(run, "/d", 8).files["deepspeed.json"])
+    assert deepspeed["train_batch_size"] == 16
+    assert nemo.overrides(run, 8)["train.global_batch_size"] == 16
+    # torchtitan cuts its local batch in the pipeline's micro-batches, and accumulates only without a pipeline
+    piped = find_trainer("torchtitan").configure(run_of("torchtitan", pp=2, grad_accum=4, micro_batch_size=2), "/d", 8)
+    text = piped.files["sweep_torchtitan.py"]
+    assert "local_batch=8," in text
+    assert "global_batch=8," in text
+    assert "micro_batch=2," in text
+
+
+TITAN = """
+import json, sys
+from torchtitan.config import ConfigManager
+c = ConfigManager().parse_args(["--module", "sweep_torchtitan", "--config", "configuration"])
+import torch
+c.model_spec.model.update_from_config(config=c)
+with torch.device("meta"):
+    model = c.model_spec.model.build()
+loader = c.dataloader.build(dp_world_size=1, dp_rank=0, tokenizer=None, seq_len=16, local_batch_size=2,
+                            snapshot_every_n_steps=None)
+values, labels = next(iter(loader))
+p = c.parallelism
+print(json.dumps({"parameters": sum(x.numel() for x in model.parameters()), "batch": list(labels.shape),
+  "keys": sorted(values), "layout": [p.data_parallel_replicate_degree * p.data_parallel_shard_degree,
+  p.tensor_parallel_degree, p.pipeline_parallel_degree, p.context_parallel_degree]}))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(6))
+def test_torchtitan_takes_its_configuration_and_builds_the_model_that_was_asked(number, tmp_path):
+    python = named("SWEEP_TORCHTITAN_PYTHON")
+    run = run_of("torchtitan", **LAYOUTS["torchtitan"][number])
+    for name, text in find_trainer("torchtitan").configure(run, str(tmp_path), 8).files.items():
+        (tmp_path / name).write_text(text)
+    found = asked(python, TITAN, env={"PYTHONPATH": str(tmp_path)})
+    assert found["parameters"] == shapes.total_parameters(shapes.ModelShape(**SHAPE))
+    assert found["batch"] == [2, 16]
+    layout = run.layout
+    assert found["layout"] == [layout.dp, layout.tp, layout.pp, layout.cp]
+
+
+MEGATRON = """
+import argparse, json, sys, typing, typing_extensions
+typing.override = typing_extensions.override
+sys.path.insert(0, sys.argv[1])
+from megatron.training.arguments import add_megatron_arguments
+parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+known, unknown = parser.parse_known_args(json.loads(sys.argv[2]))
+print(json.dumps([unknown, known.tensor_model_parallel_size, known.global_batch_size]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(6))
+def test_megatron_knows_every_flag(number):
+    root, python = named("SWEEP_MEGATRON_ROOT"), named("SWEEP_MEGATRON_PYTHON")
+    run = run_of("megatron", **LAYOUTS["megatron"][number])
+    words = find_trainer("megatron").configure(run, "/d", 8).program[1:]
+    assert asked(python, MEGATRON, root, json.dumps(words)) == [[], run.layout.tp, run.global_batch_sequences]
+
+
+DEEPSPEED = """
+import json, sys
+from deepspeed.runtime.config import DeepSpeedConfig
+values = json.loads(sys.argv[1])
+values["train_batch_size"] //= int(sys.argv[2])  # without a process group the world is 1
+c = DeepSpeedConfig(values, mpu=None, mesh_device=None)
+print(json.dumps([c.train_batch_size, c.gradient_accumulation_steps, c.zero_optimization_stage]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(6))
+def test_deepspeed_takes_its_configuration(number):
+    python = named("SWEEP_DEEPSPEED_PYTHON")
+    run = run_of("deepspeed", **LAYOUTS["deepspeed"][number])
+    text = find_trainer("deepspeed").configure(run, "/d", 8).files["deepspeed.json"]
+    expected = [run.global_batch_sequences // run.gpus, run.layout.grad_accum, run.layout.zero]
+    assert asked(python, DEEPSPEED, text, run.gpus, env={"DS_ACCELERATOR": "cpu"}) == expected
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_nanotron_has_every_key(number):
+    """By the fields of its dataclasses, read from their source: its package needs GPUs to be imported."""
+    root = Path(named("SWEEP_NANOTRON_ROOT")) / "src/nanotron/config"
+    sources = "\n".join((root / f"{name}.py").read_text() for name in ("config", "parallelism_config", "models_config"))
+    text = find_trainer("nanotron").configure(run_of("nanotron", **LAYOUTS["nanotron"][number]), "/d", 8)
+
+    def keys(value):
+        for name, inner in value.items() if isinstance(value, dict) else ():
+            yield name
+            yield from keys(inner)
+        for inner in value if isinstance(value, list) else ():
+            yield from keys(inner)
+
+    unknown = [name for name in keys(json.loads(text.files["nanotron.yaml"])) if f"    {name}:" not in sources]
+    assert unknown == []
+
+
+def test_a_template_that_names_what_is_not_there_is_refused_in_words():
+    run = run_of("command", params={"command": "python train.py {{ no_such_name }}"})
+    with pytest.raises(ValueError, match="no_such_name"):
+        find_trainer("command").configure(run, "/d", 8)
+
+
+def test_values_become_one_word_each_whatever_they_hold():
+    run = run_of("command", params={"command": "python x.py {{ a }} {{ b }}", "a": "two words; rm -rf", "b": "it's"})
+    assert find_trainer("command").configure(run, "/d", 8).program == ("x.py", "two words; rm -rf", "it's")
+
+
+def test_the_interpreter_of_the_tests_is_no_part_of_a_command():
+    for trainer in LAYOUTS:
+        assert sys.executable not in json.dumps(launches(trainer))

@@ -1,0 +1,145 @@
+"""A script of somebody else through `sweep launch`: figures, faults, and nothing left of it."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support import driving
+from tests.support.paths import REPOSITORY
+from tests.support.trainers.external import SCRIPTS
+
+FAULT = SCRIPTS / "fault.py"
+METRICS = r"""
+iteration: step (\d+)
+loss: loss (\S+)
+step_time_s: time {number}
+allocated_gib: mem {number} GiB
+global_batch_sequences: ^batch of (\d+)
+world_size: on (\d+) ranks
+"""
+FAULTS = ["none", "stays", "hang", "oom", "import_error", "mismatch", "segfault", "short", "nan"]
+
+
+def grid(faults, **further):
+    return {
+        "name": "trainers",
+        "workload": "command",
+        "models": {
+            "toy": {"num_layers": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
+        },
+        "nodes": 2,
+        "sequence_length": 64,
+        "global_batch": 2048,
+        "dtype": "fp32",
+        "micro_batch_size": 8,
+        "iterations": 3,
+        "timeouts": {"start": "30s", "first_iteration": "30s", "steady": "4s"},
+        "params": {"command": f"python {FAULT} {{{{ a }}}} {{{{ steps }}}}", "metrics": METRICS, "a": faults},
+        "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1},
+        **further,
+    }
+
+
+def launch(directory, content):
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "grid.yaml").write_text(yaml.safe_dump(content))
+    words = ("launch", directory / "grid.yaml", "--dir", directory / "s", "--executor", "local", "--yes", "--json")
+    done = driving.run(*words, cwd=REPOSITORY)
+    records = [event["record"] for event in driving.events_of(directory / "s", "record")]
+    return done, records
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    """One sweep over all faults: fault -> its last record."""
+    root = tmp_path_factory.mktemp("faults")
+    _, records = launch(root, grid(FAULTS))
+    found = {json.loads(record["params_json"])["a"]: record for record in records}
+    return found, root / "s"
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        ("none", "ok"),
+        ("stays", "ok"),
+        ("hang", "hang"),
+        ("oom", "oom_cuda"),
+        ("import_error", "import_error"),
+        ("mismatch", "config_mismatch"),
+        ("segfault", "segfault"),
+        ("short", "python_exception"),
+        ("nan", "nan_loss"),
+    ],
+)
+def test_it_ends_as_it_is(faults, fault, outcome):
+    record = faults[0][fault]
+    assert record["outcome"] == outcome, (record["message"], record["evidence"])
+
+
+def test_nothing_of_the_trainer_is_left(faults):
+    assert driving.wait_until_unmarked(faults[1], 10) == []
+
+
+def test_the_figures_are_those_that_the_script_printed(faults):
+    record = faults[0]["none"]
+    assert len(record["step_times_s"]) == 3
+    assert all(0.05 <= seconds < 1 for seconds in record["step_times_s"])
+    assert record["losses"] == pytest.approx([4.0 / step for step in range(1, 6)])
+    assert record["tokens_per_second"] == pytest.approx(2048 / record["step_time_median_s"])
+    assert record["peak_memory_bytes"] == 4 * 2**30
+    assert record["memory_kind"] == "the greatest that the trainer printed, greatest over ranks"
+    assert record["rank_peak_memory_bytes"] == [rank * 2**30 for rank in (1, 2, 3, 4)]
+    trainer = json.loads(record["extra_json"])["trainer"]
+    assert trainer["printed_every"] == 1
+
+
+def test_a_batch_that_was_changed_is_told_with_both_values(faults):
+    assert "global_batch_sequences: asked 32, ran 16" in faults[0]["mismatch"]["message"]
+
+
+def test_too_few_steps_are_told_in_words(faults):
+    assert "told of 3 iterations; 5 were to be measured" in faults[0]["short"]["message"]
+
+
+def test_one_torchrun_per_node_reads_all_its_ranks_at_once(tmp_path):
+    """Start per node: the ranks' lines come interleaved on one pipe."""
+    content = grid(["none"], nodes=1)
+    content["params"]["command"] = f"python {FAULT} {{{{ a }}}} {{{{ steps }}}}"
+    content["params"]["start"] = "node"
+    _, (record,) = launch(tmp_path, content)
+    assert record["outcome"] == "ok", record["message"]
+    assert json.loads(record["effective_json"]) == {"global_batch_sequences": 32, "world_size": 2}
+
+
+def test_the_documented_example_works_as_it_is_written(tmp_path):
+    """docs/own-workload.md and docs/trainers.md show examples/trainers/plain.yaml."""
+    begun = time.monotonic()
+    words = (
+        "launch",
+        "examples/trainers/plain.yaml",
+        "--dir",
+        tmp_path / "s",
+        "--executor",
+        "local",
+        "--yes",
+        "--json",
+    )
+    done = driving.run(*words, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"ok": 3}
+    assert Path(json.loads(done.stdout)["heatmap"]).exists()
+    for event in driving.events_of(tmp_path / "s", "record"):
+        record, extra = event["record"], json.loads(event["record"]["extra_json"])["trainer"]
+        assert record["tokens_per_second"] == pytest.approx(extra["reported"]["tokens_per_second"], rel=0.02)
+        assert len(record["losses"]) == 7
+    assert time.monotonic() - begun < 200
+
+
+def test_the_page_shows_the_grid_that_is_run():
+    page = (REPOSITORY / "docs/trainers.md").read_text()
+    _, grid = (REPOSITORY / "examples/trainers/plain.yaml").read_text().split("\n", 1)
+    assert grid in page

@@ -1,0 +1,90 @@
+"""Real trainers, not written here, through `sweep launch` on CPU: every layout measured, figures as they print them.
+
+On this machine and on the one-machine Slurm cluster. SWEEP_DEEPSPEED_PYTHON and SWEEP_TRANSFORMERS_PYTHON name
+interpreters that have them (DS_BUILD_OPS=0 pip install deepspeed; pip install transformers accelerate); without them
+the tests are skipped.
+"""
+
+import json
+import re
+import statistics
+
+import pytest
+
+from tests.support.trainers.external import measured
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+BAR = re.compile(r"\| (\d+)/\d+ \[[^,]*, +([\d.]+)(it/s|s/it)\]")
+SMOOTHING = 0.3
+"""of tqdm's rate, by default"""
+
+
+@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm)])
+def cluster(request):
+    """None for the local executor."""
+    return request.getfixturevalue("slurm_cluster") if request.param == "slurm" else None
+
+
+def log_of(directory, record):
+    return (directory / "logs" / f"{record['run_id']}.{record['attempt']}.log").read_text()
+
+
+def deepspeed_rates(log):
+    """step -> samples per second, as DeepSpeed printed it."""
+    return {
+        int(line.split("global_step=")[1].split(",")[0]): float(line.split("CurrSamplesPerSec=")[1].split(",")[0])
+        for line in log.splitlines()
+        if "CurrSamplesPerSec=" in line
+    }
+
+
+def bar_seconds(log):
+    """step -> seconds per step, smoothed and rounded, as the bar of the Trainer printed it first."""
+    found = {}
+    for step, rate, unit in BAR.findall(log):
+        found.setdefault(int(step), float(rate) if unit == "s/it" else 1 / float(rate))
+    return found
+
+
+def smoothed(seconds):
+    """The rate that tqdm shows after steps of such lengths: a moving average, corrected for its start."""
+    average = 0.0
+    for one in seconds:
+        average = SMOOTHING * one + (1 - SMOOTHING) * average
+    return average / (1 - (1 - SMOOTHING) ** len(seconds))
+
+
+def test_deepspeed(tmp_path, cluster):
+    overrides = ("zero=[0,1,2,3]", "micro_batch_size=4", "nodes=[1,2]", "env.OMP_NUM_THREADS=1")
+    records = measured(tmp_path / "s", "deepspeed.yaml", "SWEEP_DEEPSPEED_PYTHON", *overrides, cluster=cluster)
+    assert {(record["dp"], record["zero"]) for record in records} == {(dp, zero) for dp in (2, 4) for zero in range(4)}
+    for record in records:
+        effective = json.loads(record["effective_json"])
+        assert effective["zero"] == record["zero"]
+        assert effective["world_size"] == record["dp"]
+        assert effective["global_batch_sequences"] * 64 == record["global_batch_tokens"]
+        printed = deepspeed_rates(log_of(tmp_path / "s", record))
+        rate = statistics.median(printed[step] for step in range(3, 8)) * 64
+        assert record["tokens_per_second"] == pytest.approx(rate, rel=0.02)
+        assert json.loads(record["versions_json"])["deepspeed"]
+
+
+def test_the_trainer_of_transformers_by_its_progress_bar(tmp_path, cluster):
+    """Steps of more than 0.1 s, which tqdm smooths one by one; the mean that it shows last is that of ours."""
+    shape = "{num_layers: 4, hidden_size: 256, num_heads: 8, intermediate_size: 1024, vocab_size: 512}"
+    overrides = (f"models={{small: {shape}}}", "nodes=[1,2,4]", "site.gpus_per_node=1", "micro_batch_size=[2,8]")
+    words = (*overrides, "env.OMP_NUM_THREADS=1")
+    records = measured(tmp_path / "s", "hf_trainer.yaml", "SWEEP_TRANSFORMERS_PYTHON", *words, cluster=cluster)
+    assert {(record["dp"], record["grad_accum"]) for record in records} == {
+        *((1, 16), (1, 4), (2, 8), (2, 2), (4, 4), (4, 1))
+    }
+    for record in records:
+        assert len(record["step_times_s"]) == 5
+        # A bar that is redrawn after its step's losses leaves a step without one: the record then has none at all.
+        assert all(5 < loss < 8 for loss in record["losses"] or ())
+        assert json.loads(record["effective_json"]) == {"world_size": record["dp"]}
+        printed = bar_seconds(log_of(tmp_path / "s", record))
+        warm = json.loads(record["extra_json"])["warmup_times_s"]
+        steps = [printed[1], *warm[-1:], *record["step_times_s"]]
+        assert min(steps) > 0.1
+        assert smoothed(steps) == pytest.approx(printed[7], rel=0.02)

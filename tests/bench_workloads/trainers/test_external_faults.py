@@ -1,0 +1,62 @@
+"""What goes wrong inside real trainers, DeepSpeed and Hugging Face's Trainer, ends as named and leaves no process.
+
+For SWEEP_DEEPSPEED_PYTHON and SWEEP_TRANSFORMERS_PYTHON see test_external.py. `real_fault.py` says what is real.
+"""
+
+import json
+
+import pytest
+import yaml
+
+from tests.support import driving
+from tests.support.trainers.external import REPOSITORY, SCRIPTS, python_of
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+SCRIPT = SCRIPTS / "real_fault.py"
+FAULTS = ("hang", "oom_cuda", "oom_host", "import_error")
+EXAMPLES = {"deepspeed": "SWEEP_DEEPSPEED_PYTHON", "hf_trainer": "SWEEP_TRANSFORMERS_PYTHON"}
+PLACES = {"local": {"nodes": 1, "ranks": 2}, "slurm": {"nodes": 2, "ranks": 1}}
+
+
+def grid(example, nodes, ranks):
+    """The example's own grid with `real_fault.py` in between, one run per fault."""
+    grid = yaml.safe_load((REPOSITORY / f"examples/trainers/{example}.yaml").read_text())
+    params = grid["params"]
+    params["python"] = python_of(EXAMPLES[example])
+    if "script" in params:
+        own, words = params["script"], params["script_arguments"]
+        params["script_arguments"] = [f"{fault} {own} {words}" for fault in FAULTS]
+        params["script"] = str(SCRIPT)
+        grid |= {"zero": 2, "micro_batch_size": 4}
+    else:
+        params["command"] = params["command"].replace("python ", f"python {SCRIPT} {{{{ a }}}} ", 1)
+        params["a"] = list(FAULTS)
+        grid["micro_batch_size"] = 16
+    site = {**grid["site"], "gpus_per_node": ranks, "poll_interval_s": 1, "max_pilots": 1}
+    timeouts = {"start": "120s", "first_iteration": "60s", "steady": "10s"}
+    return {**grid, "nodes": nodes, "site": site, "timeouts": timeouts}
+
+
+def fault_of(record):
+    params = json.loads(record["params_json"])
+    return (params.get("a") or params["script_arguments"]).split()[0]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("executor", ["local", pytest.param("slurm", marks=pytest.mark.slurm)])
+def test_each_ends_as_named_and_nothing_is_left(tmp_path, executor, example, request):
+    content = grid(example, **PLACES[executor])
+    cluster = request.getfixturevalue("slurm_cluster") if executor == "slurm" else None
+    directory = tmp_path / "s"
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(content))
+    words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", executor, "--yes")
+    driving.run(*words, cwd=REPOSITORY, env=cluster.env if cluster else None, timeout=800)
+    assert driving.wait_until_unmarked(directory, 20) == []
+    if cluster:
+        cluster.wait_idle()
+        assert cluster.job_processes() == []
+    records = [event["record"] for event in driving.events_of(directory, "record")]
+    said = [(fault_of(record), record["outcome"], record["message"]) for record in records]
+    assert {fault for fault, *_ in said} == set(FAULTS)
+    assert [one for one in said if one[0] != one[1]] == []

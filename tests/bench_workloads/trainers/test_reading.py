@@ -1,0 +1,353 @@
+"""From bytes to iterations: pieces, colours, progress bars, prefixes, interleaved ranks; the trainers' own lines."""
+
+import dataclasses
+from pprint import pformat
+
+import pytest
+
+from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.command import reader_of
+from bench_workloads.trainers.driver import gathering
+from bench_workloads.trainers.driver.gathering import Gathered
+from bench_workloads.trainers.driver.reading import Lines
+from sweep.contract import Measurement
+from sweep.plugins import find_trainer
+from sweep.records.metrics import mismatches
+from tests.support.trainers.layouts import run_of
+
+
+def said(trainer, *lines, **layout):
+    reader = find_trainer(trainer).reader(run_of(trainer, **(layout or {"dp": 2})))
+    joined = Lines()
+    whole = [*joined.feed("\n".join(lines).encode()), *joined.end()]
+    return [one for line in whole for one in reader.read(line)]
+
+
+def stated(found):
+    return {name: value for one in found for name, value in one.effective.items()}
+
+
+def iterations(found):
+    return {one.iteration: dict(one.values) for one in found if one.iteration is not None}
+
+
+def test_two_ranks_in_one_line_are_two_iterations():
+    reader = reader_of("iteration: step (\\d+)\nloss: loss {number}")
+    found = reader.read("[rank0]: step 4 loss 2.0[rank1]: step 5 loss 1.5")
+    assert iterations(found) == {4: {"loss": 2.0}, 5: {"loss": 1.5}}
+
+
+def test_json_lines_with_layout():
+    reader = reader_of("json iteration=step step_time_ms=ms loss tp=tensor_parallel")
+    found = reader.read('INFO {"step": 3, "ms": 250, "loss": 1.5, "tensor_parallel": 2, "other": [1]}')
+    assert found == [Said(iteration=3, values={"step_time_s": 0.25, "loss": 1.5}, effective={"tp": 2})]
+    assert reader.read("{not json") == []
+    assert reader.read('{"step": true}') == []
+
+
+@pytest.mark.parametrize("text", ["loss: x (\\d+)", "iteration: (\\d+", "iteration: \\d+", "iteration", "what: (\\d+)"])
+def test_metrics_that_cannot_be_read_are_refused(text):
+    with pytest.raises(ValueError, match=r"invalid value for metrics|expression|groups"):
+        reader_of(text)
+
+
+# fmt: off
+def test_torchtitan():
+    found = said(
+        "torchtitan",
+        "[titan] 2026-11-21 14:00:00,001 - root - INFO - Building device mesh with parallelism: pp=1, dp_replicate=1, "
+        "dp_shard=4, cp=1, tp=2, ep=1",
+        "[titan] 2026-11-21 14:00:01,001 - root - INFO - Applied FullAC activation checkpointing to the model",
+        "[titan] 2026-11-21 14:00:02,001 - root - INFO - Trainer is initialized with local batch size 2, global batch "
+        "size 16, gradient accumulation steps 2, sequence length 8192, total steps 8 (warmup 1)",
+        "[titan] 2026-11-21 14:00:02,002 - root - INFO - Training starts at step 1",
+        "[rank0]:[titan] 2026-11-21 14:00:05,001 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss: 12.24380  "
+        "\x1b[38;2;180;60;0mgrad_norm:  1.4316  \x1b[36mmemory: 47.25GiB(59.70%)  \x1b[34mtps: 3,402  "
+        "\x1b[36mtflops: 312.54  \x1b[35mmfu: 31.60%\x1b[39m",
+        "[titan] 2026-11-21 14:00:06,001 - root - INFO - validate step:  1  loss: 12.2  memory: 1.00GiB(1.0%)  tps: 9",
+        dp=4, tp=2, zero=3,
+    )
+    assert stated(found) == {
+        "pp": 1, "dp": 4, "cp": 1, "tp": 2, "ep": 1, "recompute": "full", "micro_batch_size": 2, "grad_accum": 2,
+        "global_batch_sequences": 16, "sequence_length": 8192,
+    }
+    assert any(one.begun for one in found)
+    assert iterations(found)[1] == pytest.approx({
+        "loss": 12.2438, "grad_norm": 1.4316, "reserved_bytes": 47.25 * 2**30, "tokens_per_second_per_gpu": 3402,
+        "tflops_per_gpu": 312.54, "mfu": 0.316,
+    })
+
+
+def test_torchtitan_in_a_pipeline_says_its_micro_batches_elsewhere():
+    found = said(
+        "torchtitan",
+        "[titan] - root - INFO - Using pipeline schedule Interleaved1F1B with 8 microbatches and 4 stages.",
+        "[titan] - root - INFO - Trainer is initialized with local batch size 8, global batch size 16, gradient "
+        "accumulation steps 1, sequence length 8192, total steps 8 (warmup 1)",
+        dp=2, pp=2, grad_accum=8,
+    )
+    assert stated(found) == {
+        "pp_schedule": "interleaved_1f1b", "grad_accum": 8, "global_batch_sequences": 16, "sequence_length": 8192,
+    }
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nemo"])
+def test_megatron(trainer):
+    found = said(
+        trainer,
+        "using world size: 16, data-parallel size: 2, context-parallel size: 1, hierarchical context-parallel sizes: "
+        "None, tensor-model-parallel size: 4, pipeline-model-parallel size: 2",
+        "  micro_batch_size ................................ 1",
+        "  recompute_granularity ........................... full",
+        "  seq_length ...................................... 4096",
+        " [2026-11-21 14:00:05.123456] iteration        3/       8 | consumed samples:           96 | elapsed time per "
+        "iteration (ms): 1534.2 | throughput per GPU (TFLOP/s/GPU): 412.5 | learning rate: 1.000000E-04 | global batch "
+        "size:    32 | lm loss: 1.086211E+01 | loss scale: 1.0 | grad norm: 2.331 | number of skipped iterations:   0 "
+        "| number of nan iterations:   0 |",
+        "[Rank 0] (after 3 iterations) memory (MB) | allocated: 20480.12 | max allocated: 30720.50 | reserved: "
+        "31000.00 | max reserved: 32768.00",
+    )
+    assert stated(found) == {
+        "world_size": 16, "dp": 2, "cp": 1, "tp": 4, "pp": 2, "micro_batch_size": 1, "recompute": "full",
+        "sequence_length": 4096, "global_batch_sequences": 32,
+    }
+    assert iterations(found)[3] == pytest.approx(
+        {"step_time_s": 1.5342, "tflops_per_gpu": 412.5, "loss": 10.86211, "grad_norm": 2.331, "skipped_iterations": 0}
+    )
+    (memory,) = [one.values for one in found if "allocated_bytes" in one.values]
+    assert memory == pytest.approx({"allocated_bytes": 30720.5 * 2**20, "reserved_bytes": 32768 * 2**20})
+
+
+MEMORY = (
+    "[Rank {}] (after {} iterations) memory (MB) | allocated: 20480.12 | max allocated: {:.2f} | reserved: 31000.00 | "
+    "max reserved: {:.2f}"
+)
+LINE = (
+    " [2026-11-21 14:00:05.123456] iteration {:8d}/       8 | consumed samples:           96 | elapsed time per "
+    "iteration (ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): 412.5 | learning rate: 1.000000E-04 | global batch "
+    "size:    32 | lm loss: 1.086211E+01 | loss scale: 1.0 | grad norm: 2.331 | number of skipped iterations: {:3d} "
+    "| number of nan iterations:   0 |"
+)
+
+
+def heard(trainer, *lines):
+    """What one process of the trainer told, gathered: an iteration a second."""
+    gathered = Gathered(warmup=1, iterations=1)
+    for one in said(trainer, *lines):
+        gathered.add(one, float(len(gathered.entries)))
+    return gathered
+
+
+def test_megatron_tells_of_memory_on_ranks_that_tell_of_no_iteration():
+    """Iterations are the last rank's, memory is told by every rank that is the first of its replicas."""
+    gathered = heard("megatron", MEMORY.format(0, 1, 100, 120), MEMORY.format(0, 2, 300, 320))
+    assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (300 * 2**20, 320 * 2**20)
+    assert not gathered.entries
+
+
+def test_memory_of_ranks_that_write_into_one_pipe_is_the_greatest():
+    lines = [
+        MEMORY.format(0, 1, 100, 500) + LINE.format(1, 9000.0, 0),
+        MEMORY.format(2, 1, 900, 120) + MEMORY.format(0, 2, 300, 130),
+        LINE.format(2, 5000.0, 0) + MEMORY.format(2, 2, 800, 110) + MEMORY.format(0, 2, 850, 110),
+    ]
+    gathered = heard("megatron", *lines)
+    assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (900 * 2**20, 500 * 2**20)
+    assert [entry.number for entry in gathered.entries] == [1, 2]
+
+
+def test_nemo_states_a_part_of_its_layout():
+    found = said(
+        "nemo",
+        "model:",
+        "  context_parallel_size: 2",
+        "  hierarchical_context_parallel_sizes: null",
+        "  virtual_pipeline_model_parallel_size: null",
+        "train:",
+        "  micro_batch_size: 4",
+        "  rampup_batch_size: null",
+        "> initialized tensor model parallel with size 8",
+        "> initialized pipeline model parallel with size 4",
+        LINE.format(1, 9000.0, 0),
+    )
+    assert stated(found) == {"cp": 2, "micro_batch_size": 4, "tp": 8, "pp": 4, "global_batch_sequences": 32}
+
+
+def test_nemo_tells_of_memory_in_units_of_a_billion():
+    gathered = heard(
+        "nemo",
+        "[Rank 3] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 5.1 | mem-active-gigabytes: 5.1 | "
+        "mem-inactive-gigabytes: 0.2 | mem-reserved-gigabytes: 8.0 | mem-max-allocated-gigabytes: 7.3 | "
+        "mem-max-active-gigabytes: 7.4 | mem-max-inactive-gigabytes: 0.9 | mem-max-reserved-gigabytes: 8.25 | "
+        "mem-alloc-retires: 0 | mem-allocated-count: 1234",
+    )
+    assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (7.3e9, 8.25e9)
+
+
+def test_megatrons_second_line_is_a_mean_with_the_first_and_is_not_taken_for_an_iteration():
+    """Its timer runs on after the line that it adds for the first iteration (training.py, should_reset)."""
+    lines = [LINE.format(1, 9000.0, 0), LINE.format(2, 5000.0, 0), LINE.format(3, 1000.0, 0)]
+    found = iterations(said("megatron", *lines))
+    assert [found[number].get("step_time_s") for number in (1, 2, 3)] == [9.0, None, 1.0]
+    assert [found[number].get("tflops_per_gpu") for number in (1, 2, 3)] == [412.5, None, 412.5]
+    assert heard("megatron", *lines[:2]).timed_s() == [1.0]  # by the clock
+    bridge = iterations(said("nemo", LINE.format(1, 9000.0, 0), LINE.format(2, 1000.0, 0)))
+    assert bridge[2]["step_time_s"] == 1.0
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nemo"])
+def test_timed_iterations_whose_step_was_skipped_are_told_in_words(trainer):
+    run = dataclasses.replace(run_of(trainer, dtype="fp16"), warmup_iterations=2, iterations=3)
+    lines = [LINE.format(number, 1000.0, number < 5) for number in range(1, 7)]
+    gathered = Gathered(run.warmup_iterations, run.iterations)
+    for one in said(trainer, *lines):
+        gathered.add(one, float(len(gathered.entries)))
+    (note,) = gathering.skipped(gathered)
+    assert note.startswith("2 of 3 timed iterations skipped the optimizer's step")
+    assert note in gathering.notes(gathering.compare(run, gathered, ""), gathered)
+    only_warmup = heard(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))
+    assert gathering.skipped(only_warmup) == []
+
+
+def test_nanotron():
+    found = said(
+        "nanotron",
+        "11/21/2026 14:00:05 [INFO|DP=0|PP=1|TP=0|node-7]: iteration: 3 / 8 | consumed_tokens: 12.6M | "
+        "time_per_iteration_ms: 1.53K | tokens_per_sec: 2.74M | tokens_per_sec_per_gpu: 42.8K | grad_norm: 1.2 | "
+        "global_batch_size: 4.19M | lm_loss: 11.1 | lr: 0.0001 | model_tflops_per_gpu: 389 | eta: 0:00:12",
+    )
+    assert iterations(found)[3] == pytest.approx({
+        "step_time_s": 1.53, "tokens_per_second": 2.74e6, "tokens_per_second_per_gpu": 42.8e3, "grad_norm": 1.2,
+        "loss": 11.1, "tflops_per_gpu": 389,
+    })
+
+
+NANOTRON = {
+    "ParallelismArgs": "dp pp tp pp_engine tp_mode tp_linear_async_communication recompute_layer "
+    "tp_recompute_allgather expert_parallel_size context_parallel_size",
+    "LlamaConfig": "hidden_act hidden_size is_llama_config pretraining_tp vocab_size",
+    "ModelArgs": "model_config init_method dtype make_vocab_size_divisible_by ddp_bucket_cap_mb",
+    "TokensArgs": "sequence_length train_steps micro_batch_size batch_accumulation_per_replica val_check_interval "
+    "limit_val_batches limit_test_batches",
+    "AdamWOptimizerArgs": "adam_eps adam_beta1 adam_beta2 torch_adam_is_fused name",
+    "OptimizerArgs": "optimizer_factory zero_stage weight_decay clip_grad accumulate_grad_in_fp32 "
+    "learning_rate_scheduler weight_decay_exclude_named_params",
+    "DataArgs": "dataset seed num_loading_workers",
+    "DatasetStageArgs": "name start_training_step data sequence_length",
+    "Config": "parallelism model tokenizer tokens optimizer data_stages profiler",
+}
+"""dataclasses of nanotron's configuration -> their fields in order"""
+
+
+class Bare(str):
+    """A text without quotes, as an object's or an enumeration's own."""
+
+    def __repr__(self):
+        return str(self)
+
+
+def nanotron_says(run):
+    """Its words of a run: prefix on each line of `pformat`, separators around titles, colours."""
+    made = {name: dataclasses.make_dataclass(name, fields.split()) for name, fields in NANOTRON.items()}
+    layout, tokens = run.layout, {"sequence_length": run.sequence_length, "train_steps": 8}
+    engine = {"1f1b": "OneForwardOneBackward", "gpipe": "AllForwardAllBackward"}[layout.pp_schedule]
+    engine = Bare(f"<nanotron.parallel.pipeline_parallel.engine.{engine}PipelineEngine object at 0x7f0a1c2d3e40>")
+    mode = Bare("<TensorParallelLinearMode.REDUCE_SCATTER: 2>")
+    model = made["LlamaConfig"]("silu", 256, True, 7, 2048)
+    dtype = Bare({"bf16": "torch.bfloat16", "fp32": "torch.float32"}[run.dtype])
+    stage = made["DatasetStageArgs"]("synthetic", 1, made["DataArgs"](None, 42, 1), run.sequence_length)
+    recompute = layout.recompute == "full"
+    configuration = made["Config"](
+        made["ParallelismArgs"](
+            layout.dp, layout.pp, layout.tp, engine, mode, True, recompute, True, layout.ep, layout.cp
+        ),
+        made["ModelArgs"](model, Bare("RandomInit(std=0.025)"), dtype, 1, 25),
+        None,
+        made["TokensArgs"](*tokens.values(), layout.micro_batch_size, layout.grad_accum, -1, 0, 0),
+        made["OptimizerArgs"](
+            made["AdamWOptimizerArgs"](1e-8, 0.9, 0.95, True, "adamW"), layout.zero, 0.01, 1.0, True, None, []
+        ),
+        [stage],
+        None,
+    )
+    sizes = (
+        f"mbs: {layout.micro_batch_size} | grad_accum: {layout.grad_accum} | cp: {layout.cp} | sequence_length: "
+        f"{run.sequence_length} | global_batch_size: {run.global_batch_sequences} | train_steps: 8 | "
+        "start_iteration_step: 0 | consumed_tokens_total: 0"
+    )
+    lines = [*pformat(configuration).split("\n"), *pformat(model).split("\n"), "\x1b[1mStart training\x1b[0m", sizes]
+    return [f"\x1b[2;3m11/21 14:00:05 [INFO|DP=0|PP=1|TP=3|node-7]\x1b[0m: {line}" for line in lines]
+
+
+ASKED = {"dp": 2, "tp": 2, "pp": 2, "cp": 2, "zero": 1, "micro_batch_size": 2, "grad_accum": 4}
+
+
+def test_nanotron_states_its_layout_a_field_a_line():
+    run = run_of("nanotron", **ASKED)
+    found = said("nanotron", *nanotron_says(run), **ASKED)
+    assert any(one.begun for one in found)
+    assert stated(found) == ASKED | {
+        "ep": 1, "recompute": "none", "pp_schedule": "1f1b", "dtype": "bf16", "sequence_length": 512,
+        "global_batch_sequences": 16,
+    }
+
+
+@pytest.mark.parametrize(
+    ("axis", "value"),
+    [
+        ("dp", 4), ("tp", 4), ("pp", 4), ("cp", 4), ("zero", 0), ("micro_batch_size", 4), ("grad_accum", 8),
+        ("recompute", "full"), ("pp_schedule", "gpipe"), ("dtype", "fp32"),
+    ],
+)
+def test_nanotron_that_runs_another_layout_is_found_out_in_each_axis(axis, value):
+    found = said("nanotron", *nanotron_says(run_of("nanotron", **{**ASKED, axis: value})), **ASKED)
+    given = Measurement(step_times_s=[1.0] * 5, effective=stated(found))
+    asked = run_of("nanotron", **ASKED)
+    differing = mismatches(dataclasses.replace(asked, iterations=5), [given])
+    assert [text.split(":")[0] for text in differing if not text.startswith("global_batch")] == [axis]
+
+
+def test_picotron():
+    found = said(
+        "picotron",
+        "[rank 3] Step: 5     | Loss: 10.8211 | Global batch size: 524.29K | Tokens/s: 182.44K | Tokens/s/GPU:  22.80K "
+        "| Tokens:   2.62M | MFU: 38.12% | Memory usage:  41.20GB",
+    )
+    assert iterations(found)[5] == pytest.approx({
+        "loss": 10.8211, "tokens_per_second": 182_440, "tokens_per_second_per_gpu": 22_800, "mfu": 0.3812,
+        "reserved_bytes": 41.2e9,
+    })
+
+
+def test_deepspeed():
+    found = said(
+        "deepspeed",
+        "[2026-11-21 14:26:30,842] [INFO] [config.py:678:print]   gradient_accumulation_steps .. 4",
+        "[2026-11-21 14:26:30,842] [INFO] [config.py:678:print]   train_batch_size ............. 16",
+        "[2026-11-21 14:26:30,842] [INFO] [config.py:678:print]   zero_optimization_stage ...... 2",
+        "[2026-11-21 14:26:37,027] [INFO] [logging.py:123:log_dist] [Rank 0] step=2, skipped=0, lr=[0.0001], "
+        "mom=[(0.9, 0.999)]",
+        "[2026-11-21 14:26:37,205] [INFO] [logging.py:123:log_dist] [Rank 0] step=3, skipped=0, lr=[0.0001], "
+        "mom=[(0.9, 0.999)]",
+        "[2026-11-21 14:26:37,227] [INFO] [timer.py:264:stop] epoch=0/micro_step=12/global_step=3, "
+        "RunningAvgSamplesPerSec=86.8763644648812, CurrSamplesPerSec=80.0, MemAllocated=0.34GB, MaxMemAllocated=0.5GB",
+        dp=2, grad_accum=4, micro_batch_size=2, zero=2,
+    )
+    assert stated(found) == {"grad_accum": 4, "global_batch_sequences": 16, "zero": 2}
+    assert iterations(found) == {
+        2: {}, 3: {"samples_per_second": 80.0, "allocated_bytes": 0.5 * 2**30, "step_time_s": 16 / 80.0},
+    }
+# fmt: on
+
+
+@pytest.mark.parametrize("trainer", ["torchtitan", "megatron", "nanotron", "picotron", "deepspeed", "nemo"])
+def test_output_that_fails_tells_nothing_and_breaks_nothing(trainer):
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3, in <module>',
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "[rank1]: iteration step: Step: global_step= NaN | \x00\udcff {",
+        "iteration: / | loss: nan",
+    )
+    reader = find_trainer(trainer).reader(run_of(trainer, dp=2))
+    assert [one for line in lines for one in reader.read(line) if one.iteration is not None] == []

@@ -1,0 +1,123 @@
+"""The keys that adapters write against what the trainers read: facts from their sources, and the sources at hand.
+
+SWEEP_PICOTRON_ROOT, SWEEP_BRIDGE_ROOT and SWEEP_MEGATRON_ROOT name checkouts of the commits in `schemas.json`,
+SWEEP_MEGATRON_CORE_PYTHON an interpreter with megatron-core 0.16 (which imports without a GPU). Neither picotron
+(flash-attn) nor Megatron-Bridge (Transformer Engine) can be imported without one.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench_workloads.trainers import nemo
+from sweep.plugins import find_trainer
+from tests.support.trainers import schemas
+from tests.support.trainers.layouts import LAYOUTS, run_of
+
+KNOWN = json.loads(schemas.FACTS.read_text())
+SIX = pytest.mark.parametrize("number", range(6))
+
+
+def value(text):
+    """A value of an override."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def named(*variables):
+    """Paths in variables of the environment; the test is skipped without."""
+    if missing := [name for name in variables if not os.environ.get(name)]:
+        pytest.skip(f"{', '.join(missing)} not set")
+    return [Path(os.environ[name]) for name in variables]
+
+
+def written_for_picotron(number):
+    launch = find_trainer("picotron").configure(run_of("picotron", **LAYOUTS["picotron"][number]), "/d", 8)
+    configuration = json.loads(launch.files["picotron.json"])
+    return {f"{section}.{name}" for section, values in configuration.items() for name in values}
+
+
+def words_for_nemo(number):
+    return find_trainer("nemo").configure(run_of("nemo", **LAYOUTS["nemo"][number]), "/d", 8).program[1:]
+
+
+def overrides_for_nemo(number):
+    pairs = (word.split("=", 1) for word in words_for_nemo(number) if "=" in word)
+    return {schemas.section_and_field(name): value for name, value in pairs}
+
+
+@SIX
+def test_picotron_finds_every_key_that_it_reads_and_no_other(number):
+    keys, known = written_for_picotron(number), KNOWN["picotron"]
+    assert set(known["required"]) - keys == set()
+    assert keys - {*known["required"], *known["optional"], *known["unread"]} == set()
+
+
+@SIX
+def test_every_override_is_a_field_of_megatron_bridge(number):
+    fields, overrides = KNOWN["nemo"]["fields"], overrides_for_nemo(number)
+    assert len(overrides) > 20
+    assert [key for key in overrides if key[1] not in fields[key[0]]] == []
+    options = [word for word in words_for_nemo(number) if word.startswith("--")]
+    assert set(options) == {"--recipe", "--mode", "--dataset"}
+    assert set(options) <= set(KNOWN["nemo"]["options"])
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize("dp", [1, 2])
+def test_what_a_recipe_overlaps_and_interleaves_is_not_kept(dp, zero):
+    """Recipes have virtual stages and buffers for one layout; `comm_overlap` is null in others, so that no field of it
+    can be overridden: Hydra refuses keys below null."""
+    found = nemo.overrides(run_of("nemo", dp=dp, pp=2, grad_accum=4, zero=zero), 8)
+    assert found["model.virtual_pipeline_model_parallel_size"] is None
+    assert found["comm_overlap"] is None
+    assert not [name for name in found if name.startswith("comm_overlap.")]
+    assert found["ddp.overlap_grad_reduce"] == (dp > 1)
+    gathers = [found[f"{section}.overlap_param_gather"] for section in ("ddp", "optimizer")]
+    assert gathers == [dp > 1 and zero > 0] * 2
+    assert {"comm_overlap=null", "model.virtual_pipeline_model_parallel_size=null"} <= set(words_for_nemo(3))
+
+
+def test_the_facts_of_picotron_are_those_of_its_source():
+    (root,) = named("SWEEP_PICOTRON_ROOT")
+    assert {**KNOWN["picotron"], **schemas.picotron(root)} == KNOWN["picotron"]
+
+
+def test_the_facts_of_megatron_bridge_are_those_of_its_source():
+    bridge, megatron = named("SWEEP_BRIDGE_ROOT", "SWEEP_MEGATRON_ROOT")
+    found = {"fields": schemas.nemo(bridge, megatron), "options": schemas.nemo_options(bridge)}
+    assert {**KNOWN["nemo"], **found} == KNOWN["nemo"]
+
+
+CORE = """
+import json, sys
+from megatron.core.distributed import DistributedDataParallelConfig as ddp
+from megatron.core.optimizer import OptimizerConfig as optimizer
+from megatron.core.transformer.transformer_config import TransformerConfig as model
+values = json.loads(sys.argv[1])
+values["model"]["pipeline_dtype"] = "bf16"  # which Megatron-Bridge sets where there is a pipeline
+built = {name: kind(**values[name]) for name, kind in (("ddp", ddp), ("optimizer", optimizer), ("model", model))}
+print(json.dumps({name: {key: getattr(built[name], key) for key in values[name]} for name in built}))
+"""
+OF_GPT = {"share_embeddings_and_output_weights"}
+"""fields of Megatron-Bridge's own GPT provider, not of megatron-core"""
+
+
+@pytest.mark.long
+@SIX
+def test_megatron_core_takes_what_is_set_of_its_own_classes(number):
+    """Also the layers below Megatron-LM's and Megatron-Bridge's options: its checks on construction pass."""
+    (python,) = named("SWEEP_MEGATRON_CORE_PYTHON")
+    values = {"ddp": {}, "optimizer": {}, "model": {}}
+    for (section, name), text in overrides_for_nemo(number).items():
+        if section in values and name not in OF_GPT:
+            values[section][name] = value(text)
+    done = subprocess.run([python, "-c", CORE, json.dumps(values)], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert {section: {name: found[section][name] for name in values[section]} for section in values} == values

@@ -1,0 +1,212 @@
+"""One file per trainer: nothing else of the project names one, and the plan rejects what a trainer cannot do."""
+
+import ast
+
+import pytest
+
+from bench_workloads.trainers import TRAINERS
+from bench_workloads.trainers.adapter import Adapter, from_here
+from sweep.contract import Place, RankRun
+from sweep.errors import SweepError
+from sweep.inputs.load import parse_grid
+from sweep.physics.flops import CONVENTIONS
+from sweep.physics.profiles import PROFILES, profile_of
+from sweep.plan.build import build
+from sweep.plugins import find_trainer, find_workload, trainer_names, workload_names
+from tests.support.made_records import made_run
+from tests.support.paths import REPOSITORY
+
+NAMES = ("torchtitan", "nanotron", "picotron", "deepspeed", "megatron", "nemo")
+ALLOWED = ("sweep/physics/", "bench_workloads/trainers/")
+"""the tables of how trainers differ, and the adapters"""
+READ = ("sweep/diagnose/", "sweep/foreign/")
+"""these know texts of trainers' logs and columns of results files, not how to run a trainer"""
+
+
+def names_in_code(path):
+    """Identifiers and whole strings; neither comments nor docstrings nor texts that mention a trainer in passing."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name | ast.Attribute | ast.alias):
+            yield getattr(node, "id", None) or getattr(node, "attr", None) or node.name
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_no_other_module_names_a_trainer():
+    found = []
+    for package in ("sweep", "analysis", "bench_workloads"):
+        for path in sorted((REPOSITORY / package).rglob("*.py")):
+            name = str(path.relative_to(REPOSITORY))
+            if name.startswith((*ALLOWED, *READ)):
+                continue
+            found += [f"{name}: {word}" for word in names_in_code(path) if word.lower().replace("-", "_") in NAMES]
+    assert found == []
+
+
+def test_the_look_finds_what_it_looks_for():
+    words = set(names_in_code(REPOSITORY / "bench_workloads/trainers/__init__.py"))
+    assert set(NAMES) <= words
+
+
+@pytest.mark.parametrize("name", sorted(TRAINERS))
+def test_each_is_a_workload_of_the_same_name(name):
+    adapter = find_trainer(name)
+    assert isinstance(adapter, Adapter)
+    assert adapter.name == name
+    assert find_workload(name) is adapter.workload
+    assert name in workload_names()
+    assert name in trainer_names()
+    assert adapter.versions
+    assert not adapter.convention or adapter.convention in CONVENTIONS
+
+
+def test_an_unknown_one_is_refused_with_the_choices():
+    with pytest.raises(SweepError, match="torchtitan"):
+        find_trainer("torchtitam")
+
+
+GRID = """
+workload: {trainer}
+models: {{m: {{num_layers: 6, hidden_size: 512, num_heads: 8, num_kv_heads: 4, intermediate_size: 1024,
+  vocab_size: 4096{shape}}}}}
+nodes: 1
+sequence_length: 1024
+global_batch: 32Ki
+{axes}
+site: {{gpu: h100, gpus_per_node: 8}}
+"""
+
+
+def reasons(trainer, axes="", shape=""):
+    grid = parse_grid(GRID.format(trainer=trainer, axes=axes, shape=shape), "grid.yaml")
+    table = build(grid, grid.site).table
+    rows = table.to_pylist()
+    return [row for row in rows if row["run_id"] is not None], "; ".join(
+        r for row in rows for r in row["reasons"] or ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("trainer", "axes", "shape", "reason"),
+    [
+        ("torchtitan", "tp: 8", "", "4 key-value heads cannot be split over tp=8"),
+        ("torchtitan", "", ", norm: layernorm", "the trainer's Llama has rmsnorm"),
+        ("torchtitan", "pp: 2", ", tied_embeddings: true", "tied embeddings cannot be cut"),
+        ("megatron", "pp: 4", "", "6 layers cannot be split evenly"),
+        ("nanotron", "ep: 2", ", num_experts: 8, experts_per_token: 2", "the adapter writes dense models only"),
+        ("picotron", "zero: 1\nparams: {model_name: x}", "", "cannot vary zero"),
+        ("picotron", "", "", "params.model_name names no model"),
+        ("deepspeed", "tp: 2\nparams: {script: x}", "", "cannot vary tp"),
+        ("deepspeed", "", "", "params.script names no script"),
+        ("nemo", "pp: 4", "", "6 layers cannot be split evenly"),
+        ("command", "params: {metrics: 'iteration: (\\d+)'}", "", "no jinja2 template"),
+        ("command", "params: {command: 'x {{ tp', metrics: 'iteration: (\\d+)'}", "", "no jinja2 template"),
+        ("command", "params: {command: x, metrics: 'loss: (\\d+)'}", "", "cannot be read"),
+    ],
+)
+def test_the_plan_rejects_what_it_cannot_run(trainer, axes, shape, reason):
+    runs, said = reasons(trainer, axes, shape)
+    assert runs == []
+    assert reason in said
+
+
+@pytest.mark.parametrize(
+    ("trainer", "axes"),
+    [
+        ("torchtitan", "tp: [1, 2]\npp: [1, 2]\nzero: [0, 3]"),
+        ("megatron", "tp: [1, 2]\npp: [1, 2]\nzero: 1"),
+        ("nanotron", "tp: [1, 2]\npp: [1, 2]"),
+        ("picotron", "tp: [1, 2]\nparams: {model_name: x}"),
+        ("nemo", "tp: [1, 2]"),
+        ("deepspeed", "zero: [0, 3]\nparams: {script: x}"),
+    ],
+)
+def test_the_plan_keeps_what_it_can(trainer, axes):
+    runs, said = reasons(trainer, axes)
+    assert len(runs) >= 2, said
+
+
+@pytest.mark.parametrize(
+    ("trainer", "axes", "kept"),
+    [
+        ("nanotron", "", [3, 4]),
+        ("picotron", "params: {model_name: x}", [3, 4]),
+        ("torchtitan", "", [4]),
+    ],
+)
+def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_it(trainer, axes, kept):
+    """nanotron asserts at least pp-1 (engine.py), picotron takes what there is; torch's 1F1B wants pp."""
+    text = GRID.replace("num_layers: 6", "num_layers: 8").replace("global_batch: 32Ki", "global_batch: {batch}")
+    found = []
+    for micro_batches in (2, 3, 4):
+        batch = f"{2 * micro_batches}Ki"
+        grid = parse_grid(text.format(trainer=trainer, axes="pp: 4\n" + axes, shape="", batch=batch), "grid.yaml")
+        runs = [row for row in build(grid, grid.site).table.to_pylist() if row["run_id"] is not None]
+        found += [row["grad_accum"] for row in runs if row["micro_batch_size"] == 1]
+    assert found == kept
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ep", "width", "fits"),
+    [(2, 8, 0, False), (4, 2, 0, True), (16, 8, 0, True), (2, 8, 1, True), (2, 8, 2, False)],
+)
+def test_megatron_splits_experts_by_tp_too_unless_told(nodes, ep, width, fits):
+    """Expert-tensor width times ep*pp must divide the ranks (parallel_state.py)."""
+    text = f"""
+workload: megatron
+models: [Mixtral-8x7B]
+nodes: {nodes}
+sequence_length: 4096
+global_batch: 1Mi
+tp: 8
+pp: 2
+ep: {ep}
+recompute: full
+zero: 1
+micro_batch_size: 1
+params: {{expert_tensor_parallel_size: {width}}}
+site: {{gpu: h200, gpus_per_node: 8}}
+"""
+    grid = parse_grid(text, "grid.yaml")
+    (row,) = build(grid, grid.site).table.to_pylist()
+    reason = f"dp*cp*tp = {nodes // 2}*1*8 is no multiple of ep={ep} times the width of an expert"
+    assert [reason in text for text in row["reasons"] or [] if text.startswith("ep_by_replicas")] == [True] * (not fits)
+
+
+def test_no_layout_of_any_script_is_rejected_by_memory():
+    """Whether DeepSpeed's script recomputes its activations is not known: PROFILES has its states alone right."""
+    text = """
+workload: deepspeed
+models: [8B]
+nodes: 1
+sequence_length: 8192
+global_batch: 1536Ki
+zero: 3
+micro_batch_size: 3
+params: {script: train.py}
+site: {gpu: h100, gpus_per_node: 8}
+"""
+    grid = parse_grid(text, "grid.yaml")
+    (row,) = build(grid, grid.site).table.to_pylist()
+    assert row["reasons"] in (None, [])
+    assert row["run_id"] is not None
+    assert row["predicted_peak_bytes"] is None
+    assert profile_of("deepspeed", {}) is None
+    assert PROFILES["deepspeed"].name == "deepspeed"
+
+
+def test_a_checkout_is_found_from_where_sweep_was_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = Place(
+        rank=0,
+        world_size=2,
+        local_rank=0,
+        local_world_size=2,
+        node_rank=0,
+        master_addr="localhost",
+        master_port=1,
+    )
+    run = RankRun.of(made_run(params={"cp_kind": "x"}), place)
+    assert from_here(run, {"root": "Megatron-LM"}).params == {"cp_kind": "x", "root": str(tmp_path / "Megatron-LM")}
+    assert from_here(run, {"root": "/opt/Megatron-LM"}).params["root"] == "/opt/Megatron-LM"
+    assert from_here(run, {}) is run

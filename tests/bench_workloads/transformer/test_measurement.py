@@ -1,0 +1,256 @@
+"""What the training benchmark says of itself: parameters, FLOPs, memory, how long it goes on."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+
+import pytest
+
+from sweep.contract import Layout
+from sweep.physics.flops import (
+    CONVENTIONS,
+    attention_forward_flops_per_token,
+    hardware_flops_per_token,
+    model_flops_per_token,
+)
+from sweep.physics.shapes import ModelShape, matmul_parameters, total_parameters
+from tests.support.ranks.harness import DENSE, MOE, SHAPES, Zygote, a_run
+from tests.support.transformer.cases import case
+from tests.support.transformer.peaks import LARGER, WATCHED, peak_and_prediction
+
+pytestmark = pytest.mark.parallel
+COUNTED = {"count_flops": True}
+
+
+def measured(zygote: Zygote, layout: Layout, *, shape=None, **values) -> list[dict]:
+    return [rank.measurement for rank in zygote.attempt(a_run(layout, shape=shape, **values))]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_built_parameters_equal_physics(zygote: Zygote, name):
+    found = measured(zygote, Layout(), shape=SHAPES[name])
+    assert found[0]["parameters"] == total_parameters(ModelShape(**SHAPES[name]))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["dp=2 zero=3", "dp=2 tp=2 zero=3", "pp=2", "dp=2 pp=2 zero=1", "dp=2 ep=2 zero=3", "dp=2 ep=2 tp=2"],
+)
+def test_each_rank_holds_its_share(zygote: Zygote, words):
+    """Weights that are split count once over the ranks; norms and router stay whole on each tp rank."""
+    shape = MOE if "ep" in words else DENSE
+    layout = case(words).layout
+    held = sum(m["parameters"] for m in measured(zygote, layout, shape=shape))
+    replicas = 1 if layout.zero else layout.dp
+    whole = total_parameters(ModelShape(**shape))
+    kept_by_tp = _whole_on_tp(shape) * (layout.tp - 1)
+    experts = _routed_experts(shape) * (replicas - max(1, replicas // layout.ep))
+    assert held == (whole + kept_by_tp) * replicas - experts
+
+
+def _whole_on_tp(shape: dict) -> int:
+    """Parameters that tensor parallelism does not split."""
+    model = ModelShape(**shape)
+    norms = model.num_layers * (2 * model.hidden_size + 2 * model.head_dim * model.qk_norm) + model.hidden_size
+    mixtures = (model.num_layers - model.dense_layers) if model.num_experts else 0
+    return norms + mixtures * model.hidden_size * model.num_experts
+
+
+def _routed_experts(shape: dict) -> int:
+    model = ModelShape(**shape)
+    mixtures = (model.num_layers - model.dense_layers) if model.num_experts else 0
+    return mixtures * model.num_experts * 3 * model.hidden_size * model.moe_intermediate_size
+
+
+@pytest.mark.parametrize("name", ["dense", "moe", "tied"])
+@pytest.mark.parametrize("words", ["dp=1", "dp=2 zero=3", "tp=2", "pp=2"])
+def test_counted_flops_equal_the_formula(zygote: Zygote, name, words):
+    """6 FLOPs per matmul weight and token; attention twice in forward, five products in backward (it recomputes)."""
+    layout = case(words).layout
+    run = a_run(layout, shape=SHAPES[name], warmup_iterations=2, params=COUNTED)
+    extra = zygote.attempt(run)[0].measurement["extra"]
+    shape = ModelShape(**run.shape)
+    tokens = run.global_batch_tokens
+    multiplied = matmul_parameters(shape) + _router_again(shape, layout)
+    assert extra["executed_matmul_flops_per_step"] == 6 * multiplied * tokens
+    scores = shape.num_layers * shape.num_heads * shape.head_dim * run.sequence_length
+    assert extra["executed_attention_flops_per_step"] == 14 * scores * tokens
+
+
+def _router_again(shape: ModelShape, layout: Layout) -> int:
+    """The router is computed on every tp rank: the weights that this adds to the model's own."""
+    mixtures = shape.num_layers - shape.dense_layers
+    return mixtures * shape.hidden_size * shape.num_experts * (layout.tp - 1)
+
+
+@pytest.mark.parametrize("name", ["dense", "wide", "moe", "tied"])
+def test_physics_our_counter_and_that_of_torch_agree(name):
+    """One plain process, nothing parallel: what torch's own counter finds is what the formula says."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from bench_workloads.transformer.flops import ExecutedFlops
+    from bench_workloads.transformer.model import Decoder, mean_loss
+    from bench_workloads.transformer.weights import materialise
+
+    shape = ModelShape(**SHAPES[name])
+    with torch.device("meta"):
+        model = Decoder(shape, range(shape.num_layers))
+    materialise(model, torch.device("cpu"), 7)
+    model.set_positions(torch.arange(32))
+    tokens, targets = torch.randint(0, shape.vocab_size, (2, 2, 32), generator=torch.Generator().manual_seed(0))
+    theirs, ours = FlopCounterMode(display=False), ExecutedFlops()
+    for counter in (theirs, ours):
+        with counter:
+            mean_loss(model(tokens), targets).backward()
+    assert sum(p.numel() for p in model.parameters()) == total_parameters(shape)
+    assert ours.matmul == 6 * matmul_parameters(shape) * tokens.numel()
+    assert theirs.get_total_flops() == ours.matmul, "torch does not know attention on CPU"
+
+
+def test_recomputation_is_counted(zygote: Zygote):
+    """Full: one more forward of all layers, less what is not needed again. Selective: no matrix product again.
+
+    The formula of HFU repeats all of the forward but the output projection: the count is less by what torch leaves out.
+    """
+
+    def flops(recompute: str) -> tuple[int, int]:
+        run = a_run(Layout(recompute=recompute), shape=LARGER, warmup_iterations=2, params=COUNTED)
+        extra = zygote.attempt(run)[0].measurement["extra"]
+        return extra["executed_matmul_flops_per_step"], extra["executed_attention_flops_per_step"]
+
+    plain, selective, full = flops("none"), flops("selective"), flops("full")
+    assert selective == plain
+    run = a_run(Layout(), shape=LARGER)
+    shape, length, tokens = ModelShape(**LARGER), run.sequence_length, run.global_batch_tokens
+    repeated = hardware_flops_per_token(shape, length, "full", CONVENTIONS["matmul"])
+    repeated -= model_flops_per_token(shape, length, CONVENTIONS["matmul"])
+    attention = attention_forward_flops_per_token(shape, length, "full")
+    last = 2 * shape.num_layers * shape.intermediate_size * shape.hidden_size
+    assert full[0] == plain[0] + tokens * (repeated - attention - last), "it stops before each layer's last product"
+    assert full[1] == plain[1] + tokens * attention
+
+
+def test_what_a_split_backward_repeats_is_counted(zygote: Zygote):
+    """Where no formula says it: zero-bubble schedules recompute a layer for its input and again for its weights."""
+    run = a_run(case("pp=2 recompute=full pp_schedule=zbv_zero_bubble").layout, warmup_iterations=2, params=COUNTED)
+    extra = zygote.attempt(run)[0].measurement["extra"]
+    of_model = 6 * matmul_parameters(ModelShape(**run.shape)) * run.global_batch_tokens
+    assert extra["executed_matmul_flops_per_step"] > 1.5 * of_model
+
+
+def test_memory_falls_as_theory_says(zygote: Zygote):
+    """Peak bytes of tensors, for each means against it."""
+
+    def peak(words: str) -> int:
+        return peak_and_prediction(zygote, words)[0]
+
+    assert peak("dp=2 zero=0") > peak("dp=2 zero=1") > peak("dp=2 zero=3")
+    base = peak("dp=1 micro_batch_size=2 grad_accum=4")
+    assert peak("tp=2 micro_batch_size=2 grad_accum=4") < 0.7 * base
+    assert peak("pp=2 micro_batch_size=2 grad_accum=4") < 0.8 * base
+    assert peak("cp=2 micro_batch_size=2 grad_accum=4") < base
+    none, selective, full = (
+        peak(f"dp=1 micro_batch_size=8 grad_accum=1 recompute={kind}") for kind in ("none", "selective", "full")
+    )
+    assert none > selective > full
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "dp=1 micro_batch_size=2 grad_accum=4",
+        "tp=2 micro_batch_size=2 grad_accum=4",
+        "pp=2 micro_batch_size=2 grad_accum=4",
+        "cp=2 micro_batch_size=2 grad_accum=4",
+        *(f"dp=2 zero={zero}" for zero in range(4)),
+        *(f"dp=1 micro_batch_size=8 grad_accum=1 recompute={kind}" for kind in ("none", "selective", "full")),
+    ],
+)
+def test_peaks_are_those_of_the_memory_model(zygote: Zygote, words):
+    """To 15 %, on a model so small that single tensors count."""
+    found, predicted = peak_and_prediction(zygote, words)
+    assert found == pytest.approx(predicted, rel=0.15)
+
+
+def test_a_block_whose_release_nobody_told_ends_when_its_address_is_given_anew():
+    from bench_workloads.transformer.cpu_memory import highest
+
+    told = [(1, 10), (2, 20), (1, -10), (3, 5), (2, -20)]
+    assert highest({}, told) == 30
+    untold = [change for _ in range(50) for change in ((1, 10), (2, 20), (2, -20))]
+    assert highest({}, untold) == 30, "a sum of what is told would rise by 10 each time"
+    assert highest({7: 100}, [(7, 60)]) == 100, "held from the start, released untold"
+    assert highest({7: 100}, [(9, -50), (1, 10)]) == 110, "what was never counted is not taken off"
+
+
+def test_states_cost_sixteen_bytes_in_fp32(zygote: Zygote):
+    """Weights, gradients and both moments, 4 bytes each, and the activations of a tiny batch on top."""
+    found = measured(zygote, Layout(), shape=LARGER, params=WATCHED)[0]
+    assert 16 * found["parameters"] < found["peak_allocated_bytes"] < 22 * found["parameters"]
+    assert found["memory_kind"].startswith("tensors alive")
+
+
+def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(zygote: Zygote):
+    def iterations(**params) -> int:
+        found = measured(zygote, Layout(dp=2), params={"adaptive": True, **params})
+        counts = {len(m["step_times_s"]) for m in found}
+        assert len(counts) == 1, "ranks must stop together"
+        return counts.pop()
+
+    assert iterations(tolerance=1e-9, max_iterations=9) == 9
+    assert iterations(tolerance=1e9, max_iterations=40) == 7, "seven samples are what 98 % take"
+
+
+def test_the_run_says_what_it_did(zygote: Zygote):
+    run = a_run(Layout(dp=2, tp=2, zero=3, grad_accum=3, micro_batch_size=2), dtype="bf16")
+    for rank in zygote.attempt(run):
+        found = rank.measurement
+        effective = found["effective"]
+        asked = {"dp": 2, "tp": 2, "pp": 1, "cp": 1, "grad_accum": 3, "micro_batch_size": 2, "dtype": "bf16"}
+        assert {name: effective[name] for name in asked} == asked
+        assert effective["global_batch_tokens"] == run.global_batch_tokens == 2 * 3 * 2 * 32
+        assert found["versions"]["torch"]
+        assert set(found["phases_s"]) == {"rendezvous", "build", "warmup", "measure"}
+        phases = [beat["phase"] for beat in rank.beats]
+        assert phases[:3] == ["start"] * 3
+        assert phases[3] == "first_iteration"
+        assert phases[-1] == "finish"
+
+
+def test_a_loss_that_is_no_number_is_an_error(zygote: Zygote):
+    run = a_run(Layout(dp=2), iterations=3, params={"learning_rate": float("1e30"), "clip_grad": 0.0})
+    for rank in zygote.attempt(run):
+        assert rank.exit == 1
+        assert rank.failure["type"].endswith("NotANumberError")
+        assert "at iteration" in rank.failure["message"]
+
+
+def test_a_dead_peer_ends_in_time(zygote: Zygote):
+    """A rank whose peer never comes does not wait for torch's half hour."""
+    params = {"process_group_timeout_s": 3.0, "straggler_rank": 1, "straggler_s": 30.0}
+    start = time.monotonic()
+    ranks = zygote.attempt(a_run(Layout(dp=2), params=params), timeout_s=8)
+    assert ranks[0].exit == 1
+    assert time.monotonic() - start < 25
+    assert "imed out" in ranks[0].failure["message"]
+
+
+def test_a_profile_is_saved_on_request(zygote: Zygote, tmp_path):
+    params = {"profile": True, "profile_dir": str(tmp_path / "traces")}
+    run = a_run(Layout(dp=2), params=params)
+    names = {rank.measurement["extra"]["profile_files"][0] for rank in zygote.attempt(run)}
+    assert names == {str(tmp_path / "traces" / f"{run.run_id}.rank{rank}.trace.json.gz") for rank in range(2)}
+    with gzip.open(min(names)) as file:
+        assert b"FSDP::" in file.read()
+
+
+def test_ranks_share_the_cores(zygote: Zygote):
+    cores = [rank.measurement["extra"]["cores"] for rank in zygote.attempt(a_run(Layout(dp=2), params={"threads": 0}))]
+    mine = os.sched_getaffinity(0)
+    if len(mine) < 2:
+        pytest.skip("one core")
+    assert not set(cores[0]) & set(cores[1])
+    assert set(cores[0]) | set(cores[1]) <= mine

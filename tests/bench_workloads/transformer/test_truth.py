@@ -1,0 +1,143 @@
+"""Every layout trains the same model: losses and gradient norms equal those of one plain process."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bench_workloads.transformer import WORKLOAD
+from sweep.contract import Measurement
+from sweep.records import metrics
+from tests.support.ranks.harness import Rank, Zygote
+from tests.support.transformer.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case
+from tests.support.transformer.reference import truth
+from tests.support.transformer.truths import Truths
+
+pytestmark = pytest.mark.parallel
+FP32 = (1e-6, 1e-6)
+BF16 = (1e-3, 5e-3)
+
+
+def columns(run) -> dict:
+    from dataclasses import asdict
+
+    from sweep.physics.shapes import ModelShape
+
+    facts = {name: getattr(run, name) for name in ("nodes", "gpus_per_node", "sequence_length", "dtype", "compile")}
+    return {**ModelShape(**run.shape).as_dict(), **asdict(run.layout), **facts, **WORKLOAD.params, **run.params}
+
+
+def broken_rules(run) -> list[str]:
+    from packaging.specifiers import SpecifierSet
+
+    return [r.name for r in WORKLOAD.rules if "2.13.0" in SpecifierSet(r.torch) and bool(r.broken(columns(run)))]
+
+
+def furthest(measured: list[float], true: list[float]) -> float:
+    """The greatest relative distance."""
+    return max(abs(a / b - 1) for a, b in zip(measured, true, strict=True))
+
+
+def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Run it, and demand that each rank tells the truth. Returns the distances of loss and norm."""
+    assert broken_rules(run) == []
+    ranks = zygote.attempt(run)
+    losses, norms = truth(run)
+    worst = (0.0, 0.0)
+    for rank in ranks:
+        assert rank.exit == 0, rank.stderr
+        found = rank.measurement
+        distances = furthest(found["losses"], losses), furthest(found["grad_norms"], norms)
+        worst = max(worst[0], distances[0]), max(worst[1], distances[1])
+        assert metrics.mismatches(run, [Measurement(**{k: v for k, v in found.items() if k != "kind"})]) == []
+        assert found["effective"]["global_batch_tokens"] == run.global_batch_tokens
+    assert worst[0] < bounds[0], f"loss is {worst[0]:.1e} off: {found['losses']}, truth {losses}"
+    assert worst[1] < bounds[1], f"gradient norm is {worst[1]:.1e} off: {found['grad_norms']}, truth {norms}"
+    return worst
+
+
+def _tell(truths: Truths, zygote: Zygote, case: Case, run, bounds: tuple[float, float]) -> None:
+    """Compare, and keep the line for the table: of a failure too."""
+    start, worst = time.monotonic(), None
+    try:
+        worst = compare(zygote, run, bounds)
+    finally:
+        truths.compared.append((case.name, run.dtype, run.gpus, worst, time.monotonic() - start))
+
+
+def by_name(name: str) -> Case:
+    return next(c for c in TABLE if c.name == name)
+
+
+def test_names_are_unique():
+    names = [c.name for c in (*TABLE, *COMPILED)]
+    assert len(names) == len(set(names))
+    assert len(TABLE) >= 60
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_chosen_layouts_equal_one_process(zygote: Zygote, name: str):
+    compare(zygote, by_name(name).run(), FP32)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", TABLE, ids=str)
+def test_layout_equals_one_process(zygote: Zygote, case: Case, truths):
+    _tell(truths, zygote, case, case.run(), FP32)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", TABLE, ids=str)
+def test_layout_equals_one_process_in_bf16(zygote: Zygote, case: Case, truths):
+    _tell(truths, zygote, case, case.run(dtype="bf16"), BF16)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", COMPILED, ids=str)
+def test_compiled_layout_equals_one_process(zygote: Zygote, case: Case, truths):
+    _tell(truths, zygote, case, case.run(), FP32)
+
+
+@pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
+def test_what_torch_cannot_do_is_rejected(rule: str, case: Case):
+    assert broken_rules(case.run()) == [rule]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
+def test_the_rejection_is_needed(zygote: Zygote, rule: str, case: Case, truths):
+    """Run what the plan would reject: it fails, or its numbers are wrong. Once it does neither, the rule can go."""
+    run = case.run()
+    happened = what_happens(zygote.attempt(run), run)
+    reason = next(r.reason for r in WORKLOAD.rules if r.name == rule).format(**columns(run))
+    truths.refused.append((case.name, happened or "nothing", reason))
+    assert happened, f"{rule} can go"
+
+
+def what_happens(ranks: list[Rank], run) -> str:
+    """How the attempt failed, or by how much its numbers are wrong; empty where all is well."""
+    failures = [rank.failure for rank in ranks if rank.failure]
+    if failures:
+        first = min(failures, key=lambda failure: "gloo" in failure["message"])  # a peer's end is only heard of there
+        message = first["message"].strip().splitlines() or [""]
+        return f"{first['type']}: {message[0][:100]}".replace("|", "/")
+    if any(rank.exit for rank in ranks):
+        return f"a rank ends with {next(rank.exit for rank in ranks if rank.exit)}"
+    losses, norms = truth(run)
+    found = ranks[0].measurement
+    loss, norm = furthest(found["losses"], losses), furthest(found["grad_norms"], norms)
+    return f"runs, with the norm {norm:.1%} off and the loss {loss:.1e}" if loss > FP32[0] or norm > FP32[1] else ""
+
+
+def test_the_comparison_sees_a_lost_gradient(zygote: Zygote):
+    """The control: another global batch gives other numbers, far outside the bounds."""
+    run = by_name("dp=2 zero=0").run()
+    found = zygote.attempt(run, seed=8)[0].measurement
+    losses, norms = truth(run)
+    assert furthest(found["losses"], losses) > 100 * FP32[0]
+    assert furthest(found["grad_norms"], norms) > 100 * FP32[1]
+
+
+def test_zygote_stays_single_threaded(zygote: Zygote):
+    assert zygote.threads == 1

@@ -1,0 +1,99 @@
+"""`sweep explain`: a log file or a run of a sweep, in words or as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sweep.cli.explain import explain
+from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.store.journal import Journal
+from sweep.store.sweep import Sweep
+from tests.support.made_records import made_record, record_event
+from tests.support.made_sweeps import made, pilot_wrote
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(explain, arguments, catch_exceptions=False, standalone_mode=False)
+
+
+def test_log_as_json_is_one_document(tmp_path: Path) -> None:
+    log = tmp_path / "out.log"
+    log.write_bytes(b"step 1\n\xff\xfe\nModuleNotFoundError: No module named 'apex'\n")
+    document = json.loads(call("--log", str(log), "--json").stdout)
+    assert list(document) == ["outcome", "evidence", "advice"]
+    assert document["outcome"] == "import_error"
+    assert "apex" in document["evidence"]
+
+
+def test_healthy_log_in_words(tmp_path: Path) -> None:
+    log = tmp_path / "out.log"
+    log.write_text("step 1 loss 2.0\nTraining finished\n")
+    assert "no_failure" in call("--log", str(log)).stdout
+
+
+def test_words_tell_of_nccl_too(tmp_path: Path) -> None:
+    log = tmp_path / "out.log"
+    log.write_text("".join(f"n{i}:1:1 [0] NCCL INFO Using network Socket\n" for i in (1, 2)))
+    assert "TCP sockets" in call("--log", str(log)).stdout
+
+
+def test_missing_file_and_missing_arguments_are_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="cannot read the log"):
+        call("--log", str(tmp_path / "none.log"))
+    with pytest.raises(SweepError, match="nothing to explain"):
+        call()
+    with pytest.raises(SweepError, match="exclude each other"):
+        call(str(tmp_path), "--log", "x")
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    """Two attempts of the first run, one of the second; a third was called lost before its own word was read."""
+    sweep = made(tmp_path / "s")
+    first, second, third = (planned.run_id for planned in sweep.runs[:3])
+    ends = (first, 1, Outcome.NODE_FAIL), (first, 2, Outcome.OK), (second, 1, Outcome.HANG), (third, 1, Outcome.OK)
+    pilot_wrote(sweep, "p0001", *ends)
+    lost = made_record(sweep.runs[2].run(), attempt=1, outcome=Outcome.LOST)
+    journal = Journal(sweep.directory.journal("settled"))
+    journal.append(record_event(lost, 1.0))
+    journal.close()
+    sweep.directory.log(first, 1).write_text("the log\n")
+    return sweep
+
+
+def test_run_with_all_its_attempts(sweep: Sweep) -> None:
+    run_id = sweep.runs[0].run_id
+    text = call(str(sweep.directory.path), run_id).stdout
+    assert f"{run_id}, attempt 1" in text
+    assert "outcome:  node_fail" in text
+    assert str(sweep.directory.log(run_id, 1)) in text
+    assert "attempt 2" in text
+
+
+def test_one_attempt_as_json_by_a_part_of_its_name(sweep: Sweep) -> None:
+    """As `sweep logs` and `sweep rerun` take it."""
+    words = f"{sweep.runs[0].run_id[-10:]}.1"
+    documents = json.loads(call(str(sweep.directory.path), words, "--json").stdout)
+    assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "node_fail")]
+
+
+def test_an_attempt_is_told_by_its_own_word_not_as_lost(sweep: Sweep) -> None:
+    documents = json.loads(call(str(sweep.directory.path), sweep.runs[2].run_id, "--json").stdout)
+    assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "ok")]
+
+
+def test_unknown_and_ambiguous_runs_are_mistakes(sweep: Sweep) -> None:
+    where, first, waiting = str(sweep.directory.path), sweep.runs[0].run_id, sweep.runs[3].run_id
+    with pytest.raises(SweepError, match="no run has 'gpt'"):
+        call(where, "gpt")
+    with pytest.raises(SweepError, match=f"a part of {len(sweep.runs)} run_ids"):
+        call(where, "tiny")
+    with pytest.raises(SweepError, match=f"no attempt {waiting} has ended"):
+        call(where, waiting)
+    with pytest.raises(SweepError, match=rf"no attempt {first}\.3 has ended here \(.*ended are {first}\.1, {first}\.2"):
+        call(where, f"{first}.3")

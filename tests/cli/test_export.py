@@ -1,0 +1,196 @@
+"""`sweep export best`: the winners as tables, and as trainers take them."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import analysis
+from bench_workloads.trainers import TRAINERS
+from bench_workloads.trainers.adapter import from_here
+from sweep.cli import export, export_trainer
+from sweep.physics.shapes import ModelShape
+from sweep.plugins import find_trainer, trainer_names
+from sweep.records.collect import write_results
+from tests.support import driving
+from tests.support.made_records import made_grid, made_record, made_run, reference
+from tests.support.paths import REPOSITORY
+
+ROW = "model nodes dp tp pp cp ep zero micro_batch_size grad_accum {} peak_memory_bytes run_id"
+LLAMA = ModelShape(
+    num_layers=16, hidden_size=2048, num_heads=32, num_kv_heads=8, intermediate_size=8192, vocab_size=128256
+).as_dict()
+
+
+def exported(*arguments, code=0):
+    done = driving.run("export", "best", *arguments)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """2 models × 3 node counts, one of them without a measurement of the metric."""
+    path = tmp_path_factory.mktemp("made") / "r.parquet"
+    made_grid(2, 3, failing=False).to_parquet(path)
+    return path
+
+
+def test_json_has_a_row_per_cell_that_equals_the_best(results):
+    rows = json.loads(exported(results, "--format", "json", "--metric", "mfu"))
+    best = analysis.best_per_cell(analysis.load(results), "mfu").set_index(["model", "nodes"])
+    assert len(rows) == len(best) == 6
+    assert all(list(row) == ROW.format("mfu").split() for row in rows)
+    for row in rows:
+        of_cell = best.loc[row["model"], row["nodes"]]
+        assert row["run_id"] == of_cell["run_id"]
+        assert row["mfu"] == pytest.approx(of_cell["value"])
+        assert all(isinstance(row[name], int) for name in export.LAYOUT)
+    assert [(row["model"], row["nodes"]) for row in rows] == [(m, n) for m in ("1B", "4B") for n in (1, 2, 4)]
+
+
+def test_csv_and_markdown_hold_what_json_holds(results):
+    rows = json.loads(exported(results))
+    read = list(csv.DictReader(io.StringIO(exported(results, "--format", "csv"))))
+    assert [{k: str(v) for k, v in row.items()} for row in rows] == read
+    head, rule, *lines = exported(results, "--format", "markdown").splitlines()
+    assert [cell.strip() for cell in head.strip("|").split("|")] == list(rows[0])
+    assert set(rule) <= set("| -:")
+    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines] == [
+        [str(v) for v in row.values()] for row in rows
+    ]
+
+
+def test_flags_are_shell_words_of_the_layout(results):
+    text = exported(results, "--format", "flags", "--model", "4B", "--nodes", "2")
+    comment, flags = text.splitlines()
+    row = json.loads(exported(results, "--model", "4B", "--nodes", "2"))[0]
+    assert comment.startswith("# 4B on 2 nodes: tokens_per_second_per_gpu ")
+    told = dict(word.removeprefix("--").split("=") for word in shlex.split(flags))
+    assert told.pop("recompute") == "selective"
+    assert told == {name.replace("_", "-"): str(row[name]) for name in export.LAYOUT}
+
+
+def test_missing_values_are_null(tmp_path):
+    made_grid(1, 1, failing=False).drop(columns=["cp", "ep", "peak_memory_bytes"]).to_parquet(tmp_path / "r.parquet")
+    row = json.loads(exported(tmp_path / "r.parquet"))[0]
+    assert (row["cp"], row["ep"], row["peak_memory_bytes"]) == (None, None, None)
+    assert "nan" not in exported(tmp_path / "r.parquet", "--format", "csv").lower()
+
+
+def test_the_playbooks_published_winners(tmp_path):
+    """By reported MFU every cell's winner is the published one; by tokens/s/GPU the best of its own column."""
+    wanted, runs = reference("playbook_heatmap_best.csv"), reference("playbook_runs.csv")
+    raw = tmp_path / "runs.csv"
+    runs.to_csv(raw, index=False)
+    done = driving.run("import", raw, "--map", REPOSITORY / "examples/import/playbook.yaml")
+    assert done.returncode == 0, done.stderr
+    source = tmp_path / "runs.results.parquet"
+    names = ["dp", "tp", "pp", "grad_accum", "micro_batch_size"]
+    found = pd.DataFrame(json.loads(exported(source, "--metric", "reported_mfu"))).set_index(["model", "nodes"])
+    for cell in wanted.itertuples():
+        best = found.loc[cell.model_label, cell.nodes]
+        assert [best[n] for n in (*names, "zero")] == [getattr(cell, n) for n in (*names, "zero_stage")]
+    fastest = pd.DataFrame(json.loads(exported(source, "--json"))).set_index(["model", "nodes"])
+    by_row = runs.set_index("row")
+    for cell in wanted.itertuples():
+        best, published = fastest.loc[cell.model_label, cell.nodes], by_row.loc[cell.best_by_tok_s_gpu_row]
+        assert [best[n] for n in names] == [published[n] for n in names]
+
+
+def trainer_results(path, **changes):
+    run = made_run(model="llama", shape=LLAMA, gpus_per_node=8, sequence_length=2048, nodes=1, dp=8, **changes)
+    write_results(path, [made_record(run)])
+    return run
+
+
+def own_trainers():
+    return [name for name in trainer_names() if name in TRAINERS]
+
+
+def made_by(name, run, folder):
+    """What the adapter makes of the run; one that starts elsewhere than beside its files is told whole paths."""
+    adapter = find_trainer(name)
+    run = from_here(run, adapter.workload.params)
+    beside = adapter.configure(run, ".", 5)
+    return adapter.configure(run, str(folder), 5) if beside.workdir else beside
+
+
+@pytest.mark.parametrize("name", [name for name in own_trainers() if name != "command"])
+def test_every_adapter_is_asked_for_its_own_configuration(tmp_path, name):
+    run = trainer_results(tmp_path / "r.parquet", dtype="bf16", micro_batch_size=2, params={"not": "the trainer's"})
+    record = made_record(run)
+    of_trainer = export_trainer.run_of(record, name)
+    assert (of_trainer.layout, dict(of_trainer.shape), of_trainer.workload) == (run.layout, dict(LLAMA), name)
+    assert not of_trainer.params
+    wanted = made_by(name, of_trainer, Path.cwd())
+    shown = exported(tmp_path / "r.parquet", "--format", name)
+    for text in wanted.files.values():
+        assert text.rstrip("\n") in shown
+    wanted = made_by(name, of_trainer, tmp_path / "out" / "llama-1-nodes")
+    written = exported(tmp_path / "r.parquet", "--format", name, "--out", tmp_path / "out").split()
+    folder = tmp_path / "out" / "llama-1-nodes"
+    assert {Path(path) for path in written} == {folder / file for file in (*wanted.files, "command.sh")}
+    assert {file: (folder / file).read_text() for file in wanted.files} == dict(wanted.files)
+    assert subprocess.run(["sh", "-n", folder / "command.sh"], check=False).returncode == 0
+    script = (folder / "command.sh").read_text()
+    assert shlex.join(wanted.program) in script
+    assert (f"cd {wanted.workdir} && " in script) == bool(wanted.workdir)
+
+
+def test_the_command_has_what_the_run_was_given(tmp_path):
+    """Its environment, interpreter, further words and directory: each as a shell takes them."""
+    params = {"python": "/opt/env/bin/python", "arguments": "--seed 7 --name 'a b'", "workdir": str(tmp_path / "w d")}
+    env = {"NCCL_ALGO": "Ring Tree"}
+    trainer_results(tmp_path / "r.parquet", workload="torchtitan", params=params, env=env, dtype="bf16")
+    exported(tmp_path / "r.parquet", "--format", "torchtitan", "--out", tmp_path / "out")
+    command = (tmp_path / "out" / "llama-1-nodes" / "command.sh").read_text().splitlines()[-1]
+    assert command.startswith(f"cd '{tmp_path}/w d' && NCCL_ALGO='Ring Tree' ")
+    assert " /opt/env/bin/python -m " in command
+    assert command.endswith(" --seed 7 --name 'a b'")
+
+
+def test_a_layout_that_the_trainer_does_not_have_is_told_with_every_axis(tmp_path):
+    """An adapter without tensor and pipeline parallelism, whichever it is."""
+    lacking = [n for n in own_trainers() if not find_trainer(n).workload.axes & {"tp", "pp"}]
+    if not lacking:
+        pytest.skip("every adapter has tensor or pipeline parallelism")
+    run = made_run(model="llama", shape=LLAMA, gpus_per_node=8, nodes=1, dp=2, tp=2, pp=2)
+    write_results(tmp_path / "r.parquet", [made_record(run)])
+    told = exported(tmp_path / "r.parquet", "--format", lacking[0], code=2)
+    assert "has no tp = 2" in told
+    assert "has no pp = 2" in told
+
+
+def test_wrong_input_lists_what_there_is(results):
+    assert "did you mean json" in exported(results, "--format", "jsonn", code=2)
+    told = exported(results, "--format", "zzz", code=2)
+    assert all(name in told for name in (*export.FORMS, *trainer_names()))
+    assert "4B on 4" in exported(results, "--model", "9B", code=2)
+    assert "unknown metric" in exported(results, "--metric", "mfuu", code=2)
+    assert "is printed" in exported(results, "--out", "x", code=2)
+
+
+def test_a_record_that_says_too_little_is_refused_with_all_that_is_missing(tmp_path):
+    frame = made_grid(1, 1, failing=False).drop(columns=["gpus_per_node", "sequence_length"])
+    frame.to_parquet(tmp_path / "r.parquet")
+    told = exported(tmp_path / "r.parquet", "--format", own_trainers()[-1], code=2)
+    assert "gpus_per_node" in told
+    assert "sequence_length" in told
+
+
+def test_no_trainer_is_named_by_the_command():
+    names = [name for name in trainer_names() if name != "command"]
+    for module in (export, export_trainer):
+        source = Path(module.__file__).read_text()
+        ast.parse(source)
+        assert not [name for name in names if re.search(rf"\b{name}\b", source, re.IGNORECASE)]

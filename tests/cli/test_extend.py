@@ -1,0 +1,254 @@
+"""`sweep extend`: a further grid's runs become a further plan, and nothing that was planned changes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import analysis
+from sweep.executors.executor import JobState, JobStatus, PilotRequest
+from sweep.inputs.load import parse_grid
+from sweep.launcher.loop import Launcher
+from sweep.outcomes import Outcome
+from sweep.store import extend, lease
+from sweep.store.journal import Journal
+from sweep.store.sweep import Sweep, open_sweep
+from tests.support.made_sweeps import GRID, Command, made, pilot_wrote, tree
+
+WIDER = GRID.replace("nodes: [1, 2]", "nodes: [2, 4]").replace("size: [1, 2]", "size: [2, 4]")
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    """A sweep of one and two nodes; its first run is ok. Beside it a grid of two and four."""
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    Path("wider.yaml").write_text(WIDER)
+    sweep = made(tmp_path / "s")
+    pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OK))
+    return sweep
+
+
+def ids(sweep: Sweep) -> list[str]:
+    return [planned.run_id for planned in sweep.runs]
+
+
+def test_new_runs_follow_the_old_ones(sweep: Sweep, command: Command) -> None:
+    before = tree(sweep.directory.path)
+    code, out, err = command("extend", "s", "wider.yaml")
+    assert (code, out) == (0, "")
+    assert "3 new runs; 1 of the grid's runs were planned before" in err
+    assert "`sweep resume" in err
+    now = open_sweep(sweep.directory.path)
+    assert ids(now)[: len(sweep.runs)] == ids(sweep)
+    assert [planned.nodes for planned in now.runs[len(sweep.runs) :]] == [2, 4, 4]
+    assert len(set(ids(now))) == len(now.runs) == 7
+    assert [path.name for path in now.plans] == ["plan.parquet", "plan-0002.parquet"]
+    kept = [entry for entry in before if entry[0] != "journal"]
+    assert set(kept) <= set(tree(sweep.directory.path))
+
+
+def test_every_reader_has_all_plans(sweep: Sweep, command: Command) -> None:
+    command("extend", "s", "wider.yaml")
+    document = json.loads(command("status", "s", "--json")[1])
+    assert (document["runs"], document["counts"]) == (7, {"ok": 1, "waiting": 6})
+    assert {(cell["nodes"], cell["runs"]) for cell in document["cells"]} == {(1, 2), (2, 3), (4, 2)}
+    command("collect", "s")
+    plan = analysis.load_plan(sweep.directory.path)
+    assert plan is not None
+    assert plan["run_id"].dropna().tolist() == ids(open_sweep(sweep.directory.path))
+    command("report", "s", "--no-figures", "--out", "report.html")
+    assert "# grid-0002.yaml, added by" in Path("report.html").read_text()
+    cells = {row["nodes"]: row["status"] for row in json.loads(command("heatmap", "s", "--json")[1])["cells"]}
+    assert cells == {1: "best", 2: "not_run", 4: "not_run"}
+
+
+def test_a_rejected_candidate_is_told_once_and_a_run_stays_one(sweep: Sweep, command: Command) -> None:
+    stricter = GRID.replace("size: [1, 2]", "size: [1, 2, 4]").replace("[1, 2]\nseq", "[1, 2, 4]\nseq")
+    Path("first.yaml").write_text(stricter + "constraints: [micro_batch_size > 1]\n")
+    wider = stricter.replace("size: [1, 2, 4]", "size: [1, 2, 4, 8, 16]")
+    Path("second.yaml").write_text(wider + "constraints: [micro_batch_size > 2, micro_batch_size != 8]\n")
+    assert command("extend", "s", "first.yaml")[0] == 0
+    assert command("extend", "s", "second.yaml")[0] == 0
+    tables = [pq.read_table(path) for path in sweep.directory.plans()]
+    assert len(tables) == 3
+    rows = [row for table in tables for row in table.to_pylist()]
+    keys = [(row["nodes"], row["micro_batch_size"], row["status"]) for row in rows]
+    assert len(set(keys)) == len(keys)
+    # micro_batch_size 1 on 1 and 2 nodes was a run before it was ruled out: it stays one, and on 4 it is rejected.
+    rejected = {(nodes, size) for nodes, size, status in keys if status == "rejected"}
+    assert rejected == {(4, 1), (1, 8), (2, 8), (4, 8), (4, 16)}
+    positions = [row["position"] for row in rows if row["status"] == "run"]
+    assert positions == list(range(len(positions)))
+
+
+def test_the_same_again_adds_nothing(sweep: Sweep, command: Command) -> None:
+    command("extend", "s", "wider.yaml")
+    before = tree(sweep.directory.path)
+    for grid in ("wider.yaml", "grid.yaml"):
+        code, _, err = command("extend", "s", grid)
+        assert (code, "nothing to add: nothing was written" in err) == (0, True)
+    assert tree(sweep.directory.path) == before
+
+
+def test_launching_either_grid_resumes_and_a_third_is_told_the_way(sweep: Sweep, command: Command) -> None:
+    command("extend", "s", "wider.yaml")
+    lease.take(sweep.directory)
+    for grid in ("grid.yaml", "wider.yaml"):
+        code, _, err = command("launch", grid, "--dir", "s", "--executor", "local", "--yes")
+        assert (code, "another launcher holds this sweep" in err) == (2, True)
+    code, _, err = command("launch", "grid.yaml", "--dir", "s", "--executor", "local", "-o", "nodes=[3]", "--yes")
+    assert code == 2
+    assert "the sweep of another grid (`sweep extend" in err
+
+
+def test_settings_of_the_last_grid_are_in_force(sweep: Sweep, command: Command) -> None:
+    code, out, _ = command("extend", "s", "grid.yaml", "-o", "budget.runs=3", "-o", "name=other", "--json")
+    document = json.loads(out)
+    assert (code, document["runs"], document["settings"]) == (0, 0, {"budget": [{}, {"runs": 3}]})
+    now = open_sweep(sweep.directory.path)
+    assert (now.grid.name, now.grid.budget.runs, ids(now)) == ("good", 3, ids(sweep))
+    counts = json.loads(command("status", "s", "--json")[1])["counts"]
+    assert counts == {"ok": 1, "waiting": 2, "not_run_budget": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["wider.yaml", "-o", "sequence_length=128"], ["sequence_length is 128", "is 64", "wider.yaml"]),
+        (["wider.yaml", "-o", "workload=matmul", "-o", "seed=1"], ["workload is matmul", "seed is 1"]),
+        (["wider.yaml", "-o", "global_batch=8192"], ["global_batch is 8192"]),
+        (
+            ["wider.yaml", "-o", "site.gpus_per_node=4"],
+            ["begun with another site", "is 4, was 2", "site.yaml"],
+        ),
+        (["shape.yaml"], ["tiny-1M has another shape"]),
+        (["wider.yaml", "--site", "none.yaml"], ["none.yaml"]),
+        (["none.yaml"], ["no such grid file"]),
+        (["wider.yaml", "-o", "nodes=[0]"], ["nodes"]),
+        (["wider.yaml", "-o", "constraints=[tp > 1]"], ["no candidate of this grid can work"]),
+        (["wider.yaml", "-o", "nodes=[8]"], ["the widest run has 16 ranks"]),
+    ],
+)
+def test_bad_input_changes_nothing(
+    sweep: Sweep, command: Command, tmp_path: Path, arguments: list[str], words: list[str]
+) -> None:
+    shape = "{num_layers: 2, hidden_size: 64, num_heads: 4, intermediate_size: 128, vocab_size: 512}"
+    Path("shape.yaml").write_text(WIDER.replace("[tiny-1M]", f"{{tiny-1M: {shape}}}"))
+    before = tree(tmp_path)
+    code, out, err = command("extend", "s", *arguments)
+    assert (code, out) == (2, ""), err
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
+    assert tree(tmp_path) == before
+
+
+def test_a_directory_that_is_no_sweep_and_a_dry_run(sweep: Sweep, command: Command, tmp_path: Path) -> None:
+    before = tree(tmp_path)
+    assert command("extend", ".", "wider.yaml")[0] == 2
+    code, _, err = command("extend", "s", "wider.yaml", "--dry-run")
+    assert (code, "3 new runs" in err, "nothing was written" in err) == (0, True, True)
+    assert tree(tmp_path) == before
+
+
+def test_cut_off_before_the_plan_the_sweep_is_as_it_was(
+    sweep: Sweep, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = extend.write_once
+
+    def cut_off(path: Path, data: bytes | str) -> None:
+        if path.suffix == ".parquet":
+            raise KeyboardInterrupt
+        real(path, data)
+
+    monkeypatch.setattr(extend, "write_once", cut_off)
+    assert command("extend", "s", "wider.yaml")[0] == 130
+    assert (sweep.directory.path / "grid-0002.yaml").is_file()
+    assert open_sweep(sweep.directory.path).renewed().runs == sweep.runs
+    monkeypatch.setattr(extend, "write_once", real)
+    assert command("extend", "s", "grid.yaml", "-o", "iterations=9")[0] == 0  # another grid takes the next number
+    assert command("extend", "s", "wider.yaml")[0] == 0  # the same one goes on where it was cut off
+    now = open_sweep(sweep.directory.path)
+    assert [path.name for path in now.plans] == ["plan.parquet", "plan-0002.parquet", "plan-0003.parquet"]
+    assert len(set(ids(now))) == len(now.runs) == 4 + 4 + 3
+    assert now.plans[1].with_name("grid-0002.yaml").read_text() == parse_grid(WIDER, "w").to_yaml()
+
+
+def test_a_run_that_two_extensions_added_counts_once(sweep: Sweep, command: Command) -> None:
+    command("extend", "s", "wider.yaml")
+    plan, grid = sweep.directory.extension(3)[1], sweep.directory.extension(3)[0]
+    plan.write_bytes(sweep.directory.extension(2)[1].read_bytes())
+    grid.write_bytes(sweep.directory.extension(2)[0].read_bytes())
+    now = open_sweep(sweep.directory.path)
+    assert len(now.runs) == len(set(ids(now))) == 7
+    loaded = analysis.load_plan(sweep.directory.path)
+    assert loaded is not None
+    assert loaded["run_id"].dropna().is_unique
+
+
+def test_a_plan_that_is_torn_is_told_so(sweep: Sweep, command: Command) -> None:
+    command("extend", "s", "wider.yaml")
+    sweep.directory.extension(2)[1].write_bytes(b"PAR1 torn")
+    for arguments in (["status", "s"], ["extend", "s", "grid.yaml"]):
+        code, _, err = command(*arguments)
+        assert (code, "plan-0002.parquet" in err, "Traceback" in err) == (2, True, False)
+
+
+class Patient:
+    """An executor of the local kind whose jobs stay as they are told."""
+
+    def __init__(self) -> None:
+        self.submitted: list[PilotRequest] = []
+        self.state = JobState.RUNNING
+
+    def script(self, request: PilotRequest) -> str:
+        return request.name
+
+    def submit(self, request: PilotRequest) -> str:
+        self.submitted.append(request)
+        return str(len(self.submitted))
+
+    def find(self, token: str) -> tuple[JobState, str | None]:
+        return JobState.UNKNOWN, None
+
+    def poll(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        return {job_id: JobStatus(state=self.state, word="GONE") for job_id in job_ids}
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        raise AssertionError(job_ids)
+
+
+def test_a_launcher_at_work_takes_the_new_runs_up(sweep: Sweep, command: Command) -> None:
+    """It also sets straight what a pilot of its own left of a run that was added after the launcher began."""
+    executor = Patient()
+    launcher = Launcher(sweep, lease.take(sweep.directory), executor)
+    launcher.step()
+    old = executor.submitted[-1]
+    _, _, err = command("extend", "s", "wider.yaml")
+    assert "the launcher at work (process " in err
+    new = open_sweep(sweep.directory.path).runs[-1]
+    pilot_wrote_into(sweep, old.name, new.run_id)
+    executor.state = JobState.GONE
+    deadline = time.monotonic() + 10
+    while not launcher.world.has_record(new.run_id, 1) and time.monotonic() < deadline:
+        launcher.step()
+        time.sleep(0.1)
+    assert launcher.world.runs[new.run_id].attempts[1].outcome is Outcome.LOST
+    launcher.step()
+    assert not launcher.done
+    assert max(request.nodes for request in executor.submitted) == 4
+    launcher.close()
+
+
+def pilot_wrote_into(sweep: Sweep, pilot: str, run_id: str) -> None:
+    """The pilot began the run and is never heard again."""
+    journal = Journal(sweep.directory.journal(f"pilot-{pilot}"))
+    begun = {"event": "attempt_started", "pilot": pilot, "run_id": run_id, "attempt": 1, "nodes": ["n1"]}
+    journal.append({**begun, "time": time.time()})
+    journal.close()

@@ -1,0 +1,132 @@
+"""`sweep init`: what it writes plans, says every key there is, and overwrites nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from sweep.inputs.grid import Grid
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import Site, parse_site
+from sweep.inputs.starter_files import GRID, SITE, WIDEST, grid_text, site_text
+from sweep.physics.hardware import GPUS
+from sweep.plan.build import build
+from tests.support.made_sweeps import Command, tree
+from tests.support.slurm.cluster import Cluster
+
+CLUSTERS = [
+    {"name": "c", "gpu": gpu, "gpus_per_node": gpus, "max_nodes": nodes, "pilot_time": 14_400}
+    for gpu, gpus, nodes in [
+        ("h100", 8, 64),
+        ("h100", 1, 2),
+        ("a100", 4, 3),
+        ("v100", 1, 1),
+        ("gb200", 4, 18),
+        ("rtx4090", 6, 5),
+        ("l40s", 3, 2),
+        ("mi300x", 8, 1),
+        ("cpu", 8, 4),
+        ("cpu", 1, 1),
+        ("cpu", 3, 1000),
+    ]
+]
+HERE = {"name": "local", "gpu": "cpu", "gpus_per_node": 2, "cpus_per_node": 2}
+COMMENTED = re.compile(r"# (\w+: .*?)  +# ")
+
+
+def test_what_it_writes_here_plans(tmp_path: Path, command: Command) -> None:
+    code, out, err = command("init", tmp_path / "new" / "one", "--executor", "local")
+    assert (code, out) == (0, "")
+    grid, site = tmp_path / "new" / "one" / "grid.yaml", tmp_path / "new" / "one" / "site.yaml"
+    assert f"`sweep plan {grid} --site {site}`" in err
+    code, out, err = command("plan", grid, "--site", site, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["runs"] >= 1
+    assert command("launch", grid, "--site", site, "--executor", "local", "--dry-run", "--json")[0] == 0
+
+
+@pytest.mark.parametrize("facts", CLUSTERS, ids=lambda facts: f"{facts['gpu']}-{facts['gpus_per_node']}")
+def test_what_it_writes_for_a_cluster_plans_in_every_width(facts: dict[str, object]) -> None:
+    site = parse_site(site_text(facts, ["also up: partition short"]), "site.yaml")
+    grid = parse_grid(grid_text(facts), "grid.yaml")
+    runs = build(grid, site).runs
+    assert {run.nodes for run in runs} == set(grid.nodes)
+    assert max(grid.nodes) <= min(int(str(facts["max_nodes"])), WIDEST)
+    assert site.model_dump(include=set(facts)) == facts
+    assert len(runs) <= 250
+
+
+def test_every_kind_of_gpu_has_a_grid() -> None:
+    for gpu in GPUS:
+        facts = {"gpu": gpu, "gpus_per_node": 8, "max_nodes": 2}
+        assert build(parse_grid(grid_text(facts), "g"), parse_site(site_text(facts), "s")).run_count
+
+
+def test_every_key_is_there() -> None:
+    assert [key for key, _, _ in SITE if key in Site.model_fields] == [key for key, _, _ in SITE]
+    assert {key for key, _, _ in SITE} == set(Site.model_fields)
+    assert {key for _, keys in GRID for key, _, _ in keys} == set(Grid.model_fields) - {"site"}
+
+
+@pytest.mark.parametrize("line", COMMENTED.findall(site_text(HERE)))
+def test_a_comment_of_the_site_may_be_taken_off(line: str) -> None:
+    key = line.split(":")[0]
+    assert getattr(parse_site(site_text(HERE) + line + "\n", "site.yaml"), key) is not None
+
+
+@pytest.mark.parametrize("line", COMMENTED.findall(grid_text(HERE)))
+def test_a_comment_of_the_grid_may_be_taken_off(line: str) -> None:
+    text = grid_text(HERE) + line + "\n"
+    if line.startswith("tokens_per_gpu"):
+        text = text.replace("global_batch: ", "# ", 1)
+    site = parse_site(site_text(HERE), "site.yaml")
+    assert build(parse_grid(text, "grid.yaml"), site).table.num_rows
+
+
+def test_comments_cover_every_key_that_is_not_set() -> None:
+    for text, model in ((site_text(HERE), Site), (grid_text(HERE), Grid)):
+        commented = {line.split(":")[0] for line in COMMENTED.findall(text)}
+        stated = set(re.findall(r"^(\w+):", text, re.MULTILINE))
+        assert commented | stated == set(model.model_fields) - {"site"}
+        assert not commented & stated
+
+
+def test_nothing_is_overwritten(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "site.yaml").write_text("mine")
+    before = tree(tmp_path)
+    code, out, err = command("init", tmp_path, "--executor", "local", "--gpu", "h1000")
+    assert (code, out) == (2, "")
+    assert "site.yaml: exists, and is not overwritten" in err
+    assert "unknown GPU kind 'h1000'" in err
+    assert tree(tmp_path) == before
+    code, _, err = command("init", tmp_path / "site.yaml", "--executor", "local")
+    assert (code, "is a file, not a directory" in err) == (2, True)
+    assert tree(tmp_path) == before
+
+
+def test_as_json(tmp_path: Path, command: Command) -> None:
+    code, out, err = command("init", tmp_path, "--executor", "local", "--json")
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    assert document["executor"] == "local"
+    assert document["detected"]["gpus_per_node"] == parse_site(Path(document["site"]).read_text(), "s").gpus_per_node
+
+
+@pytest.mark.slurm
+def test_on_a_cluster(
+    slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: Command
+) -> None:
+    """Its GPUs tell no kind: the user says it, and all else is found out."""
+    slurm_cluster.use(monkeypatch)
+    code, _, err = command("init", tmp_path)
+    assert (code, "their kind cannot be found out" in err, "`sweep init --gpu KIND`" in err) == (2, True, True)
+    assert tree(tmp_path) == []
+    code, out, _ = command("init", tmp_path, "--gpu", "H100", "--json")
+    assert (code, json.loads(out)["executor"]) == (0, "slurm")
+    site = parse_site((tmp_path / "site.yaml").read_text(), "site.yaml")
+    assert (site.partition, site.gpu, site.gpus_per_node, site.max_nodes) == ("main", "h100", 2, 8)
+    code, out, _ = command("launch", tmp_path / "grid.yaml", "--site", tmp_path / "site.yaml", "--dry-run")
+    assert (code, "#SBATCH --partition=main" in out) == (0, True)

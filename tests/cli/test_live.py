@@ -1,0 +1,282 @@
+"""The live view: the sums that it shows, the picture in a terminal of 100 columns, and plain lines without one."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import random
+import re
+import select
+import struct
+import sys
+import termios
+import time
+from fcntl import ioctl
+
+import pytest
+from rich.console import Console
+
+from sweep.cli import live_picture
+from sweep.cli.progress_text import span_text, tally_of
+from sweep.inputs.load import parse_grid
+from sweep.outcomes import Outcome
+from sweep.plan.build import build
+from sweep.state.state import World
+from sweep.state.tally import Tally, counts, typical_run_s
+from sweep.store.sweep import create
+from tests.support import driving
+
+GRID = """
+name: {name}
+workload: simulated
+models: {models}
+nodes: {nodes}
+sequence_length: 1024
+global_batch: 1048576
+dtype: [bf16]
+tp: [1, 2, 4, 8]
+micro_batch_size: [1, 2, 4]
+site: {{gpu: h100, gpus_per_node: 8, pilot_time: 60m, max_pilots: 8}}
+"""
+NOW = 10_000.0
+
+
+def made(tmp_path, models=("1B", "8B", "70B"), nodes=(1, 2, 4, 8), name="ultrascale"):
+    """A sweep that stands, of which nothing has run."""
+    grid = parse_grid(GRID.format(models=list(models), nodes=list(nodes), name=name), "grid.yaml")
+    plan = build(grid, grid.site)
+    assert plan.runs
+    return create(tmp_path / name, grid, grid.site, plan, executor="local", grid_text="")
+
+
+def pilot_events(name, width, start=0.0, nodes=None):
+    yield {"event": "pilot_intent", "pilot": name, "token": name, "nodes": width, "time_limit_s": 3600, "time": start}
+    if nodes:
+        yield {"event": "pilot_started", "pilot": name, "nodes": nodes, "job_id": "1", "time": start + 10}
+
+
+def attempt_events(planned, outcome=Outcome.OK, *, number=1, pilot="p0001", start=100.0, took=20.0, rate=1000.0):
+    run = {"run_id": planned.run_id, "attempt": number, "pilot": pilot}
+    yield {"event": "attempt_started", **run, "nodes": ["n1"], "time": start}
+    if outcome is not None:
+        record = {**run, "outcome": str(outcome), "message": f"how {outcome} came about", "started_at": start}
+        record |= {"ended_at": start + took, "node_names": ["n1"]}
+        record |= {"tokens_per_second_per_gpu": rate} if outcome is Outcome.OK else {}
+        yield {"event": "record", "time": start + took, "record": record}
+
+
+def busy(sweep):
+    """A world in the middle of the sweep: successes, failures, runs in flight, pilots running and queued."""
+    world, rng = World(), random.Random(5)
+    names = {"p0001": (2, ["node-001", "node-002"]), "p0002": (4, [f"node-{i:03}" for i in range(10, 14)])}
+    for name, (width, nodes) in names.items():
+        world.apply_all(pilot_events(name, width, nodes=nodes))
+    for number in range(3, 9):
+        world.apply_all(pilot_events(f"p{number:04}", 8, start=9000.0))
+    fates = [Outcome.OK] * 6 + [Outcome.OOM_CUDA, Outcome.OOM_CUDA, Outcome.HANG, Outcome.NCCL_TIMEOUT]
+    for at, planned in enumerate(sweep.runs):
+        if at % 5 < 3:
+            world.apply_all(attempt_events(planned, rng.choice(fates), rate=rng.uniform(5e3, 4e4)))
+    free = [planned for at, planned in enumerate(sweep.runs) if at % 5 == 4]
+    for name, planned in zip(names, free, strict=False):
+        world.apply_all(attempt_events(planned, None, pilot=name, start=NOW - 77))
+    return world
+
+
+def rendered(sweep, world, *, width=100, height=40):
+    console = Console(
+        record=True, width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
+    tally = tally_of(sweep).look(world)
+    console.print(live_picture.picture(sweep, world, tally, NOW, height=height))
+    if folder := os.environ.get("SWEEP_LIVE_PICTURES"):
+        console.save_svg(f"{folder}/{sweep.grid.name}-{width}x{height}.svg", title="sweep status --watch", clear=False)
+    return console.export_text()
+
+
+def test_everything_is_told_within_100_columns(tmp_path):
+    sweep = made(tmp_path)
+    world = busy(sweep)
+    text = rendered(sweep, world)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    found = counts(world, sweep.runs, sweep.left_out(world))
+    for word, number in found.items():
+        assert f"{number} {word}" in text
+    settled = len(sweep.runs) - found.get("waiting", 0) - found["running"]
+    assert f"{settled}/{len(sweep.runs)} runs" in lines[0]
+    assert "to go" in lines[0]
+    assert "GPU-hours spent" in text
+    assert "pilots: 2 running, 6 queued" in text
+    assert re.search(r"p0001 +running +1:17 +node-001, node-002 +\S+-n\d-dp", text)
+    assert re.search(r"p0003 +queued +16:40 +8 nodes", text)
+    assert re.search(r"oom_cuda +how oom_cuda came about", text)
+    assert [line.split()[0] for line in lines if re.match(r"\d+B ", line)] == ["1B", "8B", "70B"]
+    for model in ("1B", "8B", "70B"):
+        best = max(
+            (
+                state.ok.tokens_per_second_per_gpu
+                for run_id, state in world.runs.items()
+                if state.ok and run_id.startswith(f"{model}-n2-")
+            ),
+            default=None,
+        )
+        row = next(line for line in lines if line.startswith(f"{model} "))
+        assert best is None or f"{best / 1000:.3g}k" in row
+
+
+def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
+    sweep = made(
+        tmp_path,
+        models=["1B", "3B", "8B", "Llama-2-13B", "70B"],
+        nodes=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
+        name="wide",
+    )
+    text = rendered(sweep, busy(sweep), height=24)
+    lines = text.rstrip().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert len(lines) <= 24
+    assert "512" in next(line for line in lines if line.startswith("tok/s/GPU by nodes"))
+
+
+def test_the_sums_that_follow_equal_those_counted_anew(tmp_path):
+    """After every event, in an order that has retries, reruns, late words and lost attempts."""
+    sweep = made(tmp_path, models=["1B"], nodes=[1, 2])
+    rng, world, tally = random.Random(3), World(), Tally(sweep.runs, 8)
+    world.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
+    events = []
+    for planned in sweep.runs:
+        fate = rng.choice([Outcome.OK, Outcome.NODE_FAIL, Outcome.OOM_CUDA, Outcome.LOST, None])
+        events.append(list(attempt_events(planned, fate, rate=rng.uniform(1, 2))))
+        if fate in (Outcome.NODE_FAIL, Outcome.LOST):
+            events[-1] += attempt_events(planned, Outcome.OK, number=2, rate=3.0)
+        if fate is Outcome.LOST:
+            events[-1] += list(attempt_events(planned, Outcome.OK, rate=4.0))[1:]
+        if fate is Outcome.OK:
+            events[-1].append({"event": "rerun", "run_id": planned.run_id, "time": 1.0, "after": 1})
+    rng.shuffle(events)
+    for event in [event for of_run in events for event in of_run]:
+        world.apply(event)
+        anew = Tally(sweep.runs, 8).look(world)
+        tally.look(world)
+        assert tally.counts() == anew.counts() == counts(world, sweep.runs)
+        assert sum(tally.counts().values()) == len(sweep.runs)
+        assert {cell: (c.best, c.settled) for cell, c in tally.cells.items()} == {
+            cell: (c.best, c.settled) for cell, c in anew.cells.items()
+        }
+        assert tally.seconds_left(NOW) == pytest.approx(anew.seconds_left(NOW))
+        assert tally.gpu_hours(NOW) == pytest.approx(anew.gpu_hours(NOW))
+        assert tally.typical_run_s == pytest.approx(typical_run_s(world))
+
+
+def test_what_is_left_is_corrected_by_what_runs_took(tmp_path):
+    """Runs that take twice what was predicted make the rest twice as long; nodes at work share it."""
+    sweep = made(tmp_path, models=["1B"], nodes=[1])
+    world = World()
+    world.apply_all(pilot_events("p0001", 1, nodes=["n1"]))
+    predicted = Tally(sweep.runs, 8).look(world).seconds_left(NOW)
+    assert predicted == pytest.approx(sum(planned.predicted_s for planned in sweep.runs))
+    first = sweep.runs[0]
+    world.apply_all(attempt_events(first, took=2 * first.predicted_s))
+    left = Tally(sweep.runs, 8).look(world).seconds_left(NOW)
+    assert left == pytest.approx(2 * (predicted - first.predicted_s))
+    world.apply_all(pilot_events("p0002", 1, nodes=["n2"]))
+    assert Tally(sweep.runs, 8).look(world).seconds_left(NOW) == pytest.approx(left / 2)
+
+
+def test_gpu_hours_are_those_of_the_pilots_until_their_end(tmp_path):
+    sweep = made(tmp_path, models=["1B"], nodes=[1, 2])
+    world = World()
+    world.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
+    world.apply_all(attempt_events(next(p for p in sweep.runs if p.nodes == 2), took=900.0))
+    tally = Tally(sweep.runs, 8).look(world)
+    assert tally.gpu_hours(10 + 3600.0) == pytest.approx((16.0, 4.0))
+    world.apply({"event": "pilot_ended", "pilot": "p0001", "reason": "done", "time": 10 + 1800.0})
+    world.apply({"event": "pilot_gone", "pilot": "p0001", "word": "ENDED", "time": 10 + 1900.0})
+    assert tally.gpu_hours(NOW) == pytest.approx((8.0, 4.0))
+
+
+def test_a_look_costs_what_changed(tmp_path):
+    """A tenth of the time of counting anew, for one change among thousands."""
+    sweep = made(tmp_path, models=["1B", "3B", "8B", "Llama-2-13B", "70B"], nodes=[2**i for i in range(11)])
+    runs = [planned for planned in sweep.runs for _ in range(1)]
+    world, tally = busy(sweep), Tally(runs, 8)
+    tally.look(world)
+    changed = next(p for at, p in enumerate(sweep.runs) if at % 5 == 3)
+
+    def best_of(call):
+        times = []
+        for _ in range(5):
+            world.run(changed.run_id)
+            started = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    assert best_of(lambda: tally.look(world)) * 5 < best_of(lambda: Tally(runs, 8).look(world))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "about a minute"), (600, "about 10 min"), (3 * 3600 + 600, "about 3 h 10 min"), (3 * 86400, "about 3.0 days")],
+)
+def test_spans_in_words(seconds, words):
+    assert span_text(seconds) == words
+
+
+SHORT = """
+name: short
+workload: simulated
+models: [tiny-1M, tiny-4M]
+nodes: [1, 2]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+iterations: 4
+micro_batch_size: [1, 2, 4]
+params: {step_s: 0.05, fault: exception, fault_probability: 0.3}
+site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m, max_local_ranks: 4}
+"""
+
+
+def in_a_terminal(command, *, rows=30, columns=100, limit_s=200.0):
+    """What a command wrote to its terminal, and its exit code."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+        os.execv(command[0], command)
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    written, deadline = b"", time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 1.0)[0]:
+            try:
+                data = os.read(terminal, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            written += data
+    return written.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_launch_in_a_terminal_and_one_without(tmp_path):
+    grid = tmp_path / "short.yaml"
+    grid.write_text(SHORT)
+    options = ["--executor", "local", "--yes"]
+    command = [sys.executable, "-m", "sweep.cli.main", "launch", str(grid), "--dir", str(tmp_path / "s"), *options]
+    written, code = in_a_terminal(command)
+    assert code == 0, written
+    assert "\x1b[" in written
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written)
+    assert "12/12 runs" in plain
+    assert re.search(r"p0001 +running +[0-9:]* +local-0", plain)
+    assert re.search(r"\d+ +python_exception", plain)
+    assert "GPU-hours spent" in plain
+    frames = written.count("best tok/s/GPU")
+    assert 2 <= frames < 200
+    done = driving.run("status", tmp_path / "s", "--watch")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stderr
+    assert "12 runs: " in done.stderr
+    assert "GPU-hours; done" in done.stderr

@@ -1,0 +1,110 @@
+"""`sweep logs`: what was kept of attempts and pilots, found by parts of names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.store.sweep import Sweep
+from tests.support.made_sweeps import Command, made, pilot_wrote, tree
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    """The first run failed and is measured again, the second was lost, the others have not begun."""
+    sweep = made(tmp_path / "s")
+    first, second, *_ = (planned.run_id for planned in sweep.runs)
+    pilot_wrote(sweep, "p0001", (first, 1, Outcome.HANG), (second, 1, Outcome.LOST), (first, 2, None))
+    sweep.directory.log(first, 1).write_text("rank 1 stands still\n")
+    (sweep.directory.pilot("p0001") / "stderr").write_text("srun: one\nsrun: two")
+    (sweep.directory.pilot("p0001") / "rendezvous").write_text("host 1 key")
+    return sweep
+
+
+def test_an_attempts_output_by_any_part_of_its_name(sweep: Sweep, command: Command) -> None:
+    first = sweep.runs[0].run_id
+    path = sweep.directory.path
+    for words in ((first, "--attempt", 1), (first[-16:], "--attempt", 1), (f"{first[-12:]}.1",)):
+        code, out, err = command("logs", path, *words)
+        assert (code, out) == (0, "rank 1 stands still\n")
+        assert f"{first}, attempt 1 (also attempt 2): hang" in err
+        assert str(sweep.directory.log(first, 1)) in err
+
+
+def test_the_last_attempt_is_meant_where_none_is_named_and_it_is_still_going(sweep: Sweep, command: Command) -> None:
+    code, out, err = command("logs", sweep.directory.path, sweep.runs[0].run_id)
+    assert (code, out) == (1, "")
+    assert "attempt 2 (also attempt 1): running: it is measured now in pilot p0001" in err
+
+
+def test_an_attempt_that_left_nothing_is_told_so(sweep: Sweep, command: Command) -> None:
+    code, out, err = command("logs", sweep.directory.path, sweep.runs[1].run_id)
+    assert (code, out) == (1, "")
+    assert "lost: none of its output was kept" in err
+    assert "--pilot p0001" in err
+
+
+def test_as_json(sweep: Sweep, command: Command) -> None:
+    first = sweep.runs[0].run_id
+    code, out, err = command("logs", sweep.directory.path, f"{first}.1", "--json")
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (document["run_id"], document["attempt"], document["attempts"]) == (first, 1, [1, 2])
+    assert (document["outcome"], document["text"], document["pilot"]) == ("hang", "rank 1 stands still\n", "p0001")
+
+
+def test_the_newest_sweep_under_the_working_directory(
+    sweep: Sweep, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sweep.directory.path.parent)
+    assert command("logs", f"{sweep.runs[0].run_id}.1")[:2] == (0, "rank 1 stands still\n")
+    assert command("logs", "--pilot", "p0001")[0] == 0
+
+
+def test_candidates_are_listed_with_what_became_of_them(sweep: Sweep, command: Command) -> None:
+    before = tree(sweep.directory.path)
+    code, out, err = command("logs", sweep.directory.path, "tiny")
+    assert (code, out) == (2, "")
+    assert f"'tiny' is a part of {len(sweep.runs)} run_ids" in err
+    told = {line.split()[0]: line.split(" ", 3)[3] for line in err.splitlines()[1:]}
+    assert list(told) == [planned.run_id for planned in sweep.runs]
+    assert list(told.values())[:3] == ["(2 attempts, running)", "(1 attempt, lost)", "(not begun)"]
+    assert tree(sweep.directory.path) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tiny-1N-n2"], ["no run has 'tiny-1N-n2'", "nearest: tiny-1M-n2"]),
+        ([""], ["no run has ''"]),
+        ([], ["no run is named"]),
+        (["FIRST", "--attempt", 3], ["has no attempt 3", "it has 1, 2"]),
+        (["FIRST.1", "--attempt", 2], ["name two attempts"]),
+        (["FIRST", "--attempt", 0], ["--attempt"]),
+        (["LAST"], ["no attempt of", "has begun"]),
+        (["--json"], ["no run is named"]),
+        (["--pilot", "p1"], ["no pilot 'p1'", "there are p0001"]),
+        (["--pilot", ".."], ["no pilot '..'"]),
+        (["FIRST", "--pilot", "p0001"], ["--pilot excludes RUN"]),
+    ],
+)
+def test_bad_input(sweep: Sweep, command: Command, arguments: list[str], words: list[str]) -> None:
+    before = tree(sweep.directory.path)
+    named = {"FIRST": sweep.runs[0].run_id, "LAST": sweep.runs[-1].run_id}
+    given = [named.get(str(word), str(word).replace("FIRST", named["FIRST"])) for word in arguments]
+    code, out, err = command("logs", *([sweep.directory.path] if arguments else []), *given)
+    assert (code, out) == (2, "")
+    for word in words:
+        assert word in err
+    assert tree(sweep.directory.path) == before
+
+
+def test_a_pilots_own_output(sweep: Sweep, command: Command) -> None:
+    code, out, err = command("logs", sweep.directory.path, "--pilot", "p0001")
+    assert (code, out) == (0, "srun: one\nsrun: two\n")
+    assert "stderr: 2 lines" in err
+    document = json.loads(command("logs", sweep.directory.path, "--pilot", "p0001", "--json")[1])
+    assert document["files"] == {str(sweep.directory.pilot("p0001") / "stderr"): "srun: one\nsrun: two"}

@@ -1,0 +1,193 @@
+"""`sweep plan` and `sweep schema`, and the example grids."""
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweep.cli.main import main
+from sweep.inputs.load import parse_grid
+from sweep.plan.build import build
+from tests.support.paths import REPOSITORY
+
+ROOT = REPOSITORY
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+GOLDEN = Path(__file__).parent / "golden" / "laptop.run_ids"
+
+
+def sweep(monkeypatch, capsys, *arguments):
+    """(exit code, stdout, stderr) of the command line."""
+    monkeypatch.setattr(sys, "argv", ["sweep", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+def plan_of(name):
+    path = ROOT / "examples" / f"{name}.yaml"
+    grid = parse_grid(path.read_text(), str(path))
+    return build(grid, grid.site)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_has_runs(path, monkeypatch, capsys):
+    code, out, err = sweep(monkeypatch, capsys, "plan", path, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["name"] == path.stem
+    assert found["runs"] >= 10
+    empty = {(cell["model"], cell["nodes"]) for cell in found["cells"] if not cell["runs"]}
+    # 80 billion parameters at 18 bytes are 1.4 TB: 16 GPUs of 80 GB have 1.3.
+    assert empty == ({("80B", 1), ("80B", 2)} if path.stem == "ultrascale" else set())
+
+
+def test_smollm3_holds_the_published_layout():
+    layouts = [planned.run().layout for planned in plan_of("smollm3-384").runs]
+    wanted = {"dp": 192, "tp": 2, "pp": 1, "micro_batch_size": 3, "grad_accum": 1, "zero": 0, "recompute": "none"}
+    (found,) = [layout for layout in layouts if all(getattr(layout, k) == v for k, v in wanted.items())]
+    assert found.gpus == 384
+
+
+def test_the_laptop_sweep_is_small_and_has_every_kind_of_layout():
+    runs = [planned.run() for planned in plan_of("laptop").runs]
+    assert 10 <= len(runs) <= 16
+    assert {(run.model, run.nodes) for run in runs} == {(m, n) for m in ("tiny-1M", "tiny-4M") for n in (1, 2)}
+    for model in ("tiny-1M", "tiny-4M"):
+        layouts = [run.layout for run in runs if run.model == model]
+        assert {1, 2} == {layout.tp for layout in layouts} == {layout.pp for layout in layouts}
+    assert max(run.gpus for run in runs) == 4
+
+
+def test_the_laptop_sweep_has_the_same_run_ids_as_ever():
+    """Updated by ``SWEEP_UPDATE_GOLDENS=1 pytest tests/cli/test_plan.py``, and only so."""
+    found = "".join(f"{planned.run_id}\n" for planned in plan_of("laptop").runs)
+    if os.environ.get("SWEEP_UPDATE_GOLDENS") == "1":
+        GOLDEN.write_text(found)
+    assert GOLDEN.exists(), f"no golden {GOLDEN}; run with SWEEP_UPDATE_GOLDENS=1"
+    assert found == GOLDEN.read_text()
+
+
+def test_tables_name_cells_and_reasons(monkeypatch, capsys):
+    code, out, _ = sweep(monkeypatch, capsys, "plan", ROOT / "examples" / "smollm3-384.yaml")
+    assert code == 0
+    assert "SmolLM3-3B" in out
+    assert "48 nodes" in out
+    assert "tp=3 does not divide the 16 attention heads" in out or "16 heads cannot be split over tp=3" in out
+    assert "node-hours" in out
+
+
+def test_show_rejected_gives_every_candidate_with_every_reason(monkeypatch, capsys):
+    path = ROOT / "examples" / "laptop.yaml"
+    _, out, _ = sweep(monkeypatch, capsys, "plan", path, "--json", "--show", "rejected")
+    document = json.loads(out)
+    assert len(document["rejected_candidates"]) == document["rejected"]
+    assert all(row["reasons"] for row in document["rejected_candidates"])
+    _, out, _ = sweep(monkeypatch, capsys, "plan", path, "--show", "rejected")
+    lines = out.splitlines()
+    assert len(lines) == document["rejected"]
+    for line, row in zip(lines, document["rejected_candidates"], strict=True):
+        assert all(reason in line for reason in row["reasons"])
+
+
+def test_show_runs_is_the_order_of_measuring(monkeypatch, capsys):
+    _, out, _ = sweep(monkeypatch, capsys, "plan", ROOT / "examples" / "laptop.yaml", "--show", "runs")
+    assert [line.split()[0] for line in out.splitlines()] == [planned.run_id for planned in plan_of("laptop").runs]
+
+
+def test_runs_are_shown_with_what_is_predicted_of_them(monkeypatch, capsys):
+    path = ROOT / "examples" / "smollm3-384.yaml"
+    _, out, _ = sweep(monkeypatch, capsys, "plan", path, "--show", "runs")
+    rows = [row for row in plan_of("smollm3-384").table.to_pylist() if row["status"] == "run"]
+    for line, row in zip(out.splitlines(), rows, strict=True):
+        assert f"about {row['predicted_s']:.0f} s, " in line
+        assert f"peak {row['predicted_peak_bytes'] / 2**30:.1f} GiB" in line
+
+
+def test_the_plan_says_what_will_be_searched(monkeypatch, capsys):
+    words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "strategy=guided", "-o", "budget.share=0.5")
+    _, out, _ = sweep(monkeypatch, capsys, *words)
+    assert "strategy: guided; budget: share 0.5" in out
+    _, out, _ = sweep(monkeypatch, capsys, *words, "--json")
+    document = json.loads(out)
+    assert (document["strategy"], document["budget"]) == ("guided", {"share": 0.5})
+
+
+def test_overrides_reach_the_plan(monkeypatch, capsys):
+    path = ROOT / "examples" / "ultrascale.yaml"
+    _, out, _ = sweep(monkeypatch, capsys, "plan", path, "-o", "models=[8B]", "-o", "nodes=[1,2]", "--json")
+    assert [(cell["model"], cell["nodes"]) for cell in json.loads(out)["cells"]] == [("8B", 1), ("8B", 2)]
+
+
+def test_a_site_of_its_own_file_goes_before_the_grids(monkeypatch, capsys, tmp_path):
+    (tmp_path / "site.yaml").write_text("gpu: a100\ngpus_per_node: 4\n")
+    path = ROOT / "examples" / "ultrascale.yaml"
+    _, out, _ = sweep(monkeypatch, capsys, "plan", path, "--site", tmp_path / "site.yaml", "--json")
+    assert json.loads(out)["cells"][0]["gpus"] == 4
+
+
+def test_mistakes_go_to_stderr_and_exit_2(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "grid.yaml"
+    path.write_text("models: [9B]\nnodez: 1\n")
+    code, out, err = sweep(monkeypatch, capsys, "plan", path, "--json")
+    assert (code, out) == (2, "")
+    assert "unknown model '9B'" in err
+    assert "did you mean nodes?" in err
+    assert len(err.splitlines()) == 5
+
+
+def test_the_playbooks_batch_of_1m_offers_1mi(monkeypatch, capsys):
+    path = ROOT / "examples" / "ultrascale.yaml"
+    code, _, err = sweep(monkeypatch, capsys, "plan", path, "-o", "global_batch=1M")
+    assert code == 2
+    assert "1Mi" in err
+    assert "global_batch_tolerance" in err
+
+
+def test_the_schema_is_one_document(monkeypatch, capsys):
+    code, out, _ = sweep(monkeypatch, capsys, "schema")
+    assert code == 0
+    assert json.loads(out)["title"] == "Grid"
+
+
+def test_planning_imports_neither_torch_nor_pandas():
+    code = (
+        "import sys; sys.argv = ['sweep', 'plan', 'examples/laptop.yaml', '--json']\n"
+        "from sweep.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'pandas', 'matplotlib', 'submitit'} & set(sys.modules)\n"
+        "sys.exit(f'imports {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_reading_a_plan_back_is_light():
+    """A pilot reads plans: it must not pay for what makes them."""
+    code = "import sys, sweep.plan.runs; sys.exit(str({'numpy', 'pydantic', 'yaml'} & set(sys.modules) or ''))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1)
+    assert done.stderr.strip() == ""
+
+
+def test_a_registered_workload_is_found(monkeypatch, capsys, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from sweep.contract import Workload\n"
+        "WORKLOAD = Workload(name='mine', main='mine:main', axes=frozenset({'tp'}), params={'size': 3})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    point = importlib.metadata.EntryPoint("mine", "mine:WORKLOAD", "sweep.workloads")
+    real = importlib.metadata.entry_points
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point, *real(group=group)])
+    path = tmp_path / "grid.yaml"
+    path.write_text(
+        "workload: mine\nmodels: [8B]\nnodes: 1\nsequence_length: 4096\nglobal_batch: 1Mi\ntp: [1, 2]\n"
+        "params: {size: [3, 4]}\nconstraints: [size > 3 or tp > 1]\nsite: {gpu: h100, gpus_per_node: 8}\n"
+    )
+    code, out, _ = sweep(monkeypatch, capsys, "plan", path, "--json")
+    assert (code, json.loads(out)["runs"]) == (0, 3)

@@ -1,0 +1,147 @@
+"""`sweep rerun`: which runs are measured again, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.records.collect import collect
+from sweep.state.state import World
+from sweep.state.tally import counts
+from sweep.store import lease
+from sweep.store.journal import JournalReader
+from sweep.store.sweep import Sweep
+from tests.support.made_sweeps import Command, made, pilot_wrote, tree
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    """One run is ok, one failed for good, one is to be retried, one is going."""
+    sweep = made(tmp_path / "s")
+    assert len(sweep.runs) == 4
+    ends = (Outcome.OK, Outcome.OOM_CUDA, Outcome.HANG, None)
+    pilot_wrote(sweep, "p0001", *((run.run_id, 1, end) for run, end in zip(sweep.runs, ends, strict=True)))
+    return sweep
+
+
+def world_of(sweep: Sweep) -> World:
+    world = World()
+    world.apply_all(JournalReader(sweep.directory).new_events())
+    return world
+
+
+def asked(sweep: Sweep) -> dict[int, int | None]:
+    """Place in the plan -> the attempt that may begin now, of those that may."""
+    world = world_of(sweep)
+    numbers = (world.run(planned.run_id).next_attempt() for planned in sweep.runs)
+    return {place: number for place, number in enumerate(numbers) if number is not None}
+
+
+def test_a_named_run_gets_a_further_attempt_and_keeps_the_first(sweep: Sweep, command: Command) -> None:
+    before = tree(sweep.directory.path)
+    code, out, err = command("rerun", sweep.directory.path, sweep.runs[0].run_id[-10:])
+    assert (code, out) == (0, "")
+    assert f"`sweep resume {sweep.directory.path}` measures them" in err
+    assert asked(sweep) == {0: 2, 2: 2}
+    added = {entry[0] for entry in set(tree(sweep.directory.path)) - set(before)}
+    assert {name.split("-")[0] for name in added} == {"journal", "journal/rerun"}
+    assert set(before) - set(tree(sweep.directory.path)) <= {entry for entry in before if entry[0] == "journal"}
+    assert counts(world_of(sweep), sweep.runs) == {"waiting": 2, "oom_cuda": 1, "running": 1}
+
+
+def test_the_new_attempt_counts_once_it_is_ok(sweep: Sweep, command: Command) -> None:
+    run_id = sweep.runs[0].run_id
+    command("rerun", sweep.directory.path, run_id)
+    pilot_wrote(sweep, "p0002", (run_id, 2, Outcome.PREEMPTED))
+    assert asked(sweep)[0] == 3  # the scheduler ended it, so that the wish still stands
+    pilot_wrote(sweep, "p0003", (run_id, 3, Outcome.OK))
+    state = world_of(sweep).run(run_id)
+    assert (state.next_attempt(), state.ok and state.ok.number) == (None, 3)
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(collect(sweep.directory).path, columns=["run_id", "attempt", "final"]).to_pylist()
+    assert [row["attempt"] for row in rows if row["run_id"] == run_id and row["final"]] == [3]
+
+
+def test_a_wish_counts_after_the_attempt_that_it_names_also_where_clocks_differ(sweep: Sweep, command: Command) -> None:
+    run_id = sweep.runs[1].run_id
+    command("rerun", sweep.directory.path, run_id)
+    events = JournalReader(sweep.directory).new_events()
+    world = World()
+    world.apply_all(sorted(events, key=lambda event: event["event"] != "rerun"))
+    assert world.run(run_id).next_attempt() == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "places"),
+    [
+        (["--failed"], {1}),
+        (["--outcome", "oom_cuda"], {1}),
+        (["--outcome", "ok", "--outcome", "oom_cuda"], {0, 1}),
+        (["--cell", "CELL"], {0, 1}),
+        (["--cell", "CELL", "--failed"], {1}),
+        (["--failed", "--outcome", "ok"], set()),
+    ],
+)
+def test_filters_narrow_each_other_and_pass_over_what_needs_no_wish(
+    sweep: Sweep, command: Command, options: list[str], places: set[int]
+) -> None:
+    cells = [f"{run.model}:{run.nodes}" for run in sweep.runs]
+    given = [word for option in options for word in ([option] if option != "CELL" else [cells[0]])]
+    if "CELL" in options:
+        places = {place for place in places if cells[place] == cells[0]}
+    code, out, _ = command("rerun", sweep.directory.path, *given, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert [row["run_id"] for row in document["asked"]] == [sweep.runs[place].run_id for place in sorted(places)]
+    assert {row["attempt"] for row in document["asked"]} <= {2}
+    assert set(asked(sweep)) == places | {2}
+
+
+def test_asked_twice_is_asked_once(sweep: Sweep, command: Command) -> None:
+    command("rerun", sweep.directory.path, "--failed")
+    before = tree(sweep.directory.path)
+    code, _, err = command("rerun", sweep.directory.path, "--failed")
+    assert code == 0
+    assert "no run is to be measured again" in err
+    assert "further attempt already" in err
+    assert tree(sweep.directory.path) == before
+
+
+def test_a_launcher_at_work_is_named(sweep: Sweep, command: Command) -> None:
+    lease.take(sweep.directory)
+    _, _, err = command("rerun", sweep.directory.path, "--failed")
+    assert "the launcher at work (process " in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["nothing says which runs"]),
+        (["--outcome", "hung"], ["no outcome 'hung'", "did you mean hang?"]),
+        (["--cell", "tiny-1M:3", "--outcome", "x"], ["no cell 'tiny-1M:3'", "tiny-1M:1", "no outcome 'x'"]),
+        (["tiny"], ["'tiny' is a part of 4 run_ids"]),
+        (["gpt", "tiny"], ["no run has 'gpt'", "'tiny' is a part of"]),
+        (["RUN2"], ["is to have a further attempt already"]),
+        (["RUN3", "RUN0"], ["is being measured now (attempt 1)"]),
+    ],
+)
+def test_bad_input(sweep: Sweep, command: Command, arguments: list[str], words: list[str]) -> None:
+    before = tree(sweep.directory.path)
+    named = {f"RUN{place}": run.run_id for place, run in enumerate(sweep.runs)}
+    code, out, err = command("rerun", sweep.directory.path, *(named.get(word, word) for word in arguments))
+    assert (code, out) == (2, "")
+    for word in words:
+        assert word in err
+    assert tree(sweep.directory.path) == before
+
+
+def test_a_run_that_has_not_begun_and_a_directory_that_is_none(tmp_path: Path, command: Command) -> None:
+    sweep = made(tmp_path / "s")
+    code, _, err = command("rerun", sweep.directory.path, sweep.runs[0].run_id)
+    assert (code, "has not begun" in err) == (2, True)
+    code, _, err = command("rerun", "./none", "--failed")
+    assert (code, "no such directory" in err) == (2, True)

@@ -1,0 +1,149 @@
+"""LocalExecutor with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
+from sweep.executors.local import LocalExecutor, LocalJob, own_job_id
+from sweep.inputs.site import Site
+from tests.support.paths import REPOSITORY
+from tests.support.slurm.services import wait_until
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Job ids that the test started; killed with all their children when it ends."""
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    ids: list[str] = []
+    yield ids
+    for job_id in ids:
+        job = LocalJob.parse(job_id)
+        assert job is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+
+
+def executor(sweep_dir: Path, **site: Any) -> LocalExecutor:
+    return LocalExecutor(
+        Site(gpus_per_node=2, gpu="cpu", **site), sweep_dir, pilot_main="tests.support.local_pilot:main"
+    )
+
+
+def request_for(name: str) -> PilotRequest:
+    return PilotRequest(token=f"token-{name}-{os.getpid()}", name=name, nodes=1, time_limit_s=60)
+
+
+def begun(sweep_dir: Path, name: str) -> dict[str, object]:
+    seen = sweep_dir / "pilots" / name / "seen.json"
+    assert wait_until(seen.exists, 20), (seen.parent / "stderr").read_text()
+    found: dict[str, object] = json.loads(seen.read_text())
+    return found
+
+
+def state(local: LocalExecutor, job: str) -> JobState:
+    return local.poll([job])[job].state
+
+
+def test_a_pilot_from_start_to_end(tmp_path: Path, started: list[str]) -> None:
+    hostile = "\"; rm -rf ~\" $(x) '{{ }}'"
+    sweep_dir = tmp_path / "it's $(a) dir"
+    local = executor(sweep_dir, setup=("export FROM_SETUP='a  b'",), env={"FROM_SITE": hostile})
+    request = request_for("p1")
+    job = local.submit(request)
+    started.append(job)
+    seen = begun(sweep_dir, "p1")
+    environment = seen["environment"]
+    assert isinstance(environment, dict)
+    assert seen["job_id"] == job, "the leader and the launcher agree on the job's id"
+    assert environment["SWEEP_PILOT"] == request.token
+    assert (environment["FROM_SETUP"], environment["FROM_SITE"]) == ("a  b", hostile)
+    assert seen["session"] == seen["pid"], "a terminal that closes does not take the pilot along"
+    assert local.poll([job])[job] == JobStatus(state=JobState.RUNNING, word="running", nodes=os.uname().nodename)
+    assert local.find(request.token) == (JobState.RUNNING, job)
+    local.cancel([job])
+    assert wait_until(lambda: state(local, job) is JobState.GONE, 10)
+    assert local.find(request.token) == (JobState.GONE, None)
+    folder = sweep_dir / "pilots" / "p1"
+    assert (folder / "terminated").exists()
+    assert ((folder / "stdout").read_text(), (folder / "stderr").read_text()) == ("begun\n", "warned\n")
+
+
+def test_outlives_its_launcher_and_is_found_again(tmp_path: Path, started: list[str]) -> None:
+    """kill -9 of the launcher right after the start: another one finds the pilot by its token."""
+    request = request_for("p1")
+    code = (
+        "import os, signal; from pathlib import Path\n"
+        "from sweep.executors.executor import PilotRequest\n"
+        "from sweep.executors.local import LocalExecutor\n"
+        "from sweep.inputs.site import Site\n"
+        "local = LocalExecutor(Site(gpus_per_node=2, gpu='cpu'), "
+        f"Path({str(tmp_path)!r}), pilot_main='tests.support.local_pilot:main')\n"
+        f"local.submit(PilotRequest(token={request.token!r}, name='p1', nodes=1, time_limit_s=60))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False)
+    assert done.returncode == -signal.SIGKILL
+    local = executor(tmp_path)
+    found, job = local.find(request.token)
+    assert found is JobState.RUNNING
+    assert job is not None
+    started.append(job)
+    assert begun(tmp_path, "p1")["job_id"] == job == local.find(request.token)[1]
+    local.cancel([job])
+    assert wait_until(lambda: state(local, job) is JobState.GONE, 10)
+
+
+def test_a_zombie_is_gone(tmp_path: Path, started: list[str]) -> None:
+    local = executor(tmp_path)
+    job = local.submit(request_for("p1"))
+    started.append(job)
+    parsed = LocalJob.parse(job)
+    assert parsed is not None
+    begun(tmp_path, "p1")
+    os.kill(parsed.pid, signal.SIGKILL)
+    assert wait_until(lambda: psutil.Process(parsed.pid).status() == psutil.STATUS_ZOMBIE, 5)
+    assert executor(tmp_path).poll([job])[job].state is JobState.GONE
+    assert state(local, job) is JobState.GONE
+    assert not psutil.pid_exists(parsed.pid), "the executor that started it has reaped it"
+
+
+def test_a_reused_pid_is_not_taken_for_the_job(tmp_path: Path) -> None:
+    me = LocalJob.parse(own_job_id())
+    assert me is not None
+    assert state(executor(tmp_path), me.job_id) is JobState.RUNNING
+    older = LocalJob(me.pid, me.start + "1", me.host)
+    assert state(executor(tmp_path), older.job_id) is JobState.GONE
+    executor(tmp_path).cancel([older.job_id])  # would end this very test
+
+
+def test_jobs_that_cannot_be_seen_from_here_are_unknown(tmp_path: Path) -> None:
+    me = LocalJob.parse(own_job_id())
+    assert me is not None
+    elsewhere = LocalJob(me.pid, me.start, "another-host").job_id
+    statuses = executor(tmp_path).poll([elsewhere, "4711", "local-x-1@h"])
+    assert {status.state for status in statuses.values()} == {JobState.UNKNOWN}
+    assert "another-host" in statuses[elsewhere].reason
+    executor(tmp_path).cancel([elsewhere])
+
+
+def test_host_names_with_hyphens_survive() -> None:
+    job = LocalJob(12, "ab.34", "login-node-1.a-b")
+    assert LocalJob.parse(job.job_id) == job
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pilots").write_text("a file, not a directory")
+    with pytest.raises(SubmitError, match="did not start"):
+        executor(tmp_path).submit(request_for("p1"))

@@ -1,0 +1,182 @@
+"""The pilot's script: whole scripts against goldens, and bash itself as the judge of quoting.
+
+A golden is updated by ``SWEEP_UPDATE_GOLDENS=1 pytest tests/executors/test_script.py``, and only so.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jinja2
+import pytest
+
+from sweep.errors import SweepError
+from sweep.executors import script
+from sweep.executors.executor import PilotRequest
+from sweep.executors.script import render_pilot, sbatch_quote, slurm_path, slurm_time, warning_s
+from sweep.inputs.site import Site
+
+GOLDEN = Path(__file__).parent / "golden"
+HOSTILE = [
+    '"; rm -rf ~"',
+    "'; rm -rf ~ #",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "{{ 7 * 7 }} {% raw %}",
+    "back\\slash \\\\ \\'",
+    "a  b\t*?[x]~",
+    "$HOME ${PATH} !! &|;<>()",
+    "naïve ☃",
+    "",
+]
+
+SITES: dict[str, tuple[Site, PilotRequest]] = {
+    "cpu-least": (
+        Site(gpus_per_node=4, gpu="cpu"),
+        PilotRequest(token="sweep-tiny-0001", name="p0001", nodes=1, time_limit_s=240),
+    ),
+    "gpu-full": (
+        Site(
+            name="big",
+            gpus_per_node=8,
+            gpu="h100",
+            partition="hopper-prod,hopper-low",
+            account="research@gpu",
+            qos="high",
+            reservation="bench_week",
+            constraint="(h100&ib)|h200",
+            nice=100,
+            setup=("module purge", "module load cuda/12.8", 'source "$HOME/venvs/torch/bin/activate"'),
+            env={"NCCL_SOCKET_IFNAME": "eth0", "HF_HOME": "/scratch/my models"},
+            sbatch=("--exclude=bad[1-3]", "--switches=1@5", "--mail-user=me@example.org"),
+            python="/opt/python/bin/python3",
+        ),
+        PilotRequest(
+            token="sweep-ultrascale-0007", name="p0007", nodes=64, time_limit_s=100_000, exclude=("n9", "n12")
+        ),
+    ),
+    "own-gres": (
+        Site(gpus_per_node=4, gpu="a100", sbatch=("--gres=gpu:a100:4",)),
+        PilotRequest(token="t", name="p", nodes=2, time_limit_s=3600),
+    ),
+    "hostile": (
+        Site(
+            gpus_per_node=1,
+            gpu="cpu",
+            reservation=None,
+            setup=("echo '{{ site }}' {% if %}", "printf '%s' \"$(date)\""),
+            env={f"H{number}": text for number, text in enumerate(HOSTILE)},
+        ),
+        PilotRequest(token='"; rm -rf ~" $(x) {{ }} \\', name="p", nodes=1, time_limit_s=60),
+    ),
+}
+
+
+def rendered(site: Site, request: PilotRequest, **changes: Any) -> str:
+    values = {
+        "sweep_dir": "/shared/my sweep",
+        "command": "/venv/bin/python -u -m submitit.core._submit '/shared/my sweep/pilots/p'",
+        "stdout": "/shared/my sweep/pilots/p/stdout",
+        "stderr": "/shared/my sweep/pilots/p/stderr",
+    }
+    return render_pilot(site, request, **{**values, **changes})
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_golden(name: str) -> None:
+    text = rendered(*SITES[name], before=['cp a b/"$SLURM_JOB_ID"'])
+    file = GOLDEN / f"{name}.sbatch"
+    if os.environ.get("SWEEP_UPDATE_GOLDENS") == "1":
+        file.write_text(text)
+    assert file.exists(), f"no golden {file}; read the script, then run with SWEEP_UPDATE_GOLDENS=1"
+    assert text == file.read_text()
+
+
+def test_every_golden_belongs_to_a_case() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.sbatch")} == set(SITES)
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_bash_accepts_it(name: str) -> None:
+    done = subprocess.run(["bash", "-n"], input=rendered(*SITES[name]), text=True, capture_output=True)
+    if name != "hostile":  # there the user's own set-up lines are no shell at all
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_bash_reads_back_what_was_given(value: str, tmp_path: Path) -> None:
+    """The whole script is run; the command prints what reached its environment and arguments."""
+    site = Site(gpus_per_node=1, gpu="cpu", env={"VALUE": value})
+    request = PilotRequest(token=value or "t", name="p", nodes=1, time_limit_s=60)
+    command = "python3 -c " + script.shell_quote(
+        "import os; print(repr([os.environ[k] for k in ('VALUE', 'SWEEP_PILOT')]))"
+    )
+    done = subprocess.run(
+        ["bash"], input=rendered(site, request, command=command), text=True, capture_output=True, cwd=tmp_path
+    )
+    assert done.stdout.strip() == repr([value, value or "t"]), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_leftovers_of_the_submitting_shell_are_unset() -> None:
+    left = {"SBATCH_PARTITION": "x", "SLURM_MEM_PER_CPU": "1", "SLURM_HINT": "nomultithread", "SRUN_X": "1"}
+    kept = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/c", "SLURM_CPUS_ON_NODE": "8", "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        ["bash"],
+        input=rendered(*SITES["cpu-least"], command="env"),
+        text=True,
+        capture_output=True,
+        env={**left, **kept},
+    )
+    names = {line.split("=")[0] for line in done.stdout.splitlines()}
+    assert set(kept) <= names
+    assert not set(left) & names
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"token": "a\nb"}, {"token": "a\rb"}, {"exclude": ("n1", "n2\n#SBATCH --uid=0")}],
+)
+def test_a_line_break_cannot_become_an_option(changes: dict[str, Any]) -> None:
+    values = {"token": "t", "name": "p", "nodes": 1, "time_limit_s": 60, **changes}
+    with pytest.raises(SweepError, match="cannot stand in a batch script"):
+        rendered(Site(gpus_per_node=1, gpu="cpu"), PilotRequest(**values))
+
+
+def test_all_mistakes_at_once() -> None:
+    request = PilotRequest(token="a\nb", name="p", nodes=1, time_limit_s=60)
+    with pytest.raises(SweepError) as wrong:
+        rendered(Site(gpus_per_node=1, gpu="cpu"), request, stdout="/a\n/stdout", stderr="/a\n/stderr")
+    assert len(wrong.value.mistakes) == 3
+
+
+def test_the_template_cannot_use_an_unknown_word() -> None:
+    site, request = SITES["cpu-least"]
+    without_setup = SimpleNamespace(**{name: getattr(site, name) for name in Site.model_fields if name != "setup"})
+    with pytest.raises(jinja2.UndefinedError, match="setup"):
+        rendered(without_setup, request)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(60, "0-00:01:00"), (3661, "0-01:01:01"), (86_400 * 2 + 3600, "2-01:00:00")]
+)
+def test_slurm_time(seconds: int, text: str) -> None:
+    assert slurm_time(seconds) == text
+
+
+@pytest.mark.parametrize(("limit", "warning"), [(60, 0), (299, 0), (300, 60), (3600, 180), (14_400, 300)])
+def test_warning_is_a_part_of_the_time_and_none_for_short_pilots(limit: int, warning: int) -> None:
+    assert warning_s(limit) == warning
+
+
+def test_slurms_own_quoting() -> None:
+    """Each form was tried on a real sbatch; see tests/executors/test_slurm.py for a whole path of them."""
+    assert sbatch_quote("plain-1.2/x=y") == "plain-1.2/x=y"
+    assert sbatch_quote('a "b" \\') == '"a \\"b\\" \\\\"'
+    assert slurm_path("/a/%j") == "/a/%%j"
+    assert slurm_path("/a/\\%j") == '"/a/\\\\\\\\%j"'

@@ -1,0 +1,303 @@
+"""SlurmExecutor on real clusters, with and without accounting. Nothing of Slurm is imitated."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.errors import SweepError
+from sweep.executors.executor import Executor, JobState, JobStatus, PilotRequest, SubmitError
+from sweep.executors.slurm import SlurmExecutor, clean_environment
+from sweep.inputs.site import Site
+from tests.support.slurm.cluster import Cluster
+from tests.support.slurm.services import wait_until
+
+pytestmark = pytest.mark.slurm
+
+SITE = Site(gpus_per_node=2, gpu="h100", env={"FROM_SITE": '\'; echo "{{ }}" $(x)'})
+
+
+@pytest.fixture(params=["accounting", "no accounting"])
+def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    name = "slurm_cluster" if request.param == "accounting" else "slurm_cluster_no_accounting"
+    cluster: Cluster = request.getfixturevalue(name)
+    cluster.use(monkeypatch)
+    yield cluster
+    cluster.cancel_all()
+    cluster.wait_idle()
+
+
+@pytest.fixture
+def accounting_cluster(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    slurm_cluster.use(monkeypatch)
+    yield slurm_cluster
+    slurm_cluster.cancel_all()
+    slurm_cluster.wait_idle()
+
+
+def executor(sweep_dir: Path, main: str = "tell", site: Site = SITE, **limits: float) -> SlurmExecutor:
+    return SlurmExecutor(site, sweep_dir, pilot_main=f"tests.support.slurm.pilots:{main}", **limits)
+
+
+def request_for(name: str, nodes: int = 2, time_limit_s: int = 600) -> PilotRequest:
+    return PilotRequest(token=f"{name}-{time.time_ns()}", name=name, nodes=nodes, time_limit_s=time_limit_s)
+
+
+def state_of(executor: Executor, job: str) -> JobStatus:
+    return executor.poll([job])[job]
+
+
+def until(executor: Executor, job: str, state: JobState, timeout_s: float = 30) -> JobStatus:
+    assert wait_until(lambda: state_of(executor, job).state is state, timeout_s, 0.3), state_of(executor, job)
+    return state_of(executor, job)
+
+
+def test_a_pilot_runs_as_its_script_says(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "nowhere")
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "nonsense")
+    monkeypatch.setenv("SLURM_HINT", "nomultithread")
+    monkeypatch.setenv("SQUEUE_USERS", "nobody")
+    sweep_dir = tmp_path / 'a sweep\'s "own" $(x) 100%% {{ }}; dir\\ü'
+    slurm = executor(sweep_dir)
+    request = request_for("p1")
+    job = slurm.submit(request)
+    until(slurm, job, JobState.GONE)
+    here = sweep_dir / "pilots" / "p1"
+    seen = json.loads((here / "seen.json").read_text())
+    environment = seen["environment"]
+    assert environment["FROM_SITE"] == '\'; echo "{{ }}" $(x)'
+    assert environment["SWEEP_PILOT"] == request.token
+    assert environment["SLURM_JOB_NUM_NODES"] == "2"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert not [name for name in environment if name.startswith("SBATCH_")]
+    assert "SLURM_HINT" not in environment
+    assert seen["core_limit"] == [0, 0]
+    assert seen["parent"] == "slurmstepd", "neither a shell nor srun stands between Slurm and the leader"
+    assert (here / "stdout").read_text().endswith("told of p1\n") or "told of p1" in (here / "stdout").read_text()
+    assert "and on stderr" in (here / "stderr").read_text()
+    assert (here / "pilot.sbatch").read_text() == slurm.script(request)
+
+
+def test_states_from_submission_to_the_end(cluster: Cluster, tmp_path: Path) -> None:
+    slurm = executor(tmp_path, "stay")
+    first, second = slurm.submit(request_for("p1", nodes=8)), slurm.submit(request_for("p2", nodes=8))
+    status = until(slurm, first, JobState.RUNNING)
+    assert (status.word, status.nodes) == ("RUNNING", "n[1-8]")
+    assert wait_until(lambda: state_of(slurm, second).reason in {"Resources", "Priority"}, 20)
+    waiting = state_of(slurm, second)
+    assert (waiting.state, waiting.word, waiting.nodes) == (JobState.PENDING, "PENDING", "")
+    assert wait_until((tmp_path / "pilots/p1/staying").exists, 30)
+    slurm.cancel([first, second, "999999"])
+    until(slurm, second, JobState.GONE)
+    assert until(slurm, first, JobState.GONE).word in {"CANCELLED", "CANCELLED by 0", ""}
+    assert (tmp_path / "pilots/p1/terminated").exists(), "SIGTERM reached the pilot, which had time to act"
+
+
+def test_a_job_that_the_controller_forgot(cluster: Cluster, tmp_path: Path) -> None:
+    """squeue drops a job after MinJobAge. sacct then knows how it ended; without it the job is just gone."""
+    slurm = executor(tmp_path, "fail")
+    request = request_for("p1", nodes=1)
+    job = slurm.submit(request)
+    until(slurm, job, JobState.GONE)
+    if cluster.shape.accounting:
+        cluster.stop_slurmctld()
+        cluster.forget_jobs()
+        assert wait_until(lambda: state_of(slurm, job).word == "FAILED", 20, 0.5)
+        # By name, accounting may miss a job whose eligible time it lost (see find): gone it is in any case.
+        assert slurm.find(request.token) in {(JobState.GONE, job), (JobState.GONE, None)}
+    else:
+        assert wait_until(lambda: job not in cluster.squeue(), 200, 1)
+        assert state_of(slurm, job) == JobStatus(state=JobState.GONE)
+        assert slurm.find(request.token) == (JobState.GONE, None)
+    assert "fails on purpose" in (tmp_path / "pilots/p1/stderr").read_text()
+
+
+def test_found_by_token(cluster: Cluster, tmp_path: Path) -> None:
+    slurm = executor(tmp_path, "stay")
+    request = request_for("p1")
+    assert slurm.find(request.token) == (JobState.GONE, None)
+    job = slurm.submit(request)
+    assert slurm.find(request.token) in {(JobState.PENDING, job), (JobState.RUNNING, job)}
+    until(slurm, job, JobState.RUNNING)
+    assert slurm.find(request.token) == (JobState.RUNNING, job)
+    assert slurm.find(request.token[:-1]) == (JobState.GONE, None)
+    slurm.cancel([job])
+    until(slurm, job, JobState.GONE)
+    assert slurm.find(request.token) == (JobState.GONE, job)
+
+
+def test_controller_away_means_unknown(accounting_cluster: Cluster, tmp_path: Path) -> None:
+    slurm = executor(tmp_path, "stay")
+    request = request_for("p1")
+    job = slurm.submit(request)
+    accounting_cluster.stop_slurmctld()
+    try:
+        status = slurm.poll([job, "1"])
+        assert {s.state for s in status.values()} == {JobState.UNKNOWN}
+        assert "Unable to contact slurm controller" in status[job].reason
+        assert slurm.find(request.token) == (JobState.UNKNOWN, None)
+        with pytest.raises(SubmitError, match="Unable to contact slurm controller") as refused:
+            slurm.submit(request_for("p2"))
+        assert refused.value.retry
+        with pytest.raises(SubmitError, match="Unable to contact"):
+            slurm.cancel([job])
+    finally:
+        accounting_cluster.start_slurmctld()
+    assert state_of(slurm, job).state in {JobState.PENDING, JobState.RUNNING}
+
+
+def test_controller_too_slow_means_unknown(accounting_cluster: Cluster, tmp_path: Path) -> None:
+    slurm = executor(tmp_path, "stay", query_timeout_s=1, submit_timeout_s=1)
+    with accounting_cluster.slurmctld_frozen():
+        assert slurm.poll(["1"])["1"].state is JobState.UNKNOWN
+        with pytest.raises(SubmitError, match="did not answer within 1 s") as refused:
+            slurm.submit(request_for("p1"))
+    assert refused.value.retry
+
+
+def test_a_timed_out_submission_is_found_and_runs(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller accepted, and its answer never came: the job exists all the same, and can start."""
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text('#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\nexec sleep 60\n')
+    sbatch.chmod(0o755)
+    request = request_for("p1")
+    lasting = SITE.model_copy(update={"setup": ("sleep 10",)})  # a job that has ended is soon forgotten
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
+        with pytest.raises(SubmitError, match="may have been heard all the same") as late:
+            executor(tmp_path, site=lasting, submit_timeout_s=5).submit(request)
+    assert late.value.retry
+    slurm = executor(tmp_path)
+    _, job = slurm.find(request.token)
+    assert job is not None
+    until(slurm, job, JobState.GONE)
+    assert (tmp_path / "pilots/p1/seen.json").exists(), (tmp_path / "pilots/p1/stderr").read_text()
+
+
+@pytest.mark.parametrize("pattern", ["%j", "%t", "%A", "%a"])
+def test_a_path_that_submitit_would_rewrite_is_refused(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(SweepError, match=f"holds {pattern}"):
+        executor(tmp_path / f"a{pattern}b").submit(request_for("p1"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        ({"partition": "nowhere"}, "invalid partition"),
+        ({"constraint": "nosuchfeature"}, "(?i)feature"),
+        ({"reservation": "nosuch"}, "(?i)reservation"),
+        ({"sbatch": ("--no-such-option=3",)}, "unrecognized option"),
+        ({"sbatch": ("--gres=nosuchgres:4",)}, "(?i)gres"),
+    ],
+)
+def test_refusals_for_ever(accounting_cluster: Cluster, tmp_path: Path, site: dict[str, Any], words: str) -> None:
+    slurm = executor(tmp_path, site=Site(gpus_per_node=2, gpu="h100", **site))
+    with pytest.raises(SubmitError, match=words) as refused:
+        slurm.submit(request_for("p1", nodes=1))
+    assert not refused.value.retry
+
+
+def test_many_ids_are_one_squeue(accounting_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,200 ids: one squeue, and three sacct for what it does not list."""
+    calls = count_calls(tmp_path, monkeypatch)
+    slurm = executor(tmp_path / "sweep")
+    ids = [str(100_000 + i) for i in range(1200)]
+    assert {status.state for status in slurm.poll(ids).values()} == {JobState.GONE}
+    assert calls() == ["squeue", "scontrol", "sacct", "sacct", "sacct"]
+    assert {status.state for status in slurm.poll(ids).values()} == {JobState.GONE}
+    assert calls()[5:] == ["squeue", "sacct", "sacct", "sacct"]
+
+
+def test_slurmdbd_away(accounting_cluster: Cluster, tmp_path: Path) -> None:
+    """squeue's answer is enough to know a job gone, but not to say that a token was never submitted."""
+    slurm = executor(tmp_path)
+    request = request_for("p1", nodes=1)
+    job = slurm.submit(request)
+    until(slurm, job, JobState.GONE)
+    accounting_cluster.stop_slurmdbd()
+    try:
+        assert state_of(slurm, job).state is JobState.GONE
+        assert state_of(slurm, "999999").state is JobState.GONE
+        assert slurm.find("no-such-token") == (JobState.UNKNOWN, None)
+        assert slurm.find(request.token) == (JobState.GONE, job)
+    finally:
+        accounting_cluster.start_slurmdbd()
+
+
+@pytest.mark.parametrize(
+    ("extra", "limit", "words"),
+    [
+        ("MaxJobCount=3", None, "temporarily unable to accept job"),
+        ("AccountingStorageEnforce=limits,qos", "MaxSubmitJobsPerUser=2", "QOSMaxSubmitJobPerUserLimit"),
+    ],
+)
+def test_limits_on_numbers_of_jobs_may_work_later(
+    slurm_or_skip: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    extra: str,
+    limit: str | None,
+    words: str,
+) -> None:
+    with Cluster(nodes=2, accounting=limit is not None, extra=extra) as cluster:
+        cluster.use(monkeypatch)
+        if limit:
+            cluster.limit_user(limit)
+        slurm = executor(tmp_path, "stay", submit_timeout_s=5)
+        for number in range(2):
+            slurm.submit(request_for(f"p{number}"))
+        with pytest.raises(SubmitError, match=words) as refused:
+            slurm.submit(request_for("p2"))
+        assert refused.value.retry
+
+
+def test_a_limit_on_size_never_works(slurm_or_skip: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(nodes=2, extra="AccountingStorageEnforce=limits,qos") as cluster:
+        cluster.use(monkeypatch)
+        cluster.limit_user("MaxWallDurationPerJob=5")
+        cluster.run("sacctmgr", "-i", "modify", "qos", "normal", "set", "Flags=DenyOnLimit")
+        with pytest.raises(SubmitError, match="MaxWallDurationPerJobLimit") as refused:
+            executor(tmp_path).submit(request_for("p1", time_limit_s=3600))
+        assert not refused.value.retry
+
+
+def test_two_submissions_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    slurm = executor(tmp_path)
+    jobs: list[str] = []
+    threads = [threading.Thread(target=lambda n=n: jobs.append(slurm.submit(request_for(n)))) for n in ("p1", "p2")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(jobs)) == 2
+    for job in jobs:
+        until(slurm, job, JobState.GONE)
+    assert sorted(path.parent.name for path in tmp_path.glob("pilots/*/seen.json")) == ["p1", "p2"]
+
+
+def test_the_environment_that_slurm_sees() -> None:
+    given = {"SLURM_CONF": "/c", "SLURM_JOB_ID": "1", "SBATCH_X": "", "SQUEUE_FORMAT": "", "HOME": "/h", "SLURMX": ""}
+    assert clean_environment(given) == {"SLURM_CONF": "/c", "HOME": "/h", "SLURMX": ""}
+
+
+def count_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Wrappers ahead on PATH that note each call and then run the real client."""
+    folder, log = tmp_path / "bin", tmp_path / "calls"
+    folder.mkdir()
+    for name in ("squeue", "sacct", "scontrol", "sbatch", "scancel"):
+        wrapper = folder / name
+        wrapper.write_text(f'#!/bin/sh\necho {name} >> {log}\nexec /usr/bin/{name} "$@"\n')
+        wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return lambda: log.read_text().split()

@@ -1,0 +1,80 @@
+"""Faults acted out by real ranks on the local executor: each ends as named, and the pilot measures its next run."""
+
+import json
+
+import pytest
+
+from tests.support import driving
+from tests.support.faults.simulated import EXPECTED
+
+GRID = """
+name: faults
+workload: simulated
+models: [tiny-1M]
+nodes: [2]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+iterations: 3
+warmup_iterations: 2
+timeouts: {{start: 20s, first_iteration: 20s, steady: 3s}}
+params:
+  step_s: 0.05
+  fault_rank: 1
+  fault_iteration: 3
+  fault_s: 600
+  fault_code: 9
+  fault: [{faults}]
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m}}
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    """One sweep, one run per fault; its records by fault."""
+    root = tmp_path_factory.mktemp("faults")
+    (root / "grid.yaml").write_text(GRID.format(faults=", ".join(EXPECTED)))
+    done = driving.run("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", cwd=root)
+    assert done.returncode == 0, done.stderr
+    records = [event["record"] for event in driving.events_of(root / "s", "record")]
+    by_fault = {}
+    for record in records:
+        fault = json.loads(record["params_json"])["fault"] or '""'
+        by_fault.setdefault(fault, []).append(record)
+    return root / "s", by_fault
+
+
+@pytest.mark.parametrize("fault", EXPECTED)
+def test_a_fault_ends_as_named(faults, fault):
+    _, by_fault = faults
+    for record in by_fault[fault]:
+        assert record["outcome"] == EXPECTED[fault], (record["message"], record["evidence"])
+
+
+def test_a_hang_names_the_rank_that_stopped(faults):
+    directory, by_fault = faults
+    for fault in ("hang", "ignore_sigterm"):
+        record = by_fault[fault][0]
+        assert record["message"].startswith("rank 1 on local-0 in "), record["message"]
+        log = (directory / "logs" / f"{record['run_id']}.1.log").read_text()
+        assert "stacks before the kill" in log
+        assert "faults.py" in log
+
+
+def test_failures_have_no_metrics_and_successes_have(faults):
+    _, by_fault = faults
+    for fault, records in by_fault.items():
+        for record in records:
+            assert (record["tokens_per_second_per_gpu"] is not None) == (EXPECTED[fault] == "ok")
+
+
+def test_nothing_is_left_running(faults):
+    directory, _ = faults
+    assert driving.wait_until_unmarked(directory, 10) == []
+
+
+def test_one_pilot_did_it_all_and_every_claim_has_its_record(faults):
+    directory, by_fault = faults
+    assert len(driving.world_of(directory).pilots) == 1
+    claims = {p.name for p in (directory / "claims").iterdir()}
+    assert claims == {f"{r['run_id']}.{r['attempt']}" for records in by_fault.values() for r in records}

@@ -1,0 +1,259 @@
+"""What a launcher bears: claims and words that are seen late, a file system that hangs, others beside it."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from sweep.errors import SweepError
+from sweep.executors.executor import JobState, JobStatus
+from sweep.inputs.load import parse_grid
+from sweep.launcher.loop import Launcher, executor_of
+from sweep.launcher.lost_attempts import settle, settle_late
+from sweep.launcher.session import Session
+from sweep.launcher.watch import Watch
+from sweep.plan.build import build
+from sweep.store import lease
+from sweep.store.directory import SweepDir, boot_id, try_claim
+from sweep.store.journal import Journal, JournalReader
+from sweep.store.sweep import create
+from tests.support import driving
+from tests.support.made_records import made_record, record_event
+from tests.support.made_sweeps import GRID, made
+
+
+@pytest.fixture
+def standing(tmp_path):
+    return made(tmp_path / "s")
+
+
+def session_of(standing):
+    return Session(standing, lease.take(standing.directory), executor_of(standing))
+
+
+def tell(directory, writer, *events):
+    journal = Journal(directory.journal(writer))
+    for number, event in enumerate(events):
+        journal.append({"time": 1.0 + number, **event})
+    journal.close()
+
+
+INTENT = {"event": "pilot_intent", "pilot": "p0001", "token": "t", "nodes": 1, "time_limit_s": 60}
+GONE = {"event": "pilot_gone", "pilot": "p0001", "word": "COMPLETED"}
+
+
+def test_a_claim_seen_only_after_its_pilot_was_closed_is_settled(standing):
+    """A directory read from a cache: the run must not stay claimed by nobody for ever."""
+    directory, run_id = standing.directory, standing.runs[0].run_id
+    tell(directory, "launcher-earlier", INTENT, GONE)
+    try_claim(directory, run_id, 1, {"pilot": "p0001", "job_id": "7", "time": 5.0})
+    session = session_of(standing)
+    Watch(session).check()
+    session.close()
+    (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
+    assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
+    assert driving.world_of(directory.path).run(run_id).next_attempt() == 2
+
+
+def test_an_attempt_that_began_without_a_visible_claim_is_settled(standing):
+    directory, run_id = standing.directory, standing.runs[0].run_id
+    begun = {"event": "attempt_started", "pilot": "p0001", "run_id": run_id, "attempt": 1, "nodes": ["n1"]}
+    tell(directory, "launcher-earlier", INTENT, GONE)
+    tell(directory, "pilot-p0001", begun)
+    session = session_of(standing)
+    Watch(session).check()
+    session.close()
+    (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
+    assert (lost["outcome"], lost["node_names"]) == ("lost", ["n1"])
+
+
+def test_what_an_open_pilot_began_is_left_alone(standing):
+    directory, run_id = standing.directory, standing.runs[0].run_id
+    tell(directory, "launcher-earlier", INTENT, {"event": "pilot_submitted", "pilot": "p0001", "job_id": "1:1:x"})
+    tell(
+        directory,
+        "pilot-p0001",
+        {"event": "attempt_started", "pilot": "p0001", "run_id": run_id, "attempt": 1, "nodes": ["n1"]},
+    )
+    session = session_of(standing)
+    settle_late(session)
+    assert not driving.events_of(directory.path, "record")
+    settle(session, session.world.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
+    settle_late(session)
+    assert len(driving.events_of(directory.path, "record")) == 1
+    session.close()
+
+
+class KeptAttributes:
+    """NFS with a long actimeo: the size of another host's file is as it was at the last look, until it is opened."""
+
+    def __init__(self, monkeypatch):
+        self._kept = {}
+        self.opened = []
+        stat, opened = Path.stat, Path.open
+
+        def kept_stat(path, **options):
+            if not path.name.startswith("pilot-"):  # what this host writes itself it knows
+                return stat(path, **options)
+            return self._kept.setdefault(path, stat(path, **options))
+
+        def asking_open(path, *arguments, **options):
+            self._kept.pop(path, None)
+            self.opened.append(path.name)
+            return opened(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, "stat", kept_stat)
+        monkeypatch.setattr(Path, "open", asking_open)
+
+
+class Scheduler:
+    """Says the same of every job; knows which it was to end."""
+
+    def __init__(self, state):
+        self.state = state
+        self.cancelled = []
+
+    def poll(self, job_ids):
+        return dict.fromkeys(job_ids, JobStatus(state=self.state))
+
+    def cancel(self, job_ids):
+        self.cancelled += job_ids
+
+
+SUBMITTED = {"event": "pilot_submitted", "pilot": "p0001", "job_id": "7"}
+STARTED = {"event": "pilot_started", "pilot": "p0001", "job_id": "7", "nodes": ["n1"], "time": 2.0}
+ALIVE = {"event": "pilot_alive", "pilot": "p0001", "time": 3.0}
+
+
+class Clock:
+    """The watch's monotonic clock, in the test's hand."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr("sweep.launcher.watch.time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+def watched(standing, monkeypatch, state):
+    """A pilot that was last heard long ago, by a launcher that looks at it over NFS; its journal; the watch's clock."""
+    directory = standing.directory
+    tell(directory, "launcher-earlier", INTENT, SUBMITTED)
+    journal = Journal(directory.journal("pilot-p0001"))
+    for event in (STARTED, ALIVE):
+        journal.append(event)
+    nfs, clock = KeptAttributes(monkeypatch), Clock(monkeypatch)
+    session = session_of(standing)
+    session.executor, session.local = Scheduler(state), False
+    watch = Watch(session)
+    watch.check()
+    session.refresh()  # from here on NFS keeps the journal's size
+    clock.now += 100
+    nfs.opened.clear()
+    return watch, session, journal, nfs, clock
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_pilot_is_silent_only_where_its_opened_journal_is(standing, monkeypatch, lives):
+    watch, session, journal, nfs, clock = watched(standing, monkeypatch, JobState.RUNNING)
+    if lives:
+        journal.append(ALIVE)
+    watch.check()
+    assert session.executor.cancelled == ([] if lives else ["7"])
+    nfs.opened.clear()
+    clock.now += 40
+    watch.check()
+    assert nfs.opened == [], "while a pilot is not under suspicion its journal is opened only where it grew"
+    assert len(driving.events_of(standing.directory.path, "pilot_silent")) == (0 if lives else 1)
+    session.close()
+
+
+def test_what_a_gone_pilot_wrote_last_is_read_before_it_is_settled(standing, monkeypatch):
+    watch, session, journal, *_ = watched(standing, monkeypatch, JobState.GONE)
+    run_id = standing.runs[0].run_id
+    try_claim(standing.directory, run_id, 1, {"pilot": "p0001", "job_id": "7", "time": 5.0})
+    record = made_record(standing.runs[0].run(), pilot="p0001", started_at=5.0)
+    journal.append(record_event({**record, "ended_at": 6.0}, 6.0))
+    watch.check()
+    assert session.world.pilots["p0001"].gone is not None
+    (found,) = [event["record"] for event in driving.events_of(standing.directory.path, "record")]
+    assert found["outcome"] == "ok", "not lost"
+    session.close()
+
+
+def test_what_a_failing_file_system_cut_off_is_read_again(standing):
+    directory = standing.directory
+    tell(directory, "launcher-earlier", INTENT)
+    (directory.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
+    reader = JournalReader(directory)
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            reader.new_events()
+    (directory.path / "journal" / "pilot-broken.jsonl").unlink()
+    assert "pilot_intent" in [event["event"] for event in reader.new_events()]
+
+
+def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(GRID)
+    words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    both = [driving.start(*words) for _ in range(2)]
+    codes = sorted(process.wait(120) for process in both)
+    assert codes in ([0, 2], [0, 0]), "the second is refused, or comes when all is done"
+    records = [event["record"]["run_id"] for event in driving.events_of(tmp_path / "s", "record")]
+    assert len(records) == len(set(records)) == 4
+
+
+def test_a_creation_is_refused_while_another_makes_the_directory(tmp_path):
+    grid = parse_grid(GRID, "grid.yaml")
+    directory = SweepDir(tmp_path / "s")
+    directory.create_skeleton()
+    other = subprocess.Popen(["sleep", "60"])
+    holder = {"host": os.uname().nodename, "pid": other.pid, "boot_id": boot_id(), "time": time.time()}
+    holder["process_started"] = psutil.Process(other.pid).create_time()
+    (directory.launchers / "1").write_text(json.dumps(holder))
+    with pytest.raises(SweepError, match="another launcher holds"):
+        create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+    assert not directory.provenance.exists()
+    other.kill()
+    other.wait()
+    create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+
+
+class EnoughError(Exception):
+    """The launcher has looked once."""
+
+
+@pytest.mark.parametrize(("reading", "forgiven"), [("swift", False), ("slow", True), ("refused", True)])
+def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launcher_waiting(
+    standing, monkeypatch, reading, forgiven
+):
+    """They cannot say that they live either; their healthy jobs must not be cancelled when it answers again."""
+    monkeypatch.setattr("sweep.launcher.loop.HUNG_S", 0.05)
+    monkeypatch.setattr("sweep.launcher.loop.REFUSED_S", 0.0)
+    clock, scheduler = Clock(monkeypatch), Scheduler(JobState.RUNNING)
+    tell(standing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    tell(standing.directory, "pilot-p0001", STARTED, ALIVE)
+    launcher = Launcher(standing, lease.take(standing.directory), scheduler)
+    launcher.step()
+    clock.now += 100
+    trouble, read = [reading], JournalReader.new_events
+
+    def new_events(reader):
+        trouble_now = trouble.pop() if trouble else "swift"
+        if trouble_now == "refused":
+            raise FileNotFoundError
+        time.sleep(0.1 * (trouble_now == "slow"))
+        return read(reader)
+
+    def look(_world):
+        raise EnoughError
+
+    monkeypatch.setattr(JournalReader, "new_events", new_events)
+    with pytest.raises(EnoughError):
+        launcher.run(look)
+    assert scheduler.cancelled == ([] if forgiven else ["7"])
+    launcher.close()

@@ -1,0 +1,174 @@
+"""All ranks of a node in one process: each with its own voice, one end for all of them, and records that say so."""
+
+import asyncio
+import json
+import signal
+import time
+
+import pytest
+
+from bench_workloads.simulated import WORKLOAD
+from sweep.contract import Layout, Run
+from sweep.pilot.agent import evidence
+from sweep.pilot.agent.agent import Agent
+from sweep.pilot.agent.ranks import Rank, Zygote, one_per_process, start_ranks
+from tests.support import driving
+from tests.support.paths import REPOSITORY
+from tests.support.pilot_parts import PREPARE, Image, Scripted, start
+
+RANKS = 3
+RUN = Run(
+    workload="w", model="m", shape={}, nodes=1, gpus_per_node=RANKS, sequence_length=1, layout=Layout(dp=RANKS)
+)  # fmt: skip
+
+
+class Told:
+    """What the agent would hear."""
+
+    def __init__(self):
+        self.messages = {number: [] for number in range(RANKS)}
+        self.ends = []
+
+    def progress(self, rank, messages):
+        self.messages[rank.number] += messages
+
+    def end(self, rank):
+        self.ends.append((rank.number, *rank.exit_code_and_signal()))
+
+    def kinds(self, number):
+        return [message["kind"] for message in self.messages[number]]
+
+
+async def ranks_that(act, tmp_path, then):
+    """Fork the ranks as one process; `then` ends them where they do not end."""
+    told = Told()
+    environment = {"ACT": act, "PYTHONPATH": str(REPOSITORY)}
+    zygote = await Zygote.start(["tests.support.shared_process"], environment)
+    ranks = [Rank(number, tmp_path / "rank0.log", "r.1") for number in range(RANKS)]
+    place = {"world_size": RANKS, "local_world_size": RANKS, "node_rank": 0, "master_addr": "", "master_port": 1}
+    own = [{"rank": number, "local_rank": number, "scratch_dir": str(tmp_path)} for number in range(RANKS)]
+    request = {
+        "main": "tests.support.shared_process:act",
+        "run": RUN.canonical_json(),
+        "places": [{**place, **one} for one in own],
+        "env": {},
+    }
+    try:
+        await start_ranks(zygote, ranks, request, None, told.progress, told.end)
+        await then(ranks, told)
+        await asyncio.wait_for(all_ended(told), 20)
+    finally:
+        for rank in ranks:
+            rank.close_progress()
+        zygote.close()
+    return told, ranks
+
+
+async def all_ended(told):
+    while len(told.ends) < RANKS:
+        await asyncio.sleep(0.02)
+
+
+async def nothing(ranks, told):
+    """They end by themselves."""
+
+
+def test_ranks_of_one_process_speak_for_themselves(tmp_path):
+    told, ranks = asyncio.run(ranks_that("", tmp_path, nothing))
+    assert len({rank.pid for rank in ranks}) == 1
+    assert {number: messages[0]["due_s"] for number, messages in told.messages.items()} == {0: 0.0, 1: 1.0, 2: 2.0}
+    assert sorted(told.ends) == [(0, 0, None), (1, 0, None), (2, 0, None)]
+    lines = ranks[0].tail(4096).splitlines()
+    assert sorted(line.partition(" in ")[0] for line in lines) == [f"rank {n} of 3" for n in range(RANKS)]
+    assert "rank 0 of 3 in MainThread" in lines
+
+
+@pytest.mark.parametrize(("act", "code", "number"), [("raise", 1, None), ("exit", 7, None), ("kill", None, 9)])
+def test_the_end_of_one_rank_is_the_end_of_all(tmp_path, act, code, number):
+    begin = time.monotonic()
+    told, ranks = asyncio.run(ranks_that(act, tmp_path, nothing))
+    assert sorted(told.ends) == [(rank, code, number) for rank in range(RANKS)]
+    assert time.monotonic() - begin < 20, "the others wait for a minute"
+    failed = [rank for rank in range(RANKS) if "failure" in told.kinds(rank)]
+    assert failed == ([1] if act == "raise" else []), "it is told of the rank that failed, and of no other"
+    assert ("KeyError" in ranks[0].tail(4096)) == (act == "raise")
+
+
+def test_a_hang_is_shown_by_one_dump_of_all_threads_and_ended_at_once(tmp_path):
+    stacks = {}
+
+    async def look(ranks, told):
+        while not all(told.messages.values()):
+            await asyncio.sleep(0.02)
+        assert one_per_process(ranks) == ranks[:1]
+        stacks.update(await evidence.gather(ranks, tmp_path))
+        ranks[2].terminate()
+
+    told, _ = asyncio.run(ranks_that("hang", tmp_path, look))
+    assert sorted(told.ends) == [(rank, None, int(signal.SIGTERM)) for rank in range(RANKS)]
+    assert list(stacks) == [0]
+    assert stacks[0].count(" in act\n") == RANKS
+
+
+def test_a_run_asks_for_one_process_by_its_parameter():
+    def run(**params):
+        return Run(
+            workload="simulated", model="m", shape={}, nodes=1, gpus_per_node=1, sequence_length=1, layout=Layout(),
+            params=params,
+        )  # fmt: skip
+
+    assert WORKLOAD.in_one_process(run(one_process_per_node=True))
+    assert not WORKLOAD.in_one_process(run(one_process_per_node=False))
+    assert not WORKLOAD.in_one_process(run())
+
+
+COMMON = {
+    "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "5",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("one_process", "own"),
+    [(False, [{"RANK": "2", "LOCAL_RANK": "0"}, {"RANK": "3", "LOCAL_RANK": "1"}]), (True, [{}])],
+)
+def test_a_process_of_several_ranks_has_no_rank_in_its_environment(tmp_path, monkeypatch, one_process, own):
+    image = Image()
+    monkeypatch.setattr("sweep.pilot.agent.agent.Zygote", image)
+    line = Scripted(PREPARE, start(2, one_process=one_process), until="exit")
+    asyncio.run(Agent("n2", 1, tmp_path).serve(line))
+    names = {"RANK", "LOCAL_RANK", *COMMON}
+    given = [{name: request["env"][name] for name in names & set(request["env"])} for request in image.requests]
+    assert given == [COMMON | one for one in own]
+
+
+GRID = """
+name: shared
+workload: simulated
+models: [tiny-1M]
+nodes: [2]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+tp: 1
+pp: 1
+zero: [0]
+micro_batch_size: [1]
+params: {step_s: 0.02, one_process_per_node: true, fault: ["slow_start", "exception"], fault_rank: 5, fault_s: 0.1}
+site: {gpu: cpu, gpus_per_node: 4, pilot_time: 10m}
+"""
+
+
+def test_the_records_say_so(tmp_path):
+    (tmp_path / "grid.yaml").write_text(GRID)
+    directory = tmp_path / "s"
+    done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes")
+    records = [event["record"] for event in driving.events_of(directory, "record")]
+    found = {json.loads(record["params_json"])["fault"]: record for record in records}
+    assert set(found) == {"slow_start", "exception"}, done.stderr
+    fine, failed = found["slow_start"], found["exception"]
+    assert (fine["outcome"], fine["simulated"]) == ("ok", True)
+    assert json.loads(fine["extra_json"])["ranks_in_one_process"] == 4
+    assert len(fine["rank_step_time_median_s"]) == 8, "each rank measured"
+    assert failed["outcome"] == "python_exception"
+    assert "is invalid for input of size" in failed["evidence"]
+    assert driving.marked_processes(directory) == []

@@ -1,0 +1,5 @@
+"""A sweep that exists, for tests of the parts of a pilot."""
+
+from tests.support.pilot_parts import standing
+
+__all__ = ["standing"]

@@ -1,0 +1,197 @@
+"""What starts of like runs allow a further one, as a table; and real sweeps in which a hang is found sooner by it."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from sweep.contract import Layout, Phase, Run, Workload
+from sweep.outcomes import Outcome
+from sweep.pilot.leader.attempt import AttemptRunner
+from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.start_limits import Start, Starts, limits_from
+from sweep.pilot.leader.watchdog import Learned, Watchdog
+from sweep.pilot.limits import Limits
+from sweep.plan.runs import PlannedRun
+from tests.support import driving
+from tests.support.pilot_parts import Mute, played
+
+GRID_LIMITS = Limits(start_s=300, first_iteration_s=300)
+PLACES = {0: "n1", 1: "n2"}
+
+
+def planned(number=0, predicted_s=100.0, nodes=1, **changes):
+    layout = Layout(dp=nodes * 2, micro_batch_size=1 + number)
+    values = {"workload": "w", "model": "m", "shape": {}, "nodes": nodes, "gpus_per_node": 2, "sequence_length": 64}
+    run = Run(**{**values, "layout": layout, **changes})
+    return PlannedRun(run.run_id, run.model, nodes, predicted_s, run.canonical_json())
+
+
+def record(run, start_s=4.0, first_iteration_s=10.0, attempt=1):
+    values = {"run_id": run.run_id, "attempt": attempt, "start_s": start_s, "first_iteration_s": first_iteration_s}
+    return {"event": "record", "record": values}
+
+
+def learned_by(run, *told, attempt=1):
+    """What is learned for `run` from (run, record's changes)."""
+    starts = Starts([run, *(other for other, _ in told)])
+    starts.apply_all(record(other, **changes) for other, changes in told)
+    return starts.learned(run, attempt, GRID_LIMITS)
+
+
+def three(first_iteration_s=10.0, **changes):
+    return [(planned(number, **changes), {"first_iteration_s": first_iteration_s}) for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("longest", "allowed"), [((4.0, 10.0), (90, 90)), ((30.0, 40.0), (150, 200)), ((100.0, 70.0), (300, 300))]
+)
+def test_a_start_may_take_five_times_the_longest_between_a_floor_and_the_grids_limit(longest, allowed):
+    like = [Start(1, 1.0, *longest), Start(1, 1.0, 0.1, 0.1)]
+    assert limits_from(like, 1.0, GRID_LIMITS) == Learned(start_s=allowed[0], first_iteration_s=allowed[1])
+
+
+def test_limits_below_the_floor_that_the_grid_sets_hold():
+    short = Limits(start_s=20, first_iteration_s=30)
+    assert limits_from([Start(1, 1.0, 1.0, 1.0)], 1.0, short) == Learned(start_s=20, first_iteration_s=30)
+
+
+def test_a_run_with_more_work_is_given_more():
+    like = [Start(1, 100.0, 4.0, 20.0)]
+    assert limits_from(like, 250.0, GRID_LIMITS).first_iteration_s == 250
+    assert limits_from(like, 50.0, GRID_LIMITS).first_iteration_s == 100
+
+
+def test_nothing_is_learned_of_two_runs_and_something_of_three():
+    assert learned_by(planned(), *three()[:2]) is None
+    assert learned_by(planned(), *three()) == Learned(start_s=90, first_iteration_s=90)
+
+
+def test_a_record_that_is_read_twice_counts_once():
+    one = three()[0]
+    assert learned_by(planned(), one, one, one) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": "other"},
+        {"compile": True},
+        {"sequence_length": 128},
+        {"params": {"mode": "max-autotune"}},
+        {"env": {"NCCL_DEBUG": "INFO"}},
+    ],
+)
+def test_runs_that_build_or_compile_otherwise_are_not_like(changes):
+    assert learned_by(planned(), *three(**changes)) is None
+
+
+@pytest.mark.parametrize(("nodes", "known"), [(1, False), (2, True), (4, True), (8, True)])
+def test_much_narrower_runs_tell_nothing_of_the_rendezvous(nodes, known):
+    assert (learned_by(planned(nodes=4), *three(nodes=nodes)) is not None) is known
+
+
+def test_a_further_attempt_has_the_grids_limits():
+    """What was wrongly taken for a hang is not lost."""
+    assert learned_by(planned(), *three(), attempt=2) is None
+
+
+def test_attempts_that_never_iterated_tell_nothing():
+    assert learned_by(planned(), *three(first_iteration_s=None)) is None
+
+
+def test_without_a_prediction_the_tokens_of_a_gpu_are_the_work():
+    runs = [planned(number, predicted_s=None) for number in range(4)]
+    starts = Starts(runs)
+    starts.apply_all(record(run, first_iteration_s=40.0) for run in runs[:3])
+    assert starts.learned(runs[3], 1, GRID_LIMITS).first_iteration_s == pytest.approx(300)
+    assert starts.learned(runs[0], 1, GRID_LIMITS).first_iteration_s == pytest.approx(200)
+
+
+def begun(learned, now=100.0):
+    dog = Watchdog.over(2, GRID_LIMITS, 0.0)
+    dog.begin(now, learned)
+    return dog
+
+
+def test_what_the_image_took_to_import_is_no_part_of_a_learned_start():
+    dog = begun(Learned(start_s=90, first_iteration_s=90))
+    assert dog.verdict(189.9, PLACES) is None
+    verdict = dog.verdict(190.0, PLACES)
+    assert verdict.outcome is Outcome.HANG
+    assert "as starts of like runs allow" in verdict.text
+
+
+def test_a_minute_of_compilation_is_borne_whatever_was_learned():
+    dog = begun(limits_from([Start(1, 1.0, 0.5, 0.5)], 1.0, GRID_LIMITS))
+    for rank in (0, 1):
+        dog.beat(rank, Phase.FIRST_ITERATION, 0, None, 101.0)
+    assert dog.verdict(161.0, PLACES) is None
+
+
+def test_a_rank_that_works_has_the_grids_limit_twice():
+    dog = begun(Learned(start_s=90, first_iteration_s=90), now=0.0)
+    for at in range(5, 700, 5):
+        dog.busy(0, float(at))
+        dog.busy(1, float(at))
+        assert (dog.verdict(float(at), PLACES) is None) == (at < 600)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_ranks_that_import_by_themselves_have_the_grids_limits(cold):
+    """Ranks that never say a word: by which limit they are taken for hung."""
+
+    async def scenario():
+        link = Link("n1", Mute())
+        limits, learned = Limits(start_s=0.4, first_iteration_s=0.4), Learned(start_s=0.1, first_iteration_s=0.1)
+        workload = Workload(name="w", main="none:main", axes={})
+        runner = AttemptRunner("r.1", planned().run(), workload, [link], limits, 0, learned)
+        return await played(runner, link, cold=cold)
+
+    result = asyncio.run(scenario())
+    assert result.diagnosis.outcome is Outcome.HANG
+    assert ("as starts of like runs allow" in result.message) is not cold
+    assert (result.times_s["total_s"] > 0.4) is cold
+
+
+def test_a_grid_of_runs_is_of_one_kind_but_for_its_parameters():
+    run = planned().run()
+    other = dataclasses.replace(run, layout=Layout(dp=1, tp=2), repeat=3)
+    assert learned_by(PlannedRun(other.run_id, "m", 1, 100.0, other.canonical_json()), *three()) is not None
+
+
+HANGS = """
+name: starts
+workload: simulated
+models: [tiny-1M]
+nodes: [1]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+iterations: 3
+warmup_iterations: 2
+repeats: 8
+seed: {seed}
+timeouts: {{start: 150s, first_iteration: 150s, steady: 8s}}
+params: {{step_s: 0.02, fault: hang, fault_probability: 0.2, fault_iteration: {iteration}, fault_rank: 1}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 60m}}
+"""
+WHERE_AND_SEED = ((-1, 3), (0, 9))
+"""the iteration before which a run hangs, and a seed by which the first four runs do not, and one of the others does"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("iteration", "seed"), WHERE_AND_SEED)
+def test_a_hang_in_a_start_is_found_sooner_after_some_runs(tmp_path, iteration, seed):
+    (tmp_path / "grid.yaml").write_text(HANGS.format(seed=seed, iteration=iteration))
+    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    done = driving.run(*words, timeout=1100)
+    assert done.returncode == 0, done.stderr
+    records = [event["record"] for event in driving.events_of(tmp_path / "s", "record")]
+    hangs = [record for record in records if record["outcome"] == "hang"]
+    assert [record["outcome"] for record in records[:4]] == ["ok"] * 4, "else nothing is learned before the hang"
+    by_attempt = {n: [r["total_s"] for r in hangs if r["attempt"] == n] for n in (1, 2)}
+    assert by_attempt[1], "a run hangs"
+    assert all(90 <= total_s < 90 + 15 for total_s in by_attempt[1]), by_attempt
+    assert all(150 <= total_s < 150 + 15 for total_s in by_attempt[2]), "tried again under the grid's limits"

@@ -1,0 +1,47 @@
+"""What `import sweep` offers: the few names that scripts and notebooks need, each loaded when it is asked for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sweep
+from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+GRID = "name: g\nmodels: [tiny-1M]\nnodes: [1, 2]\nsequence_length: 128\nglobal_batch: 8192\ntp: [1, 2]\n"
+SITE = "name: s\ngpus_per_node: 2\ngpu: cpu\n"
+
+
+def test_every_name_is_there_and_says_what_it_is():
+    for name in sweep.__all__:
+        assert getattr(sweep, name) is not None
+    documented = [getattr(sweep, name) for name in sweep.__all__ if name != "__version__"]
+    assert all(thing.__doc__ for thing in documented)
+    with pytest.raises(AttributeError, match="no attribute 'launch'"):
+        sweep.launch  # noqa: B018
+
+
+def test_importing_it_loads_nothing():
+    code = "import sys, sweep; sys.exit(any(m.startswith('sweep.') for m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_from_a_grid_to_a_plan(tmp_path: Path):
+    (tmp_path / "grid.yaml").write_text(GRID)
+    (tmp_path / "site.yaml").write_text(SITE)
+    grid = sweep.load_grid(tmp_path / "grid.yaml", ["nodes=[1]"])
+    plan = sweep.build_plan(grid, sweep.load_site(grid, str(tmp_path / "site.yaml")))
+    assert {(run.model, run.nodes) for run in plan.runs} == {("tiny-1M", 1)}
+    with pytest.raises(sweep.SweepError, match="nodez"):
+        sweep.load_grid(tmp_path / "grid.yaml", ["nodez=[1]"])
+
+
+def test_records_of_a_sweep_directory(tmp_path: Path):
+    directory = made_sweep(tmp_path / "s")
+    write_journal(directory, "one", [record_event(made_record(made_run(dp=2)))])
+    records = sweep.read_records(tmp_path / "s")
+    assert list(records["outcome"]) == ["ok"]
+    write_journal(directory, "two", [record_event(made_record(made_run(dp=1, tp=2)))])
+    assert len(sweep.read_records(str(tmp_path / "s"))) == 2

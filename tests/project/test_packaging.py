@@ -1,0 +1,81 @@
+"""The wheel: what is in it, and that an installation of it renders the same script as a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+RENDER = """
+import sweep
+from sweep.executors.executor import PilotRequest
+from sweep.executors.script import render_pilot
+from sweep.inputs.site import Site
+print(sweep.__file__)
+request = PilotRequest(token="t", name="p", nodes=2, time_limit_s=600)
+print(render_pilot(Site(gpus_per_node=2, gpu="cpu"), request, sweep_dir="/s", command="true", stdout="/o", stderr="/e"))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as pip builds it for a user, from a copy so that the checkout stays clean."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", str(REPOSITORY)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("slurm_sweep-*.whl")
+    return built
+
+
+def rendered_by(python: Path | str, folder: Path) -> tuple[Path, str]:
+    """Where the interpreter finds sweep, and the script it renders, run away from the checkout."""
+    done = subprocess.run([str(python), "-I", "-c", RENDER], capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == 0, done.stderr
+    place, _, script = done.stdout.partition("\n")
+    return Path(place), script
+
+
+def test_what_the_wheel_holds(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        entry_points = archive.read(next(n for n in names if n.endswith("entry_points.txt"))).decode()
+        metadata = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
+    templates = {f"sweep/_templates/{path.name}" for path in (REPOSITORY / "templates").iterdir()}
+    assert templates <= names
+    assert {"sweep/contract.py", "sweep/executors/slurm.py"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "templates/", "docs/", "examples/"))]
+    assert "sweep = sweep.cli.main:main" in entry_points
+    assert any(name.endswith("licenses/LICENSE") for name in names), "the licence travels with the wheel"
+    assert "Name: slurm-sweep" in metadata
+    assert "Requires-Python: >=3.10" in metadata
+    core = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
+    assert not [line for line in core if "torch" in line or "wandb" in line], "a cluster brings its own torch"
+
+
+def test_an_installed_wheel_renders_as_the_checkout_does(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # Its dependencies are lent by the environment that runs the tests. A .pth line adds a folder without reading the
+    # .pth files in it, so the editable installation of the checkout stays out of sight.
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    lent = tmp_path / "venv" / "lib" / version / "site-packages" / "lent.pth"
+    lent.write_text(sysconfig.get_paths()["purelib"] + "\n")
+    place, script = rendered_by(python, tmp_path)
+    assert tmp_path in place.parents
+    here, own = rendered_by(sys.executable, tmp_path)
+    assert REPOSITORY in here.parents
+    assert script == own
+    assert script.startswith("#!/bin/bash\n#SBATCH --job-name=t\n")
+    command = subprocess.run([tmp_path / "venv/bin/sweep", "--version"], capture_output=True, text=True, check=False)
+    assert command.returncode == 0, command.stderr

@@ -1,0 +1,99 @@
+"""Layouts of one model whose losses differ are told apart from rounding."""
+
+import math
+from importlib.metadata import EntryPoint
+
+import pyarrow.parquet as pq
+import pytest
+
+from sweep.records.agreement import disagreements, tolerance_of
+
+BASE = [5.5, 5.4, 5.3, 5.2, 5.1]
+
+
+def off(factor):
+    return [value * factor for value in BASE]
+
+
+def test_rounding_is_no_disagreement():
+    assert disagreements(["m"] * 3, [BASE, off(1 + 1e-7), off(1 - 1e-7)], [tolerance_of("fp32")] * 3) == {}
+
+
+def test_the_one_that_differs_is_told():
+    found = disagreements(["m"] * 4, [BASE, BASE, off(1.01), BASE], [tolerance_of("fp32")] * 4)
+    assert list(found) == [2]
+    assert "the other 3 layouts" in found[2]
+    assert "1.0e-02" in found[2]
+
+
+def test_a_gradient_lost_in_one_layout_shows_from_the_second_iteration():
+    wrong = [BASE[0], *off(1.003)[1:]]
+    assert list(disagreements(["m"] * 3, [wrong, BASE, BASE], [tolerance_of("fp32")] * 3)) == [0]
+
+
+def test_of_two_that_differ_both_are_told():
+    assert set(disagreements(["m"] * 2, [BASE, off(1.001)], [tolerance_of("fp32")] * 2)) == {0, 1}
+    assert disagreements(["m"] * 2, [BASE, off(1 + 5e-5)], [tolerance_of("fp32")] * 2) == {}
+
+
+def test_bf16_may_differ_more():
+    assert disagreements(["m"] * 3, [BASE, BASE, off(1.005)], [tolerance_of("bf16")] * 3) == {}
+    assert list(disagreements(["m"] * 3, [BASE, BASE, off(1.05)], [tolerance_of("bf16")] * 3)) == [2]
+
+
+def test_where_each_layout_has_weights_of_its_own_only_the_gross_is_told():
+    loosely = [tolerance_of("fp32", same_start=False)] * 3
+    assert disagreements(["m"] * 3, [BASE, BASE, off(1.01)], loosely) == {}
+    assert list(disagreements(["m"] * 3, [BASE, BASE, off(0.5)], loosely)) == [2]
+
+
+def test_other_models_and_records_without_losses_are_not_compared():
+    assert disagreements(["a", "b", "a"], [BASE, off(2), None], [tolerance_of("fp32")] * 3) == {}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_disagrees(bad):
+    assert list(disagreements(["m"] * 3, [BASE, BASE, [bad] * 5], [tolerance_of("fp32")] * 3)) == [2]
+
+
+def test_collect_marks_the_layout_that_trains_something_else(tmp_path):
+    from sweep.records.collect import collect
+    from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+    sweep = made_sweep(tmp_path)
+    runs = [made_run(dp=2), made_run(dp=1, tp=2, grad_accum=8), made_run(dp=1, pp=2, grad_accum=8)]
+    records = [made_record(run) | {"losses": BASE} for run in runs]
+    write_journal(sweep, "pilot-1", [record_event(record) for record in records[:2]])
+    collect(sweep)
+    write_journal(sweep, "pilot-2", [record_event(records[2] | {"losses": off(1.05)})])
+    path = collect(sweep).path
+    rows = pq.read_table(path, columns=["pp", "suspect", "notes"]).to_pylist()
+    told = {row["pp"]: (row["suspect"], row["notes"]) for row in rows}
+    marked = [row for row in rows if row["suspect"]]
+    assert [row["pp"] for row in marked] == [2], told
+    assert marked[0]["notes"][0].startswith("losses differ")
+
+
+def test_collect_holds_no_trainer_to_a_start_that_it_does_not_promise(tmp_path):
+    from sweep.records.collect import collect
+    from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+    sweep = made_sweep(tmp_path)
+    runs = [made_run(workload="picotron", dp=1, grad_accum=8, **{axis: 2}) for axis in ("tp", "pp", "cp")]
+    off_by = (1, 1.01, 1)
+    records = [made_record(run) | {"losses": off(by)} for run, by in zip(runs, off_by, strict=True)]
+    write_journal(sweep, "pilot-1", [record_event(record) for record in records])
+    assert not any(pq.read_table(collect(sweep).path, columns=["suspect"])["suspect"].to_pylist())
+
+
+def test_a_workload_that_cannot_be_loaded_here_does_not_keep_results_from_being_collected(tmp_path, monkeypatch):
+    from sweep.records.collect import collect
+    from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+    (tmp_path / "broken_plug_in.py").write_text("raise RuntimeError('no GPU on this login node')")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("theirs", "broken_plug_in:WORKLOAD", "sweep.workloads")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+    sweep = made_sweep(tmp_path)
+    write_journal(sweep, "pilot-1", [record_event(made_record(made_run(workload="theirs")) | {"losses": BASE})])
+    assert pq.read_table(collect(sweep).path, columns=["workload"])["workload"].to_pylist() == ["theirs"]

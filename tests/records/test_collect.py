@@ -1,0 +1,277 @@
+"""From journals to results.parquet: one row per attempt, told whether it counts; only what is new is read."""
+
+import json
+import time
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sweep.cli.results import collect as collect_command
+from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.records.collect import collect, records_of, table_of, which_count, write_results
+from sweep.records.schema import COLLECTED, COLUMNS
+from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    return made_sweep(tmp_path / "s")
+
+
+def rows(sweep):
+    return pq.read_table(sweep.results).to_pylist()
+
+
+def attempt(number, outcome=Outcome.OK, started_at=None, **changes):
+    at = float(10 * number) if started_at is None else started_at
+    return made_record(attempt=number, outcome=outcome, started_at=at, ended_at=at + 1, **changes)
+
+
+def test_a_record_comes_back_as_it_was_written(sweep):
+    record = made_record(gpu="h100", extra={"a": 1})
+    write_journal(sweep, "p1", [{"event": "alive", "time": 1.0}, record_event(record)])
+    done = collect(sweep)
+    (row,) = rows(sweep)
+    assert {name: row[name] for name in record} == record
+    assert (row["final"], row["surplus"]) == (True, False)
+    assert (done.attempts, done.new, done.runs, done.outcomes) == (1, 1, 1, {"ok": 1})
+
+
+def test_the_table_states_units_and_meanings(sweep):
+    collect(sweep)
+    schema = pq.read_schema(sweep.results)
+    assert schema.names == [column.name for column in COLUMNS + COLLECTED]
+    assert schema.field("step_time_median_s").metadata[b"unit"] == b"s"
+    assert schema.field("tokens_per_second").metadata[b"meaning"]
+
+
+def test_a_sweep_without_records_has_an_empty_table(sweep):
+    assert collect(sweep).attempts == 0
+    assert rows(sweep) == []
+
+
+def test_records_are_told_from_other_events():
+    events = [
+        {"event": "record", "record": {"a": 1}},
+        {"event": "claim", "record": {"a": 2}},
+        {"event": "record", "record": {"a": 3}},
+    ]
+    assert [record["a"] for record in records_of(events)] == [1, 3]
+
+
+def test_the_first_ok_counts_and_later_attempts_are_surplus(sweep):
+    made = [attempt(1, Outcome.HANG), attempt(2), attempt(3), attempt(4, Outcome.OOM_CUDA)]
+    write_journal(sweep, "p1", map(record_event, made))
+    collect(sweep)
+    assert [(r["attempt"], r["final"], r["surplus"]) for r in rows(sweep)] == [
+        (1, False, False),
+        (2, True, False),
+        (3, False, True),
+        (4, False, True),
+    ]
+
+
+def test_where_none_is_ok_the_last_attempt_counts(sweep):
+    write_journal(sweep, "p1", map(record_event, [attempt(2, Outcome.HANG), attempt(1, Outcome.NODE_FAIL)]))
+    assert collect(sweep).outcomes == {"hang": 1}
+    assert [r["final"] for r in rows(sweep)] == [False, True]
+
+
+@pytest.mark.parametrize("late_in_the_same_look", [True, False])
+def test_a_late_ok_supersedes_lost_whichever_is_read_first(sweep, late_in_the_same_look):
+    lost, late = attempt(1, Outcome.LOST), attempt(1)
+    write_journal(sweep, "a-launcher", [record_event(lost, 50.0), record_event(attempt(2), 60.0)])
+    if not late_in_the_same_look:
+        assert collect(sweep).outcomes == {"ok": 1}
+    write_journal(sweep, "b-pilot", [record_event(late, 55.0)])
+    collect(sweep)
+    told = [(r["attempt"], r["outcome"], r["final"], r["surplus"]) for r in rows(sweep)]
+    assert told == [(1, "ok", True, False), (2, "ok", False, True)]
+
+
+def test_lost_never_supersedes_the_attempts_own_word(sweep):
+    write_journal(sweep, "a-pilot", [record_event(attempt(1, Outcome.OOM_CUDA))])
+    collect(sweep)
+    write_journal(sweep, "b-launcher", [record_event(attempt(1, Outcome.LOST), 99.0)])
+    collect(sweep)
+    assert [r["outcome"] for r in rows(sweep)] == ["oom_cuda"]
+
+
+def test_after_a_rerun_the_new_measurement_counts_once_it_is_ok(sweep):
+    run_id = made_run().run_id
+    wish = {"event": "rerun", "time": 1e9, "run_id": run_id, "after": 1}  # by a clock that is ahead of the nodes'
+    write_journal(sweep, "p", [record_event(attempt(1)), wish])
+    write_journal(sweep, "p", [record_event(attempt(2, Outcome.HANG))])
+    collect(sweep)
+    assert [r["final"] for r in rows(sweep)] == [True, False]
+    write_journal(sweep, "p", [record_event(attempt(3))])
+    collect(sweep)
+    assert [(r["attempt"], r["final"]) for r in rows(sweep)] == [(1, False), (2, False), (3, True)]
+
+
+def test_a_torn_last_line_is_left_for_the_next_look(sweep):
+    whole = json.dumps(record_event(attempt(2))) + "\n"
+    write_journal(sweep, "p", [record_event(attempt(1))])
+    with sweep.journal("p").open("a") as file:
+        file.write(whole[:100])
+    assert collect(sweep).attempts == 1
+    with sweep.journal("p").open("a") as file:
+        file.write(whole[100:])
+    assert collect(sweep).attempts == 2
+
+
+def test_a_line_damaged_in_the_middle_is_the_users_to_settle(sweep):
+    sweep.journal("p").write_text('{"event":"record", bro\n' + json.dumps(record_event(attempt(1))) + "\n")
+    with pytest.raises(SweepError, match=r"p\.jsonl: a line of the journal is damaged"):
+        collect(sweep)
+    assert not sweep.results.exists()
+
+
+def test_a_record_that_breaks_the_schema_is_named(sweep):
+    record = attempt(1) | {"dp": "eight"}
+    write_journal(sweep, "p", [record_event(record)])
+    with pytest.raises(SweepError, match="dp must be int64, not 'eight'"):
+        collect(sweep)
+
+
+def test_a_record_of_an_older_version_lacks_columns(sweep):
+    record = {k: v for k, v in attempt(1).items() if k not in ("gpu", "hfu", "notes")}
+    write_journal(sweep, "p", [record_event(record | {"column_of_tomorrow": 1})])
+    collect(sweep)
+    assert rows(sweep)[0]["notes"] is None
+
+
+def test_only_what_was_appended_is_read(sweep):
+    write_journal(sweep, "p", [record_event(attempt(1)), record_event(attempt(2))])
+    collect(sweep)
+    read = sweep.journal("p").stat().st_size
+    sweep.journal("p").write_bytes(b"x" * read)
+    write_journal(sweep, "p", [record_event(attempt(3))])
+    assert collect(sweep).new == 1
+    assert len(rows(sweep)) == 3
+
+
+def test_with_nothing_new_nothing_is_written(sweep):
+    write_journal(sweep, "p", [record_event(attempt(1))])
+    collect(sweep)
+    before = sweep.results.stat()
+    assert collect(sweep).new == 0
+    assert sweep.results.stat().st_mtime_ns == before.st_mtime_ns
+    assert sweep.results.stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("harm", ["removed", "damaged", "not ours", "journal shrunk"])
+def test_the_table_is_built_anew_where_it_is_of_no_use(sweep, harm):
+    write_journal(sweep, "p", [record_event(attempt(1)), record_event(attempt(2))])
+    collect(sweep)
+    if harm == "removed":
+        sweep.results.unlink()
+    elif harm == "damaged":
+        sweep.results.write_bytes(b"PAR1 broken")
+    elif harm == "not ours":
+        pd.DataFrame({"a": [1]}).to_parquet(sweep.results)
+    else:
+        sweep.journal("p").write_text(json.dumps(record_event(attempt(1))) + "\n")
+    expected = 1 if harm == "journal shrunk" else 2
+    assert collect(sweep).attempts == expected
+    assert len(rows(sweep)) == expected
+
+
+def test_no_part_of_a_table_is_ever_left_behind(sweep):
+    write_journal(sweep, "p", [record_event(attempt(1))])
+    collect(sweep)
+    left = {p.name for p in sweep.path.iterdir() if p.suffix == ".parquet" or p.name.startswith(".")}
+    assert left == {"results.parquet", "pilots.parquet", "timeline.parquet"}
+
+
+OUTCOMES = [Outcome.OK, Outcome.LOST, Outcome.HANG]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from(OUTCOMES), st.integers(0, 1)), max_size=12
+    ),
+    st.integers(0, 12),
+)
+def test_collecting_bit_by_bit_gives_what_collecting_at_once_gives(tmp_path_factory, made, cut):
+    folder = tmp_path_factory.mktemp("c")
+    bits, whole = made_sweep(folder / "bits"), made_sweep(folder / "whole")
+    events = []
+    seen = set()
+    for run, number, outcome, journal in made:
+        if (run, number, outcome is Outcome.LOST) in seen:
+            continue
+        seen.add((run, number, outcome is Outcome.LOST))
+        record = attempt(number, outcome, run=made_run(model=f"m{run}"))
+        events.append((f"j{journal}", record_event(record)))
+    for at, (journal, event) in enumerate(events):
+        write_journal(bits, journal, [event])
+        write_journal(whole, journal, [event])
+        if at == cut:
+            collect(bits)
+    collect(bits)
+    collect(whole)
+    assert rows(bits) == rows(whole)
+    per_run = pd.DataFrame(rows(whole), columns=["run_id", "final", "surplus", "outcome"]).groupby("run_id")
+    for _, group in per_run:
+        assert group["final"].sum() == 1
+        assert not (group["final"] & group["surplus"]).any()
+        assert group.loc[group["final"], "outcome"].item() == "ok" or "ok" not in set(group["outcome"])
+
+
+def test_which_count_needs_no_order():
+    table = pd.DataFrame(
+        {
+            "run_id": ["a", "a", "b"],
+            "attempt": [2, 1, 1],
+            "outcome": ["ok", "lost", "hang"],
+            "started_at": [2.0, None, 1.0],
+        }
+    )
+    assert which_count(table, {})["final"].tolist() == [True, False, True]
+
+
+def test_records_without_a_journal_can_be_written(tmp_path):
+    write_results(tmp_path / "r.parquet", [made_record(), made_record(made_run(model="3B"))])
+    assert pq.read_table(tmp_path / "r.parquet")["final"].to_pylist() == [True, True]
+    assert table_of([]).num_rows == 0
+
+
+def test_the_command_says_what_it_did(sweep):
+    write_journal(
+        sweep, "p", [record_event(attempt(1)), record_event(attempt(1, Outcome.HANG, run=made_run(dp=1, tp=2)))]
+    )
+    done = CliRunner().invoke(collect_command, [str(sweep.path), "--json"])
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert document["outcomes"] == {"ok": 1, "hang": 1}
+    assert document["path"] == str(sweep.results)
+    said = CliRunner().invoke(collect_command, [str(sweep.path)])
+    assert "2 attempts of 2 runs (1 hang, 1 ok)" in said.stderr
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_records_take_seconds_and_a_thousand_more_a_fraction(sweep):
+    lines = []
+    for n in range(200):
+        record = made_record(made_run(gpus_per_node=8, dp=8, model=f"m{n}"), gpu="h100")
+        lines.append(json.dumps(record_event(record)).replace(record["run_id"], "RUN-%d"))
+    with sweep.journal("p").open("w") as file:
+        file.writelines(lines[n % 200] % n + "\n" for n in range(100_000))
+    begun = time.process_time()
+    assert collect(sweep).attempts == 100_000
+    full_s = time.process_time() - begun
+    with sweep.journal("q").open("w") as file:
+        file.writelines(lines[n % 200] % n + "\n" for n in range(100_000, 101_000))
+    begun = time.process_time()
+    assert collect(sweep).new == 1000
+    more_s = time.process_time() - begun
+    print(f"collect: 100,000 records {full_s:.1f} s, 1,000 more {more_s:.2f} s")
+    assert full_s < 10
+    assert more_s < full_s / 4

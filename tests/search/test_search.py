@@ -1,0 +1,203 @@
+"""A search that follows a sweep: what is left out, what a budget leaves, and that nothing depends on who looks when."""
+
+import json
+import random
+from itertools import product
+
+import pytest
+
+from sweep.errors import SweepError
+from sweep.inputs.load import parse_grid
+from sweep.physics.hardware import GPUS
+from sweep.plan.runs import PlannedRun
+from sweep.plugins import STRATEGIES
+from sweep.search.search import BY_BUDGET, BY_STRATEGY, Search, choose, waiting
+from sweep.state.state import World
+from sweep.state.tally import counts
+from tests.support.configurations import run
+
+GPU = GPUS["h100"]
+
+
+def runs_of(nodes=(1, 2, 4)):
+    made = []
+    for mbs, zero, tp, width in product((1, 2, 4, 8), (0, 1), (1, 2, 4), nodes):
+        layout = run(mbs=mbs, zero=zero, tp=tp, dp=8 * width // tp, gas=8) | {"nodes": width}
+        made.append(PlannedRun(f"run-{len(made):016x}", "1B", width, 60.0, json.dumps(layout)))
+    return made
+
+
+def outcome_of(planned):
+    """The truth of a cluster: a number that only the run decides; large micro-batches run out of memory."""
+    layout = json.loads(planned.run_json)["layout"]
+    if layout["micro_batch_size"] == 8 and layout["tp"] == 1:
+        return "oom_cuda", None
+    return "ok", 3000.0 + 1000 * layout["micro_batch_size"] - 400 * layout["tp"] - 50 * layout["zero"]
+
+
+def ended(planned, at, attempt=1):
+    outcome, rate = outcome_of(planned)
+    row = {"run_id": planned.run_id, "attempt": attempt, "pilot": "p", "outcome": outcome, "node_names": ["a"]}
+    row |= {"tokens_per_second_per_gpu": rate, "started_at": at - 60, "ended_at": at}
+    return {"event": "record", "time": at, "record": row}
+
+
+def next_on(width, runs, world, search):
+    """What a pilot with so many free nodes takes next."""
+    return choose(runs, world, width, 1e6, 60, search=search, names=[f"n{i}" for i in range(width)])
+
+
+def live(runs, strategy, limits=None, widths=(1, 2, 4)):
+    """Pilots of each width in turn, each to its end, as long as anything waits. (events, world, search)"""
+    world, events = World(), []
+    search = Search.of(runs, GPU, strategy, limits)
+    for _ in range(20):
+        before = len(events)
+        for width in widths:
+            mine = [planned for planned in runs if planned.nodes == width]
+            pilot = Search.of(runs, GPU, strategy, limits)
+            while mine and (choice := next_on(width, runs, world, pilot)) is not None:
+                assert choice.planned.run_id not in {e["record"]["run_id"] for e in events}, "no run twice"
+                assert waiting(search.asked_for(world), world), "what a pilot begins, the launcher waits for"
+                events.append(ended(choice.planned, 60.0 * (len(events) + 1)))
+                world.apply(events[-1])
+        if len(events) == before:
+            break
+    return events, world, search
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("limits", [{}, {"runs": 17}, {"share": 0.3}, {"node_hours": 0.5}, {"runs_per_cell": 5}])
+def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
+    runs = runs_of()
+    events, world, search = live(runs, name, limits)
+    assert not waiting(search.asked_for(world), world)
+    out = search.left_out(world)
+    begun = {event["record"]["run_id"] for event in events}
+    assert begun | set(out) == {planned.run_id for planned in runs}
+    assert not begun & set(out)
+    found = counts(world, runs, out)
+    assert sum(found.values()) == len(runs)
+    assert "waiting" not in found
+    if limits:
+        assert len(begun) < len(runs)
+        assert BY_BUDGET in out.values() or name in ("guided", "playbook")
+    if name == "exhaustive" and not limits:
+        assert not out
+
+
+@pytest.mark.parametrize("limits", [{"runs": 17}, {"node_hours": 0.5}])
+def test_a_budget_is_kept_and_shared_by_the_cells(limits):
+    events, _, _ = live(runs_of(), "exhaustive", limits)
+    widths = [
+        json.loads(next(p.run_json for p in runs_of() if p.run_id == e["record"]["run_id"]))["nodes"] for e in events
+    ]
+    if "runs" in limits:
+        assert len(events) == 17
+    else:
+        assert 0.5 - 4 / 60 <= sum(widths) / 60 <= 0.5
+    tried = [widths.count(width) for width in (1, 2, 4)]
+    assert max(tried) - min(tried) <= 1, "the first pilots are narrow, and leave the wide ones their share"
+
+
+def test_what_one_cell_does_not_need_goes_to_the_others():
+    runs = [planned for planned in runs_of() if planned.nodes != 4] + runs_of((4,))[:2]
+    runs = [PlannedRun(f"run-{i:016x}", p.model, p.nodes, p.predicted_s, p.run_json) for i, p in enumerate(runs)]
+    events, world, _ = live(runs, "exhaustive", {"runs": 20})
+    per_width = [sum(p.nodes == width for p in runs if p.run_id in world.runs) for width in (1, 2, 4)]
+    assert per_width == [9, 9, 2]
+    assert len(events) == 20
+
+
+def test_no_run_begins_that_would_end_too_late():
+    events, _, _ = live(runs_of(), "exhaustive", {"wall_time": 600.0})
+    assert len(events) == 10
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_world_gives_the_same_decisions_whatever_way_it_was_told(name, seed):
+    runs = runs_of()
+    events, _, _ = live(runs, name, {"share": 0.6})
+    generator, told = random.Random(seed), []
+    part = events[: generator.randrange(5, len(events))]
+    for order in (part, generator.sample(part, len(part))):
+        world, search = World(), Search.of(runs, GPU, name, {"share": 0.6})
+        for place, event in enumerate(order):
+            world.apply(event)
+            if (place + seed) % 3 == 0:
+                search.left_out(world)
+                next_on(4, runs, world, search)
+        asked = [planned.run_id for planned in search.asked_for(world)]
+        chosen = [next_on(width, runs, world, search) for width in (1, 2, 4)]
+        told.append((asked, search.left_out(world), chosen, search.known.best.tolist()))
+    assert told[0] == told[1]
+
+
+def test_a_rerun_takes_back_what_its_failure_taught():
+    runs = runs_of()
+    victim = next(p for p in runs if outcome_of(p)[0] == "oom_cuda")
+    world, search = World(), Search.of(runs, GPU, "prune")
+    static = dict(search.left_out(world))
+    world.apply(ended(victim, 60.0))
+    assert set(search.left_out(world)) > set(static)
+    again = ended(victim, 180.0, attempt=2)
+    again["record"] |= {"outcome": "ok", "tokens_per_second_per_gpu": 5000.0}
+    world.apply({"event": "rerun", "time": 61.0, "run_id": victim.run_id, "after": 1})
+    world.apply(again)
+    assert search.left_out(world) == static
+    fresh = Search.of(runs, GPU, "prune")
+    assert fresh.left_out(world) == static
+    assert fresh.known.best.tolist() == search.known.best.tolist()
+
+
+def test_a_retry_is_asked_for_though_the_budget_is_spent():
+    runs = runs_of((1,))
+    world, search = World(), Search.of(runs, GPU, "exhaustive", {"runs": 1})
+    first = ended(runs[0], 60.0)
+    first["record"] |= {"outcome": "node_fail", "tokens_per_second_per_gpu": None}
+    world.apply(first)
+    assert [(c.planned.run_id, c.attempt) for c in waiting(search.asked_for(world), world)] == [(runs[0].run_id, 2)]
+    assert next_on(1, runs, world, search).attempt == 2
+    assert set(search.left_out(world).values()) == {BY_BUDGET}
+
+
+def test_what_memory_rules_out_is_the_strategys_word():
+    runs = runs_of((1,))[::-1]
+    _, world, search = live(runs, "prune", {"runs": 20}, widths=(1,))
+    assert set(search.left_out(world).values()) <= {BY_STRATEGY, BY_BUDGET}
+    assert counts(world, runs, search.left_out(world)).get("not_run_strategy", 0) > 0
+
+
+def test_a_pipeline_of_few_micro_batches_is_the_plans_to_judge():
+    """Its workload may have a rule of its own: what was planned is begun."""
+    few = [PlannedRun("run-0000000000000000", "1B", 1, 60.0, json.dumps(run(tp=2, pp=4, gas=2, workload="megatron")))]
+    events, _, _ = live(few, "prune", widths=(1,))
+    assert [event["event"] for event in events].count("record") == 1
+
+
+GRID = "models: [1B]\nnodes: 1\nsequence_length: 4096\nglobal_batch: 1Mi\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "path"),
+    [
+        ("strategy: guide", "did you mean guided?", "strategy"),
+        ("budget: {runs: 0}", "expected at least 1", "budget.runs"),
+        ("budget: {share: 1.5}", "expected at most 1", "budget.share"),
+        ("budget: {hours: 3}", "hours", "budget.hours"),
+        ("budget: {wall_time: soon}", "soon", "budget.wall_time"),
+    ],
+)
+def test_mistakes_in_strategy_and_budget_are_said_with_their_place(lines, words, path):
+    with pytest.raises(SweepError) as caught:
+        parse_grid(GRID + lines + "\n", "grid.yaml")
+    (mistake,) = caught.value.mistakes
+    assert words in str(mistake)
+    assert (mistake.path, mistake.line) == (path, 5)
+
+
+def test_a_budget_goes_around_through_yaml():
+    grid = parse_grid(GRID + "strategy: guided\nbudget: {share: 0.1, wall_time: 2h}\n", "grid.yaml")
+    assert grid.budget.wall_time == 7200
+    assert parse_grid(grid.to_yaml(), "again.yaml") == grid

@@ -1,1 +1,0 @@
-"""A real Slurm cluster on this machine, for tests: see ``tests.slurm.cluster.Cluster``."""

@@ -1,0 +1,216 @@
+"""Which nodes are left out, and where a retry may go: tables over the fold of events."""
+
+import json
+import random
+
+import pytest
+
+from sweep.launcher.pilots_wanted import nodes_to_avoid
+from sweep.outcomes import Outcome
+from sweep.plan.runs import PlannedRun
+from sweep.search.search import Search, choose
+from sweep.state.quarantine import SLOW_IN_RUNS
+from sweep.state.retries import ALIKE, ELSEWHERE, RETRIES, may_retry, own_fault
+from sweep.state.state import World
+from tests.support import driving
+from tests.support.configurations import run as a_run
+
+A, B, AB = frozenset({"a1", "a2"}), frozenset({"b1", "b2"}), frozenset({"a2", "b1"})
+
+
+def record(run, attempt, outcome, nodes, time, accused=(), slow=None, **layout):
+    values = {"run_id": run, "attempt": attempt, "outcome": str(outcome), "pilot": "p0001", "node_names": list(nodes)}
+    values |= layout
+    return {"event": "record", "time": time, "record": values, "accused": list(accused), "slow_node": slow}
+
+
+def world_of(*events):
+    world = World()
+    world.apply_all(events)
+    return world
+
+
+@pytest.mark.parametrize("outcome", sorted(ALIKE))
+def test_failing_alike_on_disjoint_nodes_is_the_runs_own_fault(outcome):
+    assert own_fault([outcome, outcome], [A, B])
+    assert not may_retry([outcome, outcome], [A, B])
+    assert not own_fault([outcome, outcome], [A, AB]), "they share a node"
+    assert not own_fault([outcome], [A])
+    assert not own_fault([outcome, outcome], [frozenset(), A]), "where the first ran is not known"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.PREEMPTED, Outcome.CANCELLED, Outcome.PORT_IN_USE])
+def test_what_tells_nothing_of_the_run_is_not_its_fault(outcome):
+    assert not own_fault([outcome, outcome], [A, B])
+    assert may_retry([outcome, outcome], [A, B])
+
+
+def test_different_failures_on_disjoint_nodes_are_not_alike():
+    assert may_retry([Outcome.NODE_FAIL, Outcome.XID_HARDWARE], [A, B])
+    assert not may_retry([Outcome.NODE_FAIL, Outcome.XID_HARDWARE, Outcome.NODE_FAIL], [A, AB, B])
+
+
+def test_what_is_never_retried_needs_no_other_node():
+    assert not [outcome for outcome in ELSEWHERE if RETRIES[outcome] == 0]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.XID_HARDWARE, Outcome.NODE_FAIL])
+def test_a_node_that_failed_itself_is_left_out_at_once(outcome):
+    world = world_of(record("r", 1, outcome, ("a1", "a2"), 1.0, accused=["a2"]))
+    assert list(world.bad_nodes) == ["a2"]
+    assert f"{outcome} in r.1" in world.bad_nodes["a2"]
+
+
+def test_a_run_that_fails_alike_elsewhere_acquits_the_nodes():
+    first = record("r", 1, Outcome.NODE_FAIL, ("a1", "a2"), 1.0, accused=["a2"])
+    second = record("r", 2, Outcome.NODE_FAIL, ("b1", "b2"), 2.0, accused=["b1"])
+    assert list(world_of(first).bad_nodes) == ["a2"]
+    assert world_of(first, second).bad_nodes == {}
+
+
+def test_one_hang_accuses_and_the_success_elsewhere_convicts():
+    hang = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
+    assert world_of(hang).bad_nodes == {}
+    with_it = record("r", 2, Outcome.OK, ("a1", "b2"), 2.0)
+    assert world_of(hang, with_it).bad_nodes == {}
+    without = record("r", 2, Outcome.OK, ("b1", "b2"), 2.0)
+    assert list(world_of(hang, without).bad_nodes) == ["a1"]
+
+
+def test_hangs_of_two_different_runs_convict_and_two_of_one_run_do_not():
+    first = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
+    again = record("r", 2, Outcome.HANG, ("a1", "b2"), 2.0, accused=["a1"])
+    other = record("q", 1, Outcome.HANG, ("a1", "b1"), 3.0, accused=["a1"])
+    assert world_of(first, again).bad_nodes == {}
+    assert "2 different runs" in world_of(first, other).bad_nodes["a1"]
+
+
+def test_a_sweep_that_hangs_everywhere_does_not_take_the_cluster_out_of_service():
+    """Ten nodes, three different hanging runs on each: no node is worse than the others."""
+    hangs = [
+        record(f"r{node}-{i}", 1, Outcome.HANG, (f"n{node}", "m"), node * 3.0 + i, accused=[f"n{node}"])
+        for node in range(10)
+        for i in range(3)
+    ]
+    assert all(len(world_of(*hangs[: count + 1]).bad_nodes) <= 3 for count in range(len(hangs)))
+    assert world_of(*hangs).bad_nodes == {}
+
+
+def slow_events(count, slow_in):
+    return [
+        record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a1" if i < slow_in else None) for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "slow_in", "bad"),
+    [(2, 2, False), (SLOW_IN_RUNS, SLOW_IN_RUNS, True), (6, 3, False), (7, 4, True), (40, 5, False)],
+)
+def test_slowest_again_and_again(count, slow_in, bad):
+    assert ("a1" in world_of(*slow_events(count, slow_in)).bad_nodes) == bad
+
+
+@pytest.mark.parametrize("axis", ["pp", "ep"])
+def test_the_slowest_stage_or_expert_says_nothing_of_its_node(axis):
+    """The last stage computes the logits in every run: its node would be convicted for nothing."""
+    events = [record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2", **{axis: 2}) for i in range(9)]
+    assert world_of(*events).bad_nodes == {}
+    slow = [record(f"s{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2") for i in range(SLOW_IN_RUNS)]
+    assert list(world_of(*events, *slow).bad_nodes) == ["a2"], "nor do they speak for it"
+
+
+def test_a_node_alone_is_never_the_slowest_of_several():
+    events = [record(f"r{i}", 1, Outcome.OK, ("a1",), float(i), slow="a1") for i in range(9)]
+    assert world_of(*events).bad_nodes == {}
+
+
+def test_a_pardon_clears_what_was_and_not_what_comes():
+    dirty = {"event": "node_bad", "node": "a1", "reason": "not clean", "time": 1.0}
+    pardon = {"event": "node_pardoned", "node": "a1", "time": 2.0}
+    assert world_of(dirty).bad_nodes == {"a1": "not clean"}
+    assert world_of(dirty, pardon).bad_nodes == {}
+    assert world_of(dirty, pardon, {**dirty, "time": 3.0}).bad_nodes == {"a1": "not clean"}
+    assert world_of(*slow_events(9, 9), {**pardon, "time": 99.0}).bad_nodes == {}
+
+
+def test_the_order_of_records_does_not_matter():
+    events = [
+        record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"]),
+        record("r", 2, Outcome.OK, ("b1", "b2"), 2.0),
+        record("q", 1, Outcome.XID_HARDWARE, ("c1", "c2"), 3.0, accused=["c2"]),
+        *slow_events(4, 4),
+    ]
+    expected = sorted(world_of(*events).bad_nodes)
+    assert expected == ["a1", "c2"]
+    for seed in range(20):
+        random.Random(seed).shuffle(events)
+        assert sorted(world_of(*events).bad_nodes) == expected
+
+
+def planned(name, nodes=2):
+    return PlannedRun(name, "1B", nodes, None, json.dumps({**a_run(), "nodes": nodes}))
+
+
+def test_a_retry_keeps_off_the_nodes_of_its_failure():
+    world = world_of(record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0))
+    runs = [planned("r")]
+    search = Search(runs)
+    assert choose(runs, world, 2, 1000, 10, search=search, names=["a1", "a2"]) is None
+    assert choose(runs, world, 2, 1000, 10, search=search, names=["a2", "b1"]) is None
+    assert choose(runs, world, 2, 1000, 10, search=search, names=["b1", "b2"]).nodes == ("b1", "b2")
+    assert choose(runs, world, 2, 1000, 10, search=search, names=["a1", "a2"], same_nodes=True).attempt == 2
+    assert nodes_to_avoid(runs, world, 2) == {"a1", "a2"}
+    assert nodes_to_avoid([planned("fresh"), *runs], world, 2) == frozenset(), "such a pilot has work anywhere"
+
+
+def test_a_pilot_takes_the_widest_run_that_fits():
+    runs = [planned("narrow", 1), planned("middle", 2), planned("wide", 4)]
+    choice = choose(runs, World(), 3, 1000, 10, search=Search(runs), names=["n1", "n2", "n3"])
+    assert (choice.planned.run_id, choice.nodes) == ("middle", ("n1", "n2"))
+
+
+GRID = """
+name: one
+workload: simulated
+models: [tiny-1M]
+nodes: [1]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+iterations: 1
+params: {step_s: 0.01}
+site: {gpu: cpu, gpus_per_node: 1, pilot_time: 10m}
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    root = tmp_path_factory.mktemp("nodes")
+    (root / "grid.yaml").write_text(GRID)
+    assert driving.run("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", cwd=root).returncode == 0
+    return root / "s"
+
+
+def left_out(directory):
+    rows = json.loads(driving.run("nodes", directory, "--json").stdout)["nodes"]
+    return {row["node"]: row["left_out"] for row in rows if row["left_out"]}
+
+
+def test_a_user_adds_and_pardons(done):
+    assert left_out(done) == {}
+    assert driving.run("nodes", done, "add", "n17", "n18", "--reason", "ECC errors").returncode == 0
+    assert left_out(done) == dict.fromkeys(("n17", "n18"), "left out by the user: ECC errors")
+    assert "node n17 is left out: left out by the user: ECC errors" in driving.run("status", done).stdout
+    assert driving.run("nodes", done, "pardon", "n17").returncode == 0
+    assert list(left_out(done)) == ["n18"]
+    assert "local-0: 1 of 1 attempts ok; in use" in driving.run("nodes", done).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [(("drop", "n1"), "unknown action 'drop'"), (("add",), "no node is named"), (("add", "n[1-4]"), "no node's name")],
+)
+def test_mistakes_are_told(done, words, told):
+    failed = driving.run("nodes", done, *words)
+    assert failed.returncode == 2
+    assert told in failed.stderr

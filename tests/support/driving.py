@@ -1,0 +1,145 @@
+"""Drive the command line as a user does, and look at what a sweep left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from sweep.state.state import World
+from sweep.store.directory import SweepDir
+from sweep.store.journal import JournalReader
+from sweep.store.sweep import open_sweep
+
+SWEEP = [sys.executable, "-m", "sweep.cli.main"]
+
+
+def start(*arguments, env=None, cwd=None, output=subprocess.DEVNULL):
+    """A `sweep` command in the background."""
+    return subprocess.Popen(
+        [*SWEEP, *map(str, arguments)],
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+
+
+def run(*arguments, env=None, cwd=None, timeout=300):
+    """A `sweep` command to its end."""
+    return subprocess.run(
+        [*SWEEP, *map(str, arguments)],
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def world_of(directory) -> World:
+    world = World()
+    world.apply_all(JournalReader(SweepDir(Path(directory))).new_events())
+    return world
+
+
+def events_of(directory, kind):
+    return [event for event in JournalReader(SweepDir(Path(directory))).new_events() if event["event"] == kind]
+
+
+def leader_pids(directory):
+    """The processes that lead a pilot of this sweep now."""
+    pids = []
+    for path in (Path(directory) / "pilots").glob("*/started"):
+        try:
+            pid = json.loads(path.read_text())["pid"]
+            words = psutil.Process(pid).cmdline()
+        except (psutil.Error, OSError, ValueError):
+            continue
+        if any(str(directory) in word for word in words) or any("submitit" in word for word in words):
+            pids.append(pid)
+    return pids
+
+
+def marked_processes(directory):
+    """Every living process that carries the mark of one of this sweep's pilots, in words."""
+    sweep_id = json.loads(SweepDir(Path(directory)).provenance.read_text())["sweep_id"]
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get("SWEEP_PILOT", "")
+            if mark.startswith(sweep_id) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:150]}")
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def wait_until_unmarked(directory, timeout_s=60.0):
+    """The processes left once the sweep had time to end them; empty where all is well."""
+    deadline = time.monotonic() + timeout_s
+    while (left := marked_processes(directory)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return left
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def assert_each_run_measured_once(directory):
+    """The invariants of a sweep that is done: one ok per run, one record per attempt, one claim per attempt."""
+    sweep = open_sweep(Path(directory))
+    records = [event["record"] for event in events_of(directory, "record")]
+    ok = Counter(record["run_id"] for record in records if record["outcome"] == "ok")
+    assert ok == Counter({planned.run_id: 1 for planned in sweep.runs})
+    per_attempt = Counter((record["run_id"], record["attempt"]) for record in records)
+    assert set(per_attempt.values()) == {1}
+    claims = {path.name for path in sweep.directory.claims.iterdir() if not path.name.startswith(".")}
+    assert claims == {f"{run_id}.{attempt}" for run_id, attempt in per_attempt}
+    world = world_of(directory)
+    assert not [pilot.name for pilot in world.pilots.values() if pilot.open]
+    return records
+
+
+SLOW = """
+name: slow
+workload: simulated
+models: [tiny-1M]
+nodes: [{nodes}]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: [1, 2, 4, 8]
+iterations: 5
+params: {{step_s: {step_s}}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: {pilot_time}, poll_interval_s: 1}}
+"""
+
+
+def wait_for(condition, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def running_attempt(directory):
+    """An attempt has begun and has not ended."""
+    if not (directory / "provenance.json").exists():
+        return False
+    attempts = [a for run in world_of(directory).runs.values() for a in run.attempts.values()]
+    return any(a.outcome is None and a.started_at is not None for a in attempts)

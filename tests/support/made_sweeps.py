@@ -1,0 +1,75 @@
+"""Sweep directories as a launch leaves them, and what pilots wrote there since, for tests of commands."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sweep.cli.main import main
+from sweep.inputs.load import parse_grid
+from sweep.outcomes import Outcome
+from sweep.plan.build import build
+from sweep.store.journal import Journal
+from sweep.store.sweep import Sweep, create
+from tests.support.made_records import made_record, record_event
+
+GRID = """\
+name: good
+workload: simulated
+models: [tiny-1M]
+nodes: [1, 2]
+sequence_length: 64
+global_batch: 4096
+micro_batch_size: [1, 2]
+dtype: [fp32]
+iterations: 3
+site: {gpu: cpu, gpus_per_node: 2, max_local_ranks: 8}
+"""
+
+
+def made(directory: Path, text: str = GRID) -> Sweep:
+    """A sweep before its first pilot."""
+    grid = parse_grid(text, "grid.yaml")
+    assert grid.site is not None
+    return create(directory, grid, grid.site, build(grid, grid.site), executor="local", grid_text=text)
+
+
+def pilot_wrote(sweep: Sweep, pilot: str, *ends: tuple[str, int, Outcome | None]) -> None:
+    """Attempts of a pilot in its journal: run_id, number, outcome (None: it is still going)."""
+    sweep.directory.pilot(pilot).mkdir(mode=0o700)
+    runs = {planned.run_id: planned for planned in sweep.runs}
+    journal = Journal(sweep.directory.journal(f"pilot-{pilot}"))
+    for run_id, number, outcome in ends:
+        started, now = {"event": "attempt_started", "pilot": pilot, "nodes": ["n1"]}, time.time()
+        journal.append({**started, "time": now, "run_id": run_id, "attempt": number})
+        if outcome is not None:
+            record = made_record(runs[run_id].run(), attempt=number, pilot=pilot, outcome=outcome, started_at=now)
+            journal.append(record_event({**record, "ended_at": now}, time.time()))
+    journal.close()
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line: (exit code, stdout, stderr)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["sweep", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out, err
+
+    return call
+
+
+def tree(root: Path) -> list[tuple[str, int, int]]:
+    """All that is in a directory: a command that refuses changes nothing of it."""
+    return sorted((str(p.relative_to(root)), p.stat().st_mtime_ns, p.stat().st_size) for p in root.rglob("*"))

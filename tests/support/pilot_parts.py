@@ -1,0 +1,184 @@
+"""A sweep that stands, and parts of a pilot, for tests of what may befall them."""
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from sweep.contract import Workload
+from sweep.diagnose.model import Diagnosis
+from sweep.inputs.load import parse_grid
+from sweep.pilot.leader.attempt import AttemptRunner
+from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
+from sweep.pilot.leader.record import Conducted
+from sweep.pilot.limits import Limits
+from sweep.pilot.order import PilotOrder
+from sweep.plan.build import build
+from sweep.store.sweep import create
+
+GRID = """\
+name: edges
+workload: simulated
+models: [tiny-1M]
+nodes: [1]
+sequence_length: 64
+global_batch: 1024
+dtype: [fp32]
+micro_batch_size: [1, 2]
+params: {step_s: 0.02}
+site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}
+"""
+
+
+@pytest.fixture
+def standing(tmp_path):
+    grid = parse_grid(GRID, "grid.yaml")
+    return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+
+
+def a_run(standing):
+    return standing.runs[0].run()
+
+
+class Mute:
+    """A line on which nothing is heard and everything said is kept."""
+
+    local_address = "127.0.0.1"
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message)
+
+    async def said(self, key, word):
+        """Wait until a message with this word under the key was sent."""
+        while not any(message.get(key) == word for message in self.sent):
+            await asyncio.sleep(0.005)
+
+
+class Scripted(Mute):
+    """A leader's line: it gives these orders, waits for the word that is the last to be heard, then it is gone."""
+
+    def __init__(self, *orders, until=None):
+        super().__init__()
+        self._orders = list(orders)
+        self._until = until
+
+    async def receive(self):
+        if self._orders:
+            return self._orders.pop(0)
+        if self._until is not None:
+            await self.said("is", self._until)
+        return None
+
+
+class Image:
+    """In the place of `Zygote`, and of each that is started: it forks nothing; what it is asked for is kept.
+
+    The first rank of each process says these words, and all end well once they were heard.
+    """
+
+    pid, cold, dead = 0, False, False
+
+    def __init__(self, words=""):
+        self.requests = []
+        self._words = words.encode()
+
+    async def start(self, _preload, _env):
+        return self
+
+    async def fork(self, request, fds, on_exit):
+        self.requests.append(request)
+        loop, pipe = asyncio.get_running_loop(), os.dup(fds[1])
+
+        def say():  # a pipe holds less than some words: not on the loop that reads them
+            with os.fdopen(pipe, "wb") as file:
+                file.write(self._words)
+            loop.call_soon_threadsafe(on_exit, 0)
+
+        threading.Thread(target=say).start()
+        return 1
+
+
+def start(ranks=1, *, one_process=False):
+    """The leader's order to start the ranks of the second of two nodes."""
+    place = {"world_size": 2 * ranks, "local_world_size": ranks, "node_rank": 1, "master_addr": "n1", "master_port": 5}
+    entries = [{"rank": ranks + local, "local_rank": local} for local in range(ranks)]
+    order = {
+        "do": "start",
+        "attempt": "r.1",
+        "main": "m:f",
+        "run": "{}",
+        "takes_listener": True,
+        "preload": [],
+        "env": {},
+    }
+    return {**order, "one_process": one_process, "ranks": entries, "place": place}
+
+
+PREPARE = {"do": "prepare", "attempt": "r.1", "preload": [], "env": {}, "first": False}
+CLEAN = {"is": "clean", "left": [], "kernel": [], "removed": [], "stacks": {}, "tails": {}, "killed": []}
+
+
+async def played(runner, link, *said, **prepared):
+    """The result of an attempt whose one agent says this after its ranks were started; ``prepared``: in its answer."""
+
+    async def play():
+        await link.channel.said("do", "prepare")
+        hear(link, {"is": "prepared", "address": "x", "port": 1, **prepared})
+        await link.channel.said("do", "start")
+        for message in said:
+            hear(link, message)
+        await link.channel.said("do", "stop")
+        hear(link, CLEAN)
+
+    playing = asyncio.ensure_future(play())
+    result = await runner.conduct()
+    playing.cancel()
+    return result
+
+
+def hear(link, message):
+    link.inbox.put_nowait((link, {"attempt": "r.1", **message}))
+
+
+def told(message, rank=0):
+    return {"is": "told", "rank": rank, "message": message}
+
+
+def exits(*codes):
+    """The ends of ranks 0, 1, …"""
+    return [{"is": "exit", "rank": rank, "code": code} for rank, code in enumerate(codes)]
+
+
+def runner_on(standing, *links):
+    workload = Workload(name="w", main="none:main", axes={})
+    run = a_run(standing)
+    return AttemptRunner("r.1", run, workload, links, Limits(), 0)
+
+
+def order(**changes):
+    values = {"name": "p0001", "token": "t", "sweep_name": "edges", "nodes": 1, "gpus_per_node": 2, "gpu": "cpu"}
+    values |= {"time_limit_s": 1000, "executor": "local", "scratch": "/tmp"}
+    return PilotOrder(**{**values, **changes})
+
+
+def conducted(standing, limit_s=900.0):
+    return Conducted(
+        run=a_run(standing),
+        attempt=1,
+        order=order(),
+        job_id="7",
+        nodes=("local-0",),
+        started_at=1.0,
+        idle_s=0.5,
+        limit_s=limit_s,
+        beside={"other.1"},
+    )
+
+
+def result_of(outcome, measurement=None):
+    ranks = [RankReport("local-0", measurement=measurement) for _ in range(2)]
+    return AttemptResult(Diagnosis(outcome, "", "", None, None), "why", ranks, {"total_s": 1.0})

@@ -1,0 +1,96 @@
+"""Which processes of a sweep are of which kind: launcher, leader, agent, zygote, rank, daemon, srun, slurmstepd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+
+import psutil
+
+from tests.support import driving
+from tests.support.slurm import processes
+
+LOCAL = ("launcher", "leader", "agent", "zygote", "rank")
+SLURM = (*LOCAL, "srun", "slurmstepd of agents", "slurmstepd of the leader")
+
+
+def find(kind, directory, launcher, cluster=None) -> list[psutil.Process]:
+    """The living processes of that kind. ``launcher``: the Popen that was started."""
+    if kind == "launcher":
+        return [psutil.Process(launcher.pid)]
+    if kind == "leader":
+        return [psutil.Process(pid) for pid in driving.leader_pids(directory)]
+    if kind == "srun":
+        return [process for process in _marked(directory) if process.name() == "srun"]
+    if kind.startswith("slurmstepd"):
+        return _step_daemons(cluster, find(kind.rpartition(" ")[2].removesuffix("s"), directory, launcher))
+    return [process for process in _marked(directory) if _python_kind(process) == kind]
+
+
+def _step_daemons(cluster, under: list[psutil.Process]) -> list[psutil.Process]:
+    """The step daemons above these processes."""
+    wanted = {parent.pid for process in under for parent in process.parents()}
+    return [process for process in processes.daemons(cluster.conf, "slurmstepd") if process.pid in wanted]
+
+
+def _marked(directory) -> Iterator[psutil.Process]:
+    for words in driving.marked_processes(directory):
+        with contextlib.suppress(psutil.Error):
+            yield psutil.Process(int(words.split()[0]))
+
+
+def _python_kind(process: psutil.Process) -> str | None:
+    """agent, zygote, rank, daemon (what a rank has let go); None for anything else. A fork keeps its command line."""
+    with contextlib.suppress(psutil.Error, ProcessLookupError):
+        words = process.cmdline()
+        if process.name() == "srun":
+            return None
+        if "sweep.pilot.agent" in words:
+            return "agent"
+        if "sweep.pilot.agent.zygote" in words:
+            return _image_kind(process)
+    return None
+
+
+def _image_kind(process: psutil.Process) -> str:
+    """A zygote stays in its agent's session, a rank leads one, a daemon's is without its leader or not a zygote's."""
+    parent = process.parent()
+    if parent is not None and "sweep.pilot.agent.zygote" in parent.cmdline():
+        return "rank" if os.getsid(process.pid) == process.pid else "daemon"
+    if parent is not None and os.getsid(process.pid) == os.getsid(parent.pid):
+        return "zygote"
+    return "daemon"
+
+
+GRID = """
+name: kinds
+workload: simulated
+models: [tiny-1M]
+nodes: [2]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: {batches}
+iterations: 4
+warmup_iterations: 2
+params: {{step_s: {step_s}, fault: leak_child, fault_iteration: 1, fault_rank: -1, fault_s: 900}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 1}}
+"""
+
+
+RANKS = 4
+
+
+def wait_for_daemons(kind, directory, launcher, cluster):
+    """Until every rank has let one go and what is to be struck is there; (to be struck, of the attempt)."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        if (directory / "provenance.json").exists():
+            daemons = find("daemon", directory, launcher, cluster)
+            found = find(kind, directory, launcher, cluster)
+            if len(daemons) >= RANKS and found:
+                return found, [*daemons, *find("rank", directory, launcher, cluster)]
+        time.sleep(0.05)
+    raise AssertionError(f"no {kind} beside daemons of all ranks: {driving.marked_processes(directory)}")

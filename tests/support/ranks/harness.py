@@ -1,0 +1,105 @@
+"""Ask the zygote for attempts, and look at what came back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from sweep.contract import Layout, Run
+from tests.support.paths import REPOSITORY
+
+ROOT = REPOSITORY
+DENSE = {
+    "num_layers": 4,
+    "hidden_size": 64,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 256,
+}
+WIDE = DENSE | {"num_heads": 8, "num_kv_heads": 4, "num_layers": 8}
+MOE = DENSE | {
+    "num_experts": 4,
+    "experts_per_token": 2,
+    "moe_intermediate_size": 64,
+    "shared_experts": 1,
+    "dense_layers": 1,
+    "qk_norm": True,
+}
+TIED = DENSE | {"tied_embeddings": True}
+SHAPES = {"dense": DENSE, "wide": WIDE, "moe": MOE, "tied": TIED}
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What one rank said, and how it ended."""
+
+    exit: int
+    killed: bool
+    messages: list[dict]
+    stderr: str
+
+    @property
+    def measurement(self) -> dict:
+        found = [m for m in self.messages if m["kind"] == "measurement"]
+        assert len(found) == 1, f"exit {self.exit}, {len(found)} measurements\n{self.stderr}"
+        return found[0]
+
+    @property
+    def failure(self) -> dict | None:
+        return next((m for m in self.messages if m["kind"] == "failure"), None)
+
+    @property
+    def beats(self) -> list[dict]:
+        return [m for m in self.messages if m["kind"] == "beat"]
+
+
+class Zygote:
+    """The warm parent, as a subprocess with one thread."""
+
+    def __init__(self, *workloads: str) -> None:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.ranks.zygote", *workloads],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+        self.threads = self._answer()["threads"]
+
+    def attempt(self, run: Run, *, seed: int = 7, timeout_s: float = 120) -> list[Rank]:
+        request = {"run": run.canonical_json(), "seed": seed, "timeout_s": timeout_s}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return [Rank(**rank) for rank in self._answer()]
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+
+    def _answer(self):
+        line = self._process.stdout.readline()
+        assert line, f"the zygote ended with {self._process.wait()}"
+        return json.loads(line)
+
+
+def a_run(layout: Layout, *, shape: dict | None = None, workload: str = "transformer", **values) -> Run:
+    """A run of the tiny model: 32 positions, one warm-up and two timed iterations unless said otherwise."""
+    params = values.pop("params", {})
+    if workload == "transformer":
+        params = {"process_group_timeout_s": 60.0, "threads": 1, "cpu_memory": False, "count_flops": False} | params
+    return Run(
+        workload=workload,
+        model="tiny",
+        shape=DENSE if shape is None else shape,
+        nodes=1,
+        gpus_per_node=layout.gpus,
+        layout=layout,
+        params=params,
+        **{"sequence_length": 32, "dtype": "fp32", "warmup_iterations": 1, "iterations": 2} | values,
+    )

@@ -1,0 +1,33 @@
+"""Runs of the simulated workload, and the place of a rank in one."""
+
+from __future__ import annotations
+
+from sweep.contract import Layout, Place, RankRun, Run
+
+SHAPE = {
+    "num_layers": 32,
+    "hidden_size": 4096,
+    "num_heads": 32,
+    "num_kv_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+
+
+def placed(run: Run, rank: int = 0, seed: int = 0) -> RankRun:
+    place = Place(
+        rank=rank,
+        world_size=run.gpus,
+        local_rank=rank,
+        local_world_size=run.gpus,
+        node_rank=0,
+        master_addr="127.0.0.1",
+        master_port=1,
+        seed=seed,
+    )
+    return RankRun.of(run, place)
+
+
+def big(layout: Layout, **values) -> Run:
+    defaults = {"workload": "simulated", "model": "8B", "shape": SHAPE, "sequence_length": 4096}
+    return Run(**{**defaults, "nodes": 1, "gpus_per_node": layout.gpus, "layout": layout, **values})

@@ -1,0 +1,39 @@
+"""Real trainers in environments of their own: where they are, and sweeps of the examples with them."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support import driving
+from tests.support.paths import REPOSITORY
+
+SCRIPTS = Path(__file__).parent
+"""scripts that trainers run: no part of sweep, and no tests"""
+
+
+def python_of(variable):
+    """The interpreter that a variable of the environment names; the test is skipped without."""
+    python = os.environ.get(variable)
+    if not python:
+        pytest.skip(f"{variable} is not set")
+    return python
+
+
+def measured(directory, example, variable, *overrides, cluster=None):
+    """The records of an example's sweep, all of them ok, with nothing left behind; on this machine or a cluster."""
+    words = [word for one in (f"params.python={python_of(variable)}", *overrides) for word in ("-o", one)]
+    launch = ("launch", REPOSITORY / "examples/trainers" / example, "--dir", directory, "--yes", "--json")
+    executor = ("--executor", "slurm" if cluster else "local")
+    env = cluster.env if cluster else None
+    done = driving.run(*launch, *executor, *words, cwd=REPOSITORY, env=env, timeout=800)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert set(summary["counts"]) == {"ok"}, summary
+    assert Path(summary["heatmap"]).read_bytes().startswith(b"\x89PNG")
+    assert driving.wait_until_unmarked(directory, 10) == []
+    if cluster:
+        cluster.wait_idle()
+        assert cluster.job_processes() == []
+    return driving.assert_each_run_measured_once(directory)

@@ -1,0 +1,129 @@
+"""The layouts whose configurations are kept as goldens: six per trainer, over the axes that it has.
+
+`python -m tests.support.trainers.layouts` writes the goldens anew; look at the difference before you keep it.
+"""
+
+import json
+
+from sweep.contract import Layout, Run
+from sweep.physics.shapes import ModelShape
+from sweep.plugins import find_trainer
+from tests.support.paths import REPOSITORY
+
+GOLDEN = REPOSITORY / "tests/bench_workloads/trainers/golden"
+SHAPE = ModelShape(
+    num_layers=8, hidden_size=256, num_heads=8, num_kv_heads=4, intermediate_size=512, vocab_size=2048
+).as_dict()
+MIXTURE = SHAPE | {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 128, "dense_layers": 1}
+
+LAYOUTS = {
+    "command": [
+        {"dp": 2},
+        {"dp": 2, "tp": 2},
+        {"pp": 2, "grad_accum": 4},
+        {"cp": 2, "dp": 2},
+        {"dp": 4, "zero": 3, "micro_batch_size": 2},
+        {"dp": 2, "recompute": "full", "dtype": "fp32"},
+    ],
+    "deepspeed": [
+        {"dp": 2},
+        {"dp": 2, "zero": 1, "grad_accum": 4},
+        {"dp": 4, "zero": 2, "micro_batch_size": 8},
+        {"dp": 4, "zero": 3},
+        {"dp": 1, "dtype": "fp32"},
+        {"dp": 8, "zero": 3, "grad_accum": 2, "micro_batch_size": 2, "dtype": "fp16"},
+    ],
+    "megatron": [
+        {"dp": 2},
+        {"dp": 2, "zero": 1, "grad_accum": 2},
+        {"dp": 2, "tp": 2, "zero": 1, "recompute": "full"},
+        {"pp": 2, "grad_accum": 4, "dp": 2, "recompute": "selective"},
+        {"cp": 2, "tp": 2, "dtype": "fp16"},
+        {
+            "dp": 2,
+            "pp": 2,
+            "ep": 2,
+            "zero": 1,
+            "pp_schedule": "interleaved_1f1b",
+            "grad_accum": 4,
+            "shape": MIXTURE,
+            "params": {"expert_tensor_parallel_size": 1},
+        },
+    ],
+    "nanotron": [
+        {"dp": 2},
+        {"dp": 2, "zero": 1, "grad_accum": 2},
+        {"dp": 2, "tp": 2, "zero": 1, "recompute": "full"},
+        {"pp": 2, "grad_accum": 4, "dp": 2},
+        {"cp": 2, "tp": 2},
+        {"dp": 2, "pp": 2, "zero": 1, "pp_schedule": "gpipe", "grad_accum": 4, "dtype": "fp32"},
+    ],
+    "nemo": [
+        {"dp": 2},
+        {"dp": 2, "zero": 1, "grad_accum": 2},
+        {"dp": 2, "tp": 2, "zero": 1, "recompute": "full"},
+        {"pp": 2, "grad_accum": 4, "dp": 2, "recompute": "selective"},
+        {"cp": 2, "tp": 2},
+        {"dp": 4, "zero": 1, "micro_batch_size": 4},
+    ],
+    "picotron": [
+        {"dp": 2},
+        {"dp": 2, "tp": 2, "grad_accum": 2},
+        {"pp": 2, "grad_accum": 4, "dp": 2},
+        {"pp": 2, "pp_schedule": "gpipe", "grad_accum": 2},
+        {"cp": 2, "tp": 2},
+        {"dp": 4, "micro_batch_size": 4, "dtype": "fp32"},
+    ],
+    "torchtitan": [
+        {"dp": 2},
+        {"dp": 2, "zero": 3, "grad_accum": 2},
+        {"dp": 2, "tp": 2, "zero": 2, "recompute": "full"},
+        {"pp": 2, "grad_accum": 4, "dp": 2, "zero": 3, "recompute": "selective"},
+        {"cp": 2, "tp": 2},
+        {"dp": 4, "zero": 3, "dtype": "fp32", "compile": True, "micro_batch_size": 2},
+    ],
+}
+PARAMS = {
+    "command": {
+        "command": "python train.py --tp {{ tp }} --pp {{ pp }} --config {{ config }}",
+        "config": "model: {{ model }}\ndp: {{ dp }}\nzero: {{ zero }}\ndtype: {{ dtype }}\nsteps: {{ steps }}\n",
+        "metrics": r"iteration: step (\d+)",
+    },
+    "deepspeed": {"script": "train.py", "script_arguments": "--layers {{ num_layers }} --steps {{ steps }}"},
+    "picotron": {"model_name": "a/model", "use_cpu": False},
+}
+
+
+def run_of(trainer, shape=SHAPE, dtype="bf16", params=None, **layout):
+    """A run of a small Llama."""
+    compiled = layout.pop("compile", False)
+    spread = Layout(**layout)
+    return Run(
+        workload=trainer,
+        model="small",
+        shape=shape,
+        nodes=1,
+        gpus_per_node=spread.gpus,
+        sequence_length=512,
+        layout=spread,
+        dtype=dtype,
+        compile=compiled,
+        params={**PARAMS.get(trainer, {}), **(params or {})},
+    )
+
+
+def launches(trainer):
+    """Command and files of each layout."""
+    adapter = find_trainer(trainer)
+    found = []
+    for layout in LAYOUTS[trainer]:
+        launch = adapter.configure(run_of(trainer, **layout), "/scratch", 8)
+        files = {name: text.splitlines() for name, text in launch.files.items()}
+        named = {k: v for k, v in layout.items() if k != "shape"} | {"mixture": "shape" in layout}
+        found.append({"layout": named, "program": list(launch.program), "env": dict(launch.env), "files": files})
+    return found
+
+
+if __name__ == "__main__":
+    for name in LAYOUTS:
+        (GOLDEN / f"{name}.json").write_text(json.dumps(launches(name), indent=1) + "\n")

@@ -1,0 +1,70 @@
+"""A sweep on this machine that grows while it is measured: extended and asked to measure again beside its launcher."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from sweep.cli.extend import extend
+from sweep.cli.rerun import rerun
+from sweep.outcomes import Outcome
+from sweep.store.sweep import open_sweep
+from tests.support import driving
+from tests.support.driving import wait_for
+from tests.support.made_sweeps import GRID
+
+SLOW = ("-o", "params={step_s: 0.8, noise: 0}")
+"""so that the launcher is still at work when it is extended"""
+
+
+def begun(directory, ended):
+    """Have so many attempts ended?"""
+    return (directory / "provenance.json").exists() and len(driving.events_of(directory, "record")) >= ended
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory):
+    """A directory whose launcher saw an extension and a rerun, and what the launcher printed."""
+    root = tmp_path_factory.mktemp("grown")
+    directory, grid = root / "s", root / "grid.yaml"
+    grid.write_text(GRID.replace("nodes: [1, 2]", "nodes: [1]"))
+    with (root / "out").open("wb") as output:
+        launching = ("launch", grid, "--dir", directory, "--executor", "local", "--yes", *SLOW)
+        launcher = driving.start(*launching, output=output)
+        wait_for(lambda: begun(directory, 1))
+        first = driving.events_of(directory, "record")[0]["record"]["run_id"]
+        for command, words in ((rerun, (first,)), (extend, (str(grid), "-o", "nodes=[1,2]", *SLOW))):
+            done = CliRunner().invoke(command, (str(directory), *words), catch_exceptions=False, standalone_mode=False)
+            assert "the launcher at work (process " in done.output
+        assert launcher.wait(120) == 0, (root / "out").read_text()
+    return directory, (root / "out").read_text()
+
+
+def test_the_launcher_measured_what_was_added_and_asked_for(grown):
+    directory, said = grown
+    sweep, world = open_sweep(directory), driving.world_of(directory)
+    assert [path.name for path in sweep.plans] == ["plan.parquet", "plan-0002.parquet"]
+    outcomes = {run.run_id: [a.outcome for a in world.runs[run.run_id].attempts.values()] for run in sweep.runs}
+    assert Counter(map(len, outcomes.values())) == {1: 3, 2: 1}
+    assert {outcome for found in outcomes.values() for outcome in found} == {Outcome.OK}
+    assert "4 runs: 4 ok" in said.splitlines()[-2]
+    assert {path.name for path in sweep.directory.launchers.iterdir() if path.name.isdigit()} == {"1", "2"}
+
+
+def test_a_pilot_that_began_before_was_followed_by_one_that_saw_the_new_runs(grown):
+    added = {planned.run_id for planned in open_sweep(grown[0]).runs[2:]}
+    pilots = {True: set(), False: set()}
+    for event in driving.events_of(grown[0], "record"):
+        pilots[event["record"]["run_id"] in added].add(event["record"]["pilot"])
+    assert "p0001" in pilots[False]
+    assert pilots[True]
+    assert "p0001" not in pilots[True]
+
+
+def test_resuming_adds_nothing(grown):
+    before = len(driving.events_of(grown[0], "record"))
+    done = driving.run("resume", grown[0])
+    assert done.returncode == 0, done.stderr
+    assert len(driving.events_of(grown[0], "record")) == before

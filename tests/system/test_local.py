@@ -1,0 +1,143 @@
+"""The main job on one machine: from a grid to a heatmap, with real torch ranks on pretend nodes."""
+
+import json
+import signal
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.support import driving
+from tests.support.driving import SLOW, running_attempt, wait_for
+from tests.support.paths import REPOSITORY
+
+LAPTOP = REPOSITORY / "examples" / "laptop.yaml"
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory):
+    """The laptop example with one model: (directory, what launch printed as JSON)."""
+    directory = tmp_path_factory.mktemp("laptop") / "s"
+    arguments = ["launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes", "--json"]
+    done = driving.run(*arguments, "-o", "models=tiny-1M", "-o", "zero=0")
+    assert done.returncode == 0, done.stderr
+    return directory, json.loads(done.stdout)
+
+
+def test_every_run_is_measured_by_real_ranks(laptop):
+    directory, summary = laptop
+    assert summary["counts"] == {"ok": 6}
+    records = driving.assert_each_run_measured_once(directory)
+    assert {(r["nodes"], r["tp"], r["pp"]) for r in records} >= {(1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2)}
+    assert not any(r["simulated"] for r in records)
+    for record in records:
+        assert len(record["rank_step_time_median_s"]) == record["gpus"]
+        assert json.loads(record["versions_json"])["torch"]
+
+
+def test_losses_agree_over_layouts_and_nodes(laptop):
+    """The same seed and global batch: a layout that trains something else would show here."""
+    losses = defaultdict(list)
+    for event in driving.events_of(laptop[0], "record"):
+        losses[event["record"]["model"]].append(event["record"]["losses"])
+    for of_model in losses.values():
+        assert len(of_model[0]) == 7
+        for other in of_model[1:]:
+            assert other == pytest.approx(of_model[0], rel=1e-5)
+
+
+def test_the_heatmap_is_a_picture_and_its_table_says_what_is_best(laptop):
+    directory, summary = laptop
+    assert Path(summary["heatmap"]).read_bytes().startswith(b"\x89PNG")
+    done = driving.run("heatmap", directory, "--json", "--out", directory / "best.svg")
+    cells = {(c["model"], c["nodes"]): c for c in json.loads(done.stdout)["cells"]}
+    assert set(cells) == {("tiny-1M", 1), ("tiny-1M", 2)}
+    best = max(
+        event["record"]["tokens_per_second_per_gpu"]
+        for event in driving.events_of(directory, "record")
+        if event["record"]["nodes"] == 1
+    )
+    assert cells["tiny-1M", 1]["tokens_per_second_per_gpu"] == pytest.approx(best)
+    assert "<svg" in (directory / "best.svg").read_text()[:500]
+
+
+def test_launching_again_runs_nothing_again(laptop):
+    directory, _ = laptop
+    before = len(driving.events_of(directory, "record"))
+    done = driving.run(
+        *("launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes"),
+        *("-o", "models=tiny-1M", "-o", "zero=0"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(driving.events_of(directory, "record")) == before
+
+
+def test_collect_rebuilds_what_is_derived(laptop):
+    directory, _ = laptop
+    (directory / "results.parquet").unlink()
+    done = driving.run("collect", directory, "--json")
+    assert json.loads(done.stdout)["outcomes"] == {"ok": 6}
+
+
+def slow(tmp_path, **values):
+    (tmp_path / "grid.yaml").write_text(SLOW.format(**{"nodes": 1, "step_s": 0.5, "pilot_time": "10m", **values}))
+    return ["launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes"]
+
+
+def test_interrupting_a_local_launch_stops_the_ranks(tmp_path):
+    launcher = driving.start(*slow(tmp_path))
+    wait_for(lambda: running_attempt(tmp_path / "s"))
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(60) == 130
+    assert driving.wait_until_unmarked(tmp_path / "s", 10) == []
+    done = driving.run("resume", tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    records = [event["record"]["outcome"] for event in driving.events_of(tmp_path / "s", "record")]
+    assert records.count("ok") == 4
+
+
+def test_a_second_launcher_is_refused_and_may_take_over(tmp_path):
+    directory = tmp_path / "s"
+    first = driving.start(*slow(tmp_path))
+    wait_for(lambda: running_attempt(directory))
+    refused = driving.run("resume", directory)
+    assert refused.returncode == 2
+    assert "another launcher holds this sweep" in refused.stderr
+    second = driving.run("resume", directory, "--takeover")
+    assert second.returncode == 0, second.stderr
+    assert first.wait(30) in (0, 1)
+    driving.assert_each_run_measured_once(directory)
+
+
+def test_detach_goes_on_in_the_background(tmp_path):
+    directory = tmp_path / "s"
+    done = driving.run(*slow(tmp_path, step_s=0.02), "--detach")
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: json.loads(driving.run("status", directory, "--json").stdout)["counts"] == {"ok": 4})
+    wait_for(
+        lambda: (
+            not any(p["gone"] is None for p in json.loads(driving.run("status", directory, "--json").stdout)["pilots"])
+        )
+    )
+
+
+def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
+    arguments = slow(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = driving.run(*arguments, "--dry-run", "--json")
+    document = json.loads(done.stdout)
+    assert document["runs"] == 4
+    assert "sweep.pilot.leader" in document["scripts"]["1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_run_beyond_its_limit_is_ended_and_the_pilot_goes_on(tmp_path):
+    arguments = slow(tmp_path, step_s=0.5)
+    begun = time.monotonic()
+    done = driving.run(*arguments, "-o", "max_run_time=2s", "-o", "params.step_s=[0.02,30]", "-o", "micro_batch_size=1")
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begun < 60
+    outcomes = sorted(event["record"]["outcome"] for event in driving.events_of(tmp_path / "s", "record"))
+    assert outcomes == ["ok", "time_limit"]
+    assert len(driving.world_of(tmp_path / "s").pilots) == 1

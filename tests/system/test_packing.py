@@ -1,0 +1,80 @@
+"""Runs of several widths side by side in one allocation, on a real Slurm cluster."""
+
+import json
+
+import pytest
+
+from benchmarks.rehearsal import over_lower_bound
+from tests.support import driving
+
+pytestmark = pytest.mark.slurm
+
+GRID = """
+name: packed
+workload: simulated
+models: [tiny-1M]
+nodes: [1, 2, 4, 8]
+sequence_length: 64
+global_batch: 4096
+global_batch_tolerance: 0.5
+dtype: [fp32]
+micro_batch_size: [1]
+zero: [0]
+iterations: 5
+repeats: {repeats}
+isolate: {isolate}
+params: {{step_s: {step_s}}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 1}}
+"""
+
+
+def measure(tmp_path, cluster, repeats, step_s, isolate="false"):
+    """The attempts' records of a sweep in one pilot of 8 nodes."""
+    (tmp_path / "grid.yaml").write_text(GRID.format(repeats=repeats, step_s=step_s, isolate=isolate))
+    directory = tmp_path / "s"
+    done = driving.run(
+        *("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes"),
+        *("-o", "tp=1", "-o", "pp=1"),
+        env=cluster.env,
+    )
+    assert done.returncode == 0, done.stderr
+    return driving.assert_each_run_measured_once(directory)
+
+
+def overlap(a, b):
+    return a["started_at"] < b["ended_at"] and b["started_at"] < a["ended_at"]
+
+
+def beside(record):
+    return set(json.loads(record["extra_json"]).get("beside", ()))
+
+
+def name(record):
+    return f"{record['run_id']}.{record['attempt']}"
+
+
+def test_narrower_runs_fill_the_free_nodes_of_a_wider_pilot(tmp_path, slurm_cluster):
+    records = measure(tmp_path, slurm_cluster, repeats=4, step_s=0.6)
+    assert len(records) == 16
+    assert len({record["job_id"] for record in records}) == 1, "one allocation serves all widths"
+    for record in records:
+        others = [other for other in records if other is not record and overlap(record, other)]
+        assert not any(set(record["node_names"]) & set(other["node_names"]) for other in others), "no node has two"
+        surely = {
+            name(o)
+            for o in others
+            if min(o["ended_at"], record["ended_at"]) - max(o["started_at"], record["started_at"]) > 0.5
+        }
+        assert surely <= beside(record), "the record says what ran beside it"
+    starts = {width: min(r["started_at"] for r in records if r["nodes"] == width) for width in (1, 2, 4, 8)}
+    assert sorted(starts, key=starts.__getitem__) == [8, 4, 2, 1], "the widest first"
+    (over,) = over_lower_bound(records).values()
+    print(f"{over:.3f} times the least possible")
+    assert over < 1.15, "no gap that a waiting run could fill"
+
+
+def test_an_isolated_run_has_the_fabric_to_itself(tmp_path, slurm_cluster):
+    records = measure(tmp_path, slurm_cluster, repeats=2, step_s=0.2, isolate="true")
+    wide = [record for record in records if record["nodes"] > 1]
+    assert not any(overlap(a, b) for a in wide for b in wide if a is not b)
+    assert any(overlap(a, b) for a in wide for b in records if b["nodes"] == 1), "within a node there is no harm"

@@ -1,0 +1,105 @@
+"""Strategy and budget in real sweeps on this machine: simulated ranks under real pilots."""
+
+import json
+
+import pytest
+
+from bench_workloads.simulated import formula
+from sweep.store.sweep import open_sweep
+from tests.support import driving
+
+GRID = """
+name: searched
+workload: simulated
+models: [1B, 8B]
+nodes: [1, 2]
+sequence_length: 4096
+global_batch: 128Ki
+tp: [1, 2]
+pp: [1, 2]
+zero: [0, 1, 3]
+micro_batch_size: [1, 2, 4, 8]
+recompute: [none, full]
+warmup_iterations: 1
+iterations: 3
+params: {speed: 1000000, memory_gb: 200, fault: oom_cuda_if_too_big}
+site: {name: here, gpu: h100, gpus_per_node: 2, max_local_ranks: 4, pilot_time: 20m}
+"""
+MEMORY = 200e9
+NOISE = 0.02
+
+
+def launched(directory, *options):
+    directory.mkdir()
+    (directory / "grid.yaml").write_text(GRID)
+    arguments = ["launch", directory / "grid.yaml", "--dir", directory / "s", "--executor", "local", "--yes", "--json"]
+    done = driving.run(*arguments, *(word for option in options for word in ("-o", option)))
+    assert done.returncode == 0, done.stderr
+    return directory / "s", json.loads(done.stdout)["counts"]
+
+
+@pytest.fixture(scope="module")
+def guided(tmp_path_factory):
+    return launched(tmp_path_factory.mktemp("guided") / "g", "strategy=guided")
+
+
+def truth(directory):
+    """(model, nodes) -> the best rate of all runs of the plan, by the formula that the ranks act out."""
+    best = {}
+    for planned in open_sweep(directory).runs:
+        run = planned.run()
+        if formula.peak_memory_bytes(run) <= MEMORY:
+            rate = run.global_batch_tokens / run.gpus / formula.step_s(run, 989.0)
+            best[run.model, run.nodes] = max(best.get((run.model, run.nodes), 0.0), rate)
+    return best
+
+
+def found(directory):
+    best = {}
+    for event in driving.events_of(directory, "record"):
+        record = event["record"]
+        cell, rate = (record["model"], record["nodes"]), record["tokens_per_second_per_gpu"] or 0.0
+        best[cell] = max(best.get(cell, 0.0), rate)
+    return best
+
+
+def test_guided_finds_the_best_of_every_cell_with_a_fraction_of_the_runs(guided):
+    directory, counts = guided
+    best, reached = truth(directory), found(directory)
+    assert set(best) == {(model, nodes) for model in ("1B", "8B") for nodes in (1, 2)}
+    for cell, rate in best.items():
+        assert reached[cell] >= (1 - 2 * NOISE) * rate, cell
+    total = len(open_sweep(directory).runs)
+    begun = len({event["record"]["run_id"] for event in driving.events_of(directory, "record")})
+    assert begun < 0.25 * total
+    assert counts["not_run_strategy"] == total - begun
+
+
+def test_a_resume_comes_to_the_same_decision_and_begins_nothing(guided):
+    directory, counts = guided
+    before = len(driving.events_of(directory, "attempt_started"))
+    done = driving.run("resume", directory, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == counts
+    assert len(driving.events_of(directory, "attempt_started")) == before
+    status = json.loads(driving.run("status", directory, "--json").stdout)
+    assert (status["counts"], status["eta"]) == (counts, "done")
+
+
+def test_a_budget_is_spent_on_all_cells_alike(tmp_path):
+    directory, counts = launched(tmp_path / "b", "strategy=exhaustive", "budget={runs: 8}")
+    begun = [event["record"] for event in driving.events_of(directory, "record")]
+    assert len(begun) == 8
+    assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 8
+    cells = [(record["model"], record["nodes"]) for record in begun]
+    assert all(cells.count(cell) == 2 for cell in cells)
+
+
+def test_a_cell_without_a_run_says_that_the_budget_is_spent(tmp_path):
+    directory, counts = launched(tmp_path / "b", "models=[1B]", "zero=0", "recompute=none", "budget={runs: 1}")
+    assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 1
+    document = json.loads(driving.run("heatmap", directory, "--json", "--out", tmp_path / "h.svg").stdout)
+    (blank,) = [cell for cell in document["cells"] if cell["status"] == "not_run"]
+    assert blank["reason"].startswith("not run: budget (")
+    status = driving.run("status", directory)
+    assert "not_run_budget" in status.stdout + status.stderr

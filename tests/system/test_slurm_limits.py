@@ -1,0 +1,175 @@
+"""Limits and bad moments of the scheduler, made real: the sweep ends well, and nothing is submitted in a loop."""
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sweep.executors.slurm_states import may_work_later, meaning
+from tests.support import driving
+from tests.support.slurm.cluster import Cluster
+
+REFUSED = 6
+"""submissions in vain that a sweep may have: pauses of 5, 10, 20, … s lie between them"""
+GRID = """
+name: limits
+workload: simulated
+models: [tiny-1M]
+nodes: 1
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: 1
+zero: 0
+repeats: {runs}
+iterations: 3
+params: {{step_s: {step_s}}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 8, {site}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        ("QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy", "as many jobs in the queue"),
+        ("sbatch: error: AssocGrpSubmitJobsLimit; Job violates accounting/QOS policy", "your group has as many jobs"),
+        ("sbatch: error: QOSGrpSubmitJobsLimit; Job violates accounting/QOS policy", "your group has as many jobs"),
+        ("AssocMaxSubmitJobLimit; Job violates accounting/QOS policy", "as many jobs in the queue as you may have"),
+        (
+            "sbatch: error: If munged is up, restart with --num-threads=10; sbatch: error: Munge encode failed: Failed "
+            'to access "/run/munge/munge.socket.2": No such file or directory (Did you start munged?); sbatch: error: '
+            "slurm_send_node_msg: auth_g_create: REQUEST_SUBMIT_BATCH_JOB has authentication error; sbatch: error: "
+            "Batch job submission failed: Protocol authentication error",
+            "munge",
+        ),
+        ("Slurm temporarily unable to accept job, sleeping and retrying", "the cluster has as many jobs"),
+        ("Unable to contact slurm controller (connect failure)", "away or slow"),
+        ("Socket timed out on send/recv operation", "away or slow"),
+        ("sbatch did not answer within 60 s; it may have been heard all the same", "away or slow"),
+        ("RPC rate limit exceeded", "asked too often"),
+    ],
+)
+def test_what_passes_is_told_in_our_words(said, means):
+    assert means in meaning(said)
+    assert may_work_later(said) or "did not answer" in said
+
+
+def launch(tmp_path, cluster, runs, site="max_runs_per_pilot: 1", step_s=0.05, path=None):
+    """A launcher in the background, and its sweep's directory."""
+    (tmp_path / "grid.yaml").write_text(GRID.format(runs=runs, site=site, step_s=step_s))
+    directory = tmp_path / "s"
+    env = cluster.env if path is None else {**cluster.env, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
+    options = ("--dir", directory, "--executor", "slurm", "--yes", "-o", "tp=1", "-o", "pp=1")
+    with (tmp_path / "launch.log").open("wb") as log:
+        return driving.start("launch", tmp_path / "grid.yaml", *options, env=env, output=log), directory
+
+
+def wait(process, tmp_path, timeout=200):
+    assert process.wait(timeout=timeout) == 0, (tmp_path / "launch.log").read_text()[-3000:]
+
+
+def wait_for(condition, timeout_s=90):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+def stands(directory):
+    return (directory / "provenance.json").exists()
+
+
+def delayed(directory):
+    return stands(directory) and driving.world_of(directory).delayed
+
+
+def status(directory):
+    told = driving.run("status", directory, "--json")
+    assert told.returncode == 0, told.stderr
+    shown = driving.run("status", directory)
+    return json.loads(told.stdout)["submit_delayed"], shown.stdout
+
+
+def assert_no_loop(directory, runs):
+    """No more submissions than runs and a few refused ones; no token twice."""
+    intents = driving.events_of(directory, "pilot_intent")
+    submitted = driving.events_of(directory, "pilot_submitted")
+    assert len(submitted) <= runs
+    assert len(intents) <= len(submitted) + REFUSED
+    assert set(Counter(event["token"] for event in intents).values()) == {1}
+
+
+@pytest.mark.slurm
+def test_max_submit_jobs(slurm_or_skip, tmp_path):
+    extra = "AccountingStorageEnforce=limits,qos\nMinJobAge=2"
+    with Cluster(nodes=4, accounting=True, extra=extra) as cluster:
+        cluster.limit_user("MaxSubmitJobsPerUser=3")
+        process, directory = launch(tmp_path, cluster, runs=7, step_s=1.0)
+        wait_for(lambda: delayed(directory))
+        told, shown = status(directory)
+        wait(process, tmp_path)
+        jobs = [row for row in cluster.sacct() if row["JobID"].isdigit()]
+    assert "as many jobs in the queue as you may have" in told
+    assert "QOSMaxSubmitJobPerUserLimit" in told, "Slurm's own words too"
+    assert "tries again" in shown
+    driving.assert_each_run_measured_once(directory)
+    assert_no_loop(directory, runs=7)
+    assert len(jobs) == 7
+    assert status(directory)[0] is None, "no complaint once all is done"
+
+
+@pytest.mark.slurm
+def test_max_job_count(slurm_or_skip, tmp_path):
+    """Others' jobs fill the queue, and leave room for two."""
+    with Cluster(nodes=2, accounting=False, extra="MaxJobCount=20\nMinJobAge=2") as cluster:
+        for _ in range(18):
+            cluster.run("sbatch", "--hold", "--job-name=other", "--wrap", "true")
+        process, directory = launch(tmp_path, cluster, runs=5)
+        wait(process, tmp_path)
+        others = [job for job in cluster.squeue().values() if job["name"] == "other"]
+        said = cluster.logs(lines=10_000)
+    assert "MaxJobCount limit" in said, "the limit was reached"
+    assert len(others) == 18
+    driving.assert_each_run_measured_once(directory)
+    assert_no_loop(directory, runs=5)
+
+
+@pytest.mark.slurm
+def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
+    """A slow controller takes the job, and its answer comes too late: the job is found by its name, never doubled."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    (folder / "sbatch").write_text(f'#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\necho "{late}" >&2\nexit 1\n')
+    (folder / "sbatch").chmod(0o755)
+    process, directory = launch(tmp_path, slurm_cluster, runs=6, site="max_runs_per_pilot: 3", step_s=1.0, path=folder)
+    wait(process, tmp_path)
+    driving.assert_each_run_measured_once(directory)
+    prefix = driving.open_sweep(Path(directory)).sweep_id
+    names = Counter(job["name"] for job in slurm_cluster.squeue().values() if job["name"].startswith(prefix))
+    assert set(names.values()) == {1}
+    assert_no_loop(directory, runs=6)
+    jobs = [pilot.job_id for pilot in driving.world_of(directory).pilots.values() if pilot.started_at is not None]
+    assert None not in jobs, "found by its name, or told by the pilot itself"
+    assert len(set(jobs)) == len(jobs) >= 2
+
+
+@pytest.mark.slurm
+def test_a_controller_that_is_away_and_then_slow(slurm_or_skip, tmp_path):
+    with Cluster(nodes=2, accounting=False) as cluster:
+        cluster.stop_slurmctld()
+        process, directory = launch(tmp_path, cluster, runs=3, site="max_runs_per_pilot: 3", step_s=1.0)
+        wait_for(lambda: delayed(directory))
+        told, _ = status(directory)
+        cluster.start_slurmctld()
+        wait_for(lambda: driving.events_of(directory, "attempt_started"))
+        with cluster.slurmctld_frozen():
+            time.sleep(12)
+        wait(process, tmp_path)
+    assert "the controller is away or slow" in told
+    records = driving.assert_each_run_measured_once(directory)
+    assert {record["attempt"] for record in records} == {1}, "a silent controller is no reason to lose a run"
+    assert_no_loop(directory, runs=3)

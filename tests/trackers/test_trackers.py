@@ -1,0 +1,317 @@
+"""Runs to trackers: a real sweep, written by the real clients with no network, read back from their files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.plugins import TRACKERS
+from sweep.store.directory import SweepDir
+from sweep.trackers.marks import Session
+from sweep.trackers.shape import SUMMARY, key_of, tracked
+from sweep.trackers.tracker import open_tracker
+from tests.support import driving
+from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+pytest.importorskip("wandb")
+pytest.importorskip("trackio")
+
+GRID = """
+name: twenty
+workload: simulated
+models: [tiny-1M, tiny-4M]
+nodes: [1, 2]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+iterations: 4
+warmup_iterations: 2
+micro_batch_size: {micro_batch_sizes}
+params: {{step_s: 0.02, speed: 10, fault: "{fault}", fault_probability: 0.5}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, max_local_ranks: 4}}
+"""
+
+
+def launch(directory, *options, micro_batch_sizes=(1, 2, 4, 8, 16), fault="", env=None):
+    grid = directory.with_name(f"{directory.name}.yaml")
+    grid.write_text(GRID.format(micro_batch_sizes=list(micro_batch_sizes), fault=fault))
+    return driving.run("launch", grid, "--dir", directory, "--executor", "local", "--yes", *options, env=env)
+
+
+@pytest.fixture(scope="module")
+def twenty(tmp_path_factory):
+    """A sweep of 20 runs, about half of which fail: its directory."""
+    directory = tmp_path_factory.mktemp("twenty") / "s"
+    done = launch(directory, fault="exception")
+    assert done.returncode == 0, done.stderr
+    outcomes = [event["record"]["outcome"] for event in driving.events_of(directory, "record")]
+    assert len(outcomes) == 20
+    assert {"ok", "python_exception"} <= set(outcomes)
+    return directory
+
+
+def expected(directory):
+    """What a tracker should hold, by key."""
+    sweep_id = json.loads(SweepDir(directory).provenance.read_text())["sweep_id"]
+    runs = [tracked(event["record"], sweep_id) for event in driving.events_of(directory, "record")]
+    return {run.key: run for run in runs}
+
+
+def track(directory, name, **env):
+    done = driving.run("track", directory, "--to", name, "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def without(values, *names):
+    return {name: value for name, value in values.items() if name not in names and not name.startswith("_")}
+
+
+def stored_trackio(folder: Path, project="twenty"):
+    """Runs by name: configuration and rows by step, out of Trackio's SQLite file."""
+    connection = sqlite3.connect(folder / f"{project}.db")
+    runs = {name: {"config": json.loads(text), "rows": []} for name, text in connection.execute(
+        "select run_name, config from configs")}  # fmt: skip
+    assert len(runs) == connection.execute("select count(*) from configs").fetchone()[0], "a run was written twice"
+    for name, text in connection.execute("select run_name, metrics from metrics order by step"):
+        runs[name]["rows"].append(json.loads(text))
+    return runs
+
+
+def test_wandb_offline_holds_what_was_measured_and_a_second_time_adds_nothing(twenty):
+    from tests.support.wandb_file import read_all
+
+    first, second = track(twenty, "wandb"), track(twenty, "wandb")
+    assert (first["known"], first["new"], second["known"], second["new"]) == (20, 20, 20, 0)
+    wanted, found = expected(twenty), read_all(twenty)
+    assert set(found) == set(wanted)
+    assert len(found) == 20
+    for key, run in wanted.items():
+        got = found[key]
+        assert (got["name"], got["group"], got["project"]) == (run.name, run.group, "twenty")
+        assert without(got["config"]) == json.loads(json.dumps(run.config))
+        rows = [without(row, *(name for name in row if name.startswith("heatmap"))) for row in got["history"]]
+        assert [row for row in rows if row] == run.history
+        assert {name: got["summary"].get(name) for name in run.summary} == run.summary
+        assert (got["exit_code"] != 0) == run.failed
+    pictures = [run for run in found.values() if "heatmap.path" in run["summary"]]
+    assert len(pictures) == 1
+    files = list(
+        (twenty / "wandb").glob(f"offline-run-*-{pictures[0]['id']}/files/{pictures[0]['summary']['heatmap.path']}")
+    )
+    assert files[0].read_bytes() == (twenty / "figures" / "heatmap.png").read_bytes()
+
+
+def test_trackio_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, tmp_path):
+    env = {"TRACKIO_DIR": str(tmp_path)}
+    first, second = track(twenty, "trackio", **env), track(twenty, "trackio", **env)
+    assert (first["known"], first["new"], second["known"], second["new"]) == (20, 20, 20, 0)
+    found, wanted = stored_trackio(tmp_path), expected(twenty)
+    by_key = {run["config"]["key"]: run for run in found.values()}
+    assert set(by_key) == set(wanted)
+    assert len(found) == 20
+    for key, run in wanted.items():
+        got = by_key[key]
+        assert without(got["config"], "key") == json.loads(json.dumps(run.config))
+        assert got["config"]["_Group"] == run.group
+        assert got["rows"][:-1] == run.history
+        assert without(got["rows"][-1], "heatmap") == run.summary
+    assert sum("heatmap" in run["rows"][-1] for run in found.values()) == 1
+    assert len(list((tmp_path / "media").rglob("*.png"))) == 1
+
+
+def test_another_destination_gets_everything(twenty, tmp_path):
+    done = driving.run(
+        "track", twenty, "--to", "trackio", "--project", "other", "--json", env={"TRACKIO_DIR": str(tmp_path)}
+    )
+    assert json.loads(done.stdout)["new"] == 20
+    assert len(stored_trackio(tmp_path, "other")) == 20
+
+
+def test_only_what_is_new_is_written(tmp_path):
+    """Also where a session was cut off between the run and its mark: the run is replaced, not doubled."""
+    directory = tmp_path / "s"
+    assert launch(directory, micro_batch_sizes=[1, 2]).returncode == 0
+    env = {"TRACKIO_DIR": str(tmp_path / "t")}
+    assert track(directory, "trackio", **env)["new"] == 8
+    journal = next((directory / "journal").glob("track-*.jsonl"))
+    lines = journal.read_text().splitlines(keepends=True)
+    marked = [line for line in lines if '"event":"tracked"' in line]
+    assert len(marked) == 8
+    journal.write_text("".join(line for line in lines if line != marked[3]))
+    assert track(directory, "trackio", **env)["new"] == 1
+    assert len(stored_trackio(tmp_path / "t")) == 8
+
+
+def test_a_launch_tracks_alongside(tmp_path):
+    from tests.support.wandb_file import read_all
+
+    done = launch(tmp_path / "s", "--track", "wandb", "--json", micro_batch_sizes=[1])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"ok": 4}
+    found = read_all(tmp_path / "s")
+    assert len(found) == 4
+    assert sum("heatmap.path" in run["summary"] for run in found.values()) == 1
+    assert track(tmp_path / "s", "wandb")["new"] == 0
+
+
+@pytest.fixture
+def silent_server():
+    """A server that takes every connection and never answers a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held: list[socket.socket] = []
+
+        def take() -> None:
+            while True:
+                try:
+                    held.append(server.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=take, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        for connection in held:
+            connection.close()
+
+
+def test_a_tracker_that_hangs_costs_a_sweep_nothing_but_the_last_wait(tmp_path, silent_server, monkeypatch):
+    """The server accepts and never answers: all runs are ok, the exit is 0, nothing is left, `track` completes it."""
+    from tests.support.wandb_file import read_all
+
+    env = {"WANDB_MODE": "online", "WANDB_BASE_URL": silent_server, "WANDB_API_KEY": "0" * 40}
+    quick = "import sweep.cli.track as t; t.LAST_WORDS_S = 3.0; from sweep.cli.main import main; main()"
+    monkeypatch.setattr(driving, "SWEEP", [sys.executable, "-c", quick])
+    started = time.monotonic()
+    done = launch(tmp_path / "s", "--track", "wandb", "--json", micro_batch_sizes=[1, 2], env=env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"ok": 8}
+    assert "did not end within 3 s" in done.stderr
+    assert f"sweep track {tmp_path / 's'} --to wandb" in done.stderr
+    assert time.monotonic() - started < 90
+    assert not processes_naming(str(tmp_path / "s"))
+    assert track(tmp_path / "s", "wandb")["new"] == 8
+    assert len(read_all(tmp_path / "s")) == 8
+
+
+def test_a_server_that_refuses_fails_no_sweep_and_is_told(tmp_path):
+    env = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
+    env["WANDB_INIT_TIMEOUT"] = "2"
+    done = launch(tmp_path / "s", "--track", "wandb", "--json", micro_batch_sizes=[1], env=env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"ok": 4}
+    assert "the tracker failed" in done.stderr or "did not end" in done.stderr
+    again = driving.run("track", tmp_path / "s", "--to", "wandb", "--json", env=env)
+    assert again.returncode == 1
+    told = json.loads(again.stdout)
+    assert (told["new"], told["left"]) == (0, 4)
+    assert "wandb" in told["error"]
+
+
+def test_trackio_says_when_its_server_is_down_and_what_it_kept_is_not_doubled(twenty, tmp_path):
+    """The Trackio client itself only warns."""
+    env = {"TRACKIO_DIR": str(tmp_path), "TRACKIO_SERVER_URL": "http://127.0.0.1:9/?write_token=x"}
+    for _ in range(2):
+        done = driving.run("track", twenty, "--to", "trackio", "--json", env=env)
+        assert done.returncode == 1
+        told = json.loads(done.stdout)
+        assert (told["new"], told["left"]) == (0, 20)
+        assert "could not send" in told["error"]
+        assert "write_token" not in told["destination"]
+    assert len(stored_trackio(tmp_path)) <= 1
+
+
+def processes_naming(text):
+    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [
+        line for line in listed if text in line and str(os.getpid()) not in line.split()[:1] and "pytest" not in line
+    ]
+
+
+def test_one_session_at_a_time(tmp_path):
+    sweep = made_sweep(tmp_path / "s")
+    first = Session(sweep)
+    with pytest.raises(SweepError, match="another process tracks this sweep"):
+        Session(sweep)
+    first.close()
+    Session(sweep).close()
+
+
+def test_a_dead_session_holds_nobody_up(tmp_path):
+    sweep = made_sweep(tmp_path / "s")
+    code = (
+        "import sys, pathlib, os; from sweep.store.directory import SweepDir\n"
+        "from sweep.trackers.marks import Session\n"
+    )
+    code += "Session(SweepDir(pathlib.Path(sys.argv[1]))); os._exit(1)"
+    subprocess.run([sys.executable, "-c", code, str(sweep.path)], check=False)
+    assert len(sweep.journals()) == 1
+    Session(sweep).close()
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_lost_gives_way_to_the_attempts_own_word(tmp_path, name, monkeypatch):
+    from sweep.trackers.tracking import Tracking
+
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "w"))
+    sweep = made_sweep(tmp_path / "s")
+    writes = []
+
+    class Recorder:
+        destination = f"{name} here"
+        hint = ""
+
+        def write(self, run, picture=None):
+            writes.append((run.key, run.summary["outcome"], picture))
+
+    session = Session(sweep)
+    tracking = Tracking(sweep, "id", Recorder(), session)
+    write_journal(sweep, "launcher-0001", [record_event(made_record(outcome=Outcome.LOST, message="gone"), 1.0)])
+    tracking.look()
+    tracking.write_waiting()
+    write_journal(sweep, "p1", [record_event(made_record(), 2.0)])
+    write_journal(sweep, "launcher-0002", [record_event(made_record(outcome=Outcome.LOST, message="gone"), 3.0)])
+    tracking.look()
+    tracking.write_waiting(picture=lambda: tmp_path)
+    tracking.look()
+    assert tracking.waiting == 0
+    session.close()
+    key = key_of("id", made_run().run_id, 1)
+    assert writes == [(key, "lost", None), (key, "ok", tmp_path)]
+
+
+def test_iterations_and_summary_share_no_name_and_rates_are_of_the_step():
+    losses = [4.0, 3.0, 2.5, 2.0, 1.5]
+    record = made_record(times=(0.1, 0.2, 0.4)) | {"losses": losses, "grad_norms": None}
+    run = tracked(record, "id")
+    assert [row["loss"] for row in run.history] == losses
+    assert [row.get("step_time_s") for row in run.history] == [None, None, 0.1, 0.2, 0.4]
+    rates = [row["step_tokens_per_second_per_gpu"] for row in run.history[2:]]
+    assert sorted(rates)[1] == pytest.approx(run.summary["tokens_per_second_per_gpu"])
+    assert not {name for row in run.history for name in row} & set(SUMMARY)
+    assert all(not isinstance(v, float) or math.isfinite(v) for v in run.summary.values())
+
+
+def test_keys_tell_sweeps_runs_and_attempts_apart():
+    keys = {key_of(s, r, a) for s in ("s1", "s2") for r in ("r1", "r2") for a in (1, 2)}
+    assert len(keys) == 8
+    assert key_of("s1", "r1", 1) == key_of("s1", "r1", 1)
+
+
+def test_an_unknown_tracker_is_the_users_mistake(tmp_path):
+    with pytest.raises(SweepError, match="wandb"):
+        open_tracker("wandbb", "p", tmp_path)
+    done = launch(tmp_path / "s", "--track", "wandbb")
+    assert done.returncode == 2
+    assert not (tmp_path / "s").exists()
