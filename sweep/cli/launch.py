@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.options import directory_argument, json_option, overrides_option, site_option, track_option
+from sweep.cli.options import (
+    directory_argument,
+    json_option,
+    overrides_option,
+    site_option,
+    sweep_command,
+    track_option,
+)
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -236,7 +243,7 @@ def _detach_local(sweep: Sweep, takeover: bool, tracker: str | None, as_json: bo
     """This machine has no scheduler: a launcher in the background takes its part."""
     path = sweep.directory.path
     with (path / "launcher.out").open("ab") as output:
-        command = [sys.executable, "-m", "sweep.cli.main", "resume", str(path), *["--takeover"] * takeover]
+        command = sweep_command("resume", str(path), *["--takeover"] * takeover)
         command += ["--track", tracker] if tracker is not None else []
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

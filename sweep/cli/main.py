@@ -82,7 +82,7 @@ def main() -> None:
     """Run the command line. Exit 0 done, 1 the work failed, 2 the input is wrong, 130 interrupted."""
     os.umask(0o077)  # what a sweep writes is its user's alone
     try:
-        code = cli(standalone_mode=False)
+        code = cli(prog_name="sweep", standalone_mode=False)
     except SweepError as error:
         for mistake in error.mistakes:
             click.echo(f"error: {mistake}", err=True)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
 METRIC = "tokens_per_second_per_gpu"
 """What ranks configurations, unless another is asked for: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
+
+_MAIN = "import sys; sys.path[:] = filter(None, sys.path); from sweep.cli.main import main; main()"
+
+
+def sweep_command(*words: str) -> list[str]:
+    """The words that run `sweep WORDS` with this interpreter, as its installed script does.
+
+    Not `python -m sweep.cli.main`: that puts the working directory before what is installed, and a folder of the user's
+    named analysis before ours.
+    """
+    return [sys.executable, "-c", _MAIN, *words]
+
 
 directory_argument = click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 json_option = click.option(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.options import directory_argument, json_option
+from sweep.cli.options import directory_argument, json_option, sweep_command
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def tracking_alongside(sweep: Sweep, name: str | None) -> Iterator[None]:
 
 
 def _start(path: Path, name: str) -> subprocess.Popen[bytes] | None:
-    command = [sys.executable, "-m", "sweep.cli.main", "track", str(path), "--to", name, "--follow"]
+    command = sweep_command("track", str(path), "--to", name, "--follow")
     try:
         with (path / "track.out").open("ab") as output:
             return subprocess.Popen(

@@ -61,7 +61,7 @@ def new_key() -> bytes:
 def host_addresses() -> tuple[str, ...]:
     """This host's IPv4 addresses, the one that its name stands for first and loopback last."""
     named: list[str] = []
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeError):  # UnicodeError: a label of over 63 characters
         named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
     stats = psutil.net_if_stats()
     bound = [

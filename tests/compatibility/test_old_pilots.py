@@ -130,6 +130,7 @@ def test_an_old_pilot_measures_on_under_a_new_launcher(begun):
     assert outcomes(directory, "p0001")["ok"] > before, "the old pilot measured nothing under the new launcher"
 
 
+@pytest.mark.long
 def test_a_new_launcher_takes_the_place_of_an_old_one_that_lives(begun):
     directory, launcher = begun
     refused = sweep("resume", directory, cwd=directory.parent)
@@ -142,6 +143,7 @@ def test_a_new_launcher_takes_the_place_of_an_old_one_that_lives(begun):
     assert outcomes(directory) == {"ok": RUNS}
 
 
+@pytest.mark.long
 def test_what_an_old_pilot_leaves_when_it_dies_is_measured_by_a_new_one(begun):
     directory, launcher = begun
     killed(launcher)
@@ -153,7 +155,10 @@ def test_what_an_old_pilot_leaves_when_it_dies_is_measured_by_a_new_one(begun):
     assert outcomes(directory, "p0001")["ok"] < RUNS
 
 
-@pytest.mark.parametrize("lives", [False, True], ids=["launcher killed", "launcher alive"])
+@pytest.mark.parametrize(
+    "lives",
+    [pytest.param(False, id="launcher killed"), pytest.param(True, id="launcher alive", marks=pytest.mark.long)],
+)
 def test_cancel_ends_an_old_pilot(begun, lives):
     directory, launcher = begun
     if not lives:
@@ -171,7 +176,9 @@ def test_cancel_ends_an_old_pilot(begun, lives):
         assert_ended_well(directory)
 
 
-@pytest.mark.parametrize("measured", [0, 1], ids=["at its first run", "later"])
+@pytest.mark.parametrize(
+    "measured", [pytest.param(0, id="at its first run"), pytest.param(1, id="later", marks=pytest.mark.long)]
+)
 def test_the_code_is_replaced_under_a_running_pilot(old, tmp_path, measured):
     """As by `git pull` in a checkout that a pilot runs from: what the pilot executes from then on is of the new code.
 
@@ -193,6 +200,7 @@ def test_the_code_is_replaced_under_a_running_pilot(old, tmp_path, measured):
         end(directory)
 
 
+@pytest.mark.long
 def test_an_interrupted_new_launcher_stops_an_old_pilot(begun):
     directory, launcher = begun
     killed(launcher)
@@ -236,6 +244,7 @@ def test_an_old_job_measures_on_under_a_new_launcher(old, tmp_path, cluster):
     assert {record["job_id"] for record in records(directory)} == set(jobs)
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_a_job_that_waited_in_the_queue_while_the_code_was_replaced(old, tmp_path, cluster):
     """What submitit pickled, the script and the order are of the old code; what is started by them is of the new."""

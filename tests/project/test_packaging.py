@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import driving
+from tests.support.made_sweeps import GRID
 from tests.support.paths import REPOSITORY
 
 RENDER = """
@@ -60,22 +62,51 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     assert not [line for line in core if "torch" in line or "wandb" in line], "a cluster brings its own torch"
 
 
-def test_an_installed_wheel_renders_as_the_checkout_does(wheel: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)]
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel. Its dependencies are lent by the environment that runs the tests."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(folder, with_pip=True)
+    install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    # Its dependencies are lent by the environment that runs the tests. A .pth line adds a folder without reading the
-    # .pth files in it, so the editable installation of the checkout stays out of sight.
+    # A .pth line adds a folder without reading the .pth files in it, so the editable installation of the checkout stays
+    # out of sight.
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    lent = tmp_path / "venv" / "lib" / version / "site-packages" / "lent.pth"
+    lent = folder / "lib" / version / "site-packages" / "lent.pth"
     lent.write_text(sysconfig.get_paths()["purelib"] + "\n")
-    place, script = rendered_by(python, tmp_path)
-    assert tmp_path in place.parents
+    return folder
+
+
+def test_an_installed_wheel_renders_as_the_checkout_does(installed: Path, tmp_path: Path) -> None:
+    place, script = rendered_by(installed / "bin" / "python", tmp_path)
+    assert installed in place.parents
     here, own = rendered_by(sys.executable, tmp_path)
     assert REPOSITORY in here.parents
     assert script == own
     assert script.startswith("#!/bin/bash\n#SBATCH --job-name=t\n")
-    command = subprocess.run([tmp_path / "venv/bin/sweep", "--version"], capture_output=True, text=True, check=False)
+    command = subprocess.run([installed / "bin/sweep", "--version"], capture_output=True, text=True, check=False)
     assert command.returncode == 0, command.stderr
+
+
+def test_the_wheel_works_where_the_user_has_an_analysis_and_templates_of_their_own(
+    installed: Path, tmp_path: Path
+) -> None:
+    for folder in ("analysis", "templates"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text("raise ImportError('this is the user's own')\n")
+    for path in (REPOSITORY / "templates").iterdir():
+        (tmp_path / "templates" / path.name).write_text("{{ of_the_user }}")
+    (tmp_path / "grid.yaml").write_text(GRID)
+
+    def sweep(*words: str) -> None:
+        command = [str(installed / "bin" / "sweep"), *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+    sweep("plan", "grid.yaml")
+    sweep("launch", "grid.yaml", "--executor", "local", "--dir", "s", "--yes", "--detach")
+    driving.wait_for(lambda: list((tmp_path / "s" / "figures").glob("*.png")), 60)  # drawn by the detached launcher
+    sweep("report", "s")
+    sweep("launch", "grid.yaml", "--executor", "slurm", "--dry-run")
+    assert "4 ok" in (tmp_path / "s" / "launcher.out").read_text()
