@@ -139,9 +139,9 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
 
     inline = model.lstrip().startswith("{")
     document = load(f"models:\n  model: {model}" if inline else f"models: [{json.dumps(model)}]", "MODEL")
-    read_models(document)
-    if document.mistakes:
-        return None, document.mistakes
+    mistakes = [*document.mistakes, *document.located(read_models(document))]
+    if mistakes:
+        return None, mistakes
     return next(iter(document.value["models"].values())), []
 
 

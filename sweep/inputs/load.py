@@ -33,8 +33,9 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
     """The grid that the text states, with ``key=value`` overrides applied. Raises SweepError with every mistake."""
     document = load(text, file)
     wrong_overrides = override(document, overrides, Grid)
-    read_models(document)
+    wrong_models = read_models(document)
     grid, problems = read_grid(document)
+    problems += wrong_models
     if grid is None or problems or wrong_overrides or document.mistakes:
         found = document.located([*problems, *problems_of_the_rest(document.value)])
         mistakes = [*document.mistakes, *wrong_overrides, *found]
