@@ -1,15 +1,11 @@
 """The heatmap as a picture: nothing cut, nothing overlapping, every number legible; and the command that draws it."""
 
-import json
-import os
 import re
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
@@ -17,25 +13,13 @@ from analysis.heatmap.colours import ink_on
 from analysis.heatmap.draw import draw, save
 from analysis.heatmap.page import SMALLEST
 from analysis.metrics import metric_named
-from sweep.cli.main import cli
-from sweep.contract import Measurement
 from sweep.errors import SweepError
-from sweep.outcomes import Outcome
-from sweep.records.collect import write_results
 from tests.support.made_records import (
     made_grid,
-    made_record,
-    made_run,
-    made_sweep,
     playbook_records,
-    record_event,
-    reference,
-    write_journal,
 )
-from tests.support.paths import REPOSITORY
 
 SLACK_PX = 0.75
-EXAMPLES = REPOSITORY / "examples"
 
 
 def boxes(figure):
@@ -320,107 +304,7 @@ def test_two_hundred_models_and_a_hundred_thousand_records(tmp_path):
 # The command
 
 
-@pytest.fixture
-def sweep(tmp_path):
-    sweep = made_sweep(tmp_path / "s")
-    simulated = [Measurement(step_times_s=[0.1] * 3, simulated=True)] * 2
-    made = [
-        made_record(made_run(zero=0)),
-        made_record(made_run(zero=3), times=(0.05,) * 3),
-        made_record(made_run(model="3B"), outcome=Outcome.OOM_CUDA),
-        made_record(made_run(model="8B"), measurements=simulated),
-    ]
-    write_journal(sweep, "p", map(record_event, made))
-    return sweep
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(cli, [str(a) for a in arguments])
-
-
-def test_a_sweep_is_collected_and_drawn(sweep):
-    done = invoke("heatmap", sweep.path)
-    assert done.exit_code == 0, done.output
-    assert done.stdout.strip() == str(sweep.figures / "heatmap.png")
-    assert (sweep.figures / "heatmap.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_json_is_a_row_per_cell_and_nothing_else(sweep, tmp_path):
-    done = invoke("heatmap", sweep.path, "--json", "--out", tmp_path / "x.svg")
-    document = json.loads(done.stdout)
-    rows = {row["model"]: row for row in document["cells"]}
-    assert rows["1B"]["zero"] == 3
-    assert rows["1B"]["tokens_per_second_per_gpu"] == pytest.approx(8 * 128 / 0.05 / 2)
-    assert rows["1B"]["run_id"] == made_run(zero=3).run_id
-    assert (rows["3B"]["status"], rows["3B"]["value"]) == ("failed", None)
-    assert rows["8B"]["simulated"] is True
-
-
-def test_a_filter_changes_the_winner(sweep, tmp_path):
-    done = invoke(
-        "heatmap", sweep.path, "--json", "--filter", "zero <= 1 and model == '1B'", "--out", tmp_path / "x.png"
-    )
-    (row,) = json.loads(done.stdout)["cells"]
-    assert row["zero"] == 0
-
-
-def test_several_sweeps_are_drawn_as_one(sweep, tmp_path):
-    write_results(tmp_path / "other.parquet", [made_record(made_run(model="70B", nodes=2, dp=4, grad_accum=2))])
-    done = invoke("heatmap", sweep.path, tmp_path / "other.parquet", "--json", "--out", tmp_path / "x.png")
-    assert {row["model"] for row in json.loads(done.stdout)["cells"]} == {"1B", "3B", "8B", "70B"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words_"),
-    [
-        (["--metric", "speed"], "unknown metric 'speed'"),
-        (["--filter", "zeroo < 1"], "did you mean zero"),
-        (["--filter", "zero <"], "is no expression"),
-        (["--filter", "zero == 2"], "no record meets"),
-        (["--out", "x.bmp"], "unknown picture format"),
-        (["--annotate", "all"], "unknown annotation"),
-        (["--width", "0"], "no width for a figure"),
-    ],
-)
-def test_mistakes_are_named_and_draw_nothing(sweep, arguments, words_):
-    done = invoke("heatmap", sweep.path, *arguments)
-    assert isinstance(done.exception, SweepError)
-    assert words_ in str(done.exception)
-    assert not sweep.figures.exists()
-
-
 # The playbook's data, from its own table to the picture
-
-
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory):
-    source = Path(os.environ.get("SWEEP_REFERENCE_DATA", "")) / "playbook_runs.csv"
-    if not source.is_file():
-        pytest.skip("SWEEP_REFERENCE_DATA is not set")
-    out = tmp_path_factory.mktemp("playbook") / "playbook.parquet"
-    done = invoke("import", source, "--map", EXAMPLES / "import" / "playbook.yaml", "--out", out)
-    assert done.exit_code == 0, done.output
-    return out
-
-
-@pytest.mark.parametrize(
-    ("metric", "column"),
-    [
-        ("reported_mfu", "best_by_mfu_row_in_playbook_runs"),
-        ("tokens_per_second_per_gpu", "best_by_tok_s_gpu_row"),
-    ],
-)
-def test_imported_winners_are_the_published_ones(imported, tmp_path, metric, column):
-    runs = reference("playbook_runs.csv").set_index("row")
-    published = reference("playbook_heatmap_best.csv").set_index(["model_label", "nodes"])
-    done = invoke("heatmap", imported, "--metric", metric, "--out", tmp_path / "h.png", "--json")
-    cells = {(cell["model"], cell["nodes"]): cell for cell in json.loads(done.stdout)["cells"]}
-    assert len(published) == 14
-    for key, row in published.iterrows():
-        for name in ("dp", "tp", "pp", "grad_accum", "micro_batch_size"):
-            assert cells[key][name] == runs.loc[row[column], name], (key, name)
-        if metric == "reported_mfu":
-            assert cells[key]["value"] * 100 == pytest.approx(row["mfu_pct"], abs=0.005)
 
 
 def test_cost_is_gpu_hours_per_token():

@@ -15,7 +15,7 @@ import pytest
 from bench_workloads.simulated import WORKLOAD, formula
 from bench_workloads.simulated.faults import HARMLESS, fault_of
 from bench_workloads.simulated.settings import FAULTS, Settings
-from sweep.contract import Layout
+from sweep.contract import Layout, Run
 from tests.support.paths import REPOSITORY
 from tests.support.ranks.harness import Rank, Zygote, a_run
 from tests.support.simulated import big, placed
@@ -204,3 +204,15 @@ def test_the_landscape_has_the_right_slopes():
     assert memory(dp=8) > memory(dp=8, zero=1) > memory(dp=8, zero=2) > memory(dp=8, zero=3)
     assert memory(tp=2) < memory() > memory(pp=2)
     assert memory(recompute="full") < memory(recompute="selective") < memory()
+
+
+def test_a_run_asks_for_one_process_by_its_parameter():
+    def run(**params):
+        return Run(
+            workload="simulated", model="m", shape={}, nodes=1, gpus_per_node=1, sequence_length=1, layout=Layout(),
+            params=params,
+        )  # fmt: skip
+
+    assert WORKLOAD.in_one_process(run(one_process_per_node=True))
+    assert not WORKLOAD.in_one_process(run(one_process_per_node=False))
+    assert not WORKLOAD.in_one_process(run())

@@ -270,3 +270,30 @@ def test_the_schema_names_every_key_and_says_what_it_is_for():
     assert "auto" in str(properties["tp"])
     assert {"type": "string"} in properties["models"]["anyOf"]
     assert "weak scaling" in properties["tokens_per_gpu"]["description"]
+
+
+GRID = "models: [1B]\nnodes: 1\nsequence_length: 4096\nglobal_batch: 1Mi\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "path"),
+    [
+        ("strategy: guide", "did you mean guided?", "strategy"),
+        ("budget: {runs: 0}", "expected at least 1", "budget.runs"),
+        ("budget: {share: 1.5}", "expected at most 1", "budget.share"),
+        ("budget: {hours: 3}", "hours", "budget.hours"),
+        ("budget: {wall_time: soon}", "soon", "budget.wall_time"),
+    ],
+)
+def test_mistakes_in_strategy_and_budget_are_said_with_their_place(lines, words, path):
+    with pytest.raises(SweepError) as caught:
+        parse_grid(GRID + lines + "\n", "grid.yaml")
+    (mistake,) = caught.value.mistakes
+    assert words in str(mistake)
+    assert (mistake.path, mistake.line) == (path, 5)
+
+
+def test_a_budget_goes_around_through_yaml():
+    grid = parse_grid(GRID + "strategy: guided\nbudget: {share: 0.1, wall_time: 2h}\n", "grid.yaml")
+    assert grid.budget.wall_time == 7200
+    assert parse_grid(grid.to_yaml(), "again.yaml") == grid

@@ -1,30 +1,22 @@
 """What a launcher bears: claims and words that are seen late, a file system that hangs, others beside it."""
 
-import json
-import os
-import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
-from sweep.errors import SweepError
 from sweep.executors.executor import JobState, JobStatus
-from sweep.inputs.load import parse_grid
 from sweep.launcher.loop import Launcher, executor_of
 from sweep.launcher.lost_attempts import settle, settle_late
 from sweep.launcher.session import Session
 from sweep.launcher.watch import Watch
-from sweep.plan.build import build
 from sweep.store import lease
-from sweep.store.directory import SweepDir, boot_id, try_claim
+from sweep.store.directory import try_claim
 from sweep.store.journal import Journal, JournalReader
-from sweep.store.sweep import create
 from tests.support import driving
 from tests.support.made_records import made_record, record_event
-from tests.support.made_sweeps import GRID, made
+from tests.support.made_sweeps import made
 
 
 @pytest.fixture
@@ -194,33 +186,6 @@ def test_what_a_failing_file_system_cut_off_is_read_again(standing):
             reader.new_events()
     (directory.path / "journal" / "pilot-broken.jsonl").unlink()
     assert "pilot_intent" in [event["event"] for event in reader.new_events()]
-
-
-def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
-    grid = tmp_path / "grid.yaml"
-    grid.write_text(GRID)
-    words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes")
-    both = [driving.start(*words) for _ in range(2)]
-    codes = sorted(process.wait(120) for process in both)
-    assert codes in ([0, 2], [0, 0]), "the second is refused, or comes when all is done"
-    records = [event["record"]["run_id"] for event in driving.events_of(tmp_path / "s", "record")]
-    assert len(records) == len(set(records)) == 4
-
-
-def test_a_creation_is_refused_while_another_makes_the_directory(tmp_path):
-    grid = parse_grid(GRID, "grid.yaml")
-    directory = SweepDir(tmp_path / "s")
-    directory.create_skeleton()
-    other = subprocess.Popen(["sleep", "60"])
-    holder = {"host": os.uname().nodename, "pid": other.pid, "boot_id": boot_id(), "time": time.time()}
-    holder["process_started"] = psutil.Process(other.pid).create_time()
-    (directory.launchers / "1").write_text(json.dumps(holder))
-    with pytest.raises(SweepError, match="another launcher holds"):
-        create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
-    assert not directory.provenance.exists()
-    other.kill()
-    other.wait()
-    create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
 
 
 class EnoughError(Exception):

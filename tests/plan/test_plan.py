@@ -16,7 +16,7 @@ from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.plan.build import Builder, build
 from sweep.plan.expand import cells, chunks
-from sweep.plan.rules import applies, rules_for
+from sweep.plan.rules import rules_for
 from sweep.plan.runs import Plan, runs_of, to_table
 from sweep.plan.summary import summary
 
@@ -382,24 +382,6 @@ def test_a_workloads_rule_takes_the_place_of_the_general_one():
     own = plan_of(text, Workload(name="own", main="x:y", axes=AXES, rules=(strict,)))
     assert {row["tp"] for row in rejected(general) if any("kv" in reason for reason in row["reasons"])} == {4}
     assert {row["tp"] for row in rejected(own) if "kv_heads_by_tp: kv 6 tp 12" in row["reasons"]} == {12}
-
-
-@pytest.mark.parametrize(
-    ("specifier", "version", "holds"),
-    [
-        ("", None, True),
-        ("", "2.13.0", True),
-        (">=2.11", "2.13.0", True),
-        (">=2.11", "2.10", False),
-        (">=2.11", None, True),
-        ("<2.11", None, False),
-        ("<2.11", "2.9.1+cu126", True),
-        ("<2.14", None, True),
-        (">=2.13", "2.13.0a0+git123", False),
-    ],
-)
-def test_rules_about_torch_versions(specifier, version, holds):
-    assert applies(Rule("r", lambda c: True, "why", specifier), version) is holds
 
 
 def test_two_runs_alike_are_refused():

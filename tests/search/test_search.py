@@ -6,8 +6,6 @@ from itertools import product
 
 import pytest
 
-from sweep.errors import SweepError
-from sweep.inputs.load import parse_grid
 from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
 from sweep.plugins import STRATEGIES
@@ -174,30 +172,3 @@ def test_a_pipeline_of_few_micro_batches_is_the_plans_to_judge():
     few = [PlannedRun("run-0000000000000000", "1B", 1, 60.0, json.dumps(run(tp=2, pp=4, gas=2, workload="megatron")))]
     events, _, _ = live(few, "prune", widths=(1,))
     assert [event["event"] for event in events].count("record") == 1
-
-
-GRID = "models: [1B]\nnodes: 1\nsequence_length: 4096\nglobal_batch: 1Mi\n"
-
-
-@pytest.mark.parametrize(
-    ("lines", "words", "path"),
-    [
-        ("strategy: guide", "did you mean guided?", "strategy"),
-        ("budget: {runs: 0}", "expected at least 1", "budget.runs"),
-        ("budget: {share: 1.5}", "expected at most 1", "budget.share"),
-        ("budget: {hours: 3}", "hours", "budget.hours"),
-        ("budget: {wall_time: soon}", "soon", "budget.wall_time"),
-    ],
-)
-def test_mistakes_in_strategy_and_budget_are_said_with_their_place(lines, words, path):
-    with pytest.raises(SweepError) as caught:
-        parse_grid(GRID + lines + "\n", "grid.yaml")
-    (mistake,) = caught.value.mistakes
-    assert words in str(mistake)
-    assert (mistake.path, mistake.line) == (path, 5)
-
-
-def test_a_budget_goes_around_through_yaml():
-    grid = parse_grid(GRID + "strategy: guided\nbudget: {share: 0.1, wall_time: 2h}\n", "grid.yaml")
-    assert grid.budget.wall_time == 7200
-    assert parse_grid(grid.to_yaml(), "again.yaml") == grid

@@ -12,7 +12,6 @@ from sweep.search.search import Search, choose
 from sweep.state.quarantine import SLOW_IN_RUNS
 from sweep.state.retries import ALIKE, ELSEWHERE, RETRIES, may_retry, own_fault
 from sweep.state.state import World
-from tests.support import driving
 from tests.support.configurations import run as a_run
 
 A, B, AB = frozenset({"a1", "a2"}), frozenset({"b1", "b2"}), frozenset({"a2", "b1"})
@@ -167,50 +166,3 @@ def test_a_pilot_takes_the_widest_run_that_fits():
     runs = [planned("narrow", 1), planned("middle", 2), planned("wide", 4)]
     choice = choose(runs, World(), 3, 1000, 10, search=Search(runs), names=["n1", "n2", "n3"])
     assert (choice.planned.run_id, choice.nodes) == ("middle", ("n1", "n2"))
-
-
-GRID = """
-name: one
-workload: simulated
-models: [tiny-1M]
-nodes: [1]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-iterations: 1
-params: {step_s: 0.01}
-site: {gpu: cpu, gpus_per_node: 1, pilot_time: 10m}
-"""
-
-
-@pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    root = tmp_path_factory.mktemp("nodes")
-    (root / "grid.yaml").write_text(GRID)
-    assert driving.run("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", cwd=root).returncode == 0
-    return root / "s"
-
-
-def left_out(directory):
-    rows = json.loads(driving.run("nodes", directory, "--json").stdout)["nodes"]
-    return {row["node"]: row["left_out"] for row in rows if row["left_out"]}
-
-
-def test_a_user_adds_and_pardons(done):
-    assert left_out(done) == {}
-    assert driving.run("nodes", done, "add", "n17", "n18", "--reason", "ECC errors").returncode == 0
-    assert left_out(done) == dict.fromkeys(("n17", "n18"), "left out by the user: ECC errors")
-    assert "node n17 is left out: left out by the user: ECC errors" in driving.run("status", done).stdout
-    assert driving.run("nodes", done, "pardon", "n17").returncode == 0
-    assert list(left_out(done)) == ["n18"]
-    assert "local-0: 1 of 1 attempts ok; in use" in driving.run("nodes", done).stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [(("drop", "n1"), "unknown action 'drop'"), (("add",), "no node is named"), (("add", "n[1-4]"), "no node's name")],
-)
-def test_mistakes_are_told(done, words, told):
-    failed = driving.run("nodes", done, *words)
-    assert failed.returncode == 2
-    assert told in failed.stderr

@@ -5,7 +5,6 @@ import itertools
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.state.retries import ENDLESS, RETRIES, may_retry
 from sweep.state.state import World
 
 RUN = "run-1"
@@ -31,39 +30,6 @@ def world_of(*events):
     world = World()
     world.apply_all(events)
     return world
-
-
-def test_every_outcome_has_a_retry_rule():
-    assert set(RETRIES) == set(Outcome)
-
-
-@pytest.mark.parametrize(
-    "outcome",
-    [
-        *(Outcome.OOM_CUDA, Outcome.CONFIG_ERROR, Outcome.CONFIG_MISMATCH, Outcome.IMPORT_ERROR),
-        *(Outcome.PYTHON_EXCEPTION, Outcome.NAN_LOSS, Outcome.TIME_LIMIT, Outcome.OK),
-    ],
-)
-def test_what_the_configuration_causes_is_never_retried(outcome):
-    assert not may_retry([outcome])
-
-
-@pytest.mark.parametrize(
-    "outcome",
-    [
-        *(Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.PORT_IN_USE, Outcome.XID_HARDWARE, Outcome.NCCL_TIMEOUT),
-        *(Outcome.NCCL_ERROR, Outcome.LOST, Outcome.HANG, Outcome.CANCELLED),
-    ],
-)
-def test_what_the_cluster_causes_is_retried_within_bounds(outcome):
-    assert may_retry([outcome])
-    if RETRIES[outcome] < ENDLESS:
-        assert may_retry([outcome] * RETRIES[outcome])
-        assert not may_retry([outcome] * (RETRIES[outcome] + 1))
-
-
-def test_an_interruption_does_not_count_against_the_run():
-    assert may_retry([Outcome.PREEMPTED] * 50 + [Outcome.LOST])
 
 
 def test_attempts_follow_one_another():

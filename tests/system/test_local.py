@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import driving
 from tests.support.driving import SLOW, running_attempt, wait_for
+from tests.support.made_sweeps import GRID
 from tests.support.paths import REPOSITORY
 
 LAPTOP = REPOSITORY / "examples" / "laptop.yaml"
@@ -141,3 +142,47 @@ def test_a_run_beyond_its_limit_is_ended_and_the_pilot_goes_on(tmp_path):
     outcomes = sorted(event["record"]["outcome"] for event in driving.events_of(tmp_path / "s", "record"))
     assert outcomes == ["ok", "time_limit"]
     assert len(driving.world_of(tmp_path / "s").pilots) == 1
+
+
+def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(GRID)
+    words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    both = [driving.start(*words) for _ in range(2)]
+    codes = sorted(process.wait(120) for process in both)
+    assert codes in ([0, 2], [0, 0]), "the second is refused, or comes when all is done"
+    records = [event["record"]["run_id"] for event in driving.events_of(tmp_path / "s", "record")]
+    assert len(records) == len(set(records)) == 4
+
+
+SHARED_PROCESS = """
+name: shared
+workload: simulated
+models: [tiny-1M]
+nodes: [2]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+tp: 1
+pp: 1
+zero: [0]
+micro_batch_size: [1]
+params: {step_s: 0.02, one_process_per_node: true, fault: ["slow_start", "exception"], fault_rank: 5, fault_s: 0.1}
+site: {gpu: cpu, gpus_per_node: 4, pilot_time: 10m}
+"""
+
+
+def test_records_of_ranks_in_one_process_say_so(tmp_path):
+    (tmp_path / "grid.yaml").write_text(SHARED_PROCESS)
+    directory = tmp_path / "s"
+    done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes")
+    records = [event["record"] for event in driving.events_of(directory, "record")]
+    found = {json.loads(record["params_json"])["fault"]: record for record in records}
+    assert set(found) == {"slow_start", "exception"}, done.stderr
+    fine, failed = found["slow_start"], found["exception"]
+    assert (fine["outcome"], fine["simulated"]) == ("ok", True)
+    assert json.loads(fine["extra_json"])["ranks_in_one_process"] == 4
+    assert len(fine["rank_step_time_median_s"]) == 8, "each rank measured"
+    assert failed["outcome"] == "python_exception"
+    assert "is invalid for input of size" in failed["evidence"]
+    assert driving.marked_processes(directory) == []

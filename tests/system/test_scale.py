@@ -8,38 +8,8 @@ import simpy
 
 from benchmarks import model
 from benchmarks.rehearsal import Rehearsal, rehearse
-from sweep.launcher.pilots_wanted import SHARE_S, Capacity, pilots_wanted
-from sweep.plan.runs import PlannedRun
-from sweep.state.state import World
 from tests.support import driving
 from tests.support.slurm.cluster import Cluster
-
-
-def many(count, nodes=1):
-    return [PlannedRun(f"r{nodes}-{i}", "m", nodes, None, "{}") for i in range(count)]
-
-
-def capacity(**changes):
-    return Capacity(**({"max_pilots": 8, "pilot_time_s": 4 * 3600, "run_s": 60, "attempt_s": 900} | changes))
-
-
-def test_work_is_shared_by_as_many_pilots_as_the_site_allows():
-    runs = many(200)  # 200 minutes
-    wanted = pilots_wanted(runs, World(), capacity())
-    assert len(wanted) == 6, "each has half an hour's work or more"
-    assert {one.time_limit_s for one in wanted} == {int(2 * 200 / 6 * 60 + 900 + 300) // 60 * 60 + 60}
-    assert len(pilots_wanted(runs, World(), capacity(max_pilots=3))) == 3
-    (alone,) = pilots_wanted(runs, World(), capacity(max_pilots=1))
-    assert alone.time_limit_s == 4 * 3600, "where only one may be, it is as long as it may be"
-
-
-def test_widths_share_what_the_site_allows():
-    wanted = pilots_wanted([*many(200), *many(200, 2)], World(), capacity(max_pilots=6))
-    assert [one.nodes for one in wanted] == [1, 1, 1, 2, 2, 2]
-
-
-def test_little_work_is_one_pilot():
-    assert len(pilots_wanted(many(int(SHARE_S / 60) - 1), World(), capacity())) == 1
 
 
 def test_the_model_fills_a_cluster():

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from sweep.executors.slurm_states import may_work_later, meaning
 from tests.support import driving
 from tests.support.slurm.cluster import Cluster
 
@@ -29,32 +28,6 @@ iterations: 3
 params: {{step_s: {step_s}}}
 site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 8, {site}}}
 """
-
-
-@pytest.mark.parametrize(
-    ("said", "means"),
-    [
-        ("QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy", "as many jobs in the queue"),
-        ("sbatch: error: AssocGrpSubmitJobsLimit; Job violates accounting/QOS policy", "your group has as many jobs"),
-        ("sbatch: error: QOSGrpSubmitJobsLimit; Job violates accounting/QOS policy", "your group has as many jobs"),
-        ("AssocMaxSubmitJobLimit; Job violates accounting/QOS policy", "as many jobs in the queue as you may have"),
-        (
-            "sbatch: error: If munged is up, restart with --num-threads=10; sbatch: error: Munge encode failed: Failed "
-            'to access "/run/munge/munge.socket.2": No such file or directory (Did you start munged?); sbatch: error: '
-            "slurm_send_node_msg: auth_g_create: REQUEST_SUBMIT_BATCH_JOB has authentication error; sbatch: error: "
-            "Batch job submission failed: Protocol authentication error",
-            "munge",
-        ),
-        ("Slurm temporarily unable to accept job, sleeping and retrying", "the cluster has as many jobs"),
-        ("Unable to contact slurm controller (connect failure)", "away or slow"),
-        ("Socket timed out on send/recv operation", "away or slow"),
-        ("sbatch did not answer within 60 s; it may have been heard all the same", "away or slow"),
-        ("RPC rate limit exceeded", "asked too often"),
-    ],
-)
-def test_what_passes_is_told_in_our_words(said, means):
-    assert means in meaning(said)
-    assert may_work_later(said) or "did not answer" in said
 
 
 def launch(tmp_path, cluster, runs, site="max_runs_per_pilot: 1", step_s=0.05, path=None):

@@ -2,9 +2,7 @@
 
 import math
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -12,20 +10,12 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.derive.best import NEEDED, best_per_cell, cells, explain_blanks, measured, model_order
-from analysis.filters import keep, names_in
-from analysis.metrics import METRICS, memory_text, metric_named, number
+from analysis.metrics import METRICS
 from sweep.errors import SweepError
-from sweep.outcomes import Outcome
-from sweep.records.collect import collect, write_results
 from tests.support.made_records import (
     made_grid,
-    made_record,
-    made_run,
-    made_sweep,
     playbook_records,
-    record_event,
     reference,
-    write_journal,
 )
 
 RATE = METRICS["tokens_per_second_per_gpu"]
@@ -39,153 +29,10 @@ def frame(*rows, **common):
 # Loading
 
 
-def test_load_gives_what_was_recorded_with_units(tmp_path):
-    sweep = made_sweep(tmp_path / "s")
-    write_journal(
-        sweep, "p", [record_event(made_record()), record_event(made_record(made_run(tp=2, dp=1), outcome=Outcome.HANG))]
-    )
-    collect(sweep)
-    records = analysis.load(sweep.path).sort_values("tp", ignore_index=True)
-    assert records["outcome"].tolist() == ["ok", "hang"]
-    assert records["tp"].tolist() == [1, 2]
-    assert records["dp"].dtype == "Int64"
-    assert records["slow_rank"].isna().all()
-    assert records["mfu"].isna().all()
-    assert records.attrs["units"]["step_time_median_s"] == "s"
-    assert list(records["step_times_s"][0]) == [0.1, 0.2, 0.3]
-
-
-def test_load_reads_only_the_columns_that_are_asked_for(tmp_path):
-    write_results(tmp_path / "r.parquet", [made_record()])
-    assert list(analysis.load(tmp_path / "r.parquet", ["model", "mfu"]).columns) == ["model", "mfu"]
-
-
-def test_several_sweeps_are_one_table(tmp_path):
-    for name, model in (("a", "1B"), ("b", "3B")):
-        write_results(tmp_path / f"{name}.parquet", [made_record(made_run(model=model))])
-    assert analysis.load([tmp_path / "a.parquet", tmp_path / "b.parquet"])["model"].tolist() == ["1B", "3B"]
-
-
-def test_a_foreign_table_may_lack_columns_and_hold_whole_numbers_as_fractions(tmp_path):
-    pd.DataFrame({"model": ["x"], "nodes": [2.0], "tokens_per_second_per_gpu": [5.0], "note": ["n"]}).to_parquet(
-        tmp_path / "f.parquet"
-    )
-    records = analysis.load(tmp_path / "f.parquet")
-    assert records["nodes"].tolist() == [2]
-    assert records["tp"].isna().all()
-    assert records["note"].tolist() == ["n"]
-    assert best_per_cell(records)["value"].tolist() == [5.0]
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ({"a": [1]}, "no column model and nodes"),
-        ({"model": ["x"], "nodes": [2.5]}, "nodes should be int64"),
-        ({"model": ["x"], "nodes": ["many"]}, "nodes should be int64"),
-    ],
-)
-def test_a_table_that_is_no_result_is_refused(tmp_path, table, words):
-    pq.write_table(pa.table(table), tmp_path / "t.parquet")
-    with pytest.raises(SweepError, match=words):
-        analysis.load(tmp_path / "t.parquet")
-
-
-def test_files_that_are_missing_or_no_parquet_are_refused(tmp_path):
-    (tmp_path / "t.parquet").write_text("model,nodes\n")
-    for place, words in (
-        ("t.parquet", "not a readable Parquet"),
-        ("no.parquet", "no such results"),
-        ("", "sweep collect"),
-    ):
-        with pytest.raises(SweepError, match=words):
-            analysis.load(tmp_path / place)
-
-
 # Filters
 
 
-@pytest.mark.parametrize(
-    ("expression", "kept"),
-    [
-        ("zero <= 1", ["a", "b"]),
-        ("zero <= 1 and model == '8B'", ["b"]),
-        ("not zero == 3", ["a", "b"]),
-        ("model in ('1B', '3B') or zero == 1", ["a", "b", "c"]),
-        ("model not in ['1B']", ["b", "c"]),
-        ("1 < tp <= 8", ["b"]),
-        ("tp * 2 == dp", ["b"]),
-        ("mfu > 0.4", ["a"]),
-        ("compile", ["a"]),
-        ("tp % 4 == 0 and -tp < -3", ["b"]),
-    ],
-)
-def test_filters_keep_what_they_say(expression, kept):
-    records = pd.DataFrame(
-        {
-            "id": list("abc"),
-            "model": ["1B", "8B", "3B"],
-            "zero": pd.array([0, 1, 3], dtype="Int64"),
-            "tp": pd.array([1, 4, None], dtype="Int64"),
-            "dp": [8, 8, 8],
-            "mfu": [0.5, np.nan, 0.1],
-            "compile": pd.array([True, False, None], dtype="boolean"),
-        }
-    )
-    assert keep(records, expression)["id"].tolist() == kept
-
-
-@pytest.mark.parametrize(
-    ("expression", "words"),
-    [
-        ("zreo <= 1", "did you mean zero"),
-        ("zero <=", "is no expression"),
-        ("zero", "is no condition"),
-        ("zero + 1", "is no condition"),
-        ("__import__('os').system('true')", "__import__"),
-        ("model.__class__ == 1", "not allowed"),
-        ("[x for x in model]", "no column 'x'"),
-        ("model < 3", "cannot be computed"),
-        ("zero ** 99 > 1", "not allowed"),
-        ("(lambda: 1)() == 1", "not allowed"),
-        ("zero in 3", "cannot be computed"),
-        ("", "is no expression"),
-        ("(" * 500, "is no expression"),
-    ],
-)
-def test_what_is_no_filter_is_said(expression, words):
-    records = pd.DataFrame({"zero": [0, 1], "model": ["a", "b"]})
-    with pytest.raises(SweepError, match="--filter") as told:
-        keep(records, expression)
-    assert words in str(told.value)
-
-
-def test_every_unknown_column_is_named_at_once():
-    with pytest.raises(SweepError) as told:
-        keep(pd.DataFrame({"zero": [0]}), "a < 1 and b < 2")
-    assert len(told.value.mistakes) == 2
-    assert names_in("zero <= 1 and zero + tp > 2") == ["zero", "tp"]
-
-
 # Numbers
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(44.32, "44.3"), (5.25, "5.25"), (38894.5, "38.9k"), (7503.3, "7,503"), (1.25e6, "1.25M"), (100, "100"),
-     (0.0421, "0.0421"), (0, "0"), (999.7, "1000"), (math.nan, "–"), (2.5e10, "25.0G")],
-)  # fmt: skip
-def test_numbers_are_short_and_precise(value, text):
-    assert number(value) == text
-
-
-def test_memory_is_in_binary_units():
-    assert [memory_text(x) for x in (41.8 * 2**30, 350 * 2**20, 2048)] == ["41.8 GiB", "350 MiB", "2.00 KiB"]
-
-
-def test_an_unknown_metric_is_answered_with_the_known():
-    with pytest.raises(SweepError, match=r"did you mean mfu\?"):
-        metric_named("mfuu")
 
 
 # The best of each cell

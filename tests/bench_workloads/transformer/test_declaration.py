@@ -13,7 +13,6 @@ import pytest
 
 from bench_workloads import WORKLOADS, transformer
 from bench_workloads.transformer import WORKLOAD
-from bench_workloads.transformer.interval import is_known, median_interval
 from bench_workloads.transformer.rules import ARITHMETIC_RULES, RULES
 from bench_workloads.transformer.settings import Settings
 from bench_workloads.transformer.stages import SCHEDULES, layers_of_stages, stages_of_rank, stages_per_rank
@@ -153,45 +152,6 @@ def test_parameters_are_checked():
     with pytest.raises(ValueError, match="cp_kind must be one of allgather, ulysses, not 'ring'"):
         Settings(cp_kind="ring")
     assert set(Settings.defaults()) == set(WORKLOAD.params)
-
-
-@pytest.mark.parametrize(
-    ("n", "ranks", "confidence"), [(5, (0, 4), 0.9375), (6, (0, 5), 0.96875), (9, (1, 7), 0.9609375), (1, (0, 0), 0.0)]
-)
-def test_interval_of_a_median(n, ranks, confidence):
-    """Binomial order statistics, e.g. Conover 1999, table A3."""
-    found = median_interval([float(i) for i in range(n)])
-    assert (found.low, found.high) == ranks
-    assert found.confidence == confidence
-
-
-def test_interval_covers_the_true_median_as_often_as_it_says():
-    """A skewed distribution with median 1, sampled many times."""
-    samples = np.random.default_rng(0).lognormal(0.0, 0.5, size=(4000, 12))
-    found = [median_interval(row.tolist()) for row in samples]
-    share = np.mean([f.low <= 1.0 <= f.high for f in found])
-    assert share == pytest.approx(found[0].confidence, abs=0.01)
-
-
-@pytest.mark.parametrize(("spread", "tolerance"), [(0.02, 0.02), (0.04, 0.02), (0.1, 0.05)])
-def test_the_interval_covers_as_often_where_sampling_stops_once_it_is_narrow(spread, tolerance):
-    """Adaptive measurement looks after every sample. The stated interval must bear that."""
-    random = np.random.default_rng(0)
-
-    def adaptive() -> bool:
-        samples = random.lognormal(0.0, spread, size=5).tolist()
-        while len(samples) < 40 and not is_known(samples, tolerance):
-            samples.append(float(random.lognormal(0.0, spread)))
-        found = median_interval(samples)
-        return found.low <= 1.0 <= found.high
-
-    assert np.mean([adaptive() for _ in range(1500)]) > 0.935
-
-
-def test_a_median_is_known_by_enough_samples_that_are_alike():
-    assert not is_known([1.0] * 6, 0.01)
-    assert is_known([1.0] * 7, 0.01)
-    assert not is_known([1.0, 1.1] * 20, 0.01)
 
 
 WORKLOAD_FILES = sorted(Path(transformer.__file__).parent.glob("*.py"))

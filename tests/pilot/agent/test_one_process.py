@@ -1,18 +1,15 @@
 """All ranks of a node in one process: each with its own voice, one end for all of them, and records that say so."""
 
 import asyncio
-import json
 import signal
 import time
 
 import pytest
 
-from bench_workloads.simulated import WORKLOAD
 from sweep.contract import Layout, Run
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.ranks import Rank, Zygote, one_per_process, start_ranks
-from tests.support import driving
 from tests.support.paths import REPOSITORY
 from tests.support.pilot_parts import PREPARE, Image, Scripted, start
 
@@ -110,18 +107,6 @@ def test_a_hang_is_shown_by_one_dump_of_all_threads_and_ended_at_once(tmp_path):
     assert stacks[0].count(" in act\n") == RANKS
 
 
-def test_a_run_asks_for_one_process_by_its_parameter():
-    def run(**params):
-        return Run(
-            workload="simulated", model="m", shape={}, nodes=1, gpus_per_node=1, sequence_length=1, layout=Layout(),
-            params=params,
-        )  # fmt: skip
-
-    assert WORKLOAD.in_one_process(run(one_process_per_node=True))
-    assert not WORKLOAD.in_one_process(run(one_process_per_node=False))
-    assert not WORKLOAD.in_one_process(run())
-
-
 COMMON = {
     "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "5",
 }  # fmt: skip
@@ -139,36 +124,3 @@ def test_a_process_of_several_ranks_has_no_rank_in_its_environment(tmp_path, mon
     names = {"RANK", "LOCAL_RANK", *COMMON}
     given = [{name: request["env"][name] for name in names & set(request["env"])} for request in image.requests]
     assert given == [COMMON | one for one in own]
-
-
-GRID = """
-name: shared
-workload: simulated
-models: [tiny-1M]
-nodes: [2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-tp: 1
-pp: 1
-zero: [0]
-micro_batch_size: [1]
-params: {step_s: 0.02, one_process_per_node: true, fault: ["slow_start", "exception"], fault_rank: 5, fault_s: 0.1}
-site: {gpu: cpu, gpus_per_node: 4, pilot_time: 10m}
-"""
-
-
-def test_the_records_say_so(tmp_path):
-    (tmp_path / "grid.yaml").write_text(GRID)
-    directory = tmp_path / "s"
-    done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes")
-    records = [event["record"] for event in driving.events_of(directory, "record")]
-    found = {json.loads(record["params_json"])["fault"]: record for record in records}
-    assert set(found) == {"slow_start", "exception"}, done.stderr
-    fine, failed = found["slow_start"], found["exception"]
-    assert (fine["outcome"], fine["simulated"]) == ("ok", True)
-    assert json.loads(fine["extra_json"])["ranks_in_one_process"] == 4
-    assert len(fine["rank_step_time_median_s"]) == 8, "each rank measured"
-    assert failed["outcome"] == "python_exception"
-    assert "is invalid for input of size" in failed["evidence"]
-    assert driving.marked_processes(directory) == []

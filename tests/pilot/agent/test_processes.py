@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sweep.pilot.agent import processes
-from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
+from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK, Activity, allocated
 
 
 @pytest.fixture
@@ -65,3 +65,30 @@ def test_other_systems_ask_psutil(sleeper, monkeypatch):
     pid = sleeper(token, "n1")
     monkeypatch.setattr(processes.sys, "platform", "darwin")
     assert pids(processes.escaped(token, "n1", known=())) == {pid}
+
+
+def test_only_allocated_gpus_are_looked_at():
+    assert allocated({}) is None
+    assert allocated({"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}) == {"GPU-1", "GPU-2"}
+    assert allocated({"SLURM_JOB_GPUS": "2,3"}) == {"2", "3"}
+
+
+def test_work_is_seen_and_sleep_is_not():
+    burn = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    rest = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        activity = Activity()
+        time.sleep(0.5)
+        assert not activity.busy(burn.pid), "nothing to compare with"
+        activity.busy(rest.pid)
+        deadline = time.monotonic() + 20
+        worked = False
+        while not worked and time.monotonic() < deadline:
+            time.sleep(2.5)
+            worked = activity.busy(burn.pid)
+            assert not activity.busy(rest.pid)
+        assert worked
+    finally:
+        for process in (burn, rest):
+            process.kill()
+            process.wait()

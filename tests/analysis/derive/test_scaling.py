@@ -1,0 +1,25 @@
+"""Scaling: efficiency and Amdahl's law."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.derive.scaling import amdahl, scaling
+from tests.support.made_records import made_grid
+
+
+def test_efficiency_is_relative_to_the_fewest_nodes():
+    table = scaling(made_grid(2, 4, failing=False))
+    for _, rows in table.groupby("model"):
+        assert rows["efficiency"].tolist() == pytest.approx([1 / (1 + 0.08 * n) for n in range(4)])
+        assert rows["tokens_per_second"].tolist() == pytest.approx(
+            (rows["tokens_per_second_per_gpu"] * 8 * rows["nodes"]).tolist()
+        )
+
+
+def test_amdahls_law_is_found_again_and_needs_three_points():
+    gpus = np.array([8, 16, 32, 64])
+    table = pd.DataFrame({"model": "m", "gpus": gpus, "tokens_per_second": 1 / (1e-6 + 1e-3 / gpus)})
+    fit = amdahl(table)["m"]
+    assert fit.serial_share == pytest.approx(1e-6 / (1e-6 + 1e-3))
+    assert amdahl(table.head(2)) == {}

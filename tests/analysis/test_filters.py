@@ -1,0 +1,70 @@
+"""--filter: what is kept, what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.filters import keep, names_in
+from sweep.errors import SweepError
+
+
+@pytest.mark.parametrize(
+    ("expression", "kept"),
+    [
+        ("zero <= 1", ["a", "b"]),
+        ("zero <= 1 and model == '8B'", ["b"]),
+        ("not zero == 3", ["a", "b"]),
+        ("model in ('1B', '3B') or zero == 1", ["a", "b", "c"]),
+        ("model not in ['1B']", ["b", "c"]),
+        ("1 < tp <= 8", ["b"]),
+        ("tp * 2 == dp", ["b"]),
+        ("mfu > 0.4", ["a"]),
+        ("compile", ["a"]),
+        ("tp % 4 == 0 and -tp < -3", ["b"]),
+    ],
+)
+def test_filters_keep_what_they_say(expression, kept):
+    records = pd.DataFrame(
+        {
+            "id": list("abc"),
+            "model": ["1B", "8B", "3B"],
+            "zero": pd.array([0, 1, 3], dtype="Int64"),
+            "tp": pd.array([1, 4, None], dtype="Int64"),
+            "dp": [8, 8, 8],
+            "mfu": [0.5, np.nan, 0.1],
+            "compile": pd.array([True, False, None], dtype="boolean"),
+        }
+    )
+    assert keep(records, expression)["id"].tolist() == kept
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("zreo <= 1", "did you mean zero"),
+        ("zero <=", "is no expression"),
+        ("zero", "is no condition"),
+        ("zero + 1", "is no condition"),
+        ("__import__('os').system('true')", "__import__"),
+        ("model.__class__ == 1", "not allowed"),
+        ("[x for x in model]", "no column 'x'"),
+        ("model < 3", "cannot be computed"),
+        ("zero ** 99 > 1", "not allowed"),
+        ("(lambda: 1)() == 1", "not allowed"),
+        ("zero in 3", "cannot be computed"),
+        ("", "is no expression"),
+        ("(" * 500, "is no expression"),
+    ],
+)
+def test_what_is_no_filter_is_said(expression, words):
+    records = pd.DataFrame({"zero": [0, 1], "model": ["a", "b"]})
+    with pytest.raises(SweepError, match="--filter") as told:
+        keep(records, expression)
+    assert words in str(told.value)
+
+
+def test_every_unknown_column_is_named_at_once():
+    with pytest.raises(SweepError) as told:
+        keep(pd.DataFrame({"zero": [0]}), "a < 1 and b < 2")
+    assert len(told.value.mistakes) == 2
+    assert names_in("zero <= 1 and zero + tp > 2") == ["zero", "tp"]

@@ -1,0 +1,31 @@
+"""What the scheduler says of a refusal, in our words."""
+
+import pytest
+
+from sweep.executors.slurm_states import may_work_later, meaning
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        ("QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy", "as many jobs in the queue"),
+        ("sbatch: error: AssocGrpSubmitJobsLimit; Job violates accounting/QOS policy", "your group has as many jobs"),
+        ("sbatch: error: QOSGrpSubmitJobsLimit; Job violates accounting/QOS policy", "your group has as many jobs"),
+        ("AssocMaxSubmitJobLimit; Job violates accounting/QOS policy", "as many jobs in the queue as you may have"),
+        (
+            "sbatch: error: If munged is up, restart with --num-threads=10; sbatch: error: Munge encode failed: Failed "
+            'to access "/run/munge/munge.socket.2": No such file or directory (Did you start munged?); sbatch: error: '
+            "slurm_send_node_msg: auth_g_create: REQUEST_SUBMIT_BATCH_JOB has authentication error; sbatch: error: "
+            "Batch job submission failed: Protocol authentication error",
+            "munge",
+        ),
+        ("Slurm temporarily unable to accept job, sleeping and retrying", "the cluster has as many jobs"),
+        ("Unable to contact slurm controller (connect failure)", "away or slow"),
+        ("Socket timed out on send/recv operation", "away or slow"),
+        ("sbatch did not answer within 60 s; it may have been heard all the same", "away or slow"),
+        ("RPC rate limit exceeded", "asked too often"),
+    ],
+)
+def test_what_passes_is_told_in_our_words(said, means):
+    assert means in meaning(said)
+    assert may_work_later(said) or "did not answer" in said

@@ -1,0 +1,75 @@
+"""An agent before a leader that the test plays."""
+
+import asyncio
+import errno
+import json
+import os
+import subprocess
+
+import pytest
+
+from sweep.pilot.agent.agent import Agent
+from tests.support.pilot_parts import (
+    PREPARE,
+    Image,
+    Scripted,
+    start,
+)
+
+ODD_BEATS = [
+    {"phase": "steady", "iteration": "7"},
+    {"phase": "steady", "iteration": [7]},
+    {"phase": "steady", "iteration": 10**400},
+    {"phase": "steady", "iteration": 7, "due_s": 10**400},
+    {"phase": "steady", "iteration": 7, "due_s": "soon"},
+    {"phase": {}, "iteration": 7},
+    {"phase": "s" * 2**20, "iteration": 7},
+    {},
+]
+
+
+@pytest.mark.parametrize("odd", ODD_BEATS, ids=range(len(ODD_BEATS)))
+def test_an_odd_beat_costs_nothing_that_comes_with_it(tmp_path, monkeypatch, odd):
+    good = {"kind": "beat", "phase": "steady", "iteration": 6, "due_s": None}
+    lines = [good, {"kind": "beat", **odd}, good, {"kind": "measurement", "step_times_s": [0.1]}]
+    monkeypatch.setattr("sweep.pilot.agent.agent.Zygote", Image("".join(f"{json.dumps(line)}\n" for line in lines)))
+
+    async def scenario():
+        line = Scripted(PREPARE, start(), until="exit")
+        await Agent("n1", 0, tmp_path).serve(line)
+        return {message["is"]: message for message in line.sent}
+
+    heard = asyncio.run(scenario())
+    assert heard["told"]["message"]["kind"] == "measurement"
+    assert [beat[:4] for beat in heard["beats"]["beats"]] == [[1, "steady", 6, None]]
+
+
+def fill(directory):
+    """Files until no more can be made there."""
+    for number in range(100):
+        try:
+            (directory / str(number)).touch()
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                return
+            raise
+    raise AssertionError("never full")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_a_node_without_room_for_the_attempt_says_disk_full(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "none", scratch], check=True)
+
+    async def scenario():
+        agent, line = Agent("n1", 0, scratch), Scripted({**PREPARE, "first": True})
+        fill(scratch)
+        await agent.serve(line)
+        return line.sent
+
+    try:
+        *_, answer = asyncio.run(scenario())
+    finally:
+        subprocess.run(["umount", "-l", scratch], check=True)
+    assert answer["outcome"] == "disk_full"

@@ -1,0 +1,64 @@
+"""Files that an attempt leaves on its node: which go, and which stay."""
+
+import os
+import subprocess
+import sys
+import time
+
+from sweep.pilot.agent.cleanup import empty, make_temporary, remove_scratch, remove_shared_memory
+
+
+def test_shared_memory_of_the_attempt_goes_and_all_else_stays(tmp_path):
+    old = tmp_path / "torch_1_old"
+    old.touch()
+    os.utime(old, (1, 1))
+    began = time.time() - 0.05
+    for name in ("nccl-a1b2c3", "torch_77_1_0", "sem.mp-x", "another_program"):
+        (tmp_path / name).touch()
+    held = tmp_path / "nccl-held"
+    with held.open("wb"):
+        removed = remove_shared_memory(began, tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert {"nccl-a1b2c3", "torch_77_1_0", "sem.mp-x"} <= set(removed)
+    assert {"another_program", "nccl-held"} <= left
+
+
+def test_a_file_that_a_process_maps_is_held(tmp_path):
+    program = (
+        "import mmap,sys; f=open(sys.argv[1],'r+b'); m=mmap.mmap(f.fileno(),0); f.close(); print(1,flush=True); input()"
+    )
+    path = tmp_path / "nccl-mapped"
+    path.write_bytes(b"0" * 4096)
+    child = subprocess.Popen([sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    assert remove_shared_memory(0.0, tmp_path) == []
+    child.communicate(b"\n")
+    assert remove_shared_memory(0.0, tmp_path) == ["nccl-mapped"]
+
+
+def test_files_from_before_the_attempt_stay(tmp_path):
+    (tmp_path / "nccl-before").touch()
+    assert remove_shared_memory(time.time() + 60, tmp_path) == []
+
+
+def test_the_temporary_directory_goes_with_the_scratch(tmp_path):
+    scratch = tmp_path / "token.n1.x"
+    scratch.mkdir()
+    temporary = make_temporary(scratch)
+    (temporary / "deep").mkdir()
+    (temporary / "deep" / "file").touch()
+    (temporary / "link").symlink_to(tmp_path)
+    empty(temporary)
+    assert list(temporary.iterdir()) == []
+    assert tmp_path.exists()
+    remove_scratch(scratch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_is_not_ours_is_not_followed(tmp_path):
+    precious, scratch = tmp_path / "precious", tmp_path / "token.n1.x"
+    precious.mkdir()
+    scratch.mkdir()
+    (scratch / "tmp").symlink_to(precious)
+    remove_scratch(scratch)
+    assert precious.exists()

@@ -1,0 +1,72 @@
+"""What the kernel tells of ranks, and what happens where it cannot be asked."""
+
+import asyncio
+
+import pytest
+
+from sweep.pilot.agent.agent import Agent
+from sweep.pilot.agent.kernel_log import KernelWatch, kill_counter
+from tests.support.pilot_parts import PREPARE, Image, Scripted
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "file", "text"),
+    [
+        ("11:memory:/job_1\n1:name=systemd:/\n", "memory/job_1/memory.oom_control", "under_oom 0\noom_kill {}\n"),
+        ("0::/job_1\n", "job_1/memory.events", "low 0\noom 1\noom_kill {}\n"),
+    ],
+)
+def test_the_kill_counter_of_both_versions(tmp_path, monkeypatch, cgroup, file, text):
+    (tmp_path / "self").write_text(cgroup)
+    counter = tmp_path / "fs" / file
+    counter.parent.mkdir(parents=True)
+    counter.write_text(text.format(1))
+    found = kill_counter(tmp_path / "self", tmp_path / "fs")
+    assert found == counter
+    monkeypatch.setattr("sweep.pilot.agent.kernel_log.kill_counter", lambda: found)
+    watch = KernelWatch()
+    assert [line for line in watch.facts([]) if "memory cgroup" in line] == []
+    counter.write_text(text.format(3))
+    (line,) = [line for line in watch.facts([]) if "memory cgroup" in line]
+    assert line.startswith("oom-kill: 2 processes")
+    watch.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["oom_kill_disable 0\nunder_oom 0\n", "", "oom_kill\n", "oom_kill many\n", "a b c\n", "\xff"]
+)
+def test_a_kill_counter_that_does_not_count_costs_no_agent(tmp_path, monkeypatch, text):
+    """Before Linux 4.13 memory.oom_control has no such row."""
+    counter = tmp_path / "memory.oom_control"
+    counter.write_text(text, encoding="latin-1")
+    monkeypatch.setattr("sweep.pilot.agent.kernel_log.kill_counter", lambda: counter)
+    watch = KernelWatch()
+    assert [line for line in watch.facts([]) if "memory cgroup" in line] == []
+    watch.close()
+
+
+def fail(*_):
+    raise ZeroDivisionError
+
+
+async def nothing_left(*_):
+    """In the place of `clear`, which ends every descendant of the agent's process: here that is pytest's."""
+    return []
+
+
+@pytest.mark.parametrize("part", ["kill_counter", "KernelWatch.facts"])
+def test_a_kernel_that_cannot_be_watched_costs_no_agent(tmp_path, monkeypatch, part):
+    """Evidence is worth less than the node."""
+    monkeypatch.setattr(f"sweep.pilot.agent.kernel_log.{part}", fail)
+    monkeypatch.setattr("sweep.pilot.agent.agent.Zygote", Image())
+    monkeypatch.setattr("sweep.pilot.agent.agent.clear", nothing_left)
+
+    async def scenario():
+        stop = {"do": "stop", "attempt": "r.1", "evidence": False, "grace_s": 0.1, "short": True}
+        line = Scripted(PREPARE, stop)
+        await Agent("n1", 0, tmp_path).serve(line)
+        return line.sent
+
+    _hello, _strays, prepared, clean = asyncio.run(scenario())
+    assert prepared == {"is": "prepared", "attempt": "r.1", "cold": False}
+    assert (clean["is"], clean["kernel"]) == ("clean", [])

@@ -1,0 +1,13 @@
+"""A log that cannot be written ends no leader."""
+
+from tests.support import driving
+
+
+def test_a_log_that_cannot_be_written_ends_no_leader(standing):
+    directory = standing.directory.path
+    (directory / "logs").rmdir()
+    (directory / "logs").touch()
+    done = driving.run("resume", directory)
+    assert done.returncode == 0, done.stderr
+    assert len(driving.assert_each_run_measured_once(directory)) == 2
+    assert "no log of" in "".join(path.read_text() for path in directory.glob("pilots/*/stderr"))

@@ -1,0 +1,30 @@
+"""The leader's links to its nodes: what agents say that nobody can read."""
+
+import asyncio
+
+import pytest
+
+from sweep.pilot.channel import ChannelError
+from sweep.pilot.leader.nodes import Link
+from tests.support.pilot_parts import (
+    Mute,
+)
+
+
+@pytest.mark.parametrize("last", [ChannelError("a frame of 99999999 bytes"), ValueError("no JSON"), None])
+def test_a_line_that_cannot_be_read_any_more_is_seen_as_gone(standing, last):
+    class Line(Mute):
+        async def receive(self):
+            if last is None:
+                return {"no": "known message"}
+            raise last
+
+    async def scenario():
+        link = Link("n1", Line())
+        link.inbox = asyncio.Queue()
+        await link.read()
+        return link, link.inbox.get_nowait()
+
+    link, last_heard = asyncio.run(scenario())
+    assert last_heard == (link, {"is": "gone"})
+    assert (link.alive, link.gone.is_set(), link.cleared.is_set()) == (False, True, True)
