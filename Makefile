@@ -61,7 +61,7 @@ check: format test
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy

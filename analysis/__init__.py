@@ -4,6 +4,8 @@ import analysis
 records = analysis.load("sweeps/ultrascale")       # a DataFrame, one row per attempt
 records.attrs["units"]["step_time_median_s"]       # 's'
 best = analysis.best_per_cell(records)             # one row per model and node count
+
+It reads Parquet files, and never opens a sweep: making those files belongs to ``sweep.records``.
 """
 
 from __future__ import annotations

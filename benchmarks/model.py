@@ -2,10 +2,10 @@
 
     python -m benchmarks.model [--nodes 10000] [--runs 100000] [--max-pilots 300] [--pilot-time 7200]
 
-`search.choose` says what a pilot runs next and `topup.pilots_wanted` which pilots are submitted; journals are events
-applied to one `World`. Modelled are the cluster (first come, first served, with EASY backfill by the jobs' limits), the
-time that runs take (log-normal, known to nobody beforehand), and what pilots cost beside runs (`START_S`, `END_S`,
-`BETWEEN_S`: more than benchmarks/rivals measures on one machine). Prints JSON.
+`sweep.search` says what a pilot runs next and `sweep.launcher.pilots_wanted` which pilots are submitted; journals are
+events applied to one `World`. Modelled are the cluster (first come, first served, with EASY backfill by the jobs'
+limits), the time that runs take (log-normal, known to nobody beforehand), and what pilots cost beside runs (`START_S`,
+`END_S`, `BETWEEN_S`: more than benchmarks/rivals measures on one machine). Prints JSON.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ For scripts and notebooks, beside the command line::
     site = sweep.load_site(grid, "site.yaml")
     plan = sweep.build_plan(grid, site)                 # plan.runs, plan.table
     running = sweep.open_sweep("sweeps/first")          # running.runs, running.grid, running.directory
-    records = sweep.read_records("sweeps/first")        # a DataFrame, one row per attempt: docs/records.md
+    records = sweep.read_records("sweeps/first")        # collects, then a DataFrame: one row per attempt
 
 A mistake in the input raises ``SweepError``, which holds every mistake at once. Tables and pictures of records:
 ``import analysis``.
@@ -56,6 +56,10 @@ _PLACES = {
     "open_sweep": "sweep.store.sweep:open_sweep",
     "read_records": "sweep.records.collect:read_records",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

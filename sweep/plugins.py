@@ -94,7 +94,7 @@ def find_strategy(name: str) -> Any:
 
 def find_tracker(name: str) -> Any:
     """The class of a tracker. Raises SweepError where there is none, or where it cannot be loaded."""
-    return _find("tracker", name, TRACKERS, path="--to")
+    return _find("tracker", name, TRACKERS, path="--to", remedy=f"pip install {name}")
 
 
 def _names(table: Mapping[str, str], group: str) -> tuple[str, ...]:
@@ -107,7 +107,10 @@ def _registered(group: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=group))
 
 
-def _find(kind: str, name: str, table: Mapping[str, str], *, path: str, group: str = "") -> Any:
+def _find(
+    kind: str, name: str, table: Mapping[str, str], *, path: str, group: str = "", remedy: str | None = None
+) -> Any:
+    """``path``: where the user names it; ``remedy``: what helps where it is known and cannot be loaded."""
     registered = _registered(group) if group and name not in table else ()
     point = next((point for point in registered if point.name == name), None)
     if name not in table and point is None:
@@ -116,4 +119,4 @@ def _find(kind: str, name: str, table: Mapping[str, str], *, path: str, group: s
     try:
         return load_object(table[name]) if point is None else point.load()
     except Exception as error:  # others' code: a plug-in that cannot be loaded may raise anything
-        raise SweepError(Mistake(f"the {kind} {name!r} cannot be loaded: {error}")) from error
+        raise SweepError(Mistake(f"the {kind} {name!r} cannot be loaded: {error}", path=path, remedy=remedy)) from error

@@ -1,4 +1,5 @@
 """Two sweeps of the same grid, cell by cell and run by run: what became faster, what slower, and what is only noise.
+Values in, verdicts out; loading and printing belong to the command line.
 
 A change is the logarithm of the ratio of two values, turned so that more is better. Its variance has two parts. The
 *iterations* of the two runs say how well each run's own median is known: the standard error of a median, times

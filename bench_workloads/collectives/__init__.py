@@ -1,4 +1,7 @@
-"""How fast ranks exchange data: each collective over sizes, inside a node and between nodes. Its declaration."""
+"""How fast ranks exchange data: each collective over sizes, inside a node and between nodes. Its declaration.
+
+Models of communication belong to ``sweep.physics``.
+"""
 
 from __future__ import annotations
 

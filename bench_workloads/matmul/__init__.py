@@ -1,4 +1,7 @@
-"""How fast a device multiplies: the matrices of a model, squares, the best SwiGLU width. Its declaration."""
+"""How fast a device multiplies: the matrices of a model, squares, the best SwiGLU width. Its declaration.
+
+Peaks of GPUs belong to ``sweep.physics.hardware``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A rehearsal without a model: ranks sleep as long as a formula says, and act faults out. Its declaration."""
+"""A rehearsal without a model: ranks sleep as long as a formula says, and act faults out. Its declaration.
+
+Nothing here is a measurement: records say so.
+"""
 
 from __future__ import annotations
 

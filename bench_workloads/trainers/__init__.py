@@ -1,4 +1,7 @@
-"""Trainers of others, benchmarked as they are: one small file per trainer, each with an `ADAPTER` and its workload."""
+"""Trainers of others, benchmarked as they are: one small file per trainer, each with an `ADAPTER` and its workload.
+
+What several of them need belongs to ``driver``; what an adapter is, to ``adapter``.
+"""
 
 from __future__ import annotations
 

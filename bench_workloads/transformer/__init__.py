@@ -1,4 +1,7 @@
-"""The training benchmark: a decoder spread over dp, tp, pp, cp and ep, trained on synthetic tokens. Its declaration."""
+"""The training benchmark: a decoder spread over dp, tp, pp, cp and ep, trained on synthetic tokens. Its declaration.
+
+Formulas of what a layout needs belong to ``sweep.physics``; other trainers to ``bench_workloads.trainers``.
+"""
 
 from __future__ import annotations
 

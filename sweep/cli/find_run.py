@@ -41,7 +41,10 @@ def split_attempt(known: Sequence[str], words: str) -> tuple[str, int | None]:
 
 
 def _nearest(known: Sequence[str], words: str) -> list[str]:
-    """The run_ids most like the words, as much of each as the words are long counting."""
+    """The run_ids most like the words, of which only as much counts as the words are long: a part is typed, not a name.
+
+    So ``sweep.errors.nearest``, which compares whole names, would find none.
+    """
     near = difflib.SequenceMatcher(b=words.lower(), autojunk=False)
 
     def likeness(run_id: str) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.options import json_option
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     from sweep.state.state import World
@@ -66,7 +66,7 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
     action, names = rest[0], rest[1:]
     mistakes = []
     if action not in ACTIONS:
-        mistakes.append(Mistake(f"unknown action {action!r}", remedy=f"one of {', '.join(ACTIONS)}"))
+        mistakes.append(Mistake(f"unknown action {action!r}", remedy=nearest(action, ACTIONS)))
     if not names:
         mistakes.append(Mistake(f"{action}: no node is named", remedy=f"`sweep nodes DIR {action} NODE`"))
     mistakes += [

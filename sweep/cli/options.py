@@ -10,7 +10,7 @@ import click
 METRIC = "tokens_per_second_per_gpu"
 """What ranks configurations, unless another is asked for: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
 
-_MAIN = "import sys; sys.path[:] = filter(None, sys.path); from sweep.cli.main import main; main()"
+_MAIN = "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; from sweep.cli.main import main; main()"
 
 
 def sweep_command(*words: str) -> list[str]:
@@ -19,7 +19,8 @@ def sweep_command(*words: str) -> list[str]:
     Not `python -m sweep.cli.main`: that puts the working directory before what is installed, and a folder of the user's
     named analysis before ours.
     """
-    return [sys.executable, "-c", _MAIN, *words]
+    root = str(Path(__file__).parents[2])  # last: where sweep is in a checkout that is not installed
+    return [sys.executable, "-c", _MAIN.format(root=root), *words]
 
 
 directory_argument = click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))

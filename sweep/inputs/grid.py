@@ -1,4 +1,4 @@
-"""What the user wants to be measured: models, node counts, axes, constraints. Pure: text in, value or mistakes out."""
+"""What the user wants to be measured: models, node counts, axes, constraints. A document in, value or problems out."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sweep.errors import Mistake, SweepError
 from sweep.plugins import find_tracker
 
 
@@ -57,11 +56,7 @@ class Tracker(Protocol):
 
 def open_tracker(name: str, project: str, sweep_dir: Path) -> Tracker:
     """The tracker of that name. Raises SweepError where there is none, or where its package is not installed."""
-    try:
-        tracker: Tracker = find_tracker(name)(project, sweep_dir)
-    except ImportError as error:
-        fact = f"the tracker {name} cannot be loaded: {error}"
-        raise SweepError(Mistake(fact, path="--to", remedy=f"pip install {name}")) from error
+    tracker: Tracker = find_tracker(name)(project, sweep_dir)
     return tracker
 
 

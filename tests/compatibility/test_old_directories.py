@@ -1,6 +1,6 @@
 """Sweep directories that commit 5362d08 wrote: read, collected, reported and resumed by the code of now.
 
-`recorded/README.md` tells how they came to be, `asking.py` what they are asked.
+`recorded/README.md` tells how they came to be, `tests/support/old_directories.py` asks them.
 """
 
 import json
@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from tests.compatibility import asking
-from tests.compatibility.asking import NAMES, RECORDED, copied, doubled, expected, records, sweep, truth
+from tests.support import old_directories
+from tests.support.old_directories import NAMES, RECORDED, copied, doubled, expected, records, sweep, truth
 
 
 def differences(now, then, place="", left_out=()):
@@ -36,10 +36,10 @@ def asked(request, tmp_path_factory):
     """A directory that all was asked of: (its name, where it is, its truth before, the answers)."""
     directory = copied(request.param, tmp_path_factory.mktemp("asked"))
     before = truth(directory)
-    return request.param, directory, before, asking.answers(directory)
+    return request.param, directory, before, old_directories.answers(directory)
 
 
-@pytest.mark.parametrize("question", asking.QUESTIONS)
+@pytest.mark.parametrize("question", old_directories.QUESTIONS)
 def test_the_answers_are_those_of_the_code_that_wrote_it(asked, question):
     name, _, _, answers = asked
     assert differences(answers[question], expected(name)[question]) == []
@@ -55,12 +55,12 @@ def test_without_what_is_derived_the_answers_are_the_same(tmp_path, name):
     """The tables and the snapshot that the old code kept are read on from, or passed over: never misread."""
     directory = copied(name, tmp_path)
     for path in directory.iterdir():
-        if path.name in asking.DERIVED:
+        if path.name in old_directories.DERIVED:
             path.unlink()
-    then, now = expected(name), asking.collected(directory)
+    then, now = expected(name), old_directories.collected(directory)
     assert now["said"].pop("new") == len(then["collected"]["results"])
     assert differences(now, then["collected"], left_out=("new",)) == []
-    assert differences(asking.status(directory), then["status"]) == []
+    assert differences(old_directories.status(directory), then["status"]) == []
 
 
 def test_what_was_kept_of_an_attempt_is_shown(asked):
@@ -93,7 +93,7 @@ def test_two_old_sweeps_are_compared(tmp_path):
 def resumed(tmp_path_factory):
     """The unfinished one after a resume: (where it is, its truth before, the tables before)."""
     directory = copied("unfinished", tmp_path_factory.mktemp("resumed"))
-    before, tables = truth(directory), asking.collected(directory)
+    before, tables = truth(directory), old_directories.collected(directory)
     done = sweep("resume", directory, cwd=directory.parent)
     assert done.returncode == 0, done.stderr
     return directory, before, tables
@@ -101,8 +101,8 @@ def resumed(tmp_path_factory):
 
 def test_a_resume_measures_what_was_missing(resumed):
     directory, _, _ = resumed
-    assert asking.ending(directory) == expected("unfinished-resumed")
-    document = asking.status(directory)
+    assert old_directories.ending(directory) == expected("unfinished-resumed")
+    document = old_directories.status(directory)
     assert [pilot["name"] for pilot in document["pilots"] if pilot["gone"] is None] == []
     assert [cell for cell in document["cells"] if cell["settled"] != cell["runs"]] == []
 
@@ -110,7 +110,7 @@ def test_a_resume_measures_what_was_missing(resumed):
 def test_each_run_is_measured_once_and_again_only_where_that_was_asked_for(resumed):
     directory, _, _ = resumed
     assert doubled(directory) == []
-    asked_for = Counter(event["run_id"] for event in asking.events(directory) if event["event"] == "rerun")
+    asked_for = Counter(event["run_id"] for event in old_directories.events(directory) if event["event"] == "rerun")
     assert sum(asked_for.values()) == 2
     ok = Counter(record["run_id"] for record in records(directory) if record["outcome"] == "ok")
     final = expected("unfinished-resumed")["final"]
@@ -140,7 +140,7 @@ def test_nothing_that_stood_is_changed(resumed):
     directory, before, tables = resumed
     after = truth(directory)
     assert [path for path, data in before.items() if after.get(path) != data] == []
-    rows = {(row["run_id"], row["attempt"]): row for row in asking.rows(directory / "results.parquet")}
+    rows = {(row["run_id"], row["attempt"]): row for row in old_directories.rows(directory / "results.parquet")}
     for row in tables["results"]:
         now = rows[row["run_id"], row["attempt"]]
         assert differences(now, row, left_out=("final", "surplus")) == []
@@ -156,7 +156,7 @@ def test_a_second_resume_does_nothing(resumed):
         assert done.returncode == 0, done.stderr
     assert len(records(directory)) == before
     assert sorted((directory / "pilots").iterdir()) == pilots
-    assert asking.processes(directory) == []
+    assert old_directories.processes(directory) == []
 
 
 def test_a_finished_one_has_nothing_to_resume(tmp_path):
@@ -164,7 +164,7 @@ def test_a_finished_one_has_nothing_to_resume(tmp_path):
     before = truth(directory)
     done = sweep("resume", directory, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert asking.ending(directory) == expected("finished-resumed")
+    assert old_directories.ending(directory) == expected("finished-resumed")
     after = truth(directory)
     assert {path: after[path] for path in before} == before
     assert {path.split("/")[0] for path in set(after) - set(before)} == {"journal", "launchers"}

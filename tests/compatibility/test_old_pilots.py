@@ -11,7 +11,7 @@ from collections import Counter
 import psutil
 import pytest
 
-from tests.compatibility.asking import doubled, events, processes, records, start, sweep
+from tests.support.old_directories import doubled, events, processes, records, start, sweep
 from tests.support.paths import REPOSITORY
 
 COMMIT = "5362d08"

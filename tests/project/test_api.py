@@ -42,6 +42,7 @@ def test_records_of_a_sweep_directory(tmp_path: Path):
     directory = made_sweep(tmp_path / "s")
     write_journal(directory, "one", [record_event(made_record(made_run(dp=2)))])
     records = sweep.read_records(tmp_path / "s")
+    assert "read_records" in dir(sweep)
     assert list(records["outcome"]) == ["ok"]
     write_journal(directory, "two", [record_event(made_record(made_run(dp=1, tp=2)))])
     assert len(sweep.read_records(str(tmp_path / "s"))) == 2

@@ -48,6 +48,7 @@ def test_help_loads_nothing_heavy() -> None:
     ("module", "forbidden"),
     [
         ("sweep.contract", HEAVY | {"click", "psutil", "yaml"}),
+        ("sweep.plugins", HEAVY | {"click", "psutil", "yaml"}),
         ("sweep.executors.executor", HEAVY | {"psutil"}),
         ("sweep.executors.entry", HEAVY | {"psutil"}),
         ("sweep.pilot.agent.agent", HEAVY),

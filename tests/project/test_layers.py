@@ -161,3 +161,28 @@ def test_files_are_small_and_the_top_level_is_a_handful() -> None:
 def test_every_package_says_what_belongs_in_it() -> None:
     packages = [path for path in sources() if path.name == "__init__.py"]
     assert not [path for path in packages if not ast.get_docstring(ast.parse(path.read_text()))]
+
+
+def test_the_files_that_are_named_here_exist() -> None:
+    named = [*PURE, *NOT_PURE, *(name for names in ONLY_IN.values() for name in names)]
+    assert not [name for name in named if not (REPOSITORY / name).exists()]
+
+
+def test_tests_share_helpers_in_support_and_use_public_names() -> None:
+    files = sorted((REPOSITORY / "tests").rglob("*.py"))
+    others = [
+        f"{i.file}:{i.line}: {i.target}"
+        for path in files
+        for i in imports(path)
+        if i.target.startswith("tests.") and not i.target.startswith("tests.support")
+    ]
+    assert not others, others
+    private = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}: {alias.name}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.startswith("__")
+    ]
+    assert not private, private

@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 
 from sweep.contract import Place, Progress, RankRun, Run
-from sweep.plugins import find_workload
+from sweep.plugins import find_workload, load_object
 
 
 def serve() -> None:
@@ -66,8 +66,7 @@ def _become_rank(run: Run, rank: int, listener: socket.socket, fd: int, errors: 
         place = _place(run, rank, listener, seed)
         if rank:
             listener.close()
-        module, function = find_workload(run.workload).main.split(":")
-        getattr(importlib.import_module(module), function)(RankRun.of(run, place), progress)
+        load_object(find_workload(run.workload).main)(RankRun.of(run, place), progress)
         code = 0
     except BaseException as error:
         traceback.print_exc()

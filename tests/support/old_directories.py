@@ -1,6 +1,6 @@
 """What the command line says of a recorded sweep directory, as plain values: asked of old code and new code alike.
 
-Nothing of sweep is imported here, so that any version may be asked. `python tests/compatibility/asking.py CHECKOUT`
+Nothing of sweep is imported here, so that any version may be asked. `python tests/support/old_directories.py CHECKOUT`
 writes the answers of the code in CHECKOUT to `expected/`: that is for the commit that wrote the directories.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "compatibility"
 RECORDED = HERE / "recorded"
 EXPECTED = HERE / "expected"
 NAMES = ("unfinished", "finished")
