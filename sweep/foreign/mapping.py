@@ -111,8 +111,8 @@ def _columns(document: Document, given: Mapping[str, Any], mistakes: list[Mistak
             continue
         unit = _BY_NAME[name].unit
         if factor(unit, reading.unit) is None:
-            remedy = nearest(str(reading.unit), FACTORS[unit]) if unit in FACTORS else "it has no unit"
-            mistakes.append(document.mistake(f"{reading.unit!r} is no unit of {name}", path, remedy))
+            valid = ", ".join(FACTORS.get(unit, {})) or "it has no unit"
+            mistakes.append(document.mistake(f"{reading.unit!r} is no unit of {name}", path, f"one of: {valid}"))
         if name == "outcome":
             mistakes += _outcomes(document, reading, path)
         found[name] = reading
