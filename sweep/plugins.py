@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from bench_workloads import WORKLOADS
 from bench_workloads.trainers import TRAINERS
-from sweep.contract import Workload
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from bench_workloads.trainers.adapter import Adapter
+    from sweep.contract import Workload
 
 WORKLOAD_GROUP = "sweep.workloads"
 """the entry-point group of further workloads; each entry is a ``sweep.contract.Workload``"""
@@ -60,6 +60,8 @@ def workload_names() -> tuple[str, ...]:
 
 def find_workload(name: str) -> Workload:
     """The declaration of a workload. Raises SweepError where there is none, or where it cannot be loaded."""
+    from sweep.contract import Workload  # here: `sweep --help` needs the loader, and no workload
+
     found = _find("workload", name, WORKLOADS, path="workload", group=WORKLOAD_GROUP)
     if not isinstance(found, Workload):
         raise SweepError(Mistake(f"the workload {name!r} is a {type(found).__name__}, not a sweep.contract.Workload"))
