@@ -1,6 +1,7 @@
 """A sweep that stands, and parts of a pilot, for tests of what may befall them."""
 
 import asyncio
+import contextlib
 import os
 import threading
 
@@ -96,7 +97,8 @@ class Image:
         def say():  # a pipe holds less than some words: not on the loop that reads them
             with os.fdopen(pipe, "wb") as file:
                 file.write(self._words)
-            loop.call_soon_threadsafe(on_exit, 0)
+            with contextlib.suppress(RuntimeError):  # the test is over: its loop is closed, and nobody asks for the end
+                loop.call_soon_threadsafe(on_exit, 0)
 
         threading.Thread(target=say).start()
         return 1
