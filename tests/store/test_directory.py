@@ -139,8 +139,8 @@ def test_find_sweep_takes_the_newest(tmp_path, monkeypatch):
     assert find_sweep(None).path == tmp_path / "sweeps" / "new"
 
 
-def test_a_claim_that_was_made_before_an_error_is_ours(standing):
+def test_a_claim_that_was_made_before_an_error_is_ours(sweep):
     holder = {"pilot": "p0001", "job_id": "7", "time": 5.0}
-    assert try_claim(standing.directory, "r", 1, holder)
-    assert try_claim(standing.directory, "r", 1, holder), "asked again after its answer was lost"
-    assert not try_claim(standing.directory, "r", 1, {**holder, "pilot": "p0002"})
+    assert try_claim(sweep, "r", 1, holder)
+    assert try_claim(sweep, "r", 1, holder), "asked again after its answer was lost"
+    assert not try_claim(sweep, "r", 1, {**holder, "pilot": "p0002"})
