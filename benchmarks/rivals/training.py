@@ -8,6 +8,7 @@ As sweep's rank (``main``; ``workload.py`` is what is known of it before), and a
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import time
@@ -44,6 +45,9 @@ def train(iterations: int, sleep_s: float, tell: Callable[[int], None] = lambda 
         optimizer.zero_grad()
         time.sleep(sleep_s)
         times.append(time.perf_counter() - begin)
+    # A model that outlives its process group can deadlock: its destructor joins a thread under the interpreter's lock
+    del model, optimizer, loss
+    gc.collect()
     dist.destroy_process_group()
     return times
 
