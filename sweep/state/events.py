@@ -1,0 +1,263 @@
+"""Every line that a journal may hold: one frozen class per kind of event, one encoder, one decoder.
+
+A line is a JSON object: ``event`` names its kind, ``time`` (unix seconds) says when it was written. The decoder refuses
+an unknown kind, a missing field and a value of the wrong type. A field that it does not know is passed over: a pilot
+that runs for days reads what a newer launcher writes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from sweep.outcomes import Outcome
+
+MAX_LINE_BYTES = 64 << 20
+"""far above any record (5 kB per rank at most): a longer line is damage, not data"""
+
+RecordT = TypeVar("RecordT")
+
+
+class EventError(ValueError):
+    """A line is no event that this version knows."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
+    """What all events have."""
+
+    time: float
+    """unix seconds, by the writer's clock"""
+
+
+class SessionBegan(Event, frozen=True, kw_only=True, tag="session"):
+    """A launcher, when it has taken the lease. It ends a cancellation."""
+
+    epoch: int = 0
+    host: str = ""
+    pid: int = 0
+
+
+class SessionEnded(Event, frozen=True, kw_only=True, tag="session_end"):
+    """A launcher, as its last line: the lease is free."""
+
+
+class LauncherAlive(Event, frozen=True, kw_only=True, tag="alive"):
+    """A launcher, every 20 s in which it wrote nothing else."""
+
+
+class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel"):
+    """`sweep cancel`: no further pilot or run begins until the next session."""
+
+
+class PilotIntended(Event, frozen=True, kw_only=True, tag="pilot_intent"):
+    """The launcher, before it submits a pilot: a job of this token may exist from here on."""
+
+    pilot: str
+    token: str
+    nodes: int
+    time_limit_s: int
+    elsewhere: bool = False
+    """it is to stay off nodes on which its retries failed"""
+
+
+class PilotSubmitted(Event, frozen=True, kw_only=True, tag="pilot_submitted"):
+    """The launcher, once the scheduler has accepted a pilot, or its job was found by its token."""
+
+    pilot: str
+    job_id: str
+
+
+class SubmitDelayed(Event, frozen=True, kw_only=True, tag="submit_delayed"):
+    """The launcher, when the scheduler took no pilot for now."""
+
+    pilot: str
+    reason: str
+
+
+class PilotSilent(Event, frozen=True, kw_only=True, tag="pilot_silent"):
+    """The launcher, before it cancels a job whose leader has written nothing for too long."""
+
+    pilot: str
+    silent_s: float
+
+
+class PilotGone(Event, frozen=True, kw_only=True, tag="pilot_gone"):
+    """The launcher, when a pilot's job is confirmed gone or was refused, after its last attempts were marked lost."""
+
+    pilot: str
+    word: str
+    """the scheduler's state of the job, or ENDED, REFUSED, NEVER_SUBMITTED, GONE"""
+    reason: str = ""
+
+
+class PilotStarted(Event, frozen=True, kw_only=True, tag="pilot_started"):
+    """A leader, once its agents are connected."""
+
+    pilot: str
+    job_id: str
+    nodes: tuple[str, ...]
+    time_limit_s: int | None = None
+
+
+class PilotAlive(Event, frozen=True, kw_only=True, tag="pilot_alive"):
+    """A leader's heartbeat, every 10 s."""
+
+    pilot: str
+
+
+class PilotEnded(Event, frozen=True, kw_only=True, tag="pilot_ended"):
+    """A leader, as its last line: everything that it did is recorded."""
+
+    pilot: str
+    reason: str
+
+
+class AttemptStarted(Event, frozen=True, kw_only=True, tag="attempt_started"):
+    """A leader, after it claimed an attempt and before anything starts on a node."""
+
+    pilot: str
+    run_id: str
+    attempt: int
+    nodes: tuple[str, ...]
+
+
+class RecordFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The columns of a record (``sweep.records.record.Record``) that the folds read."""
+
+    run_id: str
+    attempt: int
+    pilot: str
+    outcome: Outcome
+    message: str | None = None
+    node_names: tuple[str, ...] | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    tokens_per_second_per_gpu: float | None = None
+    peak_memory_bytes: float | None = None
+    pp: int | None = 1
+    ep: int | None = 1
+    start_s: float | None = None
+    first_iteration_s: float | None = None
+
+
+class Recorded(Event, Generic[RecordT], frozen=True, kw_only=True, tag="record"):
+    """A leader, when an attempt has ended and its nodes are clean; or the launcher, of an attempt that is lost."""
+
+    record: RecordT
+    """all columns where it is written; readers decode the part that they need"""
+    pilot: str | None = None
+    """None where the launcher writes it"""
+    accused: tuple[str, ...] = ()
+    """the nodes that the outcome names"""
+    slow_node: str | None = None
+    """the node of the rank whose own steps took clearly longer than the others'"""
+
+
+class NodeBad(Event, frozen=True, kw_only=True, tag="node_bad"):
+    """A leader, of a node that it could not clean, or `sweep nodes exclude`."""
+
+    node: str
+    reason: str
+    pilot: str | None = None
+    """None where the user says it"""
+
+
+class NodeCleared(Event, frozen=True, kw_only=True, tag="node_pardoned"):
+    """`sweep nodes pardon`: what was reported of the node until now counts no more."""
+
+    node: str
+
+
+class RerunRequested(Event, frozen=True, kw_only=True, tag="rerun"):
+    """`sweep rerun`: measure the run once more."""
+
+    run_id: str
+    after: int
+    """number of its latest attempt at that moment"""
+
+
+class Extended(Event, frozen=True, kw_only=True, tag="extend"):
+    """`sweep extend`, after it wrote a further plan."""
+
+    plan: str
+    runs: int
+    argv: tuple[str, ...] = ()
+
+
+class TrackingBegan(Event, frozen=True, kw_only=True, tag="track_session"):
+    """`sweep track`, as its first line: which process it is."""
+
+    host: str
+    pid: int
+    boot_id: str
+    process_started: float
+
+
+class Tracked(Event, frozen=True, kw_only=True, tag="tracked"):
+    """`sweep track`, when an attempt is written to a tracker."""
+
+    destination: str
+    run_id: str
+    attempt: int
+    outcome: str
+
+
+class TrackingAlive(Event, frozen=True, kw_only=True, tag="track_alive"):
+    """`sweep track`, every 20 s in which it wrote nothing else."""
+
+
+class TrackingEnded(Event, frozen=True, kw_only=True, tag="track_end"):
+    """`sweep track`, as its last line."""
+
+
+FoldEvent: TypeAlias = (
+    SessionBegan
+    | SessionEnded
+    | LauncherAlive
+    | CancelRequested
+    | PilotIntended
+    | PilotSubmitted
+    | SubmitDelayed
+    | PilotSilent
+    | PilotGone
+    | PilotStarted
+    | PilotAlive
+    | PilotEnded
+    | AttemptStarted
+    | Recorded[RecordFacts]
+    | NodeBad
+    | NodeCleared
+    | RerunRequested
+    | Extended
+    | TrackingBegan
+    | Tracked
+    | TrackingAlive
+    | TrackingEnded
+)
+"""Every event, a record as far as the folds read it"""
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(FoldEvent)
+
+
+def encode(event: Event) -> bytes:
+    """The event as a line of a journal, without its line end."""
+    return _encoder.encode(event)
+
+
+def decode(line: bytes) -> FoldEvent:
+    """The event of a line. Raises EventError."""
+    if len(line) > MAX_LINE_BYTES:
+        raise EventError(f"a line of {len(line)} bytes is longer than any event ({MAX_LINE_BYTES})")
+    try:
+        event: FoldEvent = _decoder.decode(line)
+        return event
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = str(error)
+    try:  # version 0.1 could write NaN, which Python's json reads and JSON does not know
+        event = msgspec.convert(json.loads(line), FoldEvent)
+        return event
+    except (msgspec.ValidationError, ValueError, RecursionError):
+        raise EventError(reason) from None
