@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +36,12 @@ class SweepError(Exception):
             mistakes = Mistake(mistakes)
         self.mistakes: tuple[Mistake, ...] = (mistakes,) if isinstance(mistakes, Mistake) else tuple(mistakes)
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+def log_error(text: str) -> None:
+    """Report it on stderr, where that can be; a full or read-only file system must not end a process that goes on."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def nearest(word: str, choices: Iterable[str], otherwise: str | None = None) -> str:

@@ -85,22 +85,26 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
 
 def _records_of(sweep: SweepDir, words: str) -> list[dict[str, Any]]:
     """The records of one run, by attempt. Raises SweepError where `words` name none, or several."""
+    from sweep.state.counting import supersedes
+    from sweep.state.events import Recorded, decoder
     from sweep.store.journal import JournalReader
     from sweep.store.sweep import open_sweep
 
-    known = [planned.run_id for planned in open_sweep(sweep.path).runs]
-    name, attempt = split_attempt(known, words)
-    run_id = find_run(known, name, sweep.path)
-    events = [event for event in JournalReader(sweep).new_events() if event.get("event") == "record"]
-    of_run = [event["record"] for event in events if event["record"]["run_id"] == run_id]
-    # Of two records of one attempt, `lost` yields to its own word.
-    of_run.sort(key=lambda record: bool(record["outcome"] != Outcome.LOST))
-    last = {int(record["attempt"]): record for record in of_run}
-    chosen = [last[number] for number in sorted(last) if attempt in (None, number)]
+    run_ids = [planned.run_id for planned in open_sweep(sweep.path).runs]
+    name, attempt = split_attempt(run_ids, words)
+    run_id = find_run(run_ids, name, sweep.path)
+    ended: dict[int, dict[str, Any]] = {}
+    for event in JournalReader(sweep, decode=decoder(dict)).new_events():
+        if isinstance(event, Recorded) and event.record["run_id"] == run_id:
+            number, known = event.record["attempt"], ended.get(event.record["attempt"])
+            if known is None or supersedes(Outcome(event.record["outcome"]), Outcome(known["outcome"])):
+                ended[number] = event.record
+    chosen = [ended[number] for number in sorted(ended) if attempt in (None, number)]
     if not chosen:
         which = run_id if attempt is None else f"{run_id}.{attempt}"
-        ended = f"ended are {', '.join(f'{run_id}.{number}' for number in sorted(last))}" if last else "`sweep status`"
-        raise SweepError(Mistake(f"no attempt {which} has ended here", file=str(sweep.path), remedy=ended))
+        others = ", ".join(f"{run_id}.{number}" for number in sorted(ended))
+        remedy = f"ended are {others}" if ended else "`sweep status`"
+        raise SweepError(Mistake(f"no attempt {which} has ended here", file=str(sweep.path), remedy=remedy))
     return chosen
 
 

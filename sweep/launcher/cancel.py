@@ -7,6 +7,7 @@ import time
 
 from sweep.errors import SweepError
 from sweep.launcher.loop import Launcher, executor_of
+from sweep.state.events import CancelRequested
 from sweep.state.state import World
 from sweep.store import lease
 from sweep.store.journal import Journal, JournalReader
@@ -30,7 +31,7 @@ def _ask_the_holder(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
     """A living launcher sees the cancellation in the journals, ends its pilots, and ends."""
     writer = f"cancel-{time.time_ns()}-{os.getpid()}"
     journal = Journal(sweep.directory.journal(writer))
-    journal.append({"event": "cancel", "time": time.time()})
+    journal.append(CancelRequested(time=time.time()))
     journal.close()
     reader, world = JournalReader(sweep.directory), World()
     deadline = time.monotonic() + timeout_s

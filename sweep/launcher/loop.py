@@ -14,6 +14,7 @@ from sweep.launcher.session import Session
 from sweep.launcher.submission import Submission
 from sweep.launcher.watch import Watch
 from sweep.plugins import find_executor
+from sweep.state.events import CancelRequested, LauncherAlive
 from sweep.state.state import World
 from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
@@ -77,11 +78,11 @@ class Launcher:
             self._submission.top_up()
         if time.time() - session.said_at > ALIVE_S:
             session.lease.check()
-            session.tell("alive")
+            session.write(LauncherAlive(time=time.time()))
 
     def cancel(self, timeout_s: float, look: Callable[[World], None]) -> bool:
         """Stop pilots and wait until they are gone. True if all are."""
-        self._session.tell("cancel")
+        self._session.write(CancelRequested(time=time.time()))
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._patient_step(look) and self.done:

@@ -10,6 +10,7 @@ from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.session import Session
 from sweep.outcomes import Outcome
 from sweep.records.record import build_record
+from sweep.state.events import PilotGone, Recorded
 from sweep.state.state import PilotState
 from sweep.store.directory import claims_of
 
@@ -18,11 +19,11 @@ def settle(session: Session, pilot: PilotState, status: JobStatus) -> None:
     """Write `lost` for what the pilot began or claimed and never recorded; then close it."""
     began = {key: attempt.started_at for key, attempt in session.unrecorded if attempt.pilot == pilot.name}
     for run_id, number, claim in claims_of(session.directory, known=session.world.has_record):
-        if claim["pilot"] == pilot.name:
-            began[run_id, number] = claim["time"]
+        if claim.pilot == pilot.name:
+            began[run_id, number] = claim.time
     for key, began_at in began.items():
         _lose(session, key, began_at, pilot, status)
-    session.tell("pilot_gone", pilot=pilot.name, word=status.word or "GONE", reason=status.reason)
+    session.write(PilotGone(time=time.time(), pilot=pilot.name, word=status.word or "GONE", reason=status.reason))
 
 
 def settle_late(session: Session) -> None:
@@ -33,7 +34,7 @@ def settle_late(session: Session) -> None:
         _lose_of_closed(session, key, attempt.started_at, attempt.pilot)
     if not session.open_pilots:
         for run_id, number, claim in claims_of(session.directory, known=session.world.has_record):
-            _lose_of_closed(session, (run_id, number), claim["time"], claim["pilot"])
+            _lose_of_closed(session, (run_id, number), claim.time, claim.pilot)
 
 
 def _lose_of_closed(session: Session, key: tuple[str, int], began_at: float | None, name: str) -> None:
@@ -66,7 +67,7 @@ def _lose(session: Session, key: tuple[str, int], began_at: float | None, pilot:
         times_s={},
         sweep_name=session.sweep.grid.name,
     )
-    session.tell("record", record=record)
+    session.write(Recorded(time=time.time(), record=record))
 
 
 def _meaning(word: str, outcome: Outcome | None) -> str:

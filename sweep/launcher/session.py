@@ -6,11 +6,11 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from sweep.executors.executor import Executor
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import waiting
+from sweep.state.events import Event, SessionBegan, SessionEnded
 from sweep.state.state import Attempt, PilotState
 from sweep.store import snapshot
 from sweep.store.journal import Journal
@@ -37,13 +37,12 @@ class Session:
         """events beyond the snapshot"""
         self._kept_at = time.monotonic()
         self._journal = Journal(self.directory.journal(lease.writer))
-        self.tell("session", epoch=lease.epoch, host=platform.node(), pid=os.getpid())
+        self.write(SessionBegan(time=time.time(), epoch=lease.epoch, host=platform.node(), pid=os.getpid()))
 
-    def tell(self, event: str, **values: Any) -> None:
-        """A line of the journal, and what others have written meanwhile."""
-        line = {"event": event, "time": time.time(), **values}
-        self._journal.append(line)
-        self.said_at = line["time"]
+    def write(self, event: Event) -> None:
+        """Append to the journal, and read what others have written meanwhile."""
+        self._journal.append(event)
+        self.said_at = event.time
         self.refresh()
 
     def refresh(self) -> None:
@@ -63,7 +62,7 @@ class Session:
 
     def close(self) -> None:
         """The last line: the lease is free from here on."""
-        self.tell("session_end")
+        self.write(SessionEnded(time=time.time()))
         if self._large:
             self._keep()
         self._journal.close()

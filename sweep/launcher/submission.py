@@ -14,6 +14,7 @@ from sweep.launcher.session import Session
 from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.search.search import waiting
+from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
 from sweep.state.state import World
 from sweep.state.tally import typical_run_s
 
@@ -104,27 +105,28 @@ class Submission:
         directory = session.directory.pilot(request.name)
         directory.mkdir(mode=0o700)
         self._order(request).write(directory)
-        session.tell(
-            "pilot_intent",
+        intent = PilotIntended(
+            time=time.time(),
             pilot=request.name,
             token=request.token,
             nodes=request.nodes,
             time_limit_s=request.time_limit_s,
             elsewhere=bool(elsewhere),
         )
+        session.write(intent)
         try:
             job_id = session.executor.submit(request)
         except SubmitError as error:
             self._failed(request, error, elsewhere=bool(elsewhere))
             return False
-        session.tell("pilot_submitted", pilot=request.name, job_id=job_id)
+        session.write(PilotSubmitted(time=time.time(), pilot=request.name, job_id=job_id))
         self._back_off_s = FIRST_BACK_OFF_S
         return True
 
     def _failed(self, request: PilotRequest, error: SubmitError, *, elsewhere: bool) -> None:
         session = self._session
         if not error.retry:
-            session.tell("pilot_gone", pilot=request.name, word="REFUSED", reason=str(error))
+            session.write(PilotGone(time=time.time(), pilot=request.name, word="REFUSED", reason=str(error)))
             if elsewhere:  # no other nodes: the retry has to go where the run failed
                 session.same_nodes.add(request.nodes)
                 return
@@ -132,7 +134,7 @@ class Submission:
             left_out = f"; {len(bad)} nodes are in quarantine, see `sweep nodes`" if bad else ""
             raise StuckError(f"the scheduler refuses the pilot of {request.nodes} nodes: {error}{left_out}")
         # It may have been accepted all the same: the intent stays open until the token is looked for.
-        session.tell("submit_delayed", pilot=request.name, reason=str(error))
+        session.write(SubmitDelayed(time=time.time(), pilot=request.name, reason=str(error)))
         self._not_before = max(self._not_before, time.monotonic() + self._back_off_s)
         self._back_off_s = min(2 * self._back_off_s, MAX_BACK_OFF_S)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from sweep.executors.executor import JobState, JobStatus, SubmitError
 from sweep.launcher.lost_attempts import settle, settle_late
 from sweep.launcher.session import Session
+from sweep.state.events import PilotSilent, PilotSubmitted
 from sweep.state.state import PilotState
 
 LOCAL_POLL_S = 0.5
@@ -66,7 +67,7 @@ class Watch:
         """A submission that was cut off: found again by its token, or known never to have been."""
         state, job_id = self._session.executor.find(pilot.token)
         if job_id is not None:
-            self._session.tell("pilot_submitted", pilot=pilot.name, job_id=job_id)
+            self._session.write(PilotSubmitted(time=time.time(), pilot=pilot.name, job_id=job_id))
         elif state is JobState.GONE:
             self._judge(pilot, JobStatus(state=JobState.GONE, word="NEVER_SUBMITTED"))
 
@@ -94,7 +95,7 @@ class Watch:
             self._heard[pilot.name] = pilot.beats, now
         elif now - since > SILENT_S:
             self._heard[pilot.name] = pilot.beats, now
-            self._session.tell("pilot_silent", pilot=pilot.name, silent_s=now - since)
+            self._session.write(PilotSilent(time=time.time(), pilot=pilot.name, silent_s=now - since))
             self._cancel([pilot.job_id])
         if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
             self._session.same_nodes.add(pilot.nodes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
+
+from sweep.errors import log_error
 
 CANCEL_S = 20.0
 
@@ -32,7 +33,4 @@ class StepDaemon:
         return os.getppid() != self._pid
 
 
-def complain(text: str) -> None:
-    """Say it where it can be said; a full or read-only file system must not end a pilot."""
-    with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+complain = log_error

@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,11 @@ from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
 from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, arrow_type, problems
-from sweep.records.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
+from sweep.records.timeline import ATTEMPTS, PILOTS, Timeline, attempts_table, resumed
+from sweep.state.counting import attempt_that_counts, supersedes
+from sweep.state.events import Recorded, RerunRequested, decoder
 from sweep.store.directory import SweepDir, find_sweep, write_derived
+from sweep.store.journal import event_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,20 +40,14 @@ SAME_TRAINING = ("workload", "model", "shape_json", "sequence_length", "global_b
 METADATA = b"sweep"
 """Key of the table's metadata: schema version, journal offsets, reruns asked for."""
 
-PIECE_BYTES = 8 << 20
-"""How much of a journal is parsed at once"""
-
 PILOTS_FILE, TIMELINE_FILE = "pilots.parquet", "timeline.parquet"
 """The time line's tables, beside the results"""
 
-WANTED = EVENTS | {"rerun"}
-"""The events that are read; the others (signs of life) are passed over unparsed"""
-
-_KIND = re.compile(rb'\s*\{\s*"event"\s*:\s*"(\w+)"')
+_decode = decoder(dict)
 
 
 @dataclass(frozen=True)
-class Progress:
+class JournalProgress:
     """How far the journals are in the table."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
@@ -103,11 +99,6 @@ def read_records(directory: Path | str) -> pd.DataFrame:
     return frame
 
 
-def records_of(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The records among journal events, in their order."""
-    return [event["record"] for event in events if event.get("event") == "record"]
-
-
 def arrow_schema() -> pa.Schema:
     """The schema of a results table: each field carries its unit and meaning as metadata."""
     return _schema_of(COLUMNS + COLLECTED)
@@ -130,22 +121,22 @@ def table_of(records: Sequence[Mapping[str, Any]], file: str | None = None) -> p
 
 def write_results(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """A results file from records that come from no journal, such as an import's."""
-    write_derived(path, _parquet(_finish(table_of(records), {}), Progress()))
+    write_derived(path, _parquet(_finish(table_of(records), {}), JournalProgress()))
 
 
-def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, Progress, Timeline]:
+def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timeline]:
     """The tables as they stand and how far they reach, or nothing where they are of no use."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    nothing = None, Progress(), Timeline()
+    nothing = None, JournalProgress(), Timeline()
     try:
         table = pq.read_table(sweep.results)
         state = json.loads((table.schema.metadata or {})[METADATA])
         line = _earlier_timeline(sweep, state)
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return nothing
-    progress = Progress(state["offsets"], state["rerun_after"])
+    progress = JournalProgress(state["offsets"], state["rerun_after"])
     sizes = {path.name: path.stat().st_size for path in sweep.journals()}
     shrunk = any(sizes.get(name, -1) < offset for name, offset in progress.offsets.items())
     if line is None or shrunk or state["schema"] != SCHEMA_VERSION or not table.schema.equals(arrow_schema()):
@@ -168,7 +159,7 @@ def _earlier_timeline(sweep: SweepDir, state: Mapping[str, Any]) -> Timeline | N
     return resumed(pilots, running.to_pylist())
 
 
-def _write_timeline(sweep: SweepDir, results: pa.Table, line: Timeline, progress: Progress) -> None:
+def _write_timeline(sweep: SweepDir, results: pa.Table, line: Timeline, progress: JournalProgress) -> None:
     import pyarrow as pa
 
     recorded = set(zip(results["run_id"].to_pylist(), results["attempt"].to_pylist(), strict=True))
@@ -179,30 +170,29 @@ def _write_timeline(sweep: SweepDir, results: pa.Table, line: Timeline, progress
     write_derived(sweep.path / PILOTS_FILE, _parquet(pilots, progress))
 
 
-def _read_journals(sweep: SweepDir, progress: Progress, line: Timeline) -> tuple[list[pa.Table], Progress]:
+def _read_journals(
+    sweep: SweepDir, progress: JournalProgress, line: Timeline
+) -> tuple[list[pa.Table], JournalProgress]:
     """The records appended since, and how far the journals are read now. Folds the events into ``line``."""
-    offsets, after, tables = dict(progress.offsets), dict(progress.rerun_after), []
+    offsets, rerun_after, tables = dict(progress.offsets), dict(progress.rerun_after), []
     for path in sweep.journals():
         offset = offsets.get(path.name, 0)
         if path.stat().st_size == offset:
             continue
-        for events, end, last in _pieces(path, offset):
+        for events, end in event_pieces(path, offset, _decode):
             offsets[path.name] = end
-            for wish in (event for event in events if event["event"] == "rerun"):
-                after[wish["run_id"]] = max(after.get(wish["run_id"], 0), wish["after"])
-            line.apply_all(events)
-            _hear(line, path, last)
-            if records := records_of(events):
+            records = []
+            for event in events:
+                line.apply(event)
+                if isinstance(event, Recorded):
+                    records.append(event.record)
+                elif isinstance(event, RerunRequested):
+                    rerun_after[event.run_id] = max(rerun_after.get(event.run_id, 0), event.after)
+            if records:
                 tables.append(table_of(records, str(path)))
-    return tables, Progress(offsets, after)
-
-
-def _hear(line: Timeline, path: Path, last: bytes) -> None:
-    """A pilot's journal moves as long as its leader lives: its last line says until when."""
-    if not path.name.startswith("pilot-"):
-        return
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        line.heard(path.stem.removeprefix("pilot-"), float(json.loads(last)["time"]))
+            if events and path.name.startswith("pilot-"):  # it grows as long as the leader lives
+                line.heard(path.stem.removeprefix("pilot-"), events[-1].time)
+    return tables, JournalProgress(offsets, rerun_after)
 
 
 @contextlib.contextmanager
@@ -215,37 +205,6 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _pieces(path: Path, offset: int) -> Iterator[tuple[list[dict[str, Any]], int, bytes]]:
-    """The wanted events, piece by piece so that memory stays small, with the offset after each and its last line.
-
-    A torn last line is left for the next look.
-    """
-    with path.open("rb") as file:
-        file.seek(offset)
-        while lines := file.readlines(PIECE_BYTES):
-            whole = lines if lines[-1].endswith(b"\n") else lines[:-1]
-            offset += sum(map(len, whole))
-            try:
-                events = [json.loads(line) for line in whole if _wanted(line)]
-            except ValueError as error:
-                raise SweepError(_damaged(path, error)) from error
-            yield [event for event in events if event.get("event") in WANTED], offset, whole[-1] if whole else b""
-
-
-def _wanted(line: bytes) -> bool:
-    """Must the line be parsed? One that does not say what it is must: it is damaged, or of another hand."""
-    kind = _KIND.match(line)
-    return kind[1].decode() in WANTED if kind else bool(line.strip())
-
-
-def _damaged(path: Path, error: ValueError) -> Mistake:
-    return Mistake(
-        f"a line of the journal is damaged: {error}",
-        file=str(path),
-        remedy="only a torn last line is forgiven: restore the file, or remove the line",
-    )
 
 
 def _joined(table: pa.Table | None, fresh: Sequence[pa.Table]) -> pa.Table:
@@ -301,36 +260,30 @@ def _same_start(workload: str) -> bool:
 
 
 def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
-    """The rows to keep, ordered by start. Of two records of one attempt, `lost` yields to its own word."""
-    ranked = keys.assign(own=keys["outcome"] != str(Outcome.LOST)).sort_values("own", kind="stable")
-    kept = ranked.drop_duplicates(["run_id", "attempt"], keep="last")
-    ordered: pd.Index = kept.sort_values(["started_at", "run_id", "attempt"], kind="stable").index
+    """The rows to keep, ordered by start: of several records of one attempt, the one that counts."""
+    outcomes = [Outcome(outcome) for outcome in keys["outcome"]]
+    kept: dict[tuple[str, int], int] = {}
+    for row, key in enumerate(zip(keys["run_id"], keys["attempt"], strict=True)):
+        if supersedes(outcomes[row], outcomes[kept[key]] if key in kept else None):
+            kept[key] = row
+    ordered: pd.Index = keys.iloc[list(kept.values())].sort_values(["started_at", "run_id", "attempt"]).index
     return ordered
 
 
 def which_count(rows: pd.DataFrame, rerun_after: Mapping[str, int]) -> pd.DataFrame:
-    """`final` and `surplus` per attempt.
-
-    Final is the first attempt that is ok, else the last. Attempts after an ok one are surplus. Where the user
-    asked for a rerun, the attempts until then do not count once a later one is ok.
-    """
-    verdicts: pd.DataFrame = rows[[]].assign(final=False, surplus=False)
-    if rows.empty:
-        return verdicts
-    after = rows["run_id"].map(dict(rerun_after)).astype(float).fillna(0)
-    ok = rows["outcome"] == str(Outcome.OK)
-    answered = ok & (rows["attempt"] > after)
-    score = rows.assign(rank=answered * 2 + (ok & ~answered), order=rows["attempt"].where(~ok, -rows["attempt"]))
-    final = score.sort_values(["rank", "order"]).groupby("run_id", sort=False).tail(1)
-    of_run = final.set_index("run_id")
-    chosen = rows["run_id"].map(of_run["attempt"])
-    has_ok = rows["run_id"].map(of_run["rank"]) > 0
-    is_final = rows["attempt"] == chosen
-    verdicts["final"], verdicts["surplus"] = is_final, has_ok & (rows["attempt"] > chosen)
+    """`final` and `surplus` per attempt: the one that counts, and those after it where it is ok."""
+    attempts: dict[str, dict[int, Outcome | None]] = defaultdict(dict)
+    for run_id, attempt, outcome in zip(rows["run_id"], rows["attempt"], rows["outcome"], strict=True):
+        attempts[run_id][attempt] = Outcome(outcome)
+    counts = {run: attempt_that_counts(of_run.items(), rerun_after.get(run, 0)) for run, of_run in attempts.items()}
+    chosen = rows["run_id"].map(counts)
+    is_ok = rows["run_id"].map({run: attempts[run][number] is Outcome.OK for run, number in counts.items() if number})
+    later = rows["attempt"] > chosen
+    verdicts: pd.DataFrame = rows[[]].assign(final=rows["attempt"] == chosen, surplus=is_ok & later)
     return verdicts
 
 
-def _parquet(table: pa.Table, progress: Progress) -> bytes:
+def _parquet(table: pa.Table, progress: JournalProgress) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

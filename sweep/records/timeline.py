@@ -6,12 +6,25 @@ per attempt that began. Attempts that run side by side in one pilot have differe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from sweep.outcomes import Outcome
 from sweep.records.schema import Column
+from sweep.state.events import (
+    AttemptStarted,
+    Event,
+    NodeBad,
+    PilotEnded,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    PilotSubmitted,
+    Recorded,
+    RecordFacts,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,14 +57,6 @@ ATTEMPTS: tuple[Column, ...] = (
     Column("ended_at", "double", "unix s", "clean nodes"),
 )
 
-EVENTS = frozenset(
-    {
-        *("pilot_intent", "pilot_submitted", "pilot_started", "pilot_ended", "pilot_gone"),
-        *("attempt_started", "record", "node_bad"),
-    }
-)
-"""The journal events that the time line is folded from"""
-
 
 @dataclass
 class PilotTime:
@@ -70,19 +75,28 @@ class PilotTime:
     lost_at: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class BegunAttempt:
+    """An attempt that has begun: what ``ATTEMPTS`` has of it while it runs."""
+
+    run_id: str
+    attempt: int
+    pilot: str
+    node_names: list[str]
+    started_at: float
+    """unix seconds"""
+
+
 @dataclass
 class Timeline:
     """The fold: pilots, and the attempts that have begun and left no record yet."""
 
     pilots: dict[str, PilotTime] = field(default_factory=dict)
-    begun: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    begun: dict[tuple[str, int], BegunAttempt] = field(default_factory=dict)
 
-    def apply_all(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Fold events in, each journal's in its order; journals may come in any order."""
-        for event in events:
-            handler = _HANDLERS.get(event["event"])
-            if handler is not None:
-                handler(self, event)
+    def apply(self, event: Event) -> None:
+        """Fold an event in. Each journal's come in its order, journals in any."""
+        _fold(event, self)
 
     def heard(self, pilot: str, time: float) -> None:
         """The pilot's journal has a line of that time."""
@@ -114,11 +128,12 @@ def resumed(pilot_rows: Sequence[Mapping[str, Any]], open_attempts: Sequence[Map
         if row["lost_at"] is not None:
             pilot.lost_at[row["node"]] = row["lost_at"]
     for row in open_attempts:
-        line.begun[row["run_id"], row["attempt"]] = dict(row)
+        known = {f.name: row[f.name] for f in fields(BegunAttempt)}
+        line.begun[row["run_id"], row["attempt"]] = BegunAttempt(**known)
     return line
 
 
-def attempts_table(results: pa.Table, begun: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+def attempts_table(results: pa.Table, begun: Sequence[BegunAttempt], schema: pa.Schema) -> pa.Table:
     """Rows of ``ATTEMPTS``: the recorded attempts, then those that run. ``results``: one row per attempt."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -128,72 +143,70 @@ def attempts_table(results: pa.Table, begun: Sequence[Mapping[str, Any]], schema
     for before, (name, duration) in zip(("started_at", "first_at", "steady_at"), steps, strict=True):
         at[name] = pc.add(at[before], results[duration])
     recorded = [at[name] if name in at else results[name] for name in schema.names]
-    running = [pa.array([row.get(f.name) for row in begun], type=f.type) for f in schema]
+    running = [pa.array([getattr(row, f.name, None) for row in begun], type=f.type) for f in schema]
     return pa.concat_tables(
         [pa.Table.from_arrays(recorded, schema=schema), pa.Table.from_arrays(running, schema=schema)]
     )
 
 
-def _pilot_intent(line: Timeline, event: Mapping[str, Any]) -> None:
-    pilot = line.pilot(event["pilot"])
-    pilot.intended_at = event["time"]
-    pilot.time_limit_s = event.get("time_limit_s")
+@singledispatch
+def _fold(_event: Event, _line: Timeline) -> None:
+    """A kind that says nothing of times."""
 
 
-def _pilot_submitted(line: Timeline, event: Mapping[str, Any]) -> None:
-    line.pilot(event["pilot"]).job_id = event["job_id"]
+@_fold.register
+def _(event: PilotIntended, line: Timeline) -> None:
+    pilot = line.pilot(event.pilot)
+    pilot.intended_at = event.time
+    pilot.time_limit_s = event.time_limit_s
 
 
-def _pilot_started(line: Timeline, event: Mapping[str, Any]) -> None:
-    pilot = line.pilot(event["pilot"])
-    pilot.allocated_at = event["time"]
-    pilot.nodes = list(event["nodes"])
-    pilot.job_id = event["job_id"]
-    pilot.time_limit_s = event.get("time_limit_s", pilot.time_limit_s)
+@_fold.register
+def _(event: PilotSubmitted, line: Timeline) -> None:
+    line.pilot(event.pilot).job_id = event.job_id
 
 
-def _pilot_ended(line: Timeline, event: Mapping[str, Any]) -> None:
-    pilot = line.pilot(event["pilot"])
-    pilot.ended_at, pilot.reason = event["time"], event["reason"]
+@_fold.register
+def _(event: PilotStarted, line: Timeline) -> None:
+    pilot = line.pilot(event.pilot)
+    pilot.allocated_at = event.time
+    pilot.nodes = list(event.nodes)
+    pilot.job_id = event.job_id
+    pilot.time_limit_s = pilot.time_limit_s if event.time_limit_s is None else event.time_limit_s
 
 
-def _pilot_gone(line: Timeline, event: Mapping[str, Any]) -> None:
-    pilot = line.pilot(event["pilot"])
-    pilot.gone_at = event["time"]
+@_fold.register
+def _(event: PilotEnded, line: Timeline) -> None:
+    pilot = line.pilot(event.pilot)
+    pilot.ended_at, pilot.reason = event.time, event.reason
+
+
+@_fold.register
+def _(event: PilotGone, line: Timeline) -> None:
+    pilot = line.pilot(event.pilot)
+    pilot.gone_at = event.time
     if pilot.ended_at is None:
-        pilot.reason = event.get("reason") or event["word"]
+        pilot.reason = event.reason or event.word
 
 
-def _attempt_started(line: Timeline, event: Mapping[str, Any]) -> None:
-    key = (event["run_id"], event["attempt"])
-    names = ("run_id", "attempt", "pilot")
-    line.begun[key] = {name: event[name] for name in names} | {
-        "node_names": list(event["nodes"]),
-        "started_at": event["time"],
-    }
-    for node in event["nodes"]:
-        line.pilot(event["pilot"]).lost_at.pop(node, None)
+@_fold.register
+def _(event: AttemptStarted, line: Timeline) -> None:
+    line.begun[event.run_id, event.attempt] = BegunAttempt(
+        event.run_id, event.attempt, event.pilot, list(event.nodes), event.time
+    )
+    for node in event.nodes:
+        line.pilot(event.pilot).lost_at.pop(node, None)
 
 
-def _record(line: Timeline, event: Mapping[str, Any]) -> None:
-    record = event["record"]
-    if record.get("outcome") == str(Outcome.NODE_FAIL) and record.get("pilot"):
-        lost = line.pilot(record["pilot"]).lost_at
-        lost.update({node: record.get("ended_at") or event["time"] for node in event.get("accused", ())})
+@_fold.register(Recorded)
+def _(event: Recorded[RecordFacts], line: Timeline) -> None:
+    record = event.record
+    if record.outcome is Outcome.NODE_FAIL:
+        lost = line.pilot(record.pilot).lost_at
+        lost.update(dict.fromkeys(event.accused, record.ended_at or event.time))
 
 
-def _node_bad(line: Timeline, event: Mapping[str, Any]) -> None:
-    if "pilot" in event:  # the user's own word does not take the node from the pilot that holds it
-        line.pilot(event["pilot"]).lost_at.setdefault(event["node"], event["time"])
-
-
-_HANDLERS = {
-    "pilot_intent": _pilot_intent,
-    "pilot_submitted": _pilot_submitted,
-    "pilot_started": _pilot_started,
-    "pilot_ended": _pilot_ended,
-    "pilot_gone": _pilot_gone,
-    "attempt_started": _attempt_started,
-    "record": _record,
-    "node_bad": _node_bad,
-}
+@_fold.register
+def _(event: NodeBad, line: Timeline) -> None:
+    if event.pilot is not None:  # the user's own word does not take the node from the pilot that holds it
+        line.pilot(event.pilot).lost_at.setdefault(event.node, event.time)

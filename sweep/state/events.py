@@ -8,7 +8,8 @@ that runs for days reads what a newer launcher writes.
 from __future__ import annotations
 
 import json
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -212,7 +213,7 @@ class TrackingEnded(Event, frozen=True, kw_only=True, tag="track_end"):
     """`sweep track`, as its last line."""
 
 
-FoldEvent: TypeAlias = (
+_WithoutRecord: TypeAlias = (
     SessionBegan
     | SessionEnded
     | LauncherAlive
@@ -226,7 +227,6 @@ FoldEvent: TypeAlias = (
     | PilotAlive
     | PilotEnded
     | AttemptStarted
-    | Recorded[RecordFacts]
     | NodeBad
     | NodeCleared
     | RerunRequested
@@ -236,10 +236,8 @@ FoldEvent: TypeAlias = (
     | TrackingAlive
     | TrackingEnded
 )
-"""Every event, a record as far as the folds read it"""
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(FoldEvent)
 
 
 def encode(event: Event) -> bytes:
@@ -247,17 +245,31 @@ def encode(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
-def decode(line: bytes) -> FoldEvent:
-    """The event of a line. Raises EventError."""
-    if len(line) > MAX_LINE_BYTES:
-        raise EventError(f"a line of {len(line)} bytes is longer than any event ({MAX_LINE_BYTES})")
+def decoder(record_type: type) -> Callable[[bytes], Event]:
+    """A decoder of lines, whose ``Recorded`` events hold records of that type. It raises EventError."""
+    kinds = _WithoutRecord | Recorded[record_type]  # type: ignore[valid-type]
+    fast = msgspec.json.Decoder(kinds)
+
+    def decode(line: bytes) -> Event:
+        if len(line) > MAX_LINE_BYTES:
+            raise EventError(f"{len(line)} bytes are more than any event has ({MAX_LINE_BYTES})")
+        try:
+            event: Event = fast.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            event = _tolerant(line, kinds, EventError(str(error)))
+        return event
+
+    return decode
+
+
+def _tolerant(line: bytes, kinds: Any, refusal: EventError) -> Event:
+    """The event of a line with NaN in it, which version 0.1 could write and JSON does not know."""
     try:
-        event: FoldEvent = _decoder.decode(line)
-        return event
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        reason = str(error)
-    try:  # version 0.1 could write NaN, which Python's json reads and JSON does not know
-        event = msgspec.convert(json.loads(line), FoldEvent)
-        return event
-    except (msgspec.ValidationError, ValueError, RecursionError):
-        raise EventError(reason) from None
+        event: Event = msgspec.convert(json.loads(line), kinds)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        raise refusal from None
+    return event
+
+
+decode = decoder(RecordFacts)
+"""The event of a line, a record as far as the fold reads it. Raises EventError."""

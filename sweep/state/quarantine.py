@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from sweep.outcomes import Outcome
+from sweep.state.events import RecordFacts
 
 HANGS_OF_DIFFERENT_RUNS = 2
 HANG_SHARE = 1 / 3
@@ -70,12 +70,12 @@ class Ledger:
             self.slow_in[slow_node][run_id] = time
 
 
-def alike(record: Mapping[str, Any]) -> bool:
+def alike(record: RecordFacts) -> bool:
     """Have all ranks of a run the same work? Else the slowest of them says nothing of its node.
 
     Stages of a pipeline differ by the logits, and experts by the tokens that are sent to them, in every run again.
     """
-    return bool(record.get("pp", 1) == record.get("ep", 1) == 1)
+    return record.pp == record.ep == 1
 
 
 def quarantined(ledger: Ledger, trial: Callable[[Charge], Finding]) -> dict[str, str]:

@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import singledispatch
 
 from sweep.outcomes import Outcome
+from sweep.state.counting import attempt_that_counts, supersedes
+from sweep.state.events import (
+    AttemptStarted,
+    CancelRequested,
+    Event,
+    NodeBad,
+    NodeCleared,
+    PilotAlive,
+    PilotEnded,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    PilotSubmitted,
+    Recorded,
+    RecordFacts,
+    RerunRequested,
+    SessionBegan,
+    SubmitDelayed,
+)
 from sweep.state.quarantine import Charge, Finding, Ledger, alike, quarantined
 from sweep.state.retries import ELSEWHERE, may_retry, own_fault
 
@@ -42,13 +61,16 @@ class RunState:
 
     @property
     def answered(self) -> Attempt | None:
-        """The first attempt that is ok of those that count: where a rerun was asked for, of the ones after it."""
-        return self._first_ok(self.rerun_after)
+        """The first ok attempt after the last rerun that was asked for."""
+        ok = self.ok
+        return ok if ok is not None and ok.number > self.rerun_after else None
 
     @property
     def ok(self) -> Attempt | None:
-        """The attempt that counts: the first that is ok. A later ok is surplus, unless a rerun was asked for."""
-        return self.answered or self._first_ok(0)
+        """The attempt that counts, where it is ok."""
+        number = attempt_that_counts(((n, a.outcome) for n, a in self.attempts.items()), self.rerun_after)
+        counts = self.attempts.get(number) if number is not None else None
+        return counts if counts is not None and counts.outcome is Outcome.OK else None
 
     def next_attempt(self) -> int | None:
         """The number of the attempt that may be claimed now, or None: in flight, done, or failed for good."""
@@ -74,13 +96,6 @@ class RunState:
             return Finding.RUN
         later = [a for a in self.attempts.values() if a.outcome is Outcome.OK and a.number > charge.attempt]
         return Finding.NODE if any(charge.node not in a.nodes for a in later) else Finding.OPEN
-
-    def _first_ok(self, after: int) -> Attempt | None:
-        """Of the attempts with higher numbers. A loop: it is asked of each of many thousand runs."""
-        for number in sorted(self.attempts):
-            if number > after and self.attempts[number].outcome is Outcome.OK:
-                return self.attempts[number]
-        return None
 
     def _ended(self) -> tuple[list[Outcome], list[frozenset[str]]]:
         """Outcomes and nodes of the attempts that ended, oldest first."""
@@ -144,16 +159,14 @@ class World:
         """Node -> why later runs and pilots stay away from it."""
         return quarantined(self.nodes, lambda charge: self.state_of(charge.run_id).trial(charge))
 
-    def apply_all(self, events: Iterable[Mapping[str, Any]]) -> None:
+    def apply_all(self, events: Iterable[Event]) -> None:
         """Fold events in."""
         for event in events:
-            self.apply(event)
+            _fold(event, self)
 
-    def apply(self, event: Mapping[str, Any]) -> None:
+    def apply(self, event: Event) -> None:
         """Fold one event in. Kinds that do not change the state (alive, …) pass by."""
-        handler = _HANDLERS.get(event["event"])
-        if handler is not None:
-            handler(self, event)
+        _fold(event, self)
 
     def state_of(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. To be read only."""
@@ -166,9 +179,9 @@ class World:
             self.older_answers, self.answers = self.answers, {}
         return self.runs.setdefault(run_id, RunState())
 
-    def pilot(self, event: Mapping[str, Any]) -> PilotState:
-        """The pilot that an event speaks of, made known where it was not."""
-        return self.pilots.setdefault(event["pilot"], PilotState(event["pilot"]))
+    def pilot(self, name: str) -> PilotState:
+        """The pilot of that name, made known where it was not."""
+        return self.pilots.setdefault(name, PilotState(name))
 
     def has_record(self, run_id: str, number: int) -> bool:
         """Is it known how an attempt ended?"""
@@ -181,118 +194,117 @@ class World:
         return self.run(run_id).attempts.setdefault(number, Attempt(number, pilot))
 
 
-def _session(world: World, event: Mapping[str, Any]) -> None:
+@singledispatch
+def _fold(_event: Event, _world: World) -> None:
+    """A kind that changes nothing."""
+
+
+@_fold.register
+def _(event: SessionBegan, world: World) -> None:
     world.cancelled = False
-    world.session_at = event["time"]
+    world.session_at = event.time
 
 
-def _cancel(world: World, _event: Mapping[str, Any]) -> None:
+@_fold.register
+def _(_event: CancelRequested, world: World) -> None:
     world.cancelled = True
 
 
-def _pilot_intent(world: World, event: Mapping[str, Any]) -> None:
-    pilot = world.pilot(event)
-    pilot.token = event["token"]
-    pilot.nodes = event["nodes"]
-    pilot.time_limit_s = event["time_limit_s"]
-    pilot.intended_at = event["time"]
-    pilot.elsewhere = event.get("elsewhere", False)
+@_fold.register
+def _(event: PilotIntended, world: World) -> None:
+    pilot = world.pilot(event.pilot)
+    pilot.token = event.token
+    pilot.nodes = event.nodes
+    pilot.time_limit_s = event.time_limit_s
+    pilot.intended_at = event.time
+    pilot.elsewhere = event.elsewhere
 
 
-def _pilot_submitted(world: World, event: Mapping[str, Any]) -> None:
-    world.pilot(event).job_id = event["job_id"]
+@_fold.register
+def _(event: PilotSubmitted, world: World) -> None:
+    world.pilot(event.pilot).job_id = event.job_id
     world.delayed = None
 
 
-def _submit_delayed(world: World, event: Mapping[str, Any]) -> None:
-    world.delayed, world.delayed_at = event["reason"], event["time"]
+@_fold.register
+def _(event: SubmitDelayed, world: World) -> None:
+    world.delayed, world.delayed_at = event.reason, event.time
 
 
-def _pilot_gone(world: World, event: Mapping[str, Any]) -> None:
-    pilot = world.pilot(event)
-    pilot.gone = event["word"]
-    pilot.ended_at = pilot.ended_at or event["time"]
+@_fold.register
+def _(event: PilotGone, world: World) -> None:
+    pilot = world.pilot(event.pilot)
+    pilot.gone = event.word
+    pilot.ended_at = pilot.ended_at or event.time
 
 
-def _pilot_started(world: World, event: Mapping[str, Any]) -> None:
-    pilot = world.pilot(event)
-    pilot.started_at = event["time"]
-    pilot.node_names = tuple(event["nodes"])
-    pilot.job_id = event["job_id"]
+@_fold.register
+def _(event: PilotStarted, world: World) -> None:
+    pilot = world.pilot(event.pilot)
+    pilot.started_at = event.time
+    pilot.node_names = event.nodes
+    pilot.job_id = event.job_id
     pilot.gone = None  # a submission that was given up, and came after all
 
 
-def _pilot_ended(world: World, event: Mapping[str, Any]) -> None:
-    pilot = world.pilot(event)
-    pilot.ended, pilot.ended_at = event["reason"], event["time"]
+@_fold.register
+def _(event: PilotAlive, world: World) -> None:
+    world.pilot(event.pilot).beats += 1
 
 
-def _attempt_started(world: World, event: Mapping[str, Any]) -> None:
-    attempt = world.attempt(event["run_id"], event["attempt"], event["pilot"])
-    attempt.started_at = event["time"]
-    attempt.nodes = tuple(event["nodes"])
+@_fold.register
+def _(event: PilotEnded, world: World) -> None:
+    pilot = world.pilot(event.pilot)
+    pilot.ended, pilot.ended_at = event.reason, event.time
 
 
-def _record(world: World, event: Mapping[str, Any]) -> None:
-    record = event["record"]
-    attempt = world.attempt(record["run_id"], record["attempt"], record["pilot"])
-    outcome = Outcome(record["outcome"])
-    if attempt.outcome is not None and outcome is Outcome.LOST:
-        return  # its own word, however late, counts above the launcher's inference
-    attempt.outcome = outcome
-    attempt.message = record.get("message")
-    attempt.ended_at = record.get("ended_at")
-    attempt.started_at = attempt.started_at or record.get("started_at")
-    attempt.nodes = attempt.nodes or tuple(record.get("node_names") or ())
-    attempt.tokens_per_second_per_gpu = record.get("tokens_per_second_per_gpu")
-    attempt.peak_memory_bytes = record.get("peak_memory_bytes")
-    if outcome is Outcome.OK and alike(record):
-        world.nodes.measured(record["run_id"], attempt.nodes, event.get("slow_node"), event["time"])
-    for node in event.get("accused", ()):
-        reason = f"{outcome} in {record['run_id']}.{record['attempt']}: {attempt.message or 'no message'}"
-        world.nodes.charges.append(
-            Charge(
-                node=node,
-                time=event["time"],
-                reason=reason[:300],
-                outcome=outcome,
-                run_id=record["run_id"],
-                attempt=record["attempt"],
-            )
+@_fold.register
+def _(event: AttemptStarted, world: World) -> None:
+    attempt = world.attempt(event.run_id, event.attempt, event.pilot)
+    attempt.started_at = event.time
+    attempt.nodes = event.nodes
+
+
+@_fold.register(Recorded)
+def _(event: Recorded[RecordFacts], world: World) -> None:
+    record = event.record
+    attempt = world.attempt(record.run_id, record.attempt, record.pilot)
+    if not supersedes(record.outcome, attempt.outcome):
+        return
+    attempt.outcome = record.outcome
+    attempt.message = record.message
+    attempt.ended_at = record.ended_at
+    attempt.started_at = attempt.started_at or record.started_at
+    attempt.nodes = attempt.nodes or tuple(record.node_names or ())
+    attempt.tokens_per_second_per_gpu = record.tokens_per_second_per_gpu
+    attempt.peak_memory_bytes = record.peak_memory_bytes
+    if record.outcome is Outcome.OK and alike(record):
+        world.nodes.measured(record.run_id, attempt.nodes, event.slow_node, event.time)
+    reason = f"{record.outcome} in {record.run_id}.{record.attempt}: {attempt.message or 'no message'}"[:300]
+    world.nodes.charges += [
+        Charge(
+            node=node,
+            time=event.time,
+            reason=reason,
+            outcome=record.outcome,
+            run_id=record.run_id,
+            attempt=record.attempt,
         )
+        for node in event.accused
+    ]
 
 
-def _rerun(world: World, event: Mapping[str, Any]) -> None:
-    run = world.run(event["run_id"])
-    run.rerun_after = max(run.rerun_after, event["after"])
+@_fold.register
+def _(event: RerunRequested, world: World) -> None:
+    run = world.run(event.run_id)
+    run.rerun_after = max(run.rerun_after, event.after)
 
 
-def _node_bad(world: World, event: Mapping[str, Any]) -> None:
-    """The pilot could not clean it, or the user names it."""
-    world.nodes.charges.append(Charge(node=event["node"], time=event["time"], reason=event["reason"]))
+@_fold.register
+def _(event: NodeBad, world: World) -> None:
+    world.nodes.charges.append(Charge(node=event.node, time=event.time, reason=event.reason))
 
 
-def _node_pardoned(world: World, event: Mapping[str, Any]) -> None:
-    world.nodes.pardoned_at[event["node"]] = event["time"]
-
-
-def _pilot_alive(world: World, event: Mapping[str, Any]) -> None:
-    world.pilot(event).beats += 1
-
-
-_HANDLERS = {
-    "session": _session,
-    "cancel": _cancel,
-    "pilot_intent": _pilot_intent,
-    "pilot_submitted": _pilot_submitted,
-    "submit_delayed": _submit_delayed,
-    "pilot_gone": _pilot_gone,
-    "pilot_started": _pilot_started,
-    "pilot_ended": _pilot_ended,
-    "attempt_started": _attempt_started,
-    "record": _record,
-    "rerun": _rerun,
-    "node_bad": _node_bad,
-    "node_pardoned": _node_pardoned,
-    "pilot_alive": _pilot_alive,
-}
+@_fold.register
+def _(event: NodeCleared, world: World) -> None:
+    world.nodes.pardoned_at[event.node] = event.time

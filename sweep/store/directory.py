@@ -7,14 +7,14 @@ neither is safe on every cluster file system. Everything is private to the user.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from sweep.errors import Mistake, SweepError
 
@@ -180,29 +180,42 @@ def _link(aside: Path, path: Path) -> None:
             raise
 
 
-def try_claim(sweep: SweepDir, run_id: str, attempt: int, holder: Mapping[str, Any]) -> bool:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has the right to run an attempt: the content of a claim's file."""
+
+    pilot: str
+    job_id: str
+    time: float
+    """unix seconds"""
+
+
+def try_claim(sweep: SweepDir, run_id: str, attempt: int, claim: Claim) -> bool:
     """Take the right to run an attempt. False where another has it.
 
     May be called again after an OSError: a claim that was made all the same is known by its holder.
     """
     path = sweep.claim(run_id, attempt)
     try:
-        write_once(path, json.dumps(dict(holder)))
+        write_once(path, msgspec.json.encode(claim))
     except FileExistsError:
-        return bool(json.loads(path.read_text()) == dict(holder))
+        return _read_claim(path) == claim
     return True
 
 
 def claims_of(
     sweep: SweepDir, known: Callable[[str, int], bool] = lambda *_: False
-) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """The claims, each as run_id, attempt, what it says. ``known``: those of which nothing more is to be read."""
+) -> Iterator[tuple[str, int, Claim]]:
+    """The claims, each with its run_id and attempt. ``known``: those of which nothing more is to be read."""
     with os.scandir(sweep.claims) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
     for name in names:
         run_id, _, attempt = name.rpartition(".")
         if not known(run_id, int(attempt)):
-            yield run_id, int(attempt), json.loads((sweep.claims / name).read_text())
+            yield run_id, int(attempt), _read_claim(sweep.claims / name)
+
+
+def _read_claim(path: Path) -> Claim:
+    return msgspec.json.decode(path.read_bytes(), type=Claim)
 
 
 def boot_id() -> str:

@@ -21,6 +21,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.plan.runs import Plan, to_table
 from sweep.plan.table import further
+from sweep.state.events import Extended
 from sweep.store.directory import SweepDir, write_once
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep, mistakes_of_site
@@ -99,9 +100,7 @@ def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
     try:
         path = _write(sweep, grid.to_yaml(), sink.getvalue())
         journal = Journal(sweep.journal(f"extend-{time.time_ns()}-{os.getpid()}"))
-        journal.append(
-            {"event": "extend", "time": time.time(), "plan": path.name, "runs": added.runs, "argv": sys.argv}
-        )
+        journal.append(Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv)))
         journal.close()
     except OSError as error:
         raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(sweep.path))) from error

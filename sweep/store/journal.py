@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
+from sweep.errors import log_error
+from sweep.state.events import Event, EventError, decode, encode
 from sweep.store.directory import SweepDir
+
+Decode: TypeAlias = Callable[[bytes], Event]
+
+PIECE_BYTES = 8 << 20
+"""how much of a journal is read at once"""
 
 
 class Journal:
@@ -19,9 +25,9 @@ class Journal:
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         self._size = 0
 
-    def append(self, event: Mapping[str, Any]) -> None:
+    def append(self, event: Event) -> None:
         """Add one event. Raises OSError where the file system refuses; the journal then is as it was before."""
-        line = (json.dumps(dict(event), separators=(",", ":"), allow_nan=True) + "\n").encode()
+        line = encode(event) + b"\n"
         try:
             written = os.write(self._fd, line)
             if written != len(line):
@@ -39,35 +45,58 @@ class Journal:
         os.close(self._fd)
 
 
-def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """The events from `offset` (bytes) on, and the offset to go on from. A torn last line is left for the next look.
+def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[tuple[list[Event], int]]:
+    """The events from `offset` (bytes) on, in pieces so that memory stays small, with the offset after each piece.
 
-    The file is opened anew each time: a held descriptor need not see another host's appends on NFS.
+    A line that is no event is reported on stderr and passed over. A torn last line is left for the next look. The file
+    is opened again each time: a held descriptor need not see another host's appends on NFS.
     """
     with path.open("rb") as file:
         file.seek(offset)
-        data = file.read()
-    end = data.rfind(b"\n") + 1
-    events = [json.loads(line) for line in data[:end].splitlines() if line.strip()]
-    return events, offset + end
+        while lines := file.readlines(PIECE_BYTES):
+            events = []
+            torn = not lines[-1].endswith(b"\n")
+            for line in lines[:-1] if torn else lines:
+                try:
+                    events += [decode(line)] if line.strip() else []
+                except EventError as error:
+                    log_error(f"{path}: the line at byte {offset} is passed over: {error}")
+                offset += len(line)
+            yield events, offset
+            if torn:
+                return
+
+
+def read_events(path: Path, offset: int = 0, decode: Decode = decode) -> tuple[list[Event], int]:
+    """All events from `offset` (bytes) on, and the offset to go on from: see ``event_pieces``."""
+    events: list[Event] = []
+    for piece, end in event_pieces(path, offset, decode):
+        events += piece
+        offset = end
+    return events, offset
 
 
 class JournalReader:
-    """Reads all journals of a sweep, each from where it was left. ``offsets``: bytes by file name that are known."""
+    """Reads all journals of a sweep, each from where it was left.
 
-    def __init__(self, sweep: SweepDir, offsets: Mapping[str, int] | None = None) -> None:
+    ``offsets``: bytes by file name that are known. ``decode``: what makes an event of a line
+    (``sweep.state.events.decoder``).
+    """
+
+    def __init__(self, sweep: SweepDir, offsets: Mapping[str, int] | None = None, decode: Decode = decode) -> None:
         self._sweep = sweep
+        self._decode = decode
         self.offsets: dict[str, int] = dict(offsets or {})
         """how far each journal was read, bytes by file name"""
 
-    def new_events(self) -> Sequence[dict[str, Any]]:
+    def new_events(self) -> Sequence[Event]:
         """What was appended since the last look, oldest first. Raises OSError, and then has read nothing."""
-        fresh: list[dict[str, Any]] = []
+        fresh: list[Event] = []
         read: dict[str, int] = {}
         for path in self._sweep.journals():
             offset = self.offsets.get(path.name, 0)
             if path.stat().st_size > offset:
-                events, read[path.name] = read_events(path, offset)
+                events, read[path.name] = read_events(path, offset, self._decode)
                 fresh += events
         self.offsets.update(read)  # only now: what a failing file system cut off here is read again
-        return sorted(fresh, key=lambda event: float(event["time"]))
+        return sorted(fresh, key=lambda event: event.time)

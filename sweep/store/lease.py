@@ -6,18 +6,17 @@ And the process that writes a journal: what it tells of itself, and whether it m
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import psutil
 
 from sweep.errors import Mistake, SweepError
+from sweep.state.events import SessionEnded, TrackingBegan
 from sweep.store.directory import SweepDir, boot_id, write_once
 from sweep.store.journal import Journal, read_events
 
@@ -27,6 +26,18 @@ QUIET_S = 60.0
 
 class LeaseLostError(Exception):
     """Another launcher took over."""
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells a process from every other: the content of a lease's file."""
+
+    host: str
+    pid: int
+    boot_id: str
+    process_started: float
+    """unix seconds"""
+    time: float
+    """unix seconds, when it stated this"""
 
 
 @dataclass(frozen=True)
@@ -49,21 +60,17 @@ class Lease:
     def release(self) -> None:
         """Give it back, where no session followed."""
         journal = Journal(self.sweep.journal(self.writer))
-        journal.append({"event": "session_end", "time": time.time()})
+        journal.append(SessionEnded(time=time.time()))
         journal.close()
 
 
 def take(sweep: SweepDir, *, takeover: bool = False) -> Lease:
     """Take the lease. Raises SweepError where a living launcher holds it, unless `takeover`."""
     highest = _highest(sweep)
-    if highest and not takeover:
-        holder = json.loads((sweep.launchers / str(highest)).read_text())
-        trouble = _lives(sweep, highest, holder)
-        if trouble is not None:
-            raise _refusal(sweep, trouble)
-    me = {**this_process(), "time": time.time()}
+    if highest and not takeover and (living := _living(sweep, highest)) is not None:
+        raise _refusal(sweep, living)
     try:
-        write_once(sweep.launchers / str(highest + 1), json.dumps(me))
+        write_once(sweep.launchers / str(highest + 1), msgspec.json.encode(this_process()))
     except FileExistsError:
         raise _refusal(sweep, "another launcher began at the same moment") from None
     return Lease(sweep, highest + 1)
@@ -72,9 +79,7 @@ def take(sweep: SweepDir, *, takeover: bool = False) -> Lease:
 def holder(sweep: SweepDir) -> str | None:
     """Who holds the lease, in words, where a launcher must be taken for alive. Takes nothing."""
     highest = _highest(sweep)
-    if not highest:
-        return None
-    return _lives(sweep, highest, json.loads((sweep.launchers / str(highest)).read_text()))
+    return _living(sweep, highest) if highest else None
 
 
 def _refusal(sweep: SweepDir, trouble: str) -> SweepError:
@@ -91,9 +96,13 @@ def _highest(sweep: SweepDir) -> int:
     return max((int(path.name) for path in sweep.launchers.iterdir() if path.name.isdigit()), default=0)
 
 
-def _lives(sweep: SweepDir, epoch: int, holder: dict[str, Any]) -> str | None:
-    """Who holds the lease, in words, if it must be taken for alive."""
-    journal = sweep.journal(Lease(sweep, epoch).writer)
+def _living(sweep: SweepDir, epoch: int) -> str | None:
+    """The lease's holder, as text, if it must be taken for alive."""
+    journal, file = sweep.journal(Lease(sweep, epoch).writer), sweep.launchers / str(epoch)
+    try:
+        holder = msgspec.json.decode(file.read_bytes(), type=Process)
+    except msgspec.DecodeError as error:
+        raise SweepError(Mistake(f"is damaged: {error}", file=str(file), remedy="remove it")) from error
     return None if _ended(journal) else alive(holder, journal)
 
 
@@ -101,30 +110,28 @@ def _ended(journal: Path) -> bool:
     if not journal.exists():
         return False
     events, _ = read_events(journal)
-    return bool(events) and events[-1]["event"] == "session_end"
+    return bool(events) and isinstance(events[-1], SessionEnded)
 
 
-def this_process() -> dict[str, Any]:
-    """What tells this process from every other: host, boot, pid and when it began."""
-    return {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "boot_id": boot_id(),
-        "process_started": psutil.Process().create_time(),
-    }
+def this_process() -> Process:
+    """This process, now."""
+    return Process(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        boot_id=boot_id(),
+        process_started=psutil.Process().create_time(),
+        time=time.time(),
+    )
 
 
-def alive(told: Mapping[str, Any], journal: Path) -> str | None:
-    """Which process it is, in words, where it must be taken for alive; None where it is dead.
-
-    ``told``: what it told of itself, and the ``time`` at which it did.
-    """
-    if told["host"] != socket.gethostname():
-        quiet_s = time.time() - (journal.stat().st_mtime if journal.exists() else told["time"])
-        return f"process {told['pid']} on {told['host']}, heard {quiet_s:.0f} s ago" if quiet_s < QUIET_S else None
-    if told["boot_id"] != boot_id():
+def alive(process: Process | TrackingBegan, journal: Path) -> str | None:
+    """The process that writes the journal, as text, where it must be taken for alive; None where it is dead."""
+    if process.host != socket.gethostname():
+        quiet_s = time.time() - (journal.stat().st_mtime if journal.exists() else process.time)
+        return f"process {process.pid} on {process.host}, heard {quiet_s:.0f} s ago" if quiet_s < QUIET_S else None
+    if process.boot_id != boot_id():
         return None
     with contextlib.suppress(psutil.Error):
-        if abs(psutil.Process(told["pid"]).create_time() - told["process_started"]) < 1.0:
-            return f"process {told['pid']} on this host"
+        if abs(psutil.Process(process.pid).create_time() - process.process_started) < 1.0:
+            return f"process {process.pid} on this host"
     return None

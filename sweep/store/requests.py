@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
+from sweep.state.events import Event, NodeBad, NodeCleared, RerunRequested
 from sweep.state.state import RunState
 from sweep.store.directory import SweepDir
 from sweep.store.journal import Journal
@@ -31,22 +32,22 @@ def ask(sweep: SweepDir, wanted: Sequence[tuple[str, int]]) -> None:
     """
     journal = Journal(sweep.journal(f"rerun-{time.time_ns()}-{os.getpid()}"))
     for run_id, after in wanted:
-        journal.append({"event": "rerun", "time": time.time(), "run_id": run_id, "after": after})
+        journal.append(RerunRequested(time=time.time(), run_id=run_id, after=after))
     journal.close()
 
 
 def leave_out(sweep: SweepDir, nodes: Sequence[str], reason: str) -> None:
     """Later pilots and runs keep off these nodes."""
-    _write(sweep, [{"event": "node_bad", "node": node, "reason": f"{ADDED}: {reason}"} for node in nodes])
+    _write(sweep, [NodeBad(time=time.time(), node=node, reason=f"{ADDED}: {reason}") for node in nodes])
 
 
 def pardon(sweep: SweepDir, nodes: Sequence[str]) -> None:
     """What was said of these nodes until now counts no more."""
-    _write(sweep, [{"event": "node_pardoned", "node": node} for node in nodes])
+    _write(sweep, [NodeCleared(time=time.time(), node=node) for node in nodes])
 
 
-def _write(sweep: SweepDir, events: Sequence[dict[str, str]]) -> None:
+def _write(sweep: SweepDir, events: Sequence[Event]) -> None:
     journal = Journal(sweep.journal(f"nodes-{time.time_ns()}-{os.getpid()}"))
     for event in events:
-        journal.append({**event, "time": time.time()})
+        journal.append(event)
     journal.close()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from sweep.errors import Mistake, SweepError
+from sweep.state.events import Event, Tracked, TrackingAlive, TrackingBegan, TrackingEnded
 from sweep.store.directory import SweepDir
 from sweep.store.journal import Journal, read_events
 from sweep.store.lease import alive, this_process
@@ -26,8 +26,13 @@ class Session:
     def __init__(self, sweep: SweepDir) -> None:
         self._sweep = sweep
         self._name, self._journal = _new_journal(sweep)
-        self._tell("track_session", **this_process())
-        others = (alive(told, sweep.journal(name)) for name, told in _sessions(sweep) if name < self._name)
+        me = this_process()
+        self._write(
+            TrackingBegan(
+                time=me.time, host=me.host, pid=me.pid, boot_id=me.boot_id, process_started=me.process_started
+            )
+        )
+        others = (alive(began, sweep.journal(name)) for name, began in _sessions(sweep) if name < self._name)
         holder = next(filter(None, others), None)
         if holder is not None:
             self.close()
@@ -36,29 +41,30 @@ class Session:
 
     def mark(self, destination: str, run_id: str, attempt: int, outcome: str) -> None:
         """The run is written there."""
-        self._tell("tracked", destination=destination, run_id=run_id, attempt=attempt, outcome=outcome)
+        now = time.time()
+        self._write(Tracked(time=now, destination=destination, run_id=run_id, attempt=attempt, outcome=outcome))
 
     def alive(self) -> None:
         """Say so now and then, for sessions on other hosts."""
         if time.time() - self._said_at > ALIVE_S:
-            self._tell("track_alive")
+            self._write(TrackingAlive(time=time.time()))
 
     def close(self) -> None:
         """End the session."""
-        self._tell("track_end")
+        self._write(TrackingEnded(time=time.time()))
         self._journal.close()
 
-    def _tell(self, event: str, **values: Any) -> None:
-        self._said_at = time.time()
-        self._journal.append({"event": event, "time": self._said_at, **values})
+    def _write(self, event: Event) -> None:
+        self._said_at = event.time
+        self._journal.append(event)
 
 
-def marks(events: Iterable[Mapping[str, Any]], destination: str) -> dict[tuple[str, int], str]:
+def marks(events: Iterable[Event], destination: str) -> dict[tuple[str, int], str]:
     """(run_id, attempt) -> the outcome that was written to the destination."""
     return {
-        (event["run_id"], event["attempt"]): event["outcome"]
+        (event.run_id, event.attempt): event.outcome
         for event in events
-        if event["event"] == "tracked" and event["destination"] == destination
+        if isinstance(event, Tracked) and event.destination == destination
     }
 
 
@@ -71,12 +77,12 @@ def _new_journal(sweep: SweepDir) -> tuple[str, Journal]:
             return name, Journal(sweep.journal(name))
 
 
-def _sessions(sweep: SweepDir) -> list[tuple[str, dict[str, Any]]]:
-    """The sessions that did not end, by name, with what they said of themselves."""
+def _sessions(sweep: SweepDir) -> list[tuple[str, TrackingBegan]]:
+    """The sessions that did not end, by name, with their first line."""
     found = []
     for path in sweep.journals():
         if path.stem.startswith(PREFIX):
             events, _ = read_events(path)
-            if events and events[-1]["event"] != "track_end":
+            if events and isinstance(events[0], TrackingBegan) and not isinstance(events[-1], TrackingEnded):
                 found.append((path.stem, events[0]))
     return found

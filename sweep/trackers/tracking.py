@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.outcomes import Outcome
+from sweep.state.events import Recorded, decoder
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
 from sweep.trackers.marks import Session, marks
@@ -21,7 +22,7 @@ class Tracking:
         self._sweep_id = sweep_id
         self._tracker = tracker
         self._session = session
-        self._reader = JournalReader(sweep)
+        self._reader = JournalReader(sweep, decode=decoder(dict))
         self._written: dict[tuple[str, int], str] = {}
         self._waiting: dict[tuple[str, int], Mapping[str, Any]] = {}
         self.known = 0
@@ -37,8 +38,8 @@ class Tracking:
         events = self._reader.new_events()
         self._written |= marks(events, self._tracker.destination)
         for event in events:
-            if event["event"] == "record":
-                self._found(event["record"])
+            if isinstance(event, Recorded):
+                self._found(event.record)
         self.known = len(self._written.keys() | self._waiting.keys())
         self._session.alive()
 

@@ -7,12 +7,13 @@ does not hear its leader ends the job. One thread keeps what is written and read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sweep.pilot.job import complain
-from sweep.store.directory import SweepDir, try_claim
+from sweep.state.events import Event
+from sweep.store.directory import Claim, SweepDir, try_claim
 from sweep.store.journal import Journal, JournalReader
 
 RETRY_S = 2.0
@@ -33,21 +34,21 @@ class Files:
         """Do it in the thread, after all that was asked before. Raises what it raises."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, act)
 
-    async def look(self) -> Sequence[dict[str, Any]]:
+    async def look(self) -> Sequence[Event]:
         """What was appended to the journals since the last look. Raises OSError."""
         return await self.do(self._reader.new_events)
 
-    async def new_events(self) -> Sequence[dict[str, Any]]:
+    async def new_events(self) -> Sequence[Event]:
         """The same, however long the file system refuses."""
         return await self._patiently("read", self._reader.new_events)
 
-    async def append(self, event: Mapping[str, Any]) -> None:
+    async def append(self, event: Event) -> None:
         """Write a line to the journal, however long the file system refuses: nothing may be lost."""
         await self._patiently("written", lambda: self._journal.append(event))
 
-    async def claim(self, run_id: str, attempt: int, holder: Mapping[str, Any]) -> bool:
+    async def claim(self, run_id: str, attempt: int, claim: Claim) -> bool:
         """Take the right to run an attempt, however long the file system refuses. False where another has it."""
-        return await self._patiently("claimed in", lambda: try_claim(self._sweep, run_id, attempt, holder))
+        return await self._patiently("claimed in", lambda: try_claim(self._sweep, run_id, attempt, claim))
 
     def close(self) -> None:
         """Nothing more is written."""

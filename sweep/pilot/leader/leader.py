@@ -37,8 +37,9 @@ from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.plugins import find_workload
 from sweep.search.search import Choice, Search, choose
+from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded
 from sweep.state.state import World
-from sweep.store.directory import SweepDir, write_derived, write_once
+from sweep.store.directory import Claim, SweepDir, write_derived, write_once
 
 UNKNOWN_RUN_S = 120.0
 """what a run is taken to last before any was measured in this pilot"""
@@ -88,7 +89,14 @@ class Leader:
         loop.add_signal_handler(signal.SIGUSR2, self._drain)
         async with agents(self._order, self._sweep.pilot(self._order.name)) as links:
             nodes = [link.node for link in links]
-            await self._tell("pilot_started", job_id=self._job_id, nodes=nodes, time_limit_s=self._order.time_limit_s)
+            started = PilotStarted(
+                time=time.time(),
+                pilot=self._order.name,
+                job_id=self._job_id,
+                nodes=tuple(nodes),
+                time_limit_s=self._order.time_limit_s,
+            )
+            await self._write(started)
             beside = [asyncio.ensure_future(self._say_alive())]
             beside += [asyncio.ensure_future(self._clear_after(link)) for link in links]
             await self._clear_dead(links)
@@ -97,7 +105,7 @@ class Leader:
             await self._end_clearing()
             for task in beside:
                 task.cancel()
-            await self._tell("pilot_ended", reason=reason)
+            await self._write(PilotEnded(time=time.time(), pilot=self._order.name, reason=reason))
         self._files.close()
 
     async def _clear_dead(self, links: Sequence[Link]) -> None:
@@ -163,8 +171,14 @@ class Leader:
             if choice is None or self._ending:
                 return None
             if await self._claim(choice):
-                about = {"run_id": choice.planned.run_id, "attempt": choice.attempt, "nodes": list(choice.nodes)}
-                await self._tell("attempt_started", **about)
+                started = AttemptStarted(
+                    time=time.time(),
+                    pilot=self._order.name,
+                    run_id=choice.planned.run_id,
+                    attempt=choice.attempt,
+                    nodes=choice.nodes,
+                )
+                await self._write(started)
                 return choice
         return None
 
@@ -200,9 +214,9 @@ class Leader:
 
     async def _claim(self, choice: Choice) -> bool:
         key = (choice.planned.run_id, choice.attempt)
-        holder = {"pilot": self._order.name, "job_id": self._job_id, "time": time.time()}
+        claim = Claim(pilot=self._order.name, job_id=self._job_id, time=time.time())
         self._taken.add(key)
-        return await self._files.claim(*key, holder)
+        return await self._files.claim(*key, claim)
 
     async def _measure(self, choice: Choice, links: Sequence[Link]) -> None:
         """One attempt, from its first journal line to its record."""
@@ -230,10 +244,12 @@ class Leader:
         if self._told_to_end is not None:
             await self._told_to_end  # whose word it was decides what the attempt is
         record, about_nodes = record_of(conducted, result, self._stopping, ended_at=time.time())
-        await self._tell("record", record=record, **about_nodes)
+        pilot = self._order.name
+        await self._write(Recorded(time=time.time(), pilot=pilot, record=record, **about_nodes))
         await self._keep_log(run.run_id, choice.attempt, record, result)
         for node, left in result.not_cleaned.items():
-            await self._tell("node_bad", node=node, reason="not clean after an attempt: " + "; ".join(left))
+            reason = "not clean after an attempt: " + "; ".join(left)
+            await self._write(NodeBad(time=time.time(), pilot=pilot, node=node, reason=reason))
         self._durations.append(time.monotonic() - begun)
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
 
@@ -274,19 +290,19 @@ class Leader:
         except Exception as error:
             complain(f"no log of {run_id}.{attempt}: {error!r}")
 
-    async def _tell(self, event: str, **values: Any) -> None:
-        line = {"event": event, "time": time.time(), "pilot": self._order.name, **values}
-        await self._files.append(line)
-        self._take_in([line])
+    async def _write(self, event: Event) -> None:
+        """Append to the journal, and take it into account."""
+        await self._files.append(event)
+        self._take_in([event])
 
-    def _take_in(self, events: Sequence[Mapping[str, Any]]) -> None:
+    def _take_in(self, events: Sequence[Event]) -> None:
         self._world.apply_all(events)
         self._starts.apply_all(events)
 
     async def _say_alive(self) -> None:
         while True:
             await asyncio.sleep(ALIVE_S)
-            await self._files.append({"event": "pilot_alive", "time": time.time(), "pilot": self._order.name})
+            await self._files.append(PilotAlive(time=time.time(), pilot=self._order.name))
 
     def _seconds_left(self) -> float:
         margin = min(MARGIN_S, 0.1 * self._order.time_limit_s)

@@ -7,7 +7,7 @@ found sooner. Nothing is held against a run for good by what was learned: a furt
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from sweep.contract import Run
 from sweep.pilot.leader.watchdog import Learned
 from sweep.pilot.limits import Limits
 from sweep.plan.runs import PlannedRun
+from sweep.state.events import Event, Recorded, RecordFacts
 
 ENOUGH = 3
 """so many like runs must have begun to iterate before anything is learned of them"""
@@ -68,19 +69,19 @@ class Starts:
         self._kinds = {planned.run_id: _Kind(planned) for planned in runs}
         self._seen: dict[tuple[Any, ...], dict[tuple[str, int], Start]] = defaultdict(dict)
 
-    def apply_all(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Read on in the journals."""
+    def apply_all(self, events: Iterable[Event]) -> None:
+        """Read on in the journals: take note of records whose ranks began to iterate, however they ended."""
         for event in events:
-            self.apply(event)
+            if isinstance(event, Recorded):
+                self._add(event.record)
 
-    def apply(self, event: Mapping[str, Any]) -> None:
-        """Take note of a record whose ranks began to iterate, however they ended. Seen twice it counts once."""
-        record = event.get("record") if event["event"] == "record" else None
-        kind = self._kinds.get(record["run_id"]) if record is not None else None
-        if record is None or kind is None or record.get("start_s") is None or record.get("first_iteration_s") is None:
+    def _add(self, record: RecordFacts) -> None:
+        """A record seen twice counts once."""
+        kind = self._kinds.get(record.run_id)
+        if kind is None or record.start_s is None or record.first_iteration_s is None:
             return
-        start = Start(kind.planned.nodes, kind.work, record["start_s"], record["first_iteration_s"])
-        self._seen[kind.key][record["run_id"], record["attempt"]] = start
+        start = Start(kind.planned.nodes, kind.work, record.start_s, record.first_iteration_s)
+        self._seen[kind.key][record.run_id, record.attempt] = start
 
     def learned(self, planned: PlannedRun, attempt: int, grid: Limits) -> Learned | None:
         """The limits of an attempt's start, never above the grid's; None where these hold."""
