@@ -264,7 +264,7 @@ def _watch(sweep: Sweep, launcher: Launcher, tracker: str | None, as_json: bool)
 
     give_back()
     try:
-        with tracking_alongside(sweep, tracker), live_view(sweep) as look:
+        with tracking_alongside(sweep, tracker), live_view() as look:
             launcher.run(look)
     except (StuckError, LeaseLostError) as error:
         click.echo(f"error: {error}", err=True)
@@ -281,7 +281,7 @@ def _interrupted(sweep: Sweep, launcher: Launcher) -> int:
     path = sweep.directory.path
     if sweep.executor == "local":
         click.echo("stopping the ranks …", err=True)
-        launcher.cancel(60.0, lambda _world: None)
+        launcher.cancel(60.0, lambda _followed: None)
         click.echo(f"stopped; `sweep resume {path}` carries on", err=True)
     else:
         click.echo(f"pilots go on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them", err=True)
@@ -292,11 +292,10 @@ def _interrupted(sweep: Sweep, launcher: Launcher) -> int:
 def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     from sweep.cli.results import draw_heatmap
     from sweep.launcher.loop import give_back
-    from sweep.state.tally import counts
 
     give_back()
-    sweep = sweep.latest
-    found = dict(counts(launcher.world, sweep.runs, sweep.left_out(launcher.world)))
+    sweep, followed = launcher.followed.sweep, launcher.followed
+    found = dict(followed.tally.counts(followed.left_out()))
     path = sweep.directory.path
     picture = draw_heatmap(sweep.directory) if found.get("ok") else None
     summary: dict[str, Any] = {"directory": str(path), "runs": len(sweep.runs), "counts": found, "time": time.time()}

@@ -17,6 +17,7 @@ from sweep.physics.shapes import total_parameters
 if TYPE_CHECKING:
     from sweep.state.state import PilotState, World
     from sweep.state.tally import Cell, Tally
+    from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
 
 COLOURS = {"ok": "green", "running": "cyan", "waiting": "dim"}
@@ -31,16 +32,16 @@ MODELS_SHOWN = 4
 """of the heatmap, at least, however low the terminal"""
 
 
-def picture(sweep: Sweep, world: World, tally: Tally, now: float, *, height: int = 40) -> RenderableType:
+def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> RenderableType:
     """Progress, runs by state, the best so far per cell, pilots, failures. ``now``: unix s; ``height``: lines."""
-    left_out = sweep.left_out(world)
+    world, tally = followed.world, followed.tally
     pilots, failures = _pilots(world, tally, now), _failures(tally)
     room = height - OTHER_LINES - pilots.row_count - failures.row_count
     parts: list[RenderableType] = [
-        _head(sweep, world, tally, now, left_out),
-        _states(tally.counts(left_out)),
+        _head(followed, now),
+        _states(tally.counts(followed.left_out())),
         Text(),
-        _heatmap(tally, _models(sweep), max(MODELS_SHOWN, room)),
+        _heatmap(tally, _models(followed.sweep), max(MODELS_SHOWN, room)),
     ]
     for title, table in ((_pilots_title(world), pilots), ("failures", failures)):
         if table.row_count:
@@ -51,18 +52,19 @@ def picture(sweep: Sweep, world: World, tally: Tally, now: float, *, height: int
     return Group(*parts)
 
 
-def _head(sweep: Sweep, world: World, tally: Tally, now: float, left_out: Mapping[str, str]) -> RenderableType:
+def _head(followed: FollowedSweep, now: float) -> RenderableType:
     """The name, how far it is, how long it will take, what it cost."""
-    found = tally.counts(left_out)
+    tally = followed.tally
+    found = tally.counts(followed.left_out())
     settled = tally.total - found.get("waiting", 0) - found.get("running", 0)
     held, used = tally.gpu_hours(now)
     share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
-    words = "cancelled" if world.cancelled else eta(sweep, world, tally)
+    words = "cancelled" if followed.world.cancelled else eta(followed)
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(
         total=max(1, tally.total), completed=settled, width=24, complete_style="cyan", finished_style="green"
     )
-    line.add_row(Text(sweep.grid.name, style="bold"), bar, f"{settled:,}/{tally.total:,} runs", words)
+    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{settled:,}/{tally.total:,} runs", words)
     return Group(line, Text(f"{hours_text(held)} GPU-hours spent{share}", style="dim"))
 
 

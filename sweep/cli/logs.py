@@ -52,10 +52,10 @@ def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: st
 
 
 def _show_attempt(directory: SweepDir, words: str, asked: int | None, as_json: bool) -> int:
-    from sweep.store.snapshot import read_world
+    from sweep.store.follow import read_world
     from sweep.store.sweep import open_sweep
 
-    world, _ = read_world(directory)
+    world = read_world(directory)
     known = [planned.run_id for planned in open_sweep(directory.path).runs]
     name, named = split_attempt(known, words)
     if asked is not None and named is not None and asked != named:

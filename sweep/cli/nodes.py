@@ -38,9 +38,8 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
       sweep nodes sweeps/first add node17 --reason "ECC errors"
       sweep nodes sweeps/first pardon node17
     """
-    from sweep.state.state import World
     from sweep.store.directory import find_sweep
-    from sweep.store.journal import JournalReader
+    from sweep.store.follow import read_world
     from sweep.store.requests import leave_out, pardon
 
     directory, action, names = _parse(words)
@@ -51,9 +50,7 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
         pardon(sweep, names)
     elif reason:
         raise SweepError(Mistake("--reason goes with add", remedy="`sweep nodes DIR add NODE --reason TEXT`"))
-    world = World()
-    world.apply_all(JournalReader(sweep).new_events())
-    _show(world, as_json)
+    _show(read_world(sweep), as_json)
     return 0
 
 

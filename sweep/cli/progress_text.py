@@ -5,41 +5,31 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from sweep.state.tally import Tally
-
 if TYPE_CHECKING:
-    from sweep.state.state import World
-    from sweep.store.sweep import Sweep
+    from sweep.store.follow import FollowedSweep
 
 
-def tally_of(sweep: Sweep) -> Tally:
-    """The sums over a sweep's runs."""
-    return Tally(sweep.runs, sweep.site.gpus_per_node)
-
-
-def summary_line(sweep: Sweep, world: World, tally: Tally | None = None) -> str:
+def summary_line(followed: FollowedSweep) -> str:
     """Counts, pilots, the time to go and what it cost, in one line."""
-    tally = (tally or tally_of(sweep)).look(world)
-    found = tally.counts(sweep.left_out(world))
+    tally = followed.tally
+    found = tally.counts(followed.left_out())
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
-    pilots = [pilot for pilot in world.pilots.values() if pilot.open]
+    pilots = [pilot for pilot in followed.world.pilots.values() if pilot.open]
     queued = sum(pilot.started_at is None for pilot in pilots)
     spent = f"{hours_text(tally.gpu_hours(time.time())[0])} GPU-hours"
-    return f"{tally.total} runs: {words}; pilots: {len(pilots) - queued} running, {queued} queued; {spent}; " + eta(
-        sweep, world, tally
-    )
+    counted = f"{tally.total} runs: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
+    return f"{counted}; {spent}; {eta(followed)}"
 
 
-def eta(sweep: Sweep, world: World, tally: Tally | None = None) -> str:
+def eta(followed: FollowedSweep) -> str:
     """How much is left, by what was predicted and what runs took so far, in words."""
-    tally = (tally or tally_of(sweep)).look(world)
-    left_out = sweep.left_out(world)
+    tally, left_out = followed.tally, followed.left_out()
     found = tally.counts(left_out)
     if not found.get("waiting") and not found.get("running"):
         return "done"
-    at_work = any(pilot.open and pilot.started_at is not None for pilot in world.pilots.values())
+    running = any(pilot.open and pilot.started_at is not None for pilot in followed.world.pilots.values())
     text = f"{span_text(tally.seconds_left(time.time(), left_out))} to go"
-    return text if at_work else f"{text} once a pilot runs"
+    return text if running else f"{text} once a pilot runs"
 
 
 def span_text(seconds: float) -> str:

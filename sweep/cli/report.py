@@ -138,23 +138,15 @@ def _watch(work: _Work, every_s: int, open_it: bool) -> None:
 
 def _follow(directory: SweepDir) -> Callable[[], tuple[bool, bool]]:
     """A look at the sweep: (is nothing left to be done, was anything appended since the last look)."""
-    from sweep.state.state import World
-    from sweep.state.tally import counts
-    from sweep.store.journal import JournalReader
+    from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import open_sweep
 
-    sweep = open_sweep(directory.path)
-    reader, world = JournalReader(directory), World()
+    followed = FollowedSweep(open_sweep(directory.path))
 
     def look() -> tuple[bool, bool]:
-        nonlocal sweep
-        events = reader.new_events()
-        world.apply_all(events)
-        sweep = sweep.renewed()
-        found = counts(world, sweep.runs, sweep.left_out(world))
-        waiting = bool(found.get("waiting")) and not world.cancelled
-        pilots = any(pilot.open for pilot in world.pilots.values())
-        return not (pilots or waiting or found.get("running")), bool(events)
+        events = followed.refresh()
+        followed.refresh_plans()
+        return followed.at_rest, events > 0
 
     return look
 

@@ -67,15 +67,15 @@ def rerun(
       sweep rerun sweeps/first --cell 8B:4 --failed
     """
     from sweep.store.directory import find_sweep
+    from sweep.store.follow import read_world
     from sweep.store.requests import ask, hindrance
-    from sweep.store.snapshot import read_world
     from sweep.store.sweep import open_sweep
 
     given, names = _parse(words)
     directory = find_sweep(given)
     sweep = open_sweep(directory.path)
     filters = _filters(sweep.runs, failed, outcomes, cells)
-    world, _ = read_world(directory)
+    world = read_world(directory)
     if not names and not filters:
         remedy = "name runs, or give --failed, --outcome or --cell"
         raise SweepError(Mistake("nothing says which runs to measure again", file=str(directory.path), remedy=remedy))

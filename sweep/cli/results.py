@@ -120,16 +120,16 @@ def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
 
 def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:
     """The plan with a column that says of runs that are not to begin why: strategy or budget."""
-    from sweep.store.snapshot import read_world
+    from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import open_sweep
 
     if plan is None:
         return None
     words: dict[str, str] = {}
     for place in (place for place in places if place.is_dir()):
-        sweep = open_sweep(place)
-        world, _ = read_world(sweep.directory)
-        words |= sweep.left_out(world)
+        followed = FollowedSweep(open_sweep(place))
+        followed.refresh()
+        words |= followed.left_out()
     return plan.assign(left_out=plan["run_id"].map(words)) if words else plan
 
 

@@ -15,9 +15,12 @@ from sweep.cli.options import directory_argument, json_option
 
 if TYPE_CHECKING:
     from sweep.state.state import Attempt, RunState, World
+    from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
 
 FAILURES_SHOWN = 20
+LAUNCHERS_ANSWER_S = 300.0
+"""one look at a large sweep takes what the launcher's search said so long ago, rather than search by itself"""
 ALL_LINES = 10_000
 """what is printed once may be longer than the terminal"""
 
@@ -45,49 +48,39 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 
 def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
     from sweep.store.directory import find_sweep
-    from sweep.store.snapshot import keep_answers, read_world, settle_for_older_answers
+    from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import open_sweep
 
     sweep = open_sweep(find_sweep(directory).path)
-    world, reader = read_world(sweep.directory)
-    known = list(world.answers)
+    followed = FollowedSweep(sweep, max_age_s=0.0 if watch else LAUNCHERS_ANSWER_S)
+    followed.refresh()
     if watch:
-        _watch(sweep, world, reader.new_events)
+        _watch(followed)
     else:
-        settle_for_older_answers(sweep.directory, world)
-        click.echo(json.dumps(_document(sweep, world))) if as_json else _show(sweep, world)
-    if list(world.answers) != known:
-        keep_answers(sweep.directory, world, reader)
+        click.echo(json.dumps(_document(followed))) if as_json else _show(followed)
+    followed.store_what_was_found()
     return 0
 
 
-def _watch(sweep: Sweep, world: World, new_events: Any) -> None:
+def _watch(followed: FollowedSweep) -> None:
     from sweep.cli.live import live_view
-    from sweep.cli.progress_text import tally_of
 
-    tally = tally_of(sweep)
-    with live_view(sweep) as look:
-        while True:
-            world.apply_all(new_events())
-            if sweep.renewed() is not sweep:
-                sweep = sweep.renewed()
-                tally = tally_of(sweep)
-            look(world)
-            found = tally.look(world).counts(sweep.left_out(world))
-            open_pilots = any(pilot.open for pilot in world.pilots.values())
-            if not open_pilots and not (found.get("waiting") and not world.cancelled) and not found.get("running"):
-                return
+    with live_view() as look:
+        look(followed)
+        while not followed.at_rest:
             time.sleep(1.0)
+            followed.refresh()
+            followed.refresh_plans()
+            look(followed)
 
 
-def _show(sweep: Sweep, world: World) -> None:
+def _show(followed: FollowedSweep) -> None:
     from rich.console import Console
 
     from sweep.cli.live_picture import picture
-    from sweep.cli.progress_text import tally_of
 
-    console = Console()
-    console.print(picture(sweep, world, tally_of(sweep).look(world), time.time(), height=ALL_LINES))
+    sweep, world, console = followed.sweep, followed.world, Console()
+    console.print(picture(followed, time.time(), height=ALL_LINES))
     failures = _failed(sweep, world)
     for run_id, _, last in failures[:FAILURES_SHOWN]:
         console.print(
@@ -144,10 +137,16 @@ def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
     ]
 
 
-def _document(sweep: Sweep, world: World) -> dict[str, Any]:
-    from sweep.cli.progress_text import eta, tally_of
+def _document(followed: FollowedSweep) -> dict[str, Any]:
+    from sweep.cli.progress_text import eta
 
-    tally, now, left_out = tally_of(sweep).look(world), time.time(), sweep.left_out(world)
+    sweep, world, tally, now, left_out = (
+        followed.sweep,
+        followed.world,
+        followed.tally,
+        time.time(),
+        followed.left_out(),
+    )
     held, used = tally.gpu_hours(now)
     return {
         "directory": str(sweep.directory.path),
@@ -155,7 +154,7 @@ def _document(sweep: Sweep, world: World) -> dict[str, Any]:
         "executor": sweep.executor,
         "runs": len(sweep.runs),
         "counts": tally.counts(left_out),
-        "eta": eta(sweep, world, tally),
+        "eta": eta(followed),
         "eta_s": tally.seconds_left(now, left_out),
         "gpu_hours": {"allocated": held, "attempts": used},
         "cancelled": world.cancelled,

@@ -10,7 +10,8 @@ from sweep.launcher.loop import Launcher, executor_of
 from sweep.state.events import CancelRequested
 from sweep.state.state import World
 from sweep.store import lease
-from sweep.store.journal import Journal, JournalReader
+from sweep.store.follow import FollowedWorld
+from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep
 
 LOOK_S = 0.5
@@ -22,7 +23,7 @@ def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
         launcher = Launcher(sweep, lease.take(sweep.directory), executor_of(sweep))
     except SweepError:
         return _ask_the_holder(sweep, timeout_s)
-    gone = launcher.cancel(timeout_s, lambda _world: None)
+    gone = launcher.cancel(timeout_s, lambda _followed: None)
     launcher.close()
     return gone, launcher.world
 
@@ -33,11 +34,11 @@ def _ask_the_holder(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
     journal = Journal(sweep.directory.journal(writer))
     journal.append(CancelRequested(time=time.time()))
     journal.close()
-    reader, world = JournalReader(sweep.directory), World()
+    followed = FollowedWorld(sweep.directory)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        world.apply_all(reader.new_events())
-        if not any(pilot.open for pilot in world.pilots.values()):
-            return True, world
+        followed.refresh()
+        if not any(pilot.open for pilot in followed.world.pilots.values()):
+            return True, followed.world
         time.sleep(LOOK_S)
-    return False, world
+    return False, followed.world

@@ -16,6 +16,7 @@ from sweep.launcher.watch import Watch
 from sweep.plugins import find_executor
 from sweep.state.events import CancelRequested, LauncherAlive
 from sweep.state.state import World
+from sweep.store.follow import FollowedSweep
 from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
 
@@ -35,12 +36,17 @@ def executor_of(sweep: Sweep) -> Executor:
 
 
 class Launcher:
-    """The loop of a session. `look` after each step may show the world to the user."""
+    """The loop of a session. `look` after each step may show the sweep to the user."""
 
     def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
         self._session = Session(sweep, lease, executor)
         self._watch = Watch(self._session)
         self._submission = Submission(self._session)
+
+    @property
+    def followed(self) -> FollowedSweep:
+        """The sweep as this session knows it."""
+        return self._session.followed
 
     @property
     def world(self) -> World:
@@ -52,7 +58,7 @@ class Launcher:
         """Nothing waits (or may begin) and no pilot is open."""
         return self._session.done
 
-    def run(self, look: Callable[[World], None]) -> None:
+    def run(self, look: Callable[[FollowedSweep], None]) -> None:
         """Watch and top up until all is done; a file system that refuses is waited for.
 
         Raises StuckError, LeaseLostError.
@@ -66,7 +72,7 @@ class Launcher:
     def step(self) -> None:
         """One look and what follows from it."""
         session = self._session
-        session.renew()
+        session.followed.refresh_plans()
         began = time.monotonic()
         session.refresh()
         if time.monotonic() - began > HUNG_S:
@@ -80,7 +86,7 @@ class Launcher:
             session.lease.check()
             session.write(LauncherAlive(time=time.time()))
 
-    def cancel(self, timeout_s: float, look: Callable[[World], None]) -> bool:
+    def cancel(self, timeout_s: float, look: Callable[[FollowedSweep], None]) -> bool:
         """Stop pilots and wait until they are gone. True if all are."""
         self._session.write(CancelRequested(time=time.time()))
         deadline = time.monotonic() + timeout_s
@@ -94,7 +100,7 @@ class Launcher:
         """End the session: the lease is free from here on."""
         self._session.close()
 
-    def _patient_step(self, look: Callable[[World], None]) -> bool:
+    def _patient_step(self, look: Callable[[FollowedSweep], None]) -> bool:
         """One step and a look at it. False where the file system refused: then nothing is known to be as it was."""
         try:
             self.step()
@@ -103,7 +109,7 @@ class Launcher:
             print(f"the sweep directory refuses, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
             time.sleep(REFUSED_S)
             return False
-        look(self.world)
+        look(self.followed)
         return True
 
     def _check_stuck(self) -> None:

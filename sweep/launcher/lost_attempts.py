@@ -46,12 +46,12 @@ def _lose_of_closed(session: Session, key: tuple[str, int], began_at: float | No
 def _lose(session: Session, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus) -> None:
     """The record of an attempt that left none; nothing where it left one."""
     run_id, number = key
-    if session.world.has_record(run_id, number) or run_id not in session.runs:
+    if session.world.has_record(run_id, number) or (planned := session.followed.planned(run_id)) is None:
         return  # a run of a plan that is not seen here yet is settled once it is
     attempt = session.world.state_of(run_id).attempts.get(number)
     told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
     record = build_record(
-        run=session.runs[run_id].run(),
+        run=planned.run(),
         attempt=number,
         outcome=Outcome.LOST,
         message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, told.outcome)}) and left no record",

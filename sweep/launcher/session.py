@@ -11,8 +11,8 @@ from sweep.executors.executor import Executor
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import waiting
 from sweep.state.events import Event, SessionBegan, SessionEnded
-from sweep.state.state import Attempt, PilotState
-from sweep.store import snapshot
+from sweep.state.state import Attempt, PilotState, World
+from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
 from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
@@ -22,22 +22,27 @@ class Session:
     """One holder of the lease, from its first line to its last."""
 
     def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
-        self.sweep = sweep
+        self.followed = FollowedSweep(sweep)
         self.directory = sweep.directory
         self.lease = lease
         self.executor = executor
         self.local = sweep.executor == "local"
-        self.runs = {planned.run_id: planned for planned in sweep.runs}
         self.same_nodes: set[int] = set()
         """widths for which the cluster has no other nodes than those that failed"""
         self.said_at = 0.0
         """unix seconds of the journal's last line"""
-        self.world, self._reader = snapshot.begin(self.directory)
-        self._fresh = 0
-        """events beyond the snapshot"""
-        self._kept_at = time.monotonic()
         self._journal = Journal(self.directory.journal(lease.writer))
         self.write(SessionBegan(time=time.time(), epoch=lease.epoch, host=platform.node(), pid=os.getpid()))
+
+    @property
+    def sweep(self) -> Sweep:
+        """The sweep with all plans that are known."""
+        return self.followed.sweep
+
+    @property
+    def world(self) -> World:
+        """What is known of the sweep."""
+        return self.followed.world
 
     def write(self, event: Event) -> None:
         """Append to the journal, and read what others have written meanwhile."""
@@ -47,35 +52,15 @@ class Session:
 
     def refresh(self) -> None:
         """Read what is new in all journals."""
-        fresh = self._reader.new_events()
-        self.world.apply_all(fresh)
-        self._fresh += len(fresh)
-        due = self._large and self._fresh > 0 and time.monotonic() - self._kept_at > snapshot.KEEP_S
-        if due or self._fresh >= snapshot.WORTH_EVENTS:
-            self._keep()
-
-    def renew(self) -> None:
-        """Runs that `sweep extend` added meanwhile are this session's too."""
-        sweep = self.sweep.renewed()
-        if sweep is not self.sweep:
-            self.sweep, self.runs = sweep, {planned.run_id: planned for planned in sweep.runs}
+        self.followed.refresh()
+        self.followed.store_if_due()
 
     def close(self) -> None:
         """The last line: the lease is free from here on."""
         self.write(SessionEnded(time=time.time()))
-        if self._large:
-            self._keep()
+        if self.followed.large:
+            self.followed.store()
         self._journal.close()
-
-    @property
-    def _large(self) -> bool:
-        return len(self.runs) >= snapshot.WORTH_RUNS
-
-    def _keep(self) -> None:
-        if self._large:
-            self.sweep.left_out(self.world)  # worked out once, and kept for whoever asks
-        snapshot.keep(self.directory, self.world, self._reader)
-        self._fresh, self._kept_at = 0, time.monotonic()
 
     # --- what follows from the world
 
@@ -87,7 +72,7 @@ class Session:
     @property
     def asked_for(self) -> Sequence[PlannedRun]:
         """The plan's runs, but for those that the strategy or the budget leaves out."""
-        return self.sweep.search.asked_for(self.world)
+        return self.followed.asked_for()
 
     @property
     def done(self) -> bool:

@@ -49,25 +49,33 @@ class Charge:
     attempt: int = 0
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A run over several nodes, with ranks of like work, that was ok."""
+
+    nodes: tuple[str, ...]
+    time: float
+    """unix seconds"""
+
+
 @dataclass
 class Ledger:
     """All that was said of nodes."""
 
     charges: list[Charge] = field(default_factory=list)
     pardoned_at: dict[str, float] = field(default_factory=dict)
-    slow_in: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    slow_in: dict[str, dict[str, float]] = field(default_factory=dict)
     """node -> run in which it held the slow rank -> when"""
-    ok_in: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
-    """node -> run over several nodes, with ranks of like work, that was measured with it -> when"""
+    ok: dict[str, Measured] = field(default_factory=dict)
+    """run -> where and when it was measured"""
 
     def measured(self, run_id: str, nodes: tuple[str, ...], slow_node: str | None, time: float) -> None:
         """A run was measured on these nodes. One node alone can be compared with none."""
         if len(set(nodes)) < 2:
             return
-        for node in nodes:
-            self.ok_in[node][run_id] = time
+        self.ok[run_id] = Measured(nodes, time)
         if slow_node is not None:
-            self.slow_in[slow_node][run_id] = time
+            self.slow_in.setdefault(slow_node, {})[run_id] = time
 
 
 def alike(record: RecordFacts) -> bool:
@@ -111,8 +119,10 @@ def _slow(ledger: Ledger) -> Mapping[str, str]:
     for node, slow in ledger.slow_in.items():
         since = ledger.pardoned_at.get(node, float("-inf"))
         runs = [run for run, at in slow.items() if at > since]
-        of_all = [run for run, at in ledger.ok_in[node].items() if at > since]
-        if len(runs) >= SLOW_IN_RUNS and len(runs) > SLOW_SHARE * len(of_all):
-            share = f"{len(runs)} of its {len(of_all)} runs over several nodes"
+        if len(runs) < SLOW_IN_RUNS:
+            continue
+        of_all = sum(at.time > since and node in at.nodes for at in ledger.ok.values())
+        if len(runs) > SLOW_SHARE * of_all:
+            share = f"{len(runs)} of its {of_all} runs over several nodes"
             found[node] = f"held the slowest rank in {share} whose ranks have like work"
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import singledispatch
 
@@ -149,10 +149,6 @@ class World:
     delayed_at: float = 0.0
     touched: list[str] = field(default_factory=list)
     """run_ids in the order of what happened to them: who follows the world reads on from where it was"""
-    answers: dict[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
-    """what readers worked out of the runs as they stand, by what they asked: gone as soon as a run is touched"""
-    older_answers: dict[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
-    """the same of a while ago: right but for what happened since"""
 
     @property
     def bad_nodes(self) -> dict[str, str]:
@@ -175,8 +171,6 @@ class World:
     def run(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. Whoever changes it asks for it here."""
         self.touched.append(run_id)
-        if self.answers:
-            self.older_answers, self.answers = self.answers, {}
         return self.runs.setdefault(run_id, RunState())
 
     def pilot(self, name: str) -> PilotState:

@@ -63,7 +63,7 @@ class SweepDir:
     @property
     def snapshot(self) -> Path:
         """Derived: the fold over the journals as of some moment (``sweep.store.snapshot``)."""
-        return self.path / "snapshot.json"
+        return self.path / "snapshot.msgpack"
 
     @property
     def results(self) -> Path:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import os
 import platform
 import shutil
@@ -12,13 +10,11 @@ import socket
 import subprocess
 import sys
 import time
-from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet
 
@@ -29,10 +25,6 @@ from sweep.inputs.site import Site, parse_site
 from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
 from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once
 from sweep.version import __version__
-
-if TYPE_CHECKING:
-    from sweep.search.search import Search
-    from sweep.state.state import World
 
 
 @dataclass(frozen=True)
@@ -51,44 +43,6 @@ class Sweep:
     """the files that the runs are from: one, and one more for each extension"""
     grids: tuple[Grid, ...] = ()
     """the grid of each plan"""
-    _later: list[Sweep] = field(default_factory=list, repr=False, compare=False)
-    """the sweep with a further plan, once one was seen: all who follow it share one search"""
-
-    @cached_property
-    def search(self) -> Search:
-        """What follows the sweep by the grid's strategy and budget; its pilots have the like."""
-        from sweep.search.search import Search
-
-        return Search.of(self.runs, self.site.hardware, self.grid.strategy, self.grid.budget.model_dump())
-
-    def renewed(self) -> Sweep:
-        """The sweep as it stands now: this one, where no plan was added since. Raises OSError, SweepError."""
-        latest = self.latest
-        if tuple(latest.directory.plans()) != latest.plans:
-            latest._later.append(_opened(self.directory))
-        return latest.latest
-
-    @property
-    def latest(self) -> Sweep:
-        """The same as of the last look that anyone took (``renewed``): reads nothing."""
-        return self._later[0].latest if self._later else self
-
-    def left_out(self, world: World) -> Mapping[str, str]:
-        """run_id -> why it is not to begin (``Search.left_out``), as far as is known now."""
-        if self._question in world.answers:
-            return world.answers[self._question]
-        if all(run.run_id in world.runs and world.runs[run.run_id].attempts for run in self.runs):
-            return {}  # each has begun: no search need be made to know
-        found = world.answers[self._question] = self.search.left_out(world)
-        return found
-
-    @cached_property
-    def _question(self) -> str:
-        """A digest of all that the answer of the search follows from, but for what happened to the runs."""
-        of = [__version__, self.grid.strategy, repr(self.grid.budget), repr(self.site.hardware)]
-        digest = hashlib.sha256("\n".join(of + [run.run_id for run in self.runs]).encode())
-        digest.update(array("d", [math.nan if run.predicted_s is None else run.predicted_s for run in self.runs]))
-        return digest.hexdigest()
 
 
 def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str, grid_text: str) -> Sweep:

@@ -1,0 +1,172 @@
+"""A sweep while others write to it: the fold over its journals, its plans and what its search says, kept up to date."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+
+from sweep.plan.runs import PlannedRun
+from sweep.search.search import Search
+from sweep.state.state import World
+from sweep.state.tally import Tally
+from sweep.store.directory import SweepDir
+from sweep.store.journal import JournalReader
+from sweep.store.snapshot import LeftOut, Snapshot, load, save
+from sweep.store.sweep import Sweep, open_sweep
+from sweep.version import __version__
+
+WORTH_EVENTS = 5000
+"""a snapshot is written once so many events came after the last one"""
+WORTH_RUNS = 2000
+"""a sweep of so many runs is large: what its search says is worth storing"""
+STORE_S = 60.0
+"""of a large sweep that is being measured, the launcher writes a snapshot at least so often"""
+
+
+class FollowedWorld:
+    """What is known of a sweep: begins with the snapshot, and reads on at each `refresh`."""
+
+    def __init__(self, directory: SweepDir) -> None:
+        stored = load(directory)
+        self.directory = directory
+        self.world = stored.world
+        self.stored_answer = stored.left_out
+        """of the search, as of the snapshot"""
+        self.unstored = 0
+        """events that came after the snapshot"""
+        self.stored_at = time.monotonic()
+        self._reader = JournalReader(directory, stored.offsets)
+
+    def refresh(self) -> int:
+        """Read what was appended to the journals; how many events. Raises OSError, and then has read nothing."""
+        events = self._reader.new_events()
+        self.world.apply_all(events)
+        self.unstored += len(events)
+        return len(events)
+
+    def store(self, left_out: LeftOut | None = None) -> None:
+        """Write a snapshot."""
+        save(self.directory, Snapshot(offsets=self._reader.offsets, world=self.world, left_out=left_out))
+        self.unstored, self.stored_at = 0, time.monotonic()
+
+
+def read_world(directory: SweepDir) -> World:
+    """What is known of a sweep now. Stores a snapshot where much had to be read."""
+    followed = FollowedWorld(directory)
+    followed.refresh()
+    if followed.unstored >= WORTH_EVENTS:
+        followed.store()
+    return followed.world
+
+
+class FollowedSweep:
+    """A sweep's plans, state, search and sums. ``max_age_s``: how old an answer of the search may be while a pilot is
+    open; what ended since is then not considered.
+    """
+
+    def __init__(self, sweep: Sweep, *, max_age_s: float = 0.0) -> None:
+        self._journals = FollowedWorld(sweep.directory)
+        self._max_age_s = max_age_s
+        self._answer = self._journals.stored_answer
+        self._answered_at = len(self.world.touched)
+        self._use(sweep)
+
+    def _use(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self._planned = {planned.run_id: planned for planned in sweep.runs}
+        self._search: Search | None = None
+        self._tally = Tally(sweep.runs, sweep.site.gpus_per_node)
+
+    @property
+    def world(self) -> World:
+        """What is known, as of the last `refresh`."""
+        return self._journals.world
+
+    @property
+    def tally(self) -> Tally:
+        """The sums over the runs."""
+        return self._tally.look(self.world)
+
+    @property
+    def large(self) -> bool:
+        """Is it worth storing what the search says?"""
+        return len(self.sweep.runs) >= WORTH_RUNS
+
+    def planned(self, run_id: str) -> PlannedRun | None:
+        """The run of that name, if a plan that is known has it."""
+        return self._planned.get(run_id)
+
+    def refresh(self) -> int:
+        """Read what was appended to the journals; how many events. Raises OSError, and then has read nothing."""
+        return self._journals.refresh()
+
+    def refresh_plans(self) -> None:
+        """Take up the runs that `sweep extend` added. Raises OSError, SweepError."""
+        if tuple(self.sweep.directory.plans()) != self.sweep.plans:
+            self._use(open_sweep(self.sweep.directory.path))
+
+    def asked_for(self) -> Sequence[PlannedRun]:
+        """The plan's runs, but for those that the strategy or the budget leaves out."""
+        return self._made_search().asked_for(self.world)
+
+    def left_out(self) -> Mapping[str, str]:
+        """run_id -> why it is not to begin (``Search.left_out``), as far as is known now."""
+        runs, question = self.world.runs, self._question()
+        if self._answer is not None and self._answer.question == question and self._answer_holds(self._answer):
+            return self._answer.words
+        if all(run.run_id in runs and runs[run.run_id].attempts for run in self.sweep.runs):
+            return {}  # each has begun: no search need be made to know
+        words = dict(self._made_search().left_out(self.world))
+        self._answer = LeftOut(question=question, at=time.time(), words=words)
+        self._answered_at = len(self.world.touched)
+        return words
+
+    @property
+    def at_rest(self) -> bool:
+        """No pilot is open, and nothing runs or waits that a launcher would submit pilots for."""
+        found = self.tally.counts(self.left_out())
+        waits = bool(found.get("waiting")) and not self.world.cancelled
+        return not (waits or found.get("running") or any(pilot.open for pilot in self.world.pilots.values()))
+
+    def store_if_due(self) -> None:
+        """Write a snapshot where much came after the last one. For the launcher, which does so for all readers."""
+        many = self._journals.unstored >= WORTH_EVENTS
+        if many or (self.large and self._journals.unstored and time.monotonic() - self._journals.stored_at > STORE_S):
+            self.store()
+
+    def store(self) -> None:
+        """Write a snapshot, of a large sweep with what the search says now."""
+        if self.large:
+            self.left_out()
+        self._journals.store(self._answer if self._answered_at == len(self.world.touched) else None)
+
+    def store_what_was_found(self) -> None:
+        """Write a snapshot after one look, where reading or searching took long. Not in a launcher's place."""
+        searched = self._answer is not self._journals.stored_answer
+        at_rest = not any(pilot.open for pilot in self.world.pilots.values())
+        if self._journals.unstored >= WORTH_EVENTS or (self.large and searched and at_rest):
+            self._journals.store(self._answer if self._answered_at == len(self.world.touched) else None)
+
+    def _answer_holds(self, answer: LeftOut) -> bool:
+        if self._answered_at == len(self.world.touched):
+            return True
+        fresh = time.time() - answer.at < self._max_age_s
+        return fresh and any(pilot.open for pilot in self.world.pilots.values())
+
+    def _made_search(self) -> Search:
+        if self._search is None:
+            sweep = self.sweep
+            budget = sweep.grid.budget.model_dump()
+            self._search = Search.of(sweep.runs, sweep.site.hardware, sweep.grid.strategy, budget)
+        return self._search
+
+    def _question(self) -> str:
+        """A digest of all that the answer of the search follows from, but for what happened to the runs."""
+        sweep = self.sweep
+        of = [__version__, sweep.grid.strategy, repr(sweep.grid.budget), repr(sweep.site.hardware)]
+        digest = hashlib.sha256("\n".join(of + [run.run_id for run in sweep.runs]).encode())
+        digest.update(array("d", [math.nan if run.predicted_s is None else run.predicted_s for run in sweep.runs]))
+        return digest.hexdigest()
