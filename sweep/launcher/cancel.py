@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from sweep.errors import SweepError
@@ -11,7 +10,7 @@ from sweep.state.events import CancelRequested
 from sweep.state.state import World
 from sweep.store import lease
 from sweep.store.follow import FollowedWorld
-from sweep.store.journal import Journal
+from sweep.store.journal import write_request
 from sweep.store.sweep import Sweep
 
 LOOK_S = 0.5
@@ -30,10 +29,7 @@ def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
 
 def _ask_the_holder(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
     """A living launcher sees the cancellation in the journals, ends its pilots, and ends."""
-    writer = f"cancel-{time.time_ns()}-{os.getpid()}"
-    journal = Journal(sweep.directory.journal(writer))
-    journal.append(CancelRequested(time=time.time()))
-    journal.close()
+    write_request(sweep.directory, "cancel", [CancelRequested(time=time.time())])
     followed = FollowedWorld(sweep.directory)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -6,7 +6,6 @@ What was planned before keeps its run_ids and records. A launcher at work sees t
 from __future__ import annotations
 
 import io
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from sweep.plan.runs import Plan, to_table
 from sweep.plan.table import further
 from sweep.state.events import Extended
 from sweep.store.directory import SweepDir, write_once
-from sweep.store.journal import Journal
+from sweep.store.journal import write_request
 from sweep.store.sweep import Sweep, mistakes_of_site
 
 SAME = ("workload", "sequence_length", "global_batch", "tokens_per_gpu", "seed")
@@ -99,9 +98,8 @@ def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
     pyarrow.parquet.write_table(added.table, sink, compression="zstd")
     try:
         path = _write(sweep, grid.to_yaml(), sink.getvalue())
-        journal = Journal(sweep.journal(f"extend-{time.time_ns()}-{os.getpid()}"))
-        journal.append(Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv)))
-        journal.close()
+        event = Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))
+        write_request(sweep, "extend", [event])
     except OSError as error:
         raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(sweep.path))) from error
     return path

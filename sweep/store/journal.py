@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -43,6 +44,14 @@ class Journal:
     def close(self) -> None:
         """Close the descriptor; the file stays."""
         os.close(self._fd)
+
+
+def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
+    """A journal of its own for what a command asks for. ``kind``: the beginning of its name."""
+    journal = Journal(sweep.journal(f"{kind}-{time.time_ns()}-{os.getpid()}"))
+    for event in events:
+        journal.append(event)
+    journal.close()
 
 
 def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[tuple[list[Event], int]]:

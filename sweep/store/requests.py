@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 
-from sweep.state.events import Event, NodeBad, NodeCleared, RerunRequested
+from sweep.state.events import NodeBad, NodeCleared, RerunRequested
 from sweep.state.state import RunState
 from sweep.store.directory import SweepDir
-from sweep.store.journal import Journal
+from sweep.store.journal import write_request
 
 ADDED = "left out by the user"
 
@@ -30,24 +29,15 @@ def ask(sweep: SweepDir, wanted: Sequence[tuple[str, int]]) -> None:
 
     A launcher and pilots that live see the lines; else the next `sweep resume` does.
     """
-    journal = Journal(sweep.journal(f"rerun-{time.time_ns()}-{os.getpid()}"))
-    for run_id, after in wanted:
-        journal.append(RerunRequested(time=time.time(), run_id=run_id, after=after))
-    journal.close()
+    now = time.time()
+    write_request(sweep, "rerun", [RerunRequested(time=now, run_id=run_id, after=after) for run_id, after in wanted])
 
 
 def leave_out(sweep: SweepDir, nodes: Sequence[str], reason: str) -> None:
     """Later pilots and runs keep off these nodes."""
-    _write(sweep, [NodeBad(time=time.time(), node=node, reason=f"{ADDED}: {reason}") for node in nodes])
+    write_request(sweep, "nodes", [NodeBad(time=time.time(), node=node, reason=f"{ADDED}: {reason}") for node in nodes])
 
 
 def pardon(sweep: SweepDir, nodes: Sequence[str]) -> None:
     """What was said of these nodes until now counts no more."""
-    _write(sweep, [NodeCleared(time=time.time(), node=node) for node in nodes])
-
-
-def _write(sweep: SweepDir, events: Sequence[Event]) -> None:
-    journal = Journal(sweep.journal(f"nodes-{time.time_ns()}-{os.getpid()}"))
-    for event in events:
-        journal.append(event)
-    journal.close()
+    write_request(sweep, "nodes", [NodeCleared(time=time.time(), node=node) for node in nodes])
