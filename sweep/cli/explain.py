@@ -15,6 +15,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.outcomes import NO_FAILURE, Outcome
 
 if TYPE_CHECKING:
+    from sweep.records.schema import Record
     from sweep.store.directory import SweepDir
 
 _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node_names", "notes", "ended_at")
@@ -83,19 +84,19 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
     return 0
 
 
-def _records_of(sweep: SweepDir, words: str) -> list[dict[str, Any]]:
+def _records_of(sweep: SweepDir, words: str) -> list[Record]:
     """The records of one run, by attempt. Raises SweepError where `words` name none, or several."""
+    from sweep.records.collect import records_of
     from sweep.store.journal import JournalReader
     from sweep.store.sweep import open_sweep
 
     known = [planned.run_id for planned in open_sweep(sweep.path).runs]
     name, attempt = split_attempt(known, words)
     run_id = find_run(known, name, sweep.path)
-    events = [event for event in JournalReader(sweep).new_events() if event.get("event") == "record"]
-    of_run = [event["record"] for event in events if event["record"]["run_id"] == run_id]
+    of_run = [record for record in records_of(JournalReader(sweep).new_events()) if record.run_id == run_id]
     # Of two records of one attempt, `lost` yields to its own word.
-    of_run.sort(key=lambda record: bool(record["outcome"] != Outcome.LOST))
-    last = {int(record["attempt"]): record for record in of_run}
+    of_run.sort(key=lambda record: record.outcome is not Outcome.LOST)
+    last = {record.attempt: record for record in of_run}
     chosen = [last[number] for number in sorted(last) if attempt in (None, number)]
     if not chosen:
         which = run_id if attempt is None else f"{run_id}.{attempt}"
@@ -104,10 +105,9 @@ def _records_of(sweep: SweepDir, words: str) -> list[dict[str, Any]]:
     return chosen
 
 
-def _document(sweep: SweepDir, record: dict[str, Any]) -> dict[str, Any]:
-    document = {name: record.get(name) for name in _SHOWN}
-    log = sweep.log(str(record["run_id"]), int(record["attempt"]))
-    return {**document, "log": str(log) if log.exists() else None}
+def _document(sweep: SweepDir, record: Record) -> dict[str, Any]:
+    log = sweep.log(record.run_id, record.attempt)
+    return {**{name: getattr(record, name) for name in _SHOWN}, "log": str(log) if log.exists() else None}
 
 
 def _say(document: dict[str, Any]) -> None:

@@ -22,7 +22,8 @@ from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
-from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, arrow_type, problems
+from sweep.records.record import problems, record_from
+from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type
 from sweep.records.timeline import ATTEMPTS, EVENTS, PILOTS, Timeline, attempts_table, resumed
 from sweep.store.directory import SweepDir, find_sweep, write_derived
 
@@ -103,9 +104,17 @@ def read_records(directory: Path | str) -> pd.DataFrame:
     return frame
 
 
-def records_of(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The records among journal events, in their order."""
-    return [event["record"] for event in events if event.get("event") == "record"]
+def records_of(events: Iterable[Mapping[str, Any]], file: str | None = None) -> list[Record]:
+    """The records among journal events, in their order. Raises SweepError naming each that breaks the schema."""
+    found, mistakes = [], []
+    for values in (event["record"] for event in events if event.get("event") == "record"):
+        try:
+            found.append(record_from(values))
+        except ValueError as error:
+            mistakes.append(Mistake(str(error), file=file, path=f"{values.get('run_id')}.{values.get('attempt')}"))
+    if mistakes:
+        raise SweepError(mistakes)
+    return found
 
 
 def arrow_schema() -> pa.Schema:
@@ -113,8 +122,8 @@ def arrow_schema() -> pa.Schema:
     return _schema_of(COLUMNS + COLLECTED)
 
 
-def table_of(records: Sequence[Mapping[str, Any]], file: str | None = None) -> pa.Table:
-    """Records as a table of the schema; a column that a record lacks is null.
+def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
+    """Records as a table of the schema; what collect adds is null.
 
     Raises SweepError naming each record that breaks the schema.
     """
@@ -122,13 +131,13 @@ def table_of(records: Sequence[Mapping[str, Any]], file: str | None = None) -> p
 
     schema = arrow_schema()
     try:
-        arrays = [pa.array([r.get(f.name) for r in records], type=f.type) for f in schema]
-    except (pa.ArrowException, TypeError, ValueError) as error:
+        arrays = [pa.array([getattr(r, f.name, None) for r in records], type=f.type) for f in schema]
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SweepError(_broken(records, file, str(error))) from error
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def write_results(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+def write_results(path: Path, records: Sequence[Record]) -> None:
     """A results file from records that come from no journal, such as an import's."""
     write_derived(path, _parquet(_finish(table_of(records), {}), Progress()))
 
@@ -192,7 +201,7 @@ def _read_journals(sweep: SweepDir, progress: Progress, line: Timeline) -> tuple
                 after[wish["run_id"]] = max(after.get(wish["run_id"], 0), wish["after"])
             line.apply_all(events)
             _hear(line, path, last)
-            if records := records_of(events):
+            if records := records_of(events, str(path)):
                 tables.append(table_of(records, str(path)))
     return tables, Progress(offsets, after)
 
@@ -363,11 +372,10 @@ def _schema_of(columns: Iterable[Column]) -> pa.Schema:
     return pa.schema([field_of(column) for column in columns])
 
 
-def _broken(records: Sequence[Mapping[str, Any]], file: str | None, error: str) -> list[Mistake]:
+def _broken(records: Sequence[Record], file: str | None, error: str) -> list[Mistake]:
     found = [
-        Mistake(text, file=file, path=f"{record.get('run_id')}.{record.get('attempt')}")
+        Mistake(text, file=file, path=f"{record.run_id}.{record.attempt}")
         for record in records
         for text in problems(record)
-        if "is missing" not in text and "unknown column" not in text
     ]
     return found or [Mistake(f"records do not fit the schema: {error}", file=file)]

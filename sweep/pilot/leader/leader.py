@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet
 
 from sweep.errors import SweepError
@@ -28,7 +29,7 @@ from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.files import Files
 from sweep.pilot.leader.nodes import Link, agents
-from sweep.pilot.leader.record import Conducted, record_of
+from sweep.pilot.leader.record import Conducted, recording_of
 from sweep.pilot.leader.stale_pilots import dead_tokens
 from sweep.pilot.leader.start_limits import Starts
 from sweep.pilot.leader.watchdog import Verdict
@@ -36,6 +37,7 @@ from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.plugins import find_workload
+from sweep.records.schema import Record
 from sweep.search.search import Choice, Search, choose
 from sweep.state.state import World
 from sweep.store.directory import SweepDir, write_derived, write_once
@@ -229,9 +231,10 @@ class Leader:
         del self._beside[name]
         if self._told_to_end is not None:
             await self._told_to_end  # whose word it was decides what the attempt is
-        record, about_nodes = record_of(conducted, result, self._stopping, ended_at=time.time())
-        await self._tell("record", record=record, **about_nodes)
-        await self._keep_log(run.run_id, choice.attempt, record, result)
+        told = recording_of(conducted, result, self._stopping, ended_at=time.time())
+        record = msgspec.to_builtins(told.record)
+        await self._tell("record", record=record, accused=list(told.accused), slow_node=told.slow_node)
+        await self._keep_log(run.run_id, choice.attempt, told.record, result)
         for node, left in result.not_cleaned.items():
             await self._tell("node_bad", node=node, reason="not clean after an attempt: " + "; ".join(left))
         self._durations.append(time.monotonic() - begun)
@@ -266,7 +269,7 @@ class Leader:
         self._beside[name] = set(self._beside)
         return self._beside[name]
 
-    async def _keep_log(self, run_id: str, attempt: int, record: Mapping[str, Any], result: AttemptResult) -> None:
+    async def _keep_log(self, run_id: str, attempt: int, record: Record, result: AttemptResult) -> None:
         """Best effort: a record is worth more than its log."""
         path = self._sweep.log(run_id, attempt)
         try:
