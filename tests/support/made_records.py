@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,17 @@ def made_measurement(*times: float, **changes: Any) -> Measurement:
     return Measurement(step_times_s=list(times or (0.1, 0.2, 0.3)), **changes)
 
 
-def made_record(run: Run | None = None, times: Iterable[float] = (0.1, 0.2, 0.3), **changes: Any) -> Record:
-    """The record of an attempt whose ranks all took the same times; parts of its end, its identity and what was found
-    may be named.
+def made_record(
+    run: Run | None = None,
+    times: Iterable[float] = (0.1, 0.2, 0.3),
+    *,
+    attempt: int = 1,
+    node_names: Sequence[str] = ("n1",),
+    **changes: Any,
+) -> Record:
+    """The record of an attempt whose ranks all took the same times.
+
+    ``changes``: fields of ``EndedAttempt``, ``Ending``, ``Durations`` and ``Findings``, or the measurements.
     """
     run = run or made_run()
     ending = Ending(**_named(Ending, {"outcome": Outcome.OK}, changes))
@@ -56,7 +64,7 @@ def made_record(run: Run | None = None, times: Iterable[float] = (0.1, 0.2, 0.3)
     measured = changes.pop("measurements", measured)
     durations = Durations(**_named(Durations, {}, changes))
     findings = Findings(**_named(Findings, {}, changes))
-    about = {"number": 1, "nodes": ["n1"], "gpu": None, "pilot": "p1", "job_id": None, "sweep_name": "made"}
+    about = {"number": attempt, "nodes": node_names, "gpu": None, "pilot": "p1", "job_id": None, "sweep_name": "made"}
     about |= {"started_at": 100.0, "ended_at": 103.0}
     return build_record(EndedAttempt(run=run, **(about | changes)), ending, measured, durations, findings)
 
@@ -81,9 +89,9 @@ def write_journal(sweep: SweepDir, writer: str, events: Iterable[Mapping[str, An
         file.writelines(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
 
 
-def record_event(record: Record, time: float = 1.0) -> dict[str, Any]:
-    """A journal's record event."""
-    return {"event": "record", "time": time, "record": as_json(record)}
+def record_event(record: Record, time: float = 1.0, **changes: Any) -> dict[str, Any]:
+    """A journal's record event. ``changes``: columns that it holds instead."""
+    return {"event": "record", "time": time, "record": as_json(record) | changes}
 
 
 def as_json(record: Record) -> dict[str, Any]:
