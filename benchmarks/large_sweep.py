@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
 from sweep.contract import Measurement
@@ -35,7 +36,8 @@ from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
 from sweep.plan.runs import PlannedRun
-from sweep.records.record import build_record
+from sweep.records.record import EndedAttempt, build_record
+from sweep.records.schema import Durations, Ending
 from sweep.store.directory import SweepDir, try_claim
 from sweep.store.journal import Journal
 from sweep.store.lease import take
@@ -140,12 +142,18 @@ def _record(sweep: Sweep, planned: PlannedRun, pilot: str, job_id: str, nodes: l
         simulated=True,
     )
     ok = outcome is Outcome.OK
-    return build_record(
-        run=run, attempt=1, outcome=outcome, message=None if ok else f"rank 3 failed on {nodes[0]}: {outcome}",
-        evidence=None if ok else "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. " * 4,
-        measurements=[measured if ok else None] * run.gpus, node_names=nodes, gpu="h100", pilot=pilot, job_id=job_id,
-        started_at=now, ended_at=now + RUN_S, times_s={"start_s": 0.5}, sweep_name=sweep.grid.name,
+    attempt = EndedAttempt(
+        run=run, number=1, sweep_name=sweep.grid.name, pilot=pilot, job_id=job_id, nodes=nodes, gpu="h100",
+        started_at=now, ended_at=now + RUN_S,
     )  # fmt: skip
+    ending = Ending(
+        outcome=outcome,
+        message=None if ok else f"rank 3 failed on {nodes[0]}: {outcome}",
+        evidence=None if ok else "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. " * 4,
+    )
+    record = build_record(attempt, ending, [measured if ok else None] * run.gpus, Durations(start_s=0.5))
+    values: dict[str, Any] = msgspec.to_builtins(record)
+    return values
 
 
 @contextlib.contextmanager

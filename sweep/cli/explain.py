@@ -12,9 +12,10 @@ import click
 from sweep.cli.find_run import find_run, split_attempt
 from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
-from sweep.outcomes import NO_FAILURE, Outcome
+from sweep.outcomes import NO_FAILURE
 
 if TYPE_CHECKING:
+    from sweep.records.schema import Record
     from sweep.store.directory import SweepDir
 
 _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node_names", "notes", "ended_at")
@@ -83,22 +84,23 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
     return 0
 
 
-def _records_of(sweep: SweepDir, words: str) -> list[dict[str, Any]]:
+def _records_of(sweep: SweepDir, words: str) -> list[Record]:
     """The records of one run, by attempt. Raises SweepError where `words` name none, or several."""
+    from sweep.records.record import decode_in_full
     from sweep.state.counting import supersedes
-    from sweep.state.events import Recorded, decoder
+    from sweep.state.events import Recorded
     from sweep.store.journal import JournalReader
     from sweep.store.sweep import open_sweep
 
     run_ids = [planned.run_id for planned in open_sweep(sweep.path).runs]
     name, attempt = split_attempt(run_ids, words)
     run_id = find_run(run_ids, name, sweep.path)
-    ended: dict[int, dict[str, Any]] = {}
-    for event in JournalReader(sweep, decode=decoder(dict)).new_events():
-        if isinstance(event, Recorded) and event.record["run_id"] == run_id:
-            number, known = event.record["attempt"], ended.get(event.record["attempt"])
-            if known is None or supersedes(Outcome(event.record["outcome"]), Outcome(known["outcome"])):
-                ended[number] = event.record
+    ended: dict[int, Record] = {}
+    for event in JournalReader(sweep, decode=decode_in_full).new_events():
+        if isinstance(event, Recorded) and event.record.run_id == run_id:
+            record, known = event.record, ended.get(event.record.attempt)
+            if supersedes(record.outcome, None if known is None else known.outcome):
+                ended[record.attempt] = record
     chosen = [ended[number] for number in sorted(ended) if attempt in (None, number)]
     if not chosen:
         which = run_id if attempt is None else f"{run_id}.{attempt}"
@@ -108,10 +110,9 @@ def _records_of(sweep: SweepDir, words: str) -> list[dict[str, Any]]:
     return chosen
 
 
-def _document(sweep: SweepDir, record: dict[str, Any]) -> dict[str, Any]:
-    document = {name: record.get(name) for name in _SHOWN}
-    log = sweep.log(str(record["run_id"]), int(record["attempt"]))
-    return {**document, "log": str(log) if log.exists() else None}
+def _document(sweep: SweepDir, record: Record) -> dict[str, Any]:
+    log = sweep.log(record.run_id, record.attempt)
+    return {**{name: getattr(record, name) for name in _SHOWN}, "log": str(log) if log.exists() else None}
 
 
 def _say(document: dict[str, Any]) -> None:

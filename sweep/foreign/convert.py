@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sweep.contract import Layout, Run
@@ -15,16 +15,20 @@ from sweep.foreign.units import factor
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
 from sweep.physics.catalogue import MODELS
-from sweep.physics.hardware import GPUS
-from sweep.records.schema import COLLECTED, COLUMNS
+from sweep.records.json_columns import json_text
+from sweep.records.metrics import efficiency
+from sweep.records.record import configuration, record_from
+from sweep.records.schema import COLUMNS, Efficiency, Rates, Record
 
 _BY_NAME = {column.name: column for column in COLUMNS}
 _LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
 MOST_MISTAKES = 20
 DEFAULT_GPUS_PER_NODE = 8
+_OF_THE_SOURCE = ("gpus", "global_batch_tokens", "warmup_iterations", "iterations")
+"""Columns of the configuration that a run does not derive: what the source does not state is null"""
 
 
-def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file: str) -> list[dict[str, Any]]:
+def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file: str) -> list[Record]:
     """One record per row, in their order. Raises SweepError naming the rows (lines of the file) that cannot be read."""
     if rows:
         _check_sources(rows[0], mapping, file)
@@ -66,25 +70,17 @@ def _check_sources(row: Mapping[str, Any], mapping: ImportMap, file: str) -> Non
         )
 
 
-def _record(row: Mapping[str, Any], mapping: ImportMap, seen: Counter[str]) -> dict[str, Any]:
+def _record(row: Mapping[str, Any], mapping: ImportMap, seen: Counter[str]) -> Record:
     given = _given(row, mapping)
     _complete(given)
     run = _run(given, _shape(given, mapping))
-    repeat = seen[run.run_id]
-    seen[run.run_id] += 1
-    if repeat:
-        run = Run(**{**{name: getattr(run, name) for name in run.__dataclass_fields__}, "repeat": repeat})
-    record: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS + COLLECTED)
-    record |= {name: value for name, value in given.items() if name in record}
-    record |= {"run_id": run.run_id, "attempt": 1, "repeat": repeat, "sweep_name": mapping.name, "final": True}
-    record |= {"surplus": False, "simulated": False, "pilot": "imported", "notes": []}
-    record |= {name: getattr(run.layout, name) for name in _LAYOUT} | {"workload": run.workload}
-    record |= {"dtype": run.dtype, "compile": run.compile, "params_json": "{}", "env_json": "{}"}
-    record["shape_json"] = json.dumps(dict(run.shape), sort_keys=True)
-    _derive(record, shapes.ModelShape(**run.shape), _convention(row, mapping))  # type: ignore[arg-type]
+    run, seen[run.run_id] = replace(run, repeat=seen[run.run_id]), seen[run.run_id] + 1
+    values = given | vars(configuration(run, given.get("gpu")))
+    values |= {name: given.get(name) for name in _OF_THE_SOURCE}
+    values |= {"run_id": run.run_id, "attempt": 1, "repeat": run.repeat, "sweep_name": mapping.name}
     kept = {name: row[name] for name in unknown_columns(list(row), mapping)}
-    record["extra_json"] = json.dumps({"source": kept}, sort_keys=True, default=str)
-    return record
+    values |= {"pilot": "imported", "simulated": False, "notes": [], "extra_json": json_text({"source": kept})}
+    return _with_metrics(record_from(values), run, _convention(row, mapping))
 
 
 def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
@@ -206,33 +202,37 @@ def _convention(row: Mapping[str, Any], mapping: ImportMap) -> flops.FlopsConven
     return flops.CONVENTIONS[word]
 
 
-def _derive(record: dict[str, Any], shape: shapes.ModelShape, convention: flops.FlopsConvention) -> None:
-    """Parameters, and for what worked its rates, step time, FLOPs, MFU and HFU. Rates that are stated stay."""
-    record["parameters_total"] = int(shapes.total_parameters(shape))
-    record["parameters_active"] = int(shapes.active_parameters(shape))
-    per_token = flops.model_flops_per_token(shape, record["sequence_length"], convention)
-    record |= {"flops_per_token": float(per_token), "flops_convention": f"{convention.name}: {convention.source}"}
-    gpu = GPUS.get(str(record["gpu"]))
-    peak = gpu.peak_flops(record["dtype"]) if gpu else None
-    record["peak_tflops_per_gpu"] = None if peak is None else peak / 1e12
+def _with_metrics(record: Record, run: Run, convention: flops.FlopsConvention) -> Record:
+    """Of what worked the rates, step time and efficiency, those that are stated stay. What failed has none."""
     rate = _rate(record)
-    if rate is None or record["outcome"] != str(Outcome.OK):
-        return
-    executed = flops.hardware_flops_per_token(shape, record["sequence_length"], record["recompute"], convention)
-    record["tokens_per_second_per_gpu"] = rate
-    record["tokens_per_second"] = record["tokens_per_second"] or rate * record["gpus"]
-    record["step_time_median_s"] = record["step_time_median_s"] or record["global_batch_tokens"] / rate / record["gpus"]
-    record["mfu"] = flops.utilisation(rate, per_token, peak)
-    record["hfu"] = flops.utilisation(rate, executed, peak)
-    record["tflops_per_gpu"] = record["tflops_per_gpu"] or rate * per_token / 1e12
+    if record.outcome is not Outcome.OK:
+        return replace(record, **vars(Rates()), **vars(Efficiency()))
+    derived = efficiency(run, rate, record.gpu, convention=convention)
+    if rate is None:
+        return replace(
+            record,
+            flops_per_token=derived.flops_per_token,
+            flops_convention=derived.flops_convention,
+            peak_tflops_per_gpu=derived.peak_tflops_per_gpu,
+        )
+    gpus, batch = record.gpus or 1, record.global_batch_tokens or 0
+    stated = {"reported_mfu": record.reported_mfu, "tflops_per_gpu": record.tflops_per_gpu or derived.tflops_per_gpu}
+    return replace(
+        record,
+        **(vars(derived) | stated),
+        tokens_per_second_per_gpu=rate,
+        tokens_per_second=record.tokens_per_second or rate * gpus,
+        step_time_median_s=record.step_time_median_s or batch / rate / gpus,
+    )
 
 
-def _rate(record: Mapping[str, Any]) -> float | None:
+def _rate(record: Record) -> float | None:
     """Tokens per second and GPU, from whatever the source states."""
-    if record["tokens_per_second_per_gpu"] is not None:
-        return float(record["tokens_per_second_per_gpu"])
-    if record["tokens_per_second"] is not None:
-        return float(record["tokens_per_second"]) / int(record["gpus"])
-    if record["step_time_median_s"]:
-        return float(record["global_batch_tokens"] / record["step_time_median_s"] / record["gpus"])
+    gpus = record.gpus or 1
+    if record.tokens_per_second_per_gpu is not None:
+        return record.tokens_per_second_per_gpu
+    if record.tokens_per_second is not None:
+        return record.tokens_per_second / gpus
+    if record.step_time_median_s and record.global_batch_tokens:
+        return record.global_batch_tokens / record.step_time_median_s / gpus
     return None

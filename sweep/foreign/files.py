@@ -14,7 +14,7 @@ import numpy as np
 from sweep.errors import Mistake, SweepError
 from sweep.foreign.convert import records_of_rows, unknown_columns
 from sweep.foreign.mapping import ImportMap, plain_map, read_map
-from sweep.foreign.plausible import mark
+from sweep.foreign.plausible import marked
 from sweep.inputs import yaml_lines
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
@@ -62,14 +62,13 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     mapping = plain_map(file.stem) if map_file is None else _read_map(map_file)
     table = _read_table(file)
     rows = table.to_pylist()
-    records = records_of_rows(rows, mapping, str(file))
-    mark(records, mapping.flops_stated)
+    records = marked(records_of_rows(rows, mapping, str(file)), mapping.flops_stated)
     if not target.parent.is_dir():
         raise SweepError(Mistake("no such directory", str(target.parent), path="--out"))
     write_results(target, records)
-    kept = _keep_unknown(target, table, mapping, [record["run_id"] for record in records])
-    suspects = [(i, "; ".join(r["notes"])) for i, r in enumerate(records, start=2) if r["suspect"]]
-    return Imported(target, len(records), Counter(r["outcome"] for r in records), suspects, kept)
+    kept = _keep_unknown(target, table, mapping, [record.run_id for record in records])
+    suspects = [(i, "; ".join(r.notes or ())) for i, r in enumerate(records, start=2) if r.suspect]
+    return Imported(target, len(records), Counter(str(r.outcome) for r in records), suspects, kept)
 
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> Recorded:

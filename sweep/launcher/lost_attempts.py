@@ -9,7 +9,8 @@ from sweep.diagnose.model import Facts
 from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.session import Session
 from sweep.outcomes import Outcome
-from sweep.records.record import build_record
+from sweep.records.record import EndedAttempt, build_record
+from sweep.records.schema import Ending
 from sweep.state.events import PilotGone, Recorded
 from sweep.state.state import PilotState
 from sweep.store.directory import claims_of
@@ -49,25 +50,28 @@ def _lose(session: Session, key: tuple[str, int], began_at: float | None, pilot:
     if session.world.has_record(run_id, number) or (planned := session.followed.planned(run_id)) is None:
         return  # a run of a plan that is not seen here yet is settled once it is
     attempt = session.world.state_of(run_id).attempts.get(number)
-    told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
-    record = build_record(
+    ended = EndedAttempt(
         run=planned.run(),
-        attempt=number,
+        number=number,
+        sweep_name=session.sweep.grid.name,
+        pilot=pilot.name,
+        job_id=pilot.job_id,
+        nodes=attempt.nodes if attempt is not None else (),
+        gpu=session.sweep.site.gpu,
+        started_at=began_at or pilot.started_at or pilot.intended_at,
+        ended_at=time.time(),
+    )
+    session.write(Recorded(time=time.time(), record=build_record(ended, _ending(pilot, status))))
+
+
+def _ending(pilot: PilotState, status: JobStatus) -> Ending:
+    told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
+    return Ending(
         outcome=Outcome.LOST,
         message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, told.outcome)}) and left no record",
         evidence=told.evidence if told.outcome is not None else None,
         advice=told.advice if told.outcome is not None else None,
-        measurements=[],
-        node_names=attempt.nodes if attempt is not None else (),
-        gpu=session.sweep.site.gpu,
-        pilot=pilot.name,
-        job_id=pilot.job_id,
-        started_at=began_at or pilot.started_at or pilot.intended_at,
-        ended_at=time.time(),
-        times_s={},
-        sweep_name=session.sweep.grid.name,
     )
-    session.write(Recorded(time=time.time(), record=record))
 
 
 def _meaning(word: str, outcome: Outcome | None) -> str:

@@ -2,142 +2,183 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
+import reprlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import get_type_hints
 
+import msgspec
+
+from sweep.contract import Measurement, Run
 from sweep.outcomes import Outcome
-from sweep.records import metrics
+from sweep.physics import shapes
+from sweep.records.json_columns import Json, json_text, over_ranks
+from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
+from sweep.records.schema import COLUMNS, Configuration, Durations, Ending, Identity, Metrics, Record, Times, Verdict
+from sweep.records.validity import implausible, oddities, of_another_torch, refusal
+from sweep.state.events import decoder
 
-if TYPE_CHECKING:
-    from sweep.contract import Measurement, Run
-from sweep.records.schema import COLUMNS, TIME_NAMES
-
-
-def implausible(record: Mapping[str, Any]) -> list[str]:
-    """What cannot be true of a measurement, each in words. Empty for a plausible one."""
-    notes = []
-    for name in ("mfu", "hfu", "reported_mfu"):
-        value = record.get(name)
-        if value is not None and value > 1:
-            notes.append(f"{name} is {value:.1%} of the peak: no hardware does more than its peak")
-    mfu, hfu = record.get("mfu"), record.get("hfu")
-    if mfu is not None and hfu is not None and hfu < mfu * (1 - 1e-9):
-        notes.append(f"hfu {hfu:.1%} is less than mfu {mfu:.1%}: executed FLOPs include the model's")
-    notes += [f"{name} is {record[name]}" for name in _POSITIVE if _not_positive(record.get(name))]
-    return notes
+_TYPES = get_type_hints(Record)
 
 
-_POSITIVE = ("tokens_per_second", "tokens_per_second_per_gpu", "step_time_median_s", "tflops_per_gpu", "mfu")
+@dataclass(frozen=True, kw_only=True)
+class EndedAttempt:
+    """Which attempt has ended, and where and when it ran: known whether or not anything was measured."""
+
+    run: Run
+    number: int
+    """1 for the first execution of the run"""
+    sweep_name: str
+    pilot: str
+    job_id: str | None
+    nodes: Sequence[str]
+    """in node rank order; empty where it is not known"""
+    gpu: str | None
+    started_at: float
+    """unix seconds"""
+    ended_at: float
+    torch_version: str | None = None
+    """what the site says of the ranks' torch, None where it does not. Another one is noted"""
 
 
-def _not_positive(value: float | None) -> bool:
-    return value is not None and value <= 0
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What was found out about an attempt besides its measurements."""
+
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    """kept in ``extra_json``"""
+    notes: tuple[str, ...] = ()
+    """A note alone does not make a record suspect: slow communication is slow, not wrong"""
+    invalid: bool = False
+    """the numbers cannot be trusted"""
+
+
+NOTHING_FOUND = Findings()
+UNKNOWN_DURATIONS = Durations()
 
 
 def build_record(
-    *,
-    run: Run,
-    attempt: int,
-    outcome: Outcome,
-    message: str | None,
-    evidence: str | None = None,
-    advice: str | None = None,
-    measurements: Sequence[Measurement | None],
-    node_names: Sequence[str],
-    gpu: str | None,
-    pilot: str,
-    job_id: str | None,
-    started_at: float,
-    ended_at: float,
-    times_s: Mapping[str, float],
-    sweep_name: str,
-    torch_version: str | None = None,
-    extra: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The record of one attempt: JSON values only, every column of ``COLUMNS``, missing ones null.
+    attempt: EndedAttempt,
+    ending: Ending,
+    measurements: Sequence[Measurement | None] = (),
+    durations: Durations = UNKNOWN_DURATIONS,
+    findings: Findings = NOTHING_FOUND,
+) -> Record:
+    """The record of one attempt. ``measurements``: in rank order, None where a rank that was to measure gave none.
 
-    ``measurements``: one per rank that was to measure, None where it gave none (rank order).
-    ``times_s``: seconds by ``TIME_NAMES``; ``total_s`` defaults to ``ended_at - started_at``.
-    ``torch_version``: what the site says of the ranks' torch, None where it does not. Another one is noted.
-    ``extra``: further facts, JSON values, kept in ``extra_json``.
-
-    Only ``ok`` has metrics, and an ``ok`` stands only where every rank measured what was asked: else the
+    Only ``ok`` has metrics, and an ``ok`` remains only where every rank measured what was asked: else the
     outcome becomes config_mismatch (ran something else), nan_loss (a loss that is not finite) or unknown
     (no measurement).
     """
-    unknown = sorted(set(times_s) - set(TIME_NAMES))
-    assert not unknown, f"times_s holds {unknown}; the schema knows {TIME_NAMES}"
-    given = [m for m in measurements if m is not None]
-    if outcome == Outcome.OK and (refused := metrics.refusal(run, measurements)) is not None:
-        outcome, message = refused
-    record: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS)
-    record.update(_configuration(run, gpu) | metrics.parameters(run))
-    record.update(sweep_name=sweep_name, attempt=attempt, pilot=pilot, job_id=job_id)
-    record.update(started_at=started_at, ended_at=ended_at, total_s=ended_at - started_at)
-    record.update(times_s)
-    record.update(outcome=str(outcome), message=message, evidence=evidence, advice=advice)
-    record.update(node_names=list(node_names), simulated=any(m.simulated for m in given))
-    record.update(metrics.memory(measurements))
-    if outcome == Outcome.OK:
-        record.update(metrics.metrics(run, given, gpu))
-        record["slow_rank"] = metrics.slow_rank(metrics.own_step_times_s(given), record["step_time_median_s"])
-    notes = metrics.oddities(given) + metrics.of_another_torch(given, torch_version) + implausible(record)
-    record.update(suspect=bool(notes), notes=notes)
-    record.update(_details(given, extra))
-    return record
+    run, given = attempt.run, [m for m in measurements if m is not None]
+    if ending.outcome is Outcome.OK and (refused := refusal(run, measurements)) is not None:
+        ending = replace(ending, outcome=refused[0], message=refused[1])
+    measured = metrics(run, measurements, attempt.gpu, valid=ending.outcome is Outcome.OK)
+    return Record(
+        **vars(identity(attempt)),
+        **vars(configuration(run, attempt.gpu)),
+        **vars(measured),
+        **vars(verdict(attempt, ending, measured, given, findings)),
+        **vars(times(attempt, durations, given, findings)),
+    )
 
 
-def _configuration(run: Run, gpu: str | None) -> dict[str, Any]:
-    """The identity and configuration columns that the run itself states."""
-    layout = dataclasses.asdict(run.layout)
-    return layout | {
-        "run_id": run.run_id,
-        "repeat": run.repeat,
-        "workload": run.workload,
-        "model": run.model,
-        "shape_json": _json(run.shape),
-        "nodes": run.nodes,
-        "gpus_per_node": run.gpus_per_node,
-        "gpus": run.gpus,
-        "gpu": gpu,
-        "sequence_length": run.sequence_length,
-        "dtype": run.dtype,
-        "compile": run.compile,
-        "global_batch_tokens": run.global_batch_tokens,
-        "warmup_iterations": run.warmup_iterations,
-        "iterations": run.iterations,
-        "params_json": _json(run.params),
-        "env_json": _json(run.env),
-    }
+def identity(attempt: EndedAttempt) -> Identity:
+    """Which attempt it is."""
+    return Identity(
+        run_id=attempt.run.run_id,
+        attempt=attempt.number,
+        repeat=attempt.run.repeat,
+        sweep_name=attempt.sweep_name,
+        pilot=attempt.pilot,
+        job_id=attempt.job_id,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+    )
 
 
-def _details(given: Sequence[Measurement], extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The columns that hold JSON: versions, effective configuration, further numbers."""
-    first = given[0] if given else None
-    further = dict(extra or {})
+def configuration(run: Run, gpu: str | None) -> Configuration:
+    """What the run asks for; parameters are null where it states no shape."""
+    shape = shape_of(run)
+    return Configuration(
+        **vars(run.layout),
+        workload=run.workload,
+        model=run.model,
+        shape_json=json_text(run.shape),
+        parameters_total=None if shape is None else int(shapes.total_parameters(shape)),
+        parameters_active=None if shape is None else int(shapes.active_parameters(shape)),
+        nodes=run.nodes,
+        gpus_per_node=run.gpus_per_node,
+        gpus=run.gpus,
+        gpu=gpu,
+        sequence_length=run.sequence_length,
+        dtype=run.dtype,
+        compile=run.compile,
+        global_batch_tokens=run.global_batch_tokens,
+        warmup_iterations=run.warmup_iterations,
+        iterations=run.iterations,
+        params_json=json_text(run.params),
+        env_json=json_text(run.env),
+    )
+
+
+def verdict(
+    attempt: EndedAttempt, ending: Ending, measured: Metrics, given: Sequence[Measurement], findings: Findings
+) -> Verdict:
+    """How it ended, and what is odd about what the ranks gave."""
+    odd = oddities(given) + of_another_torch(given, attempt.torch_version)
+    odd += implausible(measured, attempt.gpu, attempt.run.dtype)
+    step_s = measured.step_time_median_s
+    return Verdict(
+        **vars(ending),
+        suspect=bool(odd) or findings.invalid,
+        notes=[*odd, *findings.notes],
+        node_names=list(attempt.nodes),
+        slow_rank=None if step_s is None else slow_rank(own_step_times_s(given), step_s),
+        versions_json=json_text(given[0].versions) if given else None,
+        effective_json=json_text(given[0].effective) if given else None,
+    )
+
+
+def times(attempt: EndedAttempt, durations: Durations, given: Sequence[Measurement], findings: Findings) -> Times:
+    """How long its parts took, and further facts. The whole took from start to end unless ``durations`` says more."""
+    if durations.total_s is None:
+        durations = replace(durations, total_s=attempt.ended_at - attempt.started_at)
+    further = dict(findings.facts)
     if given:
-        further |= metrics.over_ranks([m.extra for m in given])
-        further["phases_s"] = metrics.over_ranks([m.phases_s for m in given])
+        further |= over_ranks([m.extra for m in given])
+        further["phases_s"] = over_ranks([m.phases_s for m in given])
         further["warmup_times_s"] = list(given[0].warmup_times_s)
         further["device"] = given[0].device
-    return {
-        "versions_json": _json(first.versions) if first else None,
-        "effective_json": _json(first.effective) if first else None,
-        "extra_json": _json(further),
-    }
+    return Times(**vars(durations), extra_json=json_text(further))
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    """Sorted JSON; a number that JSON does not know becomes null."""
-    return json.dumps(_finite(value), sort_keys=True, separators=(",", ":"), default=str)
+def record_from(values: Mapping[str, Json]) -> Record:
+    """The record of JSON values by column: columns that this version does not know are left out, missing ones null.
+
+    Raises ValueError naming the first column whose value is of the wrong type, or that is missing and must not be.
+    """
+    return msgspec.convert(values, Record)
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+decode_in_full = decoder(Record)
+"""The event of a journal's line, a record with all its columns: those that are missing are null, unknown ones are left
+out. Raises EventError."""
+
+
+def problems(record: Record) -> list[str]:
+    """The values that break the schema: of a wrong type, not finite, or too large. Empty if sound."""
+    return [
+        f"{column.name} must be {column.type}, not {reprlib.repr(value)}"
+        for column in COLUMNS
+        if not _fits(value := getattr(record, column.name), _TYPES[column.name])
+    ]
+
+
+def _fits(value: Json, kind: type) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    numbers = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, (int, float))]
+    return all(abs(number) < (2**63 if isinstance(number, int) else float("inf")) for number in numbers)

@@ -1,12 +1,13 @@
-"""The schema of records: every column with type, unit and meaning, the same from journal to figure."""
+"""The schema of records: every column with type, unit and meaning, the same from journal to figure.
+
+A column is a field of ``Record``: its type, its unit (empty where the value has none) and its meaning.
+"""
 
 from __future__ import annotations
 
-import math
-import reprlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, get_args, get_type_hints
 
 from sweep.outcomes import Outcome
 
@@ -18,9 +19,159 @@ SCHEMA_VERSION = 1
 """Rises where a column changes its meaning: results of another version are built anew from the journals."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Which attempt of which run it is, and when it was."""
+
+    run_id: Annotated[str, "", "readable slug and 16 hex digits of the run's canonical JSON"]
+    attempt: Annotated[int, "", "1 for the first execution of the run"]
+    repeat: Annotated[int | None, "", "0 for the first measurement of the configuration"] = None
+    sweep_name: Annotated[str | None, "", "name of the grid"] = None
+    pilot: Annotated[str, "", "pilot that made the attempt"]
+    job_id: Annotated[str | None, "", "scheduler's job id, null for a local process"] = None
+    started_at: Annotated[float | None, "unix s", "start of the attempt"] = None
+    ended_at: Annotated[float | None, "unix s", "end of the attempt, its teardown included"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """What ran, and on how many GPUs: what makes two records measurements of the same thing."""
+
+    workload: Annotated[str | None, "", "registered name of the workload or trainer"] = None
+    model: Annotated[str | None, "", "name that the grid gives"] = None
+    shape_json: Annotated[str | None, "", "fields of the model's shape, as JSON"] = None
+    parameters_total: Annotated[int | None, "", "parameters of the model, by its shape"] = None
+    parameters_active: Annotated[int | None, "", "parameters that one token passes (experts: shared and chosen)"] = None
+    nodes: Annotated[int | None, "", "nodes of the allocation"] = None
+    gpus_per_node: Annotated[int | None, "", "ranks on each node"] = None
+    gpus: Annotated[int | None, "", "nodes * gpus_per_node"] = None
+    gpu: Annotated[str | None, "", "kind of the accelerator, `cpu` where there is none, null where not known"] = None
+    sequence_length: Annotated[int | None, "tokens", "tokens of one sequence"] = None
+    dp: Annotated[int | None, "", "data-parallel replicas"] = None
+    tp: Annotated[int | None, "", "tensor-parallel width"] = None
+    pp: Annotated[int | None, "", "pipeline stages"] = None
+    cp: Annotated[int | None, "", "context-parallel width"] = None
+    ep: Annotated[int | None, "", "expert-parallel width"] = None
+    zero: Annotated[int | None, "", "ZeRO stage, 0 to 3"] = None
+    micro_batch_size: Annotated[int | None, "sequences", "per micro-batch and replica"] = None
+    grad_accum: Annotated[int | None, "", "micro-batches per optimizer step"] = None
+    recompute: Annotated[str | None, "", "none, selective or full"] = None
+    pp_schedule: Annotated[str | None, "", "pipeline schedule; of no effect where pp is 1"] = None
+    dtype: Annotated[str | None, "", "number format of the forward and backward pass"] = None
+    compile: Annotated[bool | None, "", "torch.compile"] = None
+    global_batch_tokens: Annotated[int | None, "tokens", "dp * micro_batch_size * grad_accum * sequence_length"] = None
+    warmup_iterations: Annotated[int | None, "", "untimed iterations"] = None
+    iterations: Annotated[int | None, "", "timed iterations that were asked for"] = None
+    params_json: Annotated[str | None, "", "the workload's own parameters, as JSON"] = None
+    env_json: Annotated[str | None, "", "environment variables that the run sets, as JSON"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """How fast it ran."""
+
+    tokens_per_second: Annotated[float | None, "tokens/s", "global_batch_tokens / step_time_median_s"] = None
+    tokens_per_second_per_gpu: Annotated[float | None, "tokens/s/GPU", "tokens_per_second / gpus"] = None
+    step_time_median_s: Annotated[float | None, "s", "median over iterations of step_times_s"] = None
+    step_time_min_s: Annotated[float | None, "s", "least of step_times_s"] = None
+    step_time_max_s: Annotated[float | None, "s", "greatest of step_times_s"] = None
+    step_times_s: Annotated[list[float] | None, "s", "per timed iteration, the slowest rank's time"] = None
+    rank_step_time_median_s: Annotated[list[float] | None, "s", "per rank, the median of its own times"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """How much of the hardware it used."""
+
+    tflops_per_gpu: Annotated[float | None, "1e12 FLOP/s", "model FLOPs per second and GPU"] = None
+    mfu: Annotated[float | None, "fraction", "model FLOP/s over the dense peak; 0.42 is 42 %"] = None
+    hfu: Annotated[float | None, "fraction", "executed FLOP/s (with recomputation) over the dense peak"] = None
+    flops_per_token: Annotated[float | None, "FLOP", "model FLOPs of one token, forward and backward"] = None
+    peak_tflops_per_gpu: Annotated[float | None, "1e12 FLOP/s", "the dense peak that mfu and hfu are relative to"] = (
+        None
+    )
+    flops_convention: Annotated[str | None, "", "how FLOPs were counted"] = None
+    reported_mfu: Annotated[float | None, "fraction", "what an imported source calls MFU"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What it took of the devices' memory."""
+
+    peak_memory_bytes: Annotated[int | None, "bytes", "greatest over ranks of the peak, as memory_kind says"] = None
+    peak_memory_reserved_bytes: Annotated[
+        int | None, "bytes", "greatest over ranks of the allocator's reserved peak"
+    ] = None
+    rank_peak_memory_bytes: Annotated[list[int | None] | None, "bytes", "per rank"] = None
+    memory_kind: Annotated[str | None, "", "what peak_memory_bytes counts"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What the model was, and how it learned."""
+
+    losses: Annotated[list[float] | None, "", "mean loss of each iteration, warm-up included"] = None
+    grad_norms: Annotated[list[float] | None, "", "gradient norm of each iteration, warm-up included"] = None
+    rank_parameters: Annotated[list[int | None] | None, "", "parameters built on each rank"] = None
+    simulated: Annotated[bool | None, "", "true: no model was trained, the times are acted out"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics(Training, Memory, Efficiency, Rates):  # a dataclass takes the fields of its last base first
+    """What was measured. Only attempts that are ok have rates and efficiency."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How an attempt ended."""
+
+    outcome: Annotated[Outcome, "", "how the attempt ended; ok or a named failure"]
+    message: Annotated[str | None, "", "what happened, in words"] = None
+    evidence: Annotated[str | None, "", "the line that proves the outcome"] = None
+    advice: Annotated[str | None, "", "what to try"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Ending):
+    """How it ended, and what is odd about it."""
+
+    suspect: Annotated[bool | None, "", "true: the numbers contradict something; notes say what"] = None
+    notes: Annotated[list[str] | None, "", "everything odd about the attempt"] = None
+    node_names: Annotated[list[str] | None, "", "nodes of the attempt, in node rank order"] = None
+    slow_rank: Annotated[int | None, "", "rank whose own steps take clearly longer than the others'"] = None
+    versions_json: Annotated[str | None, "", "versions of python, torch, cuda, nccl, as JSON"] = None
+    effective_json: Annotated[str | None, "", "layout and batch as read back from the live objects, as JSON"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Durations:
+    """How long its parts took."""
+
+    start_s: Annotated[float | None, "s", "from the order to the first iteration: import, rendezvous, build"] = None
+    first_iteration_s: Annotated[float | None, "s", "the first warm-up iteration"] = None
+    measure_s: Annotated[float | None, "s", "further warm-up and the timed iterations"] = None
+    teardown_s: Annotated[float | None, "s", "from the last rank's result to a clean node"] = None
+    total_s: Annotated[float | None, "s", "the attempt, from order to clean node"] = None
+    pilot_idle_s: Annotated[
+        float | None, "s", "how long the attempt's nodes were allocated but idle just before it"
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times(Durations):
+    """How long its parts took, and what has no column of its own."""
+
+    extra_json: Annotated[str | None, "", "further numbers and facts, as JSON; units in their names"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record(Times, Verdict, Metrics, Configuration, Identity):
+    """What an attempt leaves: one row of a results table. A missing value is null, never 0 or -1."""
+
+
 @dataclass(frozen=True)
 class Column:
-    """One column of a record."""
+    """One column of a results table."""
 
     name: str
     type: str
@@ -28,6 +179,51 @@ class Column:
     unit: str
     """empty where the value has none"""
     meaning: str
+
+
+_ARROW_TYPES = {
+    str: "string",
+    Outcome: "string",
+    bool: "bool",
+    int: "int64",
+    float: "double",
+    list[float]: "list<double>",
+    list[int | None]: "list<int64>",
+    list[str]: "list<string>",
+}
+
+
+def _columns(group: type) -> tuple[Column, ...]:
+    """The columns that a class of fields defines, in its order."""
+    hints = get_type_hints(group, include_extras=True)
+    return tuple(_column(field.name, *get_args(hints[field.name])) for field in fields(group))
+
+
+def _column(name: str, kind: type, unit: str, meaning: str) -> Column:
+    types = get_args(kind | None)
+    return Column(name, next(_ARROW_TYPES[one] for one in types if one in _ARROW_TYPES), unit, meaning)
+
+
+IDENTITY, CONFIGURATION, METRICS = _columns(Identity), _columns(Configuration), _columns(Metrics)
+VERDICT, TIMES = _columns(Verdict), _columns(Times)
+
+COLUMNS: tuple[Column, ...] = _columns(Record)
+"""What a record holds."""
+
+COLLECTED = (
+    Column("final", "bool", "", "the attempt that counts for its run: the ok one, else the last"),
+    Column("surplus", "bool", "", "an earlier attempt of the run is ok; this one counts for nothing"),
+)
+"""What `collect` adds, since it depends on the run's other attempts."""
+
+OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
+"""Outcomes that say: it does not fit"""
+
+TIME_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Durations))
+"""The durations of an attempt's parts."""
+
+CONFIGURATION_NAMES: tuple[str, ...] = tuple(column.name for column in CONFIGURATION)
+"""What makes two records measurements of the same thing."""
 
 
 def arrow_type(name: str) -> pa.DataType:
@@ -38,158 +234,9 @@ def arrow_type(name: str) -> pa.DataType:
     return pa.list_(simple[name[5:-1]]) if name.startswith("list<") else simple[name]
 
 
-def _columns(text: str) -> tuple[Column, ...]:
-    """One column a line: name | type | unit | meaning."""
-    rows = [[part.strip() for part in line.split("|", 3)] for line in text.strip().splitlines()]
-    return tuple(Column(*row) for row in rows)
-
-
-IDENTITY = _columns("""
-    run_id | string | | readable slug and 16 hex digits of the run's canonical JSON
-    attempt | int64 | | 1 for the first execution of the run
-    repeat | int64 | | 0 for the first measurement of the configuration
-    sweep_name | string | | name of the grid
-    pilot | string | | pilot that made the attempt
-    job_id | string | | scheduler's job id, null for a local process
-    started_at | double | unix s | start of the attempt
-    ended_at | double | unix s | end of the attempt, its teardown included
-""")
-
-CONFIGURATION = _columns("""
-    workload | string | | registered name of the workload or trainer
-    model | string | | name that the grid gives
-    shape_json | string | | fields of the model's shape, as JSON
-    parameters_total | int64 | | parameters of the model, by its shape
-    parameters_active | int64 | | parameters that one token passes (experts: shared and chosen)
-    nodes | int64 | | nodes of the allocation
-    gpus_per_node | int64 | | ranks on each node
-    gpus | int64 | | nodes * gpus_per_node
-    gpu | string | | kind of the accelerator, `cpu` where there is none, null where not known
-    sequence_length | int64 | tokens | tokens of one sequence
-    dp | int64 | | data-parallel replicas
-    tp | int64 | | tensor-parallel width
-    pp | int64 | | pipeline stages
-    cp | int64 | | context-parallel width
-    ep | int64 | | expert-parallel width
-    zero | int64 | | ZeRO stage, 0 to 3
-    micro_batch_size | int64 | sequences | per micro-batch and replica
-    grad_accum | int64 | | micro-batches per optimizer step
-    recompute | string | | none, selective or full
-    pp_schedule | string | | pipeline schedule; of no effect where pp is 1
-    dtype | string | | number format of the forward and backward pass
-    compile | bool | | torch.compile
-    global_batch_tokens | int64 | tokens | dp * micro_batch_size * grad_accum * sequence_length
-    warmup_iterations | int64 | | untimed iterations
-    iterations | int64 | | timed iterations that were asked for
-    params_json | string | | the workload's own parameters, as JSON
-    env_json | string | | environment variables that the run sets, as JSON
-""")
-
-METRICS = _columns("""
-    tokens_per_second | double | tokens/s | global_batch_tokens / step_time_median_s
-    tokens_per_second_per_gpu | double | tokens/s/GPU | tokens_per_second / gpus
-    step_time_median_s | double | s | median over iterations of step_times_s
-    step_time_min_s | double | s | least of step_times_s
-    step_time_max_s | double | s | greatest of step_times_s
-    step_times_s | list<double> | s | per timed iteration, the slowest rank's time
-    rank_step_time_median_s | list<double> | s | per rank, the median of its own times
-    tflops_per_gpu | double | 1e12 FLOP/s | model FLOPs per second and GPU
-    mfu | double | fraction | model FLOP/s over the dense peak; 0.42 is 42 %
-    hfu | double | fraction | executed FLOP/s (with recomputation) over the dense peak
-    flops_per_token | double | FLOP | model FLOPs of one token, forward and backward
-    peak_tflops_per_gpu | double | 1e12 FLOP/s | the dense peak that mfu and hfu are relative to
-    flops_convention | string | | how FLOPs were counted
-    reported_mfu | double | fraction | what an imported source calls MFU
-    peak_memory_bytes | int64 | bytes | greatest over ranks of the peak, as memory_kind says
-    peak_memory_reserved_bytes | int64 | bytes | greatest over ranks of the allocator's reserved peak
-    rank_peak_memory_bytes | list<int64> | bytes | per rank
-    memory_kind | string | | what peak_memory_bytes counts
-    losses | list<double> | | mean loss of each iteration, warm-up included
-    grad_norms | list<double> | | gradient norm of each iteration, warm-up included
-    rank_parameters | list<int64> | | parameters built on each rank
-    simulated | bool | | true: no model was trained, the times are acted out
-""")
-
-VERDICT = _columns("""
-    outcome | string | | how the attempt ended; ok or a named failure
-    message | string | | what happened, in words
-    evidence | string | | the line that proves the outcome
-    advice | string | | what to try
-    suspect | bool | | true: the numbers contradict something; notes say what
-    notes | list<string> | | everything odd about the attempt
-    node_names | list<string> | | nodes of the attempt, in node rank order
-    slow_rank | int64 | | rank whose own steps take clearly longer than the others'
-    versions_json | string | | versions of python, torch, cuda, nccl, as JSON
-    effective_json | string | | layout and batch as read back from the live objects, as JSON
-""")
-
-TIMES = _columns("""
-    start_s | double | s | from the order to the first iteration: import, rendezvous, build
-    first_iteration_s | double | s | the first warm-up iteration
-    measure_s | double | s | further warm-up and the timed iterations
-    teardown_s | double | s | from the last rank's result to a clean node
-    total_s | double | s | the attempt, from order to clean node
-    pilot_idle_s | double | s | how long the attempt's nodes were allocated but idle just before it
-    extra_json | string | | further numbers and facts, as JSON; units in their names
-""")
-
-COLUMNS: tuple[Column, ...] = IDENTITY + CONFIGURATION + METRICS + VERDICT + TIMES
-"""What a record holds. A missing value is null, never 0 or -1."""
-
-COLLECTED = _columns("""
-    final | bool | | the attempt that counts for its run: the ok one, else the last
-    surplus | bool | | an earlier attempt of the run is ok; this one counts for nothing
-""")
-"""What `collect` adds, since it depends on the run's other attempts."""
-
-OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
-"""Outcomes that say: it does not fit"""
-
-TIME_NAMES: tuple[str, ...] = tuple(column.name for column in TIMES if column.type == "double")
-"""Keys of ``build_record``'s ``times_s``."""
-
-CONFIGURATION_NAMES: tuple[str, ...] = tuple(column.name for column in CONFIGURATION)
-"""What makes two records measurements of the same thing."""
-
-_PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
-    "string": str,
-    "bool": bool,
-    "int64": int,
-    "double": (int, float),
-}
-
-
 def columns_by_name() -> dict[str, Column]:
     """Every column of a results table, by name, those that collect adds included."""
     return {column.name: column for column in COLUMNS + COLLECTED}
-
-
-def problems(record: Mapping[str, Any]) -> list[str]:
-    """What breaks the schema: unknown names, wrong types, values that are not finite. Empty if sound."""
-    known = {column.name: column for column in COLUMNS}
-    found = [f"unknown column {name!r}" for name in record if name not in known]
-    found += [f"column {name!r} is missing" for name in known if name not in record]
-    for name, column in known.items():
-        value = record.get(name)
-        if value is not None and not _fits(value, column.type):
-            found.append(f"{name} must be {column.type}, not {reprlib.repr(value)}")
-    outcomes = {str(outcome) for outcome in Outcome}
-    if record.get("outcome") not in outcomes:
-        found.append(f"outcome {record.get('outcome')!r} is none of {', '.join(sorted(outcomes))}")
-    return found
-
-
-def _fits(value: Any, type_name: str) -> bool:
-    if type_name.startswith("list<"):
-        inner = type_name[5:-1]
-        return isinstance(value, list) and all(item is None or _fits(item, inner) for item in value)
-    if isinstance(value, bool) and type_name != "bool":
-        return False
-    if not isinstance(value, _PYTHON_TYPES[type_name]):
-        return False
-    if isinstance(value, int):
-        return abs(value) < (2**63 if type_name == "int64" else 2**53)  # an Arrow column refuses larger ones
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def table_markdown(columns: Iterable[Column] = COLUMNS + COLLECTED) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+
+import msgspec
 
 from sweep.outcomes import Outcome
-from sweep.records.schema import CONFIGURATION_NAMES, METRICS, TIME_NAMES
+from sweep.records.schema import CONFIGURATION_NAMES, METRICS, TIME_NAMES, Record
 from sweep.trackers.tracker import TrackedRun
 
 IDENTITY = ("run_id", "attempt", "repeat", "sweep_name", "pilot", "job_id", "started_at", "ended_at", "node_names")
@@ -26,30 +26,31 @@ def key_of(sweep_id: str, run_id: str, attempt: int) -> str:
     return hashlib.sha256(json.dumps([sweep_id, run_id, attempt]).encode()).hexdigest()[:24]
 
 
-def tracked(record: Mapping[str, Any], sweep_id: str) -> TrackedRun:
+def tracked(record: Record, sweep_id: str) -> TrackedRun:
     """A record as a tracker's run: configuration and environment, metrics, one row of history per iteration."""
+    values = msgspec.to_builtins(record)
     plain = [name for name in CONFIGURATION_NAMES if name not in JSON_COLUMNS]
-    config = {"sweep_id": sweep_id} | {name: record.get(name) for name in (*IDENTITY, *plain)}
-    config |= {name: json.loads(record.get(column) or "{}") for column, name in JSON_COLUMNS.items()}
+    config = {"sweep_id": sweep_id} | {name: values[name] for name in (*IDENTITY, *plain)}
+    config |= {name: json.loads(values[column] or "{}") for column, name in JSON_COLUMNS.items()}
     return TrackedRun(
-        key=key_of(sweep_id, record["run_id"], record["attempt"]),
-        name=f"{record['run_id']}.{record['attempt']}",
+        key=key_of(sweep_id, record.run_id, record.attempt),
+        name=f"{record.run_id}.{record.attempt}",
         group=sweep_id,
         config=config,
-        summary={name: record[name] for name in SUMMARY if record.get(name) not in (None, [])},
+        summary={name: values[name] for name in SUMMARY if values[name] not in (None, [])},
         history=history(record),
-        failed=record["outcome"] != str(Outcome.OK),
+        failed=record.outcome is not Outcome.OK,
     )
 
 
-def history(record: Mapping[str, Any]) -> list[dict[str, float]]:
+def history(record: Record) -> list[dict[str, float]]:
     """One row per iteration: its number from 0, loss, gradient norm, and where it was timed its time and rate.
 
     Losses include the warm-up, times do not: times belong to the last iterations. No name is one of the summary's,
     which a tracker would overwrite by the last row's.
     """
-    times = record.get("step_times_s") or []
-    told = {"loss": record.get("losses") or [], "grad_norm": record.get("grad_norms") or []}
+    times = record.step_times_s or []
+    told = {"loss": record.losses or [], "grad_norm": record.grad_norms or []}
     total = max(len(times), *(len(values) for values in told.values()))
     rows = []
     for iteration in range(total):
@@ -62,9 +63,8 @@ def history(record: Mapping[str, Any]) -> list[dict[str, float]]:
     return rows
 
 
-def _pace(record: Mapping[str, Any], step_s: float) -> dict[str, float]:
-    tokens, gpus = record.get("global_batch_tokens"), record.get("gpus")
+def _pace(record: Record, step_s: float) -> dict[str, float]:
     pace = {"step_time_s": step_s}
-    if tokens and gpus and step_s > 0:
-        pace["step_tokens_per_second_per_gpu"] = tokens / gpus / step_s
+    if record.global_batch_tokens and record.gpus and step_s > 0:
+        pace["step_tokens_per_second_per_gpu"] = record.global_batch_tokens / record.gpus / step_s
     return pace

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from sweep.outcomes import Outcome
-from sweep.state.events import Recorded, decoder
+from sweep.records.record import decode_in_full
+from sweep.records.schema import Record
+from sweep.state.events import Recorded
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
 from sweep.trackers.marks import Session, marks
@@ -22,9 +23,9 @@ class Tracking:
         self._sweep_id = sweep_id
         self._tracker = tracker
         self._session = session
-        self._reader = JournalReader(sweep, decode=decoder(dict))
+        self._reader = JournalReader(sweep, decode=decode_in_full)
         self._written: dict[tuple[str, int], str] = {}
-        self._waiting: dict[tuple[str, int], Mapping[str, Any]] = {}
+        self._waiting: dict[tuple[str, int], Record] = {}
         self.known = 0
         """attempts that have a record"""
 
@@ -54,15 +55,16 @@ class Tracking:
             record = self._waiting[identity]
             last = number == len(due) and not keep
             self._tracker.write(tracked(record, self._sweep_id), picture() if last else None)
-            self._session.mark(self._tracker.destination, *identity, str(record["outcome"]))
-            self._written[identity] = str(record["outcome"])
+            self._session.mark(self._tracker.destination, *identity, str(record.outcome))
+            self._written[identity] = str(record.outcome)
             del self._waiting[identity]
             self._session.alive()
         return len(due)
 
-    def _found(self, record: Mapping[str, Any]) -> None:
+    def _found(self, record: Record) -> None:
         """A record waits unless it was written; one that was written as `lost` is written again by its own word."""
-        identity = (str(record["run_id"]), int(record["attempt"]))
-        earlier = self._waiting.get(identity, {}).get("outcome") or self._written.get(identity)
-        if earlier is None or (earlier == str(Outcome.LOST) and record["outcome"] != earlier):
+        identity = (record.run_id, record.attempt)
+        waiting = self._waiting.get(identity)
+        earlier = self._written.get(identity) if waiting is None else waiting.outcome
+        if earlier is None or (earlier == Outcome.LOST and record.outcome is not Outcome.LOST):
             self._waiting[identity] = record

@@ -92,7 +92,7 @@ def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
         outcome = (Outcome.OK, Outcome.OK, Outcome.OOM_CUDA, Outcome.NODE_FAIL)[at % 4]
         more = {"accused": [node]} if outcome is Outcome.NODE_FAIL else {}
         measured = {} if outcome is not Outcome.OK else {"measurements": two}
-        record = made_record(run, outcome=outcome, pilot="p1", node_names=[node], started_at=begin, times_s=TIMES,
+        record = made_record(run, outcome=outcome, pilot="p1", node_names=[node], started_at=begin, **TIMES,
                              ended_at=begin + 57, gpu="h100", **measured)  # fmt: skip
         begun = {"event": "attempt_started", "time": begin, "pilot": "p1", "run_id": run.run_id, "attempt": 1}
         events += [begun | {"nodes": [node]}, record_event(record, begin + 57) | more]
@@ -181,7 +181,7 @@ def test_slow_nodes_and_faults_are_named(tmp_path):
     run = made_run(nodes=2, gpus_per_node=2, dp=4)
     four = [Measurement(step_times_s=[0.1 if rank < 2 else 0.2] * 3) for rank in range(4)]
     record = made_record(run, measurements=four, node_names=["good", "poor"])
-    assert record["slow_rank"] in (2, 3)
+    assert record.slow_rank in (2, 3)
     write_journal(sweep, "pilot-p1", [record_event(record)])
     collect(sweep)
     assert "poor · slow 1×" in sound(figures.draw("spread", figures.load_tables(sweep.path)).figure)

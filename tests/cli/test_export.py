@@ -22,7 +22,7 @@ from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
 from sweep.records.collect import write_results
 from tests.support import driving
-from tests.support.made_records import made_grid, made_record, made_run, reference
+from tests.support.made_records import as_json, made_grid, made_record, made_run, reference
 from tests.support.paths import REPOSITORY
 
 ROW = "model nodes dp tp pp cp ep zero micro_batch_size grad_accum {} peak_memory_bytes run_id"
@@ -129,7 +129,7 @@ def made_by(name, run, folder):
 def test_every_adapter_is_asked_for_its_own_configuration(tmp_path, name):
     run = trainer_results(tmp_path / "r.parquet", dtype="bf16", micro_batch_size=2, params={"not": "the trainer's"})
     record = made_record(run)
-    of_trainer = export_trainer.run_of(record, name)
+    of_trainer = export_trainer.run_of(as_json(record), name)
     assert (of_trainer.layout, dict(of_trainer.shape), of_trainer.workload) == (run.layout, dict(LLAMA), name)
     assert not of_trainer.params
     wanted = made_by(name, of_trainer, Path.cwd())

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,9 +15,9 @@ from sweep.errors import SweepError
 from sweep.foreign.convert import records_of_rows
 from sweep.foreign.files import import_file, read_recorded
 from sweep.foreign.mapping import read_map
-from sweep.foreign.plausible import judge
+from sweep.foreign.plausible import findings
 from sweep.inputs import yaml_lines
-from sweep.records.schema import COLUMNS, problems
+from sweep.records.record import problems
 from sweep.search.budget import Budget
 from sweep.search.replay import replay, report
 from sweep.search.strategies import strategy_named
@@ -54,17 +55,17 @@ def records(*rows):
 
 def test_units_are_converted_and_the_rest_is_derived():
     (record,) = records(ROW)
-    assert record["tokens_per_second_per_gpu"] == 30_000
-    assert record["tokens_per_second"] == 240_000
-    assert record["peak_memory_bytes"] == 20 * 2**30
-    assert record["reported_mfu"] == pytest.approx(0.2933)
-    assert record["global_batch_tokens"] == 4 * 2 * 4 * 4096
-    assert record["step_time_median_s"] == pytest.approx(4 * 2 * 4 * 4096 / 240_000)
+    assert record.tokens_per_second_per_gpu == 30_000
+    assert record.tokens_per_second == 240_000
+    assert record.peak_memory_bytes == 20 * 2**30
+    assert record.reported_mfu == pytest.approx(0.2933)
+    assert record.global_batch_tokens == 4 * 2 * 4 * 4096
+    assert record.step_time_median_s == pytest.approx(4 * 2 * 4 * 4096 / 240_000)
     # 6 N + 12 L h s of the playbook's 1B: 1,342,177,280 weights and norms, 16 layers of 2,048.
     flops = 6 * (1_342_177_280 + 33 * 2048) + 12 * 16 * 2048 * 4096
-    assert record["mfu"] == pytest.approx(30_000 * flops / 989e12, rel=1e-9)
-    assert record["flops_convention"].startswith("playbook: ")
-    assert not problems({c.name: record[c.name] for c in COLUMNS})
+    assert record.mfu == pytest.approx(30_000 * flops / 989e12, rel=1e-9)
+    assert record.flops_convention.startswith("playbook: ")
+    assert not problems(record)
 
 
 def test_unknown_columns_are_kept(tmp_path):
@@ -82,11 +83,11 @@ def test_unknown_columns_are_kept(tmp_path):
 
 def test_a_failed_row_may_write_anything_for_a_metric_and_repeats_are_numbered():
     first, second, third = records(ROW, ROW, {**ROW, "status": "OOM", "ktok": "OOM", "gib": None})
-    assert (first["repeat"], second["repeat"], third["repeat"]) == (0, 1, 2)
-    assert len({record["run_id"] for record in (first, second, third)}) == 3
-    assert third["outcome"] == "oom_cuda"
-    assert third["tokens_per_second_per_gpu"] is None
-    assert third["mfu"] is None
+    assert (first.repeat, second.repeat, third.repeat) == (0, 1, 2)
+    assert len({record.run_id for record in (first, second, third)}) == 3
+    assert third.outcome == "oom_cuda"
+    assert third.tokens_per_second_per_gpu is None
+    assert third.mfu is None
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_columns_that_the_table_lacks_are_all_named():
 
 def notes(**change):
     (record,) = records(ROW)
-    return "; ".join(judge([record | change])[0])
+    return "; ".join(findings([replace(record, **change)])[0])
 
 
 def test_a_sound_record_has_no_notes():
@@ -159,7 +160,7 @@ def test_a_run_far_off_its_neighbours_is_said():
     rows = [{**ROW, "mbs": mbs, "gas": gas, "mfu": None} for mbs, gas in ((1, 8), (2, 4), (4, 2), (8, 1))]
     rows[1]["ktok"] = 3.0
     rows.append({**ROW, "dp": 8, "tp": 1, "gas": 2, "mfu": None})
-    found = judge(records(*rows))
+    found = findings(records(*rows))
     assert "10.0 times slower than the median of its" in found[1][0]
     assert not found[0] + found[2] + found[3]
 

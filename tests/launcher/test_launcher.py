@@ -168,7 +168,7 @@ def test_what_a_gone_pilot_wrote_last_is_read_before_it_is_settled(standing, mon
     run_id = standing.runs[0].run_id
     try_claim(standing.directory, run_id, 1, {"pilot": "p0001", "job_id": "7", "time": 5.0})
     record = made_record(standing.runs[0].run(), pilot="p0001", started_at=5.0)
-    journal.append(record_event({**record, "ended_at": 6.0}, 6.0))
+    journal.append(record_event(record, 6.0, ended_at=6.0))
     watch.check()
     assert session.world.pilots["p0001"].gone is not None
     (found,) = [event["record"] for event in driving.events_of(standing.directory.path, "record")]

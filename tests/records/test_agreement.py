@@ -1,6 +1,7 @@
 """Layouts of one model whose losses differ are told apart from rounding."""
 
 import math
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pyarrow.parquet as pq
@@ -62,10 +63,10 @@ def test_collect_marks_the_layout_that_trains_something_else(tmp_path):
 
     sweep = made_sweep(tmp_path)
     runs = [made_run(dp=2), made_run(dp=1, tp=2, grad_accum=8), made_run(dp=1, pp=2, grad_accum=8)]
-    records = [made_record(run) | {"losses": BASE} for run in runs]
+    records = [replace(made_record(run), losses=BASE) for run in runs]
     write_journal(sweep, "pilot-1", [record_event(record) for record in records[:2]])
     collect(sweep)
-    write_journal(sweep, "pilot-2", [record_event(records[2] | {"losses": off(1.05)})])
+    write_journal(sweep, "pilot-2", [record_event(records[2], losses=off(1.05))])
     path = collect(sweep).path
     rows = pq.read_table(path, columns=["pp", "suspect", "notes"]).to_pylist()
     told = {row["pp"]: (row["suspect"], row["notes"]) for row in rows}
@@ -81,7 +82,7 @@ def test_collect_holds_no_trainer_to_a_start_that_it_does_not_promise(tmp_path):
     sweep = made_sweep(tmp_path)
     runs = [made_run(workload="picotron", dp=1, grad_accum=8, **{axis: 2}) for axis in ("tp", "pp", "cp")]
     off_by = (1, 1.01, 1)
-    records = [made_record(run) | {"losses": off(by)} for run, by in zip(runs, off_by, strict=True)]
+    records = [replace(made_record(run), losses=off(by)) for run, by in zip(runs, off_by, strict=True)]
     write_journal(sweep, "pilot-1", [record_event(record) for record in records])
     assert not any(pq.read_table(collect(sweep).path, columns=["suspect"])["suspect"].to_pylist())
 
@@ -95,5 +96,5 @@ def test_a_workload_that_cannot_be_loaded_here_does_not_keep_results_from_being_
     point = EntryPoint("theirs", "broken_plug_in:WORKLOAD", "sweep.workloads")
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     sweep = made_sweep(tmp_path)
-    write_journal(sweep, "pilot-1", [record_event(made_record(made_run(workload="theirs")) | {"losses": BASE})])
+    write_journal(sweep, "pilot-1", [record_event(made_record(made_run(workload="theirs")), losses=BASE)])
     assert pq.read_table(collect(sweep).path, columns=["workload"])["workload"].to_pylist() == ["theirs"]

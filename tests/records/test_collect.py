@@ -15,7 +15,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect, records_of, table_of, which_count, write_results
 from sweep.records.schema import COLLECTED, COLUMNS
-from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+from tests.support.made_records import as_json, made_record, made_run, made_sweep, record_event, write_journal
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def attempt(number, outcome=Outcome.OK, started_at=None, **changes):
 
 
 def test_a_record_comes_back_as_it_was_written(sweep):
-    record = made_record(gpu="h100", extra={"a": 1})
+    record = made_record(gpu="h100", facts={"a": 1})
     write_journal(sweep, "p1", [{"event": "alive", "time": 1.0}, record_event(record)])
     done = collect(sweep)
     (row,) = rows(sweep)
-    assert {name: row[name] for name in record} == record
+    assert {column.name: row[column.name] for column in COLUMNS} == as_json(record)
     assert (row["final"], row["surplus"]) == (True, False)
     assert (done.attempts, done.new, done.runs, done.outcomes) == (1, 1, 1, {"ok": 1})
 
@@ -56,12 +56,9 @@ def test_a_sweep_without_records_has_an_empty_table(sweep):
 
 
 def test_records_are_told_from_other_events():
-    events = [
-        {"event": "record", "record": {"a": 1}},
-        {"event": "claim", "record": {"a": 2}},
-        {"event": "record", "record": {"a": 3}},
-    ]
-    assert [record["a"] for record in records_of(events)] == [1, 3]
+    first, second, third = (attempt(number) for number in (1, 2, 3))
+    events = [record_event(first), record_event(second) | {"event": "claim"}, record_event(third)]
+    assert records_of(events) == [first, third]
 
 
 def test_the_first_ok_counts_and_later_attempts_are_surplus(sweep):
@@ -133,15 +130,14 @@ def test_a_line_damaged_in_the_middle_is_the_users_to_settle(sweep):
 
 
 def test_a_record_that_breaks_the_schema_is_named(sweep):
-    record = attempt(1) | {"dp": "eight"}
-    write_journal(sweep, "p", [record_event(record)])
+    write_journal(sweep, "p", [record_event(attempt(1), dp="eight")])
     with pytest.raises(SweepError, match="dp must be int64, not 'eight'"):
         collect(sweep)
 
 
 def test_a_record_of_an_older_version_lacks_columns(sweep):
-    record = {k: v for k, v in attempt(1).items() if k not in ("gpu", "hfu", "notes")}
-    write_journal(sweep, "p", [record_event(record | {"column_of_tomorrow": 1})])
+    record = {k: v for k, v in as_json(attempt(1)).items() if k not in ("gpu", "hfu", "notes")}
+    write_journal(sweep, "p", [{"event": "record", "time": 1.0, "record": record | {"column_of_tomorrow": 1}}])
     collect(sweep)
     assert rows(sweep)[0]["notes"] is None
 
@@ -261,7 +257,7 @@ def test_a_hundred_thousand_records_take_seconds_and_a_thousand_more_a_fraction(
     lines = []
     for n in range(200):
         record = made_record(made_run(gpus_per_node=8, dp=8, model=f"m{n}"), gpu="h100")
-        lines.append(json.dumps(record_event(record)).replace(record["run_id"], "RUN-%d"))
+        lines.append(json.dumps(record_event(record)).replace(record.run_id, "RUN-%d"))
     with sweep.journal("p").open("w") as file:
         file.writelines(lines[n % 200] % n + "\n" for n in range(100_000))
     begun = time.process_time()

@@ -13,17 +13,17 @@ from tests.support.made_records import made_measurement, made_record, made_run
 def test_an_iteration_lasts_as_long_as_its_slowest_rank_and_the_median_counts():
     ranks = [made_measurement(0.1, 0.2, 0.9), made_measurement(0.3, 0.1, 0.8)]
     record = made_record(measurements=ranks)
-    assert record["step_times_s"] == [0.3, 0.2, 0.9]
-    assert (record["step_time_min_s"], record["step_time_median_s"], record["step_time_max_s"]) == (0.2, 0.3, 0.9)
-    assert record["rank_step_time_median_s"] == [0.2, 0.3]
-    assert record["tokens_per_second"] == pytest.approx(8 * 128 / 0.3)
-    assert record["tokens_per_second_per_gpu"] == pytest.approx(8 * 128 / 0.3 / 2)
+    assert record.step_times_s == [0.3, 0.2, 0.9]
+    assert (record.step_time_min_s, record.step_time_median_s, record.step_time_max_s) == (0.2, 0.3, 0.9)
+    assert record.rank_step_time_median_s == [0.2, 0.3]
+    assert record.tokens_per_second == pytest.approx(8 * 128 / 0.3)
+    assert record.tokens_per_second_per_gpu == pytest.approx(8 * 128 / 0.3 / 2)
 
 
 def test_one_disturbed_iteration_does_not_move_the_metrics():
     quiet, disturbed = made_record(times=(0.1, 0.1, 0.1)), made_record(times=(0.1, 0.1, 30.0))
-    assert disturbed["tokens_per_second"] == quiet["tokens_per_second"]
-    assert disturbed["step_time_max_s"] == 30.0
+    assert disturbed.tokens_per_second == quiet.tokens_per_second
+    assert disturbed.step_time_max_s == 30.0
 
 
 def test_flops_by_hand():
@@ -31,18 +31,18 @@ def test_flops_by_hand():
     weights = 4 * (4 * 64 * 64 + 3 * 64 * 128) + 64 * 512
     attention = 4 * 2 * 64 * 128
     record = made_record(times=(0.1, 0.1, 0.1), gpu="H100")
-    assert record["flops_per_token"] == 6 * weights + 3 * attention
-    rate = record["tokens_per_second_per_gpu"]
-    assert record["tflops_per_gpu"] == pytest.approx(rate * record["flops_per_token"] / 1e12)
-    assert record["mfu"] == pytest.approx(record["tflops_per_gpu"] / 989)
-    assert record["hfu"] == record["mfu"]
-    assert record["flops_convention"].startswith("matmul-causal")
+    assert record.flops_per_token == 6 * weights + 3 * attention
+    rate = record.tokens_per_second_per_gpu
+    assert record.tflops_per_gpu == pytest.approx(rate * record.flops_per_token / 1e12)
+    assert record.mfu == pytest.approx(record.tflops_per_gpu / 989)
+    assert record.hfu == record.mfu
+    assert record.flops_convention.startswith("matmul-causal")
 
 
 def test_recomputation_raises_hfu_only():
     plain, full = (made_record(made_run(recompute=kind), gpu="h100") for kind in ("none", "full"))
-    assert full["mfu"] == plain["mfu"]
-    assert full["hfu"] > 1.2 * full["mfu"]
+    assert full.mfu == plain.mfu
+    assert full.hfu > 1.2 * full.mfu
 
 
 def test_selective_recomputation_raises_hfu_where_it_repeats_attention():
@@ -50,8 +50,8 @@ def test_selective_recomputation_raises_hfu_where_it_repeats_attention():
         made_record(dataclasses.replace(made_run(recompute="selective"), workload=name), gpu="h100")
         for name in ("transformer", "megatron")
     )
-    assert ours["hfu"] == ours["mfu"], "it keeps the outputs of all products and of attention"
-    assert theirs["hfu"] > theirs["mfu"]
+    assert ours.hfu == ours.mfu, "it keeps the outputs of all products and of attention"
+    assert theirs.hfu > theirs.mfu
 
 
 def test_hfu_follows_the_count_where_there_is_one():
@@ -62,20 +62,20 @@ def test_hfu_follows_the_count_where_there_is_one():
     counted = int(1.25 * 6 * weights * run.global_batch_tokens)
     ranks = [made_measurement(extra={"executed_matmul_flops_per_step": counted})] * run.gpus
     record = made_record(run, measurements=ranks, gpu="h100")
-    assert record["mfu"] == by_formula["mfu"]
+    assert record.mfu == by_formula.mfu
     factor = (1.25 * 6 * weights + 4 * attention) / (6 * weights + 3 * attention)
-    assert record["hfu"] / record["mfu"] == pytest.approx(factor)
-    assert record["hfu"] < by_formula["hfu"]
+    assert record.hfu / record.mfu == pytest.approx(factor)
+    assert record.hfu < by_formula.hfu
     too_few = [made_measurement(extra={"executed_matmul_flops_per_step": 1})] * run.gpus
-    assert made_record(run, measurements=too_few, gpu="h100")["notes"] == []
+    assert made_record(run, measurements=too_few, gpu="h100").notes == []
 
 
 def test_where_no_peak_is_known_mfu_is_null_and_tflops_are_given():
     for gpu in ("cpu", None, "a card of tomorrow"):
         record = made_record(gpu=gpu)
-        assert record["mfu"] is None
-        assert record["hfu"] is None
-        assert record["tflops_per_gpu"] > 0
+        assert record.mfu is None
+        assert record.hfu is None
+        assert record.tflops_per_gpu > 0
 
 
 @pytest.mark.parametrize(
@@ -90,40 +90,40 @@ def test_where_no_peak_is_known_mfu_is_null_and_tflops_are_given():
 )
 def test_what_ran_must_be_what_was_asked(effective, words):
     record = made_record(measurements=[made_measurement(), made_measurement(effective=effective)])
-    assert record["outcome"] == "config_mismatch"
-    assert words in record["message"]
-    assert "rank 1" in record["message"]
-    assert record["tokens_per_second"] is None
+    assert record.outcome == "config_mismatch"
+    assert words in record.message
+    assert "rank 1" in record.message
+    assert record.tokens_per_second is None
 
 
 def test_every_difference_is_named_once():
     ranks = [made_measurement(effective={"dp": 1, "tp": 2, "anything": 7})] * 2
-    message = made_record(measurements=ranks)["message"]
+    message = made_record(measurements=ranks).message
     assert message.count("asked") == 2
     assert "1 more rank" in message
 
 
 def test_the_schedule_is_of_no_effect_without_a_pipeline():
     ranks = [made_measurement(effective={"pp_schedule": "gpipe"})] * 2
-    assert made_record(measurements=ranks)["outcome"] == "ok"
+    assert made_record(measurements=ranks).outcome == "ok"
     run = made_run(dp=1, pp=2, grad_accum=8)
-    assert made_record(run, measurements=ranks)["outcome"] == "config_mismatch"
+    assert made_record(run, measurements=ranks).outcome == "config_mismatch"
 
 
 def test_fewer_iterations_than_asked_are_a_mismatch_and_more_are_not():
-    assert made_record(times=(0.1, 0.1))["outcome"] == "config_mismatch"
+    assert made_record(times=(0.1, 0.1)).outcome == "config_mismatch"
     none = [Measurement(step_times_s=[])] * 2
-    assert made_record(measurements=none)["message"] == "iterations: asked 3, timed 0"
-    assert made_record(times=(0.1,) * 9)["outcome"] == "ok"
+    assert made_record(measurements=none).message == "iterations: asked 3, timed 0"
+    assert made_record(times=(0.1,) * 9).outcome == "ok"
     uneven = [made_measurement(0.1, 0.1, 0.1), made_measurement(0.1, 0.1, 0.1, 0.1)]
-    assert made_record(measurements=uneven)["outcome"] == "config_mismatch"
+    assert made_record(measurements=uneven).outcome == "config_mismatch"
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_impossible_step_times_are_no_measurement(bad):
     record = made_record(times=(0.1, bad, 0.1))
-    assert record["outcome"] == "unknown"
-    assert "impossible step times" in record["message"]
+    assert record.outcome == "unknown"
+    assert "impossible step times" in record.message
 
 
 @pytest.mark.parametrize("name", ["losses", "grad_norms"])
@@ -131,6 +131,6 @@ def test_impossible_step_times_are_no_measurement(bad):
 def test_a_loss_that_is_not_finite_is_named(name, bad):
     ranks = [made_measurement(**{name: [1.0, bad]})] * 2
     record = made_record(measurements=ranks)
-    assert record["outcome"] == "nan_loss"
-    assert f"{name}[1]" in record["message"]
+    assert record.outcome == "nan_loss"
+    assert f"{name}[1]" in record.message
     json.dumps(record, allow_nan=False)

@@ -36,7 +36,7 @@ def ended(run, nodes, start, end, outcome=Outcome.OK, attempt=1, pilot="p1", **m
         pilot=pilot,
         started_at=start,
         ended_at=end,
-        times_s=TIMES,
+        **TIMES,
         node_names=nodes,
     )
     return record_event(record, end) | more

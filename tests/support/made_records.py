@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 
 from sweep.contract import Layout, Measurement, Run
 from sweep.outcomes import Outcome
-from sweep.records.record import build_record
+from sweep.records.record import EndedAttempt, Findings, build_record
+from sweep.records.schema import Durations, Ending, Record
 from sweep.store.directory import SweepDir
 
 TINY = {"num_layers": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
@@ -42,28 +44,35 @@ def made_measurement(*times: float, **changes: Any) -> Measurement:
     return Measurement(step_times_s=list(times or (0.1, 0.2, 0.3)), **changes)
 
 
-def made_record(run: Run | None = None, times: Iterable[float] = (0.1, 0.2, 0.3), **changes: Any) -> dict[str, Any]:
-    """The record of an attempt whose ranks all took the same times."""
+def made_record(
+    run: Run | None = None,
+    times: Iterable[float] = (0.1, 0.2, 0.3),
+    *,
+    attempt: int = 1,
+    node_names: Sequence[str] = ("n1",),
+    **changes: Any,
+) -> Record:
+    """The record of an attempt whose ranks all took the same times.
+
+    ``changes``: fields of ``EndedAttempt``, ``Ending``, ``Durations`` and ``Findings``, or the measurements.
+    """
     run = run or made_run()
-    measurements = [made_measurement(*times, peak_allocated_bytes=2**30) for _ in range(run.gpus)]
-    values: dict[str, Any] = {
-        "run": run,
-        "attempt": 1,
-        "outcome": Outcome.OK,
-        "message": None,
-        "measurements": measurements,
-        "node_names": ["n1"],
-        "gpu": None,
-        "pilot": "p1",
-        "job_id": None,
-        "started_at": 100.0,
-        "ended_at": 103.0,
-        "times_s": {},
-        "sweep_name": "made",
-    }
-    if changes.get("outcome", Outcome.OK) != Outcome.OK:
-        values["measurements"] = [None] * run.gpus
-    return build_record(**(values | changes))
+    ending = Ending(**_named(Ending, {"outcome": Outcome.OK}, changes))
+    measured = [made_measurement(*times, peak_allocated_bytes=2**30) for _ in range(run.gpus)]
+    if ending.outcome != Outcome.OK:
+        measured = [None] * run.gpus
+    measured = changes.pop("measurements", measured)
+    durations = Durations(**_named(Durations, {}, changes))
+    findings = Findings(**_named(Findings, {}, changes))
+    about = {"number": attempt, "nodes": node_names, "gpu": None, "pilot": "p1", "job_id": None, "sweep_name": "made"}
+    about |= {"started_at": 100.0, "ended_at": 103.0}
+    return build_record(EndedAttempt(run=run, **(about | changes)), ending, measured, durations, findings)
+
+
+def _named(kind: type, defaults: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The changes that are fields of that class, taken out of the changes."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return defaults | {name: changes.pop(name) for name in list(changes) if name in names}
 
 
 def made_sweep(path: Path) -> SweepDir:
@@ -80,9 +89,15 @@ def write_journal(sweep: SweepDir, writer: str, events: Iterable[Mapping[str, An
         file.writelines(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
 
 
-def record_event(record: Mapping[str, Any], time: float = 1.0) -> dict[str, Any]:
-    """A journal's record event."""
-    return {"event": "record", "time": time, "record": record}
+def record_event(record: Record, time: float = 1.0, **changes: Any) -> dict[str, Any]:
+    """A journal's record event. ``changes``: columns that it holds instead."""
+    return {"event": "record", "time": time, "record": as_json(record) | changes}
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """A record as a journal holds it."""
+    values: dict[str, Any] = msgspec.to_builtins(record)
+    return values
 
 
 def reference(name: str) -> pd.DataFrame:

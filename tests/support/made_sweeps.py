@@ -48,7 +48,7 @@ def pilot_wrote(sweep: Sweep, pilot: str, *ends: tuple[str, int, Outcome | None]
         journal.append({**started, "time": now, "run_id": run_id, "attempt": number})
         if outcome is not None:
             record = made_record(runs[run_id].run(), attempt=number, pilot=pilot, outcome=outcome, started_at=now)
-            journal.append(record_event({**record, "ended_at": now}, time.time()))
+            journal.append(record_event(record, time.time(), ended_at=now))
     journal.close()
 
 

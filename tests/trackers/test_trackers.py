@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.plugins import TRACKERS
+from sweep.records.record import record_from
 from sweep.store.directory import SweepDir
 from sweep.trackers.marks import Session
 from sweep.trackers.shape import SUMMARY, key_of, tracked
@@ -65,7 +67,7 @@ def twenty(tmp_path_factory):
 def expected(directory):
     """What a tracker should hold, by key."""
     sweep_id = json.loads(SweepDir(directory).provenance.read_text())["sweep_id"]
-    runs = [tracked(event["record"], sweep_id) for event in driving.events_of(directory, "record")]
+    runs = [tracked(record_from(event["record"]), sweep_id) for event in driving.events_of(directory, "record")]
     return {run.key: run for run in runs}
 
 
@@ -293,7 +295,7 @@ def test_lost_gives_way_to_the_attempts_own_word(tmp_path, name, monkeypatch):
 
 def test_iterations_and_summary_share_no_name_and_rates_are_of_the_step():
     losses = [4.0, 3.0, 2.5, 2.0, 1.5]
-    record = made_record(times=(0.1, 0.2, 0.4)) | {"losses": losses, "grad_norms": None}
+    record = replace(made_record(times=(0.1, 0.2, 0.4)), losses=losses, grad_norms=None)
     run = tracked(record, "id")
     assert [row["loss"] for row in run.history] == losses
     assert [row.get("step_time_s") for row in run.history] == [None, None, 0.1, 0.2, 0.4]

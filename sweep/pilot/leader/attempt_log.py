@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
+from sweep.records.schema import Record
 
 
-def attempt_log(record: Mapping[str, Any], result: AttemptResult) -> str:
+def attempt_log(record: Record, result: AttemptResult) -> str:
     """Rank 0's output of a success; every rank's end, exception and stacks of a failure."""
-    head = f"# {record['run_id']}.{record['attempt']}: {record['outcome']}"
-    parts = [head + (f": {record['message']}" if record["message"] else "")]
-    if record["outcome"] == Outcome.OK:
+    head = f"# {record.run_id}.{record.attempt}: {record.outcome}"
+    parts = [head + (f": {record.message}" if record.message else "")]
+    if record.outcome is Outcome.OK:
         return "\n".join([*parts, _section(0, result.ranks[0], "output"), result.ranks[0].tail])
     for number, rank in enumerate(result.ranks):
         parts.append(_section(number, rank, "output"))

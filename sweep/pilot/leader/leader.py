@@ -10,10 +10,9 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet
 
@@ -28,7 +27,7 @@ from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.files import Files
 from sweep.pilot.leader.nodes import Link, agents
-from sweep.pilot.leader.record import Conducted, record_of
+from sweep.pilot.leader.record import Conducted, recording_of
 from sweep.pilot.leader.stale_pilots import dead_tokens
 from sweep.pilot.leader.start_limits import Starts
 from sweep.pilot.leader.watchdog import Verdict
@@ -36,6 +35,7 @@ from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.plugins import find_workload
+from sweep.records.schema import Record
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded
 from sweep.state.state import World
@@ -243,13 +243,20 @@ class Leader:
         del self._beside[name]
         if self._told_to_end is not None:
             await self._told_to_end  # whose word it was decides what the attempt is
-        record, about_nodes = record_of(conducted, result, self._stopping, ended_at=time.time())
-        pilot = self._order.name
-        await self._write(Recorded(time=time.time(), pilot=pilot, record=record, **about_nodes))
-        await self._keep_log(run.run_id, choice.attempt, record, result)
+        told = recording_of(conducted, result, self._stopping, ended_at=time.time())
+        await self._write(
+            Recorded(
+                time=time.time(),
+                pilot=self._order.name,
+                record=told.record,
+                accused=tuple(told.accused),
+                slow_node=told.slow_node,
+            )
+        )
+        await self._keep_log(run.run_id, choice.attempt, told.record, result)
         for node, left in result.not_cleaned.items():
             reason = "not clean after an attempt: " + "; ".join(left)
-            await self._write(NodeBad(time=time.time(), pilot=pilot, node=node, reason=reason))
+            await self._write(NodeBad(time=time.time(), pilot=self._order.name, node=node, reason=reason))
         self._durations.append(time.monotonic() - begun)
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
 
@@ -282,7 +289,7 @@ class Leader:
         self._beside[name] = set(self._beside)
         return self._beside[name]
 
-    async def _keep_log(self, run_id: str, attempt: int, record: Mapping[str, Any], result: AttemptResult) -> None:
+    async def _keep_log(self, run_id: str, attempt: int, record: Record, result: AttemptResult) -> None:
         """Best effort: a record is worth more than its log."""
         path = self._sweep.log(run_id, attempt)
         try:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from sweep.contract import Run
+from sweep.contract import Measurement, Run
 from sweep.diagnose.cuda_allocator import AllocatorVerdict, judge
 from sweep.diagnose.nccl_log import summarize
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.watchdog import Verdict
 from sweep.pilot.order import PilotOrder
-from sweep.records.record import build_record
-from sweep.records.schema import problems
+from sweep.records.json_columns import Json
+from sweep.records.record import EndedAttempt, Findings, build_record, problems
+from sweep.records.schema import Durations, Ending, Record
 
 ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.CANCELLED, Outcome.UNKNOWN})
 """what the end of the whole job looks like: the scheduler signals agents and ranks at the same moment as the leader"""
@@ -44,28 +44,38 @@ class Conducted:
     """attempts of the same pilot that shared a part of its time"""
 
 
-def record_of(
-    conducted: Conducted, result: AttemptResult, stopping: Verdict | None, ended_at: float
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The record, and what it says of nodes. `stopping`: why the whole pilot is being ended, if it is.
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What the journal gets of an attempt: its record, and what it says of nodes."""
+
+    record: Record
+    accused: tuple[str, ...] = ()
+    """the nodes that the outcome names"""
+    slow_node: str | None = None
+    """the node of the slow rank"""
+
+
+def recording_of(conducted: Conducted, result: AttemptResult, stopping: Verdict | None, ended_at: float) -> Recording:
+    """`stopping`: why the whole pilot is being ended, if it is; then the attempt says nothing of nodes.
 
     A measurement that is none (a workload of someone else may send anything) is left out, and an ok attempt then is
     `unknown`: a record that breaks the schema would keep every later collect from reading the sweep.
     """
     outcome, message = _outcome(conducted, result, stopping)
+    measurements = [rank.measurement for rank in result.ranks]
     try:
-        record = _record(conducted, result, outcome, message, ended_at)
+        record = _record(conducted, result, outcome, message, measurements, ended_at)
         wrong = "; ".join(problems(record)[:MOST_PROBLEMS])
-    except Exception:  # in a way that nobody thought of: it costs the attempt, not the pilot
+    except Exception:  # unexpected: it costs the attempt, not the pilot
         wrong = traceback.format_exc(limit=-2)
     if wrong:
-        for rank in result.ranks:
-            rank.measurement = None
         told = f"the measurement cannot be recorded: {wrong}"
         outcome, message = (Outcome.UNKNOWN, told) if outcome is Outcome.OK else (outcome, f"{message}; {told}")
-        record = _record(conducted, result, outcome, message, ended_at)
-    about_nodes = _about_nodes(conducted, record, result) if stopping is None else {}
-    return record, about_nodes
+        record = _record(conducted, result, outcome, message, [None] * len(measurements), ended_at)
+    if stopping is not None or conducted.order.executor == "local":  # locally all nodes are this one machine
+        return Recording(record=record)
+    slow = None if record.slow_rank is None else conducted.nodes[record.slow_rank // conducted.run.gpus_per_node]
+    return Recording(record=record, accused=result.accused, slow_node=slow)
 
 
 def _outcome(conducted: Conducted, result: AttemptResult, stopping: Verdict | None) -> tuple[Outcome, str | None]:
@@ -82,50 +92,58 @@ def _outcome(conducted: Conducted, result: AttemptResult, stopping: Verdict | No
 
 
 def _record(
-    conducted: Conducted, result: AttemptResult, outcome: Outcome, message: str | None, ended_at: float
-) -> dict[str, Any]:
-    measurements = [rank.measurement for rank in result.ranks]
-    extras = [m.extra if m is not None else {} for m in measurements]
-    findings = Findings.of((rank.tail for rank in result.ranks), extras)
-    facts = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.beside)}
-    record = build_record(
+    conducted: Conducted,
+    result: AttemptResult,
+    outcome: Outcome,
+    message: str | None,
+    measurements: Sequence[Measurement | None],
+    ended_at: float,
+) -> Record:
+    diagnosis = result.diagnosis
+    ending = Ending(
+        outcome=outcome, message=message, evidence=diagnosis.evidence or None, advice=diagnosis.advice or None
+    )
+    durations = Durations(**result.times_s, pilot_idle_s=conducted.idle_s)
+    facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.beside)}
+    findings = findings_of((rank.tail for rank in result.ranks), [{} if m is None else m.extra for m in measurements])
+    findings = replace(findings, facts={**findings.facts, **{name: value for name, value in facts.items() if value}})
+    return build_record(_ended(conducted, ended_at), ending, measurements, durations, findings)
+
+
+def _ended(conducted: Conducted, ended_at: float) -> EndedAttempt:
+    order = conducted.order
+    return EndedAttempt(
         run=conducted.run,
-        attempt=conducted.attempt,
-        outcome=outcome,
-        message=message,
-        evidence=result.diagnosis.evidence or None,
-        advice=result.diagnosis.advice or None,
-        measurements=measurements,
-        node_names=conducted.nodes,
-        gpu=conducted.order.gpu,
-        pilot=conducted.order.name,
+        number=conducted.attempt,
+        sweep_name=order.sweep_name,
+        pilot=order.name,
         job_id=conducted.job_id,
+        nodes=conducted.nodes,
+        gpu=order.gpu,
         started_at=conducted.started_at,
         ended_at=ended_at,
-        times_s={**result.times_s, "pilot_idle_s": conducted.idle_s},
-        sweep_name=conducted.order.sweep_name,
-        torch_version=conducted.order.torch_version,
-        extra={**findings.facts, **{name: value for name, value in facts.items() if value}},
+        torch_version=order.torch_version,
     )
-    return findings.annotate(record)
 
 
-def _about_nodes(conducted: Conducted, record: Mapping[str, Any], result: AttemptResult) -> dict[str, Any]:
-    """What the attempt says of nodes; nothing where all are this one machine."""
-    if conducted.order.executor == "local":
-        return {}
-    slow = record["slow_rank"]
-    slow_node = None if slow is None else record["node_names"][slow // record["gpus_per_node"]]
-    return {"accused": list(result.accused), "slow_node": slow_node}
+def findings_of(outputs: Iterable[str], extras: Sequence[Mapping[str, Json]]) -> Findings:
+    """From the ranks' outputs and the further values of their measurements."""
+    nccl, nccl_notes = nccl_findings(outputs)
+    allocator, allocator_notes, invalid = allocator_findings(extras)
+    facts = {"nccl": nccl, "allocator_verdict": allocator}
+    known = {name: value for name, value in facts.items() if value is not None}
+    return Findings(
+        facts=known, notes=(*nccl_notes, *allocator_notes, *_notes_of_the_workload(extras)), invalid=invalid
+    )
 
 
-def nccl_findings(outputs: Iterable[str]) -> tuple[dict[str, Any] | None, list[str]]:
+def nccl_findings(outputs: Iterable[str]) -> tuple[dict[str, Json] | None, list[str]]:
     """The summary of all ranks' NCCL lines as JSON values, and its findings; (None, []) where NCCL said nothing."""
     summary = summarize(line for text in outputs if "NCCL" in text for line in text.splitlines())
     return (None, []) if summary is None else (summary.as_json(), list(summary.findings))
 
 
-def allocator_findings(extras: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any] | None, list[str], bool]:
+def allocator_findings(extras: Sequence[Mapping[str, Json]]) -> tuple[dict[str, Json] | None, list[str], bool]:
     """The worst rank's allocator: its verdict as JSON values, findings, and whether its timing is not valid."""
     verdicts = [(rank, verdict) for rank, extra in enumerate(extras) if (verdict := _verdict(extra)) is not None]
     if not verdicts:
@@ -135,43 +153,24 @@ def allocator_findings(extras: Sequence[Mapping[str, Any]]) -> tuple[dict[str, A
     return values, [f"rank {rank}: {text}" for text in worst.findings], bool(worst.pressure)
 
 
-def _verdict(extra: Mapping[str, Any]) -> AllocatorVerdict | None:
+def _verdict(extra: Mapping[str, Json]) -> AllocatorVerdict | None:
     """From what a workload's rank gives: ``allocator`` (peaks), ``allocator_new`` (counters over the timed iterations)
     and ``device_memory_not_torch_bytes``.
     """
-    new = extra.get("allocator_new")
+    new, peaks, outside = (extra.get(n) for n in ("allocator_new", "allocator", "device_memory_not_torch_bytes"))
     if not isinstance(new, Mapping):
         return None
-    peaks = {name: value for name, value in (extra.get("allocator") or {}).items() if value is not None}
-    outside = extra.get("device_memory_not_torch_bytes")
-    after = {**peaks, **new, "reserved_bytes.all.current": 0}
-    return judge(dict.fromkeys(new, 0), after, device_free_bytes=0, device_total_bytes=outside)
+    after = {**_numbers(peaks), **_numbers(new), "reserved_bytes.all.current": 0.0}
+    total = outside if isinstance(outside, int) else None
+    return judge(dict.fromkeys(new, 0.0), after, device_free_bytes=0, device_total_bytes=total)
 
 
-def _own_words(extras: Sequence[Mapping[str, Any]]) -> list[str]:
+def _numbers(values: Json) -> dict[str, float]:
+    known = values if isinstance(values, Mapping) else {}
+    return {name: value for name, value in known.items() if isinstance(value, (int, float))}
+
+
+def _notes_of_the_workload(extras: Sequence[Mapping[str, Json]]) -> list[str]:
     """What the workload itself found odd: the ``notes`` of its ranks' further values, each once."""
-    said = [note for extra in extras if isinstance(extra.get("notes"), list) for note in extra["notes"]]
-    return list(dict.fromkeys(str(note) for note in said))
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Facts for the record's further values, notes in words, and whether the numbers cannot be trusted."""
-
-    facts: Mapping[str, Any]
-    notes: tuple[str, ...]
-    invalid: bool
-
-    @classmethod
-    def of(cls, outputs: Iterable[str], extras: Sequence[Mapping[str, Any]]) -> Findings:
-        """From the ranks' outputs and the further values of their measurements."""
-        nccl, nccl_words = nccl_findings(outputs)
-        allocator, allocator_words, invalid = allocator_findings(extras)
-        facts = {"nccl": nccl, "allocator_verdict": allocator}
-        known = {name: value for name, value in facts.items() if value is not None}
-        return cls(known, (*nccl_words, *allocator_words, *_own_words(extras)), invalid)
-
-    def annotate(self, record: dict[str, Any]) -> dict[str, Any]:
-        """The record with the notes. A note alone does not make it suspect: slow communication is slow, not wrong."""
-        suspect = record["suspect"] or self.invalid
-        return {**record, "notes": [*record["notes"], *self.notes], "suspect": suspect}
+    notes = [note for extra in extras if isinstance(found := extra.get("notes"), list) for note in found]
+    return list(dict.fromkeys(str(note) for note in notes))

@@ -26,6 +26,7 @@ from sweep.plan.runs import runs_of, to_table
 from sweep.records.collect import write_results
 from tests.support import driving
 from tests.support.made_records import (
+    as_json,
     made_grid,
     made_record,
     made_run,
@@ -111,7 +112,7 @@ def test_mixed_environments_are_pointed_out():
 
 def test_a_winners_grid_plans_that_run_and_no_other():
     run = made_run(dp=2, tp=2, pp=1, grad_accum=4, micro_batch_size=2, zero=1, gpus_per_node=4, dtype="fp32")
-    records = pd.DataFrame([made_record(run)])
+    records = pd.DataFrame([as_json(made_record(run))])
     page = build(records, None, ABOUT)
     text = as_grid(records.iloc[0].to_dict())
     plan = build_plan(parse_grid(text, "again.yaml"), Site(gpus_per_node=4, gpu="cpu"))

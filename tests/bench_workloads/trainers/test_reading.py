@@ -12,7 +12,7 @@ from bench_workloads.trainers.driver.gathering import Gathered
 from bench_workloads.trainers.driver.reading import Lines
 from sweep.contract import Measurement
 from sweep.plugins import find_trainer
-from sweep.records.metrics import mismatches
+from sweep.records.validity import mismatches
 from tests.support.trainers.layouts import run_of
 
 

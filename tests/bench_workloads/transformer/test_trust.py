@@ -12,10 +12,9 @@ import statistics
 import pytest
 
 from sweep.contract import Layout, Measurement, Run
-from sweep.outcomes import Outcome
-from sweep.records.record import build_record
-from sweep.records.schema import problems
+from sweep.records.record import problems
 from tests.support import driving
+from tests.support.made_records import as_json, made_record
 from tests.support.ranks.harness import DENSE, MOE, Zygote, a_run
 from tests.support.transformer.cases import case
 
@@ -46,24 +45,11 @@ site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2, pilot_time: 1
 def record_of(zygote: Zygote, run: Run) -> dict:
     """The record of an attempt by real ranks."""
     given = [rank.measurement for rank in zygote.attempt(run)]
-    record = build_record(
-        run=run,
-        attempt=1,
-        outcome=Outcome.OK,
-        message=None,
-        measurements=[Measurement(**{k: v for k, v in m.items() if k != "kind"}) for m in given],
-        node_names=("here",),
-        gpu="cpu",
-        pilot="p0001",
-        job_id=None,
-        started_at=0.0,
-        ended_at=1.0,
-        times_s={},
-        sweep_name="trust",
-    )
+    measurements = [Measurement(**{k: v for k, v in m.items() if k != "kind"}) for m in given]
+    record = made_record(run, measurements=measurements, gpu="cpu")
     assert problems(record) == []
-    assert record["outcome"] == "ok", record["message"]
-    return record
+    assert record.outcome == "ok", record.message
+    return as_json(record)
 
 
 def with_straggler(zygote: Zygote, words: str, rank: int, late_s: float = LATE_S) -> dict:

@@ -8,7 +8,7 @@ import pytest
 
 from bench_workloads.transformer import WORKLOAD
 from sweep.contract import Measurement
-from sweep.records import metrics
+from sweep.records.validity import mismatches
 from tests.support.ranks.harness import Rank, Zygote
 from tests.support.transformer.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case
 from tests.support.transformer.reference import truth
@@ -50,7 +50,7 @@ def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, fl
         found = rank.measurement
         distances = furthest(found["losses"], losses), furthest(found["grad_norms"], norms)
         worst = max(worst[0], distances[0]), max(worst[1], distances[1])
-        assert metrics.mismatches(run, [Measurement(**{k: v for k, v in found.items() if k != "kind"})]) == []
+        assert mismatches(run, [Measurement(**{k: v for k, v in found.items() if k != "kind"})]) == []
         assert found["effective"]["global_batch_tokens"] == run.global_batch_tokens
     assert worst[0] < bounds[0], f"loss is {worst[0]:.1e} off: {found['losses']}, truth {losses}"
     assert worst[1] < bounds[1], f"gradient norm is {worst[1]:.1e} off: {found['grad_norms']}, truth {norms}"

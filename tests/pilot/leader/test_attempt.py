@@ -11,9 +11,9 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.nodes import Link
-from sweep.pilot.leader.record import record_of
+from sweep.pilot.leader.record import recording_of
 from sweep.pilot.limits import Limits
-from sweep.records.schema import problems
+from sweep.records.record import problems
 from tests.support.pilot_parts import (
     Mute,
     a_run,
@@ -60,9 +60,9 @@ def test_bytes_that_come_as_a_fraction_are_rounded(standing):
 def test_a_failure_told_in_another_form_has_a_log_and_a_record(standing, said, failure):
     result = said_by_ranks(standing, told({"kind": "failure", **said}), *exits(1, 1))
     assert result.ranks[0].failure == failure
-    record, _ = record_of(conducted(standing), result, None, 2.0)
+    record = recording_of(conducted(standing), result, None, 2.0).record
     assert problems(record) == []
-    assert record["outcome"] == "python_exception"
+    assert record.outcome == "python_exception"
     assert failure["traceback"] in attempt_log(record, result)
 
 

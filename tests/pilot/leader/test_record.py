@@ -7,10 +7,11 @@ import pytest
 
 from sweep.contract import Measurement
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.record import Findings, record_of
+from sweep.pilot.leader.record import findings_of, recording_of
 from sweep.pilot.leader.watchdog import Verdict
 from sweep.records.collect import table_of
-from sweep.records.schema import problems
+from sweep.records.record import Findings, problems, record_from
+from tests.support.made_records import as_json, made_record
 from tests.support.pilot_parts import (
     conducted,
     order,
@@ -20,10 +21,10 @@ from tests.support.pilot_parts import (
 
 @pytest.mark.parametrize("times", ["not a list", [None] * 5, [{"a": 1}] * 5])
 def test_a_measurement_that_is_none_voids_the_attempt(standing, times):
-    record, _ = record_of(conducted(standing), result_of(Outcome.OK, Measurement(step_times_s=times)), None, 2.0)
+    record = recording_of(conducted(standing), result_of(Outcome.OK, Measurement(step_times_s=times)), None, 2.0).record
     assert problems(record) == []
-    assert record["outcome"] == "unknown"
-    assert record["step_time_median_s"] is None
+    assert record.outcome == "unknown"
+    assert record.step_time_median_s is None
 
 
 NUMBERS_THAT_ARE_NONE = [
@@ -35,7 +36,6 @@ NUMBERS_THAT_ARE_NONE = [
     {"parameters": -(2**64)},
     {"losses": [1, "2", 3, 4, 5]},
     {"grad_norms": [1.0, True, 1.0, 1.0, 1.0]},
-    {"losses": [2**60 + 1] * 5},
     {"peak_allocated_bytes": "x" * 1_000_000},
 ]
 
@@ -44,66 +44,74 @@ NUMBERS_THAT_ARE_NONE = [
 def test_a_value_of_the_wrong_kind_voids_the_attempt_and_not_the_table(standing, values):
     """One such value in the journal, and no collect would ever read the sweep again."""
     measurement = Measurement(**{"step_times_s": [0.1] * 5, **values})
-    record, _ = record_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0)
-    assert record["outcome"] == "unknown"
-    assert "cannot be recorded" in record["message"]
-    assert len(record["message"]) < 2000
+    record = recording_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0).record
+    assert record.outcome == "unknown"
+    assert "cannot be recorded" in record.message
+    assert len(record.message) < 2000
     assert problems(record) == []
-    assert table_of([json.loads(json.dumps(record))]).num_rows == 1
+    assert table_of([record_from(as_json(record))]).num_rows == 1
+
+
+def test_a_whole_number_of_a_column_of_doubles_is_read_as_a_double(standing):
+    """Arrow refuses one beyond 2^53 that is not a double."""
+    measurement = Measurement(step_times_s=[0.1] * 5, losses=[2**60 + 1] * 5)
+    record = recording_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0).record
+    assert record.outcome == "ok"
+    assert table_of([record_from(as_json(record))])["losses"].to_pylist() == [[2.0**60] * 5]
 
 
 def test_the_reason_names_the_value(standing):
     measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
-    record, _ = record_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0)
-    assert "peak_memory_bytes must be int64, not '12 GB'" in record["message"]
-    assert record["peak_memory_bytes"] is None
+    record = recording_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0).record
+    assert "peak_memory_bytes must be int64, not '12 GB'" in record.message
+    assert record.peak_memory_bytes is None
 
 
 def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(standing):
     """An out-of-memory that tells its peak in words is an out-of-memory all the same."""
     measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
-    record, _ = record_of(conducted(standing), result_of(Outcome.OOM_CUDA, measurement), None, 2.0)
+    record = recording_of(conducted(standing), result_of(Outcome.OOM_CUDA, measurement), None, 2.0).record
     assert problems(record) == []
-    assert record["outcome"] == "oom_cuda"
-    assert record["peak_memory_bytes"] is None
-    assert record["message"].startswith("why; ")
-    assert "12 GB" in record["message"]
+    assert record.outcome == "oom_cuda"
+    assert record.peak_memory_bytes is None
+    assert record.message.startswith("why; ")
+    assert "12 GB" in record.message
 
 
 def test_the_record_says_what_ran_beside_it(standing):
-    record, _ = record_of(conducted(standing), result_of(Outcome.HANG), None, 2.0)
-    assert json.loads(record["extra_json"])["beside"] == ["other.1"]
+    record = recording_of(conducted(standing), result_of(Outcome.HANG), None, 2.0).record
+    assert json.loads(record.extra_json)["beside"] == ["other.1"]
 
 
 def test_what_a_workload_finds_odd_is_noted_once(standing):
     odd = Measurement(step_times_s=[0.1] * 5, extra={"notes": ["the trainer says 2, its steps make 3"]})
-    record, _ = record_of(conducted(standing), result_of(Outcome.OK, odd), None, 2.0)
-    assert record["notes"].count("the trainer says 2, its steps make 3") == 1
-    assert record["outcome"] == "ok"
+    record = recording_of(conducted(standing), result_of(Outcome.OK, odd), None, 2.0).record
+    assert record.notes.count("the trainer says 2, its steps make 3") == 1
+    assert record.outcome == "ok"
 
 
 @pytest.mark.parametrize(("limit_s", "outcome"), [(900.0, "time_limit"), (850.0, "time_limit"), (300.0, "preempted")])
 def test_a_run_longer_than_a_whole_pilot_is_not_tried_for_ever(standing, limit_s, outcome):
-    record, _ = record_of(conducted(standing, limit_s), result_of(Outcome.TIME_LIMIT), None, 2.0)
-    assert record["outcome"] == outcome
-    assert ("pilot_time" in record["message"]) is (limit_s == 850.0)
+    record = recording_of(conducted(standing, limit_s), result_of(Outcome.TIME_LIMIT), None, 2.0).record
+    assert record.outcome == outcome
+    assert ("pilot_time" in record.message) is (limit_s == 850.0)
 
 
 def test_only_the_user_or_the_scheduler_cancels(standing):
     stopping = Verdict(Outcome.CANCELLED, "cancelled by the user")
     cancelled = result_of(Outcome.CANCELLED)
-    assert record_of(conducted(standing), cancelled, stopping, 2.0)[0]["outcome"] == "cancelled"
-    assert record_of(conducted(standing), cancelled, None, 2.0)[0]["outcome"] == "unknown"
+    assert recording_of(conducted(standing), cancelled, stopping, 2.0).record.outcome == "cancelled"
+    assert recording_of(conducted(standing), cancelled, None, 2.0).record.outcome == "unknown"
 
 
 def test_what_ends_with_the_whole_job_accuses_no_node(standing):
     stopping = Verdict(Outcome.PREEMPTED, "the pilot's job was told to end (SIGTERM)")
     slurm = dataclasses.replace(conducted(standing), order=order(executor="slurm"))
     accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))
-    record, about = record_of(slurm, accusing, stopping, 2.0)
-    assert (record["outcome"], about) == ("preempted", {})
-    record, about = record_of(slurm, accusing, None, 2.0)
-    assert (record["outcome"], about["accused"]) == ("node_fail", ["n1"])
+    told = recording_of(slurm, accusing, stopping, 2.0)
+    assert (told.record.outcome, told.accused, told.slow_node) == ("preempted", (), None)
+    told = recording_of(slurm, accusing, None, 2.0)
+    assert (told.record.outcome, told.accused) == ("node_fail", ("n1",))
 
 
 def test_findings_reach_the_record():
@@ -113,13 +121,18 @@ def test_findings_reach_the_record():
         "allocator_new": {"num_alloc_retries": 3, "num_ooms": 0, "num_device_alloc": 5, "num_device_free": 5},
         "device_memory_not_torch_bytes": 1 << 30,
     }
-    found = Findings.of([nccl, ""], [{}, extra])
-    record = found.annotate({"notes": ["odd"], "suspect": False})
-    assert record["notes"][0] == "odd"
-    assert any("TCP sockets" in note for note in record["notes"])
-    assert any("rank 1: Memory pressure" in note for note in record["notes"])
-    assert record["suspect"], "a timing under memory pressure is not valid"
-    assert found.facts["allocator_verdict"]["rank"] == 1
-    assert found.facts["nccl"]["network"] == "Socket"
-    quiet = Findings.of(["hello"], [{}])
-    assert (quiet.facts, quiet.notes, quiet.invalid) == ({}, (), False)
+    found = findings_of([nccl, ""], [{}, extra])
+    record = made_record(**vars(found))
+    assert any("TCP sockets" in note for note in record.notes)
+    assert any("rank 1: Memory pressure" in note for note in record.notes)
+    assert record.suspect, "a timing under memory pressure is not valid"
+    kept = json.loads(record.extra_json)
+    assert kept["allocator_verdict"]["rank"] == 1
+    assert kept["nccl"]["network"] == "Socket"
+    assert findings_of(["hello"], [{}]) == Findings()
+
+
+def test_a_note_alone_does_not_make_a_record_suspect():
+    """Slow communication is slow, not wrong."""
+    record = made_record(notes=("slow",))
+    assert (record.notes, record.suspect) == (["slow"], False)

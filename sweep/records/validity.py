@@ -1,0 +1,152 @@
+"""What a valid measurement must be, and what is odd about one. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from sweep.contract import Measurement, Run, Scalar
+from sweep.outcomes import Outcome
+from sweep.records.schema import Metrics
+
+BEST_MATMUL: Mapping[str, float] = {
+    "a100": 0.87,
+    "h100": 0.81,
+    "h200": 0.81,
+    "b200": 0.80,
+    "gb200": 0.80,
+    "mi300x": 0.60,
+}
+"""GPU -> the share of its dense bf16 peak that the best matrix product reaches (Stas Bekman, ML Engineering, table of
+maximum achievable matmul FLOPS: A100 0.86, H100 0.80, MI300X 0.58, B200 0.78), rounded up"""
+ANY_MATMUL = 0.95
+"""the same for other GPUs and number formats"""
+
+
+def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outcome, str] | None:
+    """Why an attempt that ended well gave no valid measurement, or None where it did."""
+    given = [m for m in measurements if m is not None]
+    if not measurements or len(given) < len(measurements):
+        missing = [str(rank) for rank, m in enumerate(measurements) if m is None]
+        which = f"ranks {_few(missing)}" if missing else "all ranks"
+        return Outcome.UNKNOWN, f"ended without error, but {which} gave no measurement"
+    differing = mismatches(run, given)
+    if differing:
+        return Outcome.CONFIG_MISMATCH, "; ".join(differing)
+    bad = [rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)]
+    if bad:
+        return Outcome.UNKNOWN, f"impossible step times from ranks {_few(map(str, bad))}"
+    for name in ("losses", "grad_norms"):
+        for rank, measurement in enumerate(given):
+            at = _first_non_finite(getattr(measurement, name))
+            if at is not None:
+                return Outcome.NAN_LOSS, f"{name}[{at}] of rank {rank} is not finite"
+    return None
+
+
+def mismatches(run: Run, measurements: Sequence[Measurement]) -> list[str]:
+    """Each difference between what was asked and what ran, with both values."""
+    asked = requested(run)
+    found: dict[str, None] = {}
+    for rank, measurement in enumerate(measurements):
+        for name, value in measurement.effective.items():
+            if name in asked and value != asked[name]:
+                found.setdefault(f"{name}: asked {asked[name]}, ran {value} (rank {rank})")
+    counts = sorted({len(m.step_times_s) for m in measurements})
+    if counts[0] < max(1, run.iterations):
+        found.setdefault(f"iterations: asked {run.iterations}, timed {counts[0]}")
+    elif len(counts) > 1:
+        found.setdefault(f"iterations: ranks timed {counts[0]} to {counts[-1]}")
+    by_name: dict[str, list[str]] = {}
+    for text in found:
+        by_name.setdefault(text.split(":")[0], []).append(text)
+    return [texts[0] + (f" and {len(texts) - 1} more ranks" if len(texts) > 1 else "") for texts in by_name.values()]
+
+
+def requested(run: Run) -> dict[str, Scalar]:
+    """What a run asks for, under the names that ``Measurement.effective`` may state."""
+    values: dict[str, Scalar] = dataclasses.asdict(run.layout)
+    if run.layout.pp == 1:
+        del values["pp_schedule"]
+    return values | {
+        "gpus": run.gpus,
+        "world_size": run.gpus,
+        "nodes": run.nodes,
+        "sequence_length": run.sequence_length,
+        "global_batch_tokens": run.global_batch_tokens,
+        "global_batch_sequences": run.global_batch_sequences,
+        "dtype": run.dtype,
+        "compile": run.compile,
+    }
+
+
+def oddities(measurements: Sequence[Measurement]) -> list[str]:
+    """What ranks of one attempt must agree on and do not."""
+    notes = []
+    for name in sorted({key for m in measurements for key in m.versions}):
+        values = sorted({m.versions[name] for m in measurements if name in m.versions})
+        if len(values) > 1:
+            notes.append(f"ranks run different versions of {name}: {', '.join(values)}")
+    first = next((m.losses for m in measurements if m.losses), None)
+    other = next((rank for rank, m in enumerate(measurements) if not _alike(first, m.losses)), None)
+    if other is not None:
+        notes.append(f"rank {other} states other losses than the ranks before it: they do not train one model")
+    return notes
+
+
+def of_another_torch(measurements: Sequence[Measurement], planned: str | None) -> list[str]:
+    """Whether the ranks run another torch than the one whose rules made the plan. ``2.13`` stands for any 2.13.x."""
+    from packaging.version import InvalidVersion, Version
+
+    runs = next((m.versions["torch"] for m in measurements if "torch" in m.versions), None)
+    if planned is None or runs is None:
+        return []
+    try:
+        wanted, found = Version(planned).release, Version(runs).release
+    except InvalidVersion:
+        return []
+    if found[: len(wanted)] == wanted:
+        return []
+    return [
+        f"the site says torch {planned}, the ranks run {runs}: candidates were rejected by the rules of another torch; "
+        f"plan again with torch_version: '{'.'.join(map(str, found))}'"
+    ]
+
+
+def implausible(metrics: Metrics, gpu: str | None, dtype: str | None) -> list[str]:
+    """What cannot be true of a measurement, each as text. Empty for a plausible one."""
+    notes = []
+    best = BEST_MATMUL.get((gpu or "").lower(), ANY_MATMUL) if dtype in ("bf16", "fp16") else ANY_MATMUL
+    shares = {"mfu": metrics.mfu, "hfu": metrics.hfu, "reported_mfu": metrics.reported_mfu}
+    for name, value in shares.items():
+        if value is not None and value > 1:
+            notes.append(f"{name} is {value:.1%} of the peak: no hardware does more than its peak")
+        elif value is not None and value > best:
+            notes.append(f"{name} is {value:.1%}: the best matrix product on {gpu} reaches {best:.0%}")
+    if metrics.mfu is not None and metrics.hfu is not None and metrics.hfu < metrics.mfu * (1 - 1e-9):
+        notes.append(f"hfu {metrics.hfu:.1%} is less than mfu {metrics.mfu:.1%}: executed FLOPs include the model's")
+    positive = {
+        "tokens_per_second": metrics.tokens_per_second,
+        "tokens_per_second_per_gpu": metrics.tokens_per_second_per_gpu,
+        "step_time_median_s": metrics.step_time_median_s,
+        "tflops_per_gpu": metrics.tflops_per_gpu,
+        "mfu": metrics.mfu,
+    }
+    return notes + [f"{name} is {value}" for name, value in positive.items() if value is not None and value <= 0]
+
+
+def _alike(first: Sequence[float] | None, other: Sequence[float] | None) -> bool:
+    if first is None or other is None:
+        return True
+    pairs = zip(first, other, strict=False)
+    return len(first) == len(other) and all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in pairs)
+
+
+def _first_non_finite(values: Sequence[float | None] | None) -> int | None:
+    return next((i for i, v in enumerate(values or ()) if v is None or not math.isfinite(v)), None)
+
+
+def _few(names: Iterable[str], most: int = 8) -> str:
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
