@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from sweep.contract import Layout, Measurement, Run
 from sweep.outcomes import Outcome
 from sweep.records.record import build_record
+from sweep.state.events import Event, encode
 from sweep.store.directory import SweepDir
 
 TINY = {"num_layers": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
@@ -74,10 +74,10 @@ def made_sweep(path: Path) -> SweepDir:
     return sweep
 
 
-def write_journal(sweep: SweepDir, writer: str, events: Iterable[Mapping[str, Any]]) -> None:
+def write_journal(sweep: SweepDir, writer: str, events: Iterable[Event]) -> None:
     """Append events to a journal as its writer does."""
-    with sweep.journal(writer).open("a") as file:
-        file.writelines(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+    with sweep.journal(writer).open("ab") as file:
+        file.writelines(encode(event) + b"\n" for event in events)
 
 
 def record_event(record: Mapping[str, Any], time: float = 1.0) -> dict[str, Any]:
