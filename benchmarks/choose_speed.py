@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from itertools import product
 
 from sweep.contract import Layout, Run
+from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search, choose
+from sweep.state.events import Recorded, RecordFacts
 from sweep.state.state import World
 
 CHOICES = 200
@@ -44,11 +46,18 @@ def made_runs(count: int) -> list[PlannedRun]:
 
 def record(world: World, run: PlannedRun, attempt: int, place: int) -> None:
     """The attempt began and ended: one in ten out of memory, the rest with some rate."""
-    outcome = "oom_cuda" if place % 10 == 0 else "ok"
-    rate = None if outcome != "ok" else 4000.0 + place % 977
-    event = {"run_id": run.run_id, "attempt": attempt, "pilot": "p", "outcome": outcome, "node_names": ["a"]}
-    event |= {"started_at": 60.0 * len(world.runs), "ended_at": 60.0 * (len(world.runs) + 1)}
-    world.apply({"event": "record", "time": 0.0, "record": {**event, "tokens_per_second_per_gpu": rate}})
+    ok = place % 10 != 0
+    facts = RecordFacts(
+        run_id=run.run_id,
+        attempt=attempt,
+        pilot="p",
+        outcome=Outcome.OK if ok else Outcome.OOM_CUDA,
+        node_names=("a",),
+        started_at=60.0 * len(world.runs),
+        ended_at=60.0 * (len(world.runs) + 1),
+        tokens_per_second_per_gpu=4000.0 + place % 977 if ok else None,
+    )
+    world.apply(Recorded(time=0.0, record=facts))
 
 
 def timed(runs: list[PlannedRun], strategy: str, done: int, limits: dict[str, float]) -> Iterator[float]:

@@ -38,10 +38,22 @@ from sweep.plan.build import build
 from sweep.plan.runs import PlannedRun
 from sweep.records.record import EndedAttempt, build_record
 from sweep.records.schema import Durations, Ending
-from sweep.store.directory import SweepDir, try_claim
+from sweep.state.events import (
+    AttemptStarted,
+    PilotAlive,
+    PilotEnded,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    PilotSubmitted,
+    Recorded,
+    SessionBegan,
+    SessionEnded,
+)
+from sweep.store.directory import Claim, SweepDir, try_claim
+from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
 from sweep.store.lease import take
-from sweep.store.snapshot import read_world
 from sweep.store.sweep import Sweep, create, open_sweep
 
 GRID = """
@@ -86,17 +98,17 @@ def _play(sweep: Sweep, runs: Sequence[PlannedRun]) -> None:
     launcher = take(sweep.directory)
     log = Journal(sweep.directory.journal(launcher.writer))
     begin = time.time() - RUN_S * (len(runs) / PILOTS + 10)
-    log.append({"event": "session", "time": begin, "epoch": launcher.epoch, "host": "login", "pid": 1})
+    log.append(SessionBegan(time=begin, epoch=launcher.epoch, host="login", pid=1))
     for number in range(PILOTS):
         name = f"p{number + 1:04d}"
         nodes = max((run.nodes for run in runs[number::PILOTS]), default=1)
-        about = {"pilot": name, "token": f"{sweep.sweep_id}-{name}", "nodes": nodes, "time_limit_s": 14400}
+        token = f"{sweep.sweep_id}-{name}"
         sweep.directory.pilot(name).mkdir(mode=0o700)
-        log.append({"event": "pilot_intent", "time": begin, **about, "elsewhere": False})
-        log.append({"event": "pilot_submitted", "time": begin, "pilot": name, "job_id": str(1000 + number)})
+        log.append(PilotIntended(time=begin, pilot=name, token=token, nodes=nodes, time_limit_s=14400))
+        log.append(PilotSubmitted(time=begin, pilot=name, job_id=str(1000 + number)))
         end = _lead(sweep, name, str(1000 + number), nodes, runs[number::PILOTS], begin)
-        log.append({"event": "pilot_gone", "time": end, "pilot": name, "word": "COMPLETED", "reason": ""})
-    log.append({"event": "session_end", "time": time.time()})
+        log.append(PilotGone(time=end, pilot=name, word="COMPLETED"))
+    log.append(SessionEnded(time=time.time()))
     log.close()
 
 
@@ -104,28 +116,27 @@ def _lead(sweep: Sweep, name: str, job_id: str, nodes: int, runs: Sequence[Plann
     """One pilot's journal; when it ended."""
     journal = Journal(sweep.directory.journal(f"pilot-{name}"))
     names, now, said = [f"node{i:03d}" for i in range(nodes)], begin, begin
-    journal.append({"event": "pilot_started", "time": now, "pilot": name, "job_id": job_id, "nodes": names})
+    journal.append(PilotStarted(time=now, pilot=name, job_id=job_id, nodes=tuple(names)))
     for planned in runs:
         mine = names[: planned.nodes]
-        try_claim(sweep.directory, planned.run_id, 1, {"pilot": name, "job_id": job_id, "time": now})
-        about = {"run_id": planned.run_id, "attempt": 1, "nodes": mine}
-        journal.append({"event": "attempt_started", "time": now, "pilot": name, **about})
+        try_claim(sweep.directory, planned.run_id, 1, Claim(pilot=name, job_id=job_id, time=now))
+        journal.append(AttemptStarted(time=now, pilot=name, run_id=planned.run_id, attempt=1, nodes=tuple(mine)))
         record = _record(sweep, planned, name, job_id, mine, now)
         now += RUN_S
-        journal.append(
-            {"event": "record", "time": now, "pilot": name, "record": record, "accused": [], "slow_node": None}
-        )
+        journal.append(Recorded(time=now, pilot=name, record=record))
         while said < now:
             said += ALIVE_S
-            journal.append({"event": "pilot_alive", "time": said, "pilot": name})
-    journal.append({"event": "pilot_ended", "time": now, "pilot": name, "reason": "nothing left that fits"})
+            journal.append(PilotAlive(time=said, pilot=name))
+    journal.append(PilotEnded(time=now, pilot=name, reason="nothing left that fits"))
     journal.close()
     return now
 
 
 def _measure_more(sweep: Sweep) -> None:
     """A pilot that nobody has looked at yet: it measured some of what was left out, and leaves waiting what waits."""
-    out = sweep.left_out(read_world(sweep.directory)[0])
+    followed = FollowedSweep(sweep)
+    followed.refresh()
+    out = followed.left_out()
     more = [run for run in sweep.runs if run.run_id in out][:MORE]
     with _without_fsync():
         _lead(sweep, LATER, "2000", max((run.nodes for run in more), default=1), more, time.time() - RUN_S * MORE)

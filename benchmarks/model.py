@@ -24,10 +24,21 @@ import simpy
 
 from sweep.contract import Layout, Run
 from sweep.launcher.pilots_wanted import Capacity, Wanted, pilots_wanted
+from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
 from sweep.pilot.leader.leader import MARGIN_S, UNKNOWN_RUN_S
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Choice, Search, choose
+from sweep.state.events import (
+    AttemptStarted,
+    PilotEnded,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    PilotSubmitted,
+    Recorded,
+    RecordFacts,
+)
 from sweep.state.state import World
 
 START_S, END_S, BETWEEN_S = 15.0, 5.0, 2.0
@@ -149,8 +160,11 @@ class Sweep:
 
     def _submit(self, wanted: Wanted) -> None:
         name = f"p{len(self.world.pilots) + 1:04d}"
-        self._tell("pilot_intent", pilot=name, token=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s)
-        self._tell("pilot_submitted", pilot=name, job_id=name)
+        now = self._env.now
+        self.world.apply(
+            PilotIntended(time=now, pilot=name, token=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s)
+        )
+        self.world.apply(PilotSubmitted(time=now, pilot=name, job_id=name))
         job = Job(name, wanted.nodes, wanted.time_limit_s, self._env.event())
         self._env.process(self._lead(job))
 
@@ -160,7 +174,7 @@ class Sweep:
         self._cluster.submit(job)
         yield job.started
         begin = self._env.now
-        self._tell("pilot_started", pilot=job.name, nodes=job.held, job_id=job.name)
+        self.world.apply(PilotStarted(time=begin, pilot=job.name, nodes=tuple(job.held), job_id=job.name))
         self._changed = True
         yield self._env.timeout(START_S)
         going: dict[simpy.Event, Choice] = {}
@@ -175,9 +189,9 @@ class Sweep:
             for done in [event for event in going if event.processed]:
                 free += going.pop(done).nodes
                 durations.append(done.value)
-        self._tell("pilot_ended", pilot=job.name, reason="nothing left that fits")
+        self.world.apply(PilotEnded(time=self._env.now, pilot=job.name, reason="nothing left that fits"))
         yield self._env.timeout(END_S)
-        self._tell("pilot_gone", pilot=job.name, word="COMPLETED")
+        self.world.apply(PilotGone(time=self._env.now, pilot=job.name, word="COMPLETED"))
         self._changed = True
         self.held.append((begin, self._env.now, job.nodes))
         self._cluster.give_back(job)
@@ -191,8 +205,14 @@ class Sweep:
         )
         self.choice_ms.append(1000 * (time.perf_counter() - begin))
         if choice is not None:
-            about = {"run_id": choice.planned.run_id, "attempt": choice.attempt, "pilot": job.name}
-            self._tell("attempt_started", **about, nodes=list(choice.nodes))
+            started = AttemptStarted(
+                time=self._env.now,
+                pilot=job.name,
+                run_id=choice.planned.run_id,
+                attempt=choice.attempt,
+                nodes=choice.nodes,
+            )
+            self.world.apply(started)
         return choice
 
     def _measure(self, job: Job, choice: Choice) -> Generator[simpy.Event, Any, float]:
@@ -203,13 +223,15 @@ class Sweep:
         seconds = min(self._lasts_s[run_id], self._left_s(job))
         yield self._env.timeout(seconds)
         whole = seconds == self._lasts_s[run_id]
-        about = {
-            "run_id": run_id,
-            "attempt": choice.attempt,
-            "pilot": job.name,
-            "outcome": "ok" if whole else "preempted",
-        }
-        self._tell("record", record={**about, "started_at": begin, "ended_at": self._env.now})
+        record = RecordFacts(
+            run_id=run_id,
+            attempt=choice.attempt,
+            pilot=job.name,
+            outcome=Outcome.OK if whole else Outcome.PREEMPTED,
+            started_at=begin,
+            ended_at=self._env.now,
+        )
+        self.world.apply(Recorded(time=self._env.now, record=record))
         (self.taken if whole else self.cut).append((begin, self._env.now, choice.planned.nodes))
         self._spent_s += seconds
         self._ended += whole
@@ -217,9 +239,6 @@ class Sweep:
 
     def _left_s(self, job: Job) -> float:
         return job.ends_by - self._env.now - min(MARGIN_S, 0.1 * job.limit_s)
-
-    def _tell(self, event: str, **values: Any) -> None:
-        self.world.apply({"event": event, "time": self._env.now, **values})
 
 
 def made_runs(count: int, widest: int) -> list[PlannedRun]:

@@ -32,6 +32,7 @@ import psutil
 
 from benchmarks.creations import Creations
 from benchmarks.model import TAIL, area
+from sweep.state.events import Recorded, decoder
 from sweep.state.state import World
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
@@ -156,10 +157,10 @@ def held_of(cluster: Cluster) -> list[Span]:
 
 def told(directory: Path, held: list[Span]) -> dict[str, Any]:
     """What the sweep's records and Slurm's accounting say together."""
-    world, records = World(), []
-    events = JournalReader(SweepDir(directory)).new_events()
-    world.apply_all(events)
-    records = [event["record"] for event in events if event["event"] == "record"]
+    world = World()
+    world.apply_all(JournalReader(SweepDir(directory)).new_events())
+    events = JournalReader(SweepDir(directory), decode=decoder(dict)).new_events()
+    records = [event.record for event in events if isinstance(event, Recorded)]
     taken = [(record["started_at"], record["ended_at"], record["nodes"]) for record in records]
     begin, end = min(one[0] for one in held), max(one[1] for one in held)
     until = end - TAIL * (end - begin)

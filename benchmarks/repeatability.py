@@ -29,6 +29,7 @@ from pathlib import Path
 
 import torch
 
+from sweep.state.events import Recorded, decoder
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
 
@@ -143,8 +144,8 @@ def measure(layout: str, iterations: int) -> Stated:
         before = yardstick()
         _launch(grid, directory)
         after = yardstick()
-        events = JournalReader(SweepDir(directory)).new_events()
-    (record,) = (event["record"] for event in events if event["event"] == "record")
+        events = JournalReader(SweepDir(directory), decode=decoder(dict)).new_events()
+    (record,) = (event.record for event in events if isinstance(event, Recorded))
     further = json.loads(record["extra_json"])
     low, high = further["step_time_interval_s"]
     confidence = further["step_time_interval_confidence"]

@@ -128,13 +128,14 @@ def ended(task: Task, method: str) -> list[tuple[float, float]]:
 
 def records(task: Task) -> list[dict[str, object]]:
     """The sweep's records, oldest first."""
+    from sweep.state.events import Recorded, decoder
     from sweep.store.directory import SweepDir
     from sweep.store.journal import JournalReader
 
     if not (task.folder / "sweep" / "journal").is_dir():
         return []
-    events = JournalReader(SweepDir(task.folder / "sweep")).new_events()
-    return [event["record"] for event in events if event["event"] == "record"]
+    events = JournalReader(SweepDir(task.folder / "sweep"), decode=decoder(dict)).new_events()
+    return [event.record for event in events if isinstance(event, Recorded)]
 
 
 def _records(task: Task) -> list[tuple[float, float]]:

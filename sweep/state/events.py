@@ -242,7 +242,10 @@ _encoder = msgspec.json.Encoder()
 
 def encode(event: Event) -> bytes:
     """The event as a line of a journal, without its line end."""
-    return _encoder.encode(event)
+    try:
+        return _encoder.encode(event)
+    except UnicodeEncodeError:  # a name of a file that is not UTF-8, as Python tells it: JSON can only escape that
+        return json.dumps(msgspec.to_builtins(event), separators=(",", ":")).encode()
 
 
 def decoder(record_type: type) -> Callable[[bytes], Event]:
@@ -255,7 +258,7 @@ def decoder(record_type: type) -> Callable[[bytes], Event]:
             raise EventError(f"{len(line)} bytes are more than any event has ({MAX_LINE_BYTES})")
         try:
             event: Event = fast.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             event = _tolerant(line, kinds, EventError(str(error)))
         return event
 

@@ -101,7 +101,7 @@ def _living(sweep: SweepDir, epoch: int) -> str | None:
     journal, file = sweep.journal(Lease(sweep, epoch).writer), sweep.launchers / str(epoch)
     try:
         holder = msgspec.json.decode(file.read_bytes(), type=Process)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SweepError(Mistake(f"is damaged: {error}", file=str(file), remedy="remove it")) from error
     return None if _ended(journal) else alive(holder, journal)
 

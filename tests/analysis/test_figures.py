@@ -18,6 +18,7 @@ from sweep.contract import Measurement
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect, write_results
+from sweep.state.events import AttemptStarted, Event, PilotAlive, PilotStarted, Recorded
 from tests.support.made_records import (
     made_grid,
     made_measurement,
@@ -81,8 +82,7 @@ def made_tables(models=3, nodes=5, **changes):
 
 def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
     """A sweep of one pilot that packs attempts side by side, some of which fail, and one that still runs."""
-    held = {"event": "pilot_started", "time": 0.0, "pilot": "p1", "job_id": "7", "nodes": list(nodes)}
-    events = [held]
+    events: list[Event] = [PilotStarted(time=0.0, pilot="p1", job_id="7", nodes=tuple(nodes))]
     for at in range(12):
         node, begin = nodes[at % len(nodes)], 5.0 + 70 * (at // len(nodes))
         run = made_run(model=("1B", "8B")[at % 2], dp=1, tp=2, grad_accum=1 + at, micro_batch_size=1)
@@ -90,14 +90,16 @@ def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
         two = [made_measurement(step, step * 1.01, step * (1.02 + 0.3 * rank), peak_allocated_bytes=(1 + at) << 30,
                                 simulated=simulated) for rank in range(2)]  # fmt: skip
         outcome = (Outcome.OK, Outcome.OK, Outcome.OOM_CUDA, Outcome.NODE_FAIL)[at % 4]
-        more = {"accused": [node]} if outcome is Outcome.NODE_FAIL else {}
+        accused = (node,) if outcome is Outcome.NODE_FAIL else ()
         measured = {} if outcome is not Outcome.OK else {"measurements": two}
         record = made_record(run, outcome=outcome, pilot="p1", node_names=[node], started_at=begin, **TIMES,
                              ended_at=begin + 57, gpu="h100", **measured)  # fmt: skip
-        begun = {"event": "attempt_started", "time": begin, "pilot": "p1", "run_id": run.run_id, "attempt": 1}
-        events += [begun | {"nodes": [node]}, record_event(record, begin + 57) | more]
-    last = {"event": "attempt_started", "time": 290.0, "pilot": "p1", "run_id": "x", "attempt": 1, "nodes": [nodes[0]]}
-    write_journal(sweep, "pilot-p1", [*events, last, {"event": "pilot_alive", "time": 320.0, "pilot": "p1"}])
+        events += [
+            AttemptStarted(time=begin, pilot="p1", run_id=run.run_id, attempt=1, nodes=(node,)),
+            Recorded(time=begin + 57, record=record, accused=accused),
+        ]
+    last = AttemptStarted(time=290.0, pilot="p1", run_id="x", attempt=1, nodes=(nodes[0],))
+    write_journal(sweep, "pilot-p1", [*events, last, PilotAlive(time=320.0, pilot="p1")])
     collect(sweep)
     return sweep
 

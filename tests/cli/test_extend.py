@@ -15,6 +15,7 @@ from sweep.executors.executor import JobState, JobStatus, PilotRequest
 from sweep.inputs.load import parse_grid
 from sweep.launcher.loop import Launcher
 from sweep.outcomes import Outcome
+from sweep.state.events import AttemptStarted
 from sweep.store import extend, lease
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep, open_sweep
@@ -249,6 +250,5 @@ def test_a_launcher_at_work_takes_the_new_runs_up(sweep: Sweep, command: Command
 def pilot_wrote_into(sweep: Sweep, pilot: str, run_id: str) -> None:
     """The pilot began the run and is never heard again."""
     journal = Journal(sweep.directory.journal(f"pilot-{pilot}"))
-    begun = {"event": "attempt_started", "pilot": pilot, "run_id": run_id, "attempt": 1, "nodes": ["n1"]}
-    journal.append({**begun, "time": time.time()})
+    journal.append(AttemptStarted(time=time.time(), pilot=pilot, run_id=run_id, attempt=1, nodes=("n1",)))
     journal.close()

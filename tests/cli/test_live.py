@@ -12,6 +12,7 @@ import struct
 import sys
 import termios
 import time
+from collections.abc import Iterator
 from fcntl import ioctl
 
 import pytest
@@ -22,6 +23,17 @@ from sweep.cli.progress_text import span_text, tally_of
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
+from sweep.state.events import (
+    AttemptStarted,
+    Event,
+    PilotEnded,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    Recorded,
+    RecordFacts,
+    RerunRequested,
+)
 from sweep.state.state import World
 from sweep.state.tally import Tally, counts, typical_run_s
 from sweep.store.sweep import create
@@ -50,20 +62,29 @@ def made(tmp_path, models=("1B", "8B", "70B"), nodes=(1, 2, 4, 8), name="ultrasc
     return create(tmp_path / name, grid, grid.site, plan, executor="local", grid_text="")
 
 
-def pilot_events(name, width, start=0.0, nodes=None):
-    yield {"event": "pilot_intent", "pilot": name, "token": name, "nodes": width, "time_limit_s": 3600, "time": start}
+def pilot_events(name, width, start=0.0, nodes=()) -> Iterator[Event]:
+    yield PilotIntended(time=start, pilot=name, token=name, nodes=width, time_limit_s=3600)
     if nodes:
-        yield {"event": "pilot_started", "pilot": name, "nodes": nodes, "job_id": "1", "time": start + 10}
+        yield PilotStarted(time=start + 10, pilot=name, nodes=tuple(nodes), job_id="1")
 
 
-def attempt_events(planned, outcome=Outcome.OK, *, number=1, pilot="p0001", start=100.0, took=20.0, rate=1000.0):
-    run = {"run_id": planned.run_id, "attempt": number, "pilot": pilot}
-    yield {"event": "attempt_started", **run, "nodes": ["n1"], "time": start}
+def attempt_events(
+    planned, outcome=Outcome.OK, *, number=1, pilot="p0001", start=100.0, took=20.0, rate=1000.0
+) -> Iterator[Event]:
+    yield AttemptStarted(time=start, run_id=planned.run_id, attempt=number, pilot=pilot, nodes=("n1",))
     if outcome is not None:
-        record = {**run, "outcome": str(outcome), "message": f"how {outcome} came about", "started_at": start}
-        record |= {"ended_at": start + took, "node_names": ["n1"]}
-        record |= {"tokens_per_second_per_gpu": rate} if outcome is Outcome.OK else {}
-        yield {"event": "record", "time": start + took, "record": record}
+        facts = RecordFacts(
+            run_id=planned.run_id,
+            attempt=number,
+            pilot=pilot,
+            outcome=outcome,
+            message=f"how {outcome} came about",
+            started_at=start,
+            ended_at=start + took,
+            node_names=("n1",),
+            tokens_per_second_per_gpu=rate if outcome is Outcome.OK else None,
+        )
+        yield Recorded(time=start + took, record=facts)
 
 
 def busy(sweep):
@@ -154,7 +175,7 @@ def test_the_sums_that_follow_equal_those_counted_anew(tmp_path):
         if fate is Outcome.LOST:
             events[-1] += list(attempt_events(planned, Outcome.OK, rate=4.0))[1:]
         if fate is Outcome.OK:
-            events[-1].append({"event": "rerun", "run_id": planned.run_id, "time": 1.0, "after": 1})
+            events[-1].append(RerunRequested(time=1.0, run_id=planned.run_id, after=1))
     rng.shuffle(events)
     for event in [event for of_run in events for event in of_run]:
         world.apply(event)
@@ -192,8 +213,8 @@ def test_gpu_hours_are_those_of_the_pilots_until_their_end(tmp_path):
     world.apply_all(attempt_events(next(p for p in sweep.runs if p.nodes == 2), took=900.0))
     tally = Tally(sweep.runs, 8).look(world)
     assert tally.gpu_hours(10 + 3600.0) == pytest.approx((16.0, 4.0))
-    world.apply({"event": "pilot_ended", "pilot": "p0001", "reason": "done", "time": 10 + 1800.0})
-    world.apply({"event": "pilot_gone", "pilot": "p0001", "word": "ENDED", "time": 10 + 1900.0})
+    world.apply(PilotEnded(time=10 + 1800.0, pilot="p0001", reason="done"))
+    world.apply(PilotGone(time=10 + 1900.0, pilot="p0001", word="ENDED"))
     assert tally.gpu_hours(NOW) == pytest.approx((8.0, 4.0))
 
 

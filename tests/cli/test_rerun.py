@@ -9,6 +9,7 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect
+from sweep.state.events import RerunRequested
 from sweep.state.state import World
 from sweep.state.tally import counts
 from sweep.store import lease
@@ -71,7 +72,7 @@ def test_a_wish_counts_after_the_attempt_that_it_names_also_where_clocks_differ(
     command("rerun", sweep.directory.path, run_id)
     events = JournalReader(sweep.directory).new_events()
     world = World()
-    world.apply_all(sorted(events, key=lambda event: event["event"] != "rerun"))
+    world.apply_all(sorted(events, key=lambda event: not isinstance(event, RerunRequested)))
     assert world.run(run_id).next_attempt() == 2
 
 

@@ -46,7 +46,7 @@ def killed_agent_leaves_nothing(directory, launcher):
         time.sleep(0.05)
     os.kill(agent_pids(directory)[0], signal.SIGKILL)
     assert launcher.wait(120) == 0
-    outcomes = [event["record"]["outcome"] for event in driving.events_of(directory, "record")]
+    outcomes = [record["outcome"] for record in driving.records_of(directory)]
     assert outcomes == ["node_fail", "ok"]
     assert driving.marked_processes(directory) == []
 

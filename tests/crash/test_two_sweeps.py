@@ -2,6 +2,7 @@
 
 import pytest
 
+from sweep.state.events import AttemptStarted
 from tests.support import driving
 from tests.support.driving import SLOW
 from tests.support.process_kinds import GRID, find, wait_for_daemons
@@ -44,6 +45,4 @@ def test_one_after_the_other_on_the_same_slurm_nodes(tmp_path, slurm_cluster):
     records = one_is_struck_and_resumed_beside_the_other(tmp_path, "slurm", 8, slurm_cluster)
     assert {record["attempt"] for record in records} == {1}
     nodes = {node for record in records for node in record["node_names"]}
-    assert {
-        node for event in driving.events_of(tmp_path / "noisy", "attempt_started") for node in event["nodes"]
-    } <= nodes
+    assert {node for event in driving.events_of(tmp_path / "noisy", AttemptStarted) for node in event.nodes} <= nodes

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from sweep.state.events import PilotIntended
 from tests.support import driving
 from tests.support.faults.bench import wait_for
 from tests.support.faults.table import note
@@ -68,7 +69,7 @@ def gone(pid):
 def test_scancel(bench, slurm_cluster):
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
-    struck, job = time.time(), bench.pilot()["job_id"]
+    struck, job = time.time(), bench.pilot().job_id
     slurm_cluster.run("scancel", job)
     wait_for(lambda: not any(job in str(p.environ().get("SLURM_JOB_ID")) for p in slurm_cluster.job_processes()), 30)
     clean_s = time.time() - struck
@@ -86,7 +87,7 @@ def test_a_nodes_death(bench, slurm_cluster):
     """The run that was on it is node_fail, and is measured elsewhere; the node is left out and shown."""
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
-    node, struck = bench.pilot()["nodes"][1], time.time()
+    node, struck = bench.pilot().nodes[1], time.time()
     slurm_cluster.kill_node(node)
     try:
         left = end(bench, launcher)
@@ -114,7 +115,7 @@ def test_the_leaders_nodes_death(bench, slurm_cluster):
     """The agents that are left end their ranks and cancel the job; resume carries on."""
     launcher = bench.start(**{**RUNS, "micro_batch_size": [1]})
     bench.wait_for_attempt()
-    job, node, struck = bench.pilot()["job_id"], bench.pilot()["nodes"][0], time.time()
+    job, node, struck = bench.pilot().job_id, bench.pilot().nodes[0], time.time()
     slurm_cluster.kill_node(node)
     launcher.kill()
     launcher.wait()
@@ -141,7 +142,7 @@ def test_slurmd_alone_killed(bench, slurm_cluster):
     """Its steps live on: nothing is lost."""
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
-    node, struck = bench.pilot()["nodes"][1], time.time()
+    node, struck = bench.pilot().nodes[1], time.time()
     slurm_cluster.kill_slurmd(node)
     time.sleep(5)
     slurm_cluster.start_slurmd(node)
@@ -295,7 +296,7 @@ def test_the_jobs_time_limit(bench, slurm_cluster):
     one = {**RUNS, "micro_batch_size": [1], "params": {"step_s": 16.0}}
     launcher = bench.start(**one, timeouts={"steady": "60s"})
     bench.wait_for_attempt()
-    job = bench.pilot()["job_id"]
+    job = bench.pilot().job_id
     slurm_cluster.run("scontrol", "update", f"jobid={job}", "TimeLimit=1")
     wait_for(lambda: failed(bench, "preempted") is not None, 150, bench.said)
     of_job = [p for p in slurm_cluster.job_processes() if p.environ().get("SLURM_JOB_ID") == job]
@@ -313,7 +314,7 @@ def test_a_dead_pilots_remains_are_cleared_by_the_next(bench, slurm_cluster):
     """The leader and the agents are killed with no chance to clean; ranks that outlive them are ended by the next."""
     launcher = bench.start(**{**RUNS, "nodes": [8]})
     bench.wait_for_attempt()
-    mark = driving.events_of(bench.directory, "pilot_intent")[0]["token"]
+    mark = driving.events_of(bench.directory, PilotIntended)[0].token
     orphan = subprocess.Popen(
         ["sleep", "600"], env={**bench.env, "SWEEP_PILOT": mark, "SWEEP_NODE": "n1"}, start_new_session=True
     )
@@ -321,7 +322,7 @@ def test_a_dead_pilots_remains_are_cleared_by_the_next(bench, slurm_cluster):
         ["sleep", "600"], env={**bench.env, "SWEEP_PILOT": "another-sweep-p0001"}, start_new_session=True
     )
     try:
-        slurm_cluster.run("scancel", "--signal=KILL", "--full", bench.pilot()["job_id"])
+        slurm_cluster.run("scancel", "--signal=KILL", "--full", bench.pilot().job_id)
         end(bench, launcher)
         assert orphan.wait(30) == -signal.SIGKILL
         assert stranger.poll() is None

@@ -36,7 +36,7 @@ def faults(tmp_path_factory):
     (root / "grid.yaml").write_text(GRID.format(faults=", ".join(EXPECTED)))
     done = driving.run("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", cwd=root)
     assert done.returncode == 0, done.stderr
-    records = [event["record"] for event in driving.events_of(root / "s", "record")]
+    records = driving.records_of(root / "s")
     by_fault = {}
     for record in records:
         fault = json.loads(record["params_json"])["fault"] or '""'

@@ -45,7 +45,7 @@ QUICK = ('""', "leak_child", "exception", "hang", "oom_cuda", "signal")
 
 def assert_straight(directory, expected, runs):
     """One record per attempt, one claim per record; each run ended as its fault says, once."""
-    records = [event["record"] for event in driving.events_of(directory, "record")]
+    records = driving.records_of(directory)
     by_run = defaultdict(list)
     for record in records:
         by_run[record["run_id"]].append(record)
@@ -70,7 +70,7 @@ def blow(tmp_path, cluster, seed, *, faults, nodes, repeats, pilots, kills, limi
     began = time.monotonic()
     killed = storm(directory, grid, "slurm", seed, kills=kills, env=cluster.env, limit_s=limit_s, **pauses)
     runs = len(faults) * repeats * len(nodes.split(","))
-    attempts = len(driving.events_of(directory, "record"))
+    attempts = len(driving.records_of(directory))
     print(f"seed {seed}: {runs} runs, {attempts} attempts, killed {killed}, {time.monotonic() - began:.0f} s")
     assert sum(killed.values()) >= kills / 2, killed
     assert driving.wait_until_unmarked(directory) == []

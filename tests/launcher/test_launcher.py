@@ -11,8 +11,17 @@ from sweep.launcher.loop import Launcher, executor_of
 from sweep.launcher.lost_attempts import settle, settle_late
 from sweep.launcher.session import Session
 from sweep.launcher.watch import Watch
+from sweep.state.events import (
+    AttemptStarted,
+    PilotAlive,
+    PilotGone,
+    PilotIntended,
+    PilotSilent,
+    PilotStarted,
+    PilotSubmitted,
+)
 from sweep.store import lease
-from sweep.store.directory import try_claim
+from sweep.store.directory import Claim, try_claim
 from sweep.store.journal import Journal, JournalReader
 from tests.support import driving
 from tests.support.made_records import made_record, record_event
@@ -30,54 +39,52 @@ def session_of(standing):
 
 def tell(directory, writer, *events):
     journal = Journal(directory.journal(writer))
-    for number, event in enumerate(events):
-        journal.append({"time": 1.0 + number, **event})
+    for event in events:
+        journal.append(event)
     journal.close()
 
 
-INTENT = {"event": "pilot_intent", "pilot": "p0001", "token": "t", "nodes": 1, "time_limit_s": 60}
-GONE = {"event": "pilot_gone", "pilot": "p0001", "word": "COMPLETED"}
+INTENT = PilotIntended(time=1.0, pilot="p0001", token="t", nodes=1, time_limit_s=60)
+SUBMITTED = PilotSubmitted(time=2.0, pilot="p0001", job_id="7")
+STARTED = PilotStarted(time=2.0, pilot="p0001", job_id="7", nodes=("n1",))
+ALIVE = PilotAlive(time=3.0, pilot="p0001")
+GONE = PilotGone(time=2.0, pilot="p0001", word="COMPLETED")
 
 
 def test_a_claim_seen_only_after_its_pilot_was_closed_is_settled(standing):
     """A directory read from a cache: the run must not stay claimed by nobody for ever."""
     directory, run_id = standing.directory, standing.runs[0].run_id
     tell(directory, "launcher-earlier", INTENT, GONE)
-    try_claim(directory, run_id, 1, {"pilot": "p0001", "job_id": "7", "time": 5.0})
+    try_claim(directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
     session = session_of(standing)
     Watch(session).check()
     session.close()
-    (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
+    (lost,) = driving.records_of(directory.path)
     assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
     assert driving.world_of(directory.path).run(run_id).next_attempt() == 2
 
 
 def test_an_attempt_that_began_without_a_visible_claim_is_settled(standing):
     directory, run_id = standing.directory, standing.runs[0].run_id
-    begun = {"event": "attempt_started", "pilot": "p0001", "run_id": run_id, "attempt": 1, "nodes": ["n1"]}
     tell(directory, "launcher-earlier", INTENT, GONE)
-    tell(directory, "pilot-p0001", begun)
+    tell(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
     session = session_of(standing)
     Watch(session).check()
     session.close()
-    (lost,) = [event["record"] for event in driving.events_of(directory.path, "record")]
+    (lost,) = driving.records_of(directory.path)
     assert (lost["outcome"], lost["node_names"]) == ("lost", ["n1"])
 
 
 def test_what_an_open_pilot_began_is_left_alone(standing):
     directory, run_id = standing.directory, standing.runs[0].run_id
-    tell(directory, "launcher-earlier", INTENT, {"event": "pilot_submitted", "pilot": "p0001", "job_id": "1:1:x"})
-    tell(
-        directory,
-        "pilot-p0001",
-        {"event": "attempt_started", "pilot": "p0001", "run_id": run_id, "attempt": 1, "nodes": ["n1"]},
-    )
+    tell(directory, "launcher-earlier", INTENT, PilotSubmitted(time=2.0, pilot="p0001", job_id="1:1:x"))
+    tell(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
     session = session_of(standing)
     settle_late(session)
-    assert not driving.events_of(directory.path, "record")
+    assert not driving.records_of(directory.path)
     settle(session, session.world.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
     settle_late(session)
-    assert len(driving.events_of(directory.path, "record")) == 1
+    assert len(driving.records_of(directory.path)) == 1
     session.close()
 
 
@@ -117,17 +124,12 @@ class Scheduler:
         self.cancelled += job_ids
 
 
-SUBMITTED = {"event": "pilot_submitted", "pilot": "p0001", "job_id": "7"}
-STARTED = {"event": "pilot_started", "pilot": "p0001", "job_id": "7", "nodes": ["n1"], "time": 2.0}
-ALIVE = {"event": "pilot_alive", "pilot": "p0001", "time": 3.0}
-
-
 class Clock:
     """The watch's monotonic clock, in the test's hand."""
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        monkeypatch.setattr("sweep.launcher.watch.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("sweep.launcher.watch.time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
 
 
 def watched(standing, monkeypatch, state):
@@ -159,19 +161,19 @@ def test_a_pilot_is_silent_only_where_its_opened_journal_is(standing, monkeypatc
     clock.now += 40
     watch.check()
     assert nfs.opened == [], "while a pilot is not under suspicion its journal is opened only where it grew"
-    assert len(driving.events_of(standing.directory.path, "pilot_silent")) == (0 if lives else 1)
+    assert len(driving.events_of(standing.directory.path, PilotSilent)) == (0 if lives else 1)
     session.close()
 
 
 def test_what_a_gone_pilot_wrote_last_is_read_before_it_is_settled(standing, monkeypatch):
     watch, session, journal, *_ = watched(standing, monkeypatch, JobState.GONE)
     run_id = standing.runs[0].run_id
-    try_claim(standing.directory, run_id, 1, {"pilot": "p0001", "job_id": "7", "time": 5.0})
-    record = made_record(standing.runs[0].run(), pilot="p0001", started_at=5.0)
-    journal.append(record_event(record, 6.0, ended_at=6.0))
+    try_claim(standing.directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
+    record = made_record(standing.runs[0].run(), pilot="p0001", started_at=5.0, ended_at=6.0)
+    journal.append(record_event(record, 6.0))
     watch.check()
     assert session.world.pilots["p0001"].gone is not None
-    (found,) = [event["record"] for event in driving.events_of(standing.directory.path, "record")]
+    (found,) = driving.records_of(standing.directory.path)
     assert found["outcome"] == "ok", "not lost"
     session.close()
 
@@ -185,7 +187,7 @@ def test_what_a_failing_file_system_cut_off_is_read_again(standing):
         with pytest.raises(FileNotFoundError):
             reader.new_events()
     (directory.path / "journal" / "pilot-broken.jsonl").unlink()
-    assert "pilot_intent" in [event["event"] for event in reader.new_events()]
+    assert INTENT in reader.new_events()
 
 
 class EnoughError(Exception):

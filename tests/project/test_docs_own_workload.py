@@ -40,8 +40,8 @@ def test_the_tutorial_works_as_it_is_written(installed):
     done = driving.run(*words, cwd=installed, env={"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["counts"] == {"ok": 4}
-    for event in driving.events_of(installed / "s", "record"):
-        assert len(event["record"]["step_times_s"]) == 5
+    for record in driving.records_of(installed / "s"):
+        assert len(record["step_times_s"]) == 5
 
 
 def test_it_is_as_short_as_it_says():

@@ -5,7 +5,19 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect
-from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+from sweep.state.events import (
+    AttemptStarted,
+    LauncherAlive,
+    NodeBad,
+    PilotAlive,
+    PilotEnded,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    PilotSubmitted,
+    Recorded,
+)
+from tests.support.made_records import made_record, made_run, made_sweep, write_journal
 
 TIMES = {"start_s": 2.0, "first_iteration_s": 1.0, "measure_s": 4.0, "teardown_s": 0.5}
 
@@ -19,16 +31,19 @@ def table(sweep, name):
     return pq.read_table(sweep.path / f"{name}.parquet").to_pylist()
 
 
+def intent(pilot="p1", time=90.0):
+    return PilotIntended(time=time, pilot=pilot, token=pilot, nodes=2, time_limit_s=600)
+
+
 def started(pilot="p1", nodes=("n1", "n2"), time=100.0):
-    return {"event": "pilot_started", "time": time, "pilot": pilot, "job_id": "7", "nodes": list(nodes)}
+    return PilotStarted(time=time, pilot=pilot, job_id="7", nodes=tuple(nodes))
 
 
 def begun(run, nodes, time, attempt=1, pilot="p1"):
-    names = {"run_id": run.run_id, "attempt": attempt, "nodes": list(nodes)}
-    return {"event": "attempt_started", "time": time, "pilot": pilot, **names}
+    return AttemptStarted(time=time, pilot=pilot, run_id=run.run_id, attempt=attempt, nodes=tuple(nodes))
 
 
-def ended(run, nodes, start, end, outcome=Outcome.OK, attempt=1, pilot="p1", **more):
+def ended(run, nodes, start, end, outcome=Outcome.OK, attempt=1, pilot="p1", accused=()):
     record = made_record(
         run,
         outcome=outcome,
@@ -39,15 +54,13 @@ def ended(run, nodes, start, end, outcome=Outcome.OK, attempt=1, pilot="p1", **m
         **TIMES,
         node_names=nodes,
     )
-    return record_event(record, end) | more
+    return Recorded(time=end, record=record, accused=accused)
 
 
 def test_a_pilots_nodes_are_told_from_intent_to_end(sweep):
-    intent = {"event": "pilot_intent", "time": 90.0, "pilot": "p1", "nodes": 2, "time_limit_s": 600}
-    gone = {"event": "pilot_gone", "time": 140.0, "pilot": "p1", "word": "ENDED", "reason": "x"}
-    waits = {"event": "pilot_intent", "time": 95.0, "pilot": "p2", "nodes": 2, "time_limit_s": 600}
-    write_journal(sweep, "launcher-1", [intent, waits, gone])
-    last = {"event": "pilot_ended", "time": 130.0, "pilot": "p1", "reason": "nothing left that fits"}
+    gone = PilotGone(time=140.0, pilot="p1", word="ENDED", reason="x")
+    write_journal(sweep, "launcher-1", [intent(), intent("p2", 95.0), gone])
+    last = PilotEnded(time=130.0, pilot="p1", reason="nothing left that fits")
     write_journal(sweep, "pilot-p1", [started(), last])
     collect(sweep)
     first, second, waiting = table(sweep, "pilots")
@@ -60,9 +73,9 @@ def test_a_pilots_nodes_are_told_from_intent_to_end(sweep):
 
 
 def test_a_silent_pilot_is_heard_until_its_last_sign_of_life(sweep):
-    alive = [{"event": "pilot_alive", "time": 100.0 + 10 * n, "pilot": "p1"} for n in range(4)]
+    alive = [PilotAlive(time=100.0 + 10 * n, pilot="p1") for n in range(4)]
     write_journal(sweep, "pilot-p1", [started(), *alive])
-    write_journal(sweep, "launcher-1", [{"event": "alive", "time": 500.0}])
+    write_journal(sweep, "launcher-1", [LauncherAlive(time=500.0)])
     collect(sweep)
     assert {(r["heard_at"], r["ended_at"], r["gone_at"]) for r in table(sweep, "pilots")} == {(130.0, None, None)}
 
@@ -92,13 +105,13 @@ def test_an_attempt_that_ran_at_one_collect_is_closed_at_the_next(sweep):
 
 def test_a_node_that_failed_is_lost_from_then_on_unless_it_ran_again(sweep):
     run = made_run()
-    dead = ended(run, ["n1", "n2"], 101.0, 110.0, Outcome.NODE_FAIL, accused=["n2"])
-    unclean = {"event": "node_bad", "time": 111.0, "pilot": "p1", "node": "n1", "reason": "not clean"}
+    dead = ended(run, ["n1", "n2"], 101.0, 110.0, Outcome.NODE_FAIL, accused=("n2",))
+    unclean = NodeBad(time=111.0, pilot="p1", node="n1", reason="not clean")
     write_journal(sweep, "pilot-p1", [started(), begun(run, ["n1", "n2"], 101.0), dead, unclean])
     collect(sweep)
     assert {r["node"]: r["lost_at"] for r in table(sweep, "pilots")} == {"n1": 111.0, "n2": 110.0}
     write_journal(sweep, "pilot-p1", [begun(run, ["n2"], 120.0, attempt=2)])
-    write_journal(sweep, "launcher-1", [{"event": "node_bad", "time": 1.0, "node": "n2", "reason": "the user's word"}])
+    write_journal(sweep, "launcher-1", [NodeBad(time=1.0, node="n2", reason="the user's word")])
     collect(sweep)
     assert {r["node"]: r["lost_at"] for r in table(sweep, "pilots")} == {"n1": 111.0, "n2": None}
 
@@ -107,14 +120,14 @@ def test_a_node_that_failed_is_lost_from_then_on_unless_it_ran_again(sweep):
 def test_bit_by_bit_is_as_at_once(tmp_path, cut):
     one, two = made_run(), made_run(model="3B")
     events = [
-        ("launcher-1", {"event": "pilot_intent", "time": 90.0, "pilot": "p1", "nodes": 2, "time_limit_s": 600}),
-        ("launcher-1", {"event": "pilot_submitted", "time": 91.0, "pilot": "p1", "job_id": "7"}),
+        ("launcher-1", intent()),
+        ("launcher-1", PilotSubmitted(time=91.0, pilot="p1", job_id="7")),
         ("pilot-p1", started()),
         ("pilot-p1", begun(one, ["n1"], 101.0)),
         ("pilot-p1", begun(two, ["n2"], 102.0)),
-        ("pilot-p1", ended(one, ["n1"], 101.0, 108.0, Outcome.NODE_FAIL, accused=["n1"])),
-        ("pilot-p1", {"event": "pilot_alive", "time": 109.0, "pilot": "p1"}),
-        ("launcher-1", {"event": "pilot_gone", "time": 200.0, "pilot": "p1", "word": "NODE_FAIL", "reason": ""}),
+        ("pilot-p1", ended(one, ["n1"], 101.0, 108.0, Outcome.NODE_FAIL, accused=("n1",))),
+        ("pilot-p1", PilotAlive(time=109.0, pilot="p1")),
+        ("launcher-1", PilotGone(time=200.0, pilot="p1", word="NODE_FAIL")),
     ]
     bits, whole = made_sweep(tmp_path / "bits"), made_sweep(tmp_path / "whole")
     for at, (journal, event) in enumerate(events):

@@ -6,10 +6,12 @@ from itertools import product
 
 import pytest
 
+from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
 from sweep.plugins import STRATEGIES
 from sweep.search.search import BY_BUDGET, BY_STRATEGY, Search, choose, waiting
+from sweep.state.events import Recorded, RecordFacts, RerunRequested
 from sweep.state.state import World
 from sweep.state.tally import counts
 from tests.support.configurations import run
@@ -29,15 +31,24 @@ def outcome_of(planned):
     """The truth of a cluster: a number that only the run decides; large micro-batches run out of memory."""
     layout = json.loads(planned.run_json)["layout"]
     if layout["micro_batch_size"] == 8 and layout["tp"] == 1:
-        return "oom_cuda", None
-    return "ok", 3000.0 + 1000 * layout["micro_batch_size"] - 400 * layout["tp"] - 50 * layout["zero"]
+        return Outcome.OOM_CUDA, None
+    return Outcome.OK, 3000.0 + 1000 * layout["micro_batch_size"] - 400 * layout["tp"] - 50 * layout["zero"]
 
 
-def ended(planned, at, attempt=1):
-    outcome, rate = outcome_of(planned)
-    row = {"run_id": planned.run_id, "attempt": attempt, "pilot": "p", "outcome": outcome, "node_names": ["a"]}
-    row |= {"tokens_per_second_per_gpu": rate, "started_at": at - 60, "ended_at": at}
-    return {"event": "record", "time": at, "record": row}
+def ended(planned, at, attempt=1, truth=None):
+    """The attempt's record. ``truth``: another (outcome, rate) than the cluster's."""
+    outcome, rate = truth or outcome_of(planned)
+    facts = RecordFacts(
+        run_id=planned.run_id,
+        attempt=attempt,
+        pilot="p",
+        outcome=outcome,
+        node_names=("a",),
+        tokens_per_second_per_gpu=rate,
+        started_at=at - 60,
+        ended_at=at,
+    )
+    return Recorded(time=at, record=facts)
 
 
 def next_on(width, runs, world, search):
@@ -55,7 +66,7 @@ def live(runs, strategy, limits=None, widths=(1, 2, 4)):
             mine = [planned for planned in runs if planned.nodes == width]
             pilot = Search.of(runs, GPU, strategy, limits)
             while mine and (choice := next_on(width, runs, world, pilot)) is not None:
-                assert choice.planned.run_id not in {e["record"]["run_id"] for e in events}, "no run twice"
+                assert choice.planned.run_id not in {e.record.run_id for e in events}, "no run twice"
                 assert waiting(search.asked_for(world), world), "what a pilot begins, the launcher waits for"
                 events.append(ended(choice.planned, 60.0 * (len(events) + 1)))
                 world.apply(events[-1])
@@ -71,7 +82,7 @@ def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
     events, world, search = live(runs, name, limits)
     assert not waiting(search.asked_for(world), world)
     out = search.left_out(world)
-    begun = {event["record"]["run_id"] for event in events}
+    begun = {event.record.run_id for event in events}
     assert begun | set(out) == {planned.run_id for planned in runs}
     assert not begun & set(out)
     found = counts(world, runs, out)
@@ -87,9 +98,7 @@ def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
 @pytest.mark.parametrize("limits", [{"runs": 17}, {"node_hours": 0.5}])
 def test_a_budget_is_kept_and_shared_by_the_cells(limits):
     events, _, _ = live(runs_of(), "exhaustive", limits)
-    widths = [
-        json.loads(next(p.run_json for p in runs_of() if p.run_id == e["record"]["run_id"]))["nodes"] for e in events
-    ]
+    widths = [json.loads(next(p.run_json for p in runs_of() if p.run_id == e.record.run_id))["nodes"] for e in events]
     if "runs" in limits:
         assert len(events) == 17
     else:
@@ -134,15 +143,13 @@ def test_the_same_world_gives_the_same_decisions_whatever_way_it_was_told(name, 
 
 def test_a_rerun_takes_back_what_its_failure_taught():
     runs = runs_of()
-    victim = next(p for p in runs if outcome_of(p)[0] == "oom_cuda")
+    victim = next(p for p in runs if outcome_of(p)[0] is Outcome.OOM_CUDA)
     world, search = World(), Search.of(runs, GPU, "prune")
     static = dict(search.left_out(world))
     world.apply(ended(victim, 60.0))
     assert set(search.left_out(world)) > set(static)
-    again = ended(victim, 180.0, attempt=2)
-    again["record"] |= {"outcome": "ok", "tokens_per_second_per_gpu": 5000.0}
-    world.apply({"event": "rerun", "time": 61.0, "run_id": victim.run_id, "after": 1})
-    world.apply(again)
+    world.apply(RerunRequested(time=61.0, run_id=victim.run_id, after=1))
+    world.apply(ended(victim, 180.0, attempt=2, truth=(Outcome.OK, 5000.0)))
     assert search.left_out(world) == static
     fresh = Search.of(runs, GPU, "prune")
     assert fresh.left_out(world) == static
@@ -152,9 +159,7 @@ def test_a_rerun_takes_back_what_its_failure_taught():
 def test_a_retry_is_asked_for_though_the_budget_is_spent():
     runs = runs_of((1,))
     world, search = World(), Search.of(runs, GPU, "exhaustive", {"runs": 1})
-    first = ended(runs[0], 60.0)
-    first["record"] |= {"outcome": "node_fail", "tokens_per_second_per_gpu": None}
-    world.apply(first)
+    world.apply(ended(runs[0], 60.0, truth=(Outcome.NODE_FAIL, None)))
     assert [(c.planned.run_id, c.attempt) for c in waiting(search.asked_for(world), world)] == [(runs[0].run_id, 2)]
     assert next_on(1, runs, world, search).attempt == 2
     assert set(search.left_out(world).values()) == {BY_BUDGET}
@@ -171,4 +176,4 @@ def test_a_pipeline_of_few_micro_batches_is_the_plans_to_judge():
     """Its workload may have a rule of its own: what was planned is begun."""
     few = [PlannedRun("run-0000000000000000", "1B", 1, 60.0, json.dumps(run(tp=2, pp=4, gas=2, workload="megatron")))]
     events, _, _ = live(few, "prune", widths=(1,))
-    assert [event["event"] for event in events].count("record") == 1
+    assert len(events) == 1

@@ -20,6 +20,8 @@ from sweep.search.search import BY_STRATEGY, Search, choose, waiting
 from sweep.search.step_time_model import learn_times, probability_above, unlearned
 from sweep.search.step_time_terms import NAMES
 from sweep.search.strategies import strategy_named
+from sweep.state.events import Recorded as RecordedEvent
+from sweep.state.events import RecordFacts, RerunRequested
 from sweep.state.state import World
 from tests.support.configurations import run
 
@@ -171,9 +173,16 @@ def planned(place, nodes=1, mbs=1):
     return PlannedRun(f"run-{place:016x}", "1B", nodes, None, json.dumps(made))
 
 
-def record(world, run_id, outcome, attempt=1, rate=None):
-    row = {"run_id": run_id, "attempt": attempt, "pilot": "p", "outcome": outcome, "tokens_per_second_per_gpu": rate}
-    world.apply({"event": "record", "time": 0.0, "record": row})
+def record(world, run_id, outcome, attempt=1, rate=None, peak_bytes=None):
+    facts = RecordFacts(
+        run_id=run_id,
+        attempt=attempt,
+        pilot="p",
+        outcome=Outcome(outcome),
+        tokens_per_second_per_gpu=rate,
+        peak_memory_bytes=peak_bytes,
+    )
+    world.apply(RecordedEvent(time=0.0, record=facts))
 
 
 def next_on(width, runs, world, search, taken=frozenset()):
@@ -205,7 +214,7 @@ def test_anothers_claim_and_a_rerun_reach_the_search():
     for made in runs:
         record(world, made.run_id, "ok", rate=5.0)
     assert next_on(1, runs, world, search) is None
-    world.apply({"event": "rerun", "time": 1.0, "run_id": runs[2].run_id, "after": 1})
+    world.apply(RerunRequested(time=1.0, run_id=runs[2].run_id, after=1))
     again = next_on(1, runs, world, search)
     assert (again.planned, again.attempt) == (runs[2], 2)
 
@@ -241,7 +250,5 @@ def test_measured_peaks_rule_out_what_the_memory_model_thought_would_fit():
     use = search.known.candidates.memory_use
     assert not search.left_out(world)
     for place in range(4):
-        row = {"run_id": runs[place].run_id, "attempt": 1, "pilot": "p", "outcome": "ok"}
-        row |= {"tokens_per_second_per_gpu": 1.0, "peak_memory_bytes": int(use[place] * 85e9 * 2.6)}
-        world.apply({"event": "record", "time": 0.0, "record": row})
+        record(world, runs[place].run_id, "ok", rate=1.0, peak_bytes=use[place] * 85e9 * 2.6)
     assert search.left_out(world) == {runs[5].run_id: BY_STRATEGY}

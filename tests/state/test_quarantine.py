@@ -9,6 +9,7 @@ from sweep.launcher.pilots_wanted import nodes_to_avoid
 from sweep.outcomes import Outcome
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search, choose
+from sweep.state.events import NodeBad, NodeCleared, Recorded, RecordFacts
 from sweep.state.quarantine import SLOW_IN_RUNS
 from sweep.state.retries import ALIKE, ELSEWHERE, RETRIES, may_retry, own_fault
 from sweep.state.state import World
@@ -18,9 +19,8 @@ A, B, AB = frozenset({"a1", "a2"}), frozenset({"b1", "b2"}), frozenset({"a2", "b
 
 
 def record(run, attempt, outcome, nodes, time, accused=(), slow=None, **layout):
-    values = {"run_id": run, "attempt": attempt, "outcome": str(outcome), "pilot": "p0001", "node_names": list(nodes)}
-    values |= layout
-    return {"event": "record", "time": time, "record": values, "accused": list(accused), "slow_node": slow}
+    facts = RecordFacts(run_id=run, attempt=attempt, outcome=outcome, pilot="p0001", node_names=tuple(nodes), **layout)
+    return Recorded(time=time, record=facts, accused=tuple(accused), slow_node=slow)
 
 
 def world_of(*events):
@@ -124,12 +124,12 @@ def test_a_node_alone_is_never_the_slowest_of_several():
 
 
 def test_a_pardon_clears_what_was_and_not_what_comes():
-    dirty = {"event": "node_bad", "node": "a1", "reason": "not clean", "time": 1.0}
-    pardon = {"event": "node_pardoned", "node": "a1", "time": 2.0}
+    dirty, again = (NodeBad(time=time, node="a1", reason="not clean") for time in (1.0, 3.0))
+    pardon, late = (NodeCleared(time=time, node="a1") for time in (2.0, 99.0))
     assert world_of(dirty).bad_nodes == {"a1": "not clean"}
     assert world_of(dirty, pardon).bad_nodes == {}
-    assert world_of(dirty, pardon, {**dirty, "time": 3.0}).bad_nodes == {"a1": "not clean"}
-    assert world_of(*slow_events(9, 9), {**pardon, "time": 99.0}).bad_nodes == {}
+    assert world_of(dirty, pardon, again).bad_nodes == {"a1": "not clean"}
+    assert world_of(*slow_events(9, 9), late).bad_nodes == {}
 
 
 def test_the_order_of_records_does_not_matter():

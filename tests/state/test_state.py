@@ -5,25 +5,31 @@ import itertools
 import pytest
 
 from sweep.outcomes import Outcome
+from sweep.state.events import (
+    AttemptStarted,
+    CancelRequested,
+    LauncherAlive,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    Recorded,
+    RecordFacts,
+    RerunRequested,
+    SessionBegan,
+    TrackingAlive,
+)
 from sweep.state.state import World
 
 RUN = "run-1"
 
 
 def record(attempt, outcome, time=0.0, pilot="p0001"):
-    values = {"run_id": RUN, "attempt": attempt, "outcome": str(outcome), "pilot": pilot, "ended_at": time}
-    return {"event": "record", "time": time, "record": values}
+    facts = RecordFacts(run_id=RUN, attempt=attempt, outcome=outcome, pilot=pilot, ended_at=time)
+    return Recorded(time=time, record=facts)
 
 
 def started(attempt, time=0.0, pilot="p0001"):
-    return {
-        "event": "attempt_started",
-        "time": time,
-        "run_id": RUN,
-        "attempt": attempt,
-        "pilot": pilot,
-        "nodes": ["n1"],
-    }
+    return AttemptStarted(time=time, run_id=RUN, attempt=attempt, pilot=pilot, nodes=("n1",))
 
 
 def world_of(*events):
@@ -60,7 +66,7 @@ def test_lost_never_replaces_a_record(order):
 
 def test_a_rerun_asks_for_one_further_attempt():
     world = world_of(started(1), record(1, Outcome.OK))
-    world.apply({"event": "rerun", "time": 3, "run_id": RUN, "after": 1})
+    world.apply(RerunRequested(time=3.0, run_id=RUN, after=1))
     assert world.run(RUN).next_attempt() == 2
     world.apply(started(2))
     world.apply(record(2, Outcome.OOM_CUDA))
@@ -69,34 +75,27 @@ def test_a_rerun_asks_for_one_further_attempt():
 
 
 def test_a_cancellation_holds_until_the_next_session():
-    world = world_of({"event": "session", "time": 1}, {"event": "cancel", "time": 2})
+    world = world_of(SessionBegan(time=1.0), CancelRequested(time=2.0))
     assert world.cancelled
-    world.apply({"event": "session", "time": 3})
+    world.apply(SessionBegan(time=3.0))
     assert not world.cancelled
 
 
 def intent(name="p0001", nodes=1, time=0.0):
-    return {
-        "event": "pilot_intent",
-        "time": time,
-        "pilot": name,
-        "token": f"t-{name}",
-        "nodes": nodes,
-        "time_limit_s": 60,
-    }
+    return PilotIntended(time=time, pilot=name, token=f"t-{name}", nodes=nodes, time_limit_s=60)
 
 
 def test_a_submission_given_up_that_comes_after_all_is_watched_again():
-    world = world_of(intent(), {"event": "pilot_gone", "time": 1, "pilot": "p0001", "word": "NEVER_SUBMITTED"})
+    world = world_of(intent(), PilotGone(time=1.0, pilot="p0001", word="NEVER_SUBMITTED"))
     assert not world.pilots["p0001"].open
-    world.apply({"event": "pilot_started", "time": 2, "pilot": "p0001", "job_id": "77", "nodes": ["n1"]})
+    world.apply(PilotStarted(time=2.0, pilot="p0001", job_id="77", nodes=("n1",)))
     assert world.pilots["p0001"].open
     assert world.pilots["p0001"].job_id == "77"
 
 
 def test_a_pilots_own_words_may_be_seen_before_the_launchers_intent():
-    started = {"event": "pilot_started", "time": 2, "pilot": "p0001", "job_id": "77", "nodes": ["n1"]}
-    gone = {"event": "pilot_gone", "time": 3, "pilot": "p0001", "word": "COMPLETED"}
+    started = PilotStarted(time=2.0, pilot="p0001", job_id="77", nodes=("n1",))
+    gone = PilotGone(time=3.0, pilot="p0001", word="COMPLETED")
     for events in ([started, intent(nodes=3)], [intent(nodes=3), started]):
         pilot = world_of(*events).pilots["p0001"]
         assert (pilot.job_id, pilot.nodes, pilot.token, pilot.open) == ("77", 3, "t-p0001", True)
@@ -104,4 +103,4 @@ def test_a_pilots_own_words_may_be_seen_before_the_launchers_intent():
 
 
 def test_events_of_no_consequence_pass_by():
-    assert world_of({"event": "alive", "time": 1}, {"event": "from the future", "time": 2}) == World()
+    assert world_of(LauncherAlive(time=1.0), TrackingAlive(time=2.0)) == World()

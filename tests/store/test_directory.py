@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from sweep.errors import SweepError
-from sweep.store.directory import SweepDir, claims_of, find_sweep, try_claim, write_derived, write_once
+from sweep.state.events import LauncherAlive, RerunRequested, SessionBegan, encode
+from sweep.store.directory import Claim, SweepDir, claims_of, find_sweep, try_claim, write_derived, write_once
 from sweep.store.journal import Journal, JournalReader, read_events
 
 
@@ -36,7 +37,7 @@ def test_a_derived_file_is_replaced_whole(tmp_path):
 def test_files_and_directories_are_private(sweep):
     write_once(sweep.claims / "c", "x")
     journal = Journal(sweep.journal("w"))
-    journal.append({"event": "x", "time": 0})
+    journal.append(LauncherAlive(time=0.0))
     assert stat.S_IMODE((sweep.claims / "c").stat().st_mode) == 0o600
     assert stat.S_IMODE(sweep.journal("w").stat().st_mode) == 0o600
     assert stat.S_IMODE(sweep.claims.stat().st_mode) == 0o700
@@ -48,7 +49,7 @@ def test_of_many_claimants_one_wins(sweep):
 
     def claim(name):
         barrier.wait()
-        if try_claim(sweep, "run-1", 1, {"pilot": name, "job_id": "1", "time": 0}):
+        if try_claim(sweep, "run-1", 1, Claim(pilot=name, job_id="1", time=0.0)):
             won.append(name)
 
     threads = [threading.Thread(target=claim, args=(f"p{i}",)) for i in range(16)]
@@ -61,8 +62,9 @@ def test_of_many_claimants_one_wins(sweep):
 
 def test_the_claims_but_those_that_are_known(sweep):
     for run, pilot in (("a.b", "p1"), ("c", "p2"), ("d", "p1")):
-        try_claim(sweep, run, 2, {"pilot": pilot, "job_id": "1", "time": 0})
-    assert [(run, n) for run, n, _ in claims_of(sweep, lambda run, n: (run, n) == ("c", 2))] == [("a.b", 2), ("d", 2)]
+        try_claim(sweep, run, 2, Claim(pilot=pilot, job_id="1", time=0.0))
+    found = [(run, n, claim.pilot) for run, n, claim in claims_of(sweep, lambda run, n: (run, n) == ("c", 2))]
+    assert found == [("a.b", 2, "p1"), ("d", 2, "p1")]
 
 
 def test_a_journal_has_one_writer(sweep):
@@ -71,52 +73,108 @@ def test_a_journal_has_one_writer(sweep):
         Journal(sweep.journal("w"))
 
 
-def test_a_torn_last_line_is_left_for_the_next_look(sweep):
-    path = sweep.journal("w")
-    journal = Journal(path)
-    journal.append({"event": "a", "time": 1})
-    with path.open("ab") as file:
-        file.write(b'{"event": "b", "ti')
-    events, offset = read_events(path)
-    assert [e["event"] for e in events] == ["a"]
-    with path.open("ab") as file:
-        file.write(b'me": 2}\n')
-    events, _ = read_events(path, offset)
-    assert [e["event"] for e in events] == ["b"]
+FIRST, LAST = SessionBegan(time=1.0, epoch=1), RerunRequested(time=2.0, run_id="run-é", after=1)
 
 
-def test_a_line_cut_in_the_middle_of_a_journal_is_an_error(sweep):
+def test_a_torn_last_line_is_left_for_the_next_look_and_then_read_whole(sweep, capsys):
+    """Wherever it is cut: between the bytes of a letter, or before its line end."""
+    line = encode(LAST) + b"\n"
+    for cut in range(1, len(line)):
+        path = sweep.journal(f"cut-{cut}")
+        Journal(path).append(FIRST)
+        with path.open("ab") as file:
+            file.write(line[:cut])
+        events, offset = read_events(path)
+        assert events == [FIRST]
+        with path.open("ab") as file:
+            file.write(line[cut:])
+        assert read_events(path, offset) == ([LAST], path.stat().st_size)
+    assert capsys.readouterr().err == ""
+
+
+GARBAGE = {
+    "a line cut in the middle": b'{"event":"cancel","ti',
+    "NUL bytes": b"\0" * 4096,
+    "no UTF-8": b'{"event":"node_pardoned","node":"n\xff","time":2.0}',
+    "an unknown kind": b'{"event":"from the future","time":2.0}',
+    "a wrong type": b'{"event":"cancel","time":"noon"}',
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+@pytest.mark.parametrize("piece_bytes", [1, 8 << 20])
+def test_a_line_that_is_no_event_is_reported_with_file_and_byte_and_all_around_it_is_read(
+    sweep, monkeypatch, capsys, garbage, piece_bytes
+):
+    monkeypatch.setattr("sweep.store.journal.PIECE_BYTES", piece_bytes)
     path = sweep.journal("w")
-    path.write_text('{"event": "a", "time": 1}\n{"event": "b", "ti\n{"event": "c", "time": 3}\n')
-    with pytest.raises(ValueError, match=r"delimiter|Unterminated|Invalid"):
-        read_events(path)
+    before, after = encode(FIRST) + b"\n", encode(LAST) + b"\n"
+    path.write_bytes(before + garbage + b"\n" + after + garbage + b"\n" + after)
+    assert read_events(path) == ([FIRST, LAST, LAST], path.stat().st_size)
+    places = (len(before), len(before) + len(garbage) + 1 + len(after))
+    for place, told in zip(places, capsys.readouterr().err.splitlines(), strict=True):
+        assert told.startswith(f"{path}: the line at byte {place} is passed over: ")
+
+
+def test_a_line_that_is_no_event_is_reported_once_and_hides_nothing_that_is_appended_later(sweep, capsys):
+    path = sweep.journal("w")
+    path.write_bytes(encode(FIRST) + b"\nrubbish\n")
+    reader = JournalReader(sweep)
+    assert reader.new_events() == [FIRST]
+    with path.open("ab") as file:
+        file.write(encode(LAST) + b"\n")
+    assert reader.new_events() == [LAST]
+    assert reader.new_events() == []
+    assert capsys.readouterr().err.count("is passed over") == 1
+
+
+def test_an_empty_line_is_no_damage(sweep, capsys):
+    path = sweep.journal("w")
+    path.write_bytes(encode(FIRST) + b"\n\n \r\n" + encode(LAST) + b"\n")
+    assert read_events(path) == ([FIRST, LAST], path.stat().st_size)
+    assert capsys.readouterr().err == ""
+
+
+def test_who_cannot_be_told_of_damage_reads_on(sweep, monkeypatch):
+    class Full:
+        def write(self, _text):
+            raise OSError(28, "No space left on device")
+
+        def flush(self):
+            raise OSError(28, "No space left on device")
+
+    path = sweep.journal("w")
+    path.write_bytes(b"rubbish\n" + encode(LAST) + b"\n")
+    monkeypatch.setattr("sys.stderr", Full())
+    assert read_events(path)[0] == [LAST]
 
 
 def test_a_refused_append_leaves_the_journal_as_it_was(sweep, monkeypatch):
     path = sweep.journal("w")
     journal = Journal(path)
-    journal.append({"event": "a", "time": 1})
+    journal.append(FIRST)
     before = path.read_bytes()
     real = os.write
     monkeypatch.setattr("sweep.store.journal.os.write", lambda fd, data: real(fd, data[: len(data) // 2]))
     with pytest.raises(OSError, match="short write"):
-        journal.append({"event": "b", "time": 2})
+        journal.append(LAST)
     monkeypatch.undo()
     assert path.read_bytes() == before
-    journal.append({"event": "b", "time": 2})
-    assert [e["event"] for e in read_events(path)[0]] == ["a", "b"]
+    journal.append(LAST)
+    assert read_events(path)[0] == [FIRST, LAST]
 
 
 def test_a_reader_reads_each_line_once_and_in_order_of_time(sweep):
     one, two = Journal(sweep.journal("one")), Journal(sweep.journal("two"))
     reader = JournalReader(sweep)
-    two.append({"event": "second", "time": 2})
-    one.append({"event": "third", "time": 3})
-    one.append({"event": "first", "time": 1})
-    assert [e["event"] for e in reader.new_events()] == ["first", "second", "third"]
+    first, second, third, fourth = (LauncherAlive(time=float(number)) for number in range(1, 5))
+    two.append(second)
+    one.append(third)
+    one.append(first)
+    assert reader.new_events() == [first, second, third]
     assert reader.new_events() == []
-    two.append({"event": "fourth", "time": 4})
-    assert [e["event"] for e in reader.new_events()] == ["fourth"]
+    two.append(fourth)
+    assert reader.new_events() == [fourth]
 
 
 def test_find_sweep_refuses_what_is_no_sweep(tmp_path, monkeypatch):
@@ -140,7 +198,7 @@ def test_find_sweep_takes_the_newest(tmp_path, monkeypatch):
 
 
 def test_a_claim_that_was_made_before_an_error_is_ours(sweep):
-    holder = {"pilot": "p0001", "job_id": "7", "time": 5.0}
+    holder = Claim(pilot="p0001", job_id="7", time=5.0)
     assert try_claim(sweep, "r", 1, holder)
     assert try_claim(sweep, "r", 1, holder), "asked again after its answer was lost"
-    assert not try_claim(sweep, "r", 1, {**holder, "pilot": "p0002"})
+    assert not try_claim(sweep, "r", 1, Claim(pilot="p0002", job_id="7", time=5.0))

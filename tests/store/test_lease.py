@@ -1,12 +1,13 @@
 """One launcher at a time."""
 
-import json
 import os
 import time
 
+import msgspec
 import pytest
 
 from sweep.errors import SweepError
+from sweep.state.events import SessionBegan, SessionEnded
 from sweep.store import lease
 from sweep.store.directory import SweepDir
 from sweep.store.journal import Journal
@@ -21,8 +22,8 @@ def sweep(tmp_path):
 
 
 def holder(sweep, epoch, **changes):
-    values = {**this_process(), "time": time.time()}
-    (sweep.launchers / str(epoch)).write_text(json.dumps({**values, **changes}))
+    process = msgspec.structs.replace(this_process(), **changes)
+    (sweep.launchers / str(epoch)).write_bytes(msgspec.json.encode(process))
 
 
 def test_a_living_holder_refuses_the_second(sweep):
@@ -57,7 +58,7 @@ def test_an_earlier_boot_holds_nothing(sweep):
 
 def test_another_host_holds_while_its_journal_moves(sweep):
     holder(sweep, 1, host="elsewhere")
-    Journal(sweep.journal("launcher-0001")).append({"event": "session", "time": time.time()})
+    Journal(sweep.journal("launcher-0001")).append(SessionBegan(time=time.time()))
     with pytest.raises(SweepError, match="elsewhere"):
         lease.take(sweep)
     old = time.time() - QUIET_S - 1
@@ -67,5 +68,14 @@ def test_another_host_holds_while_its_journal_moves(sweep):
 
 def test_a_session_that_ended_frees_the_lease(sweep):
     first = lease.take(sweep)
-    Journal(sweep.journal(first.writer)).append({"event": "session_end", "time": time.time()})
+    Journal(sweep.journal(first.writer)).append(SessionEnded(time=time.time()))
     assert lease.take(sweep).epoch == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff\xfe", b'{"host":"\xff"}', b'{"host":"a"}', b"[]"])
+def test_a_damaged_lease_is_named(sweep, content):
+    (sweep.launchers / "1").write_bytes(content)
+    with pytest.raises(SweepError, match="is damaged") as refused:
+        lease.take(sweep)
+    assert refused.value.mistakes[0].file == str(sweep.launchers / "1")
+    assert lease.take(sweep, takeover=True).epoch == 2

@@ -10,6 +10,23 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.search.search import BY_STRATEGY, Search
+from sweep.state.events import (
+    AttemptStarted,
+    CancelRequested,
+    Event,
+    NodeBad,
+    NodeCleared,
+    PilotAlive,
+    PilotEnded,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    Recorded,
+    RecordFacts,
+    RerunRequested,
+    SessionBegan,
+    SubmitDelayed,
+)
 from sweep.state.quarantine import Charge, Ledger
 from sweep.state.state import Attempt, PilotState, RunState, World
 from sweep.store import snapshot
@@ -18,30 +35,56 @@ from sweep.store.journal import Journal, JournalReader
 from sweep.store.sweep import open_sweep
 from tests.support.made_sweeps import made, pilot_wrote
 
-NODES = ["n1", "n2", "n3"]
+NODES = ("n1", "n2", "n3")
 
 
-def events(runs=12):
+def events(runs=12) -> list[Event]:
     """A sweep's life with failures, retries, accusations, a slow node, a rerun and a node pardoned."""
     clock = itertools.count(1.0)
-    said = [{"event": "session", "epoch": 1}]
-    said += [{"event": "pilot_intent", "pilot": "p0001", "token": "t-p0001", "nodes": 3, "time_limit_s": 600}]
-    said += [{"event": "submit_delayed", "pilot": "p0002", "reason": "QOSMaxSubmitJobPerUserLimit"}]
-    said += [{"event": "pilot_started", "pilot": "p0001", "job_id": "7", "nodes": NODES}]
+    said: list[Event] = [
+        SessionBegan(time=next(clock), epoch=1),
+        PilotIntended(time=next(clock), pilot="p0001", token="t-p0001", nodes=3, time_limit_s=600),
+        SubmitDelayed(time=next(clock), pilot="p0002", reason="QOSMaxSubmitJobPerUserLimit"),
+        PilotStarted(time=next(clock), pilot="p0001", job_id="7", nodes=NODES),
+    ]
     for number in range(runs):
-        outcomes = (["ok"], ["oom_cuda"], ["node_fail", "ok"], ["hang", "hang"])[number % 4]
+        outcomes = (
+            [Outcome.OK],
+            [Outcome.OOM_CUDA],
+            [Outcome.NODE_FAIL, Outcome.OK],
+            [Outcome.HANG, Outcome.HANG],
+        )[number % 4]
         for attempt, outcome in enumerate(outcomes, start=1):
-            about = {"run_id": f"run-{number}", "attempt": attempt, "pilot": "p0001"}
-            said.append({"event": "attempt_started", **about, "nodes": NODES})
-            row = {**about, "outcome": outcome, "message": f"{outcome} é", "node_names": NODES, "ended_at": 5.0}
-            row |= {"tokens_per_second_per_gpu": 7.5 if outcome == "ok" else None, "peak_memory_bytes": 2**33}
-            accused = ["n2"] if outcome in ("hang", "node_fail") else []
-            said.append({"event": "record", "record": row, "accused": accused, "slow_node": "n3"})
-    said += [{"event": "rerun", "run_id": "run-0", "after": 1}, {"event": "node_bad", "node": "n1", "reason": "smells"}]
-    said += [{"event": "node_pardoned", "node": "n2"}, {"event": "pilot_alive", "pilot": "p0001"}]
-    said += [{"event": "pilot_ended", "pilot": "p0001", "reason": "done"}, {"event": "cancel"}]
-    said += [{"event": "pilot_gone", "pilot": "p0001", "word": "COMPLETED", "reason": ""}]
-    return [{**event, "time": next(clock)} for event in said]
+            said += attempted(f"run-{number}", attempt, outcome, clock)
+    return [
+        *said,
+        RerunRequested(time=next(clock), run_id="run-0", after=1),
+        NodeBad(time=next(clock), node="n1", reason="smells"),
+        NodeCleared(time=next(clock), node="n2"),
+        PilotAlive(time=next(clock), pilot="p0001"),
+        PilotEnded(time=next(clock), pilot="p0001", reason="done"),
+        CancelRequested(time=next(clock)),
+        PilotGone(time=next(clock), pilot="p0001", word="COMPLETED"),
+    ]
+
+
+def attempted(run_id, attempt, outcome, clock) -> list[Event]:
+    facts = RecordFacts(
+        run_id=run_id,
+        attempt=attempt,
+        pilot="p0001",
+        outcome=outcome,
+        message=f"{outcome} é",
+        node_names=NODES,
+        ended_at=5.0,
+        tokens_per_second_per_gpu=7.5 if outcome is Outcome.OK else None,
+        peak_memory_bytes=2.0**33,
+    )
+    accused = ("n2",) if outcome in (Outcome.HANG, Outcome.NODE_FAIL) else ()
+    return [
+        AttemptStarted(time=next(clock), run_id=run_id, attempt=attempt, pilot="p0001", nodes=NODES),
+        Recorded(time=next(clock), record=facts, accused=accused, slow_node="n3"),
+    ]
 
 
 @pytest.fixture
@@ -120,7 +163,7 @@ def test_much_that_was_read_is_kept_and_little_is_not(sweep, monkeypatch):
     monkeypatch.setattr(snapshot, "WORTH_EVENTS", 10)
     snapshot.read_world(sweep)
     written = sweep.snapshot.read_bytes()
-    journal.append({"event": "cancel", "time": 99.0})
+    journal.append(CancelRequested(time=99.0))
     assert snapshot.read_world(sweep)[0].cancelled
     assert sweep.snapshot.read_bytes() == written
     assert sweep.snapshot.stat().st_mode & 0o077 == 0
@@ -209,7 +252,7 @@ def test_what_the_strategy_leaves_out_is_kept_and_needs_no_search(tmp_path, comm
     assert found["not_run_strategy"] > 0
     monkeypatch.setattr(Search, "of", no_search)
     assert counts(command, standing.directory.path) == found
-    Journal(standing.directory.journal("launcher-0009")).append({"event": "session", "time": 9.0})
+    Journal(standing.directory.journal("launcher-0009")).append(SessionBegan(time=9.0))
     assert counts(command, standing.directory.path) == found
 
 
@@ -220,8 +263,8 @@ def test_a_kept_answer_that_is_out_of_date_is_not_believed(tmp_path, command, mo
     directory = standing.directory
     before = counts(command, directory.path)
     if after == "rerun":
-        said = {"event": "rerun", "run_id": first.run_id, "time": time.time(), "after": 1}
-        Journal(directory.journal("launcher-0009")).append(said)
+        wish = RerunRequested(time=time.time(), run_id=first.run_id, after=1)
+        Journal(directory.journal("launcher-0009")).append(wish)
     elif after == "record":
         ruled_out = next(iter(open_sweep(directory.path).left_out(snapshot.read_world(directory)[0])))
         pilot_wrote(standing, "p0002", (ruled_out, 1, Outcome.OK))
@@ -246,8 +289,8 @@ def test_a_kept_answer_that_is_out_of_date_is_not_believed(tmp_path, command, mo
 @pytest.mark.usefixtures("small")
 def test_the_answer_is_not_kept_while_a_pilot_is_open(tmp_path, command):
     standing, _ = out_of_memory(tmp_path / "s")
-    intent = {"event": "pilot_intent", "pilot": "p0002", "token": "t-p0002", "nodes": 1, "time_limit_s": 60}
-    Journal(standing.directory.journal("launcher-0009")).append({**intent, "time": 9.0})
+    intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
+    Journal(standing.directory.journal("launcher-0009")).append(intent)
     counts(command, standing.directory.path)
     assert not standing.directory.snapshot.exists()
 
@@ -256,13 +299,13 @@ def test_the_answer_is_not_kept_while_a_pilot_is_open(tmp_path, command):
 def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_will_do(tmp_path, command, monkeypatch):
     standing, first = out_of_memory(tmp_path / "s")
     directory = standing.directory
-    intent = {"event": "pilot_intent", "pilot": "p0002", "token": "t-p0002", "nodes": 1, "time_limit_s": 60}
+    intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
     launcher = Journal(directory.journal("launcher-0009"))
-    launcher.append({**intent, "time": 9.0})
+    launcher.append(intent)
     world, reader = snapshot.read_world(directory)
     left_out = standing.left_out(world)
     snapshot.keep(directory, world, reader)
-    launcher.append({"event": "rerun", "run_id": first.run_id, "time": time.time(), "after": 1})
+    launcher.append(RerunRequested(time=time.time(), run_id=first.run_id, after=1))
     with monkeypatch.context() as patched:
         patched.setattr(Search, "of", no_search)
         assert counts(command, directory.path)["not_run_strategy"] == len(left_out)

@@ -8,13 +8,17 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any, TypeVar
 
 import psutil
 
+from sweep.state.events import Event, Recorded, decoder
 from sweep.state.state import World
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
 from sweep.store.sweep import open_sweep
+
+EventT = TypeVar("EventT", bound=Event)
 
 SWEEP = [sys.executable, "-m", "sweep.cli.main"]
 
@@ -52,8 +56,15 @@ def world_of(directory) -> World:
     return world
 
 
-def events_of(directory, kind):
-    return [event for event in JournalReader(SweepDir(Path(directory))).new_events() if event["event"] == kind]
+def events_of(directory, kind: type[EventT]) -> list[EventT]:
+    """The events of one kind, oldest first; the records in them with all columns."""
+    reader = JournalReader(SweepDir(Path(directory)), decode=decoder(dict))
+    return [event for event in reader.new_events() if isinstance(event, kind)]
+
+
+def records_of(directory) -> list[dict[str, Any]]:
+    """The records, oldest first."""
+    return [event.record for event in events_of(directory, Recorded)]
 
 
 def leader_pids(directory):
@@ -103,7 +114,7 @@ def kill(pid):
 def assert_each_run_measured_once(directory):
     """The invariants of a sweep that is done: one ok per run, one record per attempt, one claim per attempt."""
     sweep = open_sweep(Path(directory))
-    records = [event["record"] for event in events_of(directory, "record")]
+    records = records_of(directory)
     ok = Counter(record["run_id"] for record in records if record["outcome"] == "ok")
     assert ok == Counter({planned.run_id: 1 for planned in sweep.runs})
     per_attempt = Counter((record["run_id"], record["attempt"]) for record in records)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from sweep.contract import Layout, Measurement, Run
 from sweep.outcomes import Outcome
 from sweep.records.record import EndedAttempt, Findings, build_record
 from sweep.records.schema import Durations, Ending, Record
+from sweep.state.events import Event, Recorded, encode
 from sweep.store.directory import SweepDir
 
 TINY = {"num_layers": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
@@ -83,15 +83,15 @@ def made_sweep(path: Path) -> SweepDir:
     return sweep
 
 
-def write_journal(sweep: SweepDir, writer: str, events: Iterable[Mapping[str, Any]]) -> None:
+def write_journal(sweep: SweepDir, writer: str, events: Iterable[Event]) -> None:
     """Append events to a journal as its writer does."""
-    with sweep.journal(writer).open("a") as file:
-        file.writelines(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+    with sweep.journal(writer).open("ab") as file:
+        file.writelines(encode(event) + b"\n" for event in events)
 
 
-def record_event(record: Record, time: float = 1.0, **changes: Any) -> dict[str, Any]:
+def record_event(record: Record, time: float = 1.0, **changes: Any) -> Recorded[Record]:
     """A journal's record event. ``changes``: columns that it holds instead."""
-    return {"event": "record", "time": time, "record": as_json(record) | changes}
+    return Recorded(time=time, record=dataclasses.replace(record, **changes))
 
 
 def as_json(record: Record) -> dict[str, Any]:

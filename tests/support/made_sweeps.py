@@ -13,6 +13,7 @@ from sweep.cli.main import main
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
+from sweep.state.events import AttemptStarted
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep, create
 from tests.support.made_records import made_record, record_event
@@ -44,8 +45,8 @@ def pilot_wrote(sweep: Sweep, pilot: str, *ends: tuple[str, int, Outcome | None]
     runs = {planned.run_id: planned for planned in sweep.runs}
     journal = Journal(sweep.directory.journal(f"pilot-{pilot}"))
     for run_id, number, outcome in ends:
-        started, now = {"event": "attempt_started", "pilot": pilot, "nodes": ["n1"]}, time.time()
-        journal.append({**started, "time": now, "run_id": run_id, "attempt": number})
+        now = time.time()
+        journal.append(AttemptStarted(time=now, pilot=pilot, run_id=run_id, attempt=number, nodes=("n1",)))
         if outcome is not None:
             record = made_record(runs[run_id].run(), attempt=number, pilot=pilot, outcome=outcome, started_at=now)
             journal.append(record_event(record, time.time(), ended_at=now))

@@ -27,7 +27,8 @@ TABLES = ("results", "pilots", "timeline")
 HOST = "the-host-on-which.commit-5362d08.wrote-this-sweep-directory-once"
 """the recorded directories' host; as long as a name may be on Linux"""
 COMMAND = [sys.executable, "-c", "from sweep.cli.main import main; main()"]
-DERIVED = {"results.parquet", "pilots.parquet", "timeline.parquet", "snapshot.json", "snapshot.msgpack", "report.html", "launcher.out"}
+SNAPSHOTS = {"snapshot.json", "snapshot.msgpack"}
+DERIVED = {"results.parquet", "pilots.parquet", "timeline.parquet", "report.html", "launcher.out"} | SNAPSHOTS
 """files of a sweep directory that may change; so may all in figures/"""
 
 

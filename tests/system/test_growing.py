@@ -21,7 +21,7 @@ SLOW = ("-o", "params={step_s: 0.8, noise: 0}")
 
 def begun(directory, ended):
     """Have so many attempts ended?"""
-    return (directory / "provenance.json").exists() and len(driving.events_of(directory, "record")) >= ended
+    return (directory / "provenance.json").exists() and len(driving.records_of(directory)) >= ended
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def grown(tmp_path_factory):
         launching = ("launch", grid, "--dir", directory, "--executor", "local", "--yes", *SLOW)
         launcher = driving.start(*launching, output=output)
         wait_for(lambda: begun(directory, 1))
-        first = driving.events_of(directory, "record")[0]["record"]["run_id"]
+        first = driving.records_of(directory)[0]["run_id"]
         for command, words in ((rerun, (first,)), (extend, (str(grid), "-o", "nodes=[1,2]", *SLOW))):
             done = CliRunner().invoke(command, (str(directory), *words), catch_exceptions=False, standalone_mode=False)
             assert "the launcher at work (process " in done.output
@@ -56,15 +56,15 @@ def test_the_launcher_measured_what_was_added_and_asked_for(grown):
 def test_a_pilot_that_began_before_was_followed_by_one_that_saw_the_new_runs(grown):
     added = {planned.run_id for planned in open_sweep(grown[0]).runs[2:]}
     pilots = {True: set(), False: set()}
-    for event in driving.events_of(grown[0], "record"):
-        pilots[event["record"]["run_id"] in added].add(event["record"]["pilot"])
+    for record in driving.records_of(grown[0]):
+        pilots[record["run_id"] in added].add(record["pilot"])
     assert "p0001" in pilots[False]
     assert pilots[True]
     assert "p0001" not in pilots[True]
 
 
 def test_resuming_adds_nothing(grown):
-    before = len(driving.events_of(grown[0], "record"))
+    before = len(driving.records_of(grown[0]))
     done = driving.run("resume", grown[0])
     assert done.returncode == 0, done.stderr
-    assert len(driving.events_of(grown[0], "record")) == before
+    assert len(driving.records_of(grown[0])) == before

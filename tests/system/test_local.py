@@ -40,8 +40,8 @@ def test_every_run_is_measured_by_real_ranks(laptop):
 def test_losses_agree_over_layouts_and_nodes(laptop):
     """The same seed and global batch: a layout that trains something else would show here."""
     losses = defaultdict(list)
-    for event in driving.events_of(laptop[0], "record"):
-        losses[event["record"]["model"]].append(event["record"]["losses"])
+    for record in driving.records_of(laptop[0]):
+        losses[record["model"]].append(record["losses"])
     for of_model in losses.values():
         assert len(of_model[0]) == 7
         for other in of_model[1:]:
@@ -54,24 +54,20 @@ def test_the_heatmap_is_a_picture_and_its_table_says_what_is_best(laptop):
     done = driving.run("heatmap", directory, "--json", "--out", directory / "best.svg")
     cells = {(c["model"], c["nodes"]): c for c in json.loads(done.stdout)["cells"]}
     assert set(cells) == {("tiny-1M", 1), ("tiny-1M", 2)}
-    best = max(
-        event["record"]["tokens_per_second_per_gpu"]
-        for event in driving.events_of(directory, "record")
-        if event["record"]["nodes"] == 1
-    )
+    best = max(record["tokens_per_second_per_gpu"] for record in driving.records_of(directory) if record["nodes"] == 1)
     assert cells["tiny-1M", 1]["tokens_per_second_per_gpu"] == pytest.approx(best)
     assert "<svg" in (directory / "best.svg").read_text()[:500]
 
 
 def test_launching_again_runs_nothing_again(laptop):
     directory, _ = laptop
-    before = len(driving.events_of(directory, "record"))
+    before = len(driving.records_of(directory))
     done = driving.run(
         *("launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes"),
         *("-o", "models=tiny-1M", "-o", "zero=0"),
     )
     assert done.returncode == 0, done.stderr
-    assert len(driving.events_of(directory, "record")) == before
+    assert len(driving.records_of(directory)) == before
 
 
 def test_collect_rebuilds_what_is_derived(laptop):
@@ -94,7 +90,7 @@ def test_interrupting_a_local_launch_stops_the_ranks(tmp_path):
     assert driving.wait_until_unmarked(tmp_path / "s", 10) == []
     done = driving.run("resume", tmp_path / "s")
     assert done.returncode == 0, done.stderr
-    records = [event["record"]["outcome"] for event in driving.events_of(tmp_path / "s", "record")]
+    records = [record["outcome"] for record in driving.records_of(tmp_path / "s")]
     assert records.count("ok") == 4
 
 
@@ -139,7 +135,7 @@ def test_a_run_beyond_its_limit_is_ended_and_the_pilot_goes_on(tmp_path):
     done = driving.run(*arguments, "-o", "max_run_time=2s", "-o", "params.step_s=[0.02,30]", "-o", "micro_batch_size=1")
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - begun < 60
-    outcomes = sorted(event["record"]["outcome"] for event in driving.events_of(tmp_path / "s", "record"))
+    outcomes = sorted(record["outcome"] for record in driving.records_of(tmp_path / "s"))
     assert outcomes == ["ok", "time_limit"]
     assert len(driving.world_of(tmp_path / "s").pilots) == 1
 
@@ -151,7 +147,7 @@ def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
     both = [driving.start(*words) for _ in range(2)]
     codes = sorted(process.wait(120) for process in both)
     assert codes in ([0, 2], [0, 0]), "the second is refused, or comes when all is done"
-    records = [event["record"]["run_id"] for event in driving.events_of(tmp_path / "s", "record")]
+    records = [record["run_id"] for record in driving.records_of(tmp_path / "s")]
     assert len(records) == len(set(records)) == 4
 
 
@@ -176,7 +172,7 @@ def test_records_of_ranks_in_one_process_say_so(tmp_path):
     (tmp_path / "grid.yaml").write_text(SHARED_PROCESS)
     directory = tmp_path / "s"
     done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes")
-    records = [event["record"] for event in driving.events_of(directory, "record")]
+    records = driving.records_of(directory)
     found = {json.loads(record["params_json"])["fault"]: record for record in records}
     assert set(found) == {"slow_start", "exception"}, done.stderr
     fine, failed = found["slow_start"], found["exception"]

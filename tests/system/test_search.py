@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bench_workloads.simulated import formula
+from sweep.state.events import AttemptStarted
 from sweep.store.sweep import open_sweep
 from tests.support import driving
 
@@ -56,8 +57,7 @@ def truth(directory):
 
 def found(directory):
     best = {}
-    for event in driving.events_of(directory, "record"):
-        record = event["record"]
+    for record in driving.records_of(directory):
         cell, rate = (record["model"], record["nodes"]), record["tokens_per_second_per_gpu"] or 0.0
         best[cell] = max(best.get(cell, 0.0), rate)
     return best
@@ -70,25 +70,25 @@ def test_guided_finds_the_best_of_every_cell_with_a_fraction_of_the_runs(guided)
     for cell, rate in best.items():
         assert reached[cell] >= (1 - 2 * NOISE) * rate, cell
     total = len(open_sweep(directory).runs)
-    begun = len({event["record"]["run_id"] for event in driving.events_of(directory, "record")})
+    begun = len({record["run_id"] for record in driving.records_of(directory)})
     assert begun < 0.25 * total
     assert counts["not_run_strategy"] == total - begun
 
 
 def test_a_resume_comes_to_the_same_decision_and_begins_nothing(guided):
     directory, counts = guided
-    before = len(driving.events_of(directory, "attempt_started"))
+    before = len(driving.events_of(directory, AttemptStarted))
     done = driving.run("resume", directory, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["counts"] == counts
-    assert len(driving.events_of(directory, "attempt_started")) == before
+    assert len(driving.events_of(directory, AttemptStarted)) == before
     status = json.loads(driving.run("status", directory, "--json").stdout)
     assert (status["counts"], status["eta"]) == (counts, "done")
 
 
 def test_a_budget_is_spent_on_all_cells_alike(tmp_path):
     directory, counts = launched(tmp_path / "b", "strategy=exhaustive", "budget={runs: 8}")
-    begun = [event["record"] for event in driving.events_of(directory, "record")]
+    begun = driving.records_of(directory)
     assert len(begun) == 8
     assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 8
     cells = [(record["model"], record["nodes"]) for record in begun]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sweep.state.events import PilotEnded, PilotStarted
 from tests.support import driving
 from tests.support.driving import SLOW, running_attempt, wait_for
 from tests.support.paths import REPOSITORY
@@ -72,14 +73,14 @@ def test_cancel_ends_ranks_and_jobs_and_resume_carries_on(tmp_path, slurm_cluste
     assert done.returncode == 0, done.stderr
     assert launcher.wait(60) == 1
     assert driving.wait_until_unmarked(directory, 20) == []
-    outcomes = [event["record"]["outcome"] for event in driving.events_of(directory, "record")]
+    outcomes = [record["outcome"] for record in driving.records_of(directory)]
     assert "cancelled" in outcomes
     assert set(outcomes) <= {"ok", "cancelled"}
     slurm_cluster.wait_idle()
     done = driving.run("resume", directory, env=slurm_cluster.env)
     assert done.returncode == 0, done.stderr
-    records = driving.events_of(directory, "record")
-    assert sum(event["record"]["outcome"] == "ok" for event in records) == 4
+    records = driving.records_of(directory)
+    assert sum(record["outcome"] == "ok" for record in records) == 4
 
 
 def test_scancel_of_a_pilot_leaves_a_record_and_the_run_is_measured_again(tmp_path, slurm_cluster):
@@ -88,10 +89,10 @@ def test_scancel_of_a_pilot_leaves_a_record_and_the_run_is_measured_again(tmp_pa
         *("launch", grid(tmp_path), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
     )
     wait_for(lambda: running_attempt(directory))
-    job = driving.events_of(directory, "pilot_started")[0]["job_id"]
+    job = driving.events_of(directory, PilotStarted)[0].job_id
     slurm_cluster.run("scancel", job)
     assert launcher.wait(120) == 0
-    records = [event["record"] for event in driving.events_of(directory, "record")]
+    records = driving.records_of(directory)
     assert [r["outcome"] for r in records if r["job_id"] == job][-1] == "preempted"
     assert sum(r["outcome"] == "ok" for r in records) == 4
     assert driving.wait_until_unmarked(directory, 20) == []
@@ -103,11 +104,11 @@ def test_the_warning_signal_drains_a_pilot(tmp_path, slurm_cluster):
         *("launch", grid(tmp_path), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
     )
     wait_for(lambda: running_attempt(directory))
-    job = driving.events_of(directory, "pilot_started")[0]["job_id"]
+    job = driving.events_of(directory, PilotStarted)[0].job_id
     slurm_cluster.run("scancel", "--signal=USR2", "--batch", job)
     assert launcher.wait(120) == 0
-    ended = driving.events_of(directory, "pilot_ended")[0]
-    assert ended["reason"] == "drained at the warning signal"
+    ended = driving.events_of(directory, PilotEnded)[0]
+    assert ended.reason == "drained at the warning signal"
     driving.assert_each_run_measured_once(directory)
 
 
@@ -117,14 +118,14 @@ def test_a_dead_node_ends_its_run_as_node_fail_and_the_run_is_measured_elsewhere
         *("launch", grid(tmp_path, nodes=2), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
     )
     wait_for(lambda: running_attempt(directory))
-    second = driving.events_of(directory, "pilot_started")[0]["nodes"][1]
+    second = driving.events_of(directory, PilotStarted)[0].nodes[1]
     slurm_cluster.kill_node(second)
     try:
         assert launcher.wait(150) == 0
     finally:
         slurm_cluster.start_slurmd(second)
         wait_for(lambda: slurm_cluster.node_states()[second] == "idle", 60)
-    outcomes = [event["record"]["outcome"] for event in driving.events_of(directory, "record")]
+    outcomes = [record["outcome"] for record in driving.records_of(directory)]
     assert outcomes.count("node_fail") == 1
     assert outcomes.count("ok") == 4
     assert driving.wait_until_unmarked(directory, 20) == []
@@ -170,7 +171,7 @@ def test_the_script_and_the_process_list_hold_no_secret(tmp_path, slurm_cluster)
         *("launch", grid(tmp_path), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
     )
     wait_for(lambda: running_attempt(directory))
-    name = driving.events_of(directory, "pilot_started")[0]["pilot"]
+    name = driving.events_of(directory, PilotStarted)[0].pilot
     key = json.loads((directory / "pilots" / name / "rendezvous").read_text())["key"]
     everything = subprocess.run(["ps", "axeww"], capture_output=True, text=True, check=True).stdout
     assert key not in everything

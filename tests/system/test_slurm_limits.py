@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sweep.state.events import AttemptStarted, PilotIntended, PilotSubmitted
 from tests.support import driving
 from tests.support.slurm.cluster import Cluster
 
@@ -68,11 +69,11 @@ def status(directory):
 
 def assert_no_loop(directory, runs):
     """No more submissions than runs and a few refused ones; no token twice."""
-    intents = driving.events_of(directory, "pilot_intent")
-    submitted = driving.events_of(directory, "pilot_submitted")
+    intents = driving.events_of(directory, PilotIntended)
+    submitted = driving.events_of(directory, PilotSubmitted)
     assert len(submitted) <= runs
     assert len(intents) <= len(submitted) + REFUSED
-    assert set(Counter(event["token"] for event in intents).values()) == {1}
+    assert set(Counter(event.token for event in intents).values()) == {1}
 
 
 @pytest.mark.slurm
@@ -138,7 +139,7 @@ def test_a_controller_that_is_away_and_then_slow(slurm_or_skip, tmp_path):
         wait_for(lambda: delayed(directory))
         told, _ = status(directory)
         cluster.start_slurmctld()
-        wait_for(lambda: driving.events_of(directory, "attempt_started"))
+        wait_for(lambda: driving.events_of(directory, AttemptStarted))
         with cluster.slurmctld_frozen():
             time.sleep(12)
         wait(process, tmp_path)

@@ -58,7 +58,7 @@ def twenty(tmp_path_factory):
     directory = tmp_path_factory.mktemp("twenty") / "s"
     done = launch(directory, fault="exception")
     assert done.returncode == 0, done.stderr
-    outcomes = [event["record"]["outcome"] for event in driving.events_of(directory, "record")]
+    outcomes = [record["outcome"] for record in driving.records_of(directory)]
     assert len(outcomes) == 20
     assert {"ok", "python_exception"} <= set(outcomes)
     return directory
@@ -67,7 +67,7 @@ def twenty(tmp_path_factory):
 def expected(directory):
     """What a tracker should hold, by key."""
     sweep_id = json.loads(SweepDir(directory).provenance.read_text())["sweep_id"]
-    runs = [tracked(record_from(event["record"]), sweep_id) for event in driving.events_of(directory, "record")]
+    runs = [tracked(record_from(record), sweep_id) for record in driving.records_of(directory)]
     return {run.key: run for run in runs}
 
 

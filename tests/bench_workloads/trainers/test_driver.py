@@ -48,7 +48,7 @@ def launch(directory, content):
     (directory / "grid.yaml").write_text(yaml.safe_dump(content))
     words = ("launch", directory / "grid.yaml", "--dir", directory / "s", "--executor", "local", "--yes", "--json")
     done = driving.run(*words, cwd=REPOSITORY)
-    records = [event["record"] for event in driving.events_of(directory / "s", "record")]
+    records = driving.records_of(directory / "s")
     return done, records
 
 
@@ -132,8 +132,8 @@ def test_the_documented_example_works_as_it_is_written(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["counts"] == {"ok": 3}
     assert Path(json.loads(done.stdout)["heatmap"]).exists()
-    for event in driving.events_of(tmp_path / "s", "record"):
-        record, extra = event["record"], json.loads(event["record"]["extra_json"])["trainer"]
+    for record in driving.records_of(tmp_path / "s"):
+        extra = json.loads(record["extra_json"])["trainer"]
         assert record["tokens_per_second"] == pytest.approx(extra["reported"]["tokens_per_second"], rel=0.02)
         assert len(record["losses"]) == 7
     assert time.monotonic() - begun < 200

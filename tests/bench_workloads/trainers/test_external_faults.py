@@ -56,7 +56,7 @@ def test_each_ends_as_named_and_nothing_is_left(tmp_path, executor, example, req
     if cluster:
         cluster.wait_idle()
         assert cluster.job_processes() == []
-    records = [event["record"] for event in driving.events_of(directory, "record")]
+    records = driving.records_of(directory)
     said = [(fault_of(record), record["outcome"], record["message"]) for record in records]
     assert {fault for fault, *_ in said} == set(FAULTS)
     assert [one for one in said if one[0] != one[1]] == []

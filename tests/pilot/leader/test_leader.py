@@ -27,6 +27,6 @@ def test_a_workload_that_the_node_does_not_have_is_an_import_error(tmp_path):
     grid.write_text(text.replace("site: {", f"site: {{env: {{PYTHONPATH: {REPOSITORY}}}, "))
     words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes")
     driving.run(*words, env={"PYTHONPATH": os.pathsep.join(map(str, (plug_in, REPOSITORY)))})
-    records = [event["record"] for event in driving.events_of(tmp_path / "s", "record")]
+    records = driving.records_of(tmp_path / "s")
     assert [record["outcome"] for record in records] == ["import_error"] * 2
     assert all("plugged" in record["message"] for record in records)

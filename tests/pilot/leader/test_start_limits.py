@@ -13,6 +13,7 @@ from sweep.pilot.leader.start_limits import Start, Starts, limits_from
 from sweep.pilot.leader.watchdog import Learned, Watchdog
 from sweep.pilot.limits import Limits
 from sweep.plan.runs import PlannedRun
+from sweep.state.events import Recorded, RecordFacts
 from tests.support import driving
 from tests.support.pilot_parts import Mute, played
 
@@ -28,8 +29,15 @@ def planned(number=0, predicted_s=100.0, nodes=1, **changes):
 
 
 def record(run, start_s=4.0, first_iteration_s=10.0, attempt=1):
-    values = {"run_id": run.run_id, "attempt": attempt, "start_s": start_s, "first_iteration_s": first_iteration_s}
-    return {"event": "record", "record": values}
+    facts = RecordFacts(
+        run_id=run.run_id,
+        attempt=attempt,
+        pilot="p",
+        outcome=Outcome.OK,
+        start_s=start_s,
+        first_iteration_s=first_iteration_s,
+    )
+    return Recorded(time=0.0, record=facts)
 
 
 def learned_by(run, *told, attempt=1):
@@ -188,7 +196,7 @@ def test_a_hang_in_a_start_is_found_sooner_after_some_runs(tmp_path, iteration, 
     words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
     done = driving.run(*words, timeout=1100)
     assert done.returncode == 0, done.stderr
-    records = [event["record"] for event in driving.events_of(tmp_path / "s", "record")]
+    records = driving.records_of(tmp_path / "s")
     hangs = [record for record in records if record["outcome"] == "hang"]
     assert [record["outcome"] for record in records[:4]] == ["ok"] * 4, "else nothing is learned before the hang"
     by_attempt = {n: [r["total_s"] for r in hangs if r["attempt"] == n] for n in (1, 2)}

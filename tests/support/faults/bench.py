@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from sweep.state.events import PilotStarted
 from tests.support import driving
 
 BASE = {
@@ -60,7 +61,7 @@ class Bench:
         return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in files if path.exists())
 
     def records(self) -> list[dict]:
-        return [event["record"] for event in driving.events_of(self.directory, "record")]
+        return driving.records_of(self.directory)
 
     def wait_for_attempt(self, timeout_s=120):
         """Until an attempt has begun, for a moment, and has not ended."""
@@ -73,9 +74,9 @@ class Bench:
 
         wait_for(running, timeout_s, self.said)
 
-    def pilot(self, number=-1) -> dict:
+    def pilot(self, number=-1) -> PilotStarted:
         """The event of a pilot's start."""
-        return driving.events_of(self.directory, "pilot_started")[number]
+        return driving.events_of(self.directory, PilotStarted)[number]
 
     def struck_at(self, record: dict) -> float:
         """When the attempt's rank acted."""
