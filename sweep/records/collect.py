@@ -271,14 +271,18 @@ def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
 
 def which_count(rows: pd.DataFrame, rerun_after: Mapping[str, int]) -> pd.DataFrame:
     """`final` and `surplus` per attempt: the one that counts, and those after it where it is ok."""
-    attempts: dict[str, dict[int, Outcome | None]] = defaultdict(dict)
-    for run_id, attempt, outcome in zip(rows["run_id"], rows["attempt"], rows["outcome"], strict=True):
-        attempts[run_id][attempt] = Outcome(outcome)
-    counts = {run: attempt_that_counts(of_run.items(), rerun_after.get(run, 0)) for run, of_run in attempts.items()}
-    chosen = rows["run_id"].map(counts)
-    is_ok = rows["run_id"].map({run: attempts[run][number] is Outcome.OK for run, number in counts.items() if number})
-    later = rows["attempt"] > chosen
-    verdicts: pd.DataFrame = rows[[]].assign(final=rows["attempt"] == chosen, surplus=is_ok & later)
+    keys = list(zip(rows["run_id"], rows["attempt"], strict=True))
+    outcomes: dict[str, dict[int, Outcome | None]] = defaultdict(dict)
+    for (run_id, attempt), outcome in zip(keys, rows["outcome"], strict=True):
+        outcomes[run_id][attempt] = Outcome(outcome)
+    counts = {
+        run: attempt_that_counts(of_run.items(), rerun_after.get(run, 0)) or 0 for run, of_run in outcomes.items()
+    }
+    ok = {run for run, attempt in counts.items() if outcomes[run][attempt] is Outcome.OK}
+    verdicts: pd.DataFrame = rows[[]].assign(
+        final=[attempt == counts[run] for run, attempt in keys],
+        surplus=[run in ok and attempt > counts[run] for run, attempt in keys],
+    )
     return verdicts
 
 

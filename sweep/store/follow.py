@@ -7,6 +7,7 @@ import math
 import time
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search
@@ -49,7 +50,8 @@ class FollowedWorld:
 
     def store(self, left_out: LeftOut | None = None) -> None:
         """Write a snapshot."""
-        save(self.directory, Snapshot(offsets=self._reader.offsets, world=self.world, left_out=left_out))
+        once = replace(self.world, touched=list(dict.fromkeys(self.world.touched)))
+        save(self.directory, Snapshot(offsets=self._reader.offsets, world=once, left_out=left_out))
         self.unstored, self.stored_at = 0, time.monotonic()
 
 

@@ -1,0 +1,117 @@
+"""A sweep that is followed: its state, plans and what its search says, as of the journals' end."""
+
+import dataclasses
+import json
+import time
+
+import msgspec
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.search.search import Search
+from sweep.state.events import PilotIntended, RerunRequested, SessionBegan
+from sweep.store import follow, snapshot
+from sweep.store.follow import FollowedSweep
+from sweep.store.journal import Journal
+from sweep.store.sweep import open_sweep
+from tests.support.made_sweeps import made, pilot_wrote
+
+
+def followed(sweep) -> FollowedSweep:
+    found = FollowedSweep(sweep)
+    found.refresh()
+    return found
+
+
+def out_of_memory(directory):
+    """A sweep of which the strategy leaves something out, since one run ran out of memory. (sweep, that run)"""
+    standing = made(directory)
+    first = next(run for run in standing.runs if run.run().layout.micro_batch_size == 1)
+    pilot_wrote(standing, "p0001", (first.run_id, 1, Outcome.OOM_CUDA))
+    return standing, first
+
+
+def counts(command, directory):
+    code, out, _ = command("status", directory, "--json")
+    assert code == 0
+    return json.loads(out)["counts"]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(follow, "WORTH_RUNS", 1)
+
+
+def no_search(*_):
+    raise AssertionError("a search was made")
+
+
+@pytest.mark.usefixtures("small")
+def test_what_the_strategy_leaves_out_is_stored_and_needs_no_search(tmp_path, command, monkeypatch):
+    standing, _ = out_of_memory(tmp_path / "s")
+    found = counts(command, standing.directory.path)
+    assert found["not_run_strategy"] > 0
+    monkeypatch.setattr(Search, "of", no_search)
+    assert counts(command, standing.directory.path) == found
+    Journal(standing.directory.journal("launcher-0009")).append(SessionBegan(time=9.0))
+    assert counts(command, standing.directory.path) == found
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("after", ["rerun", "record", "strategy", "gpu", "plan"])
+def test_a_stored_answer_that_is_out_of_date_is_not_believed(tmp_path, command, monkeypatch, after):
+    standing, first = out_of_memory(tmp_path / "s")
+    directory = standing.directory
+    before = counts(command, directory.path)
+    if after == "rerun":
+        wish = RerunRequested(time=time.time(), run_id=first.run_id, after=1)
+        Journal(directory.journal("launcher-0009")).append(wish)
+    elif after == "record":
+        ruled_out = next(iter(followed(standing).left_out()))
+        pilot_wrote(standing, "p0002", (ruled_out, 1, Outcome.OK))
+    elif after == "strategy":
+        directory.grid.write_text(directory.grid.read_text().replace("strategy: prune", "strategy: exhaustive"))
+    asked = open_sweep(directory.path)
+    if after in ("gpu", "plan"):
+        site = asked.site.model_copy(update={"gpu": "h100"})
+        other = {"gpu": {"site": site}, "plan": {"runs": asked.runs[1:]}}[after]
+        monkeypatch.setattr(Search, "of", no_search)
+        assert followed(asked).left_out(), "stored"
+        with pytest.raises(AssertionError, match="a search was made"):
+            followed(dataclasses.replace(asked, **other)).left_out()
+        return
+    directory.snapshot.unlink()
+    searched = followed(asked).left_out()
+    found = counts(command, directory.path)
+    assert found != before
+    assert found.get("not_run_strategy", 0) == len(searched)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_answer_is_not_stored_while_a_pilot_is_open(tmp_path, command):
+    standing, _ = out_of_memory(tmp_path / "s")
+    intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
+    Journal(standing.directory.journal("launcher-0009")).append(intent)
+    counts(command, standing.directory.path)
+    assert not standing.directory.snapshot.exists()
+
+
+@pytest.mark.usefixtures("small")
+def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_will_do(tmp_path, command, monkeypatch):
+    standing, first = out_of_memory(tmp_path / "s")
+    directory = standing.directory
+    intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
+    launcher = Journal(directory.journal("launcher-0009"))
+    launcher.append(intent)
+    launchers = followed(standing)
+    launchers.store()
+    left_out = launchers.left_out()
+    launcher.append(RerunRequested(time=time.time(), run_id=first.run_id, after=1))
+    with monkeypatch.context() as patched:
+        patched.setattr(Search, "of", no_search)
+        assert counts(command, directory.path)["not_run_strategy"] == len(left_out)
+        stored = snapshot.load(directory)
+        older = msgspec.structs.replace(stored.left_out, at=time.time() - 600)
+        snapshot.save(directory, msgspec.structs.replace(stored, left_out=older))
+        with pytest.raises(AssertionError, match="a search was made"):
+            counts(command, directory.path)
