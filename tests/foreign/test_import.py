@@ -102,6 +102,12 @@ def test_a_gpu_is_known_in_either_case_as_in_our_own_records():
     assert record.mfu == records(ROW)[0].mfu
 
 
+def test_a_rate_of_nothing_is_said_and_nothing_is_derived_of_it():
+    (record,) = records({**ROW, "ktok": 0.0})
+    assert (record.step_time_median_s, record.mfu) == (None, None)
+    assert "tokens_per_second_per_gpu is 0.0" in findings([record])[0]
+
+
 def test_what_the_source_does_not_state_is_null():
     (record,) = records(ROW)
     assert (record.iterations, record.warmup_iterations, record.started_at) == (None, None, None)
