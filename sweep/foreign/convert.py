@@ -73,8 +73,9 @@ def _check_sources(row: Mapping[str, Any], mapping: ImportMap, file: str) -> Non
 def _record(row: Mapping[str, Any], mapping: ImportMap, seen: Counter[str]) -> Record:
     given = _given(row, mapping)
     _complete(given)
-    run = _run(given, _shape(given, mapping))
-    run, seen[run.run_id] = replace(run, repeat=seen[run.run_id]), seen[run.run_id] + 1
+    first = _run(given, _shape(given, mapping))
+    run = replace(first, repeat=seen[first.run_id])
+    seen[first.run_id] += 1
     values = given | vars(configuration(run, given.get("gpu")))
     values |= {name: given.get(name) for name in _OF_THE_SOURCE}
     values |= {"run_id": run.run_id, "attempt": 1, "repeat": run.repeat, "sweep_name": mapping.name}
@@ -208,7 +209,7 @@ def _with_metrics(record: Record, run: Run, convention: flops.FlopsConvention) -
     if record.outcome is not Outcome.OK:
         return replace(record, **vars(Rates()), **vars(Efficiency()))
     derived = efficiency(run, rate, record.gpu, convention=convention)
-    if rate is None:
+    if not rate:
         return replace(
             record,
             flops_per_token=derived.flops_per_token,

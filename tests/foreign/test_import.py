@@ -90,6 +90,29 @@ def test_a_failed_row_may_write_anything_for_a_metric_and_repeats_are_numbered()
     assert third.mfu is None
 
 
+def test_what_failed_has_memory_and_no_metrics_as_in_our_own_records():
+    (failed,) = records({**ROW, "status": "OOM", "ktok": 3.0})
+    assert (failed.tokens_per_second_per_gpu, failed.reported_mfu, failed.flops_per_token) == (None, None, None)
+    assert failed.peak_memory_bytes == 20 * 2**30
+
+
+def test_a_gpu_is_known_in_either_case_as_in_our_own_records():
+    text = MAP.replace("gpu: h100", "gpu: H100")
+    (record,) = records_of_rows([ROW], mapping(text), "table.csv")
+    assert record.mfu == records(ROW)[0].mfu
+
+
+def test_a_rate_of_nothing_is_said_and_nothing_is_derived_of_it():
+    (record,) = records({**ROW, "ktok": 0.0})
+    assert (record.step_time_median_s, record.mfu) == (None, None)
+    assert "tokens_per_second_per_gpu is 0.0" in findings([record])[0]
+
+
+def test_what_the_source_does_not_state_is_null():
+    (record,) = records(ROW)
+    assert (record.iterations, record.warmup_iterations, record.started_at) == (None, None, None)
+
+
 @pytest.mark.parametrize(
     ("change", "fact"),
     [

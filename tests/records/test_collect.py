@@ -131,7 +131,7 @@ def test_a_line_damaged_in_the_middle_is_the_users_to_settle(sweep):
 
 def test_a_record_that_breaks_the_schema_is_named(sweep):
     write_journal(sweep, "p", [record_event(attempt(1), dp="eight")])
-    with pytest.raises(SweepError, match="dp must be int64, not 'eight'"):
+    with pytest.raises(SweepError, match=r"Expected `int \| null`, got `str` - at `\$.dp`"):
         collect(sweep)
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sweep.contract import Measurement
-from tests.support.made_records import made_measurement, made_record, made_run
+from tests.support.made_records import as_json, made_measurement, made_record, made_run
 
 
 def test_an_iteration_lasts_as_long_as_its_slowest_rank_and_the_median_counts():
@@ -133,4 +133,4 @@ def test_a_loss_that_is_not_finite_is_named(name, bad):
     record = made_record(measurements=ranks)
     assert record.outcome == "nan_loss"
     assert f"{name}[1]" in record.message
-    json.dumps(record, allow_nan=False)
+    json.dumps(as_json(record), allow_nan=False)

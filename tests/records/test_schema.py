@@ -2,11 +2,18 @@
 
 import dataclasses
 import math
+import typing
 from dataclasses import replace
 
-from sweep.records.record import problems
-from sweep.records.schema import COLLECTED, COLUMNS, table_markdown
+import msgspec
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.records import schema
+from sweep.records.record import problems, record_from
+from sweep.records.schema import COLLECTED, COLUMNS, Record, table_markdown
 from sweep.records.validity import requested
+from sweep.state.events import RecordFacts
 from tests.support.made_records import made_record, made_run
 
 
@@ -36,3 +43,33 @@ def test_the_requested_names_hold_every_layout_field():
 def test_the_docs_hold_the_schema(pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "records.md").read_text()
     assert table_markdown() in page, "write it anew: python -m sweep.records.schema > docs/records.md"
+
+
+def test_what_the_folds_read_of_a_record_is_in_it_with_the_same_type():
+    """``sweep.state`` is below the records and cannot name their class."""
+    columns = typing.get_type_hints(Record)
+    for name, kind in typing.get_type_hints(RecordFacts).items():
+        assert kinds_of(columns[name]) <= kinds_of(kind), name
+
+
+def kinds_of(hint):
+    """The types of a hint; a whole number may be read as a float, a list as a tuple."""
+    kinds = {typing.get_origin(kind) or kind for kind in typing.get_args(hint | None)}
+    return kinds | ({int} if float in kinds else set()) | ({list} if tuple in kinds else set())
+
+
+def test_a_record_is_decoded_from_what_older_and_newer_versions_write():
+    needed = {"run_id": "r", "attempt": 1, "pilot": "p", "outcome": "ok"}
+    record = record_from(needed | {"column_of_tomorrow": 1, "mfu": 1})
+    assert (record.run_id, record.outcome, record.mfu, record.notes) == ("r", Outcome.OK, 1.0, None)
+    assert msgspec.json.decode(msgspec.json.encode(record), type=Record) == record
+    for name in needed:
+        with pytest.raises(ValueError, match=f"missing required field `{name}`"):
+            record_from({key: value for key, value in needed.items() if key != name})
+    with pytest.raises(ValueError, match=r"got `str` - at `\$.dp`"):
+        record_from(needed | {"dp": "8"})
+
+
+def test_each_column_is_defined_once_in_a_group():
+    groups = schema.IDENTITY + schema.CONFIGURATION + schema.METRICS + schema.VERDICT + schema.TIMES
+    assert groups == COLUMNS

@@ -61,21 +61,30 @@ def recording_of(conducted: Conducted, result: AttemptResult, stopping: Verdict 
     A measurement that is none (a workload of someone else may send anything) is left out, and an ok attempt then is
     `unknown`: a record that breaks the schema would keep every later collect from reading the sweep.
     """
-    outcome, message = _outcome(conducted, result, stopping)
+    ending = _ending(conducted, result, stopping)
     measurements = [rank.measurement for rank in result.ranks]
     try:
-        record = _record(conducted, result, outcome, message, measurements, ended_at)
+        record = _record(conducted, result, ending, measurements, ended_at)
         wrong = "; ".join(problems(record)[:MOST_PROBLEMS])
     except Exception:  # unexpected: it costs the attempt, not the pilot
         wrong = traceback.format_exc(limit=-2)
     if wrong:
         told = f"the measurement cannot be recorded: {wrong}"
-        outcome, message = (Outcome.UNKNOWN, told) if outcome is Outcome.OK else (outcome, f"{message}; {told}")
-        record = _record(conducted, result, outcome, message, [None] * len(measurements), ended_at)
+        if ending.outcome is Outcome.OK:
+            ending = replace(ending, outcome=Outcome.UNKNOWN, message=told)
+        else:
+            ending = replace(ending, message=f"{ending.message}; {told}")
+        record = _record(conducted, result, ending, [None] * len(measurements), ended_at)
     if stopping is not None or conducted.order.executor == "local":  # locally all nodes are this one machine
         return Recording(record=record)
     slow = None if record.slow_rank is None else conducted.nodes[record.slow_rank // conducted.run.gpus_per_node]
     return Recording(record=record, accused=result.accused, slow_node=slow)
+
+
+def _ending(conducted: Conducted, result: AttemptResult, stopping: Verdict | None) -> Ending:
+    outcome, message = _outcome(conducted, result, stopping)
+    found = result.diagnosis
+    return Ending(outcome=outcome, message=message, evidence=found.evidence or None, advice=found.advice or None)
 
 
 def _outcome(conducted: Conducted, result: AttemptResult, stopping: Verdict | None) -> tuple[Outcome, str | None]:
@@ -94,15 +103,10 @@ def _outcome(conducted: Conducted, result: AttemptResult, stopping: Verdict | No
 def _record(
     conducted: Conducted,
     result: AttemptResult,
-    outcome: Outcome,
-    message: str | None,
+    ending: Ending,
     measurements: Sequence[Measurement | None],
     ended_at: float,
 ) -> Record:
-    diagnosis = result.diagnosis
-    ending = Ending(
-        outcome=outcome, message=message, evidence=diagnosis.evidence or None, advice=diagnosis.advice or None
-    )
     durations = Durations(**result.times_s, pilot_idle_s=conducted.idle_s)
     facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.beside)}
     findings = findings_of((rank.tail for rank in result.ranks), [{} if m is None else m.extra for m in measurements])
