@@ -80,15 +80,13 @@ class NodeAttempt:
         try:
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             zygote = await self._zygote()
-            prepared = Prepared(attempt=self._name, preloaded=zygote.preloaded)
-            if self._order.first:
-                self._listener = listen_on_free_port()
-                where = {"master_addr": self._channel.local_address, "master_port": self._listener.getsockname()[1]}
-                prepared = Prepared(attempt=self._name, preloaded=zygote.preloaded, **where)
+            address, port = self._listen() if self._order.first else (None, None)
         except (ZygoteError, OSError) as error:
             self._channel.send(NotPrepared(attempt=self._name, outcome=_outcome_of(error), error=str(error)))
-        else:
-            self._channel.send(prepared)
+            return
+        self._channel.send(
+            Prepared(attempt=self._name, preloaded=zygote.preloaded, master_addr=address, master_port=port)
+        )
 
     async def start(self, order: Start) -> None:
         """Start the ranks."""
@@ -138,6 +136,11 @@ class NodeAttempt:
 
     async def _zygote(self) -> Zygote:
         return await self._zygotes.get(self._order.preload, self._order.env)
+
+    def _listen(self) -> tuple[str, int]:
+        """Open rank 0's socket before any rank starts: it is handed over open, so the port cannot be lost."""
+        self._listener = listen_on_free_port()
+        return self._channel.local_address, int(self._listener.getsockname()[1])
 
     async def _start_process(self, zygote: Zygote, order: Start, places: Sequence[Place]) -> None:
         """One process, for the ranks of these places."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
+from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_state import RankReport
 
 
 def attempt_log(record: Mapping[str, Any], result: AttemptResult) -> str:
@@ -18,8 +19,8 @@ def attempt_log(record: Mapping[str, Any], result: AttemptResult) -> str:
     for number, rank in enumerate(result.ranks):
         parts.append(_section(number, rank, "output"))
         parts.append(rank.tail)
-        if rank.failure is not None and rank.failure["traceback"] not in rank.tail:
-            parts += [_section(number, rank, "exception"), rank.failure["traceback"]]
+        if rank.failure is not None and rank.failure.traceback not in rank.tail:
+            parts += [_section(number, rank, "exception"), rank.failure.traceback]
         if rank.stacks:
             parts += [_section(number, rank, "stacks before the kill"), rank.stacks]
     return "\n".join(parts) + "\n"
