@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from sweep.contract import Place, Workload
+from sweep.contract import Phase, Place, Workload
 from sweep.diagnose.model import Diagnosis
 from sweep.inputs.load import parse_grid
 from sweep.pilot.leader.attempt import AttemptRunner
@@ -157,7 +157,7 @@ def exits(*codes):
 
 def heartbeats(*beats):
     """Of rank 0: (phase, iteration) each."""
-    told = [Heartbeat(rank=0, phase=phase, iteration=number, due_s=None, age_s=0.0) for phase, number in beats]
+    told = [Heartbeat(rank=0, phase=Phase(phase), iteration=number, due_s=None, age_s=0.0) for phase, number in beats]
     return Heartbeats(attempt="r.1", heartbeats=tuple(told))
 
 

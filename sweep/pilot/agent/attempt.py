@@ -101,7 +101,8 @@ class NodeAttempt:
         """End the attempt: evidence, the kill, the checks; say what was found; then remove its files."""
         stacks = await evidence.gather(self.ranks, self._scratch) if order.evidence else {}
         killed = [rank.number for rank in self.ranks if rank.alive]
-        not_ended = await clear(self.ranks, self._zygotes.pids, order.grace_s, self._zygotes.reap)
+        spared = [zygote.pid for zygote in self._zygotes.zygotes]
+        not_ended = await clear(self.ranks, spared, order.grace_s, self._zygotes.reap)
         if not not_ended and not order.short:
             not_ended = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S)
         self._flush()

@@ -137,9 +137,9 @@ class ZygotePool:
         self._zygotes: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Zygote] = {}
 
     @property
-    def pids(self) -> list[int]:
-        """Of the zygotes, which live on from one attempt to the next."""
-        return [zygote.pid for zygote in self._zygotes.values()]
+    def zygotes(self) -> list[Zygote]:
+        """They live on from one attempt to the next; the longest unused first."""
+        return list(self._zygotes.values())
 
     async def get(self, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
         """A zygote for these; the longest unused goes when there are too many. Raises ZygoteError."""
