@@ -26,7 +26,7 @@ from sweep.contract import Layout, Run
 from sweep.launcher.pilots_wanted import Capacity, Wanted, pilots_wanted
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
-from sweep.pilot.leader.leader import MARGIN_S, UNKNOWN_RUN_S
+from sweep.pilot.leader.pilot_time import MARGIN_S, UNKNOWN_RUN_S
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import (

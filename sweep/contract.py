@@ -133,6 +133,18 @@ class Place:
     ranks_in_process: int = 1
     """ranks that live in this process, each in a thread of its own: see ``Workload.one_process_param``"""
 
+    def torchrun_variables(self) -> dict[str, str]:
+        """What torchrun sets in the environment of this rank; a process of several ranks is none of them."""
+        own = {"RANK": self.rank, "LOCAL_RANK": self.local_rank} if self.ranks_in_process == 1 else {}
+        common = {
+            "WORLD_SIZE": self.world_size,
+            "LOCAL_WORLD_SIZE": self.local_world_size,
+            "GROUP_RANK": self.node_rank,
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": self.master_port,
+        }
+        return {name: str(value) for name, value in {**own, **common}.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankRun(Run):

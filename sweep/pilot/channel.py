@@ -1,5 +1,5 @@
 """The line between a leader and its agents: TCP, each side proves that it has the pilot's key before anything else is
-read; then frames of JSON, never pickle.
+read; then frames: four bytes of length and a message (`sweep.pilot.messages`).
 
 The key is in a file of mode 0600 in the pilot's directory. It is never in an argument, a script or the environment.
 """
@@ -15,18 +15,30 @@ import os
 import secrets
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 import psutil
 
+from sweep.pilot.messages import (
+    MAX_MESSAGE_BYTES,
+    AgentMessage,
+    LeaderMessage,
+    Message,
+    MessageError,
+    decode_of_agent,
+    decode_of_leader,
+    encode,
+)
 from sweep.store.directory import write_derived
 
-MAX_FRAME_BYTES = 64 * 1024 * 1024
 CHALLENGE_BYTES = 32
 HANDSHAKE_TIMEOUT_S = 10.0
+
+Outgoing = TypeVar("Outgoing", bound=Message)
+Incoming = TypeVar("Incoming", bound=Message)
 
 
 class ChannelError(Exception):
@@ -75,40 +87,57 @@ def host_addresses() -> tuple[str, ...]:
     return tuple(sorted(ordered, key=lambda address: address.startswith("127.")))
 
 
-class Channel:
-    """One authenticated connection."""
+class Channel(Generic[Outgoing, Incoming]):
+    """One authenticated connection. Made by `connect` and `leader_channel`."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, decode: Callable[[bytes], Incoming]
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._decode = decode
 
     @property
     def local_address(self) -> str:
         """The address of this host that the peer reaches it by."""
         return str(self._writer.get_extra_info("sockname")[0])
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Queue a message; the loop writes it."""
-        body = json.dumps(message, separators=(",", ":")).encode()
+    def send(self, message: Outgoing) -> None:
+        """Queue a message; the loop writes it. Raises ChannelError where it cannot be sent."""
+        try:
+            body = encode(message)
+        except MessageError as error:
+            raise ChannelError(str(error)) from error
         self._writer.write(struct.pack("!I", len(body)) + body)
 
-    async def receive(self) -> dict[str, Any] | None:
-        """The next message, or None at the end of the connection."""
+    async def receive(self) -> Incoming | None:
+        """The next message, or None at the end of the connection. Raises ChannelError for anything else."""
         try:
             (length,) = struct.unpack("!I", await self._reader.readexactly(4))
-            if length > MAX_FRAME_BYTES:
-                raise ChannelError(f"a frame of {length} bytes is above the limit of {MAX_FRAME_BYTES}")
-            message: dict[str, Any] = json.loads(await self._reader.readexactly(length))
+            if length > MAX_MESSAGE_BYTES:
+                raise ChannelError(f"a frame of {length} bytes is above the limit of {MAX_MESSAGE_BYTES}")
+            return self._decode(await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError, OSError):
             return None
-        return message
+        except MessageError as error:
+            raise ChannelError(str(error)) from error
 
     def close(self) -> None:
         """Close the connection; what was queued is still sent."""
         self._writer.close()
 
 
-async def connect(rendezvous: Rendezvous, timeout_s: float) -> Channel:
+AgentChannel = Channel[AgentMessage, LeaderMessage]
+"""an agent's end"""
+LeaderChannel = Channel[LeaderMessage, AgentMessage]
+
+
+def leader_channel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> LeaderChannel:
+    """A leader's end of a connection that `authenticate` took."""
+    return Channel(reader, writer, decode_of_agent)
+
+
+async def connect(rendezvous: Rendezvous, timeout_s: float) -> AgentChannel:
     """An agent's side: the first of the leader's addresses that answers and proves the key."""
     failures = []
     for address in rendezvous.addresses:
@@ -118,7 +147,7 @@ async def connect(rendezvous: Rendezvous, timeout_s: float) -> Channel:
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ChannelError) as error:
             failures.append(f"{address}: {error or type(error).__name__}")
             continue
-        return Channel(reader, writer)
+        return Channel(reader, writer, decode_of_leader)
     raise ChannelError("no address of the leader answers: " + "; ".join(failures))
 
 

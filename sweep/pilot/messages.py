@@ -1,22 +1,258 @@
-"""What agents and ranks tell the leader, and whether it can be read."""
+"""What a pilot's leader and its agents send each other: a class per message, one encoder, a decoder per direction.
+
+The decoders take nothing that is not written here: an unknown kind or field and a value of another type are refused
+where they arrive. MessagePack, not JSON: it has NaN, which a loss may be, and no code, which a pickle would have.
+Both sides are of one pilot, so of one version: there is no older form to be read.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import TypeVar
 
-from sweep.contract import Phase
+import msgspec
 
-PHASES = frozenset(str(phase) for phase in Phase)
-LARGEST = 2**53
-"""an integer beyond it is no iteration, and cannot be reckoned with as a time"""
+from sweep.contract import Measurement, Phase, Place
+from sweep.outcomes import Outcome
 
-
-def is_beat(phase: Any, iteration: Any, due_s: Any) -> bool:
-    """Whether a beat can be read: a workload of someone else may say anything."""
-    return isinstance(phase, str) and phase in PHASES and _number(iteration) and _number(due_s)
+MAX_MESSAGE_BYTES = 64 << 20
 
 
-def _number(value: Any) -> bool:
-    if isinstance(value, int):
-        return not isinstance(value, bool) and abs(value) < LARGEST
-    return value is None or isinstance(value, float)
+class MessageError(Exception):
+    """It cannot be sent, or what arrived is no message of this direction."""
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a message."""
+
+
+class Message(Value, frozen=True, tag_field="kind", tag=True):
+    """Base of all messages; each says in `kind` which it is."""
+
+
+# --- from the leader to an agent
+
+
+class Prepare(Message, frozen=True):
+    """Leader, to each node of an attempt, first: have a zygote and a scratch directory."""
+
+    attempt: str
+    preload: tuple[str, ...]
+    """modules that the zygote imports"""
+    env: Mapping[str, str]
+    """the run's environment variables"""
+    first: bool
+    """the node of rank 0, which opens the listening socket"""
+
+
+class Start(Message, frozen=True):
+    """Leader, once every node of the attempt is prepared: start its ranks."""
+
+    attempt: str
+    main: str
+    """the workload's "module:function" """
+    run: str
+    """its canonical JSON"""
+    places: tuple[Place, ...]
+    """of this node's ranks; the agent adds what it alone knows"""
+    takes_listener: bool
+    one_process: bool
+    """the ranks are threads of one process"""
+
+
+class Stop(Message, frozen=True):
+    """Leader, at the end of an attempt, however it came: end what still runs, clear the node, answer Clean."""
+
+    attempt: str
+    evidence: bool
+    """gather stacks before the kill"""
+    grace_s: float
+    """between SIGTERM and SIGKILL"""
+    short: bool
+    """the scheduler counts the seconds: no wait for the GPUs"""
+
+
+class ClearStale(Message, frozen=True):
+    """Leader, once, before its first attempt: end what pilots with these tokens, whose jobs are gone, left here."""
+
+    tokens: tuple[str, ...]
+
+
+class Ping(Message, frozen=True):
+    """Leader, every few seconds: it is alive. An agent that hears nothing ends its ranks and the job."""
+
+
+class Leave(Message, frozen=True):
+    """Leader, at the end of the pilot: the agent may go."""
+
+
+# --- from an agent to the leader
+
+
+class Hello(Message, frozen=True):
+    """Agent, first: which node it is."""
+
+    node: str
+    index: int
+    """the node's number in the job"""
+    stale_tokens: tuple[str, ...]
+    """of other pilots of this sweep that have processes or files on the node"""
+
+
+class Cleared(Message, frozen=True):
+    """Agent, when it did what ClearStale asks for, as far as it could."""
+
+
+class Prepared(Message, frozen=True):
+    """Agent, when it did what Prepare asks for."""
+
+    attempt: str
+    preloaded: bool
+    """False: the modules allow no zygote, each rank imports them itself"""
+    master_addr: str | None = None
+    """where rank 0 listens: of the first node only"""
+    master_port: int | None = None
+
+
+class NotPrepared(Message, frozen=True):
+    """Agent, when it could not do what Prepare asks for."""
+
+    attempt: str
+    outcome: Outcome
+    error: str
+
+
+class Heartbeat(Value, frozen=True, array_like=True):
+    """A rank's statement of progress."""
+
+    rank: int
+    phase: Phase
+    iteration: int | None
+    due_s: float | None
+    age_s: float
+    """how long before the message was sent the agent read it"""
+
+
+class Heartbeats(Message, frozen=True):
+    """Agent, a moment after a rank's first heartbeat since the last such message, with all that came in between."""
+
+    attempt: str
+    heartbeats: tuple[Heartbeat, ...]
+
+
+class Busy(Message, frozen=True):
+    """Agent, every few seconds: of the ranks that do not iterate yet, those that used the CPU or IO since the last."""
+
+    attempt: str
+    ranks: tuple[int, ...]
+
+
+class Measured(Message, frozen=True):
+    """Agent, when a rank gave its measurement."""
+
+    attempt: str
+    rank: int
+    measurement: Measurement
+
+
+class Failure(Value, frozen=True):
+    """An exception, as texts of bounded length."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+class Failed(Message, frozen=True):
+    """Agent, when a rank reported its failure, or could not be started, or reported what cannot be read."""
+
+    attempt: str
+    rank: int
+    failure: Failure
+
+
+class RankExited(Message, frozen=True):
+    """Agent, when the process of a rank ended: by an exit code or a signal, or in a way that is not known."""
+
+    attempt: str
+    rank: int
+    exit_code: int | None
+    signal: int | None
+
+
+class RankRemains(Value, frozen=True):
+    """What is left of a rank of an attempt that was stopped."""
+
+    rank: int
+    killed: bool
+    """it still ran when the agent was told to stop"""
+    tail: str
+    """the end of its output"""
+    stacks: str = ""
+    """what it was doing before the kill"""
+
+
+class Clean(Message, frozen=True):
+    """Agent, when it did what Stop asks for."""
+
+    attempt: str
+    ranks: tuple[RankRemains, ...]
+    not_ended: tuple[str, ...]
+    """processes that could not be ended: no further attempt can go to this node"""
+    kernel: tuple[str, ...]
+    """lines of the kernel's log about the attempt"""
+    removed: tuple[str, ...]
+    """files of the attempt that were removed from /dev/shm"""
+
+
+LeaderMessage = Prepare | Start | Stop | ClearStale | Ping | Leave
+OfAttempt = Prepared | NotPrepared | Heartbeats | Busy | Measured | Failed | RankExited | Clean
+AgentMessage = Hello | Cleared | OfAttempt
+
+_encoder = msgspec.msgpack.Encoder()
+_of_leader: msgspec.msgpack.Decoder[LeaderMessage] = msgspec.msgpack.Decoder(LeaderMessage)
+_of_agent: msgspec.msgpack.Decoder[AgentMessage] = msgspec.msgpack.Decoder(AgentMessage)
+
+
+def encode(message: Message) -> bytes:
+    """The message as bytes. Raises MessageError where it is too large or holds what MessagePack has not."""
+    try:
+        data = _encode(message)
+    except (OverflowError, RecursionError, TypeError) as error:  # an integer of over 64 bits; too deep; no value
+        raise MessageError(f"{type(message).__name__} cannot be sent: {error}") from error
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise MessageError(f"{type(message).__name__} of {len(data)} bytes is above the limit of {MAX_MESSAGE_BYTES}")
+    return data
+
+
+def _encode(message: Message) -> bytes:
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        # Half a character: Python's texts may hold one, as may names of files and processes, and JSON may escape one.
+        # No file or table can: it becomes a question mark.
+        text = json.dumps(msgspec.to_builtins(message), ensure_ascii=False)
+        return _encoder.encode(json.loads(text.encode("utf-8", "replace")))
+
+
+def decode_of_leader(data: bytes) -> LeaderMessage:
+    """What an agent received. Raises MessageError where it is no message of a leader."""
+    return _decode(_of_leader, data)
+
+
+def decode_of_agent(data: bytes) -> AgentMessage:
+    """What a leader received. Raises MessageError where it is no message of an agent."""
+    return _decode(_of_agent, data)
+
+
+Incoming = TypeVar("Incoming")
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Incoming], data: bytes) -> Incoming:
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise MessageError(f"a message of {len(data)} bytes is above the limit of {MAX_MESSAGE_BYTES}")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MessageError(f"no message that is known here: {error}") from error

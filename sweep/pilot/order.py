@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from sweep.pilot.limits import Limits
 from sweep.store.directory import write_once
@@ -39,7 +38,7 @@ class PilotOrder:
     seed: int = 0
     strategy: str = "exhaustive"
     """which run comes next, and which are left out"""
-    budget: dict[str, Any] = field(default_factory=dict)
+    budget: dict[str, int | float] = field(default_factory=dict)
     """limits of ``sweep.inputs.grid.Limits`` that are given"""
     max_runs: int | None = None
     same_nodes: bool = False
@@ -52,11 +51,9 @@ class PilotOrder:
 
     def write(self, directory: Path) -> None:
         """Leave the order in the pilot's directory."""
-        write_once(directory / FILE_NAME, json.dumps(dataclasses.asdict(self), indent=1))
+        write_once(directory / FILE_NAME, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
     @classmethod
     def read(cls, directory: Path) -> PilotOrder:
-        """The order in a pilot's directory."""
-        values = json.loads((directory / FILE_NAME).read_text())
-        words = {name: tuple(values[name]) for name in ("container_prefix", "srun")}
-        return cls(**{**values, **words, "limits": Limits(**values["limits"])})
+        """The order in a pilot's directory; what an older launcher did not write has its default."""
+        return msgspec.json.decode((directory / FILE_NAME).read_bytes(), type=cls)

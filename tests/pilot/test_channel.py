@@ -1,12 +1,15 @@
 """An agent and a leader prove themselves to each other before anything else is read."""
 
 import asyncio
+import struct
 
 import pytest
 
-from sweep.pilot.channel import Channel, ChannelError, Rendezvous, authenticate, connect, new_key
+from sweep.pilot.channel import ChannelError, Rendezvous, authenticate, connect, leader_channel, new_key
+from sweep.pilot.messages import MAX_MESSAGE_BYTES, Cleared, ClearStale, Hello, Ping, encode
 
 KEY = new_key()
+HELLO = Hello(node="n1", index=0, stale_tokens=())
 
 
 async def serve(handler):
@@ -24,12 +27,12 @@ async def exchange(client_key):
         except ChannelError:
             received.set_result(None)
             return
-        received.set_result(await Channel(reader, writer).receive())
+        received.set_result(await leader_channel(reader, writer).receive())
 
     server, port = await serve(handler)
     try:
         channel = await connect(Rendezvous(("127.0.0.1",), port, client_key), 2.0)
-        channel.send({"is": "hello", "node": "n1"})
+        channel.send(HELLO)
     except ChannelError as error:
         return await received, error
     finally:
@@ -38,7 +41,7 @@ async def exchange(client_key):
 
 
 def test_the_right_key_opens_the_channel():
-    assert asyncio.run(exchange(KEY)) == ({"is": "hello", "node": "n1"}, None)
+    assert asyncio.run(exchange(KEY)) == (HELLO, None)
 
 
 def test_a_wrong_key_is_refused_by_both_sides():
@@ -98,3 +101,53 @@ def test_the_key_file_is_private(tmp_path):
     Rendezvous(("127.0.0.1",), 1, KEY).write(tmp_path / "rendezvous")
     assert (tmp_path / "rendezvous").stat().st_mode & 0o077 == 0
     assert Rendezvous.read(tmp_path / "rendezvous").key == KEY
+
+
+def received(*frames):
+    """What a leader receives that these bytes are sent to."""
+
+    async def scenario():
+        reader = asyncio.StreamReader()
+        for length, body in frames:
+            reader.feed_data(struct.pack("!I", length) + body)
+        reader.feed_eof()
+        channel = leader_channel(reader, None)
+        return [await channel.receive() for _ in range(len(frames) + 1)]
+
+    return asyncio.run(scenario())
+
+
+def test_messages_come_in_order_and_then_the_end():
+    frames = [(len(body), body) for body in (encode(HELLO), encode(Cleared()))]
+    assert received(*frames) == [HELLO, Cleared(), None]
+
+
+@pytest.mark.parametrize("cut", [1, 4, 10])
+def test_a_torn_message_is_the_end_of_the_connection(cut):
+    body = encode(HELLO)
+    assert received((len(body), body[:-cut]))[0] is None
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"\xc1", b"GET / HTTP/1.1", encode(Ping())], ids=range(5))
+def test_what_is_no_message_of_an_agent_is_refused_where_it_arrives(body):
+    with pytest.raises(ChannelError):
+        received((len(body), body))
+
+
+def test_a_frame_above_the_limit_is_refused_before_it_is_read():
+    with pytest.raises(ChannelError, match="above the limit"):
+        received((MAX_MESSAGE_BYTES + 1, b""))
+
+
+def test_a_message_above_the_limit_is_not_sent():
+    class Writer:
+        written = 0
+
+        def write(self, data):
+            self.written += len(data)
+
+    writer = Writer()
+    huge = ClearStale(tokens=("x" * MAX_MESSAGE_BYTES,))
+    with pytest.raises(ChannelError, match="above the limit"):
+        leader_channel(None, writer).send(huge)
+    assert not writer.written

@@ -47,13 +47,13 @@ def test_help_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("module", "forbidden"),
     [
-        ("sweep.contract", HEAVY | {"click", "psutil", "yaml"}),
+        ("sweep.contract", HEAVY | {"click", "msgspec", "psutil", "yaml"}),
         ("sweep.plugins", HEAVY | {"click", "psutil", "yaml"}),
         ("sweep.executors.executor", HEAVY | {"psutil"}),
         ("sweep.executors.entry", HEAVY | {"psutil"}),
         ("sweep.pilot.agent.agent", HEAVY),
         ("sweep.pilot.agent.__main__", HEAVY),
-        ("sweep.pilot.agent.zygote", HEAVY),
+        ("sweep.pilot.agent.zygote", HEAVY | {"msgspec"}),
         ("bench_workloads.transformer", HEAVY),
         ("bench_workloads.simulated", HEAVY),
     ],

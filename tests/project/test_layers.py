@@ -21,6 +21,11 @@ PURE = (
     *("sweep/errors.py", "sweep/expressions.py", "sweep/outcomes.py", "sweep/physics/", "sweep/diagnose/"),
     *("sweep/inputs/", "sweep/plan/", "sweep/state/", "sweep/search/", "sweep/records/"),
     *("sweep/launcher/pilots_wanted.py", "sweep/executors/script.py"),
+    *("sweep/pilot/messages.py", "sweep/pilot/limits.py", "sweep/pilot/agent/heartbeats.py"),
+    *("sweep/pilot/agent/zygote_messages.py", "sweep/pilot/leader/attempt_state.py"),
+    *("sweep/pilot/leader/attempt_result.py", "sweep/pilot/leader/free_nodes.py"),
+    *("sweep/pilot/leader/hang_suspects.py", "sweep/pilot/leader/watchdog.py"),
+    *("sweep/pilot/leader/pilot_time.py", "sweep/pilot/leader/record.py", "sweep/pilot/leader/start_limits.py"),
 )
 """values in, values out: they know no clock, file or process"""
 NOT_PURE = ("sweep/inputs/load.py", "sweep/inputs/detect.py", "sweep/records/collect.py")
@@ -35,6 +40,7 @@ ONLY_IN = {
     "matplotlib": ("analysis/",),
     "pandas": ("analysis/", "sweep/records/collect.py"),
     "simpleeval": ("sweep/expressions.py",),
+    "msgspec": ("sweep/pilot/",),
     "jinja2": ("sweep/executors/script.py", "analysis/", "bench_workloads/trainers/"),
 }
 

@@ -7,13 +7,15 @@ import threading
 
 import pytest
 
-from sweep.contract import Workload
+from sweep.contract import Phase, Place, Workload
 from sweep.diagnose.model import Diagnosis
 from sweep.inputs.load import parse_grid
 from sweep.pilot.leader.attempt import AttemptRunner
-from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
+from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_state import RankReport
 from sweep.pilot.leader.record import Conducted
 from sweep.pilot.limits import Limits
+from sweep.pilot.messages import Clean, Heartbeat, Heartbeats, Prepare, Prepared, RankExited, Start, Stop
 from sweep.pilot.order import PilotOrder
 from sweep.plan.build import build
 from sweep.store.sweep import create
@@ -53,14 +55,14 @@ class Mute:
     def send(self, message):
         self.sent.append(message)
 
-    async def said(self, key, word):
-        """Wait until a message with this word under the key was sent."""
-        while not any(message.get(key) == word for message in self.sent):
+    async def said(self, kind):
+        """Wait until a message of this kind was sent."""
+        while not any(isinstance(message, kind) for message in self.sent):
             await asyncio.sleep(0.005)
 
 
 class Scripted(Mute):
-    """A leader's line: it gives these orders, waits for the word that is the last to be heard, then it is gone."""
+    """A leader's line: it gives these orders, waits for the last message to be heard, then it is gone."""
 
     def __init__(self, *orders, until=None):
         super().__init__()
@@ -71,7 +73,7 @@ class Scripted(Mute):
         if self._orders:
             return self._orders.pop(0)
         if self._until is not None:
-            await self.said("is", self._until)
+            await self.said(self._until)
         return None
 
 
@@ -81,7 +83,7 @@ class Image:
     The first rank of each process says these words, and all end well once they were heard.
     """
 
-    pid, cold, dead = 0, False, False
+    pid, preloaded, dead = 0, True, False
 
     def __init__(self, words=""):
         self.requests = []
@@ -106,34 +108,36 @@ class Image:
 
 def start(ranks=1, *, one_process=False):
     """The leader's order to start the ranks of the second of two nodes."""
-    place = {"world_size": 2 * ranks, "local_world_size": ranks, "node_rank": 1, "master_addr": "n1", "master_port": 5}
-    entries = [{"rank": ranks + local, "local_rank": local} for local in range(ranks)]
-    order = {
-        "do": "start",
-        "attempt": "r.1",
-        "main": "m:f",
-        "run": "{}",
-        "takes_listener": True,
-        "preload": [],
-        "env": {},
-    }
-    return {**order, "one_process": one_process, "ranks": entries, "place": place}
+    places = tuple(
+        Place(
+            rank=ranks + local,
+            world_size=2 * ranks,
+            local_rank=local,
+            local_world_size=ranks,
+            node_rank=1,
+            master_addr="n1",
+            master_port=5,
+        )
+        for local in range(ranks)
+    )
+    return Start(attempt="r.1", main="m:f", run="{}", places=places, takes_listener=True, one_process=one_process)
 
 
-PREPARE = {"do": "prepare", "attempt": "r.1", "preload": [], "env": {}, "first": False}
-CLEAN = {"is": "clean", "left": [], "kernel": [], "removed": [], "stacks": {}, "tails": {}, "killed": []}
+PREPARE = Prepare(attempt="r.1", preload=(), env={}, first=False)
+STOP = Stop(attempt="r.1", evidence=False, grace_s=0.1, short=True)
+CLEAN = Clean(attempt="r.1", ranks=(), not_ended=(), kernel=(), removed=())
 
 
-async def played(runner, link, *said, **prepared):
-    """The result of an attempt whose one agent says this after its ranks were started; ``prepared``: in its answer."""
+async def played(runner, link, *messages, preloaded=True):
+    """The result of an attempt whose one agent says this after its ranks were started."""
 
     async def play():
-        await link.channel.said("do", "prepare")
-        hear(link, {"is": "prepared", "address": "x", "port": 1, **prepared})
-        await link.channel.said("do", "start")
-        for message in said:
+        await link.channel.said(Prepare)
+        hear(link, Prepared(attempt="r.1", preloaded=preloaded, master_addr="x", master_port=1))
+        await link.channel.said(Start)
+        for message in messages:
             hear(link, message)
-        await link.channel.said("do", "stop")
+        await link.channel.said(Stop)
         hear(link, CLEAN)
 
     playing = asyncio.ensure_future(play())
@@ -143,16 +147,18 @@ async def played(runner, link, *said, **prepared):
 
 
 def hear(link, message):
-    link.inbox.put_nowait((link, {"attempt": "r.1", **message}))
-
-
-def told(message, rank=0):
-    return {"is": "told", "rank": rank, "message": message}
+    link.inbox.put_nowait((link.node, message))
 
 
 def exits(*codes):
     """The ends of ranks 0, 1, …"""
-    return [{"is": "exit", "rank": rank, "code": code} for rank, code in enumerate(codes)]
+    return [RankExited(attempt="r.1", rank=rank, exit_code=code, signal=None) for rank, code in enumerate(codes)]
+
+
+def heartbeats(*beats):
+    """Of rank 0: (phase, iteration) each."""
+    told = [Heartbeat(rank=0, phase=Phase(phase), iteration=number, due_s=None, age_s=0.0) for phase, number in beats]
+    return Heartbeats(attempt="r.1", heartbeats=tuple(told))
 
 
 def runner_on(standing, *links):

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from bench_workloads.trainers.driver import gathering
 from bench_workloads.trainers.driver.exchange import Exchange
 from bench_workloads.trainers.driver.gathering import Gathered
 from bench_workloads.trainers.driver.reading import Lines
-from bench_workloads.trainers.driver.starting import command, interpreter, ranks_variables, stop
+from bench_workloads.trainers.driver.starting import command, interpreter, stop
 from sweep.contract import Measurement, Phase, Progress, RankRun
 
 GRACE_S = 4.0
@@ -130,7 +131,8 @@ class _Driver:
         several = place.local_world_size > 1
         threads = {} if "OMP_NUM_THREADS" in os.environ or not several else {"OMP_NUM_THREADS": "1"}
         own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "MASTER_PORT": str(self._exchange.port), **threads}
-        return {**own, **({} if once else ranks_variables(place, self._exchange.port)), **launch.env}
+        of_rank = {} if once else replace(place, master_port=self._exchange.port).torchrun_variables()
+        return {**own, **of_rank, **launch.env}
 
     def _over(self) -> bool:
         """Nothing more can come of the own trainer, or, where another rank of the node runs it, of that one."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import selectors
 import socket
 import time
@@ -17,10 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench_workloads.ports import listen_on_free_port
 from sweep.contract import Place
 
-_PORTS = range(20_000, 32_768)
-"""below Linux's ephemeral ports, so that no outgoing connection takes one in between"""
 _READ = 1 << 16
 _CONNECT_S = 120.0
 
@@ -78,7 +76,9 @@ class Exchange:
             listener = socket.socket(fileno=os.dup(place.master_listen_fd))
         elif place.world_size > 1:
             listener = socket.create_server(("", place.master_port))
-        exchange = cls(selector, True, _free_port(), listener)
+        with listen_on_free_port() as free:
+            port = free.getsockname()[1]
+        exchange = cls(selector, True, port, listener)
         exchange._history.append(_encoded({"port": exchange.port}))
         if listener is not None:
             listener.setblocking(False)
@@ -183,14 +183,6 @@ def _first(line: _Line) -> tuple[int, bytes]:
         return int(json.loads(first)["port"]), rest
     except (ValueError, KeyError, TypeError) as error:
         raise ConnectionError(f"rank 0 sent no port: {first[:80]!r}") from error
-
-
-def _free_port() -> int:
-    """A port that nobody listens on now."""
-    for port in random.sample(_PORTS, 64):
-        with contextlib.suppress(OSError), socket.create_server(("", port)):
-            return port
-    raise OSError(f"none of 64 ports in {_PORTS.start}-{_PORTS.stop - 1} is free")
 
 
 def _encoded(message: Message) -> bytes:

@@ -30,19 +30,6 @@ def command(launch: Launch, place: Place, port: int, settings: dict[str, Any]) -
     return [*words, *launch.program, *further]
 
 
-def ranks_variables(place: Place, port: int) -> dict[str, str]:
-    """What torchrun sets for one rank."""
-    return {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.world_size),
-        "LOCAL_RANK": str(place.local_rank),
-        "LOCAL_WORLD_SIZE": str(place.local_world_size),
-        "GROUP_RANK": str(place.node_rank),
-        "MASTER_ADDR": place.master_addr,
-        "MASTER_PORT": str(port),
-    }
-
-
 def stop(child: subprocess.Popen[bytes] | None, patience_s: float) -> None:
     """End the trainer and all that it started: SIGTERM, a bounded wait, SIGKILL."""
     if child is None:

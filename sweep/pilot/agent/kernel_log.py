@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from sweep.pilot.job import complain
+
 _HARDWARE = re.compile(r"NVRM: Xid|\bMachine check|\bmce:|Hardware Error|EDAC .* UE\b")
 _OF_PROCESS = re.compile(r"(?:Killed process|pid[=: ]|\[)\s*(\d+)")
 _DEATH = re.compile(r"oom-kill:|Out of memory|Killed process|out of memory: Kill|segfault at|trap invalid opcode")
@@ -58,6 +60,31 @@ class KernelWatch:
                 break
             lines.append(record.partition(";")[2].splitlines()[0] if ";" in record else record)
         return lines
+
+
+class KernelEvidence:
+    """A KernelWatch of an attempt. A kernel that reports in another way costs its evidence, and not the agent."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._watch: KernelWatch | None = None
+        try:
+            self._watch = KernelWatch()
+        except Exception as error:
+            complain(f"{node}: the kernel is not watched: {error!r}")
+
+    def facts(self, pids: Iterable[int]) -> tuple[str, ...]:
+        """As `KernelWatch.facts`; nothing where it cannot be asked."""
+        try:
+            return tuple(self._watch.facts(pids)) if self._watch is not None else ()
+        except Exception as error:
+            complain(f"{self._node}: what the kernel reports is not known: {error!r}")
+            return ()
+
+    def close(self) -> None:
+        """Let the log go."""
+        if self._watch is not None:
+            self._watch.close()
 
 
 def _concerns(line: str, pids: set[int], *, any_death: bool) -> bool:

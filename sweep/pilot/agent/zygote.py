@@ -1,31 +1,30 @@
-"""The warm image: imports a workload's modules once, then forks every rank's process of the pilot from it.
+"""The preloaded zygote: imports a workload's modules once, then forks every rank's process of the pilot from it.
 
 A fork of a process with threads may inherit a held lock, so it refuses to fork when an import left a thread behind.
 It never touches a GPU: a CUDA context does not survive a fork.
 
-Requests come from the agent on one socket, each a JSON line with descriptors: the process's log, the progress pipe of
-each of its ranks (mostly one) and, last, rank 0's listening socket if it is among them. Answers are JSON lines:
-{"pid": …}, {"error": …} and, whenever a process ends, {"exited": pid, "status": …}.
+It serves the agent that started it, on one socket: `sweep.pilot.agent.zygote_messages`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import faulthandler
 import gc
 import importlib
-import json
 import os
 import selectors
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 from sweep.contract import Place, Progress, RankRun, Run
 from sweep.pilot.agent.processes import die_with_parent, thread_count
+from sweep.pilot.agent.zygote_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, encode
 from sweep.plugins import load_object
 
 MAX_REQUEST_BYTES = 1 << 20
@@ -38,7 +37,7 @@ def serve(control: socket.socket, preload: list[str]) -> None:
     trouble = _preload(preload)
     gc.collect()
     gc.freeze()
-    _send(control, {"ready": trouble is None, "error": trouble})
+    _send(control, Ready() if trouble is None else Refused(trouble))
     if trouble is not None:
         return
     wake_read, wake_write = os.pipe()
@@ -102,16 +101,16 @@ def _answer(control: socket.socket) -> bool:
     try:
         pid = os.fork()
     except OSError as error:
-        _send(control, {"error": f"cannot fork: {error}"})
+        _send(control, Refused(f"cannot fork: {error}"))
         pid = -1
     if pid == 0:
         control.close()
         signal.set_wakeup_fd(-1)
-        _child(parent, lambda: run_ranks(json.loads(data), fds))
+        _child(parent, lambda: run_ranks(ForkRequest.decode(data), fds))
     for fd in fds:
         os.close(fd)
     if pid > 0:
-        _send(control, {"pid": pid})
+        _send(control, Forked(pid))
     return True
 
 
@@ -136,7 +135,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def run_ranks(request: dict[str, Any], fds: list[int]) -> int:
+def run_ranks(request: ForkRequest, fds: list[int]) -> int:
     """Be the ranks of one process: take descriptors and environment, call the workload, report. Returns the exit code.
 
     The first rank has the main thread. A rank that fails ends the process, as its death would end it alone.
@@ -144,13 +143,11 @@ def run_ranks(request: dict[str, Any], fds: list[int]) -> int:
     log, *further = fds
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.environ.update(request["env"])
-    places = _places(request["places"], further)
+    os.environ.update(request.env)
+    places = _with_descriptors(request.places, further)
     _tell_stacks_when_asked(places[0])
-    run = Run.from_json(request["run"])
-    ranks = [
-        (request["main"], RankRun.of(run, place), Progress(fd)) for place, fd in zip(places, further, strict=False)
-    ]
+    run = Run.from_json(request.run)
+    ranks = [(request.main, RankRun.of(run, place), Progress(fd)) for place, fd in zip(places, further, strict=False)]
     others = [threading.Thread(target=_run_beside, args=rank) for rank in ranks[1:]]
     for thread in others:
         thread.start()
@@ -161,12 +158,13 @@ def run_ranks(request: dict[str, Any], fds: list[int]) -> int:
     return 0
 
 
-def _places(given: list[dict[str, Any]], fds: list[int]) -> list[Place]:
+def _with_descriptors(places: Sequence[Place], fds: Sequence[int]) -> list[Place]:
     """The ranks' places; a descriptor beyond their pipes is rank 0's listener."""
-    listener = fds[len(given)] if len(fds) > len(given) else None
-    count = len(given)
+    count = len(places)
+    listener = fds[count] if len(fds) > count else None
     return [
-        Place(**place, ranks_in_process=count, master_listen_fd=None if place["rank"] else listener) for place in given
+        dataclasses.replace(place, ranks_in_process=count, master_listen_fd=None if place.rank else listener)
+        for place in places
     ]
 
 
@@ -204,12 +202,12 @@ def _report_ends(control: socket.socket) -> None:
             return
         if pid == 0:
             return
-        _send(control, {"exited": pid, "status": status})
+        _send(control, Exited(pid, status))
 
 
-def _send(control: socket.socket, message: dict[str, Any]) -> None:
+def _send(control: socket.socket, answer: Answer) -> None:
     with contextlib.suppress(BrokenPipeError):
-        control.sendall((json.dumps(message) + "\n").encode())
+        control.sendall(encode(answer))
 
 
 if __name__ == "__main__":

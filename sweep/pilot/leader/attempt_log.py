@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.attempt_result import AttemptResult, RankReport
+from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_state import RankReport
 from sweep.records.schema import Record
 
 
@@ -16,8 +17,8 @@ def attempt_log(record: Record, result: AttemptResult) -> str:
     for number, rank in enumerate(result.ranks):
         parts.append(_section(number, rank, "output"))
         parts.append(rank.tail)
-        if rank.failure is not None and rank.failure["traceback"] not in rank.tail:
-            parts += [_section(number, rank, "exception"), rank.failure["traceback"]]
+        if rank.failure is not None and rank.failure.traceback not in rank.tail:
+            parts += [_section(number, rank, "exception"), rank.failure.traceback]
         if rank.stacks:
             parts += [_section(number, rank, "stacks before the kill"), rank.stacks]
     return "\n".join(parts) + "\n"

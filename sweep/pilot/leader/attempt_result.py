@@ -1,33 +1,17 @@
-"""What is known of an attempt and its ranks when it has ended: values, for the record and the log."""
+"""How an attempt ended, from what is known of it: values, for the record and the log. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sweep.contract import Measurement, Run
-from sweep.diagnose.model import Diagnosis
+import msgspec
+
+from sweep.contract import Run
+from sweep.diagnose.diagnose import diagnose
+from sweep.diagnose.model import Diagnosis, Facts, RankEnd
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.nodes import Link
-
-
-@dataclass
-class RankReport:
-    """What the leader knows of one rank."""
-
-    node: str
-    measurement: Measurement | None = None
-    failure: dict[str, str] | None = None
-    """type, message and traceback"""
-    exited: bool = False
-    exit_code: int | None = None
-    signal: int | None = None
-    ended_at_s: float | None = None
-    killed_by_us: bool = False
-    tail: str = ""
-    stacks: str = ""
-    progress: str = ""
-    """phase, iteration and last beat, when it was ended"""
+from sweep.pilot.leader.attempt_state import AttemptState, RankReport
 
 
 @dataclass
@@ -38,14 +22,73 @@ class AttemptResult:
     message: str | None
     ranks: list[RankReport]
     times_s: dict[str, float]
-    not_cleaned: dict[str, list[str]] = field(default_factory=dict)
+    not_cleaned: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """node -> processes that could not be ended there"""
     accused: tuple[str, ...] = ()
     """the nodes that the outcome names"""
-    removed: dict[str, list[str]] = field(default_factory=dict)
+    removed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """node -> files of the attempt that had to be removed from /dev/shm"""
 
     @classmethod
-    def none(cls, run: Run, links: Sequence[Link], outcome: Outcome, message: str) -> AttemptResult:
+    def none(cls, run: Run, nodes: Sequence[str], outcome: Outcome, message: str) -> AttemptResult:
         """Of an attempt of which nothing but its end is known."""
-        ranks = [RankReport(links[rank // run.gpus_per_node].node) for rank in range(run.gpus)]
+        ranks = [RankReport(nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
         return cls(Diagnosis(outcome, message, "", None, None), message, ranks, {})
+
+    @classmethod
+    def of(cls, state: AttemptState, now: float) -> AttemptResult:
+        """Of an attempt whose nodes are cleared."""
+        diagnosis = _diagnosis(state)
+        message = None
+        if diagnosis.outcome is not None and diagnosis.outcome is not Outcome.OK:
+            message = state.verdict.text if state.verdict is not None else diagnosis.evidence
+        return cls(
+            diagnosis,
+            message,
+            state.ranks,
+            state.moments.durations_s(now),
+            state.remains.not_ended,
+            _accused(state, diagnosis),
+            state.remains.removed,
+        )
+
+
+def _diagnosis(state: AttemptState) -> Diagnosis:
+    """Every rank's measurement in hand is success, however a rank's teardown went after it."""
+    if state.all_measured:
+        return Diagnosis(Outcome.OK, "", "", None, None)
+    verdict = state.verdict
+    facts = Facts(
+        ranks=[_end(number, report) for number, report in enumerate(state.ranks)],
+        kernel=[line for lines in state.remains.kernel.values() for line in lines],
+        verdict=verdict.outcome if verdict is not None else None,
+        verdict_text=verdict.text if verdict is not None else "",
+    )
+    return diagnose(facts)
+
+
+def _end(number: int, report: RankReport) -> RankEnd:
+    return RankEnd(
+        rank=number,
+        node=report.node,
+        exit_code=report.exit_code,
+        signal=report.signal,
+        ended_at_s=report.ended_at_s,
+        failure=None if report.failure is None else msgspec.structs.asdict(report.failure),
+        log_tail=report.tail,
+        killed_by_us=report.killed_by_us,
+    )
+
+
+def _accused(state: AttemptState, diagnosis: Diagnosis) -> tuple[str, ...]:
+    """The nodes that a hang's culprits, a lost agent or an Xid name; none where all ranks stopped alike."""
+    named: set[str | None] = set()
+    if diagnosis.outcome is Outcome.NODE_FAIL:
+        named = set(state.lost_nodes) or {diagnosis.node}
+    elif diagnosis.outcome is Outcome.XID_HARDWARE:
+        kernel = state.remains.kernel
+        named = {node for node, lines in kernel.items() if any("Xid" in line for line in lines)} or {diagnosis.node}
+    elif diagnosis.outcome is Outcome.HANG and state.verdict is not None:
+        culprits = state.verdict.ranks if len(state.verdict.ranks) < len(state.ranks) else ()
+        named = {state.ranks[rank].node for rank in culprits}
+    return tuple(sorted(node for node in named if node is not None))

@@ -9,45 +9,36 @@ import os
 import signal
 import socket
 import time
-import traceback
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet
 
-from sweep.errors import SweepError
 from sweep.executors.local import own_job_id
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.pilot.agent.orphans import clear_orphans
 from sweep.pilot.job import StepDaemon, cancel_own_job, complain
-from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempts import Attempts
+from sweep.pilot.leader.clearing import OrphanClearing, clear_stale_pilots
 from sweep.pilot.leader.files import Files
+from sweep.pilot.leader.free_nodes import usable, widest
 from sweep.pilot.leader.nodes import Link, agents
+from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.record import Conducted, recording_of
-from sweep.pilot.leader.stale_pilots import dead_tokens
 from sweep.pilot.leader.start_limits import Starts
 from sweep.pilot.leader.watchdog import Verdict
-from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
-from sweep.plugins import find_workload
 from sweep.records.schema import Record
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded
 from sweep.state.state import World
 from sweep.store.directory import Claim, SweepDir, write_derived, write_once
 
-UNKNOWN_RUN_S = 120.0
-"""what a run is taken to last before any was measured in this pilot"""
-MARGIN_S = 45.0
-"""kept free before the end of the job, for a full teardown"""
 ALIVE_S = 10.0
 """how often the journal says that the leader lives"""
-CLEAR_DEAD_S = 30.0
 LOOK_AGAIN_S = 5.0
 """while runs go on beside free nodes: how often to look whether something new may begin on those"""
 LAST_LOOK_S = 2.0
@@ -67,18 +58,12 @@ class Leader:
         self._search = Search.of(runs, GPUS.get(order.gpu or ""), order.strategy, order.budget)
         self._starts = Starts(runs)
         self._taken: set[tuple[str, int]] = set()
-        self._ends_at = _job_end(order.time_limit_s)
-        self._durations: list[float] = []
-        self._going: dict[str, AttemptRunner] = {}
-        """the attempts of now, by name"""
-        self._beside: dict[str, set[str]] = {}
-        """attempt of now -> those that shared a part of its time"""
+        self._time = PilotTime(order, os.environ, time.time())
+        self._attempts = Attempts(order)
         self._free_since: dict[str, float] = {}
-        self._stopping: Verdict | None = None
         self._draining: str | None = None
         self._told_to_end: asyncio.Task[None] | None = None
-        self._clearing: list[asyncio.Task[None]] = []
-        """nodes that are being cleared of what a dead agent left"""
+        self._orphans: OrphanClearing | None = None
 
     async def lead(self) -> None:
         """Measure runs until none fits, then let the nodes go."""
@@ -97,39 +82,15 @@ class Leader:
                 time_limit_s=self._order.time_limit_s,
             )
             await self._write(started)
-            beside = [asyncio.ensure_future(self._say_alive())]
-            beside += [asyncio.ensure_future(self._clear_after(link)) for link in links]
-            await self._clear_dead(links)
+            alive = asyncio.ensure_future(self._say_alive())
+            self._orphans = OrphanClearing(self._order, links)
+            await clear_stale_pilots(self._sweep, self._order, links)
             self._free_since = dict.fromkeys(nodes, time.monotonic())
             reason = await self._measure_all(links)
-            await self._end_clearing()
-            for task in beside:
-                task.cancel()
+            await self._orphans.end(at_once=self._told_to_end is not None)
+            alive.cancel()
             await self._write(PilotEnded(time=time.time(), pilot=self._order.name, reason=reason))
         self._files.close()
-
-    async def _clear_dead(self, links: Sequence[Link]) -> None:
-        """End what dead pilots of this sweep left on our nodes. Where the scheduler does not answer, touch nothing."""
-        strays = sorted({token for link in links for token in link.strays})
-        with contextlib.suppress(OSError, UnicodeError, SweepError):
-            dead = await asyncio.to_thread(dead_tokens, self._sweep, self._order.executor, strays)
-            asked = [link for link in links if set(link.strays) & set(dead)]
-            for link in asked:
-                link.send({"do": "clear_dead", "tokens": dead})
-            waits = [asyncio.wait_for(link.cleared.wait(), CLEAR_DEAD_S) for link in asked]
-            await asyncio.gather(*waits, return_exceptions=True)
-
-    async def _clear_after(self, link: Link) -> None:
-        """An agent that dies alone can clear nothing any more."""
-        await link.gone.wait()
-        if self._told_to_end is None:  # else the whole job goes, agents first
-            self._clearing.append(asyncio.ensure_future(clear_orphans(self._order, link.node)))
-
-    async def _end_clearing(self) -> None:
-        if self._told_to_end is not None:
-            for task in self._clearing:
-                task.cancel()
-        await asyncio.gather(*self._clearing, return_exceptions=True)
 
     async def _measure_all(self, links: Sequence[Link]) -> str:
         """Runs on all nodes that are free, until nothing goes on. Returns why no further one was taken."""
@@ -137,9 +98,10 @@ class Leader:
         begun = 0
         while True:
             busy = {link.node for chosen in going.values() for link in chosen}
-            free = [link for link in self._usable(links) if link.node not in busy]
+            free = [link for link in usable(self._order, links, self._world.bad_nodes) if link.node not in busy]
             reason = self._reason_to_end(begun, free)
-            choice = await self._next(free, self._most(len(free), going.values())) if reason is None else None
+            most = widest(self._order, len(free), [len(chosen) for chosen in going.values()])
+            choice = await self._next(free, most) if reason is None else None
             if choice is not None:
                 chosen = [link for link in free if link.node in choice.nodes]
                 going[asyncio.ensure_future(self._measure(choice, chosen))] = chosen
@@ -161,8 +123,8 @@ class Leader:
                 self._runs,
                 self._world,
                 most,
-                self._seconds_left(),
-                self._expected_s(),
+                self._time.left_s(time.time()),
+                self._time.next_run_s(),
                 frozenset(self._taken),
                 names=[link.node for link in free],
                 same_nodes=self._order.same_nodes,
@@ -182,24 +144,9 @@ class Leader:
                 return choice
         return None
 
-    def _most(self, free: int, going: Collection[Sequence[Link]]) -> int:
-        """The widest run that may begin now: a shared machine takes one at a time, an isolated fabric one across."""
-        if going and not self._order.side_by_side:
-            return 0
-        across = any(len(chosen) > 1 for chosen in going)
-        return min(free, 1) if across and self._order.isolate else free
-
     @property
     def _ending(self) -> bool:
         return self._told_to_end is not None or self._draining is not None
-
-    def _usable(self, links: Sequence[Link]) -> list[Link]:
-        """The nodes that live, are clean and are not in quarantine (there is nothing else on this one machine)."""
-        usable = [link for link in links if link.alive and link.clean]
-        if self._order.executor == "local":
-            return usable
-        bad = self._world.bad_nodes
-        return [link for link in usable if link.node not in bad]
 
     def _reason_to_end(self, begun: int, free: Sequence[Link]) -> str | None:
         if self._told_to_end is not None:
@@ -224,9 +171,6 @@ class Leader:
         name = f"{run.run_id}.{choice.attempt}"
         nodes = tuple(link.node for link in links)
         begun = time.monotonic()
-        idle_s = begun - min(self._free_since[node] for node in nodes)
-        limits = self._order.limits
-        attempt_s = min(limits.attempt_s, self._seconds_left())
         conducted = Conducted(
             run=run,
             attempt=choice.attempt,
@@ -234,60 +178,29 @@ class Leader:
             job_id=self._job_id,
             nodes=nodes,
             started_at=time.time(),
-            idle_s=idle_s,
-            limit_s=attempt_s,
-            beside=self._begin_beside(name),
+            idle_s=begun - min(self._free_since[node] for node in nodes),
+            limit_s=min(self._order.limits.attempt_s, self._time.left_s(time.time())),
+            beside=self._attempts.begin(name),
         )
-        limits = replace(limits, attempt_s=attempt_s)
-        result = await self._conduct(name, choice, links, limits)
-        del self._beside[name]
+        learned = self._starts.learned(choice.planned, choice.attempt, self._order.limits)
+        result = await self._attempts.conduct(name, run, links, conducted.limit_s, learned)
         if self._told_to_end is not None:
             await self._told_to_end  # whose word it was decides what the attempt is
-        told = recording_of(conducted, result, self._stopping, ended_at=time.time())
-        await self._write(
-            Recorded(
-                time=time.time(),
-                pilot=self._order.name,
-                record=told.record,
-                accused=tuple(told.accused),
-                slow_node=told.slow_node,
-            )
+        found = recording_of(conducted, result, self._attempts.stopping, ended_at=time.time())
+        recorded = Recorded(
+            time=time.time(),
+            pilot=self._order.name,
+            record=found.record,
+            accused=found.accused,
+            slow_node=found.slow_node,
         )
-        await self._keep_log(run.run_id, choice.attempt, told.record, result)
+        await self._write(recorded)
+        await self._keep_log(run.run_id, choice.attempt, found.record, result)
         for node, left in result.not_cleaned.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._order.name, node=node, reason=reason))
-        self._durations.append(time.monotonic() - begun)
+        self._time.took(time.monotonic() - begun)
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
-
-    async def _conduct(self, name: str, choice: Choice, links: Sequence[Link], limits: Limits) -> AttemptResult:
-        """The attempt itself. Whatever goes wrong costs this attempt, and its nodes where ranks may be left there."""
-        run = choice.planned.run()
-        learned = self._starts.learned(choice.planned, choice.attempt, limits)
-        try:
-            workload = find_workload(run.workload)
-            runner = AttemptRunner(name, run, workload, links, limits, self._order.seed, learned)
-        except SweepError as error:  # a plug-in that the login node has and this one has not
-            return AttemptResult.none(run, links, Outcome.IMPORT_ERROR, str(error))
-        self._going[name] = runner
-        if self._stopping is not None:
-            runner.stop(self._stopping, short=True)
-        try:
-            return await runner.conduct()
-        except Exception:
-            for link in links:
-                link.clean = False
-            words = "the pilot failed: " + traceback.format_exc(limit=-3)
-            return AttemptResult.none(run, links, Outcome.UNKNOWN, words)
-        finally:
-            del self._going[name]
-
-    def _begin_beside(self, name: str) -> set[str]:
-        """What shares this attempt's time: a set that later attempts add themselves to."""
-        for other in self._beside.values():
-            other.add(name)
-        self._beside[name] = set(self._beside)
-        return self._beside[name]
 
     async def _keep_log(self, run_id: str, attempt: int, record: Record, result: AttemptResult) -> None:
         """Best effort: a record is worth more than its log."""
@@ -311,18 +224,10 @@ class Leader:
             await asyncio.sleep(ALIVE_S)
             await self._files.append(PilotAlive(time=time.time(), pilot=self._order.name))
 
-    def _seconds_left(self) -> float:
-        margin = min(MARGIN_S, 0.1 * self._order.time_limit_s)
-        return self._ends_at - time.time() - margin
-
-    def _expected_s(self) -> float:
-        """What the next run may take: somewhat more than the longest lately."""
-        if self._durations:
-            return 1.5 * max(self._durations[-20:])
-        return min(UNKNOWN_RUN_S, self._order.limits.attempt_s, 0.5 * self._order.time_limit_s)
-
     def _terminate(self) -> None:
         """The scheduler or the user ends the job: no evidence, a record, and out within KillWait."""
+        if self._orphans is not None:
+            self._orphans.stop()
         if self._told_to_end is None:
             self._told_to_end = asyncio.ensure_future(self._end_now())
 
@@ -330,21 +235,13 @@ class Leader:
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             self._take_in(await asyncio.wait_for(self._files.look(), LAST_LOOK_S))
         if self._world.cancelled:
-            self._stopping = Verdict(Outcome.CANCELLED, "cancelled by the user")
+            self._attempts.stop(Verdict(Outcome.CANCELLED, "cancelled by the user"))
         else:
-            self._stopping = Verdict(Outcome.PREEMPTED, "the pilot's job was told to end (SIGTERM)")
-        for runner in self._going.values():
-            runner.stop(self._stopping, short=True)
+            self._attempts.stop(Verdict(Outcome.PREEMPTED, "the pilot's job was told to end (SIGTERM)"))
 
     def _drain(self) -> None:
         """The warning before the end of the wall time: what runs may end, nothing new begins."""
         self._draining = "drained at the warning signal"
-
-
-def _job_end(time_limit_s: int) -> float:
-    """When the job's wall time ends, unix seconds. Slurm tells from 22.05 on; else the limit counts from now."""
-    told = os.environ.get("SLURM_JOB_END_TIME", "")
-    return min(float(told) if told.isdigit() else float("inf"), time.time() + time_limit_s)
 
 
 def main(sweep_dir: str, pilot: str) -> None:

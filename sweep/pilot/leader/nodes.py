@@ -9,13 +9,21 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from sweep.pilot.channel import Channel, ChannelError, Rendezvous, authenticate, host_addresses, new_key
+from sweep.pilot.channel import (
+    ChannelError,
+    LeaderChannel,
+    Rendezvous,
+    authenticate,
+    host_addresses,
+    leader_channel,
+    new_key,
+)
 from sweep.pilot.job import complain
+from sweep.pilot.messages import AgentMessage, Cleared, Hello, LeaderMessage, Leave, OfAttempt, Ping
 from sweep.pilot.order import PilotOrder
 
 READY_TIMEOUT_S = 180.0
@@ -36,14 +44,15 @@ async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await authenticate(reader, writer, key, b"leader", b"agent")
-        except ChannelError:
+            _notice_silence(writer)
+            channel = leader_channel(reader, writer)
+            hello = await channel.receive()
+        except ChannelError as error:
+            complain(f"a connection is refused: {error}")
+            writer.close()
             return
-        _notice_silence(writer)
-        channel = Channel(reader, writer)
-        hello = await channel.receive()
-        if hello is not None:
-            link = Link(hello["node"], channel)
-            arrived[hello["index"]] = link
+        if isinstance(hello, Hello):
+            link = arrived[hello.index] = Link(hello.node, channel, stale_tokens=hello.stale_tokens)
             tasks.add(asyncio.ensure_future(link.read()))
 
     server = await asyncio.start_server(accept, "0.0.0.0", 0)  # noqa: S104 (its nodes connect; each proves the key)
@@ -57,7 +66,7 @@ async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]
         yield [arrived[index] for index in sorted(arrived)]
     finally:
         for link in arrived.values():
-            link.send({"do": "leave"})
+            link.send(Leave())
         await _wait_for_end(processes)
         pings.cancel()
         for task in tasks:
@@ -113,7 +122,7 @@ async def _wait_for(arrived: dict[int, Link], wanted: int, processes: list[subpr
 async def _ping(arrived: dict[int, Link]) -> None:
     while True:
         for link in arrived.values():
-            link.send({"do": "ping"})
+            link.send(Ping())
         await asyncio.sleep(PING_S)
 
 
@@ -127,22 +136,36 @@ async def _wait_for_end(processes: list[subprocess.Popen[bytes]]) -> None:
             process.send_signal(signal.SIGTERM)
 
 
+@dataclass(frozen=True)
+class NodeLost:
+    """No message: the agent is gone, or cannot be understood any more."""
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """No message: the attempt was asked to stop."""
+
+
+Inbox = asyncio.Queue[tuple[str, OfAttempt | NodeLost | StopAsked]]
+"""of an attempt: what came, and the node that it came from"""
+
+
 @dataclass(eq=False)
 class Link:
     """One node of the pilot, through its agent. `inbox` is the present attempt's."""
 
     node: str
-    channel: Channel
+    channel: LeaderChannel
     alive: bool = True
-    inbox: asyncio.Queue[tuple[Link, dict[str, Any]]] | None = None
-    strays: tuple[str, ...] = ()
-    """tokens of this sweep's other pilots that have left something on the node, or live there"""
+    inbox: Inbox | None = None
+    stale_tokens: tuple[str, ...] = ()
+    """of this sweep's other pilots that have left something on the node, or live there"""
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     clean: bool = True
     """False where processes of an attempt could not be ended: no further attempt goes there"""
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: LeaderMessage) -> None:
         """Tell the agent something; a dead one is told nothing."""
         if self.alive:
             self.channel.send(message)
@@ -151,12 +174,7 @@ class Link:
         """Forward what the agent says, until it is gone or cannot be understood any more."""
         try:
             while (message := await self.channel.receive()) is not None:
-                if message["is"] == "strays":
-                    self.strays = tuple(message["tokens"])
-                elif message["is"] == "cleared":
-                    self.cleared.set()
-                elif self.inbox is not None:
-                    self.inbox.put_nowait((self, message))
+                self._take(message)
         except Exception as error:
             complain(f"the agent on {self.node} says what nobody can read: {error!r}")
         finally:
@@ -164,4 +182,10 @@ class Link:
             self.cleared.set()
             self.gone.set()
             if self.inbox is not None:
-                self.inbox.put_nowait((self, {"is": "gone"}))
+                self.inbox.put_nowait((self.node, NodeLost()))
+
+    def _take(self, message: AgentMessage) -> None:
+        if isinstance(message, Cleared):
+            self.cleared.set()
+        elif not isinstance(message, Hello) and self.inbox is not None:
+            self.inbox.put_nowait((self.node, message))

@@ -7,10 +7,9 @@ found sooner. Nothing is held against a run for good by what was learned: a furt
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from sweep.contract import Run
 from sweep.pilot.leader.watchdog import Learned
@@ -50,7 +49,7 @@ class _Kind:
         return self.planned.run()
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[Hashable, ...]:
         """Equal for runs of one program: what they import, build and compile differs in its layout alone."""
         run = self.run
         settings = tuple(sorted(run.params.items())), tuple(sorted(run.env.items()))
@@ -67,7 +66,7 @@ class Starts:
 
     def __init__(self, runs: Sequence[PlannedRun]) -> None:
         self._kinds = {planned.run_id: _Kind(planned) for planned in runs}
-        self._seen: dict[tuple[Any, ...], dict[tuple[str, int], Start]] = defaultdict(dict)
+        self._seen: dict[tuple[Hashable, ...], dict[tuple[str, int], Start]] = defaultdict(dict)
 
     def apply_all(self, events: Iterable[Event]) -> None:
         """Read on in the journals: take note of records whose ranks began to iterate, however they ended."""

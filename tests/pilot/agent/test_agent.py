@@ -7,8 +7,12 @@ import os
 import subprocess
 
 import pytest
+from msgspec.structs import replace
 
+from sweep.contract import Measurement
+from sweep.outcomes import Outcome
 from sweep.pilot.agent.agent import Agent
+from sweep.pilot.messages import Heartbeats, Measured, RankExited
 from tests.support.pilot_parts import (
     PREPARE,
     Image,
@@ -32,16 +36,16 @@ ODD_BEATS = [
 def test_an_odd_beat_costs_nothing_that_comes_with_it(tmp_path, monkeypatch, odd):
     good = {"kind": "beat", "phase": "steady", "iteration": 6, "due_s": None}
     lines = [good, {"kind": "beat", **odd}, good, {"kind": "measurement", "step_times_s": [0.1]}]
-    monkeypatch.setattr("sweep.pilot.agent.agent.Zygote", Image("".join(f"{json.dumps(line)}\n" for line in lines)))
+    monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", Image("".join(f"{json.dumps(line)}\n" for line in lines)))
 
     async def scenario():
-        line = Scripted(PREPARE, start(), until="exit")
+        line = Scripted(PREPARE, start(), until=RankExited)
         await Agent("n1", 0, tmp_path).serve(line)
-        return {message["is"]: message for message in line.sent}
+        return {type(message): message for message in line.sent}
 
     heard = asyncio.run(scenario())
-    assert heard["told"]["message"]["kind"] == "measurement"
-    assert [beat[:4] for beat in heard["beats"]["beats"]] == [[1, "steady", 6, None]]
+    assert heard[Measured].measurement == Measurement(step_times_s=[0.1])
+    assert [(beat.rank, beat.phase, beat.iteration) for beat in heard[Heartbeats].heartbeats] == [(1, "steady", 6)]
 
 
 def fill(directory):
@@ -63,7 +67,7 @@ def test_a_node_without_room_for_the_attempt_says_disk_full(tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "none", scratch], check=True)
 
     async def scenario():
-        agent, line = Agent("n1", 0, scratch), Scripted({**PREPARE, "first": True})
+        agent, line = Agent("n1", 0, scratch), Scripted(replace(PREPARE, first=True))
         fill(scratch)
         await agent.serve(line)
         return line.sent
@@ -72,4 +76,4 @@ def test_a_node_without_room_for_the_attempt_says_disk_full(tmp_path):
         *_, answer = asyncio.run(scenario())
     finally:
         subprocess.run(["umount", "-l", scratch], check=True)
-    assert answer["outcome"] == "disk_full"
+    assert answer.outcome is Outcome.DISK_FULL

@@ -6,7 +6,8 @@ import pytest
 
 from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.kernel_log import KernelWatch, kill_counter
-from tests.support.pilot_parts import PREPARE, Image, Scripted
+from sweep.pilot.messages import Prepared
+from tests.support.pilot_parts import CLEAN, PREPARE, STOP, Image, Scripted
 
 
 @pytest.mark.parametrize(
@@ -58,15 +59,14 @@ async def nothing_left(*_):
 def test_a_kernel_that_cannot_be_watched_costs_no_agent(tmp_path, monkeypatch, part):
     """Evidence is worth less than the node."""
     monkeypatch.setattr(f"sweep.pilot.agent.kernel_log.{part}", fail)
-    monkeypatch.setattr("sweep.pilot.agent.agent.Zygote", Image())
-    monkeypatch.setattr("sweep.pilot.agent.agent.clear", nothing_left)
+    monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", Image())
+    monkeypatch.setattr("sweep.pilot.agent.attempt.clear", nothing_left)
 
     async def scenario():
-        stop = {"do": "stop", "attempt": "r.1", "evidence": False, "grace_s": 0.1, "short": True}
-        line = Scripted(PREPARE, stop)
+        line = Scripted(PREPARE, STOP)
         await Agent("n1", 0, tmp_path).serve(line)
         return line.sent
 
-    _hello, _strays, prepared, clean = asyncio.run(scenario())
-    assert prepared == {"is": "prepared", "attempt": "r.1", "cold": False}
-    assert (clean["is"], clean["kernel"]) == ("clean", [])
+    _hello, prepared, clean = asyncio.run(scenario())
+    assert prepared == Prepared(attempt="r.1", preloaded=True)
+    assert clean == CLEAN

@@ -6,10 +6,13 @@ import time
 
 import pytest
 
-from sweep.contract import Layout, Run
+from sweep.contract import Layout, Place, Run
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.agent import Agent
-from sweep.pilot.agent.ranks import Rank, Zygote, one_per_process, start_ranks
+from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
+from sweep.pilot.agent.zygote_messages import ForkRequest
+from sweep.pilot.agent.zygotes import Zygote
+from sweep.pilot.messages import Failure, RankExited
 from tests.support.paths import REPOSITORY
 from tests.support.pilot_parts import PREPARE, Image, Scripted, start
 
@@ -33,7 +36,7 @@ class Told:
         self.ends.append((rank.number, *rank.exit_code_and_signal()))
 
     def kinds(self, number):
-        return [message["kind"] for message in self.messages[number]]
+        return [type(report) for report in self.messages[number]]
 
 
 async def ranks_that(act, tmp_path, then):
@@ -41,15 +44,22 @@ async def ranks_that(act, tmp_path, then):
     told = Told()
     environment = {"ACT": act, "PYTHONPATH": str(REPOSITORY)}
     zygote = await Zygote.start(["tests.support.shared_process"], environment)
-    ranks = [Rank(number, tmp_path / "rank0.log", "r.1") for number in range(RANKS)]
-    place = {"world_size": RANKS, "local_world_size": RANKS, "node_rank": 0, "master_addr": "", "master_port": 1}
-    own = [{"rank": number, "local_rank": number, "scratch_dir": str(tmp_path)} for number in range(RANKS)]
-    request = {
-        "main": "tests.support.shared_process:act",
-        "run": RUN.canonical_json(),
-        "places": [{**place, **one} for one in own],
-        "env": {},
-    }
+    ranks = [Rank(number, tmp_path / "rank0.log") for number in range(RANKS)]
+    places = tuple(
+        Place(
+            rank=number,
+            world_size=RANKS,
+            local_rank=number,
+            local_world_size=RANKS,
+            node_rank=0,
+            master_addr="",
+            master_port=1,
+            scratch_dir=str(tmp_path),
+        )
+        for number in range(RANKS)
+    )
+    main = "tests.support.shared_process:act"
+    request = ForkRequest(main=main, run=RUN.canonical_json(), places=places, env={})
     try:
         await start_ranks(zygote, ranks, request, None, told.progress, told.end)
         await then(ranks, told)
@@ -73,7 +83,7 @@ async def nothing(ranks, told):
 def test_ranks_of_one_process_speak_for_themselves(tmp_path):
     told, ranks = asyncio.run(ranks_that("", tmp_path, nothing))
     assert len({rank.pid for rank in ranks}) == 1
-    assert {number: messages[0]["due_s"] for number, messages in told.messages.items()} == {0: 0.0, 1: 1.0, 2: 2.0}
+    assert {number: messages[0].due_s for number, messages in told.messages.items()} == {0: 0.0, 1: 1.0, 2: 2.0}
     assert sorted(told.ends) == [(0, 0, None), (1, 0, None), (2, 0, None)]
     lines = ranks[0].tail(4096).splitlines()
     assert sorted(line.partition(" in ")[0] for line in lines) == [f"rank {n} of 3" for n in range(RANKS)]
@@ -86,7 +96,7 @@ def test_the_end_of_one_rank_is_the_end_of_all(tmp_path, act, code, number):
     told, ranks = asyncio.run(ranks_that(act, tmp_path, nothing))
     assert sorted(told.ends) == [(rank, code, number) for rank in range(RANKS)]
     assert time.monotonic() - begin < 20, "the others wait for a minute"
-    failed = [rank for rank in range(RANKS) if "failure" in told.kinds(rank)]
+    failed = [rank for rank in range(RANKS) if Failure in told.kinds(rank)]
     assert failed == ([1] if act == "raise" else []), "it is told of the rank that failed, and of no other"
     assert ("KeyError" in ranks[0].tail(4096)) == (act == "raise")
 
@@ -118,9 +128,9 @@ COMMON = {
 )
 def test_a_process_of_several_ranks_has_no_rank_in_its_environment(tmp_path, monkeypatch, one_process, own):
     image = Image()
-    monkeypatch.setattr("sweep.pilot.agent.agent.Zygote", image)
-    line = Scripted(PREPARE, start(2, one_process=one_process), until="exit")
+    monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", image)
+    line = Scripted(PREPARE, start(2, one_process=one_process), until=RankExited)
     asyncio.run(Agent("n2", 1, tmp_path).serve(line))
     names = {"RANK", "LOCAL_RANK", *COMMON}
-    given = [{name: request["env"][name] for name in names & set(request["env"])} for request in image.requests]
+    given = [{name: request.env[name] for name in names & set(request.env)} for request in image.requests]
     assert given == [COMMON | one for one in own]

@@ -145,8 +145,8 @@ def test_a_rank_that_works_has_the_grids_limit_twice():
         assert (dog.verdict(float(at), PLACES) is None) == (at < 600)
 
 
-@pytest.mark.parametrize("cold", [False, True])
-def test_ranks_that_import_by_themselves_have_the_grids_limits(cold):
+@pytest.mark.parametrize("preloaded", [True, False])
+def test_ranks_that_import_by_themselves_have_the_grids_limits(preloaded):
     """Ranks that never say a word: by which limit they are taken for hung."""
 
     async def scenario():
@@ -154,12 +154,12 @@ def test_ranks_that_import_by_themselves_have_the_grids_limits(cold):
         limits, learned = Limits(start_s=0.4, first_iteration_s=0.4), Learned(start_s=0.1, first_iteration_s=0.1)
         workload = Workload(name="w", main="none:main", axes={})
         runner = AttemptRunner("r.1", planned().run(), workload, [link], limits, 0, learned)
-        return await played(runner, link, cold=cold)
+        return await played(runner, link, preloaded=preloaded)
 
     result = asyncio.run(scenario())
     assert result.diagnosis.outcome is Outcome.HANG
-    assert ("as starts of like runs allow" in result.message) is not cold
-    assert (result.times_s["total_s"] > 0.4) is cold
+    assert ("as starts of like runs allow" in result.message) is preloaded
+    assert (result.times_s["total_s"] > 0.4) is not preloaded
 
 
 def test_a_grid_of_runs_is_of_one_kind_but_for_its_parameters():

@@ -1,0 +1,228 @@
+"""One attempt on one node: zygote and directories, its ranks and what they report, the end of them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench_workloads.ports import listen_on_free_port
+from sweep.contract import Measurement, Place
+from sweep.outcomes import Outcome
+from sweep.pilot.agent import evidence
+from sweep.pilot.agent.cleanup import clear, empty, remove_scratch, remove_shared_memory
+from sweep.pilot.agent.heartbeats import HeartbeatBuffer
+from sweep.pilot.agent.kernel_log import KernelEvidence
+from sweep.pilot.agent.processes import Activity, left_on_gpus
+from sweep.pilot.agent.progress import Beat, Report, failure
+from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
+from sweep.pilot.agent.zygote_messages import ForkRequest
+from sweep.pilot.agent.zygotes import Zygote, ZygoteError, ZygotePool
+from sweep.pilot.channel import AgentChannel, ChannelError
+from sweep.pilot.messages import (
+    Busy,
+    Clean,
+    Failed,
+    Failure,
+    Heartbeats,
+    Measured,
+    NotPrepared,
+    Prepare,
+    Prepared,
+    RankExited,
+    RankRemains,
+    Start,
+    Stop,
+)
+
+GPU_WAIT_S = 20.0
+HEARTBEAT_FLUSH_S = 0.1
+RANK0_LOG_BYTES = 1 << 20
+TAIL_BYTES = 32_000
+
+
+@dataclass(frozen=True)
+class Node:
+    """This node, as its agent knows it."""
+
+    name: str
+    index: int
+    scratch: Path
+    """the pilot's directory here"""
+    temporary: Path
+    """TMPDIR of the ranks"""
+
+
+class NodeAttempt:
+    """One attempt on this node, from Prepare to Clean."""
+
+    def __init__(self, order: Prepare, node: Node, zygotes: ZygotePool, channel: AgentChannel) -> None:
+        self.ranks: list[Rank] = []
+        self._order = order
+        self._name = order.attempt
+        self._node = node
+        self._zygotes = zygotes
+        self._channel = channel
+        self._scratch = node.scratch / order.attempt
+        self._began_at = time.time()
+        self._kernel = KernelEvidence(node.name)
+        self._listener: socket.socket | None = None
+        self._heartbeats = HeartbeatBuffer()
+        self._activity = Activity()
+
+    async def prepare(self) -> None:
+        """Have a zygote, a scratch directory and, on the first node, a listening socket; say so."""
+        try:
+            self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+            zygote = await self._zygote()
+            address, port = self._listen() if self._order.first else (None, None)
+        except (ZygoteError, OSError) as error:
+            self._channel.send(NotPrepared(attempt=self._name, outcome=_outcome_of(error), error=str(error)))
+            return
+        self._channel.send(
+            Prepared(attempt=self._name, preloaded=zygote.preloaded, master_addr=address, master_port=port)
+        )
+
+    async def start(self, order: Start) -> None:
+        """Start the ranks."""
+        zygote = await self._zygote()
+        if not order.takes_listener:
+            self._close_listener()
+        for places in [order.places] if order.one_process else [(place,) for place in order.places]:
+            await self._start_process(zygote, order, places)
+        self._close_listener()
+
+    async def stop(self, order: Stop) -> None:
+        """End the attempt: evidence, the kill, the checks; say what was found; then remove its files."""
+        stacks = await evidence.gather(self.ranks, self._scratch) if order.evidence else {}
+        killed = [rank.number for rank in self.ranks if rank.alive]
+        spared = [zygote.pid for zygote in self._zygotes.zygotes]
+        not_ended = await clear(self.ranks, spared, order.grace_s, self._zygotes.reap)
+        if not not_ended and not order.short:
+            not_ended = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S)
+        self._flush()
+        remains = [
+            RankRemains(
+                rank=rank.number,
+                killed=rank.number in killed,
+                tail=rank.tail(RANK0_LOG_BYTES if rank.number == 0 else TAIL_BYTES),
+                stacks=stacks.get(rank.number, ""),
+            )
+            for rank in self.ranks
+        ]
+        self._channel.send(
+            Clean(
+                attempt=self._name,
+                ranks=tuple(remains),
+                not_ended=tuple(not_ended),
+                kernel=self._kernel.facts(rank.pid for rank in self.ranks if rank.pid),
+                removed=tuple(remove_shared_memory(self._began_at)),
+            )
+        )
+        self._leave()
+
+    def report_busy(self) -> None:
+        """Tell which ranks work though they do not iterate yet: a slow start is no hang."""
+        early = [rank for rank in self.ranks if rank.alive and not self._heartbeats.iterates(rank.number)]
+        pids = [rank.pid for rank in one_per_process(early) if rank.pid is not None]
+        working = {pid for pid in pids if self._activity.busy(pid)}
+        busy = tuple(rank.number for rank in early if rank.pid in working)
+        if busy:
+            self._channel.send(Busy(attempt=self._name, ranks=busy))
+
+    async def _zygote(self) -> Zygote:
+        return await self._zygotes.get(self._order.preload, self._order.env)
+
+    def _listen(self) -> tuple[str, int]:
+        """Open rank 0's socket before any rank starts: it is handed over open, so the port cannot be lost."""
+        self._listener = listen_on_free_port()
+        return self._channel.local_address, int(self._listener.getsockname()[1])
+
+    async def _start_process(self, zygote: Zygote, order: Start, places: Sequence[Place]) -> None:
+        """One process, for the ranks of these places."""
+        here = [replace(p, scratch_dir=str(self._scratch), ranks_in_process=len(places)) for p in places]
+        log = self._scratch / f"rank{here[0].rank}.log"
+        ranks = [Rank(place.rank, log) for place in here]
+        self.ranks += ranks
+        env = {**self._environment(), **self._order.env, **here[0].torchrun_variables()}
+        request = ForkRequest(main=order.main, run=order.run, places=tuple(here), env=env)
+        listener = self._listener if here[0].rank == 0 else None
+        try:
+            await start_ranks(zygote, ranks, request, listener, self._on_reports, self._on_exit)
+        except (ZygoteError, OSError) as error:
+            for rank in ranks:
+                self._not_started(rank, error)
+
+    def _environment(self) -> dict[str, str]:
+        """Defaults of the ranks: temporary files on this node, compiled kernels kept for the pilot's next runs."""
+        defaults = {
+            "TMPDIR": str(self._node.temporary),
+            "TORCHINDUCTOR_CACHE_DIR": str(self._node.scratch / "inductor"),
+            **evidence.flight_recorder_environment(self._scratch),
+        }
+        users = {name: os.environ[name] for name in defaults if name in os.environ and name != "TMPDIR"}
+        return {**defaults, **users}
+
+    def _not_started(self, rank: Rank, error: Exception) -> None:
+        """To the leader it is a rank that failed at once."""
+        rank.status = 1 << 8
+        self._failed(rank, failure(type(error).__name__, f"the rank could not be started: {error}"))
+        self._on_exit(rank)
+
+    def _on_reports(self, rank: Rank, reports: Sequence[Report]) -> None:
+        for report in reports:
+            if isinstance(report, Beat):
+                self._on_beat(rank, report)
+            elif isinstance(report, Failure):
+                self._failed(rank, report)
+            else:
+                self._measured(rank, report)
+
+    def _on_beat(self, rank: Rank, beat: Beat) -> None:
+        if not self._heartbeats:
+            asyncio.get_running_loop().call_later(HEARTBEAT_FLUSH_S, self._flush)
+        self._heartbeats.add(rank.number, beat, time.monotonic())
+
+    def _measured(self, rank: Rank, measurement: Measurement) -> None:
+        try:
+            self._channel.send(Measured(attempt=self._name, rank=rank.number, measurement=measurement))
+        except ChannelError as error:
+            self._failed(rank, failure("ValueError", error))
+
+    def _failed(self, rank: Rank, what: Failure) -> None:
+        self._channel.send(Failed(attempt=self._name, rank=rank.number, failure=what))
+
+    def _on_exit(self, rank: Rank) -> None:
+        self._flush()
+        code, number = rank.exit_code_and_signal()
+        self._channel.send(RankExited(attempt=self._name, rank=rank.number, exit_code=code, signal=number))
+
+    def _flush(self) -> None:
+        if self._heartbeats:
+            self._channel.send(Heartbeats(attempt=self._name, heartbeats=self._heartbeats.take(time.monotonic())))
+
+    def _leave(self) -> None:
+        for rank in self.ranks:
+            rank.close_progress()
+        self.ranks.clear()
+        self._close_listener()
+        self._kernel.close()
+        remove_scratch(self._scratch)
+        empty(self._node.temporary)
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+
+def _outcome_of(error: Exception) -> Outcome:
+    """Why a node could not be made ready: no space left, no free port, or no interpreter that starts."""
+    if not isinstance(error, OSError):
+        return Outcome.UNKNOWN
+    return Outcome.DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Outcome.PORT_IN_USE

@@ -1,0 +1,84 @@
+"""What an agent and its zygotes say to each other, in JSON lines on one socket. Standard library: ranks inherit it.
+
+Agents of an older version, which still run, start today's zygote: neither the keys nor their meaning change, and what
+older agents do not send has a default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sweep.contract import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkRequest:
+    """Agent: fork one process.
+
+    With it go descriptors: the process's log, the progress pipe of each of its ranks and, last, rank 0's listening
+    socket if it is among them.
+    """
+
+    main: str
+    """the workload's "module:function" """
+    run: str
+    """its canonical JSON"""
+    places: tuple[Place, ...]
+    """of the ranks of the process, mostly one"""
+    env: Mapping[str, str]
+
+    @classmethod
+    def decode(cls, line: bytes) -> ForkRequest:
+        """The request in a line."""
+        values = json.loads(line)
+        return cls(**{**values, "places": tuple(Place(**place) for place in values["places"])})
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Zygote, first: its modules are imported."""
+
+    ready: bool = True
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Zygote, in the place of Ready or Forked."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class Forked:
+    """Zygote, to a request."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Exited:
+    """Zygote, whenever a process that it forked ended: its pid and wait status."""
+
+    exited: int
+    status: int
+
+
+Answer = Ready | Refused | Forked | Exited
+
+
+def encode(message: ForkRequest | Answer) -> bytes:
+    """The message as a line."""
+    return (json.dumps(dataclasses.asdict(message)) + "\n").encode()
+
+
+def decode_answer(line: bytes) -> Answer:
+    """What a zygote said."""
+    values = json.loads(line)
+    if "exited" in values:
+        return Exited(values["exited"], values["status"])
+    if "pid" in values:
+        return Forked(values["pid"])
+    return Ready() if values.get("ready") else Refused(str(values.get("error")))

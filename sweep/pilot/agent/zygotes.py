@@ -1,0 +1,178 @@
+"""The agent's zygotes: processes that imported a workload's modules, to fork ranks from."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
+from sweep.pilot.agent.zygote_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
+from sweep.pilot.job import complain
+
+PRELOAD_TIMEOUT_S = 240.0
+FORK_TIMEOUT_S = 60.0
+"""a fork takes milliseconds; a zygote that is swapped out or stopped may take long"""
+READ_BYTES = 1 << 16
+MAX_ZYGOTES = 3
+
+
+class ZygoteError(Exception):
+    """No zygote could be started, or it is gone."""
+
+
+class Zygote:
+    """A preloaded process of one (workload, environment). Made by `Zygote.start`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self.pid = process.pid
+        self.dead = False
+        """no rank can be forked from it any more"""
+        self.preloaded = True
+        """False: its modules could not be imported, each rank does that itself"""
+        self._process = process
+        self._control = control
+        self._unread = b""
+        self._answers: asyncio.Queue[Ready | Forked | Refused] = asyncio.Queue()
+        self._on_exit: dict[int, Callable[[int], None]] = {}
+        self._early: dict[int, int] = {}
+        """ends that were reported before their fork's answer was taken"""
+        asyncio.get_running_loop().add_reader(control, self._read)
+
+    @classmethod
+    async def start(cls, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
+        """Exec a zygote and wait until it has imported the modules. Raises ZygoteError with what went wrong."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "sweep.pilot.agent.zygote", str(theirs.fileno()), str(os.getpid()), *preload]
+        process = subprocess.Popen(
+            command, env={**os.environ, **env}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+        )
+        theirs.close()
+        ours.setblocking(False)
+        zygote = cls(process, ours)
+        try:
+            answer = await asyncio.wait_for(zygote._answers.get(), PRELOAD_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            zygote.close()
+            raise ZygoteError(f"importing {', '.join(preload)} took over {PRELOAD_TIMEOUT_S:.0f} s") from None
+        if isinstance(answer, Refused):
+            zygote.close()
+            raise ZygoteError(answer.error)
+        return zygote
+
+    async def fork(self, request: ForkRequest, fds: Sequence[int], on_exit: Callable[[int], None]) -> int:
+        """Fork one process; its pid. `on_exit` is called with the wait status. Raises ZygoteError."""
+        await self._send(encode(request), fds)
+        try:
+            answer = await asyncio.wait_for(self._answers.get(), FORK_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            self.died()  # its late answer would be taken for another's
+            raise ZygoteError(f"the zygote did not fork in {FORK_TIMEOUT_S:.0f} s") from None
+        if not isinstance(answer, Forked):
+            raise ZygoteError(answer.error if isinstance(answer, Refused) else "the zygote answers out of turn")
+        if answer.pid in self._early:
+            asyncio.get_running_loop().call_soon(on_exit, self._early.pop(answer.pid))
+        else:
+            self._on_exit[answer.pid] = on_exit
+        return answer.pid
+
+    def died(self) -> None:
+        """The zygote ended: its ranks have died with it (PDEATHSIG), and nobody can tell how."""
+        self.dead = True
+        self.close()
+        self._answers.put_nowait(Refused("the zygote ended"))
+        for on_exit in list(self._on_exit.values()):
+            on_exit(signal.SIGKILL)
+        self._on_exit.clear()
+
+    def close(self) -> None:
+        """Let it end: it does so when its socket closes."""
+        with contextlib.suppress(ValueError, OSError):
+            asyncio.get_running_loop().remove_reader(self._control)
+        self._control.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def _send(self, line: bytes, fds: Sequence[int]) -> None:
+        try:
+            sent = socket.send_fds(self._control, [line], list(fds))
+            if sent < len(line):
+                await asyncio.get_running_loop().sock_sendall(self._control, line[sent:])
+        except OSError as error:
+            raise ZygoteError(f"the zygote is gone: {error}") from error
+
+    def _read(self) -> None:
+        try:
+            data = self._control.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.died()
+            return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._take(decode_answer(line))
+
+    def _take(self, answer: Answer) -> None:
+        if not isinstance(answer, Exited):
+            self._answers.put_nowait(answer)
+        elif (on_exit := self._on_exit.pop(answer.exited, None)) is not None:
+            on_exit(answer.status)
+        else:
+            self._early[answer.exited] = answer.status
+
+
+class ZygotePool:
+    """A node's zygotes, by what they import and their environment."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._zygotes: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Zygote] = {}
+
+    @property
+    def zygotes(self) -> list[Zygote]:
+        """They live on from one attempt to the next; the longest unused first."""
+        return list(self._zygotes.values())
+
+    async def get(self, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
+        """A zygote for these; the longest unused goes when there are too many. Raises ZygoteError."""
+        key = (tuple(preload), tuple(sorted(env.items())))
+        zygote = self._zygotes.pop(key, None)
+        if zygote is None or zygote.dead:
+            while len(self._zygotes) >= MAX_ZYGOTES:
+                self._zygotes.pop(next(iter(self._zygotes))).close()
+            zygote = await self._start(preload, env)
+        self._zygotes[key] = zygote
+        return zygote
+
+    def reap(self) -> None:
+        """Collect orphans that came back to this process, and notice a zygote that died."""
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for key, zygote in list(self._zygotes.items()):
+                if zygote.pid == pid:
+                    del self._zygotes[key]
+                    zygote.died()
+
+    async def _start(self, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
+        """Where the modules allow no zygote, one that imports nothing: ranks then start without preload."""
+        marked = {**env, PILOT_MARK: os.environ.get(PILOT_MARK, ""), NODE_MARK: self._node}
+        try:
+            return await Zygote.start(preload, marked)
+        except ZygoteError as error:
+            complain(f"{self._node}: ranks start without preload: {error}")
+            zygote = await Zygote.start([], marked)
+            zygote.preloaded = False
+            return zygote

@@ -1,0 +1,189 @@
+"""What is known of a running attempt: messages and times in, a verdict out. Pure; times are one monotonic clock's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sweep.contract import Measurement, Phase, Run
+from sweep.outcomes import Outcome
+from sweep.pilot.leader.hang_suspects import innermost, suspects
+from sweep.pilot.leader.watchdog import Learned, Verdict, Watchdog
+from sweep.pilot.limits import Limits
+from sweep.pilot.messages import Busy, Clean, Failed, Failure, Heartbeat, Heartbeats, Measured, OfAttempt, RankExited
+
+SETTLE_S = 2.0
+"""after the first rank failed, how long the others may take to fail by themselves: their own words are evidence"""
+
+
+@dataclass
+class RankReport:
+    """What the leader knows of one rank."""
+
+    node: str
+    measurement: Measurement | None = None
+    failure: Failure | None = None
+    exited: bool = False
+    exit_code: int | None = None
+    signal: int | None = None
+    ended_at_s: float | None = None
+    """since the attempt began"""
+    killed_by_us: bool = False
+    tail: str = ""
+    stacks: str = ""
+    progress: str = ""
+    """phase, iteration and last heartbeat, when it was ended"""
+
+
+@dataclass
+class Moments:
+    """When an attempt got how far; None: it did not."""
+
+    began: float
+    first_iteration: float | None = None
+    steady: float | None = None
+    measured: float | None = None
+    ended: float | None = None
+    """its ranks ended, or were to be ended"""
+
+    def durations_s(self, now: float) -> dict[str, float]:
+        """The record's times, by their names."""
+        ended = now if self.ended is None else self.ended
+        times = {"teardown_s": now - ended, "total_s": now - self.began}
+        times["start_s"] = (self.first_iteration or ended) - self.began
+        if self.first_iteration is not None and self.steady is not None:
+            times["first_iteration_s"] = self.steady - self.first_iteration
+        if self.steady is not None and self.measured is not None:
+            times["measure_s"] = self.measured - self.steady
+            times["teardown_s"] = now - self.measured
+        return times
+
+
+@dataclass
+class NodeRemains:
+    """What nodes reported when they were cleared, by node."""
+
+    kernel: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    not_ended: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class AttemptState:
+    """Follows the ranks of one attempt, from before they start until their nodes are clear."""
+
+    def __init__(self, name: str, run: Run, nodes: Sequence[str], limits: Limits, now: float) -> None:
+        self.name = name
+        self.ranks = [RankReport(nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
+        self.verdict: Verdict | None = None
+        """why it is to be ended before its ranks ended by themselves"""
+        self.moments = Moments(now)
+        self.remains = NodeRemains()
+        self.lost_nodes: list[str] = []
+        self._places = {rank: report.node for rank, report in enumerate(self.ranks)}
+        self._watchdog = Watchdog.over(run.gpus, limits, now)
+        self._failed_at: float | None = None
+
+    @property
+    def all_measured(self) -> bool:
+        """Whether each rank gave its measurement."""
+        return all(rank.measurement is not None for rank in self.ranks)
+
+    def begin(self, now: float, learned: Learned | None) -> None:
+        """The ranks start now. `learned`: shorter limits of a start."""
+        self._watchdog.begin(now, learned)
+
+    def end(self, verdict: Verdict) -> None:
+        """It is to be ended. The first verdict holds."""
+        if self.verdict is None:
+            self.verdict = verdict
+
+    def lost(self, node: str) -> None:
+        """The agent of a node is gone."""
+        if self.verdict is None:
+            self.lost_nodes.append(node)
+            self.end(Verdict(Outcome.NODE_FAIL, f"the agent on {node} is gone"))
+
+    def over(self, now: float) -> bool:
+        """Every rank ended, or the others had their time after the first failure, or there is a verdict."""
+        if self.verdict is not None or all(rank.exited for rank in self.ranks):
+            return True
+        return self._failed_at is not None and now >= self._failed_at + SETTLE_S
+
+    def next_check(self) -> float:
+        """When to check again, if no message comes before."""
+        if self._failed_at is not None:  # the others fall silent, of course
+            return self._failed_at + SETTLE_S
+        return self._watchdog.next_deadline()
+
+    def check(self, now: float) -> None:
+        """A deadline may have passed: then there is a verdict."""
+        if self._failed_at is None and self.verdict is None:
+            self.verdict = self._watchdog.verdict(now, self._places)
+
+    def receive(self, message: OfAttempt, now: float) -> None:
+        """Take note of what an agent says of its ranks; of another attempt it is nothing."""
+        if message.attempt != self.name:
+            return
+        match message:
+            case Heartbeats():
+                for heartbeat in message.heartbeats:
+                    self._beat(heartbeat, now - heartbeat.age_s)
+            case Busy():
+                for rank in message.ranks:
+                    self._watchdog.busy(rank, now)
+            case Measured():
+                self.ranks[message.rank].measurement = message.measurement
+                self.moments.measured = now
+            case Failed():
+                self.ranks[message.rank].failure = message.failure
+            case RankExited():
+                self._exited(message, now)
+            case _:
+                pass
+
+    def _beat(self, heartbeat: Heartbeat, at: float) -> None:
+        moments = self.moments
+        if heartbeat.phase is not Phase.START and moments.first_iteration is None:
+            moments.first_iteration = at
+        if heartbeat.phase is Phase.STEADY and moments.steady is None:
+            moments.steady = at
+        self._watchdog.beat(heartbeat.rank, heartbeat.phase, heartbeat.iteration, heartbeat.due_s, at)
+
+    def _exited(self, message: RankExited, now: float) -> None:
+        report = self.ranks[message.rank]
+        report.exited, report.exit_code, report.signal = True, message.exit_code, message.signal
+        report.ended_at_s = now - self.moments.began
+        self._watchdog.ended(message.rank)
+        if report.measurement is None and self._failed_at is None:
+            self._failed_at = now
+
+    def end_ranks(self, now: float) -> None:
+        """They ended, or are to be ended now: where each is, is kept with the evidence."""
+        self.moments.ended = now
+        for number, progress in self._watchdog.ranks.items():
+            iteration = "" if progress.iteration is None else f", iteration {progress.iteration}"
+            self.ranks[number].progress = f"{progress.phase}{iteration}, last beat {now - progress.at:.1f} s before"
+
+    def cleared(self, node: str, message: Clean) -> None:
+        """A node was cleared, as far as it could be."""
+        for remains in message.ranks:
+            report = self.ranks[remains.rank]
+            report.tail, report.stacks = remains.tail, remains.stacks
+            report.killed_by_us = report.killed_by_us or remains.killed
+        self.remains.kernel[node] = message.kernel
+        if message.removed:
+            self.remains.removed[node] = message.removed
+        if message.not_ended:
+            self.remains.not_ended[node] = message.not_ended
+
+    def name_suspects(self) -> None:
+        """A hang whose ranks all stopped in the same iteration: their stacks show who is not where the others wait."""
+        if self.verdict is None or self.verdict.outcome is not Outcome.HANG:
+            return
+        stacks = {number: rank.stacks for number, rank in enumerate(self.ranks) if rank.stacks}
+        found = suspects(stacks)
+        if found:
+            named = ", ".join(f"rank {r} on {self._places[r]} in {frame}" for r, frame in sorted(found.items())[:4])
+            waiting = next(innermost(text) for rank, text in stacks.items() if rank not in found)
+            text = f"{named}; the other {len(stacks) - len(found)} wait in {waiting}. {self.verdict.text}"
+            self.verdict = Verdict(Outcome.HANG, text, tuple(sorted(found)))

@@ -1,0 +1,71 @@
+"""The attempts that run now: each is conducted, all can be stopped, and each knows which others shared its time."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from sweep.contract import Run
+from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.pilot.leader.attempt import AttemptRunner
+from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.watchdog import Learned, Verdict
+from sweep.pilot.limits import Limits
+from sweep.pilot.order import PilotOrder
+from sweep.plugins import find_workload
+
+
+class Attempts:
+    """Conducts the attempts of a pilot."""
+
+    def __init__(self, order: PilotOrder) -> None:
+        self.stopping: Verdict | None = None
+        """why all of them are being stopped"""
+        self._order = order
+        self._runners: dict[str, AttemptRunner] = {}
+        self._concurrent: dict[str, set[str]] = {}
+        """an attempt that runs -> those that shared a part of its time"""
+
+    def begin(self, name: str) -> Set[str]:
+        """Those that share this attempt's time: a set that later attempts are added to."""
+        for others in self._concurrent.values():
+            others.add(name)
+        self._concurrent[name] = set(self._concurrent)
+        return self._concurrent[name]
+
+    async def conduct(
+        self, name: str, run: Run, links: Sequence[Link], limit_s: float, learned: Learned | None
+    ) -> AttemptResult:
+        """An attempt that began. Whatever goes wrong costs it alone, and its nodes where ranks may be left there."""
+        nodes = [link.node for link in links]
+        try:
+            runner = self._runner(name, run, links, replace(self._order.limits, attempt_s=limit_s), learned)
+            return await runner.conduct()
+        except SweepError as error:  # a plug-in that the login node has and this one has not
+            return AttemptResult.none(run, nodes, Outcome.IMPORT_ERROR, str(error))
+        except Exception:
+            for link in links:
+                link.clean = False
+            text = "the pilot failed: " + traceback.format_exc(limit=-3)
+            return AttemptResult.none(run, nodes, Outcome.UNKNOWN, text)
+        finally:
+            self._runners.pop(name, None)
+            del self._concurrent[name]
+
+    def stop(self, verdict: Verdict) -> None:
+        """Stop all, and those that begin from now on: no evidence, little patience."""
+        self.stopping = verdict
+        for runner in self._runners.values():
+            runner.stop(verdict, short=True)
+
+    def _runner(
+        self, name: str, run: Run, links: Sequence[Link], limits: Limits, learned: Learned | None
+    ) -> AttemptRunner:
+        workload = find_workload(run.workload)
+        runner = self._runners[name] = AttemptRunner(name, run, workload, links, limits, self._order.seed, learned)
+        if self.stopping is not None:
+            runner.stop(self.stopping, short=True)
+        return runner

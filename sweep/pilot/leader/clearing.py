@@ -1,0 +1,90 @@
+"""What others left on the pilot's nodes, and what its own agents leave when they die: the leader has it cleared."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from sweep.errors import SweepError
+from sweep.executors.executor import Executor, JobState, JobStatus, SubmitError
+from sweep.inputs.site import parse_site
+from sweep.pilot.agent.orphans import clear_orphans
+from sweep.pilot.leader.nodes import Link
+from sweep.pilot.messages import ClearStale
+from sweep.pilot.order import PilotOrder
+from sweep.plugins import find_executor
+from sweep.store.directory import SweepDir
+
+CLEAR_STALE_S = 30.0
+
+
+async def clear_stale_pilots(sweep: SweepDir, order: PilotOrder, links: Sequence[Link]) -> None:
+    """End what dead pilots of this sweep left on our nodes. Where the scheduler does not answer, touch nothing."""
+    tokens = sorted({token for link in links for token in link.stale_tokens})
+    with contextlib.suppress(OSError, UnicodeError, SweepError):
+        dead = await asyncio.to_thread(dead_tokens, sweep, order.executor, tokens)
+        asked = [link for link in links if set(link.stale_tokens) & set(dead)]
+        for link in asked:
+            link.send(ClearStale(tokens=tuple(dead)))
+        waits = [asyncio.wait_for(link.cleared.wait(), CLEAR_STALE_S) for link in asked]
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+def dead_tokens(sweep: SweepDir, executor_name: str, tokens: Iterable[str]) -> list[str]:
+    """Those of the tokens whose jobs the scheduler knows to be gone. No answer: none of them."""
+    jobs = {token: _job_of(sweep, token) for token in tokens}
+    if not jobs:
+        return []
+    executor = _executor(sweep, executor_name)
+    known = [job for job in jobs.values() if job is not None]
+    with contextlib.suppress(SubmitError):
+        statuses = executor.poll(known) if known else {}
+        return [token for token, job in jobs.items() if _gone(executor, token, job, statuses)]
+    return []
+
+
+def _gone(executor: Executor, token: str, job: str | None, statuses: Mapping[str, JobStatus]) -> bool:
+    if job is None:
+        return executor.find(token) == (JobState.GONE, None)
+    return job in statuses and statuses[job].state is JobState.GONE
+
+
+def _job_of(sweep: SweepDir, token: str) -> str | None:
+    """The job that its leader named when it began."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        started = json.loads((sweep.pilot(token.rpartition("-")[2]) / "started").read_text())
+        return str(started["job_id"])
+    return None
+
+
+def _executor(sweep: SweepDir, name: str) -> Executor:
+    site = parse_site(sweep.site.read_text(), str(sweep.site))
+    executor: Executor = find_executor(name)(site, sweep.path)
+    return executor
+
+
+class OrphanClearing:
+    """Clears nodes whose agents died alone: those can clear nothing any more."""
+
+    def __init__(self, order: PilotOrder, links: Sequence[Link]) -> None:
+        self._order = order
+        self._clearing: list[asyncio.Task[None]] = []
+        self._watching = [asyncio.ensure_future(self._clear_after(link)) for link in links]
+
+    def stop(self) -> None:
+        """The whole job goes, agents first: whose agent ends from now on is not cleared."""
+        for task in self._watching:
+            task.cancel()
+
+    async def end(self, *, at_once: bool) -> None:
+        """Wait for what is being cleared. `at_once`: there is no time for it."""
+        for task in self._clearing if at_once else ():
+            task.cancel()
+        await asyncio.gather(*self._clearing, return_exceptions=True)
+        self.stop()
+
+    async def _clear_after(self, link: Link) -> None:
+        await link.gone.wait()
+        self._clearing.append(asyncio.ensure_future(clear_orphans(self._order, link.node)))

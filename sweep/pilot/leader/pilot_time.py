@@ -1,0 +1,43 @@
+"""How long a pilot's job still lasts, and how long its next run may take. Pure; times are unix seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sweep.pilot.order import PilotOrder
+
+UNKNOWN_RUN_S = 120.0
+"""what a run is taken to last before any was measured in this pilot"""
+MARGIN_S = 45.0
+"""kept free before the end of the job, for a full teardown"""
+LATELY = 20
+"""so many attempts say how long the next may take"""
+
+
+class PilotTime:
+    """The time of one pilot."""
+
+    def __init__(self, order: PilotOrder, environment: Mapping[str, str], now: float) -> None:
+        self._order = order
+        self._ends_at = min(_end_of_job(environment), now + order.time_limit_s)
+        self._durations: list[float] = []
+
+    def took(self, seconds: float) -> None:
+        """An attempt took so long, from its choice to its record."""
+        self._durations.append(seconds)
+
+    def left_s(self, now: float) -> float:
+        """What is left for runs."""
+        return self._ends_at - now - min(MARGIN_S, 0.1 * self._order.time_limit_s)
+
+    def next_run_s(self) -> float:
+        """What the next run may take: somewhat more than the longest lately."""
+        if self._durations:
+            return 1.5 * max(self._durations[-LATELY:])
+        return min(UNKNOWN_RUN_S, self._order.limits.attempt_s, 0.5 * self._order.time_limit_s)
+
+
+def _end_of_job(environment: Mapping[str, str]) -> float:
+    """When the job's wall time ends. Slurm tells from 22.05 on; else the limit counts from now."""
+    told = environment.get("SLURM_JOB_END_TIME", "")
+    return float(told) if told.isdigit() else float("inf")

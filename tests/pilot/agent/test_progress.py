@@ -1,0 +1,166 @@
+"""Lines of ranks, whatever a workload of someone else writes there."""
+
+import fcntl
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sweep.contract import Measurement, Phase, Progress
+from sweep.pilot.agent.progress import MAX_LINE_BYTES, Beat, ProgressPipe, report_in
+from sweep.pilot.messages import Failure, Measured, encode
+
+BEAT = b'{"kind": "beat", "phase": "steady"}\n'
+NO_MESSAGES = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"[1]", b"1" * 5000, b'"\\ud83d"']
+
+
+@pytest.mark.parametrize("line", NO_MESSAGES, ids=range(len(NO_MESSAGES)))
+def test_what_is_no_message_costs_none_beside_it(tmp_path, line):
+    assert reports_in(tmp_path, line + b"\n" + BEAT) == [Beat(phase=Phase.STEADY)]
+
+
+def reports_in(tmp_path, data, capacity=1 << 20):
+    """What a rank that wrote this to its pipe reported."""
+    read_fd, write_fd = os.pipe()
+    fcntl.fcntl(write_fd, fcntl.F_SETPIPE_SZ, capacity)
+    os.set_blocking(read_fd, False)
+    pipe = ProgressPipe(read_fd)
+    found = []
+    while data:
+        data = data[os.write(write_fd, data[:capacity]) :]
+        found += pipe.read()
+    os.close(write_fd)
+    os.close(read_fd)
+    return found
+
+
+def test_a_message_too_long_to_forward_is_told_as_the_failure_of_its_rank(tmp_path):
+    """The leader takes 64 MiB in one piece. Beyond it, it could only take the node for lost."""
+    long = b'{"kind": "measurement", "extra": "' + b"x" * (2 * MAX_LINE_BYTES) + b'"}\n'
+    before, too_long, after = reports_in(tmp_path, BEAT + long + b'{"kind": "failure"}\n')
+    assert (before, after.message) == (Beat(phase=Phase.STEADY), "")
+    assert "8 MiB" in too_long.message
+
+
+@pytest.mark.parametrize("character", ["é", "0,"])
+def test_the_longest_message_can_be_forwarded_whatever_it_is_written_as(tmp_path, character):
+    """A number of one byte may become nine."""
+    if character == "é":
+        head, tail = b'{"kind": "measurement", "step_times_s": [0.1], "extra": {"notes": "', b'"}}\n'
+    else:
+        head, tail = b'{"kind": "measurement", "step_times_s": [', b"0]}\n"
+    long = head + character.encode() * ((MAX_LINE_BYTES - len(head) - len(tail)) // 2) + tail
+    (measurement,) = reports_in(tmp_path, long)
+    assert encode(Measured(attempt="r.1", rank=0, measurement=measurement))
+
+
+def test_a_rank_that_beats_without_pause_does_not_hold_its_agent(tmp_path):
+    """Its agent reads no faster than it writes: the other ranks and the leader wait meanwhile."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    beat = b'{"kind": "beat", "phase": "steady", "iteration": 1}\n' * 1000
+    writer = subprocess.Popen(
+        [sys.executable, "-c", f"import os\nwhile True: os.write({write_fd}, {beat!r})"], pass_fds=[write_fd]
+    )
+    pipe = ProgressPipe(read_fd)
+    try:
+        deadline = time.monotonic() + 20
+        while not pipe.read():
+            assert time.monotonic() < deadline
+        assert len(pipe.read()) < 100_000
+    finally:
+        writer.kill()
+        writer.wait()
+        os.close(write_fd)
+        os.close(read_fd)
+
+
+def test_half_a_character_in_a_message_is_passed_on(tmp_path):
+    """The encoder replaces it: `tests/pilot/test_messages.py`."""
+    written = json.dumps({"kind": "failure", "message": "bad \ud83d name"}).encode() + b"\n"
+    assert reports_in(tmp_path, written) == [Failure(type="Exception", message="bad \ud83d name")]
+
+
+def test_a_beat_is_read_whatever_comes_with_it():
+    line = b'{"kind": "beat", "phase": "steady", "iteration": 7.0, "due_s": 2, "of a later version": 1}'
+    assert report_in(line) == Beat(phase=Phase.STEADY, iteration=7, due_s=2.0)
+
+
+ODD_BEATS = [
+    '"phase": "nonsense"',
+    '"phase": "steady", "iteration": "x"',
+    '"phase": "steady", "due_s": {}',
+    '"phase": 1',
+]
+
+
+@pytest.mark.parametrize("odd", ODD_BEATS)
+def test_a_beat_that_is_none_is_passed_over(odd):
+    assert report_in(b'{"kind": "beat", %s}' % odd.encode()) is None
+
+
+def test_what_progress_writes_is_read_back():
+    read_fd, write_fd = os.pipe()
+    progress = Progress(write_fd)
+    measurement = Measurement(step_times_s=[0.5], losses=[math.inf], versions={"torch": "2"}, extra={"a": [None, {}]})
+    progress.beat(Phase.FIRST_ITERATION, 0, due_s=3.0)
+    progress.measured(measurement)
+    progress.failed(KeyError("k"))
+    os.close(write_fd)
+    beat, measured, failed = ProgressPipe(read_fd).read()
+    assert beat == Beat(phase=Phase.FIRST_ITERATION, iteration=0, due_s=3.0)
+    assert measured == measurement
+    assert (failed.type, failed.message) == ("KeyError", "'k'")
+    assert "KeyError" in failed.traceback
+
+
+def test_a_loss_that_is_no_number_gets_through():
+    (loss,) = report_in(b'{"kind": "measurement", "step_times_s": [1], "losses": [NaN]}').losses
+    assert math.isnan(loss)
+
+
+def test_bytes_that_come_as_a_fraction_are_rounded():
+    """They were worked out of GiB: no reason to lose the attempt."""
+    given = {"kind": "measurement", "step_times_s": [0.1], "peak_allocated_bytes": 12.3 * 2**30, "parameters": 7e9}
+    measurement = report_in(json.dumps(given).encode())
+    assert (measurement.peak_allocated_bytes, measurement.parameters) == (13207024435, 7_000_000_000)
+    assert isinstance(measurement.parameters, int)
+
+
+@pytest.mark.parametrize(
+    ("odd", "named"),
+    [
+        ({"peak_allocated_bytes": "12 GB"}, "peak_allocated_bytes"),
+        ({"losses": [1, "2"]}, "losses[1]"),
+        ({"step_times_s": None}, "step_times_s"),
+        ({"peak_memory": 1, "speed": 2}, "peak_memory, speed"),
+    ],
+)
+def test_a_measurement_of_another_form_is_a_failure_that_names_it(odd, named):
+    """A workload of someone else: its mistake is the attempt's, not the pilot's."""
+    failed = report_in(json.dumps({"kind": "measurement", "step_times_s": [0.1], **odd}).encode())
+    assert failed.type == "TypeError"
+    assert named in failed.message
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, Failure(type="Exception", message="")),
+        ({"type": "E", "message": 7}, Failure(type="E", message="7")),
+        ({"type": None, "traceback": ["a"]}, Failure(type="Exception", message="", traceback="['a']")),
+    ],
+)
+def test_a_failure_in_another_form_becomes_texts(said, expected):
+    assert report_in(json.dumps({"kind": "failure", **said}).encode()) == expected
+
+
+def test_a_failure_of_megabytes_is_kept_in_part():
+    long = {"type": "E" * 2**20, "message": "m" * 2**20, "traceback": "t" * 2**20 + "the cause"}
+    failed = report_in(json.dumps({"kind": "failure", **long}).encode())
+    assert len(str(failed)) < 50_000
+    assert failed.traceback.endswith("the cause")

@@ -1,0 +1,158 @@
+"""What messages mean for an attempt: no socket, no clock."""
+
+import pytest
+
+from sweep.contract import Layout, Measurement, Phase, Run
+from sweep.outcomes import Outcome
+from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_state import SETTLE_S, AttemptState
+from sweep.pilot.leader.watchdog import Verdict
+from sweep.pilot.limits import Limits
+from sweep.pilot.messages import (
+    Busy,
+    Clean,
+    Failed,
+    Failure,
+    Heartbeat,
+    Heartbeats,
+    Measured,
+    RankExited,
+    RankRemains,
+)
+
+RUN = Run(workload="w", model="m", shape={}, nodes=2, gpus_per_node=1, sequence_length=1, layout=Layout(dp=2))
+LIMITS = Limits(start_s=30.0, first_iteration_s=30.0)
+
+
+def state():
+    return AttemptState("r.1", RUN, ["n1", "n2"], LIMITS, 0.0)
+
+
+def beat(rank, phase, iteration=None, age_s=0.0):
+    heartbeat = Heartbeat(rank=rank, phase=Phase(phase), iteration=iteration, due_s=None, age_s=age_s)
+    return Heartbeats(attempt="r.1", heartbeats=(heartbeat,))
+
+
+def measured(rank):
+    return Measured(attempt="r.1", rank=rank, measurement=Measurement(step_times_s=[0.1]))
+
+
+def exited(rank, code=0, signal=None):
+    return RankExited(attempt="r.1", rank=rank, exit_code=code, signal=signal)
+
+
+def clean(rank, **changes):
+    remains = RankRemains(rank=rank, killed=False, tail=f"output of {rank}")
+    values = {"attempt": "r.1", "ranks": (remains,), "not_ended": (), "kernel": (), "removed": ()}
+    return Clean(**{**values, **changes})
+
+
+def after(*messages):
+    """The state after these, one second apart; and the time of the last."""
+    attempt = state()
+    attempt.begin(0.0, None)
+    for second, message in enumerate(messages, 1):
+        attempt.receive(message, float(second))
+    return attempt, float(len(messages))
+
+
+def test_an_attempt_whose_ranks_all_measured_is_ok_however_they_end():
+    attempt, now = after(
+        beat(0, "first_iteration"), beat(0, "steady", 1), measured(0), measured(1), exited(0), exited(1, None, 11)
+    )  # fmt: skip
+    assert attempt.over(now)
+    attempt.end_ranks(now)
+    result = AttemptResult.of(attempt, 10.0)
+    assert (result.diagnosis.outcome, result.message) == (Outcome.OK, None)
+    assert result.times_s == {
+        "total_s": 10.0, "start_s": 1.0, "first_iteration_s": 1.0, "measure_s": 2.0, "teardown_s": 6.0
+    }  # fmt: skip
+
+
+def test_it_goes_on_until_the_others_had_their_time_to_fail_by_themselves():
+    attempt, now = after(exited(0, 1))
+    assert not attempt.over(now)
+    assert attempt.next_check() == now + SETTLE_S
+    assert attempt.over(now + SETTLE_S)
+    attempt.check(1000.0)
+    assert attempt.verdict is None, "the others fall silent, of course"
+
+
+def test_a_rank_that_measured_and_ended_is_no_failure():
+    attempt, now = after(measured(0), exited(0, 1))
+    assert not attempt.over(now + SETTLE_S)
+    assert not attempt.all_measured
+
+
+def test_silence_beyond_a_limit_is_a_hang_and_work_puts_it_off():
+    attempt, _ = after()
+    assert attempt.next_check() == 30.0
+    attempt.receive(Busy(attempt="r.1", ranks=(0, 1)), 20.0)
+    attempt.check(30.0)
+    assert attempt.verdict is None
+    attempt.check(50.0)
+    assert attempt.verdict.outcome is Outcome.HANG
+
+
+def test_the_age_of_a_heartbeat_counts():
+    attempt = state()
+    attempt.receive(beat(0, "first_iteration", 0, age_s=4.0), 10.0)
+    assert attempt.moments.first_iteration == 6.0
+
+
+def test_what_belongs_to_another_attempt_is_passed_over():
+    attempt = state()
+    for message in (Busy(attempt="r.2", ranks=(7,)), RankExited(attempt="r.0", rank=0, exit_code=1, signal=None)):
+        attempt.receive(message, 1.0)
+    assert not attempt.ranks[0].exited
+    assert attempt.next_check() == 30.0
+
+
+def test_the_first_verdict_holds():
+    attempt = state()
+    attempt.lost("n2")
+    attempt.end(Verdict(Outcome.CANCELLED, "cancelled"))
+    attempt.lost("n1")
+    assert attempt.over(0.0)
+    attempt.end_ranks(1.0)
+    result = AttemptResult.of(attempt, 1.0)
+    assert (result.diagnosis.outcome, result.accused) == (Outcome.NODE_FAIL, ("n2",))
+
+
+def test_a_failure_is_diagnosed_from_what_is_left_of_it():
+    failure = Failure(type="KeyError", message="'k'", traceback="KeyError: 'k'")
+    attempt, now = after(Failed(attempt="r.1", rank=1, failure=failure), exited(1, 1))
+    attempt.end_ranks(now)
+    attempt.cleared("n1", clean(0, ranks=(RankRemains(rank=0, killed=True, tail=""),), removed=("nccl-1",)))
+    attempt.cleared("n2", clean(1, not_ended=("pid 7",)))
+    result = AttemptResult.of(attempt, now)
+    assert result.diagnosis.outcome is Outcome.PYTHON_EXCEPTION
+    assert (result.ranks[0].killed_by_us, result.ranks[1].tail) == (True, "output of 1")
+    assert (result.removed, result.not_cleaned) == ({"n1": ("nccl-1",)}, {"n2": ("pid 7",)})
+
+
+@pytest.mark.parametrize("lines", [(), ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",)])
+def test_an_xid_accuses_the_node_that_reported_it(lines):
+    attempt, now = after(exited(0, None, 9), exited(1, None, 9))
+    attempt.end_ranks(now)
+    attempt.cleared("n1", clean(0))
+    attempt.cleared("n2", clean(1, kernel=lines))
+    result = AttemptResult.of(attempt, now)
+    assert (result.diagnosis.outcome is Outcome.XID_HARDWARE, result.accused == ("n2",)) == (bool(lines), bool(lines))
+
+
+STACKS = 'Current thread 0x1 (most recent call first):\n  File "/w/{}.py", line 1 in {}\n'
+
+
+def test_a_hang_names_the_rank_that_is_not_where_the_others_wait():
+    run = Run(workload="w", model="m", shape={}, nodes=4, gpus_per_node=1, sequence_length=1, layout=Layout(dp=4))
+    attempt = AttemptState("r.1", run, ["n1", "n2", "n3", "n4"], LIMITS, 0.0)
+    attempt.check(100.0)
+    for rank in range(4):
+        where = ("data", "load") if rank == 2 else ("distributed_c10d", "all_reduce")
+        remains = RankRemains(rank=rank, killed=True, tail="", stacks=STACKS.format(*where))
+        attempt.cleared(f"n{rank + 1}", clean(rank, ranks=(remains,)))
+    attempt.name_suspects()
+    assert "rank 2 on n3 in load" in attempt.verdict.text
+    attempt.end_ranks(100.0)
+    assert AttemptResult.of(attempt, 100.0).accused == ("n3",)
