@@ -133,6 +133,18 @@ class Place:
     ranks_in_process: int = 1
     """ranks that live in this process, each in a thread of its own: see ``Workload.one_process_param``"""
 
+    def torchrun_variables(self, master_port: int | None = None) -> dict[str, str]:
+        """What torchrun sets for this rank. ``master_port``: where it is not the attempt's own."""
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
+            "GROUP_RANK": str(self.node_rank),
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": str(self.master_port if master_port is None else master_port),
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankRun(Run):

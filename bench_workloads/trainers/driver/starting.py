@@ -1,4 +1,4 @@
-"""The command of a trainer's run, and its end."""
+"""The command of a trainer's run, and its end; the versions that it runs with."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import psutil
 from bench_workloads.trainers.adapter import Launch
 from sweep.contract import Place
 
+_VERSION = "import importlib.metadata as m; print(m.version({!r}))"
+
 
 def command(launch: Launch, place: Place, port: int, settings: dict[str, Any]) -> list[str]:
     """The words of the command: prefix, interpreter, torchrun where one per node is asked for, and the program."""
@@ -28,19 +30,6 @@ def command(launch: Launch, place: Place, port: int, settings: dict[str, Any]) -
         words += [f"--nproc-per-node={place.local_world_size}"]
         words += [f"--master-addr={place.master_addr}", f"--master-port={port}"]
     return [*words, *launch.program, *further]
-
-
-def ranks_variables(place: Place, port: int) -> dict[str, str]:
-    """What torchrun sets for one rank."""
-    return {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.world_size),
-        "LOCAL_RANK": str(place.local_rank),
-        "LOCAL_WORLD_SIZE": str(place.local_world_size),
-        "GROUP_RANK": str(place.node_rank),
-        "MASTER_ADDR": place.master_addr,
-        "MASTER_PORT": str(port),
-    }
 
 
 def stop(child: subprocess.Popen[bytes] | None, patience_s: float) -> None:
@@ -72,3 +61,14 @@ def _family(pid: int) -> Sequence[psutil.Process]:
 def interpreter(settings: dict[str, Any]) -> str:
     """The trainer's Python."""
     return str(settings["python"] or sys.executable)
+
+
+def versions(settings: dict[str, Any], package: str) -> dict[str, str]:
+    """Of torch and the trainer's package, asked of its own interpreter."""
+    found = {}
+    for name in filter(None, ("torch", package)):
+        words = [*shlex.split(str(settings["prefix"])), interpreter(settings), "-c", _VERSION.format(name)]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=True)
+            found[name] = done.stdout.strip().splitlines()[-1]
+    return found
