@@ -68,7 +68,7 @@ def shortened(text: str, room_pt: float, size: float) -> str:
 
 
 @dataclass(frozen=True)
-class Fit:
+class FontFit:
     """The type that the cells of a figure are set in."""
 
     size: float
@@ -89,7 +89,7 @@ def fit(
     largest: float,
     smallest: float,
     tallest_pt: float,
-) -> Fit | None:
+) -> FontFit | None:
     """The largest font size at which every line fits the cell's width and no cell is taller than ``tallest_pt``.
 
     ``texts``: font size -> the lines of each cell, already wrapped; the first line is bold.
@@ -98,13 +98,13 @@ def fit(
     while size >= smallest - 1e-9:
         cells = texts(size)
         if _holds(cells, room_pt, size, tallest_pt):
-            return Fit(size, _most_lines(cells))
+            return FontFit(size, _most_lines(cells))
         size -= 0.25
     return None
 
 
 def _holds(cells: Sequence[Sequence[str]], room_pt: float, size: float, tallest_pt: float) -> bool:
-    if Fit(size, _most_lines(cells)).height_pt > tallest_pt:
+    if FontFit(size, _most_lines(cells)).height_pt > tallest_pt:
         return False
     return all(width_pt(line, size, bold=at == 0) <= room_pt for lines in cells for at, line in enumerate(lines))
 

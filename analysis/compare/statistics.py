@@ -1,4 +1,6 @@
-"""Small-sample statistics of `sweep compare`, without a further dependency. Pure.
+"""Small-sample statistics of `sweep compare`. Pure.
+
+Of a t distribution scipy has these 40 lines too, for a wheel of 35 MB; numpy and the standard library have none.
 
 Student's t distribution by the continued fraction of the incomplete beta function (Numerical Recipes, 3rd edition,
 section 6.4; Abramowitz and Stegun 26.7.1). Holm's step-down procedure (Holm 1979, Scandinavian Journal of Statistics
@@ -109,22 +111,11 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
     return 1 - front * _continued_fraction(b, a, 1 - x) / b
 
 
-def _continued_fraction(a: float, b: float, x: float, most: int = 300) -> float:
-    """Lentz's method."""
-    tiny = 1e-300
-    c, d = 1.0, 1 / _not_zero(1 - (a + b) * x / (a + 1), tiny)
-    value = d
-    for m in range(1, most):
+def _continued_fraction(a: float, b: float, x: float) -> float:
+    """From its end to its begin: where it converges, about so many terms do as the root of a or b."""
+    value = 1.0
+    for m in range(min(300, 20 + 3 * math.isqrt(int(max(a, b)))), 0, -1):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
-            d = 1 / _not_zero(1 + term * d, tiny)
-            c = _not_zero(1 + term / c, tiny)
-            value *= c * d
-        if abs(c * d - 1) < 1e-14:
-            break
-    return value
-
-
-def _not_zero(value: float, tiny: float) -> float:
-    return value if abs(value) > tiny else tiny
+        value = 1 + even / (1 + odd / value)
+    return 1 / (1 - (a + b) * x / (a + 1) / value)

@@ -18,7 +18,7 @@ from analysis.derive.best import cells as derive_cells
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import LEVELS, groups, lines
 from analysis.heatmap.colours import Scale, draw_bar, ink_on, relative, scale_of
-from analysis.heatmap.page import LABEL, MARGIN, Sheet, plan_sheet
+from analysis.heatmap.page import LABEL, MARGIN, Page, plan_page
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
 from analysis.text_fit import LINE, Group, paragraph, shortened, width_pt
 from sweep.errors import Mistake, SweepError
@@ -189,21 +189,21 @@ def _figure(content: _Content, annotate: str, width: float, keep: str | None) ->
     models = list(dict.fromkeys(str(model) for model in content.table["model"]))
     nodes = sorted({int(n) for n in content.table["nodes"]})
     cells = content.cells()
-    sheet = plan_sheet(models, nodes, lambda level: [content.text(c, level) for c in cells], annotate, width)
-    title, foot = _title(content, width - 2 * MARGIN, keep), _foot(content, sheet)
+    page = plan_page(models, nodes, lambda level: [content.text(c, level) for c in cells], annotate, width)
+    title, foot = _title(content, width - 2 * MARGIN, keep), _foot(content, page)
     scale = scale_of(content.best, content.shown)
-    top = MARGIN + sum(size * LINE + 1 for _, size in title) + 4 + (LABEL * LINE + 3) * sheet.tall
+    top = MARGIN + sum(size * LINE + 1 for _, size in title) + 4 + (LABEL * LINE + 3) * page.tall
     below = MARGIN + len(foot) * SMALL * LINE
     bottom = below + AXIS + (BAR if scale else 0.0)
-    height = top + sheet.cells_height + bottom
+    height = top + page.cells_height + bottom
     figure = MatplotlibFigure(figsize=(width / 72, height / 72), facecolor="white")
     _write_title(figure, title, width, height)
-    axes = figure.add_axes(_box(sheet.left, bottom, sheet.cells_width, sheet.cells_height, width, height))
-    _draw_cells(axes, content, cells, sheet, scale)
-    _label_axes(axes, content.rows, sheet)
+    axes = figure.add_axes(_box(page.left, bottom, page.cells_width, page.cells_height, width, height))
+    _draw_cells(axes, content, cells, page, scale)
+    _label_axes(axes, content.rows, page)
     if scale is not None:
-        bar = figure.add_axes(_box(sheet.left, below + 16, 150, 6, width, height))
-        draw_bar(figure, bar, scale, room_pt=width - sheet.left - 170 - MARGIN, size=SMALL, ink=INK)
+        bar = figure.add_axes(_box(page.left, below + 16, 150, 6, width, height))
+        draw_bar(figure, bar, scale, room_pt=width - page.left - 170 - MARGIN, size=SMALL, ink=INK)
     _write_foot(figure, foot, width, height)
     return figure
 
@@ -236,39 +236,39 @@ def _title(content: _Content, room: float, keep: str | None) -> list[tuple[str, 
     return [(name, size), *((line, UNDER_TITLE) for line in joined)]
 
 
-def _foot(content: _Content, sheet: Sheet) -> list[str]:
+def _foot(content: _Content, page: Page) -> list[str]:
     """Lines under the picture: how to read a cell, and why cells are blank."""
-    room = sheet.width - 2 * MARGIN
+    room = page.width - 2 * MARGIN
     best = content.best
-    about = " ".join(caption.key(best, content.metric, content.shown, sheet.level)) if len(best) else ""
+    about = " ".join(caption.key(best, content.metric, content.shown, page.level)) if len(best) else ""
     return [line for text in (about, *content.notes) if text for line in paragraph(text, room, SMALL)]
 
 
 def _draw_cells(
-    axes: Axes, content: _Content, cells: Sequence[Mapping[str, Any]], sheet: Sheet, scale: Scale | None
+    axes: Axes, content: _Content, cells: Sequence[Mapping[str, Any]], page: Page, scale: Scale | None
 ) -> None:
     from matplotlib.collections import PolyCollection
 
-    row_of = {model: at for at, model in enumerate(sheet.models)}
-    column_of = {nodes: at for at, nodes in enumerate(sheet.nodes)}
+    row_of = {model: at for at, model in enumerate(page.models)}
+    column_of = {nodes: at for at, nodes in enumerate(page.nodes)}
     corners, faces = [], []
     for cell in cells:
         x, y = column_of[int(cell["nodes"])], row_of[str(cell["model"])]
         face = scale.colour(float(cell["relative"])) if scale and cell["status"] == "best" else None
         corners.append([(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)])
         faces.append(face or EMPTY)
-        text = lines(content.text(cell, sheet.level), sheet.room, sheet.type_size)
-        _write_cell(axes, (x, y), text, sheet, ink_on(face) if face else FAINT, headline=face is not None)
+        text = lines(content.text(cell, page.level), page.room, page.type_size)
+        _write_cell(axes, (x, y), text, page, ink_on(face) if face else FAINT, headline=face is not None)
     axes.add_collection(PolyCollection(corners, facecolors=faces, edgecolors="white", linewidths=0.8))
-    axes.set_xlim(0, len(sheet.nodes))
-    axes.set_ylim(len(sheet.models), 0)
+    axes.set_xlim(0, len(page.nodes))
+    axes.set_ylim(len(page.models), 0)
 
 
 def _write_cell(
-    axes: Axes, corner: tuple[int, int], text: Sequence[str], sheet: Sheet, ink: str, *, headline: bool
+    axes: Axes, corner: tuple[int, int], text: Sequence[str], page: Page, ink: str, *, headline: bool
 ) -> None:
     """Lines centred in a cell, the first one bold where it is a value."""
-    step = sheet.type_size * LINE / sheet.cell_height
+    step = page.type_size * LINE / page.cell_height
     first = corner[1] + 0.5 - step * (len(text) - 1) / 2
     for at, line in enumerate(text):
         axes.text(
@@ -277,19 +277,19 @@ def _write_cell(
             line,
             ha="center",
             va="center_baseline",
-            fontsize=sheet.type_size,
+            fontsize=page.type_size,
             fontweight="bold" if headline and at == 0 else "normal",
             color=ink,
             parse_math=False,
         )
 
 
-def _label_axes(axes: Axes, rows: pd.DataFrame, sheet: Sheet) -> None:
-    size, every = sheet.node_type
-    at = range(0, len(sheet.nodes), every)
-    axes.set_xticks([x + 0.5 for x in at], [str(sheet.nodes[x]) for x in at], fontsize=size)
-    labels = [sheet.label(model) for model in sheet.models]
-    axes.set_yticks([at + 0.5 for at in range(len(sheet.models))], labels, fontsize=LABEL)
+def _label_axes(axes: Axes, rows: pd.DataFrame, page: Page) -> None:
+    size, every = page.node_type
+    at = range(0, len(page.nodes), every)
+    axes.set_xticks([x + 0.5 for x in at], [str(page.nodes[x]) for x in at], fontsize=size)
+    labels = [page.label(model) for model in page.models]
+    axes.set_yticks([at + 0.5 for at in range(len(page.models))], labels, fontsize=LABEL)
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
     per_node = sorted({int(n) for n in rows["gpus_per_node"].dropna()}) if "gpus_per_node" in rows else []
@@ -297,7 +297,7 @@ def _label_axes(axes: Axes, rows: pd.DataFrame, sheet: Sheet) -> None:
     unit = "rank" if of_cpu else "GPU"
     each = f" (of {per_node[0]} {unit}{'s' * (per_node[0] != 1)} each)" if len(per_node) == 1 else ""
     axes.set_xlabel(f"nodes{each}", fontsize=LABEL, labelpad=2, color=INK)
-    axes.tick_params(length=0, pad=3, colors=INK, labeltop=sheet.tall)
+    axes.tick_params(length=0, pad=3, colors=INK, labeltop=page.tall)
     for side in axes.spines.values():
         side.set_visible(False)
 

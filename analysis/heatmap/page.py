@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.heatmap.cell_text import LEVELS, lines
-from analysis.text_fit import LINE, Fit, Group, fit, shortened, width_pt, wrap
+from analysis.text_fit import LINE, FontFit, Group, fit, shortened, width_pt, wrap
 from sweep.errors import Mistake, SweepError
 
 PAGE_HEIGHT = 8.0 * 72
@@ -27,7 +27,7 @@ CellTexts = Callable[[str], Sequence[Sequence[Group]]]
 
 
 @dataclass(frozen=True)
-class Sheet:
+class Page:
     """Where things stand, in points."""
 
     models: tuple[str, ...]
@@ -81,7 +81,7 @@ class Sheet:
         return "\n".join(shortened(line, room, LABEL) for line in broken)
 
 
-def plan_sheet(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, annotate: str, width: float) -> Sheet:
+def plan_page(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, annotate: str, width: float) -> Page:
     """The widths, the font size, and how much the cells can say at that width.
 
     Raises SweepError where even the least that is asked for cannot be legible.
@@ -93,7 +93,7 @@ def plan_sheet(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, an
         found = _fit(texts(level), level, cell_width - 2 * PADDING, len(models))
         if found is not None:
             height = max(found.height_pt, LABEL * LINE + 2, 3 * LABEL * LINE if level in ("full", "brief") else 0)
-            return Sheet(tuple(models), tuple(nodes), width, left, cell_width, height, found.size, level)
+            return Page(tuple(models), tuple(nodes), width, left, cell_width, height, found.size, level)
     raise SweepError(
         Mistake(
             f"the text of {len(nodes)} × {len(models)} cells would not be legible at {width / 72:g} inches",
@@ -103,7 +103,7 @@ def plan_sheet(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, an
     )
 
 
-def _fit(texts: Sequence[Sequence[Group]], level: str, room: float, rows: int) -> Fit | None:
+def _fit(texts: Sequence[Sequence[Group]], level: str, room: float, rows: int) -> FontFit | None:
     """The type for a level of detail: on one page if it can be, else no taller than needed."""
 
     def wrapped(size: float) -> list[list[str]]:

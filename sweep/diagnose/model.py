@@ -67,7 +67,7 @@ class Weight(IntEnum):
 
 
 @dataclass(frozen=True)
-class Rule:
+class LineRule:
     """One kind of line. ``keys`` (lower case) are looked for first; ``pattern`` is tried only on lines with a key."""
 
     name: str
@@ -92,10 +92,10 @@ def rule(
     advice: str,
     guess: bool = False,
     lasting: bool = False,
-) -> Rule:
+) -> LineRule:
     """A rule; ``keys`` are separated by ``|``, an empty pattern means that a key is enough. Case is ignored."""
     compiled = re.compile(pattern, re.IGNORECASE)
-    return Rule(name, outcome, weight, tuple(keys.lower().split("|")), compiled, advice, guess, lasting)
+    return LineRule(name, outcome, weight, tuple(keys.lower().split("|")), compiled, advice, guess, lasting)
 
 
 @dataclass(frozen=True)

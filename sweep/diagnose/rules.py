@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweep.diagnose.model import Rule
+from sweep.diagnose.model import LineRule
 from sweep.diagnose.rules_gpu import GPU
 from sweep.diagnose.rules_net import NET
 from sweep.diagnose.rules_program import PROGRAM
@@ -26,10 +26,10 @@ _FIRST = (
 _LAST = ("nccl-warn", "gloo-error", "elastic-report", "slurm-task-end", "slurm-cancelled")
 
 
-def _rank(item: Rule) -> int:
+def _rank(item: LineRule) -> int:
     if item.name in _FIRST:
         return _FIRST.index(item.name) - len(_FIRST)
     return 1 + _LAST.index(item.name) if item.name in _LAST else 0
 
 
-RULES: tuple[Rule, ...] = tuple(sorted((*GPU, *SITE, *NET, *PROGRAM), key=_rank))
+RULES: tuple[LineRule, ...] = tuple(sorted((*GPU, *SITE, *NET, *PROGRAM), key=_rank))

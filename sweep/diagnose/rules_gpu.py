@@ -6,7 +6,7 @@ open-gpu-kernel-modules.
 
 from __future__ import annotations
 
-from sweep.diagnose.model import Rule, Weight, rule
+from sweep.diagnose.model import LineRule, Weight, rule
 from sweep.outcomes import Outcome
 
 _FIT = (
@@ -15,7 +15,7 @@ _FIT = (
 _NODE = "Run again on other nodes; have this GPU drained, reset and checked (nvidia-smi -q, dcgmi diag)."
 _BUG = "Run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel; check indices, shapes and custom kernels."
 
-GPU: tuple[Rule, ...] = (
+GPU: tuple[LineRule, ...] = (
     # What a faulty program can cause as well as a faulty GPU (13, 31, 43, 45, …): a CUDA error in a rank wins.
     rule(
         "xid-application",

@@ -6,7 +6,7 @@ Sources: NCCL src/misc/socket.cc, transport/net_ib.cc, src/init.cc; PyTorch torc
 
 from __future__ import annotations
 
-from sweep.diagnose.model import Rule, Weight, rule
+from sweep.diagnose.model import LineRule, Weight, rule
 from sweep.outcomes import Outcome
 
 _PEER = "Another process went away first: look at the other ranks' logs for the earliest error."
@@ -20,7 +20,7 @@ _STUCK = (
     "there, for diverging control flow or for a slow node."
 )
 
-NET: tuple[Rule, ...] = (
+NET: tuple[LineRule, ...] = (
     rule(
         "port-in-use",
         Outcome.PORT_IN_USE,

@@ -6,7 +6,7 @@ DeepSpeed, nanotron, fairseq, transformers and Lightning.
 
 from __future__ import annotations
 
-from sweep.diagnose.model import Rule, Weight, rule
+from sweep.diagnose.model import LineRule, Weight, rule
 from sweep.outcomes import Outcome
 
 _ENV = "Install the missing module in the environment that the ranks use, or load the module or path that has it."
@@ -26,7 +26,7 @@ _DIVISIBLE = (
     r"|not divisible by|must divide|must equal .*world)"
 )
 
-PROGRAM: tuple[Rule, ...] = (
+PROGRAM: tuple[LineRule, ...] = (
     rule(
         "import-binary",
         Outcome.IMPORT_ERROR,

@@ -6,7 +6,7 @@ arch/x86/mm/fault.c; errno(3) texts of glibc.
 
 from __future__ import annotations
 
-from sweep.diagnose.model import Rule, Weight, rule
+from sweep.diagnose.model import LineRule, Weight, rule
 from sweep.outcomes import Outcome
 
 _SPACE = "Free space or raise the quota where the program writes (checkpoints, caches, TMPDIR), or write elsewhere."
@@ -15,7 +15,7 @@ _SUBMIT = (
     "Correct the job's request: account, partition, QOS, time, nodes and GPUs as scontrol show partition lists them."
 )
 
-SITE: tuple[Rule, ...] = (
+SITE: tuple[LineRule, ...] = (
     rule(
         "slurm-preempted",
         Outcome.PREEMPTED,

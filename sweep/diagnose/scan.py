@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from sweep.diagnose.model import Hit, Rule, Weight
+from sweep.diagnose.model import Hit, LineRule, Weight
 from sweep.diagnose.rules import RULES
 from sweep.diagnose.tracebacks import exceptions, tracebacks
 from sweep.diagnose.vram import cuda_memory_advice
@@ -89,7 +89,7 @@ def _condensed(text: str) -> str:
     return "\n".join(kept) + "\n" + text[cut:]
 
 
-def _hits(item: Rule, text: str, lower: str, claimed: dict[int, Hit]) -> Iterator[Hit]:
+def _hits(item: LineRule, text: str, lower: str, claimed: dict[int, Hit]) -> Iterator[Hit]:
     found = 0
     for key in item.keys:
         position, line, windows = lower.find(key), -1, 0
@@ -109,13 +109,13 @@ def _hits(item: Rule, text: str, lower: str, claimed: dict[int, Hit]) -> Iterato
                 position = lower.find(key, min(end, position + _AFTER))
 
 
-def _matches(item: Rule, window: str) -> bool:
+def _matches(item: LineRule, window: str) -> bool:
     if _NCCL_INFO in window and not item.name.startswith("nccl-info"):
         return False
     return item.pattern.search(window) is not None
 
 
-def _hit(item: Rule, window: str, start: int, text: str) -> Hit:
+def _hit(item: LineRule, window: str, start: int, text: str) -> Hit:
     advice = item.advice
     if item.outcome is Outcome.OOM_CUDA:
         advice = cuda_memory_advice(text[start : start + 2000]) or advice

@@ -248,7 +248,7 @@ def json_schema() -> Mapping[str, Any]:
 
 def _problems(text: Any, known: set[str] | frozenset[str]) -> list[str]:
     try:
-        unknown = sorted(names_in(text) - known)
+        unknown = sorted(set(names_in(text)) - known)
     except ValueError as error:
         return [str(error)]
     return [f"unknown name {name!r} ({nearest(name, known)})" for name in unknown]

@@ -17,7 +17,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import Path
-from sweep.plan.expand import Cell, Columns, Indices, cells, chunks
+from sweep.plan.expand import AxisProduct, Columns, Indices, chunks, products
 from sweep.plan.predict import ASSUMED_START_S, Physics, Predicted, costs, order
 from sweep.plan.reasons import broken_by, listed, reason_numbers
 from sweep.plan.rules import rules_for
@@ -43,12 +43,12 @@ def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
     workload = workload or _declared(grid)
     if problems := problems_of(grid, site, workload):
         raise SweepError(grid.located(problems))
-    squares = list(cells(grid, site, workload))
-    refuse_impossible_batch(grid, squares)
+    expanded = list(products(grid, site, workload))
+    refuse_impossible_batch(grid, expanded)
     builder = Builder(grid, site, workload.name, rules_for(grid, site, workload))
-    for cell in squares:
-        for columns in chunks(cell):
-            builder.add(cell, columns)
+    for product in expanded:
+        for columns in chunks(product):
+            builder.add(product, columns)
     return builder.table()
 
 
@@ -73,7 +73,7 @@ class Builder:
         self._costs: list[Any] = []
         self._repeats: list[Indices] = []
 
-    def add(self, cell: Cell, columns: Columns) -> None:
+    def add(self, product: AxisProduct, columns: Columns) -> None:
         """Judge the candidates; keep the rejected with their reasons, and make runs of the others."""
         broken = np.zeros(columns.size, dtype=bool)
         predicted = self._physics.judge(columns)
@@ -84,7 +84,7 @@ class Builder:
                 found.append((rows, reason_numbers(rule, columns, rows, self._words.books["reasons"])))
                 broken |= mask
         self._reject(columns, np.flatnonzero(broken), found, predicted)
-        self._keep(cell, columns, np.flatnonzero(~broken), predicted)
+        self._keep(product, columns, np.flatnonzero(~broken), predicted)
 
     def table(self) -> Any:
         """One row per candidate: the runs in their order, then the rejected. Raises SweepError for two alike runs."""
@@ -117,7 +117,7 @@ class Builder:
         batch = candidates(columns, rows, self._words) | _peaks(predicted, rows)
         self._rejected.append((batch, kept, codes.astype(np.int32)))
 
-    def _keep(self, cell: Cell, columns: Columns, rows: Indices, predicted: Predicted) -> None:
+    def _keep(self, product: AxisProduct, columns: Columns, rows: Indices, predicted: Predicted) -> None:
         if not len(rows):
             return
         step_s = self._physics.step_s(columns, rows)
@@ -130,13 +130,13 @@ class Builder:
         batch["reasons"] = lists(np.zeros(len(rows) + 1), words(np.zeros(0), []))
         values = {name: self._plain(columns, name, rows) for name in VARYING if name != "repeat"}
         for repeat in range(self._grid.repeats):
-            named = list(identities(self._grid, cell, {**values, "repeat": [repeat] * len(rows)}))
+            named = list(identities(self._grid, product, {**values, "repeat": [repeat] * len(rows)}))
             batch["run_id"] = texts([run_id for run_id, _ in named])
             batch["run_json"] = texts([run_json for _, run_json in named])
             self._repeats.append(np.full(len(rows), repeat))
             batch["repeat"] = numbers(self._repeats[-1], pa.int32())
             self._runs.append((dict(batch), len(rows)))
-            self._cells += [(cell.nodes, cell.model)] * len(rows)
+            self._cells += [(product.nodes, product.model)] * len(rows)
             self._costs.append(cost)
 
     def _plain(self, columns: Columns, name: str, rows: Indices) -> list[Any]:
@@ -178,16 +178,16 @@ def _refuse_alike(ids: Sequence[str]) -> None:
     raise SweepError([Mistake(f"two runs of the plan have the same run_id {run_id}") for run_id in alike[:10]])
 
 
-def refuse_impossible_batch(grid: Grid, cells: Sequence[Cell]) -> None:
+def refuse_impossible_batch(grid: Grid, products: Sequence[AxisProduct]) -> None:
     """Raise SweepError where no candidate of the whole grid meets the batch equation, though some meet the other."""
     nearest: dict[tuple[int, int], set[int]] = {}
-    for cell in cells:
-        for columns in chunks(cell):
+    for product in products:
+        for columns in chunks(product):
             whole = np.broadcast_to(columns["dp is whole"], columns.size)
             if (whole & columns["batch is near"]).any():
                 return
             tokens = np.broadcast_to(columns["nearest tokens"], columns.size)
-            nearest.setdefault((cell.asked_tokens, cell.gpus), set()).update(np.unique(tokens[whole]).tolist())
+            nearest.setdefault((product.asked_tokens, product.gpus), set()).update(np.unique(tokens[whole]).tolist())
     if not any(nearest.values()):
         return
     asked, gpus = next(key for key, found in nearest.items() if found)

@@ -38,8 +38,8 @@ FROM_BATCH = frozenset({"grad_accum", "global_batch_tokens", "over memory"})
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One square of the heatmap, with the values that each axis takes in it."""
+class AxisProduct:
+    """The candidates of one cell of the heatmap that every combination of some values of the axes makes."""
 
     model: str
     shape: ModelShape
@@ -60,7 +60,7 @@ class Cell:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the cell's nodes."""
+        """GPUs of its nodes."""
         return self.nodes * self.gpus_per_node
 
     @property
@@ -69,21 +69,21 @@ class Cell:
         return int(np.prod([len(values) for values in self.axes.values()], dtype=object))
 
 
-def cells(grid: Grid, site: Site, workload: Workload) -> Iterator[Cell]:
-    """Every cell of the grid: first the product of the axes, then what ``include`` adds."""
+def products(grid: Grid, site: Site, workload: Workload) -> Iterator[AxisProduct]:
+    """Per cell of the grid the product of its axes, then those that ``include`` adds."""
     done: dict[tuple[str, int], list[Mapping[str, tuple[Any, ...]]]] = {}
     for point in ({}, *grid.include):
         for model in point.get("model", tuple(grid.models)):
             for nodes in point.get("nodes", grid.nodes):
-                cell = _cell(grid, site, workload, str(model), int(nodes), point)  # type: ignore[arg-type]
-                before = done.setdefault((cell.model, cell.nodes), [])
-                yield replace(cell, known=tuple(before))
-                before.append(cell.axes)
+                product = _product(grid, site, workload, str(model), int(nodes), point)  # type: ignore[arg-type]
+                before = done.setdefault((product.model, product.nodes), [])
+                yield replace(product, known=tuple(before))
+                before.append(product.axes)
 
 
-def _cell(
+def _product(
     grid: Grid, site: Site, workload: Workload, model: str, nodes: int, point: Mapping[str, tuple[Scalar, ...]]
-) -> Cell:
+) -> AxisProduct:
     shape = grid.models[model]
     gpus = nodes * site.gpus_per_node
     axes: dict[str, tuple[Any, ...]] = {}
@@ -95,7 +95,7 @@ def _cell(
     for name in sorted(grid.env):
         axes[name] = tuple(str(value) for value in point.get(name, grid.env[name]))
     tokens = grid.global_batch_for(gpus)
-    return Cell(
+    return AxisProduct(
         model=model,
         shape=shape,
         nodes=nodes,
@@ -126,30 +126,30 @@ def _auto(name: str, grid: Grid, site: Site, workload: Workload, shape: ModelSha
     return workload.choices.get(name) or ready.get(name) or (DEFAULTS[name],)
 
 
-def chunks(cell: Cell) -> Iterator[Columns]:
-    """The candidates of a cell, so many at a time that memory stays bounded."""
-    names = [name for name, values in cell.axes.items() if len(values) > 1]
-    lengths = [len(cell.axes[name]) for name in names]
-    for start in range(0, cell.size, CHUNK):
-        rows = np.arange(start, min(start + CHUNK, cell.size), dtype=np.int64)
+def chunks(product: AxisProduct) -> Iterator[Columns]:
+    """The candidates of a product, so many at a time that memory stays bounded."""
+    names = [name for name, values in product.axes.items() if len(values) > 1]
+    lengths = [len(product.axes[name]) for name in names]
+    for start in range(0, product.size, CHUNK):
+        rows = np.arange(start, min(start + CHUNK, product.size), dtype=np.int64)
         found = np.unravel_index(rows, lengths) if names else ()
         codes: dict[str, Indices] = dict(zip(names, found, strict=True))
-        keep = ~_alike(cell, codes, len(rows))
+        keep = ~_alike(product, codes, len(rows))
         if not keep.all():
             codes = {name: code[keep] for name, code in codes.items()}
         if keep.any():
-            yield _columns(cell, codes, int(keep.sum()))
+            yield _columns(product, codes, int(keep.sum()))
 
 
-def _alike(cell: Cell, codes: Mapping[str, Indices], size: int) -> Any:
+def _alike(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> Any:
     """Points that say the same as another: a schedule where there is no pipeline, and products that overlap."""
     alike = np.zeros(size, dtype=bool)
-    alone = _values(cell, codes, "pp") == 1
+    alone = _values(product, codes, "pp") == 1
     if "pp_schedule" in codes:
         alike |= alone & (codes["pp_schedule"] > 0)
-    for axes in cell.known:
+    for axes in product.known:
         inside = np.ones(size, dtype=bool)
-        for name, values in cell.axes.items():
+        for name, values in product.axes.items():
             member = np.array([value in axes[name] for value in values])
             found = member[codes[name]] if name in codes else member[0]
             inside &= found | alone if name == "pp_schedule" else found
@@ -157,50 +157,50 @@ def _alike(cell: Cell, codes: Mapping[str, Indices], size: int) -> Any:
     return alike
 
 
-def _values(cell: Cell, codes: Mapping[str, Indices], name: str) -> Any:
-    values = np.asarray(cell.axes[name])
+def _values(product: AxisProduct, codes: Mapping[str, Indices], name: str) -> Any:
+    values = np.asarray(product.axes[name])
     return values[codes[name]] if name in codes else values[0]
 
 
-def _columns(cell: Cell, codes: Mapping[str, Indices], size: int) -> Columns:
+def _columns(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> Columns:
     facts = {
-        **cell.shape.as_dict(),
-        "model": cell.model,
-        "nodes": cell.nodes,
-        "gpus": cell.gpus,
-        "gpus_per_node": cell.gpus_per_node,
-        "sequence_length": cell.sequence_length,
-        "asked tokens": cell.asked_tokens,
-        "tolerance percent": 100 * cell.tolerance,
+        **product.shape.as_dict(),
+        "model": product.model,
+        "nodes": product.nodes,
+        "gpus": product.gpus,
+        "gpus_per_node": product.gpus_per_node,
+        "sequence_length": product.sequence_length,
+        "asked tokens": product.asked_tokens,
+        "tolerance percent": 100 * product.tolerance,
     }
-    columns = Columns(facts, cell.axes, codes, size, {"params": cell.params, "env": cell.env})
-    _solve_gpus(columns, cell)
-    _solve_batch(columns, cell)
+    columns = Columns(facts, product.axes, codes, size, {"params": product.params, "env": product.env})
+    _solve_gpus(columns, product)
+    _solve_batch(columns, product)
     _ignore_schedule_without_pipeline(columns)
     columns.read.clear()
     return columns
 
 
-def _solve_gpus(columns: Columns, cell: Cell) -> None:
+def _solve_gpus(columns: Columns, product: AxisProduct) -> None:
     model_parallel = columns["tp"] * columns["pp"] * columns["cp"]
     columns.derive("model parallel", lambda: model_parallel)
-    columns.derive("dp is whole", lambda: cell.gpus % model_parallel == 0)
-    columns.derive("dp", lambda: np.maximum(cell.gpus // model_parallel, 1))
+    columns.derive("dp is whole", lambda: product.gpus % model_parallel == 0)
+    columns.derive("dp", lambda: np.maximum(product.gpus // model_parallel, 1))
 
 
-def _solve_batch(columns: Columns, cell: Cell) -> None:
+def _solve_batch(columns: Columns, product: AxisProduct) -> None:
     """grad_accum: the whole number whose batch is nearest to the one asked for, the smaller one of two."""
-    unit = columns["dp"] * columns["micro_batch_size"] * cell.sequence_length
-    below = np.maximum(cell.asked_tokens // unit, 1)
-    above_is_nearer = (below + 1) * unit - cell.asked_tokens < np.abs(cell.asked_tokens - below * unit)
+    unit = columns["dp"] * columns["micro_batch_size"] * product.sequence_length
+    below = np.maximum(product.asked_tokens // unit, 1)
+    above_is_nearer = (below + 1) * unit - product.asked_tokens < np.abs(product.asked_tokens - below * unit)
     grad_accum = np.where(above_is_nearer, below + 1, below)
     tokens = unit * grad_accum
-    allowed = cell.tolerance * cell.asked_tokens * (1 + 1e-12)
+    allowed = product.tolerance * product.asked_tokens * (1 + 1e-12)
     columns.derive("dp tokens", lambda: unit)
     columns.derive("grad_accum", lambda: grad_accum)
     columns.derive("global_batch_tokens", lambda: tokens)
     columns.derive("nearest tokens", lambda: tokens)
-    columns.derive("batch is near", lambda: np.abs(tokens - cell.asked_tokens) <= allowed)
+    columns.derive("batch is near", lambda: np.abs(tokens - product.asked_tokens) <= allowed)
 
 
 def _ignore_schedule_without_pipeline(columns: Columns) -> None:

@@ -10,33 +10,33 @@ from typing import Any
 
 from sweep.contract import Layout, Run
 from sweep.inputs.grid import Grid
-from sweep.plan.expand import Cell
+from sweep.plan.expand import AxisProduct
 
 _LAYOUT = tuple(Layout.__dataclass_fields__)
 VARYING = (*_LAYOUT, "dtype", "compile", "params", "env", "repeat")
-"""what differs between the runs of one cell"""
+"""what differs between the runs of one product"""
 
 
-def identities(grid: Grid, cell: Cell, rows: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
+def identities(grid: Grid, product: AxisProduct, rows: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
     """(run_id, run_json) of each row. ``rows``: the VARYING columns; params and env already as JSON text."""
-    template, order = _template(grid, cell)
+    template, order = _template(grid, product)
     texts = [_json_texts(name, rows[name]) for name in order]
-    slugs = _slugs(cell, rows)
+    slugs = _slugs(product, rows)
     for slug, values in zip(slugs, zip(*texts, strict=True), strict=True):
         run_json = template % values
         yield f"{slug}-{hashlib.sha256(run_json.encode()).hexdigest()[:16]}", run_json
 
 
-def _template(grid: Grid, cell: Cell) -> tuple[str, list[str]]:
-    """The canonical JSON of the cell's runs with a hole for each varying value, and the order of the holes."""
+def _template(grid: Grid, product: AxisProduct) -> tuple[str, list[str]]:
+    """The canonical JSON of the runs with a hole for each varying value, and the order of the holes."""
     holes: dict[str, Any] = {name: f"\x00{name}\x00" for name in VARYING}
     run = Run(
         workload=grid.workload,
-        model=cell.model,
-        shape=cell.shape.as_dict(),
-        nodes=cell.nodes,
-        gpus_per_node=cell.gpus_per_node,
-        sequence_length=cell.sequence_length,
+        model=product.model,
+        shape=product.shape.as_dict(),
+        nodes=product.nodes,
+        gpus_per_node=product.gpus_per_node,
+        sequence_length=product.sequence_length,
         warmup_iterations=grid.warmup_iterations,
         iterations=grid.iterations,
         layout=Layout(**{name: holes[name] for name in _LAYOUT}),
@@ -53,10 +53,16 @@ def _json_texts(name: str, values: Sequence[Any]) -> list[str]:
     return [known[v] if v in known else known.setdefault(v, json.dumps(v)) for v in values]
 
 
-def _slugs(cell: Cell, rows: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+def _slugs(product: AxisProduct, rows: Mapping[str, Sequence[Any]]) -> Iterator[str]:
     """The readable part of each run_id: that of ``Run.run_id``."""
     example = Run(
-        workload="", model=cell.model, shape={}, nodes=cell.nodes, gpus_per_node=1, sequence_length=1, layout=Layout()
+        workload="",
+        model=product.model,
+        shape={},
+        nodes=product.nodes,
+        gpus_per_node=1,
+        sequence_length=1,
+        layout=Layout(),
     )
     head = example.run_id.split("-dp1-tp1-pp1-")[0]
     names = ("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "zero")

@@ -126,6 +126,12 @@ def test_students_t_is_that_of_the_tables(t, freedom, p):
         assert student_quantile(1 - p, freedom) == pytest.approx(t, rel=1e-3)
 
 
+@pytest.mark.parametrize("t", [0.01, 0.7, 2.0, 30.0])
+def test_students_t_of_one_and_two_degrees_of_freedom_is_exact(t):
+    assert student_two_sided(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), rel=1e-12)
+    assert student_two_sided(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-9)
+
+
 def test_many_degrees_of_freedom_are_the_normal_distribution():
     assert student_two_sided(1.959964, 1e6) == pytest.approx(0.05, abs=1e-5)
     assert student_two_sided(math.inf, 5) == 0

@@ -45,14 +45,14 @@ def test_filters_keep_what_they_say(expression, kept):
         ("zero <=", "is no expression"),
         ("zero", "is no condition"),
         ("zero + 1", "is no condition"),
-        ("__import__('os').system('true')", "__import__"),
+        ("__import__('os').system('true')", "may be called"),
         ("model.__class__ == 1", "not allowed"),
-        ("[x for x in model]", "no column 'x'"),
-        ("model < 3", "cannot be computed"),
-        ("zero ** 99 > 1", "not allowed"),
-        ("(lambda: 1)() == 1", "not allowed"),
-        ("zero in 3", "cannot be computed"),
-        ("", "is no expression"),
+        ("[x for x in model]", "not allowed"),
+        ("model < 3", "cannot be evaluated"),
+        ("zero << 99 > 1", "not allowed"),
+        ("(lambda: 1)() == 1", "may be called"),
+        ("zero in 3", "cannot be evaluated"),
+        ("", "is no single condition"),
         ("(" * 500, "is no expression"),
     ],
 )
@@ -67,4 +67,4 @@ def test_every_unknown_column_is_named_at_once():
     with pytest.raises(SweepError) as told:
         keep(pd.DataFrame({"zero": [0]}), "a < 1 and b < 2")
     assert len(told.value.mistakes) == 2
-    assert names_in("zero <= 1 and zero + tp > 2") == ["zero", "tp"]
+    assert names_in("zero <= 1 and zero + tp > 2") == ("zero", "tp")

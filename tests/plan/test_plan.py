@@ -15,7 +15,7 @@ from sweep.contract import Layout, Rule, Workload
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.plan.build import Builder, build
-from sweep.plan.expand import cells, chunks
+from sweep.plan.expand import chunks, products
 from sweep.plan.rules import rules_for
 from sweep.plan.runs import Plan, runs_of, to_table
 from sweep.plan.summary import summary
@@ -386,11 +386,11 @@ def test_a_workloads_rule_takes_the_place_of_the_general_one():
 
 def test_two_runs_alike_are_refused():
     grid = parse_grid(BASE, "grid.yaml")
-    (cell,) = cells(grid, grid.site, ANY)
+    (product,) = products(grid, grid.site, ANY)
     builder = Builder(grid, grid.site, ANY.name, rules_for(grid, grid.site, ANY))
     for _ in range(2):
-        for columns in chunks(cell):
-            builder.add(cell, columns)
+        for columns in chunks(product):
+            builder.add(product, columns)
     with pytest.raises(SweepError, match="same run_id small-"):
         builder.table()
 

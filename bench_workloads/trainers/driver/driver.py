@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers.adapter import Adapter, Launch, Said, from_here
-from bench_workloads.trainers.driver import gathering
 from bench_workloads.trainers.driver.exchange import Exchange
 from bench_workloads.trainers.driver.gathering import Gathered
 from bench_workloads.trainers.driver.reading import Lines
-from bench_workloads.trainers.driver.starting import command, interpreter, stop
-from sweep.contract import Measurement, Phase, Progress, RankRun
+from bench_workloads.trainers.driver.speakers import Speakers
+from bench_workloads.trainers.driver.starting import command, stop, versions
+from sweep.contract import Phase, Progress, RankRun
 
 GRACE_S = 4.0
 """for a trainer that was to end by itself; then SIGTERM"""
@@ -33,10 +33,9 @@ TERM_S = 4.0
 """after SIGTERM; then SIGKILL"""
 SETTLE_S = 3.0
 """for what other ranks may still tell, once the own trainer ended"""
-STEADY_FACTOR = 5.0
-"""where a line stands for many iterations, the next one is due after so many times its own length"""
 _READ = 1 << 16
-_VERSION = "import importlib.metadata as m; print(m.version({!r}))"
+_SAID = ("iteration", "values", "effective", "begun")
+"""what a rank passes on of a ``Said``"""
 
 
 class TrainerEndedError(RuntimeError):
@@ -66,16 +65,14 @@ class _Driver:
         self._exchange = Exchange.join(run.place, self._selector)
         self._reader = adapter.reader(run)
         self._lines = Lines()
-        self._speakers: dict[int, Gathered] = {}
+        self._speakers = Speakers(run, progress)
         self._child: subprocess.Popen[bytes] | None = None
-        self._heard = -1
+        self._settings = {**adapter.workload.params, **run.params}
         self._last: deque[str] = deque(maxlen=400)
-        self._begun_at = time.monotonic()
-        self._marks: dict[str, float] = {}
 
     def start(self) -> None:
         """Write the configuration and start the command, where this rank is one that starts it."""
-        place, settings = self._run.place, {**self._adapter.workload.params, **self._run.params}
+        place, settings = self._run.place, self._settings
         launch_once = settings["start"] == "node"
         if launch_once and place.local_rank:
             return
@@ -111,7 +108,11 @@ class _Driver:
 
     def tell(self) -> None:
         """Give the measurement, then end the trainer."""
-        self._progress.measured(self._measurement())
+        chosen = self._chosen()
+        assert chosen is not None
+        asks = self._child is not None and not self._run.place.rank  # rank 0 alone: it may take a second
+        found = versions(self._settings, self._adapter.package) if asks else {}
+        self._progress.measured(self._speakers.measurement(chosen, self._adapter.convention, found))
         self._progress.beat(Phase.FINISH)
         self._drain_child(GRACE_S)
         stop(self._child, TERM_S)
@@ -165,82 +166,17 @@ class _Driver:
         for line, line_at_s in self._lines.timed(data, at_s):
             self._last.append(line)
             for said in self._reader.read(line):
-                self._hear(self._run.place.rank, said, line_at_s)
+                self._speakers.hear(self._run.place.rank, said, line_at_s)
                 self._exchange.send(_message(self._run.place.rank, said, line_at_s))
         return bool(data)
 
     def _take(self, message: Any) -> None:
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            said = Said(
-                iteration=message["iteration"],
-                values=message["values"],
-                effective=message["effective"],
-                begun=message["begun"],
-            )
-            self._hear(int(message["rank"]), said, float(message["at_s"]))
-
-    def _hear(self, rank: int, said: Said, at_s: float) -> None:
-        gathered = self._speakers.setdefault(rank, Gathered(self._run.warmup_iterations, self._run.iterations))
-        news = gathered.add(said, at_s)
-        if said.begun and self._heard < 0:
-            self._progress.beat(Phase.FIRST_ITERATION, 0)
-        if news and (count := gathered.count()) > self._heard:
-            if self._heard < 0:
-                self._marks["first_iteration_told"] = time.monotonic() - self._begun_at
-            self._heard = count
-            self._progress.beat(Phase.STEADY, count, due_s=self._due_s(gathered))
-
-    def _due_s(self, gathered: Gathered) -> float | None:
-        """Where lines are far apart, when the next one is due; the watcher knows iterations only."""
-        if gathered.printed_every == 1 or len(gathered.entries) < 2:
-            return None
-        last, before = gathered.entries[-1], gathered.entries[-2]
-        return STEADY_FACTOR * (last.at_s - before.at_s)
+            said = Said(**{field: message[field] for field in _SAID})
+            self._speakers.hear(int(message["rank"]), said, float(message["at_s"]))
 
     def _chosen(self) -> Gathered | None:
-        """Whose words count for this rank: its own where it tells of iterations, else the lowest that is done."""
-        own = self._speakers.get(self._run.place.rank)
-        if own is not None and own.entries and not self._over():
-            return own if own.done else None
-        done = [self._speakers[rank] for rank in sorted(self._speakers) if self._speakers[rank].done]
-        return own if own is not None and own.done else next(iter(done), None)
-
-    def _measurement(self) -> Measurement:
-        chosen = self._chosen()
-        assert chosen is not None
-        own = self._speakers.get(self._run.place.rank) or Gathered(0, 0)
-        allocated, reserved = own.greatest("allocated_bytes"), own.greatest("reserved_bytes")
-        effective: dict[str, Any] = {}
-        for rank in sorted(self._speakers, reverse=True):
-            effective |= self._speakers[rank].effective
-        compared = gathering.compare(self._run, chosen, self._adapter.convention)
-        return Measurement(
-            step_times_s=chosen.timed_s(),
-            warmup_times_s=chosen.warm_s(),
-            peak_allocated_bytes=int(allocated) if allocated else None,
-            peak_reserved_bytes=int(reserved) if reserved else None,
-            memory_kind="the greatest that the trainer printed",
-            # One rank's word: what others passed on may be a line older, and ranks may print losses of their own rows.
-            losses=None if self._run.place.rank else chosen.series("loss"),
-            grad_norms=None if self._run.place.rank else chosen.series("grad_norm"),
-            versions=self._versions(),
-            phases_s=self._marks,
-            effective=effective | own.effective,
-            extra={"trainer": compared, "notes": gathering.notes(compared, chosen)},
-        )
-
-    def _versions(self) -> dict[str, str]:
-        """Of the trainer and its torch, asked of its own interpreter; by rank 0 alone."""
-        if self._run.place.rank or self._child is None:
-            return {}
-        settings = {**self._adapter.workload.params, **self._run.params}
-        found = {}
-        for package in filter(None, ("torch", self._adapter.package)):
-            words = [*shlex.split(str(settings["prefix"])), interpreter(settings), "-c", _VERSION.format(package)]
-            with contextlib.suppress(OSError, subprocess.SubprocessError):
-                done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=True)
-                found[package] = done.stdout.strip().splitlines()[-1]
-        return found
+        return self._speakers.chosen(self._over())
 
     def _drain(self, seconds: float) -> None:
         """Read the own trainer's words to their end, then those of others for so long."""
@@ -272,8 +208,7 @@ class _Driver:
             if code and any(_found(hint.pattern, line) for line in self._last):
                 self._say(f"hint: {hint.text}")
         if code is None or code == 0:
-            told = max((g.count() for g in self._speakers.values()), default=0)
-            needed = self._run.warmup_iterations + self._run.iterations
+            told, needed = self._speakers.most_told(), self._run.warmup_iterations + self._run.iterations
             raise TrainerEndedError(
                 f"{self._adapter.name} ended without error, but told of {told} iterations; {needed} were to be measured"
             )
@@ -288,8 +223,7 @@ class _Driver:
 
 
 def _message(rank: int, said: Said, at_s: float) -> dict[str, Any]:
-    told = {"iteration": said.iteration, "values": dict(said.values), "effective": dict(said.effective)}
-    return {"rank": rank, **told, "begun": said.begun, "at_s": at_s}
+    return {"rank": rank, "at_s": at_s, **{field: getattr(said, field) for field in _SAID}}
 
 
 def _found(text: str, line: str) -> bool:

@@ -1,4 +1,4 @@
-"""The command of a trainer's run, and its end."""
+"""The command of a trainer's run, and its end; the versions that it runs with."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import psutil
 
 from bench_workloads.trainers.adapter import Launch
 from sweep.contract import Place
+
+_VERSION = "import importlib.metadata as m; print(m.version({!r}))"
 
 
 def command(launch: Launch, place: Place, port: int, settings: dict[str, Any]) -> list[str]:
@@ -59,3 +61,14 @@ def _family(pid: int) -> Sequence[psutil.Process]:
 def interpreter(settings: dict[str, Any]) -> str:
     """The trainer's Python."""
     return str(settings["python"] or sys.executable)
+
+
+def versions(settings: dict[str, Any], package: str) -> dict[str, str]:
+    """Of torch and the trainer's package, asked of its own interpreter."""
+    found = {}
+    for name in filter(None, ("torch", package)):
+        words = [*shlex.split(str(settings["prefix"])), interpreter(settings), "-c", _VERSION.format(name)]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=True)
+            found[name] = done.stdout.strip().splitlines()[-1]
+    return found

@@ -1,0 +1,87 @@
+"""Whose words count for a rank, when it beats, and what it measures by them."""
+
+import json
+import os
+
+import pytest
+
+from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.driver.speakers import STEADY_FACTOR, Speakers
+from sweep.contract import Layout, Place, Progress, RankRun
+
+
+@pytest.fixture
+def rank():
+    """(speakers of a rank, what it sent to its agent so far)."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+
+    def made(rank, warmup=1, iterations=2):
+        place = Place(
+            rank=rank, world_size=2, local_rank=rank, local_world_size=2, node_rank=0, master_addr="h", master_port=9
+        )
+        run = RankRun(
+            workload="w",
+            model="m",
+            shape={},
+            nodes=1,
+            gpus_per_node=2,
+            sequence_length=8,
+            layout=Layout(dp=2, grad_accum=1),
+            warmup_iterations=warmup,
+            iterations=iterations,
+            place=place,
+        )
+        return Speakers(run, Progress(writing)), lambda: [json.loads(x) for x in os.read(reading, 1 << 16).splitlines()]
+
+    yield made
+    os.close(reading)
+    os.close(writing)
+
+
+def tell(speakers, rank, iterations, every=1, **values):
+    for iteration in range(every, iterations + 1, every):
+        speakers.hear(rank, Said(iteration=iteration, values=values), float(iteration))
+
+
+def test_a_ranks_own_words_count_once_it_tells_of_iterations(rank):
+    speakers, _ = rank(1)
+    tell(speakers, 0, 3, loss=0.0)
+    assert speakers.chosen(own_is_over=False).series("loss") == [0.0] * 3, "another's, while it says nothing itself"
+    tell(speakers, 1, 2, loss=1.0)
+    assert speakers.chosen(own_is_over=False) is None, "its own are not done"
+    assert speakers.chosen(own_is_over=True).series("loss") == [0.0] * 3, "its trainer ended: another's again"
+    speakers.hear(1, Said(iteration=3, values={"loss": 1.0}), 3.0)
+    assert speakers.chosen(own_is_over=True).series("loss") == [1.0] * 3
+    assert speakers.most_told() == 3
+
+
+def test_each_iteration_is_one_beat_whoever_tells_of_it(rank):
+    speakers, sent = rank(1)
+    speakers.hear(1, Said(begun=True), 0.0)
+    tell(speakers, 0, 2)
+    tell(speakers, 1, 2)
+    assert [(beat["phase"], beat["iteration"]) for beat in sent()] == [
+        ("first_iteration", 0),
+        ("steady", 1),
+        ("steady", 2),
+    ]
+
+
+def test_where_a_line_stands_for_many_iterations_the_next_one_is_due_later(rank):
+    speakers, sent = rank(0, iterations=20)
+    tell(speakers, 0, 30, every=10)
+    assert [beat["due_s"] for beat in sent()] == [None, STEADY_FACTOR * 10, STEADY_FACTOR * 10]
+
+
+def test_memory_is_of_the_rank_itself_and_losses_are_of_rank_0_alone(rank):
+    for own, losses in ((0, [2.0] * 3), (1, None)):
+        speakers, _ = rank(own)
+        tell(speakers, 0, 3, loss=2.0, allocated_bytes=100)
+        speakers.hear(1, Said(values={"allocated_bytes": 7}, effective={"dp": 2}), 3.0)
+        measured = speakers.measurement(speakers.chosen(own_is_over=False), "", {"torch": "2.11"})
+        assert measured.peak_allocated_bytes == (7 if own else 100)
+        assert measured.losses == losses
+        assert measured.step_times_s == pytest.approx([1.0, 1.0])
+        assert measured.effective == {"dp": 2}
+        assert measured.versions == {"torch": "2.11"}
