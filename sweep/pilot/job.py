@@ -1,12 +1,10 @@
-"""The pilot's own Slurm job: its end where Slurm itself would not notice, and what it says on its error file."""
+"""The pilot's own Slurm job: its end where Slurm itself would not notice."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
-
-from sweep.errors import log_error
 
 CANCEL_S = 20.0
 
@@ -31,6 +29,3 @@ class StepDaemon:
     def died(self) -> bool:
         """Has another process taken its place as our parent?"""
         return os.getppid() != self._pid
-
-
-complain = log_error

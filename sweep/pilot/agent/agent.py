@@ -13,12 +13,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from sweep.errors import log_error
 from sweep.pilot.agent.attempt import Node, NodeAttempt
 from sweep.pilot.agent.cleanup import clear, clear_dead, make_temporary, remove_scratch
 from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, tokens_of_sweep
 from sweep.pilot.agent.zygotes import ZygotePool
 from sweep.pilot.channel import AgentChannel, ChannelError
-from sweep.pilot.job import complain
 from sweep.pilot.messages import Cleared, ClearStale, Hello, LeaderMessage, Leave, Ping, Prepare, Start, Stop
 
 LEADER_SILENCE_S = 20.0
@@ -90,7 +90,7 @@ class Agent:
     async def _clear_stale(self, tokens: Sequence[str]) -> None:
         """Their jobs are gone, as the leader knows from the scheduler."""
         for text in await clear_dead(tokens):
-            complain(f"{self._node.name}: left by a pilot that is gone, and could not be ended: {text}")
+            log_error(f"{self._node.name}: left by a pilot that is gone, and could not be ended: {text}")
         for token in tokens:
             for path in self._node.scratch.parent.glob(f"{token}.*"):
                 if path.is_dir() and path.stat().st_uid == os.getuid():
@@ -103,7 +103,7 @@ class Agent:
                 self._last_heard = time.monotonic()
                 inbox.put_nowait(message)
         except ChannelError as error:
-            complain(f"{self._node.name}: the leader cannot be understood: {error}")
+            log_error(f"{self._node.name}: the leader cannot be understood: {error}")
         inbox.put_nowait(None)
 
     async def _watch_leader(self, inbox: Inbox) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from sweep.pilot.job import complain
+from sweep.errors import log_error
 
 _HARDWARE = re.compile(r"NVRM: Xid|\bMachine check|\bmce:|Hardware Error|EDAC .* UE\b")
 _OF_PROCESS = re.compile(r"(?:Killed process|pid[=: ]|\[)\s*(\d+)")
@@ -71,14 +71,14 @@ class KernelEvidence:
         try:
             self._watch = KernelWatch()
         except Exception as error:
-            complain(f"{node}: the kernel is not watched: {error!r}")
+            log_error(f"{node}: the kernel is not watched: {error!r}")
 
     def facts(self, pids: Iterable[int]) -> tuple[str, ...]:
         """As `KernelWatch.facts`; nothing where it cannot be asked."""
         try:
             return tuple(self._watch.facts(pids)) if self._watch is not None else ()
         except Exception as error:
-            complain(f"{self._node}: what the kernel reports is not known: {error!r}")
+            log_error(f"{self._node}: what the kernel reports is not known: {error!r}")
             return ()
 
     def close(self) -> None:

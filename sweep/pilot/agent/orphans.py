@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sweep.errors import log_error
 from sweep.pilot.agent.cleanup import end_escaped, remove_scratch
-from sweep.pilot.job import complain
 from sweep.pilot.order import PilotOrder
 
 CLEAR_S = 40.0
@@ -29,14 +29,14 @@ async def clear_orphans(order: PilotOrder, node: str) -> None:
             *command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
     except OSError as error:
-        complain(f"{node}: not cleared of what its agent left: {error}")
+        log_error(f"{node}: not cleared of what its agent left: {error}")
         return
     try:
         _, said = await asyncio.wait_for(process.communicate(), CLEAR_S)
         if process.returncode:
-            complain(f"{node}: not cleared of what its agent left: {said.decode(errors='replace').strip()[-500:]}")
+            log_error(f"{node}: not cleared of what its agent left: {said.decode(errors='replace').strip()[-500:]}")
     except asyncio.TimeoutError:
-        complain(f"{node}: no answer in {CLEAR_S:.0f} s to a step that was to clear it")
+        log_error(f"{node}: no answer in {CLEAR_S:.0f} s to a step that was to clear it")
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweep.errors import log_error
 from sweep.pilot.agent.processes import signal_group
 from sweep.pilot.agent.progress import ProgressPipe, Report
 from sweep.pilot.agent.zygote_messages import ForkRequest
 from sweep.pilot.agent.zygotes import Zygote
-from sweep.pilot.job import complain
 
 
 @dataclass
@@ -110,7 +110,7 @@ def _read_last(rank: Rank, on_reports: OnReports) -> None:
         if rank.pipe is not None:
             on_reports(rank, rank.pipe.read())
     except Exception as error:  # whatever it reported last: its end is reported, and so are the ends of others
-        complain(f"the last reports of rank {rank.number} are lost: {error!r}")
+        log_error(f"the last reports of rank {rank.number} are lost: {error!r}")
 
 
 def _open_pipe(rank: Rank, on_reports: OnReports) -> int:

@@ -11,9 +11,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from sweep.errors import log_error
 from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
 from sweep.pilot.agent.zygote_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
-from sweep.pilot.job import complain
 
 PRELOAD_TIMEOUT_S = 240.0
 FORK_TIMEOUT_S = 60.0
@@ -172,7 +172,7 @@ class ZygotePool:
         try:
             return await Zygote.start(preload, marked)
         except ZygoteError as error:
-            complain(f"{self._node}: ranks start without preload: {error}")
+            log_error(f"{self._node}: ranks start without preload: {error}")
             zygote = await Zygote.start([], marked)
             zygote.preloaded = False
             return zygote

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from sweep.pilot.job import complain
+from sweep.errors import log_error
 from sweep.state.events import Event
 from sweep.store.directory import Claim, SweepDir, try_claim
 from sweep.store.journal import Journal, JournalReader
@@ -60,5 +60,5 @@ class Files:
             try:
                 return await self.do(act)
             except OSError as error:
-                complain(f"the sweep directory cannot be {what}, trying again: {error}")
+                log_error(f"the sweep directory cannot be {what}, trying again: {error}")
                 await asyncio.sleep(RETRY_S)

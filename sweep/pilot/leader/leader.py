@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pyarrow.parquet
 
+from sweep.errors import log_error
 from sweep.executors.local import own_job_id
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.pilot.job import StepDaemon, cancel_own_job, complain
+from sweep.pilot.job import StepDaemon, cancel_own_job
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempts import Attempts
@@ -208,7 +209,7 @@ class Leader:
         try:
             await self._files.do(lambda: write_derived(path, attempt_log(record, result)))
         except Exception as error:
-            complain(f"no log of {run_id}.{attempt}: {error!r}")
+            log_error(f"no log of {run_id}.{attempt}: {error!r}")
 
     async def _write(self, event: Event) -> None:
         """Append to the journal, and take it into account."""

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sweep.errors import log_error
 from sweep.pilot.channel import (
     ChannelError,
     LeaderChannel,
@@ -22,7 +23,6 @@ from sweep.pilot.channel import (
     leader_channel,
     new_key,
 )
-from sweep.pilot.job import complain
 from sweep.pilot.messages import AgentMessage, Cleared, Hello, LeaderMessage, Leave, OfAttempt, Ping
 from sweep.pilot.order import PilotOrder
 
@@ -48,7 +48,7 @@ async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]
             channel = leader_channel(reader, writer)
             hello = await channel.receive()
         except ChannelError as error:
-            complain(f"a connection is refused: {error}")
+            log_error(f"a connection is refused: {error}")
             writer.close()
             return
         if isinstance(hello, Hello):
@@ -176,7 +176,7 @@ class Link:
             while (message := await self.channel.receive()) is not None:
                 self._take(message)
         except Exception as error:
-            complain(f"the agent on {self.node} says what nobody can read: {error!r}")
+            log_error(f"the agent on {self.node} says what nobody can read: {error!r}")
         finally:
             self.alive = False
             self.cleared.set()
