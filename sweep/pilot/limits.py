@@ -9,11 +9,11 @@ from dataclasses import dataclass
 class Limits:
     """Longest silence per phase, and the longest attempt, in seconds."""
 
-    start_s: float = 300.0
-    first_iteration_s: float = 300.0
-    steady_s: float = 20.0
+    start_s: float
+    first_iteration_s: float
+    steady_s: float
     """floor of the steady limit"""
     steady_factor: float = 5.0
     """the steady limit is this many median iterations, where that is above the floor"""
     finish_s: float = 15.0
-    attempt_s: float = 900.0
+    attempt_s: float

@@ -39,7 +39,7 @@ class PilotOrder:
     strategy: str = "exhaustive"
     """which run comes next, and which are left out"""
     budget: dict[str, int | float] = field(default_factory=dict)
-    """limits of ``sweep.inputs.grid.Limits`` that are given"""
+    """limits of ``sweep.inputs.grid.BudgetLimits`` that are given"""
     max_runs: int | None = None
     same_nodes: bool = False
     """there are no other nodes: a retry may go where its run failed"""
@@ -47,7 +47,7 @@ class PilotOrder:
     """False: one run at a time, since all nodes are this one machine"""
     isolate: bool = False
     """a run of several nodes has the fabric to itself: beside it only runs that stay within one node"""
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits
 
     def write(self, directory: Path) -> None:
         """Leave the order in the pilot's directory."""

@@ -30,8 +30,6 @@ FITS = Rule(
 
 ASSUMED_START_S = 30.0
 """import, rendezvous, build and teardown of one attempt, before any is measured"""
-ASSUMED_RUN_S = 60.0
-"""one attempt on hardware whose speed is not known"""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 from sweep.contract import Run
 
+ASSUMED_RUN_S = 60.0
+"""what one attempt is taken to last where nothing was measured and the hardware's speed is not known"""
+
 RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json", "position"]
 """the columns of a plan's table that ``runs_of`` reads: who wants nothing else need not load the others"""
 
@@ -24,6 +27,11 @@ class PlannedRun(NamedTuple):
     """rough seconds of one attempt; None where the hardware's speed is not known"""
     run_json: str
     """canonical JSON of the run"""
+
+    @property
+    def expected_s(self) -> float:
+        """Seconds of one attempt, by the plan alone."""
+        return self.predicted_s or ASSUMED_RUN_S
 
     def run(self) -> Run:
         """The run in full."""

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from sweep.plan.predict import ASSUMED_RUN_S
-from sweep.plan.runs import Plan
+from sweep.plan.runs import ASSUMED_RUN_S, Plan
 from sweep.plan.table import as_numpy
 
 COMMONEST = 10

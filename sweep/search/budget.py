@@ -16,7 +16,7 @@ from sweep.search.step_time_model import Floats, Ints
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits of a search; None where there is none. Raises SweepError where a limit is not positive."""
+    """BudgetLimits of a search; None where there is none. Raises SweepError where a limit is not positive."""
 
     runs: int | None = None
     runs_per_cell: int | None = None
@@ -32,7 +32,7 @@ class Budget:
 
     @classmethod
     def of(cls, limits: Mapping[str, Any], runs_total: int) -> Budget:
-        """The budget of a grid (``sweep.inputs.grid.Limits``); ``share`` is of all runs of the plan, at least one."""
+        """The budget of a grid (its ``BudgetLimits``); ``share`` is of all runs of the plan, at least one."""
         values = {key: value for key, value in limits.items() if value is not None}
         share = values.pop("share", None)
         if share is not None:

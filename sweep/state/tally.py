@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sweep.outcomes import Outcome
-from sweep.plan.runs import PlannedRun
+from sweep.plan.runs import ASSUMED_RUN_S, PlannedRun
 from sweep.state.state import Attempt, RunState, World
 
-ASSUMED_RUN_S = 60.0
-"""what an attempt is taken to last before any ended, where the plan does not say"""
 PLACES = ("ok", "running", "waiting")
 """words for a run that did not fail"""
 

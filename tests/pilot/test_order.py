@@ -1,19 +1,19 @@
 """A pilot's order: written by a launcher, read by a leader that may be of a later version."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from sweep.pilot.limits import Limits
 from sweep.pilot.order import FILE_NAME, PilotOrder
 from tests.support.paths import REPOSITORY
-from tests.support.pilot_parts import order
+from tests.support.pilot_parts import LIMITS, order
 
 RECORDED = sorted((REPOSITORY / "tests/compatibility/recorded").rglob(FILE_NAME))
 
 
 def test_it_is_read_as_it_was_written(tmp_path):
-    written = order(srun=("--a", "b"), budget={"runs": 5, "share": 0.5}, limits=Limits(steady_s=1.5))
+    written = order(srun=("--a", "b"), budget={"runs": 5, "share": 0.5}, limits=replace(LIMITS, steady_s=1.5))
     written.write(tmp_path)
     assert PilotOrder.read(tmp_path) == written
 

@@ -164,12 +164,16 @@ def heartbeats(*beats):
 def runner_on(standing, *links):
     workload = Workload(name="w", main="none:main", axes={})
     run = a_run(standing)
-    return AttemptRunner("r.1", run, workload, links, Limits(), 0)
+    return AttemptRunner("r.1", run, workload, links, LIMITS, 0)
+
+
+LIMITS = Limits(start_s=300.0, first_iteration_s=300.0, steady_s=20.0, attempt_s=900.0)
+"""what a grid without timeouts gives"""
 
 
 def order(**changes):
     values = {"name": "p0001", "token": "t", "sweep_name": "edges", "nodes": 1, "gpus_per_node": 2, "gpu": "cpu"}
-    values |= {"time_limit_s": 1000, "executor": "local", "scratch": "/tmp"}
+    values |= {"time_limit_s": 1000, "executor": "local", "scratch": "/tmp", "limits": LIMITS}
     return PilotOrder(**{**values, **changes})
 
 

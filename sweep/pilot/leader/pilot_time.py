@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sweep.pilot.order import PilotOrder
+from sweep.plan.runs import ASSUMED_RUN_S
 
-UNKNOWN_RUN_S = 120.0
-"""what a run is taken to last before any was measured in this pilot"""
+UNKNOWN_RUN = 2.0
+"""before any run was measured in this pilot, the next may take so many times what is assumed of one"""
 MARGIN_S = 45.0
 """kept free before the end of the job, for a full teardown"""
 LATELY = 20
@@ -34,7 +35,7 @@ class PilotTime:
         """What the next run may take: somewhat more than the longest lately."""
         if self._durations:
             return 1.5 * max(self._durations[-LATELY:])
-        return min(UNKNOWN_RUN_S, self._order.limits.attempt_s, 0.5 * self._order.time_limit_s)
+        return min(UNKNOWN_RUN * ASSUMED_RUN_S, self._order.limits.attempt_s, 0.5 * self._order.time_limit_s)
 
 
 def _end_of_job(environment: Mapping[str, str]) -> float:

@@ -10,10 +10,10 @@ from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.nodes import Link
 from sweep.pilot.leader.record import recording_of
-from sweep.pilot.limits import Limits
 from sweep.pilot.messages import Failed, Failure, Start
 from sweep.records.record import problems
 from tests.support.pilot_parts import (
+    LIMITS,
     Mute,
     a_run,
     conducted,
@@ -82,7 +82,7 @@ def test_no_rank_began_where_an_agent_still_imports(standing, monkeypatch):
     async def scenario():
         links = [Link("n1", Mute(), alive=False), Link("n2", Mute())]
         run = dataclasses.replace(a_run(standing), nodes=2)
-        runner = AttemptRunner("r.1", run, Workload(name="w", main="n:m", axes={}), links, Limits(), 0)
+        runner = AttemptRunner("r.1", run, Workload(name="w", main="n:m", axes={}), links, LIMITS, 0)
         return await runner.conduct(), links
 
     result, links = asyncio.run(scenario())

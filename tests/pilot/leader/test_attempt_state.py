@@ -1,5 +1,7 @@
 """What messages mean for an attempt: no socket, no clock."""
 
+from dataclasses import replace
+
 import pytest
 
 from sweep.contract import Layout, Measurement, Phase, Run
@@ -7,7 +9,6 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempt_state import SETTLE_S, AttemptState
 from sweep.pilot.leader.watchdog import Verdict
-from sweep.pilot.limits import Limits
 from sweep.pilot.messages import (
     Busy,
     Clean,
@@ -19,13 +20,14 @@ from sweep.pilot.messages import (
     RankExited,
     RankRemains,
 )
+from tests.support.pilot_parts import LIMITS
 
 RUN = Run(workload="w", model="m", shape={}, nodes=2, gpus_per_node=1, sequence_length=1, layout=Layout(dp=2))
-LIMITS = Limits(start_s=30.0, first_iteration_s=30.0)
+SHORT_STARTS = replace(LIMITS, start_s=30.0, first_iteration_s=30.0)
 
 
 def state():
-    return AttemptState("r.1", RUN, ["n1", "n2"], LIMITS, 0.0)
+    return AttemptState("r.1", RUN, ["n1", "n2"], SHORT_STARTS, 0.0)
 
 
 def beat(rank, phase, iteration=None, age_s=0.0):
@@ -146,7 +148,7 @@ STACKS = 'Current thread 0x1 (most recent call first):\n  File "/w/{}.py", line 
 
 def test_a_hang_names_the_rank_that_is_not_where_the_others_wait():
     run = Run(workload="w", model="m", shape={}, nodes=4, gpus_per_node=1, sequence_length=1, layout=Layout(dp=4))
-    attempt = AttemptState("r.1", run, ["n1", "n2", "n3", "n4"], LIMITS, 0.0)
+    attempt = AttemptState("r.1", run, ["n1", "n2", "n3", "n4"], SHORT_STARTS, 0.0)
     attempt.check(100.0)
     for rank in range(4):
         where = ("data", "load") if rank == 2 else ("distributed_c10d", "all_reduce")

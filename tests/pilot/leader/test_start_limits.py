@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
@@ -11,13 +12,12 @@ from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.nodes import Link
 from sweep.pilot.leader.start_limits import Start, Starts, limits_from
 from sweep.pilot.leader.watchdog import Learned, Watchdog
-from sweep.pilot.limits import Limits
 from sweep.plan.runs import PlannedRun
 from sweep.state.events import Recorded, RecordFacts
 from tests.support import driving
-from tests.support.pilot_parts import Mute, played
+from tests.support.pilot_parts import LIMITS, Mute, played
 
-GRID_LIMITS = Limits(start_s=300, first_iteration_s=300)
+GRID_LIMITS = replace(LIMITS, start_s=300, first_iteration_s=300)
 PLACES = {0: "n1", 1: "n2"}
 
 
@@ -60,7 +60,7 @@ def test_a_start_may_take_five_times_the_longest_between_a_floor_and_the_grids_l
 
 
 def test_limits_below_the_floor_that_the_grid_sets_hold():
-    short = Limits(start_s=20, first_iteration_s=30)
+    short = replace(LIMITS, start_s=20, first_iteration_s=30)
     assert limits_from([Start(1, 1.0, 1.0, 1.0)], 1.0, short) == Learned(start_s=20, first_iteration_s=30)
 
 
@@ -151,7 +151,10 @@ def test_ranks_that_import_by_themselves_have_the_grids_limits(preloaded):
 
     async def scenario():
         link = Link("n1", Mute())
-        limits, learned = Limits(start_s=0.4, first_iteration_s=0.4), Learned(start_s=0.1, first_iteration_s=0.1)
+        limits, learned = (
+            replace(LIMITS, start_s=0.4, first_iteration_s=0.4),
+            Learned(start_s=0.1, first_iteration_s=0.1),
+        )
         workload = Workload(name="w", main="none:main", axes={})
         runner = AttemptRunner("r.1", planned().run(), workload, [link], limits, 0, learned)
         return await played(runner, link, preloaded=preloaded)

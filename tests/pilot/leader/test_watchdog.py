@@ -1,13 +1,14 @@
 """Deadlines as a table: nothing here sees a clock."""
 
+from dataclasses import replace
+
 import pytest
 
 from sweep.contract import Phase
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.watchdog import Watchdog
-from sweep.pilot.limits import Limits
+from tests.support.pilot_parts import LIMITS
 
-LIMITS = Limits(start_s=300, first_iteration_s=300, steady_s=20, steady_factor=5, finish_s=15, attempt_s=900)
 PLACES = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
 
 
@@ -82,7 +83,7 @@ def test_bundled_beats_still_tell_the_iteration_time():
 
 
 def test_an_attempt_that_goes_on_for_ever_is_ended():
-    dog, _ = steady(limits=Limits(attempt_s=30))
+    dog, _ = steady(limits=replace(LIMITS, attempt_s=30))
     dog.beat(0, Phase.STEADY, 400, None, 29.0)
     dog.beat(1, Phase.STEADY, 400, None, 29.0)
     verdict = dog.verdict(30.0, PLACES)
