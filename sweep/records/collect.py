@@ -276,9 +276,7 @@ def which_count(rows: pd.DataFrame, rerun_after: Mapping[str, int]) -> pd.DataFr
     for run_id, attempt, outcome in zip(rows["run_id"], rows["attempt"], rows["outcome"], strict=True):
         attempts[run_id][attempt] = Outcome(outcome)
     counts = {run: attempt_that_counts(of_run.items(), rerun_after.get(run, 0)) for run, of_run in attempts.items()}
-    chosen = (
-        rows["run_id"].map(counts).astype("int64")
-    )  # the type must be said: where there is no row, pandas takes text
+    chosen = rows["run_id"].map(counts).astype("int64")  # without rows pandas takes text
     ok = {run: attempts[run][number] is Outcome.OK for run, number in counts.items() if number}
     is_ok = rows["run_id"].map(ok).astype(bool)
     later = rows["attempt"] > chosen
