@@ -275,9 +275,7 @@ def which_count(rows: pd.DataFrame, rerun_after: Mapping[str, int]) -> pd.DataFr
     outcomes: dict[str, dict[int, Outcome | None]] = defaultdict(dict)
     for (run_id, attempt), outcome in zip(keys, rows["outcome"], strict=True):
         outcomes[run_id][attempt] = Outcome(outcome)
-    counts = {
-        run: attempt_that_counts(of_run.items(), rerun_after.get(run, 0)) or 0 for run, of_run in outcomes.items()
-    }
+    counts = {run: attempt_that_counts(ended.items(), rerun_after.get(run, 0)) or 0 for run, ended in outcomes.items()}
     ok = {run for run, attempt in counts.items() if outcomes[run][attempt] is Outcome.OK}
     verdicts: pd.DataFrame = rows[[]].assign(
         final=[attempt == counts[run] for run, attempt in keys],

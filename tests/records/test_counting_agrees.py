@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.outcomes import Outcome
-from sweep.records.collect import one_row_per_attempt, which_count
+from sweep.records.collect import collect, one_row_per_attempt, which_count
 from sweep.state.events import Event, Recorded, RecordFacts, RerunRequested
 from sweep.state.state import World
+from tests.support.made_records import made_sweep
 
 RUNS = ("run-a", "run-b")
 own_outcomes = st.sampled_from([Outcome.OK, Outcome.OK, Outcome.HANG, Outcome.OOM_CUDA, Outcome.NODE_FAIL])
@@ -79,3 +80,8 @@ def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_th
     for run_id, attempt, outcome in history[0]:
         told.setdefault((run_id, attempt), set()).add(outcome)
     assert in_table == {key: str(next(iter(all_told - {Outcome.LOST}), Outcome.LOST)) for key, all_told in told.items()}
+
+
+def test_a_sweep_without_a_record_has_an_empty_table(tmp_path):
+    """Its columns have no values that would tell their types."""
+    assert collect(made_sweep(tmp_path / "s")).attempts == 0
