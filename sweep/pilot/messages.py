@@ -23,7 +23,7 @@ class MessageError(Exception):
     """It cannot be sent, or what arrived is no message of this direction."""
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a message."""
 
 
@@ -34,7 +34,7 @@ class Message(Value, frozen=True, tag_field="kind", tag=True):
 # --- from the leader to an agent
 
 
-class Prepare(Message, frozen=True):
+class Prepare(Message, frozen=True, kw_only=True):
     """Leader, to each node of an attempt, first: have a zygote and a scratch directory."""
 
     attempt: str
@@ -46,7 +46,7 @@ class Prepare(Message, frozen=True):
     """the node of rank 0, which opens the listening socket"""
 
 
-class Start(Message, frozen=True):
+class Start(Message, frozen=True, kw_only=True):
     """Leader, once every node of the attempt is prepared: start its ranks."""
 
     attempt: str
@@ -61,7 +61,7 @@ class Start(Message, frozen=True):
     """the ranks are threads of one process"""
 
 
-class Stop(Message, frozen=True):
+class Stop(Message, frozen=True, kw_only=True):
     """Leader, at the end of an attempt, however it came: end what still runs, clear the node, answer Clean."""
 
     attempt: str
@@ -73,7 +73,7 @@ class Stop(Message, frozen=True):
     """the scheduler counts the seconds: no wait for the GPUs"""
 
 
-class ClearStale(Message, frozen=True):
+class ClearStale(Message, frozen=True, kw_only=True):
     """Leader, once, before its first attempt: end what pilots with these tokens, whose jobs are gone, left here."""
 
     tokens: tuple[str, ...]
@@ -90,7 +90,7 @@ class Leave(Message, frozen=True):
 # --- from an agent to the leader
 
 
-class Hello(Message, frozen=True):
+class Hello(Message, frozen=True, kw_only=True):
     """Agent, first: which node it is."""
 
     node: str
@@ -104,7 +104,7 @@ class Cleared(Message, frozen=True):
     """Agent, when it did what ClearStale asks for, as far as it could."""
 
 
-class Prepared(Message, frozen=True):
+class Prepared(Message, frozen=True, kw_only=True):
     """Agent, when it did what Prepare asks for."""
 
     attempt: str
@@ -115,7 +115,7 @@ class Prepared(Message, frozen=True):
     master_port: int | None = None
 
 
-class NotPrepared(Message, frozen=True):
+class NotPrepared(Message, frozen=True, kw_only=True):
     """Agent, when it could not do what Prepare asks for."""
 
     attempt: str
@@ -123,7 +123,7 @@ class NotPrepared(Message, frozen=True):
     error: str
 
 
-class Heartbeat(Value, frozen=True, array_like=True):
+class Heartbeat(Value, frozen=True, kw_only=True, array_like=True):
     """A rank's statement of progress."""
 
     rank: int
@@ -134,21 +134,21 @@ class Heartbeat(Value, frozen=True, array_like=True):
     """how long before the message was sent the agent read it"""
 
 
-class Heartbeats(Message, frozen=True):
+class Heartbeats(Message, frozen=True, kw_only=True):
     """Agent, a moment after a rank's first heartbeat since the last such message, with all that came in between."""
 
     attempt: str
     heartbeats: tuple[Heartbeat, ...]
 
 
-class Busy(Message, frozen=True):
+class Busy(Message, frozen=True, kw_only=True):
     """Agent, every few seconds: of the ranks that do not iterate yet, those that used the CPU or IO since the last."""
 
     attempt: str
     ranks: tuple[int, ...]
 
 
-class Measured(Message, frozen=True):
+class Measured(Message, frozen=True, kw_only=True):
     """Agent, when a rank gave its measurement."""
 
     attempt: str
@@ -156,7 +156,7 @@ class Measured(Message, frozen=True):
     measurement: Measurement
 
 
-class Failure(Value, frozen=True):
+class Failure(Value, frozen=True, kw_only=True):
     """An exception, as texts of bounded length."""
 
     type: str
@@ -164,7 +164,7 @@ class Failure(Value, frozen=True):
     traceback: str = ""
 
 
-class Failed(Message, frozen=True):
+class Failed(Message, frozen=True, kw_only=True):
     """Agent, when a rank reported its failure, or could not be started, or reported what cannot be read."""
 
     attempt: str
@@ -172,7 +172,7 @@ class Failed(Message, frozen=True):
     failure: Failure
 
 
-class RankExited(Message, frozen=True):
+class RankExited(Message, frozen=True, kw_only=True):
     """Agent, when the process of a rank ended: by an exit code or a signal, or in a way that is not known."""
 
     attempt: str
@@ -181,7 +181,7 @@ class RankExited(Message, frozen=True):
     signal: int | None
 
 
-class RankRemains(Value, frozen=True):
+class RankRemains(Value, frozen=True, kw_only=True):
     """What is left of a rank of an attempt that was stopped."""
 
     rank: int
@@ -193,7 +193,7 @@ class RankRemains(Value, frozen=True):
     """what it was doing before the kill"""
 
 
-class Clean(Message, frozen=True):
+class Clean(Message, frozen=True, kw_only=True):
     """Agent, when it did what Stop asks for."""
 
     attempt: str

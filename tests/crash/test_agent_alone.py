@@ -29,7 +29,7 @@ def agent_pids(directory):
 
 
 def daemons(directory):
-    """Processes forked from a warm image whose session's leader has gone."""
+    """Processes forked from a zygote whose session's leader has gone."""
     if not (directory / "provenance.json").exists():
         return []
     pids = [
