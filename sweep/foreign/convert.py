@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sweep.contract import Layout, Run
+from sweep.contract import LAYOUT, Layout, Run
 from sweep.errors import Mistake, SweepError
-from sweep.foreign.mapping import ImportMap, Reading
+from sweep.foreign.mapping import BY_NAME, ImportMap, Reading
 from sweep.foreign.units import factor
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
@@ -18,8 +18,6 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.records.schema import COLLECTED, COLUMNS
 
-_BY_NAME = {column.name: column for column in COLUMNS}
-_LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
 MOST_MISTAKES = 20
 DEFAULT_GPUS_PER_NODE = 8
 
@@ -78,7 +76,7 @@ def _record(row: Mapping[str, Any], mapping: ImportMap, seen: Counter[str]) -> d
     record |= {name: value for name, value in given.items() if name in record}
     record |= {"run_id": run.run_id, "attempt": 1, "repeat": repeat, "sweep_name": mapping.name, "final": True}
     record |= {"surplus": False, "simulated": False, "pilot": "imported", "notes": []}
-    record |= {name: getattr(run.layout, name) for name in _LAYOUT} | {"workload": run.workload}
+    record |= {name: getattr(run.layout, name) for name in LAYOUT} | {"workload": run.workload}
     record |= {"dtype": run.dtype, "compile": run.compile, "params_json": "{}", "env_json": "{}"}
     record["shape_json"] = json.dumps(dict(run.shape), sort_keys=True)
     _derive(record, shapes.ModelShape(**run.shape), _convention(row, mapping))  # type: ignore[arg-type]
@@ -131,7 +129,7 @@ def _value(cell: Any, reading: Reading, name: str) -> Any:
 
 
 def _typed(value: Any, reading: Reading, name: str) -> Any:
-    column = _BY_NAME[name]
+    column = BY_NAME[name]
     if column.type == "bool":
         return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
     if column.type == "string":
@@ -182,7 +180,7 @@ def _shape(given: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
 
 
 def _run(given: Mapping[str, Any], shape: Mapping[str, Any]) -> Run:
-    layout = {name: given[name] for name in _LAYOUT if given.get(name) is not None}
+    layout = {name: given[name] for name in LAYOUT if given.get(name) is not None}
     return Run(
         workload=str(given.get("workload") or "imported"),
         model=str(given["model"]),

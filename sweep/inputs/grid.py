@@ -71,7 +71,7 @@ class Timeouts(BaseModel):
     """every later iteration: at least this, and more where the steps themselves are long"""
 
 
-class Limits(BaseModel):
+class BudgetLimits(BaseModel):
     """What a sweep may spend. Each is a limit of its own; the first that is reached counts."""
 
     model_config = _CONFIG
@@ -144,7 +144,7 @@ class Grid(BaseModel):
     """measurements of each configuration"""
     strategy: str = "prune"
     """which runs are measured, and in which order: exhaustive, prune, guided, playbook or random"""
-    budget: Limits = Limits()
+    budget: BudgetLimits = BudgetLimits()
     """what may be spent"""
     isolate: bool = False
     """a run of several nodes has its pilot's fabric to itself: beside it only runs that stay within one node"""
@@ -261,8 +261,8 @@ __all__ = [
     "DERIVED",
     "FACTS",
     "Auto",
+    "BudgetLimits",
     "Grid",
-    "Limits",
     "Timeouts",
     "json_schema",
     "read_grid",

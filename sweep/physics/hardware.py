@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 GB = 10**9
+GIB = float(2**30)
 TERA = 10**12
 
 

@@ -12,6 +12,8 @@ from sweep.contract import Run
 
 RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json", "position"]
 """the columns of a plan's table that ``runs_of`` reads: who wants nothing else need not load the others"""
+ASSUMED_RUN_S = 60.0
+"""what one attempt is taken to last where neither the plan nor a measurement says"""
 
 
 class PlannedRun(NamedTuple):

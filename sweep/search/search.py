@@ -14,7 +14,7 @@ import numpy as np
 
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import Gpu
-from sweep.plan.runs import PlannedRun
+from sweep.plan.runs import ASSUMED_RUN_S, PlannedRun
 from sweep.search.budget import Budget
 from sweep.search.candidates import UNKNOWN_GPU, Bools, Candidates, from_plan
 from sweep.search.observations import Known
@@ -22,8 +22,6 @@ from sweep.search.step_time_model import Ints
 from sweep.search.strategies import Strategy, strategy_named
 from sweep.state.state import RunState, World
 
-UNKNOWN_SECONDS = 60.0
-"""what a run is taken to last for a budget, where the plan does not say"""
 BY_STRATEGY, BY_BUDGET = "not_run_strategy", "not_run_budget"
 """why a run is not begun: the strategy does not want it, or nothing is left of the budget"""
 
@@ -44,7 +42,7 @@ class Search:
         self._runs = runs
         self._strategy: Strategy = strategy_named(strategy)
         self._budget = budget
-        self._expected = np.array([run.predicted_s or UNKNOWN_SECONDS for run in runs], dtype=np.float64)
+        self._expected = np.array([run.predicted_s or ASSUMED_RUN_S for run in runs], dtype=np.float64)
         self._widths = sorted({run.nodes for run in runs}, reverse=True)
         self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU)
         self._read = 0
