@@ -13,7 +13,7 @@ from typing import Any
 from bench_workloads.transformer.settings import Settings
 from bench_workloads.transformer.stages import ZERO_BUBBLE
 from sweep.contract import Rule
-from sweep.physics.pipeline import LOOPED, V_SCHEDULES
+from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
 Columns = Mapping[str, Any]
 _DEFAULTS = Settings.defaults()

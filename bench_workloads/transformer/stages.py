@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from sweep.physics.pipeline import LOOPED, V_SCHEDULES
+from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
-SINGLE_SCHEDULES = ("gpipe", "1f1b")
-"""one stage per rank"""
-SCHEDULES = (*SINGLE_SCHEDULES, *LOOPED, *V_SCHEDULES)
 ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SCHEDULES)
 """schedules that split the backward into input and weight parts"""
 

@@ -7,12 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from sweep.physics.hardware import best_matmul_share
 from sweep.records.record import implausible
 
-BEST_MATMUL = {"a100": 0.87, "h100": 0.81, "h200": 0.81, "b200": 0.80, "gb200": 0.80, "mi300x": 0.60}
-"""GPU -> the share of its dense bf16 peak that the best matrix product reaches (Stas Bekman, ML Engineering, table of
-maximum achievable matmul FLOPS: A100 0.86, H100 0.80, MI300X 0.58, B200 0.78), rounded up"""
-ANY_MATMUL = 0.95
 MFU_TOLERANCE = 0.05
 """by how much the source's MFU may differ from that of its own tokens/s by the stated convention"""
 TFLOPS_TOLERANCE = 0.05
@@ -51,7 +48,7 @@ def mark(records: Sequence[dict[str, Any]], flops_stated: bool = True) -> int:
 def _utilisation(record: Mapping[str, Any]) -> list[str]:
     """MFU and HFU against what a matrix product reaches."""
     notes = []
-    best = BEST_MATMUL.get(str(record.get("gpu")), ANY_MATMUL)
+    best = best_matmul_share(record.get("gpu"))
     for name in ("mfu", "hfu", "reported_mfu"):
         value = record.get(name)
         if value is not None and best < value <= 1:

@@ -6,12 +6,12 @@ import pytest
 
 from bench_workloads import WORKLOADS
 from bench_workloads.transformer.settings import CHOICES, Settings
-from bench_workloads.transformer.stages import SCHEDULES
-from sweep.inputs.grid import Grid, Limits
+from sweep.inputs.grid import BudgetLimits, Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
+from sweep.physics.schedules import SCHEDULES
 from sweep.physics.shapes import total_parameters
 from sweep.plan.build import build
 from tests.support.paths import REPOSITORY
@@ -87,4 +87,6 @@ def test_every_parameter_of_the_transformer_is_there_with_its_default():
 def test_the_budget_works_and_every_limit_is_named():
     grid = parse_grid(FIRST + BUDGET, "docs/grid.md")
     assert (grid.strategy, grid.budget.share, grid.budget.node_hours) == ("guided", 0.1, 200)
-    assert all(re.search(rf"^\| .*\b{name}\b.* \|", PARTS["Budget"], re.MULTILINE) for name in Limits.model_fields)
+    assert all(
+        re.search(rf"^\| .*\b{name}\b.* \|", PARTS["Budget"], re.MULTILINE) for name in BudgetLimits.model_fields
+    )
