@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError, nearest
+from sweep.physics.hardware import GIB
 
 if TYPE_CHECKING:
     import pandas as pd
-
-GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,6 +51,10 @@ class Layout:
         return self.dp * self.tp * self.pp * self.cp
 
 
+LAYOUT = tuple(Layout.__dataclass_fields__)
+"""names of what a layout states, in order"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A candidate that can work and is to be measured. Its identity is its canonical JSON."""

@@ -147,7 +147,7 @@ def model_order(records: pd.DataFrame, models: Sequence[str]) -> list[str]:
     if "parameters_total" in records:
         known = records.dropna(subset=["parameters_total"])
         sizes = known.groupby("model", sort=False)["parameters_total"].first().astype(float).to_dict()
-    return sorted(models, key=lambda name: (sizes.get(name, _named_size(name)), _natural(name)))
+    return sorted(models, key=lambda name: (sizes.get(name, _named_size(name)), natural(name)))
 
 
 def _filtered(
@@ -256,7 +256,7 @@ def _configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
     return key
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """A key by which m2 comes before m10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-GIB = float(2**30)
+from sweep.physics.hardware import GIB
+
 _COLOURS = {
     "weights": "#4477aa",
     "master_weights": "#66ccee",

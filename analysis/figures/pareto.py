@@ -9,8 +9,7 @@ import numpy as np
 from analysis.derive.pareto import memory_against
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
-from analysis.metrics import GIB
-from sweep.physics.hardware import GPUS
+from sweep.physics.hardware import GIB, GPUS
 from sweep.physics.memory import usable_bytes
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from analysis.derive.predicted import QUANTITIES, errors, predictions
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
-from analysis.metrics import GIB
+from sweep.physics.hardware import GIB
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive import time as allocation_time
+from analysis.derive.best import natural
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 
@@ -118,7 +119,7 @@ def _look(colour: str, hatch: str) -> dict[str, Any]:
 
 
 def _draw_lanes(axes: Axes, table: pd.DataFrame, lanes: pd.Series, zero: float, seconds: float) -> None:
-    names = sorted(lanes.unique(), key=_natural)
+    names = sorted(lanes.unique(), key=natural)
     row = {name: at for at, name in enumerate(names)}
     y = lanes.map(row)
     for state, (colour, hatch) in LOOKS.items():
@@ -149,9 +150,3 @@ def _draw_counts(axes: Axes, table: pd.DataFrame, zero: float, seconds: float) -
 def _plain(colour: str) -> dict[str, Any]:
     """A bar that joins the next one without a seam."""
     return {"facecolor": colour, "edgecolor": colour, "linewidth": 0.3}
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    import re
-
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.derive.best import CELL, succeeded
-from analysis.metrics import GIB, METRICS, Metric
+from analysis.metrics import METRICS, Metric
+from sweep.physics.hardware import GIB
 from sweep.records.schema import columns_by_name
 
 MOST_ROWS = 10_000

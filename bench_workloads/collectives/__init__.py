@@ -5,8 +5,6 @@ Models of communication belong to ``sweep.physics``.
 
 from __future__ import annotations
 
-import dataclasses
-
 from bench_workloads.collectives.settings import GROUPS, OPERATIONS, Settings
 from sweep.contract import Workload
 
@@ -16,6 +14,6 @@ WORKLOAD = Workload(
     main="bench_workloads.collectives.main:main",
     axes=frozenset({"dp", "grad_accum", "dtype"}),
     preload=("torch", "torch.distributed", "bench_workloads.collectives.main"),
-    params={f.name: f.default for f in dataclasses.fields(Settings)},  # type: ignore[misc]
+    params=Settings.defaults(),
     choices={"dtype": ("fp32", "bf16"), "operation": ("all", *OPERATIONS), "group": ("all", *GROUPS)},
 )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sweep.contract import Run
+from bench_workloads.parameters import Parameters
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p")
 GROUPS = ("world", "intra_node", "inter_node")
@@ -15,7 +12,7 @@ GROUPS = ("world", "intra_node", "inter_node")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Parameters):
     """Which collectives, over which ranks, at which sizes."""
 
     operation: str = "all"
@@ -28,14 +25,6 @@ class Settings:
     """calls in a row that one time is the mean of"""
     process_group_timeout_s: float = 300.0
     teardown_timeout_s: float = 10.0
-
-    @classmethod
-    def of(cls, run: Run) -> Settings:
-        """The parameters of a run, defaults filled in. Raises ValueError for one that does not exist."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        if unknown := sorted(set(run.params) - known):
-            raise ValueError(f"collectives has no parameter {', '.join(unknown)}")
-        return cls(**run.params)  # type: ignore[arg-type]
 
     @property
     def operations(self) -> tuple[str, ...]:

@@ -5,8 +5,6 @@ Peaks of GPUs belong to ``sweep.physics.hardware``.
 
 from __future__ import annotations
 
-import dataclasses
-
 from bench_workloads.matmul.settings import Settings
 from sweep.contract import Rule, Workload
 
@@ -15,7 +13,7 @@ WORKLOAD = Workload(
     main="bench_workloads.matmul.main:main",
     axes=frozenset({"dp", "tp", "cp", "micro_batch_size", "grad_accum", "dtype"}),
     preload=("torch", "bench_workloads.matmul.main"),
-    params={f.name: f.default for f in dataclasses.fields(Settings)},  # type: ignore[misc]
+    params=Settings.defaults(),
     choices={"dtype": ("fp32", "bf16")},
     rules=(
         Rule(

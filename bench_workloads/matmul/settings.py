@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench_workloads.parameters import Parameters
 from sweep.physics.shapes import ModelShape
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Parameters):
     """What is multiplied beside the model's own matrices."""
 
     squares: str = "1024,2048,4096"
@@ -24,14 +24,6 @@ class Settings:
     """how far they lie apart"""
     repeats: int = 5
     """calls in a row that one time is the mean of"""
-
-    @classmethod
-    def of(cls, run: Run) -> Settings:
-        """The parameters of a run, defaults filled in. Raises ValueError for one that does not exist."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        if unknown := sorted(set(run.params) - known):
-            raise ValueError(f"matmul has no parameter {', '.join(unknown)}")
-        return cls(**run.params)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

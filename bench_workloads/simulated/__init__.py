@@ -5,34 +5,17 @@ Nothing here is a measurement: records say so.
 
 from __future__ import annotations
 
-import dataclasses
-
 from bench_workloads.simulated.settings import FAULTS, Settings
 from bench_workloads.transformer.rules import ARITHMETIC_RULES
-from bench_workloads.transformer.stages import SCHEDULES
-from sweep.contract import Workload
+from sweep.contract import LAYOUT, Workload
+from sweep.physics.schedules import SCHEDULES
 
 WORKLOAD = Workload(
     name="simulated",
     main="bench_workloads.simulated.main:main",
-    axes=frozenset(
-        {
-            "dp",
-            "tp",
-            "pp",
-            "cp",
-            "ep",
-            "zero",
-            "micro_batch_size",
-            "grad_accum",
-            "recompute",
-            "pp_schedule",
-            "dtype",
-            "compile",
-        }
-    ),
+    axes=frozenset({*LAYOUT, "dtype", "compile"}),
     preload=("bench_workloads.simulated.main",),
-    params={f.name: f.default for f in dataclasses.fields(Settings)},  # type: ignore[misc]
+    params=Settings.defaults(),
     choices={
         "zero": (0, 1, 2, 3),
         "recompute": ("none", "selective", "full"),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sweep.contract import Run
+from bench_workloads.parameters import Parameters
 
 FAULTS = (
     "exception",
@@ -39,7 +36,7 @@ FAULTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Parameters):
     """What is slept, and what goes wrong where and how often."""
 
     step_s: float = 0.0
@@ -83,11 +80,3 @@ class Settings:
     def faults(self) -> list[str]:
         """The faults to pick from."""
         return [name.strip() for name in self.fault.split(",") if name.strip()]
-
-    @classmethod
-    def of(cls, run: Run) -> Settings:
-        """The parameters of a run, defaults filled in. Raises ValueError for one that does not exist."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        if unknown := sorted(set(run.params) - known):
-            raise ValueError(f"simulated has no parameter {', '.join(unknown)}")
-        return cls(**run.params)  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bench_workloads.transformer.rules import RULES
 from bench_workloads.transformer.settings import CHOICES, Settings
-from bench_workloads.transformer.stages import SCHEDULES
-from sweep.contract import Workload
+from sweep.contract import LAYOUT, Workload
+from sweep.physics.schedules import SCHEDULES
 
 PRELOAD = (
     "torch",
@@ -24,22 +24,7 @@ WORKLOAD = Workload(
     name="transformer",
     takes_listener=True,
     main="bench_workloads.transformer.main:main",
-    axes=frozenset(
-        {
-            "dp",
-            "tp",
-            "pp",
-            "cp",
-            "ep",
-            "zero",
-            "micro_batch_size",
-            "grad_accum",
-            "recompute",
-            "pp_schedule",
-            "dtype",
-            "compile",
-        }
-    ),
+    axes=frozenset({*LAYOUT, "dtype", "compile"}),
     preload=PRELOAD,
     params=Settings.defaults(),
     choices={

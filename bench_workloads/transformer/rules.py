@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bench_workloads.transformer.settings import Settings
-from bench_workloads.transformer.stages import LOOPED_SCHEDULES, V_SCHEDULES, ZERO_BUBBLE
+from bench_workloads.transformer.stages import ZERO_BUBBLE
 from sweep.contract import Rule
+from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
 Columns = Mapping[str, Any]
 _DEFAULTS = Settings.defaults()
@@ -35,7 +36,7 @@ def _piped(c: Columns, schedules: tuple[str, ...]) -> Any:
 
 def _stages(c: Columns) -> Any:
     """Pipeline stages in all."""
-    looped = _piped(c, LOOPED_SCHEDULES) * (_param(c, "virtual_stages") - 1)
+    looped = _piped(c, LOOPED) * (_param(c, "virtual_stages") - 1)
     return c["pp"] * (1 + looped + 1 * _piped(c, V_SCHEDULES))
 
 

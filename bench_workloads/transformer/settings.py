@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bench_workloads.parameters import Parameters
 
 if TYPE_CHECKING:
-    from sweep.contract import Run, Scalar
+    from sweep.contract import Scalar
 
 CHOICES: dict[str, tuple[Scalar, ...]] = {
     "cp_kind": ("allgather", "ulysses"),
@@ -20,7 +21,7 @@ CHOICES: dict[str, tuple[Scalar, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Parameters):
     """The workload's own parameters. Each is a key of a grid's ``params``, and can be an axis."""
 
     process_group_timeout_s: float = 300.0
@@ -92,16 +93,3 @@ class Settings:
         ]
         if wrong:
             raise ValueError("; ".join(wrong))
-
-    @classmethod
-    def of(cls, run: Run) -> Settings:
-        """The parameters of a run, defaults filled in. Raises ValueError for one that does not exist."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        if unknown := sorted(set(run.params) - known):
-            raise ValueError(f"transformer has no parameter {', '.join(unknown)}")
-        return cls(**run.params)  # type: ignore[arg-type]
-
-    @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """Every parameter with its default."""
-        return {f.name: f.default for f in dataclasses.fields(cls)}

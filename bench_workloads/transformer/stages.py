@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")
-"""two stages per rank, the second in reverse order: rank 0 has the first and the last"""
-LOOPED_SCHEDULES = ("interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble")
-"""``virtual_stages`` stages per rank, in loops over the ranks"""
-SINGLE_SCHEDULES = ("gpipe", "1f1b")
-"""one stage per rank"""
-SCHEDULES = (*SINGLE_SCHEDULES, *LOOPED_SCHEDULES, *V_SCHEDULES)
+from sweep.physics.schedules import LOOPED, V_SCHEDULES
+
 ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SCHEDULES)
 """schedules that split the backward into input and weight parts"""
 
@@ -17,7 +12,7 @@ def stages_per_rank(schedule: str, virtual_stages: int) -> int:
     """Stages that each rank of the pipeline holds."""
     if schedule in V_SCHEDULES:
         return 2
-    return virtual_stages if schedule in LOOPED_SCHEDULES else 1
+    return virtual_stages if schedule in LOOPED else 1
 
 
 def stages_of_rank(rank: int, pp: int, schedule: str, virtual_stages: int) -> list[int]:

@@ -104,8 +104,8 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     """The values that names stand for. Raises SweepError for all that are unknown or cannot be."""
     from sweep.errors import nearest
     from sweep.physics.hardware import GPUS
-    from sweep.physics.pipeline import SCHEDULES
     from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
+    from sweep.physics.schedules import SCHEDULES
 
     shape, mistakes = _shape(model)
     mistakes += [

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.options import json_option, overrides_option, site_option
+from sweep.contract import LAYOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sweep.plan.runs import Plan
 
-_LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
-_SHOWN = ("model", "nodes", *_LAYOUT, "dtype", "compile", "params", "env")
+_SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env")
 _PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_step_s", "predicted_s")
 _REASONS_SHOWN = 3
 
@@ -93,7 +93,7 @@ def _line(row: dict[str, Any]) -> str:
     if "run_id" in row:
         return f"{row['run_id']}{_guess(row)}"
     short = {"micro_batch_size": "mbs", "grad_accum": "gas"}
-    layout = " ".join(f"{short.get(n, n)}={'?' if row[n] is None else row[n]}" for n in _LAYOUT)
+    layout = " ".join(f"{short.get(n, n)}={'?' if row[n] is None else row[n]}" for n in LAYOUT)
     return f"{row['model']} nodes={row['nodes']} {layout}: {'; '.join(row['reasons'])}"
 
 

@@ -52,13 +52,13 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
     """
     from sweep.store.directory import find_sweep
     from sweep.store.sweep import open_sweep
-    from sweep.trackers.marks import Session
+    from sweep.trackers.marks import TrackingSession
     from sweep.trackers.tracker import open_tracker
     from sweep.trackers.tracking import Tracking
 
     sweep = open_sweep(find_sweep(directory).path)
     tracker = open_tracker(name, project or sweep.grid.name, sweep.directory.path)
-    with contextlib.closing(Session(sweep.directory)) as session:
+    with contextlib.closing(TrackingSession(sweep.directory)) as session:
         tracking = Tracking(sweep.directory, sweep.sweep_id, tracker, session)
         if follow:
             os.nice(10)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sweep.contract import Layout, Run
+from sweep.contract import LAYOUT, Layout, Run
 from sweep.errors import Mistake, SweepError
-from sweep.foreign.mapping import ImportMap, Reading
+from sweep.foreign.mapping import BY_NAME, ImportMap, Reading
 from sweep.foreign.units import factor
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
@@ -18,10 +18,8 @@ from sweep.physics.catalogue import MODELS
 from sweep.records.json_columns import json_text
 from sweep.records.metrics import efficiency
 from sweep.records.record import configuration, record_from
-from sweep.records.schema import COLUMNS, Efficiency, Rates, Record
+from sweep.records.schema import Efficiency, Rates, Record
 
-_BY_NAME = {column.name: column for column in COLUMNS}
-_LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
 MOST_MISTAKES = 20
 DEFAULT_GPUS_PER_NODE = 8
 _OF_THE_SOURCE = ("gpus", "global_batch_tokens", "warmup_iterations", "iterations")
@@ -128,7 +126,7 @@ def _value(cell: Any, reading: Reading, name: str) -> Any:
 
 
 def _typed(value: Any, reading: Reading, name: str) -> Any:
-    column = _BY_NAME[name]
+    column = BY_NAME[name]
     if column.type == "bool":
         return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
     if column.type == "string":
@@ -179,7 +177,7 @@ def _shape(given: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
 
 
 def _run(given: Mapping[str, Any], shape: Mapping[str, Any]) -> Run:
-    layout = {name: given[name] for name in _LAYOUT if given.get(name) is not None}
+    layout = {name: given[name] for name in LAYOUT if given.get(name) is not None}
     return Run(
         workload=str(given.get("workload") or "imported"),
         model=str(given["model"]),

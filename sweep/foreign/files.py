@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
 from sweep.foreign.convert import records_of_rows, unknown_columns
 from sweep.foreign.mapping import ImportMap, plain_map, read_map
@@ -25,10 +26,9 @@ from sweep.search.replay import Recorded, promising_order
 from sweep.store.directory import write_derived
 
 _SHOWN = 10
-_LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
 _CONFIGURATION = ("model", "nodes", "gpus_per_node", "sequence_length", "dtype", "compile", "workload", "repeat")
 _NEEDED = (
-    *("run_id", "outcome", "final", "gpu", "shape_json", "params_json", "env_json", *_CONFIGURATION, *_LAYOUT),
+    *("run_id", "outcome", "final", "gpu", "shape_json", "params_json", "env_json", *_CONFIGURATION, *LAYOUT),
     *("tokens_per_second_per_gpu", "peak_memory_bytes", "total_s"),
 )
 
@@ -109,7 +109,7 @@ def _common(kinds: set[Any]) -> Any:
 
 def _configuration(row: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: row[name] for name in _CONFIGURATION}
-    found |= {"layout": {name: row[name] for name in _LAYOUT}, "shape": json.loads(row["shape_json"])}
+    found |= {"layout": {name: row[name] for name in LAYOUT}, "shape": json.loads(row["shape_json"])}
     return found | {"params": json.loads(row["params_json"] or "{}"), "env": json.loads(row["env_json"] or "{}")}
 
 

@@ -29,7 +29,7 @@ from sweep.records.schema import COLUMNS
 
 _KEYS = ("name", "columns", "constants", "models", "flops")
 _READING = ("from", "unit", "match", "values", "otherwise")
-_BY_NAME = {column.name: column for column in COLUMNS}
+BY_NAME = {column.name: column for column in COLUMNS}
 _NEEDED = ("model", "sequence_length")
 _RESERVED = frozenset({"run_id", "attempt", "repeat", "shape_json", "flops_per_token", "flops_convention", "suspect"})
 
@@ -109,7 +109,7 @@ def _columns(document: Document, given: Mapping[str, Any], mistakes: list[Mistak
         reading = _reading(document, value, path, mistakes)
         if reading is None:
             continue
-        unit = _BY_NAME[name].unit
+        unit = BY_NAME[name].unit
         if factor(unit, reading.unit) is None:
             valid = ", ".join(FACTORS.get(unit, {})) or "it has no unit"
             mistakes.append(document.mistake(f"{reading.unit!r} is no unit of {name}", path, f"one of: {valid}"))
@@ -122,9 +122,9 @@ def _columns(document: Document, given: Mapping[str, Any], mistakes: list[Mistak
 def _known(document: Document, name: str, path: Path, mistakes: list[Mistake]) -> bool:
     if name in _RESERVED:
         mistakes.append(document.mistake(f"{name} is derived, and not read", path))
-    elif name not in _BY_NAME:
-        mistakes.append(document.mistake(f"{name!r} is no column of a record", path, nearest(str(name), _BY_NAME)))
-    return name in _BY_NAME and name not in _RESERVED
+    elif name not in BY_NAME:
+        mistakes.append(document.mistake(f"{name!r} is no column of a record", path, nearest(str(name), BY_NAME)))
+    return name in BY_NAME and name not in _RESERVED
 
 
 def _reading(document: Document, value: Any, path: Path, mistakes: list[Mistake]) -> Reading | None:
@@ -197,7 +197,7 @@ def _shape_mistakes(document: Document, value: Mapping[str, Any], path: Path) ->
     if unknown:
         return unknown
     plain: dict[str, Any] = {
-        key: 1 if isinstance(item, str) and item in _BY_NAME else item for key, item in value.items()
+        key: 1 if isinstance(item, str) and item in BY_NAME else item for key, item in value.items()
     }
     try:
         ModelShape(**plain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-GIB = float(2**30)
+from sweep.physics.hardware import GIB
 
 FACTORS: dict[str, dict[str, float]] = {
     "bytes": {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": GIB, "KB": 1e3, "MB": 1e6, "GB": 1e9},

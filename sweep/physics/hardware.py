@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 GB = 10**9
+GIB = float(2**30)
 TERA = 10**12
 
 
@@ -199,3 +200,15 @@ GPUS: dict[str, Gpu] = {
     )
 }
 """name -> GPU"""
+
+_BEST_MATMUL = {"a100": 0.87, "h100": 0.81, "h200": 0.81, "b200": 0.80, "gb200": 0.80, "mi300x": 0.60}
+_ANY_MATMUL = 0.95
+
+
+def best_matmul_share(gpu: str | None, dtype: str | None) -> float:
+    """The share of its dense peak that the best matrix product reaches on a kind of GPU: no MFU is above it.
+
+    Stas Bekman, ML Engineering, table of maximum achievable matmul FLOPS (A100 0.86, H100 0.80, MI300X 0.58, B200
+    0.78; of bf16 and fp16), rounded up; elsewhere no more than a bound.
+    """
+    return _BEST_MATMUL.get((gpu or "").lower(), _ANY_MATMUL) if dtype in ("bf16", "fp16") else _ANY_MATMUL

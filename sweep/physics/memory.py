@@ -14,12 +14,11 @@ import numpy as np
 
 from sweep.physics import activations, pipeline
 from sweep.physics.columns import Numbers, element_bytes, equals, local_tokens, read
-from sweep.physics.hardware import Gpu
+from sweep.physics.hardware import GIB, Gpu
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import shape_columns
 from sweep.physics.states import gathered_bytes, passing_layer_bytes, state_bytes
 
-GIB = float(2**30)
 STATE_KINDS = ("weights", "gradients", "master_weights", "optimizer_states", "gradient_buckets")
 STEP_KINDS = ("activations", "logits", "workspace", "pipeline_buffers", "gathered")
 CONTEXT_BYTES = 0.6 * GIB

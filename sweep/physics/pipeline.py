@@ -13,15 +13,10 @@ import numpy as np
 
 from sweep.physics import shapes
 from sweep.physics.columns import equals, read
+from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
 STAGES = ("first", "middle", "last")
 """the ranks of a pipeline that can be the heaviest; with pp = 1 only "first", with pp = 2 no "middle" """
-V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")
-"""rank 0 holds the first and the last stage"""
-LOOPED = ("interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs")
-"""several stages per rank, in loops over the ranks"""
-SCHEDULES = ("1f1b", "gpipe", *LOOPED, *V_SCHEDULES)
-"""every schedule that the formulas know"""
 
 
 def chunks_per_rank(columns: Mapping[str, Any]) -> Any:

@@ -22,6 +22,7 @@ from sweep.physics.states import shards, stage_parameters
 
 _NOMINAL_PEAK = 1e14
 _NOMINAL_MEMORY = 1e12
+"""bytes/s, of a GPU with that peak: of those in ``sweep.physics.hardware`` half have between 0.3 and 0.6 of it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +137,7 @@ def _passes(columns: Mapping[str, Any], gpu: Gpu, speed: Speed) -> tuple[Any, An
     shape = shape_columns(columns)
     per_token = flops.model_flops_per_token(shape, read(columns, "sequence_length")) / 3
     share = _busiest_share(columns, shape) / read(columns, "tp")
-    rate = _peak(columns, gpu) * efficiency(columns, shape, speed)
+    rate = peaks_flops(columns, gpu) * efficiency(columns, shape, speed)
     forward = local_tokens(columns) * per_token * share / rate
     least = speed.layer_launch_s * read(columns, "num_layers") / read(columns, "pp") / 3
     forward, backward = np.maximum(forward, least), np.maximum(2 * forward, 2 * least)
@@ -173,17 +174,22 @@ def _exposed_data(
 def _optimizer_s(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile, speed: Speed) -> Any:
     dense, routed = stage_parameters(columns, shape_columns(columns), "first", profile)
     ways = [np.where(read(columns, "zero") >= 1, n, 1.0) for n in shards(columns)]
-    bandwidth = gpu.memory_bytes_per_s or _NOMINAL_MEMORY
-    return speed.optimizer_bytes * (dense / ways[0] + routed / ways[1]) / bandwidth
+    return speed.optimizer_bytes * (dense / ways[0] + routed / ways[1]) / memory_bytes_per_s(gpu)
 
 
 def _width(shape: Any) -> Any:
     return np.where(np.asarray(shape.num_experts) > 0, shape.moe_intermediate_size, shape.intermediate_size)
 
 
-def _peak(columns: Mapping[str, Any], gpu: Gpu) -> Any:
+def peaks_flops(columns: Mapping[str, Any], gpu: Gpu) -> Any:
+    """FLOP/s of each candidate's dtype; a nominal figure where it is not known."""
     dtype = np.asarray(columns["dtype"])
     found: Any = np.full(dtype.shape, _NOMINAL_PEAK)
     for name, value in gpu.peaks_flops.items():
         found = np.where(dtype == name, value, found)
     return found
+
+
+def memory_bytes_per_s(gpu: Gpu) -> float:
+    """Of the GPU's memory; a nominal figure where it is not known."""
+    return gpu.memory_bytes_per_s or _NOMINAL_MEMORY

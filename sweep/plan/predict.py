@@ -12,13 +12,12 @@ import numpy.typing as npt
 from sweep.contract import Rule
 from sweep.physics import memory, pipeline, step_time
 from sweep.physics.columns import Numbers
-from sweep.physics.hardware import Gpu
+from sweep.physics.hardware import GIB, Gpu
 from sweep.physics.profiles import PROFILES, SETTINGS, MemoryProfile, profile_of
 from sweep.plan.expand import Columns, Indices
 
 Floats = npt.NDArray[np.float64]
 _RANKS = np.array([f"a rank of the {stage} stage" for stage in pipeline.STAGES])
-_GIB = memory.GIB
 FITS = Rule(
     "memory",
     lambda c: c["over memory"],
@@ -102,11 +101,11 @@ class Physics:
     ) -> None:
         piped = np.broadcast_to(columns["pp"], columns.size) > 1
         columns.derive("over memory", lambda: broken)
-        columns.derive("needed GiB", lambda: three_digits(needed / _GIB))
-        columns.derive("states GiB", lambda: three_digits(states / _GIB))
+        columns.derive("needed GiB", lambda: three_digits(needed / GIB))
+        columns.derive("states GiB", lambda: three_digits(states / GIB))
         columns.derive("heaviest rank", lambda: np.where(piped, _RANKS[stage], "a rank"))
         columns.derive("gpu name", lambda: f"the {self._gpu.name}")
-        columns.derive("usable GiB", lambda: round((self._usable or 0.0) / _GIB, 1))
+        columns.derive("usable GiB", lambda: round((self._usable or 0.0) / GIB, 1))
         columns.derive("margin percent", lambda: 100 * margin)
 
 

@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sweep.contract import Layout, Run
+from sweep.contract import LAYOUT, Layout, Run
 from sweep.inputs.grid import Grid
 from sweep.plan.expand import AxisProduct
 
-_LAYOUT = tuple(Layout.__dataclass_fields__)
-VARYING = (*_LAYOUT, "dtype", "compile", "params", "env", "repeat")
+VARYING = (*LAYOUT, "dtype", "compile", "params", "env", "repeat")
 """what differs between the runs of one product"""
 
 
@@ -39,8 +38,8 @@ def _template(grid: Grid, product: AxisProduct) -> tuple[str, list[str]]:
         sequence_length=product.sequence_length,
         warmup_iterations=grid.warmup_iterations,
         iterations=grid.iterations,
-        layout=Layout(**{name: holes[name] for name in _LAYOUT}),
-        **{name: holes[name] for name in VARYING if name not in _LAYOUT},
+        layout=Layout(**{name: holes[name] for name in LAYOUT}),
+        **{name: holes[name] for name in VARYING if name not in LAYOUT},
     )
     parts = re.split(r'"\\u0000(\w+)\\u0000"', run.canonical_json())
     return "%s".join(part.replace("%", "%%") for part in parts[::2]), parts[1::2]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from sweep.plan.predict import ASSUMED_START_S
 from sweep.plan.runs import ASSUMED_RUN_S, Plan
 from sweep.plan.table import as_numpy
 
@@ -22,7 +23,8 @@ def summary(plan: Plan) -> dict[str, Any]:
     runs = table.filter(is_run).select(["model", "nodes", "predicted_s"])
     cells = _cells(table, _runs_per_cell(runs))
     known = runs.num_rows > 0 and runs.column("predicted_s").null_count == 0
-    guess = "model of the step time, and 30 s to start each" if known else f"{ASSUMED_RUN_S:g} s per run assumed"
+    modelled = f"model of the step time, and {ASSUMED_START_S:g} s to start each"
+    guess = modelled if known else f"{ASSUMED_RUN_S:g} s per run assumed"
     return {
         "name": plan.name,
         "candidates": table.num_rows,

@@ -1,8 +1,8 @@
 """The plan as a table: one row per candidate, runs first and in their order, then the rejected with every reason.
 
 Arrow arrays are made from numpy arrays and texts by their buffers, since ``pa.array`` imports pandas, even for a list
-of texts: a plan of 6,144 candidates (``benchmarks/plan_speed.py 10``) took 1.4 s of CPU and 160 MiB by it, 1.0 s and
-119 MiB without; one of 1.4 million 3.7 s and 490 MiB, and 3.3 s and 410 MiB.
+of texts. A plan of 6,144 candidates (``benchmarks/plan_speed.py 10``) took 1.4 s of CPU and 160 MiB with it, 1.0 s and
+119 MiB without; one of 1.4 million 3.7 s and 490 MiB, without 3.3 s and 410 MiB.
 """
 
 from __future__ import annotations

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from sweep.contract import Measurement, Run, Scalar
 from sweep.outcomes import Outcome
+from sweep.physics.hardware import best_matmul_share
 from sweep.records.schema import Metrics
-
-BEST_MATMUL: Mapping[str, float] = {
-    "a100": 0.87,
-    "h100": 0.81,
-    "h200": 0.81,
-    "b200": 0.80,
-    "gb200": 0.80,
-    "mi300x": 0.60,
-}
-"""GPU -> the share of its dense bf16 peak that the best matrix product reaches (Stas Bekman, ML Engineering, table of
-maximum achievable matmul FLOPS: A100 0.86, H100 0.80, MI300X 0.58, B200 0.78), rounded up"""
-ANY_MATMUL = 0.95
-"""the same for other GPUs and number formats"""
 
 
 def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outcome, str] | None:
@@ -117,7 +105,7 @@ def of_another_torch(measurements: Sequence[Measurement], planned: str | None) -
 def implausible(metrics: Metrics, gpu: str | None, dtype: str | None) -> list[str]:
     """What cannot be true of a measurement, each as text. Empty for a plausible one."""
     notes = []
-    best = BEST_MATMUL.get((gpu or "").lower(), ANY_MATMUL) if dtype in ("bf16", "fp16") else ANY_MATMUL
+    best = best_matmul_share(gpu, dtype)
     shares = {"mfu": metrics.mfu, "hfu": metrics.hfu, "reported_mfu": metrics.reported_mfu}
     for name, value in shares.items():
         if value is not None and value > 1:

@@ -32,7 +32,7 @@ class Budget:
 
     @classmethod
     def of(cls, limits: Mapping[str, Any], runs_total: int) -> Budget:
-        """The budget of a grid (its ``BudgetLimits``); ``share`` is of all runs of the plan, at least one."""
+        """The budget of a grid (``sweep.inputs.grid.BudgetLimits``); ``share`` is of all runs, at least one."""
         values = {key: value for key, value in limits.items() if value is not None}
         share = values.pop("share", None)
         if share is not None:

@@ -17,7 +17,7 @@ from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
 from sweep.search.step_time_model import MOST_ANCHORS, Floats, Ints, TimeModel, learn_times, success_rates, unlearned
 from sweep.search.step_time_terms import NAMES
 
-OUT_OF_MEMORY = frozenset({Outcome.OOM_CUDA})
+RULES_OUT = frozenset({Outcome.OOM_CUDA})
 """Outcomes that rule out what needs more; oom_host does not, since a host's memory is shared with what else runs"""
 PEAK_WEIGHT = 3.0
 """a measured scale of the memory model counts as if so many further peaks had been as predicted"""
@@ -93,7 +93,7 @@ class Known:
         self._ended.add(when, index)
         if peak_memory_bytes:
             self._peaks.add(when, index)
-        if outcome in OUT_OF_MEMORY:
+        if outcome in RULES_OUT:
             self._rule_out(index)
         if log_rate is not None:
             self._measured.add(when, index)
@@ -110,9 +110,9 @@ class Known:
             order.drop(end.when, index)
         self.log_rates[index] = np.nan
         self._read_best(index)
-        if end.outcome in OUT_OF_MEMORY:
+        if end.outcome in RULES_OUT:
             self.ruled_out = np.zeros(len(self.candidates), dtype=bool)
-            for other in (i for i, e in self._ends.items() if e.outcome in OUT_OF_MEMORY):
+            for other in (i for i, e in self._ends.items() if e.outcome in RULES_OUT):
                 self._rule_out(other)
 
     def _rule_out(self, index: int) -> None:

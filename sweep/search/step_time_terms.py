@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from sweep.physics import flops
+from sweep.physics import communication, flops
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
 from sweep.physics.shapes import active_parameters, embedding_parameters, shape_columns, total_parameters
+from sweep.physics.step_time import memory_bytes_per_s, peaks_flops
 
-_NOMINAL_PEAK = 1e14
-_NOMINAL_LINK = 2e11
-_NOMINAL_MEMORY = 2e12
 _BEST_EFFICIENCY = 0.6
 _HALF_SPEED_ROWS = 400.0
 _HALF_SPEED_WIDTH = 350.0
@@ -50,7 +48,7 @@ def _compute(columns: Mapping[str, Any], gpu: Gpu) -> dict[str, Any]:
     gas, rows = read(columns, "grad_accum"), _rows(columns)
     again = np.where(np.asarray(columns["recompute"]) == "full", 4 / 3, 1.0)
     per_token = flops.model_flops_per_token(shape, read(columns, "sequence_length")) * again
-    work = rows * gas * per_token / (tp * pp) / _peaks(columns, gpu) / _BEST_EFFICIENCY * _busy(columns)
+    work = rows * gas * per_token / (tp * pp) / peaks_flops(columns, gpu) / _BEST_EFFICIENCY * _busy(columns)
     return {
         "work": work,
         "few_rows": work * _HALF_SPEED_ROWS / rows,
@@ -91,7 +89,7 @@ def _per_step(columns: Mapping[str, Any], gpu: Gpu) -> dict[str, Any]:
         "gradients": 2 * ring,
         "gradients_each": 0.2 * ring * gas,
         "nodes": _MICRO_BATCH_PER_NODE_S * _nodes(columns),
-        "optimizer": 12 * mine / np.where(zero > 0, ways, 1.0) / (gpu.memory_bytes_per_s or _NOMINAL_MEMORY),
+        "optimizer": 12 * mine / np.where(zero > 0, ways, 1.0) / memory_bytes_per_s(gpu),
         "sharding": gathers * ring * active_parameters(shape) / total_parameters(shape),
         "fixed": np.full_like(ring, _STEP_S),
     }
@@ -113,13 +111,4 @@ def _nodes(columns: Mapping[str, Any]) -> Any:
 
 def _links(gpu: Gpu) -> tuple[float, float]:
     """(inside a node, between nodes): bytes per second and direction."""
-    inside = (gpu.link_bytes_per_s or _NOMINAL_LINK) / 2
-    return inside, gpu.network_bytes_per_s or inside / 8
-
-
-def _peaks(columns: Mapping[str, Any], gpu: Gpu) -> Any:
-    dtype = np.asarray(columns["dtype"])
-    found: Any = np.full(dtype.shape, _NOMINAL_PEAK)
-    for name, value in gpu.peaks_flops.items():
-        found = np.where(dtype == name, value, found)
-    return found
+    return communication.inside_bytes_per_s(gpu), communication.between_bytes_per_s(gpu, communication.Network(), 2)

@@ -20,7 +20,7 @@ PREFIX = "track-"
 ALIVE_S = 20.0
 
 
-class Session:
+class TrackingSession:
     """The one session that tracks a sweep now. Raises SweepError on construction where another one lives."""
 
     def __init__(self, sweep: SweepDir) -> None:

@@ -11,7 +11,7 @@ from sweep.records.schema import Record
 from sweep.state.events import Recorded
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
-from sweep.trackers.marks import Session, marks
+from sweep.trackers.marks import TrackingSession, marks
 from sweep.trackers.shape import tracked
 from sweep.trackers.tracker import Tracker
 
@@ -19,7 +19,7 @@ from sweep.trackers.tracker import Tracker
 class Tracking:
     """One sweep and one tracker. `look` reads on; `write_waiting` writes what the looks found."""
 
-    def __init__(self, sweep: SweepDir, sweep_id: str, tracker: Tracker, session: Session) -> None:
+    def __init__(self, sweep: SweepDir, sweep_id: str, tracker: Tracker, session: TrackingSession) -> None:
         self._sweep_id = sweep_id
         self._tracker = tracker
         self._session = session

@@ -13,6 +13,7 @@ from sweep.physics import memory, pipeline, states
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, profile_of
+from sweep.physics.schedules import SCHEDULES
 from sweep.physics.shapes import ModelShape, total_parameters
 
 OURS = PROFILES["ours"]
@@ -147,7 +148,7 @@ def test_selective_recomputation_that_keeps_partial_sums_keeps_more_under_a_wide
 
 def test_schedules_keep_as_many_micro_batches_as_they_must():
     layout = {"pp": 4, "grad_accum": 16, "virtual_stages": 2}
-    held = {s: float(pipeline.in_flight(layout | {"pp_schedule": s}, "first")) for s in pipeline.SCHEDULES}
+    held = {s: float(pipeline.in_flight(layout | {"pp_schedule": s}, "first")) for s in SCHEDULES}
     assert held["1f1b"] == 4
     assert held["gpipe"] == held["looped_bfs"] == 16
     assert held["interleaved_1f1b"] == 4 + 3 / 2

@@ -6,12 +6,12 @@ import pytest
 
 from bench_workloads import WORKLOADS
 from bench_workloads.transformer.settings import CHOICES, Settings
-from bench_workloads.transformer.stages import SCHEDULES
 from sweep.inputs.grid import BudgetLimits, Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
+from sweep.physics.schedules import SCHEDULES
 from sweep.physics.shapes import total_parameters
 from sweep.plan.build import build
 from tests.support.paths import REPOSITORY

@@ -8,7 +8,9 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
-from sweep.physics.hardware import GPUS
+from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS, Gpu
+from sweep.physics.step_time import step_time_s
 from sweep.plan.runs import PlannedRun
 from sweep.plugins import STRATEGIES
 from sweep.search.budget import Budget
@@ -18,7 +20,7 @@ from sweep.search.observations import Known
 from sweep.search.replay import Recorded, promising_order, replay, report
 from sweep.search.search import BY_STRATEGY, Search, choose, waiting
 from sweep.search.step_time_model import learn_times, probability_above, unlearned
-from sweep.search.step_time_terms import NAMES
+from sweep.search.step_time_terms import NAMES, time_terms
 from sweep.search.strategies import strategy_named
 from sweep.state.events import Recorded as RecordedEvent
 from sweep.state.events import RecordFacts, RerunRequested
@@ -53,6 +55,15 @@ def truth(seed=0, workload="somebody"):
     failed = generator.random(len(found)) < 0.15
     outcomes = tuple(Outcome.UNKNOWN if bad else Outcome.OK for bad in failed)
     return Recorded(found, outcomes, np.where(failed, np.nan, rates), np.full(len(found), np.nan))
+
+
+def test_both_models_of_the_step_time_take_unknown_hardware_for_the_same():
+    nominal = Gpu(name="n", peaks_flops={"bf16": 1e14}, memory_bytes_per_s=1e12, link_bytes_per_s=4e11)
+    columns = MODELS["8B"].as_dict() | {"sequence_length": 4096, "gpus_per_node": 8, "nodes": 2, "dtype": "bf16"}
+    columns |= {"dp": 2, "tp": 4, "pp": 2, "cp": 1, "zero": 1, "grad_accum": 8, "micro_batch_size": 1}
+    columns |= {"recompute": "none", "pp_schedule": "1f1b"}
+    for seconds in (time_terms, step_time_s):
+        assert np.array_equal(seconds(columns, Gpu(name="?")), seconds(columns, nominal))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -21,7 +21,7 @@ from sweep.outcomes import Outcome
 from sweep.plugins import TRACKERS
 from sweep.records.record import record_from
 from sweep.store.directory import SweepDir
-from sweep.trackers.marks import Session
+from sweep.trackers.marks import TrackingSession
 from sweep.trackers.shape import SUMMARY, key_of, tracked
 from sweep.trackers.tracker import open_tracker
 from tests.support import driving
@@ -243,23 +243,23 @@ def processes_naming(text):
 
 def test_one_session_at_a_time(tmp_path):
     sweep = made_sweep(tmp_path / "s")
-    first = Session(sweep)
+    first = TrackingSession(sweep)
     with pytest.raises(SweepError, match="another process tracks this sweep"):
-        Session(sweep)
+        TrackingSession(sweep)
     first.close()
-    Session(sweep).close()
+    TrackingSession(sweep).close()
 
 
 def test_a_dead_session_holds_nobody_up(tmp_path):
     sweep = made_sweep(tmp_path / "s")
     code = (
         "import sys, pathlib, os; from sweep.store.directory import SweepDir\n"
-        "from sweep.trackers.marks import Session\n"
+        "from sweep.trackers.marks import TrackingSession\n"
     )
-    code += "Session(SweepDir(pathlib.Path(sys.argv[1]))); os._exit(1)"
+    code += "TrackingSession(SweepDir(pathlib.Path(sys.argv[1]))); os._exit(1)"
     subprocess.run([sys.executable, "-c", code, str(sweep.path)], check=False)
     assert len(sweep.journals()) == 1
-    Session(sweep).close()
+    TrackingSession(sweep).close()
 
 
 @pytest.mark.parametrize("name", TRACKERS)
@@ -277,7 +277,7 @@ def test_lost_gives_way_to_the_attempts_own_word(tmp_path, name, monkeypatch):
         def write(self, run, picture=None):
             writes.append((run.key, run.summary["outcome"], picture))
 
-    session = Session(sweep)
+    session = TrackingSession(sweep)
     tracking = Tracking(sweep, "id", Recorder(), session)
     write_journal(sweep, "launcher-0001", [record_event(made_record(outcome=Outcome.LOST, message="gone"), 1.0)])
     tracking.look()

@@ -15,8 +15,9 @@ from bench_workloads import WORKLOADS, transformer
 from bench_workloads.transformer import WORKLOAD
 from bench_workloads.transformer.rules import ARITHMETIC_RULES, RULES
 from bench_workloads.transformer.settings import Settings
-from bench_workloads.transformer.stages import SCHEDULES, layers_of_stages, stages_of_rank, stages_per_rank
+from bench_workloads.transformer.stages import layers_of_stages, stages_of_rank, stages_per_rank
 from sweep.contract import Layout
+from sweep.physics.schedules import SCHEDULES
 from sweep.physics.shapes import ModelShape
 
 LLAMA = ModelShape(

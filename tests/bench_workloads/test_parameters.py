@@ -1,0 +1,44 @@
+"""What the settings of every workload share."""
+
+import importlib
+
+import pytest
+
+from sweep.contract import LAYOUT, Layout, Place, Run
+
+RUN = {"model": "m", "shape": {}, "nodes": 1, "gpus_per_node": 1, "sequence_length": 8, "layout": Layout()}
+
+
+@pytest.mark.parametrize("workload", ["transformer", "simulated", "collectives", "matmul"])
+def test_a_run_gives_parameters_and_defaults_the_rest(workload):
+    declared = importlib.import_module(f"bench_workloads.{workload}").WORKLOAD
+    settings = importlib.import_module(f"bench_workloads.{workload}.settings").Settings
+    assert settings.of(Run(workload=workload, **RUN)) == settings()
+    assert settings.defaults() == declared.params == vars(settings())
+    name, value = next(iter(settings.defaults().items()))
+    assert settings.of(Run(workload=workload, params={name: value}, **RUN)) == settings()
+    with pytest.raises(ValueError, match=f"{workload} has no parameter colour, size"):
+        settings.of(Run(workload=workload, params={"size": 1, "colour": 2}, **RUN))
+
+
+@pytest.mark.parametrize("workload", ["transformer", "simulated"])
+def test_the_own_workloads_vary_the_whole_layout(workload):
+    declared = importlib.import_module(f"bench_workloads.{workload}").WORKLOAD
+    assert declared.axes == {*LAYOUT, "dtype", "compile"}
+
+
+def test_torchruns_variables_name_the_rank_and_where_it_meets_the_others():
+    place = Place(
+        rank=5, world_size=8, local_rank=1, local_world_size=4, node_rank=1, master_addr="a", master_port=20001
+    )
+    variables = place.torchrun_variables()
+    assert variables == {
+        "RANK": "5",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "4",
+        "GROUP_RANK": "1",
+        "MASTER_ADDR": "a",
+        "MASTER_PORT": "20001",
+    }
+    assert place.torchrun_variables(9) == variables | {"MASTER_PORT": "9"}
