@@ -126,6 +126,7 @@ def test_what_was_begun_and_never_recorded_is_lost(resumed):
     assert [told[name] for name in left] == ["lost", "lost"]
 
 
+@pytest.mark.long
 def test_a_report_with_figures_is_made(resumed):
     directory, _, _ = resumed
     done = sweep("report", directory, cwd=directory.parent)
@@ -159,6 +160,7 @@ def test_a_second_resume_does_nothing(resumed):
     assert old_directories.processes(directory) == []
 
 
+@pytest.mark.long
 def test_a_finished_one_has_nothing_to_resume(tmp_path):
     directory = copied("finished", tmp_path)
     before = truth(directory)

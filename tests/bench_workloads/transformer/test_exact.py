@@ -48,14 +48,14 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False):
 @pytest.mark.parametrize(
     "words",
     [
-        "dp=1 micro_batch_size=2 grad_accum=4",
+        pytest.param("dp=1 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
         "tp=2 micro_batch_size=2 grad_accum=4",
         "pp=2 micro_batch_size=2 grad_accum=4",
-        "cp=2 micro_batch_size=2 grad_accum=4",
+        pytest.param("cp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
         "dp=1 micro_batch_size=8 grad_accum=1 recompute=selective",
-        "dp=1 micro_batch_size=8 grad_accum=1 recompute=full",
-        "dp=2 zero=1",
-        "dp=2 zero=2 micro_batch_size=4",
+        pytest.param("dp=1 micro_batch_size=8 grad_accum=1 recompute=full", marks=pytest.mark.long),
+        pytest.param("dp=2 zero=1", marks=pytest.mark.long),
+        pytest.param("dp=2 zero=2 micro_batch_size=4", marks=pytest.mark.long),
         "dp=2 zero=3 micro_batch_size=4",
     ],
 )
@@ -66,6 +66,7 @@ def test_a_trace_is_what_a_real_run_counts(zygote: Zygote, words):
     assert found.peak_bytes == sum(found.parts.values()) == pytest.approx(real, rel=0.05)
 
 
+@pytest.mark.long
 def test_under_tp_a_rank_has_the_gradient_of_its_own_rows_of_the_embedding(zygote: Zygote):
     """A gradient of the whole vocabulary, which torch's own embedding makes, would be 7 % more here."""
     shape = SHAPE | {"vocab_size": 16384, "num_layers": 2}
@@ -90,14 +91,14 @@ def test_a_pipeline_holds_a_buffer_for_each_micro_batch_of_a_step(zygote: Zygote
 @pytest.mark.parametrize(
     ("words", "tolerance"),
     [
-        ("dp=1", 0.01),
-        ("tp=4 recompute=none", 0.01),
+        pytest.param("dp=1", 0.01, marks=pytest.mark.long),
+        pytest.param("tp=4 recompute=none", 0.01, marks=pytest.mark.long),
         ("tp=4 recompute=selective", 0.01),
-        ("cp=2 recompute=full", 0.05),
-        ("dp=8 zero=1", 0.01),
-        ("dp=8 zero=2", 0.01),
+        pytest.param("cp=2 recompute=full", 0.05, marks=pytest.mark.long),
+        pytest.param("dp=8 zero=1", 0.01, marks=pytest.mark.long),
+        pytest.param("dp=8 zero=2", 0.01, marks=pytest.mark.long),
         ("dp=8 zero=3", 0.02),
-        ("dp=8 zero=3 recompute=full", 0.02),
+        pytest.param("dp=8 zero=3 recompute=full", 0.02, marks=pytest.mark.long),
         ("dp=2 tp=2 pp=3 zero=1", 0.02),
     ],
 )
@@ -126,7 +127,7 @@ def test_weights_are_those_of_physics_to_the_byte(words):
     assert states <= found.parts["optimizer_states"] < states + 1000, "both moments, and a counter for each parameter"
 
 
-@pytest.mark.parametrize("words", ["dp=2 zero=2", "pp=3"])
+@pytest.mark.parametrize("words", [pytest.param("dp=2 zero=2", marks=pytest.mark.long), "pp=3"])
 def test_micro_batches_that_are_left_out_would_need_no_more(monkeypatch, words):
     from bench_workloads.transformer import exact
 

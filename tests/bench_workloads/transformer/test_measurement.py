@@ -141,6 +141,7 @@ def test_what_a_split_backward_repeats_is_counted(zygote: Zygote):
     assert extra["executed_matmul_flops_per_step"] > 1.5 * of_model
 
 
+@pytest.mark.long
 def test_memory_falls_as_theory_says(zygote: Zygote):
     """Peak bytes of tensors, for each means against it."""
 
