@@ -19,7 +19,7 @@ from benchmarks.calibration import calibrate
 from sweep.foreign.files import read_recorded
 from sweep.physics import memory
 from sweep.physics.profiles import PROFILES
-from sweep.search.replay import Recorded, promising_order
+from sweep.search.replay import RecordedRun, promising_order
 
 NANOTRON = PROFILES["nanotron"]
 USES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
@@ -27,7 +27,7 @@ SEEDS = 5
 KINDS = ("uncalibrated", "after the first fifth", "after a fifth by chance", "were each run's build known")
 
 
-def failures(recorded: Recorded) -> list[str]:
+def failures(recorded: RecordedRun) -> list[str]:
     """Failures whose layout never worked, that no static rule rejects, by kind."""
     c, ok = recorded.candidates, recorded.worked
     worked_too = np.isin(c.twins, c.twins[ok])
@@ -48,7 +48,7 @@ def failures(recorded: Recorded) -> list[str]:
     return [*lines, "", f"Were all over 60 % rejected, {near:.1%} of the failures would be avoided."]
 
 
-def peaks(recorded: Recorded) -> list[str]:
+def peaks(recorded: RecordedRun) -> list[str]:
     """Mean absolute errors of predicted peaks."""
     c, measured = recorded.candidates, recorded.peak_memory_bytes
     rows = np.flatnonzero(recorded.worked & np.isfinite(measured))

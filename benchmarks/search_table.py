@@ -18,7 +18,7 @@ from sweep.foreign.files import read_recorded
 from sweep.plugins import STRATEGIES
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
-from sweep.search.replay import Recorded, replay, report
+from sweep.search.replay import RecordedRun, replay, report
 from sweep.search.strategies import strategy_named
 
 COLUMNS = (
@@ -28,7 +28,7 @@ COLUMNS = (
 CHANCES = 20
 
 
-def overall(recorded: Recorded, strategy: str, share: float) -> dict[str, Any]:
+def overall(recorded: RecordedRun, strategy: str, share: float) -> dict[str, Any]:
     runs = max(1, int(share * len(recorded.candidates)))
     return report(replay(recorded, strategy_named(strategy), Budget(runs=runs)))["overall"]
 
@@ -41,7 +41,7 @@ def row(name: str, found: dict[str, Any]) -> str:
     return f"| {name} | " + " | ".join(shown(found[column]) for column in COLUMNS) + " |"
 
 
-def by_chance(recorded: Recorded, share: float) -> str:
+def by_chance(recorded: RecordedRun, share: float) -> str:
     """The mean over many random orders: one of them says little."""
     found = []
     for seed in range(CHANCES):
@@ -55,7 +55,7 @@ def by_chance(recorded: Recorded, share: float) -> str:
     )
 
 
-def disturbed(recorded: Recorded, share: float) -> str:
+def disturbed(recorded: RecordedRun, share: float) -> str:
     """guided, with the nominal seconds of every part multiplied by a log-normal factor of scale 0.7."""
     found = []
     for seed in range(CHANCES):

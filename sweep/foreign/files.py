@@ -22,7 +22,7 @@ from sweep.physics.hardware import GPUS
 from sweep.records.collect import write_results
 from sweep.records.schema import COLLECTED, COLUMNS
 from sweep.search.candidates import UNKNOWN_GPU, from_configurations
-from sweep.search.replay import Recorded, promising_order
+from sweep.search.replay import RecordedRun, promising_order
 from sweep.store.directory import write_derived
 
 _SHOWN = 10
@@ -71,7 +71,7 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     return Imported(target, len(records), Counter(str(r.outcome) for r in records), suspects, kept)
 
 
-def read_recorded(path: Path, models: Sequence[str] = ()) -> Recorded:
+def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
     """Results (of a sweep or an import) as what a replay runs against: one run per configuration and repeat."""
     import pyarrow.parquet as pq
 
@@ -87,13 +87,13 @@ def read_recorded(path: Path, models: Sequence[str] = ()) -> Recorded:
     return _recorded(rows)
 
 
-def _recorded(rows: list[dict[str, Any]]) -> Recorded:
+def _recorded(rows: list[dict[str, Any]]) -> RecordedRun:
     known = {row["gpu"] for row in rows}
     gpu = GPUS.get(str(rows[0]["gpu"]), UNKNOWN_GPU) if len(known) == 1 else _common(known)
     given = [_configuration(row) for row in rows]
     order = promising_order(from_configurations([row["run_id"] for row in rows], given, gpu))
     rows, given = [rows[i] for i in order], [given[i] for i in order]
-    return Recorded(
+    return RecordedRun(
         from_configurations([row["run_id"] for row in rows], given, gpu),
         tuple(Outcome(row["outcome"]) for row in rows),
         _numbers(rows, "tokens_per_second_per_gpu"),

@@ -156,7 +156,7 @@ class Measured(Message, frozen=True, kw_only=True):
     measurement: Measurement
 
 
-class Failure(Value, frozen=True, kw_only=True):
+class RankFailure(Value, frozen=True, kw_only=True):
     """An exception, as texts of bounded length."""
 
     type: str
@@ -169,7 +169,7 @@ class Failed(Message, frozen=True, kw_only=True):
 
     attempt: str
     rank: int
-    failure: Failure
+    failure: RankFailure
 
 
 class RankExited(Message, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from sweep.physics import flops, shapes
 from sweep.physics.flops import DEFAULT_CONVENTION, FlopsConvention
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import profile_of
-from sweep.records.schema import Efficiency, Memory, Metrics, Rates, Training
+from sweep.records.schema import Efficiency, MemoryColumns, Metrics, Rates, Training
 
 STRAGGLER = 1.10
 """A rank is slow where its median step takes this many times the median of all ranks' medians."""
@@ -103,13 +103,13 @@ def shape_of(run: Run) -> shapes.ModelShape | None:
     return shapes.ModelShape(**run.shape) if run.shape else None  # type: ignore[arg-type]
 
 
-def memory(measurements: Sequence[Measurement | None]) -> Memory:
+def memory(measurements: Sequence[Measurement | None]) -> MemoryColumns:
     """Of the ranks that told it."""
     allocated = [None if m is None else m.peak_allocated_bytes for m in measurements]
     reserved = [m.peak_reserved_bytes for m in measurements if m is not None]
     kinds = sorted({m.memory_kind for m in measurements if m is not None and m.peak_allocated_bytes is not None})
     peak = _greatest(allocated)
-    return Memory(
+    return MemoryColumns(
         peak_memory_bytes=peak,
         peak_memory_reserved_bytes=_greatest(reserved),
         rank_peak_memory_bytes=None if peak is None else allocated,

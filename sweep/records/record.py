@@ -14,7 +14,17 @@ from sweep.outcomes import Outcome
 from sweep.physics import shapes
 from sweep.records.json_columns import Json, json_text, over_ranks
 from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
-from sweep.records.schema import COLUMNS, Configuration, Durations, Ending, Identity, Metrics, Record, Times, Verdict
+from sweep.records.schema import (
+    COLUMNS,
+    Configuration,
+    Durations,
+    Ending,
+    Identity,
+    Metrics,
+    Record,
+    Times,
+    VerdictColumns,
+)
 from sweep.records.validity import implausible, oddities, of_another_torch, refusal
 from sweep.state.events import decoder
 
@@ -124,12 +134,12 @@ def configuration(run: Run, gpu: str | None) -> Configuration:
 
 def verdict(
     attempt: EndedAttempt, ending: Ending, measured: Metrics, given: Sequence[Measurement], findings: Findings
-) -> Verdict:
+) -> VerdictColumns:
     """How it ended, and what is odd about what the ranks gave."""
     odd = oddities(given) + of_another_torch(given, attempt.torch_version)
     odd += implausible(measured, attempt.gpu, attempt.run.dtype)
     step_s = measured.step_time_median_s
-    return Verdict(
+    return VerdictColumns(
         **vars(ending),
         suspect=bool(odd) or findings.invalid,
         notes=[*odd, *findings.notes],

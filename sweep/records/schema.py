@@ -95,7 +95,7 @@ class Efficiency:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemoryColumns:
     """What it took of the devices' memory."""
 
     peak_memory_bytes: Annotated[int | None, "bytes", "greatest over ranks of the peak, as memory_kind says"] = None
@@ -117,7 +117,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics(Training, Memory, Efficiency, Rates):  # a dataclass takes the fields of its last base first
+class Metrics(Training, MemoryColumns, Efficiency, Rates):  # a dataclass takes the fields of its last base first
     """What was measured. Only attempts that are ok have rates and efficiency."""
 
 
@@ -132,7 +132,7 @@ class Ending:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict(Ending):
+class VerdictColumns(Ending):
     """How it ended, and what is odd about it."""
 
     suspect: Annotated[bool | None, "", "true: the numbers contradict something; notes say what"] = None
@@ -165,7 +165,7 @@ class Times(Durations):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record(Times, Verdict, Metrics, Configuration, Identity):
+class Record(Times, VerdictColumns, Metrics, Configuration, Identity):
     """What an attempt leaves: one row of a results table. A missing value is null, never 0 or -1."""
 
 
@@ -205,7 +205,7 @@ def _column(name: str, kind: type, unit: str, meaning: str) -> Column:
 
 
 IDENTITY, CONFIGURATION, METRICS = _columns(Identity), _columns(Configuration), _columns(Metrics)
-VERDICT, TIMES = _columns(Verdict), _columns(Times)
+VERDICT, TIMES = _columns(VerdictColumns), _columns(Times)
 
 COLUMNS: tuple[Column, ...] = _columns(Record)
 """What a record holds."""

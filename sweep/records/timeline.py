@@ -59,7 +59,7 @@ ATTEMPTS: tuple[Column, ...] = (
 
 
 @dataclass
-class PilotTime:
+class PilotTimes:
     """One pilot's times, unix seconds."""
 
     pilot: str
@@ -91,7 +91,7 @@ class BegunAttempt:
 class Timeline:
     """The fold: pilots, and the attempts that have begun and left no record yet."""
 
-    pilots: dict[str, PilotTime] = field(default_factory=dict)
+    pilots: dict[str, PilotTimes] = field(default_factory=dict)
     begun: dict[tuple[str, int], BegunAttempt] = field(default_factory=dict)
 
     def apply(self, event: Event) -> None:
@@ -103,9 +103,9 @@ class Timeline:
         of_pilot = self.pilot(pilot)
         of_pilot.heard_at = max(time, of_pilot.heard_at or time)
 
-    def pilot(self, name: str) -> PilotTime:
+    def pilot(self, name: str) -> PilotTimes:
         """The pilot's times, empty where nothing is known yet."""
-        return self.pilots.setdefault(name, PilotTime(name))
+        return self.pilots.setdefault(name, PilotTimes(name))
 
     def pilot_rows(self) -> list[dict[str, Any]]:
         """Rows of ``PILOTS``."""
@@ -120,9 +120,9 @@ class Timeline:
 def resumed(pilot_rows: Sequence[Mapping[str, Any]], open_attempts: Sequence[Mapping[str, Any]]) -> Timeline:
     """The fold as the two tables of an earlier collect left it."""
     line = Timeline()
-    plain = [f.name for f in fields(PilotTime) if f.name not in ("nodes", "lost_at")]
+    plain = [f.name for f in fields(PilotTimes) if f.name not in ("nodes", "lost_at")]
     for row in pilot_rows:
-        pilot = line.pilots.setdefault(row["pilot"], PilotTime(**{name: row[name] for name in plain}))
+        pilot = line.pilots.setdefault(row["pilot"], PilotTimes(**{name: row[name] for name in plain}))
         if row["node"] is not None:
             pilot.nodes.append(row["node"])
         if row["lost_at"] is not None:

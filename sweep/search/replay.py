@@ -21,7 +21,7 @@ NEAR = 0.02
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRun:
     """What really happened to each candidate."""
 
     candidates: Candidates
@@ -43,7 +43,7 @@ class Recorded:
 class Replayed:
     """What a strategy did."""
 
-    recorded: Recorded
+    recorded: RecordedRun
     order: Ints
     """the runs it asked for, in that order"""
     hopeless: Any
@@ -56,7 +56,7 @@ def promising_order(candidates: Candidates) -> Ints:
     return order(candidates.cells.tolist(), -predicted, candidates.repeats, candidates.ids)
 
 
-def replay(recorded: Recorded, strategy: Strategy, budget: Budget) -> Replayed:
+def replay(recorded: RecordedRun, strategy: Strategy, budget: Budget) -> Replayed:
     """Run the strategy, one run after another, until it stops or the budget is spent."""
     known = Known(recorded.candidates)
     asked: list[int] = []

@@ -50,7 +50,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """A run over several nodes, with ranks of like work, that was ok."""
 
     nodes: tuple[str, ...]
@@ -66,14 +66,14 @@ class Ledger:
     pardoned_at: dict[str, float] = field(default_factory=dict)
     slow_in: dict[str, dict[str, float]] = field(default_factory=dict)
     """node -> run in which it held the slow rank -> when"""
-    ok: dict[str, Measured] = field(default_factory=dict)
+    ok: dict[str, MeasuredRun] = field(default_factory=dict)
     """run -> where and when it was measured"""
 
     def measured(self, run_id: str, nodes: tuple[str, ...], slow_node: str | None, time: float) -> None:
         """A run was measured on these nodes. One node alone can be compared with none."""
         if len(set(nodes)) < 2:
             return
-        self.ok[run_id] = Measured(nodes, time)
+        self.ok[run_id] = MeasuredRun(nodes, time)
         if slow_node is not None:
             self.slow_in.setdefault(slow_node, {})[run_id] = time
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sweep.state.quarantine import Charge, Ledger, Measured
+from sweep.state.quarantine import Charge, Ledger, MeasuredRun
 from sweep.state.state import Attempt, PilotState, RunState, World
 from sweep.store.directory import SweepDir, write_derived
 
-_KINDS = (World, RunState, Attempt, PilotState, Ledger, Measured, Charge)
+_KINDS = (World, RunState, Attempt, PilotState, Ledger, MeasuredRun, Charge)
 _FORM = " ".join(f"{kind.__name__}.{f.name}:{f.type}" for kind in _KINDS for f in dataclasses.fields(kind))
 """a snapshot by a version whose state has other fields is ignored"""
 

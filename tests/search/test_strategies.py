@@ -17,12 +17,12 @@ from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations
 from sweep.search.guided import Guided
 from sweep.search.observations import Known
-from sweep.search.replay import Recorded, promising_order, replay, report
+from sweep.search.replay import RecordedRun, promising_order, replay, report
 from sweep.search.search import BY_STRATEGY, Search, choose, waiting
 from sweep.search.step_time_model import learn_times, probability_above, unlearned
 from sweep.search.step_time_terms import NAMES, time_terms
 from sweep.search.strategies import strategy_named
-from sweep.state.events import Recorded as RecordedEvent
+from sweep.state.events import RecordedRun as RecordedEvent
 from sweep.state.events import RecordFacts, RerunRequested
 from sweep.state.state import World
 from tests.support.configurations import run
@@ -54,7 +54,7 @@ def truth(seed=0, workload="somebody"):
     rates = np.exp(found.log_tokens_per_gpu - np.log(seconds) + generator.normal(0, 0.03, len(found)))
     failed = generator.random(len(found)) < 0.15
     outcomes = tuple(Outcome.UNKNOWN if bad else Outcome.OK for bad in failed)
-    return Recorded(found, outcomes, np.where(failed, np.nan, rates), np.full(len(found), np.nan))
+    return RecordedRun(found, outcomes, np.where(failed, np.nan, rates), np.full(len(found), np.nan))
 
 
 def test_both_models_of_the_step_time_take_unknown_hardware_for_the_same():
@@ -108,7 +108,7 @@ def test_guided_stops_every_cell_when_no_run_left_is_likely_to_be_better():
 
 def test_a_strategy_sees_no_result_before_it_asks_for_it():
     recorded = truth()
-    shuffled = Recorded(
+    shuffled = RecordedRun(
         recorded.candidates,
         recorded.outcomes,
         recorded.tokens_per_second_per_gpu[::-1].copy(),
@@ -144,7 +144,7 @@ def test_finalists_are_repeated_and_others_are_not():
     given = [run(mbs=mbs, repeat=repeat) for mbs in (1, 2, 4, 8) for repeat in (0, 1)]
     found = from_configurations([f"run-{i:016x}" for i in range(8)], given, GPUS["h100"])
     rates = np.repeat([1000.0, 2000.0, 4000.0, 3970.0], 2)
-    recorded = Recorded(found, (Outcome.OK,) * 8, rates, np.full(8, np.nan))
+    recorded = RecordedRun(found, (Outcome.OK,) * 8, rates, np.full(8, np.nan))
     order = replay(recorded, Guided(), Budget()).order
     repeated = {int(found.columns["micro_batch_size"][i]) for i in order if found.repeats[i]}
     assert repeated == {4, 8}

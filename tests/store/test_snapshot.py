@@ -24,7 +24,7 @@ from sweep.state.events import (
     SessionBegan,
     SubmitDelayed,
 )
-from sweep.state.quarantine import Charge, Ledger, Measured
+from sweep.state.quarantine import Charge, Ledger, MeasuredRun
 from sweep.state.state import Attempt, PilotState, RunState, World
 from sweep.store import follow, snapshot
 from sweep.store.directory import SweepDir
@@ -177,7 +177,7 @@ def parts(world):
         Attempt: attempts,
         PilotState: list(world.pilots.values()),
         Ledger: [world.nodes],
-        Measured: list(world.nodes.ok.values()),
+        MeasuredRun: list(world.nodes.ok.values()),
         Charge: world.nodes.charges,
     }
 
@@ -188,7 +188,7 @@ def default(field):
     return None if field.default is dataclasses.MISSING else field.default
 
 
-@pytest.mark.parametrize("kind", [World, RunState, Attempt, PilotState, Ledger, Measured, Charge])
+@pytest.mark.parametrize("kind", [World, RunState, Attempt, PilotState, Ledger, MeasuredRun, Charge])
 def test_no_field_of_the_state_is_forgotten(sweep, kind):
     """The events are such that nothing is as it is by default."""
     write(sweep, "launcher-0001", events())

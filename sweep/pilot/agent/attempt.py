@@ -28,13 +28,13 @@ from sweep.pilot.messages import (
     Busy,
     Clean,
     Failed,
-    Failure,
     Heartbeats,
     Measured,
     NotPrepared,
     Prepare,
     Prepared,
     RankExited,
+    RankFailure,
     RankRemains,
     Start,
     Stop,
@@ -178,7 +178,7 @@ class NodeAttempt:
         for report in reports:
             if isinstance(report, Beat):
                 self._on_beat(rank, report)
-            elif isinstance(report, Failure):
+            elif isinstance(report, RankFailure):
                 self._failed(rank, report)
             else:
                 self._measured(rank, report)
@@ -194,7 +194,7 @@ class NodeAttempt:
         except ChannelError as error:
             self._failed(rank, failure("ValueError", error))
 
-    def _failed(self, rank: Rank, what: Failure) -> None:
+    def _failed(self, rank: Rank, what: RankFailure) -> None:
         self._channel.send(Failed(attempt=self._name, rank=rank.number, failure=what))
 
     def _on_exit(self, rank: Rank) -> None:

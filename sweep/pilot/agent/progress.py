@@ -14,14 +14,14 @@ from typing import Annotated, Any
 import msgspec
 
 from sweep.contract import Measurement, Phase
-from sweep.pilot.messages import Failure
+from sweep.pilot.messages import RankFailure
 
 READ_BYTES = 1 << 16
 READS = 32
 """so many in one go, more than any pipe holds: a rank may write as fast as its agent reads"""
 MAX_LINE_BYTES = 8 << 20
 """far beyond any measurement: as a message to the leader it stays below the limit of one"""
-TOO_LONG = Failure(
+TOO_LONG = RankFailure(
     type="MessageTooLong",
     message=f"the rank gave a message of over {MAX_LINE_BYTES >> 20} MiB: it is not kept",
 )
@@ -37,7 +37,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     due_s: float | None = None
 
 
-Report = Beat | Measurement | Failure
+Report = Beat | Measurement | RankFailure
 
 
 class ProgressPipe:
@@ -112,16 +112,16 @@ def report_in(line: bytes) -> Report | None:
     return None
 
 
-def failure(kind: Any, message: Any, traceback: Any = None) -> Failure:
+def failure(kind: Any, message: Any, traceback: Any = None) -> RankFailure:
     """A failure as texts of bounded length, in whatever form it was given."""
-    return Failure(
+    return RankFailure(
         type=str(kind or "Exception")[:200],
         message=str(message or "")[:4000],
         traceback=str(traceback or "")[-16_000:],
     )
 
 
-def _measurement(values: Mapping[str, Any]) -> Measurement | Failure:
+def _measurement(values: Mapping[str, Any]) -> Measurement | RankFailure:
     given = {name: value for name, value in values.items() if name != "kind"}
     given |= {name: _whole(given[name]) for name in WHOLE_NUMBERS if name in given}  # worked out of GiB
     unknown = sorted(given.keys() - FIELDS)

@@ -10,7 +10,17 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.hang_suspects import innermost, suspects
 from sweep.pilot.leader.watchdog import Learned, Verdict, Watchdog
 from sweep.pilot.limits import Limits
-from sweep.pilot.messages import Busy, Clean, Failed, Failure, Heartbeat, Heartbeats, Measured, OfAttempt, RankExited
+from sweep.pilot.messages import (
+    Busy,
+    Clean,
+    Failed,
+    Heartbeat,
+    Heartbeats,
+    Measured,
+    OfAttempt,
+    RankExited,
+    RankFailure,
+)
 
 SETTLE_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their own words are evidence"""
@@ -22,7 +32,7 @@ class RankReport:
 
     node: str
     measurement: Measurement | None = None
-    failure: Failure | None = None
+    failure: RankFailure | None = None
     exited: bool = False
     exit_code: int | None = None
     signal: int | None = None

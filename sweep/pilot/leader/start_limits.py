@@ -28,7 +28,7 @@ WIDER = 2
 
 
 @dataclass(frozen=True)
-class Start:
+class MeasuredStart:
     """How one attempt got to its second iteration."""
 
     nodes: int
@@ -66,7 +66,7 @@ class Starts:
 
     def __init__(self, runs: Sequence[PlannedRun]) -> None:
         self._kinds = {planned.run_id: _Kind(planned) for planned in runs}
-        self._seen: dict[tuple[Hashable, ...], dict[tuple[str, int], Start]] = defaultdict(dict)
+        self._seen: dict[tuple[Hashable, ...], dict[tuple[str, int], MeasuredStart]] = defaultdict(dict)
 
     def apply_all(self, events: Iterable[Event]) -> None:
         """Read on in the journals: take note of records whose ranks began to iterate, however they ended."""
@@ -79,7 +79,7 @@ class Starts:
         kind = self._kinds.get(record.run_id)
         if kind is None or record.start_s is None or record.first_iteration_s is None:
             return
-        start = Start(kind.planned.nodes, kind.work, record.start_s, record.first_iteration_s)
+        start = MeasuredStart(kind.planned.nodes, kind.work, record.start_s, record.first_iteration_s)
         self._seen[kind.key][record.run_id, record.attempt] = start
 
     def learned(self, planned: PlannedRun, attempt: int, grid: Limits) -> Learned | None:
@@ -91,7 +91,7 @@ class Starts:
         return limits_from(like, kind.work, grid) if len(like) >= ENOUGH else None
 
 
-def limits_from(like: Sequence[Start], work: float, grid: Limits) -> Learned:
+def limits_from(like: Sequence[MeasuredStart], work: float, grid: Limits) -> Learned:
     """From the longest of the like starts; a run with more work is given more for its first iteration."""
     start_s = max(start.start_s for start in like)
     first_s = max(start.first_iteration_s * max(1.0, work / start.work) for start in like)

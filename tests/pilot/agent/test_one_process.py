@@ -12,7 +12,7 @@ from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
 from sweep.pilot.agent.zygote_messages import ForkRequest
 from sweep.pilot.agent.zygotes import Zygote
-from sweep.pilot.messages import Failure, RankExited
+from sweep.pilot.messages import RankExited, RankFailure
 from tests.support.paths import REPOSITORY
 from tests.support.pilot_parts import PREPARE, Image, Scripted, start
 
@@ -96,7 +96,7 @@ def test_the_end_of_one_rank_is_the_end_of_all(tmp_path, act, code, number):
     told, ranks = asyncio.run(ranks_that(act, tmp_path, nothing))
     assert sorted(told.ends) == [(rank, code, number) for rank in range(RANKS)]
     assert time.monotonic() - begin < 20, "the others wait for a minute"
-    failed = [rank for rank in range(RANKS) if Failure in told.kinds(rank)]
+    failed = [rank for rank in range(RANKS) if RankFailure in told.kinds(rank)]
     assert failed == ([1] if act == "raise" else []), "it is told of the rank that failed, and of no other"
     assert ("KeyError" in ranks[0].tail(4096)) == (act == "raise")
 

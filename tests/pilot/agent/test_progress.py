@@ -12,7 +12,7 @@ import pytest
 
 from sweep.contract import Measurement, Phase, Progress
 from sweep.pilot.agent.progress import MAX_LINE_BYTES, Beat, ProgressPipe, report_in
-from sweep.pilot.messages import Failure, Measured, encode
+from sweep.pilot.messages import Measured, RankFailure, encode
 
 BEAT = b'{"kind": "beat", "phase": "steady"}\n'
 NO_MESSAGES = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"[1]", b"1" * 5000, b'"\\ud83d"']
@@ -82,7 +82,7 @@ def test_a_rank_that_beats_without_pause_does_not_hold_its_agent(tmp_path):
 def test_half_a_character_in_a_message_is_passed_on(tmp_path):
     """The encoder replaces it: `tests/pilot/test_messages.py`."""
     written = json.dumps({"kind": "failure", "message": "bad \ud83d name"}).encode() + b"\n"
-    assert reports_in(tmp_path, written) == [Failure(type="Exception", message="bad \ud83d name")]
+    assert reports_in(tmp_path, written) == [RankFailure(type="Exception", message="bad \ud83d name")]
 
 
 def test_a_beat_is_read_whatever_comes_with_it():
@@ -150,9 +150,9 @@ def test_a_measurement_of_another_form_is_a_failure_that_names_it(odd, named):
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ({}, Failure(type="Exception", message="")),
-        ({"type": "E", "message": 7}, Failure(type="E", message="7")),
-        ({"type": None, "traceback": ["a"]}, Failure(type="Exception", message="", traceback="['a']")),
+        ({}, RankFailure(type="Exception", message="")),
+        ({"type": "E", "message": 7}, RankFailure(type="E", message="7")),
+        ({"type": None, "traceback": ["a"]}, RankFailure(type="Exception", message="", traceback="['a']")),
     ],
 )
 def test_a_failure_in_another_form_becomes_texts(said, expected):

@@ -10,7 +10,7 @@ from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.nodes import Link
 from sweep.pilot.leader.record import recording_of
-from sweep.pilot.messages import Failed, Failure, Start
+from sweep.pilot.messages import Failed, RankFailure, Start
 from sweep.records.record import problems
 from tests.support.pilot_parts import (
     LIMITS,
@@ -35,7 +35,7 @@ def said_by_ranks(standing, *messages):
 
 
 def test_a_failure_has_a_log_and_a_record(standing):
-    failure = Failure(type="E", message="7", traceback="['a']")
+    failure = RankFailure(type="E", message="7", traceback="['a']")
     failed = Failed(attempt="r.1", rank=0, failure=failure)
     result = said_by_ranks(standing, heartbeats(("steady", 4)), failed, *exits(1, 1))
     assert result.ranks[0].failure == failure

@@ -13,11 +13,11 @@ from sweep.pilot.messages import (
     Busy,
     Clean,
     Failed,
-    Failure,
     Heartbeat,
     Heartbeats,
     Measured,
     RankExited,
+    RankFailure,
     RankRemains,
 )
 from tests.support.pilot_parts import LIMITS
@@ -122,7 +122,7 @@ def test_the_first_verdict_holds():
 
 
 def test_a_failure_is_diagnosed_from_what_is_left_of_it():
-    failure = Failure(type="KeyError", message="'k'", traceback="KeyError: 'k'")
+    failure = RankFailure(type="KeyError", message="'k'", traceback="KeyError: 'k'")
     attempt, now = after(Failed(attempt="r.1", rank=1, failure=failure), exited(1, 1))
     attempt.end_ranks(now)
     attempt.cleared("n1", clean(0, ranks=(RankRemains(rank=0, killed=True, tail=""),), removed=("nccl-1",)))

@@ -10,7 +10,7 @@ from sweep.contract import Layout, Phase, Run, Workload
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.nodes import Link
-from sweep.pilot.leader.start_limits import Start, Starts, limits_from
+from sweep.pilot.leader.start_limits import MeasuredStart, Starts, limits_from
 from sweep.pilot.leader.watchdog import Learned, Watchdog
 from sweep.plan.runs import PlannedRun
 from sweep.state.events import Recorded, RecordFacts
@@ -55,17 +55,17 @@ def three(first_iteration_s=10.0, **changes):
     ("longest", "allowed"), [((4.0, 10.0), (90, 90)), ((30.0, 40.0), (150, 200)), ((100.0, 70.0), (300, 300))]
 )
 def test_a_start_may_take_five_times_the_longest_between_a_floor_and_the_grids_limit(longest, allowed):
-    like = [Start(1, 1.0, *longest), Start(1, 1.0, 0.1, 0.1)]
+    like = [MeasuredStart(1, 1.0, *longest), MeasuredStart(1, 1.0, 0.1, 0.1)]
     assert limits_from(like, 1.0, GRID_LIMITS) == Learned(start_s=allowed[0], first_iteration_s=allowed[1])
 
 
 def test_limits_below_the_floor_that_the_grid_sets_hold():
     short = replace(LIMITS, start_s=20, first_iteration_s=30)
-    assert limits_from([Start(1, 1.0, 1.0, 1.0)], 1.0, short) == Learned(start_s=20, first_iteration_s=30)
+    assert limits_from([MeasuredStart(1, 1.0, 1.0, 1.0)], 1.0, short) == Learned(start_s=20, first_iteration_s=30)
 
 
 def test_a_run_with_more_work_is_given_more():
-    like = [Start(1, 100.0, 4.0, 20.0)]
+    like = [MeasuredStart(1, 100.0, 4.0, 20.0)]
     assert limits_from(like, 250.0, GRID_LIMITS).first_iteration_s == 250
     assert limits_from(like, 50.0, GRID_LIMITS).first_iteration_s == 100
 
@@ -131,7 +131,7 @@ def test_what_the_image_took_to_import_is_no_part_of_a_learned_start():
 
 
 def test_a_minute_of_compilation_is_borne_whatever_was_learned():
-    dog = begun(limits_from([Start(1, 1.0, 0.5, 0.5)], 1.0, GRID_LIMITS))
+    dog = begun(limits_from([MeasuredStart(1, 1.0, 0.5, 0.5)], 1.0, GRID_LIMITS))
     for rank in (0, 1):
         dog.beat(rank, Phase.FIRST_ITERATION, 0, None, 101.0)
     assert dog.verdict(161.0, PLACES) is None
