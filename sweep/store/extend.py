@@ -35,7 +35,7 @@ SETTINGS = ("strategy", "budget", "timeouts", "max_run_time", "isolate")
 class Extension:
     """What a grid adds to a sweep."""
 
-    table: Any
+    table: pyarrow.Table
     """pyarrow.Table of the rows that no plan of the sweep has: runs, then rejected candidates"""
     runs: int
     rejected: int

@@ -103,7 +103,7 @@ def in_force(grids: Sequence[Grid]) -> Grid:
     return grids[-1].model_copy(update={"name": grids[0].name, "models": models})
 
 
-def _table(plan: Path) -> Any:
+def _table(plan: Path) -> pyarrow.Table:
     try:
         # read_table would import pyarrow.dataset, and with it pandas: a quarter of a second.
         return pyarrow.parquet.ParquetFile(plan).read(columns=list(RUN_COLUMNS))
