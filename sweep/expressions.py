@@ -145,7 +145,7 @@ def _both(left: Any, right: Any) -> Any:
 def _among(left: Any, right: Any) -> Any:
     if not isinstance(right, list):
         raise TypeError("`in` needs a list, such as tp in [1, 2]")
-    if np.ma.getdata(left).dtype.kind in "OU" and all(isinstance(item, str) for item in right):
+    if np.ma.getdata(left).dtype.kind == "O" and all(isinstance(item, str) for item in right):
         texts = set(right)  # 200 names over 100,000 rows: 0.02 s, one comparison after another 2 s
         return _known(lambda v: np.array([x in texts for x in v.ravel().tolist()], dtype=bool).reshape(v.shape))(left)
     return reduce(_either, [_equal(left, item) for item in right], np.zeros(np.shape(left), dtype=bool))
