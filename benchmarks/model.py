@@ -26,8 +26,8 @@ from sweep.contract import Layout, Run
 from sweep.launcher.pilots_wanted import Capacity, Wanted, pilots_wanted
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
-from sweep.pilot.leader.pilot_time import MARGIN_S, UNKNOWN_RUN_S
-from sweep.plan.runs import PlannedRun
+from sweep.pilot.leader.pilot_time import MARGIN_S, UNKNOWN_RUN
+from sweep.plan.runs import ASSUMED_RUN_S, PlannedRun
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import (
     AttemptStarted,
@@ -155,7 +155,7 @@ class Sweep:
     def _capacity(self) -> Capacity:
         return Capacity(
             max_pilots=self._max_pilots, pilot_time_s=self._pilot_time_s, attempt_s=ATTEMPT_S, now=self._env.now,
-            run_s=self._spent_s / (self._ended + len(self.cut)) if self._ended else 60.0,
+            run_s=self._spent_s / (self._ended + len(self.cut)) if self._ended else ASSUMED_RUN_S,
         )  # fmt: skip
 
     def _submit(self, wanted: Wanted) -> None:
@@ -198,7 +198,8 @@ class Sweep:
 
     def _choose(self, job: Job, free: list[str], durations: list[float]) -> Choice | None:
         """As the leader asks, with what it expects of the next run."""
-        expected_s = 1.5 * max(durations[-20:]) if durations else min(UNKNOWN_RUN_S, ATTEMPT_S, 0.5 * job.limit_s)
+        unknown_s = min(UNKNOWN_RUN * ASSUMED_RUN_S, ATTEMPT_S, 0.5 * job.limit_s)
+        expected_s = 1.5 * max(durations[-20:]) if durations else unknown_s
         begin = time.perf_counter()
         choice = choose(
             self._runs, self.world, len(free), self._left_s(job), expected_s, names=free, search=self._search

@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from sweep.cli import live_picture
-from sweep.cli.progress_text import span_text, tally_of
+from sweep.cli.progress_text import span_text
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
@@ -36,8 +36,10 @@ from sweep.state.events import (
 )
 from sweep.state.state import World
 from sweep.state.tally import Tally, counts, typical_run_s
+from sweep.store.follow import FollowedSweep
 from sweep.store.sweep import create
 from tests.support import driving
+from tests.support.made_records import write_journal
 
 GRID = """
 name: {name}
@@ -88,41 +90,48 @@ def attempt_events(
 
 
 def busy(sweep):
-    """A world in the middle of the sweep: successes, failures, runs in flight, pilots running and queued."""
-    world, rng = World(), random.Random(5)
+    """The events up to the middle of the sweep: successes, failures, runs in flight, pilots running and queued."""
+    rng = random.Random(5)
     names = {"p0001": (2, ["node-001", "node-002"]), "p0002": (4, [f"node-{i:03}" for i in range(10, 14)])}
     for name, (width, nodes) in names.items():
-        world.apply_all(pilot_events(name, width, nodes=nodes))
+        yield from pilot_events(name, width, nodes=nodes)
     for number in range(3, 9):
-        world.apply_all(pilot_events(f"p{number:04}", 8, start=9000.0))
+        yield from pilot_events(f"p{number:04}", 8, start=9000.0)
     fates = [Outcome.OK] * 6 + [Outcome.OOM_CUDA, Outcome.OOM_CUDA, Outcome.HANG, Outcome.NCCL_TIMEOUT]
     for at, planned in enumerate(sweep.runs):
         if at % 5 < 3:
-            world.apply_all(attempt_events(planned, rng.choice(fates), rate=rng.uniform(5e3, 4e4)))
+            yield from attempt_events(planned, rng.choice(fates), rate=rng.uniform(5e3, 4e4))
     free = [planned for at, planned in enumerate(sweep.runs) if at % 5 == 4]
     for name, planned in zip(names, free, strict=False):
-        world.apply_all(attempt_events(planned, None, pilot=name, start=NOW - 77))
-    return world
+        yield from attempt_events(planned, None, pilot=name, start=NOW - 77)
 
 
-def rendered(sweep, world, *, width=100, height=40):
+def followed(sweep, events) -> FollowedSweep:
+    """The sweep once these are in a journal."""
+    write_journal(sweep.directory, "all", events)
+    found = FollowedSweep(sweep)
+    found.refresh()
+    return found
+
+
+def rendered(sweep, *, width=100, height=40):
     console = Console(
         record=True, width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
-    tally = tally_of(sweep).look(world)
-    console.print(live_picture.picture(sweep, world, tally, NOW, height=height))
+    console.print(live_picture.picture(sweep, NOW, height=height))
     if folder := os.environ.get("SWEEP_LIVE_PICTURES"):
-        console.save_svg(f"{folder}/{sweep.grid.name}-{width}x{height}.svg", title="sweep status --watch", clear=False)
+        name = sweep.sweep.grid.name
+        console.save_svg(f"{folder}/{name}-{width}x{height}.svg", title="sweep status --watch", clear=False)
     return console.export_text()
 
 
 def test_everything_is_told_within_100_columns(tmp_path):
     sweep = made(tmp_path)
-    world = busy(sweep)
-    text = rendered(sweep, world)
+    middle = followed(sweep, busy(sweep))
+    world, text = middle.world, rendered(middle)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
-    found = counts(world, sweep.runs, sweep.left_out(world))
+    found = counts(world, sweep.runs, middle.left_out())
     for word, number in found.items():
         assert f"{number} {word}" in text
     settled = len(sweep.runs) - found.get("waiting", 0) - found["running"]
@@ -154,7 +163,7 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
         nodes=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
         name="wide",
     )
-    text = rendered(sweep, busy(sweep), height=24)
+    text = rendered(followed(sweep, busy(sweep)), height=24)
     lines = text.rstrip().splitlines()
     assert max(map(len, lines)) <= 100
     assert len(lines) <= 24
@@ -222,7 +231,8 @@ def test_a_look_costs_what_changed(tmp_path):
     """A tenth of the time of counting anew, for one change among thousands."""
     sweep = made(tmp_path, models=["1B", "3B", "8B", "Llama-2-13B", "70B"], nodes=[2**i for i in range(11)])
     runs = [planned for planned in sweep.runs for _ in range(1)]
-    world, tally = busy(sweep), Tally(runs, 8)
+    world, tally = World(), Tally(runs, 8)
+    world.apply_all(busy(sweep))
     tally.look(world)
     changed = next(p for at, p in enumerate(sweep.runs) if at % 5 == 3)
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweep.cli.results import collect as collect_command
-from sweep.errors import SweepError
 from sweep.outcomes import Outcome
-from sweep.records.collect import collect, records_of, table_of, which_count, write_results
+from sweep.records.collect import collect, table_of, which_count, write_results
 from sweep.records.schema import COLLECTED, COLUMNS
+from sweep.state.events import LauncherAlive, RerunRequested, encode
 from tests.support.made_records import as_json, made_record, made_run, made_sweep, record_event, write_journal
 
 
@@ -32,9 +32,13 @@ def attempt(number, outcome=Outcome.OK, started_at=None, **changes):
     return made_record(attempt=number, outcome=outcome, started_at=at, ended_at=at + 1, **changes)
 
 
+def line_of(record):
+    return encode(record_event(record)).decode() + "\n"
+
+
 def test_a_record_comes_back_as_it_was_written(sweep):
     record = made_record(gpu="h100", facts={"a": 1})
-    write_journal(sweep, "p1", [{"event": "alive", "time": 1.0}, record_event(record)])
+    write_journal(sweep, "p1", [LauncherAlive(time=1.0), record_event(record)])
     done = collect(sweep)
     (row,) = rows(sweep)
     assert {column.name: row[column.name] for column in COLUMNS} == as_json(record)
@@ -53,12 +57,6 @@ def test_the_table_states_units_and_meanings(sweep):
 def test_a_sweep_without_records_has_an_empty_table(sweep):
     assert collect(sweep).attempts == 0
     assert rows(sweep) == []
-
-
-def test_records_are_told_from_other_events():
-    first, second, third = (attempt(number) for number in (1, 2, 3))
-    events = [record_event(first), record_event(second) | {"event": "claim"}, record_event(third)]
-    assert records_of(events) == [first, third]
 
 
 def test_the_first_ok_counts_and_later_attempts_are_surplus(sweep):
@@ -101,7 +99,7 @@ def test_lost_never_supersedes_the_attempts_own_word(sweep):
 
 def test_after_a_rerun_the_new_measurement_counts_once_it_is_ok(sweep):
     run_id = made_run().run_id
-    wish = {"event": "rerun", "time": 1e9, "run_id": run_id, "after": 1}  # by a clock that is ahead of the nodes'
+    wish = RerunRequested(time=1e9, run_id=run_id, after=1)  # by a clock that is ahead of the nodes'
     write_journal(sweep, "p", [record_event(attempt(1)), wish])
     write_journal(sweep, "p", [record_event(attempt(2, Outcome.HANG))])
     collect(sweep)
@@ -112,7 +110,7 @@ def test_after_a_rerun_the_new_measurement_counts_once_it_is_ok(sweep):
 
 
 def test_a_torn_last_line_is_left_for_the_next_look(sweep):
-    whole = json.dumps(record_event(attempt(2))) + "\n"
+    whole = line_of(attempt(2))
     write_journal(sweep, "p", [record_event(attempt(1))])
     with sweep.journal("p").open("a") as file:
         file.write(whole[:100])
@@ -122,22 +120,24 @@ def test_a_torn_last_line_is_left_for_the_next_look(sweep):
     assert collect(sweep).attempts == 2
 
 
-def test_a_line_damaged_in_the_middle_is_the_users_to_settle(sweep):
-    sweep.journal("p").write_text('{"event":"record", bro\n' + json.dumps(record_event(attempt(1))) + "\n")
-    with pytest.raises(SweepError, match=r"p\.jsonl: a line of the journal is damaged"):
-        collect(sweep)
-    assert not sweep.results.exists()
+def test_a_line_damaged_in_the_middle_is_reported_and_the_rest_is_read(sweep, capfd):
+    sweep.journal("p").write_text(line_of(attempt(1)) + '{"event":"record", bro\n' + line_of(attempt(2)))
+    assert collect(sweep).attempts == 2
+    at = len(line_of(attempt(1)))
+    assert f"p.jsonl: the line at byte {at} is passed over: " in capfd.readouterr().err
+    assert collect(sweep).new == 0
 
 
-def test_a_record_that_breaks_the_schema_is_named(sweep):
-    write_journal(sweep, "p", [record_event(attempt(1), dp="eight")])
-    with pytest.raises(SweepError, match=r"Expected `int \| null`, got `str` - at `\$.dp`"):
-        collect(sweep)
+def test_a_record_that_breaks_the_schema_is_reported_by_its_column(sweep, capfd):
+    write_journal(sweep, "p", [record_event(attempt(1), dp="eight"), record_event(attempt(2))])
+    assert collect(sweep).attempts == 1
+    assert "Expected `int | null`, got `str` - at `$.record.dp`" in capfd.readouterr().err
 
 
 def test_a_record_of_an_older_version_lacks_columns(sweep):
     record = {k: v for k, v in as_json(attempt(1)).items() if k not in ("gpu", "hfu", "notes")}
-    write_journal(sweep, "p", [{"event": "record", "time": 1.0, "record": record | {"column_of_tomorrow": 1}}])
+    line = {"event": "record", "time": 1.0, "record": record | {"column_of_tomorrow": 1}}
+    sweep.journal("p").write_text(json.dumps(line) + "\n")
     collect(sweep)
     assert rows(sweep)[0]["notes"] is None
 
@@ -172,7 +172,7 @@ def test_the_table_is_built_anew_where_it_is_of_no_use(sweep, harm):
     elif harm == "not ours":
         pd.DataFrame({"a": [1]}).to_parquet(sweep.results)
     else:
-        sweep.journal("p").write_text(json.dumps(record_event(attempt(1))) + "\n")
+        sweep.journal("p").write_text(line_of(attempt(1)))
     expected = 1 if harm == "journal shrunk" else 2
     assert collect(sweep).attempts == expected
     assert len(rows(sweep)) == expected
@@ -257,14 +257,14 @@ def test_a_hundred_thousand_records_take_seconds_and_a_thousand_more_a_fraction(
     lines = []
     for n in range(200):
         record = made_record(made_run(gpus_per_node=8, dp=8, model=f"m{n}"), gpu="h100")
-        lines.append(json.dumps(record_event(record)).replace(record.run_id, "RUN-%d"))
+        lines.append(line_of(record).replace(record.run_id, "RUN-%d"))
     with sweep.journal("p").open("w") as file:
-        file.writelines(lines[n % 200] % n + "\n" for n in range(100_000))
+        file.writelines(lines[n % 200] % n for n in range(100_000))
     begun = time.process_time()
     assert collect(sweep).attempts == 100_000
     full_s = time.process_time() - begun
     with sweep.journal("q").open("w") as file:
-        file.writelines(lines[n % 200] % n + "\n" for n in range(100_000, 101_000))
+        file.writelines(lines[n % 200] % n for n in range(100_000, 101_000))
     begun = time.process_time()
     assert collect(sweep).new == 1000
     more_s = time.process_time() - begun

@@ -22,8 +22,7 @@ from sweep.search.search import BY_STRATEGY, Search, choose, waiting
 from sweep.search.step_time_model import learn_times, probability_above, unlearned
 from sweep.search.step_time_terms import NAMES, time_terms
 from sweep.search.strategies import strategy_named
-from sweep.state.events import RecordedRun as RecordedEvent
-from sweep.state.events import RecordFacts, RerunRequested
+from sweep.state.events import Recorded, RecordFacts, RerunRequested
 from sweep.state.state import World
 from tests.support.configurations import run
 
@@ -193,7 +192,7 @@ def record(world, run_id, outcome, attempt=1, rate=None, peak_bytes=None):
         tokens_per_second_per_gpu=rate,
         peak_memory_bytes=peak_bytes,
     )
-    world.apply(RecordedEvent(time=0.0, record=facts))
+    world.apply(Recorded(time=0.0, record=facts))
 
 
 def next_on(width, runs, world, search, taken=frozenset()):

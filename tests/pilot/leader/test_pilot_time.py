@@ -1,10 +1,12 @@
 """How long a pilot still lasts: nothing here sees a clock."""
 
+from dataclasses import replace
+
 import pytest
 
-from sweep.pilot.leader.pilot_time import LATELY, MARGIN_S, UNKNOWN_RUN_S, PilotTime
-from sweep.pilot.limits import Limits
-from tests.support.pilot_parts import order
+from sweep.pilot.leader.pilot_time import LATELY, MARGIN_S, UNKNOWN_RUN, PilotTime
+from sweep.plan.runs import ASSUMED_RUN_S
+from tests.support.pilot_parts import LIMITS, order
 
 
 @pytest.mark.parametrize(("end", "left_s"), [("", 900.0), ("600", 500.0), ("5000", 900.0), ("unknown", 900.0)])
@@ -19,7 +21,7 @@ def test_the_margin_of_a_short_job_is_a_tenth():
 
 def test_the_next_run_takes_somewhat_more_than_the_longest_lately():
     job = PilotTime(order(), {}, 0.0)
-    assert job.next_run_s() == UNKNOWN_RUN_S
+    assert job.next_run_s() == UNKNOWN_RUN * ASSUMED_RUN_S
     for seconds in [100.0] + [10.0] * (LATELY - 1):
         job.took(seconds)
     assert job.next_run_s() == 150.0
@@ -28,5 +30,5 @@ def test_the_next_run_takes_somewhat_more_than_the_longest_lately():
 
 
 def test_what_an_unknown_run_may_take_is_bounded_by_its_limit_and_the_job():
-    assert PilotTime(order(limits=Limits(attempt_s=60.0)), {}, 0.0).next_run_s() == 60.0
+    assert PilotTime(order(limits=replace(LIMITS, attempt_s=60.0)), {}, 0.0).next_run_s() == 60.0
     assert PilotTime(order(time_limit_s=100), {}, 0.0).next_run_s() == 50.0
