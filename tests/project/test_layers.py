@@ -40,7 +40,7 @@ ONLY_IN = {
     "matplotlib": ("analysis/",),
     "pandas": ("analysis/", "sweep/records/collect.py"),
     "simpleeval": ("sweep/expressions.py",),
-    "msgspec": ("sweep/pilot/", "sweep/records/", "sweep/state/events.py", "sweep/store/"),
+    "msgspec": ("sweep/pilot/", "sweep/records/", "sweep/state/events.py", "sweep/store/", "sweep/trackers/shape.py"),
     "jinja2": ("sweep/executors/script.py", "analysis/", "bench_workloads/trainers/"),
 }
 
