@@ -15,7 +15,7 @@ from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search, choose
 from sweep.state.events import Recorded, RecordFacts
-from sweep.state.state import World
+from sweep.state.state import SweepState
 
 CHOICES = 200
 LIMIT_MS = 10.0
@@ -44,7 +44,7 @@ def made_runs(count: int) -> list[PlannedRun]:
     return found
 
 
-def record(world: World, run: PlannedRun, attempt: int, place: int) -> None:
+def record(sweep_state: SweepState, run: PlannedRun, attempt: int, place: int) -> None:
     """The attempt began and ended: one in ten out of memory, the rest with some rate."""
     ok = place % 10 != 0
     facts = RecordFacts(
@@ -53,26 +53,26 @@ def record(world: World, run: PlannedRun, attempt: int, place: int) -> None:
         pilot="p",
         outcome=Outcome.OK if ok else Outcome.OOM_CUDA,
         node_names=("a",),
-        started_at=60.0 * len(world.runs),
-        ended_at=60.0 * (len(world.runs) + 1),
+        started_at=60.0 * len(sweep_state.runs),
+        ended_at=60.0 * (len(sweep_state.runs) + 1),
         tokens_per_second_per_gpu=4000.0 + place % 977 if ok else None,
     )
-    world.apply(Recorded(time=0.0, record=facts))
+    sweep_state.apply(Recorded(time=0.0, record=facts))
 
 
 def timed(runs: list[PlannedRun], strategy: str, done: int, limits: dict[str, float]) -> Iterator[float]:
     """Seconds of each choice, the attempt recorded after it; ``done`` runs have ended before."""
-    world, search = World(), Search.of(runs, GPUS["h100"], strategy, limits)
+    sweep_state, search = SweepState(), Search.of(runs, GPUS["h100"], strategy, limits)
     for place, run in enumerate(runs[:done]):
-        record(world, run, 1, place)
-    choose(runs, world, WIDTHS[-1], 1e6, 60.0, search=search, names=NAMES)  # the first one reads the plan
+        record(sweep_state, run, 1, place)
+    choose(runs, sweep_state, WIDTHS[-1], 1e6, 60.0, search=search, names=NAMES)  # the first one reads the plan
     for place in range(CHOICES):
         nodes = WIDTHS[place % 4]
         began = time.perf_counter()
-        choice = choose(runs, world, nodes, 1e6, 60.0, search=search, names=NAMES[:nodes])
+        choice = choose(runs, sweep_state, nodes, 1e6, 60.0, search=search, names=NAMES[:nodes])
         yield time.perf_counter() - began
         if choice is not None:
-            record(world, choice.planned, choice.attempt, place)
+            record(sweep_state, choice.planned, choice.attempt, place)
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
     python -m benchmarks.model [--nodes 10000] [--runs 100000] [--max-pilots 300] [--pilot-time 7200]
 
 `sweep.search` says what a pilot runs next and `sweep.launcher.pilots_wanted` which pilots are submitted; journals are
-events applied to one `World`. Modelled are the cluster (first come, first served, with EASY backfill by the jobs'
+events applied to one `SweepState`. Modelled are the cluster (first come, first served, with EASY backfill by the jobs'
 limits), the time that runs take (log-normal, known to nobody beforehand), and what pilots cost beside runs (`START_S`,
 `END_S`, `BETWEEN_S`: more than benchmarks/rivals measures on one machine). Prints JSON.
 """
@@ -39,7 +39,7 @@ from sweep.state.events import (
     Recorded,
     RecordFacts,
 )
-from sweep.state.state import World
+from sweep.state.state import SweepState
 
 START_S, END_S, BETWEEN_S = 15.0, 5.0, 2.0
 """from the job's start to its first attempt; from its last one to its end; beside its iterations, of each attempt"""
@@ -126,7 +126,7 @@ class Sweep:
         self._env, self._cluster, self._runs = env, cluster, runs
         self._max_pilots, self._pilot_time_s = given.max_pilots, given.pilot_time
         self._chance = random.Random(given.seed)
-        self.world = World()
+        self.sweep_state = SweepState()
         self._search = Search.of(runs, strategy="exhaustive")
         self._changed = True
         self._spent_s, self._ended = 0.0, 0
@@ -142,11 +142,11 @@ class Sweep:
 
     def launch(self) -> Steps:
         """The launcher: a look every so often, until all runs have ended and no pilot is left."""
-        while self._ended < len(self._runs) or any(pilot.open for pilot in self.world.pilots.values()):
+        while self._ended < len(self._runs) or any(pilot.open for pilot in self.sweep_state.pilots.values()):
             if self._changed:
                 self._changed = False
                 begin = time.perf_counter()
-                wanted = pilots_wanted(self._search.asked_for(self.world), self.world, self._capacity())
+                wanted = pilots_wanted(self._search.asked_for(self.sweep_state), self.sweep_state, self._capacity())
                 self.look_ms.append(1000 * (time.perf_counter() - begin))
                 for one in wanted:
                     self._submit(one)
@@ -161,10 +161,10 @@ class Sweep:
     def _submit(self, wanted: Wanted) -> None:
         name = f"p{len(self.world.pilots) + 1:04d}"
         now = self._env.now
-        self.world.apply(
+        self.sweep_state.apply(
             PilotIntended(time=now, pilot=name, token=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s)
         )
-        self.world.apply(PilotSubmitted(time=now, pilot=name, job_id=name))
+        self.sweep_state.apply(PilotSubmitted(time=now, pilot=name, job_id=name))
         job = Job(name, wanted.nodes, wanted.time_limit_s, self._env.event())
         self._env.process(self._lead(job))
 
@@ -174,7 +174,7 @@ class Sweep:
         self._cluster.submit(job)
         yield job.started
         begin = self._env.now
-        self.world.apply(PilotStarted(time=begin, pilot=job.name, nodes=tuple(job.held), job_id=job.name))
+        self.sweep_state.apply(PilotStarted(time=begin, pilot=job.name, nodes=tuple(job.held), job_id=job.name))
         self._changed = True
         yield self._env.timeout(START_S)
         going: dict[simpy.Event, Choice] = {}
@@ -189,9 +189,9 @@ class Sweep:
             for done in [event for event in going if event.processed]:
                 free += going.pop(done).nodes
                 durations.append(done.value)
-        self.world.apply(PilotEnded(time=self._env.now, pilot=job.name, reason="nothing left that fits"))
+        self.sweep_state.apply(PilotEnded(time=self._env.now, pilot=job.name, reason="nothing left that fits"))
         yield self._env.timeout(END_S)
-        self.world.apply(PilotGone(time=self._env.now, pilot=job.name, word="COMPLETED"))
+        self.sweep_state.apply(PilotGone(time=self._env.now, pilot=job.name, word="COMPLETED"))
         self._changed = True
         self.held.append((begin, self._env.now, job.nodes))
         self._cluster.give_back(job)
@@ -202,7 +202,7 @@ class Sweep:
         expected_s = 1.5 * max(durations[-20:]) if durations else unknown_s
         begin = time.perf_counter()
         choice = choose(
-            self._runs, self.world, len(free), self._left_s(job), expected_s, names=free, search=self._search
+            self._runs, self.sweep_state, len(free), self._left_s(job), expected_s, names=free, search=self._search
         )
         self.choice_ms.append(1000 * (time.perf_counter() - begin))
         if choice is not None:
@@ -213,7 +213,7 @@ class Sweep:
                 attempt=choice.attempt,
                 nodes=choice.nodes,
             )
-            self.world.apply(started)
+            self.sweep_state.apply(started)
         return choice
 
     def _measure(self, job: Job, choice: Choice) -> Generator[simpy.Event, Any, float]:
@@ -232,7 +232,7 @@ class Sweep:
             started_at=begin,
             ended_at=self._env.now,
         )
-        self.world.apply(Recorded(time=self._env.now, record=record))
+        self.sweep_state.apply(Recorded(time=self._env.now, record=record))
         (self.taken if whole else self.cut).append((begin, self._env.now, choice.planned.nodes))
         self._spent_s += seconds
         self._ended += whole
@@ -266,7 +266,7 @@ def report(sweep: Sweep, runs: list[PlannedRun], nodes: int) -> dict[str, Any]:
     end = max(end for _, end, _ in sweep.held)
     until = (1 - TAIL) * end
     measured = [end for _, end, _ in sweep.taken]
-    assert len(sweep.taken) == len(runs) == len(sweep.world.runs), "each run once"
+    assert len(sweep.taken) == len(runs) == len(sweep.sweep_state.runs), "each run once"
     least = max(area(sweep.taken, end) / nodes, *(e - b for b, e, _ in sweep.taken))
     return {
         "nodes": nodes,

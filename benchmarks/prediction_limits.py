@@ -30,7 +30,7 @@ KINDS = ("uncalibrated", "after the first fifth", "after a fifth by chance", "we
 def failures(recorded: RecordedRun) -> list[str]:
     """Failures whose layout never worked, that no static rule rejects, by kind."""
     c, ok = recorded.candidates, recorded.worked
-    worked_too = np.isin(c.twins, c.twins[ok])
+    worked_too = np.isin(c.duplicates, c.duplicates[ok])
     failed = ~ok & ~worked_too
     left, use = failed & ~c.impossible, c.memory_use
     lines = [f"{failed.sum()} failed layouts, {(failed & c.impossible).sum()} rejected by the static rules", ""]

@@ -33,7 +33,7 @@ import psutil
 from benchmarks.creations import Creations
 from benchmarks.model import TAIL, area
 from sweep.state.events import Recorded, decoder
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
 from sweep.store.sweep import open_sweep
@@ -157,8 +157,8 @@ def held_of(cluster: Cluster) -> list[Span]:
 
 def told(directory: Path, held: list[Span]) -> dict[str, Any]:
     """What the sweep's records and Slurm's accounting say together."""
-    world = World()
-    world.apply_all(JournalReader(SweepDir(directory)).new_events())
+    sweep_state = SweepState()
+    sweep_state.apply_all(JournalReader(SweepDir(directory)).new_events())
     events = JournalReader(SweepDir(directory), decode=decoder(dict)).new_events()
     records = [event.record for event in events if isinstance(event, Recorded)]
     taken = [(record["started_at"], record["ended_at"], record["nodes"]) for record in records]

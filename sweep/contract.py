@@ -258,7 +258,7 @@ class Progress:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def beat(self, phase: Phase, iteration: int | None = None, due_s: float | None = None) -> None:
+    def heartbeat(self, phase: Phase, iteration: int | None = None, due_s: float | None = None) -> None:
         """State progress from the main thread, between timed regions.
 
         ``iteration`` counts from 0, warm-up included. ``due_s``: the next beat comes within so many seconds,

@@ -132,8 +132,8 @@ def cells(
     if expression is not None:
         records, plan = _filtered(records, plan, expression)
     best = best_per_cell(records, metric)
-    squares = _squares(records, plan)
-    joined = squares.merge(best, on=CELL, how="left", validate="one_to_one")
+    cells = _cells(records, plan)
+    joined = cells.merge(best, on=CELL, how="left", validate="one_to_one")
     blank = joined["value"].isna()
     reasons = explain_blanks(joined.loc[blank, CELL], counting(records), plan, metric_named(metric), everything)
     told = joined.merge(reasons, on=CELL, how="left", validate="one_to_one")
@@ -168,15 +168,15 @@ def _filtered(
     return kept, plan[wanted]
 
 
-def _squares(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
+def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     """Every model against every node count that the records or the plan name."""
     parts = [frame[CELL] for frame in (records, plan) if frame is not None]
     seen = pd.concat(parts, ignore_index=True).dropna().drop_duplicates()
     models = model_order(records, list(dict.fromkeys(seen["model"])))
     nodes = sorted(int(n) for n in seen["nodes"].unique())
     grid = [(model, n) for model in models for n in nodes]
-    squares = pd.DataFrame(grid, columns=CELL)
-    typed: pd.DataFrame = squares.astype({"nodes": records["nodes"].dtype, "model": records["model"].dtype})
+    cells = pd.DataFrame(grid, columns=CELL)
+    typed: pd.DataFrame = cells.astype({"nodes": records["nodes"].dtype, "model": records["model"].dtype})
     return typed
 
 
@@ -269,7 +269,7 @@ def _named_size(name: str) -> float:
 
 
 def explain_blanks(
-    squares: pd.DataFrame,
+    cells: pd.DataFrame,
     records: pd.DataFrame,
     plan: pd.DataFrame | None,
     metric: Metric,
@@ -285,12 +285,12 @@ def explain_blanks(
     tried = dict(list(records.groupby(["model", "nodes"], sort=False))) if len(records) else {}
     planned = dict(list(plan.groupby(["model", "nodes"], sort=False))) if plan is not None and len(plan) else {}
     rows = []
-    for model, nodes in squares.itertuples(index=False):
+    for model, nodes in cells.itertuples(index=False):
         verdict = _explain(tried.get((model, nodes)), planned.get((model, nodes)), plan is not None, metric)
         if (model, nodes) in before and (model, nodes) not in tried:
             verdict = ("filtered", "filtered", "its records do not meet the filter")
         rows.append((model, nodes, *verdict))
-    told: pd.DataFrame = pd.DataFrame(rows, columns=BLANK_COLUMNS).astype(squares.dtypes.to_dict())
+    told: pd.DataFrame = pd.DataFrame(rows, columns=BLANK_COLUMNS).astype(cells.dtypes.to_dict())
     return told
 
 

@@ -30,12 +30,12 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 def main(run: RankRun, progress: Progress) -> None:
     """Measure and tell. Called in a process of its own, one per rank."""
     settings = Settings.of(run)
-    progress.beat(Phase.START)
+    progress.heartbeat(Phase.START)
     device = process.pick_device(run.place)
     process.set_threads(run.place, 0, own_cores=False)
     process.join(run.place, device, settings.process_group_timeout_s)
     progress.measured(_measure(run, settings, device, progress))
-    progress.beat(Phase.FINISH)
+    progress.heartbeat(Phase.FINISH)
     process.leave(settings.teardown_timeout_s)
 
 
@@ -44,7 +44,7 @@ def _measure(run: RankRun, settings: Settings, device: torch.device, progress: P
     rounds: list[list[float]] = []
     lengths: list[float] = []
     for number in range(run.warmup_iterations + run.iterations):
-        progress.beat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
         start = time.perf_counter()
         rounds.append([_slowest(case, device, settings.repeats) for case in cases])
         lengths.append(time.perf_counter() - start)

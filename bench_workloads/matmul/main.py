@@ -22,7 +22,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 def main(run: RankRun, progress: Progress) -> None:
     """Measure and tell. Called in a process of its own, one per rank; the ranks do not talk to each other."""
     settings = Settings.of(run)
-    progress.beat(Phase.START)
+    progress.heartbeat(Phase.START)
     device = process.pick_device(run.place)
     bound = hardware.bind_to_near_cores(device, run.place)
     process.set_threads(run.place, 0, own_cores=bound is not None and device.type == "cpu")
@@ -30,7 +30,7 @@ def main(run: RankRun, progress: Progress) -> None:
     rounds: list[list[float]] = []
     lengths: list[float] = []
     for number in range(run.warmup_iterations + run.iterations):
-        progress.beat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
         start = time.perf_counter()
         rounds.append([_seconds(product, _DTYPES[run.dtype], device, settings.repeats) for product in asked])
         lengths.append(time.perf_counter() - start)
@@ -45,7 +45,7 @@ def main(run: RankRun, progress: Progress) -> None:
             extra={**_results(asked, times), **hardware.state(device)},
         )
     )
-    progress.beat(Phase.FINISH)
+    progress.heartbeat(Phase.FINISH)
 
 
 def _seconds(product: Product, dtype: torch.dtype, device: torch.device, repeats: int) -> float:

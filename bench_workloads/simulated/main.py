@@ -14,8 +14,8 @@ from bench_workloads.simulated.faults import Fault
 from bench_workloads.simulated.settings import Settings
 from sweep.contract import Measurement, Phase, Progress, RankRun
 
-_BEAT_EVERY_S = 1.0
-_BEAT_MARGIN_S = 5.0
+_HEARTBEAT_EVERY_S = 1.0
+_HEARTBEAT_MARGIN_S = 5.0
 
 
 def main(run: RankRun, progress: Progress) -> None:
@@ -24,7 +24,7 @@ def main(run: RankRun, progress: Progress) -> None:
     rank.start()
     times = rank.iterate()
     progress.measured(rank.measurement(times))
-    progress.beat(Phase.FINISH)
+    progress.heartbeat(Phase.FINISH)
 
 
 class _Rank:
@@ -38,10 +38,10 @@ class _Rank:
         self._nominal_s = self._settings.step_s or formula.step_s(run, self._settings.peak_tflops)
         # One stream for all ranks of a run: they wait for each other, so they share their iterations' lengths.
         self._random = random.Random(f"{run.place.seed}:{run.model}:{run.layout}:{run.repeat}")  # noqa: S311
-        self._last_beat = 0.0
+        self._last_heartbeat = 0.0
 
     def start(self) -> None:
-        self._progress.beat(Phase.START)
+        self._progress.heartbeat(Phase.START)
         time.sleep(self._settings.start_s / self._settings.speed)
         self._strike(-1)
 
@@ -71,7 +71,7 @@ class _Rank:
         )
 
     def _iteration(self, number: int) -> float:
-        self._beat(number)
+        self._heartbeat(number)
         self._strike(number)
         seconds = self._seconds(number)
         begin = time.perf_counter()
@@ -104,15 +104,15 @@ class _Rank:
             stage = self._run.place.rank * self._run.layout.pp // self._run.place.world_size
             faults.wait_for_ever() if stage else faults.out_of_memory(self._run)
 
-    def _beat(self, number: int) -> None:
+    def _heartbeat(self, number: int) -> None:
         """Beats cost the agent: the first four iterations, then no more than one a second."""
         now = time.monotonic()
-        if number > 3 and now - self._last_beat < _BEAT_EVERY_S:
+        if number > 3 and now - self._last_heartbeat < _HEARTBEAT_EVERY_S:
             return
-        self._last_beat = now
+        self._last_heartbeat = now
         phase = Phase.STEADY if number else Phase.FIRST_ITERATION
-        usual = max(self._nominal_s * 3, _BEAT_EVERY_S) / self._settings.speed
-        self._progress.beat(phase, number, due_s=usual + _BEAT_MARGIN_S if number >= 3 else None)
+        usual = max(self._nominal_s * 3, _HEARTBEAT_EVERY_S) / self._settings.speed
+        self._progress.heartbeat(phase, number, due_s=usual + _HEARTBEAT_MARGIN_S if number >= 3 else None)
 
     def _effective(self) -> dict[str, int | str | bool]:
         layout = self._run.layout

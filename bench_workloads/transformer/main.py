@@ -31,7 +31,7 @@ def main(run: RankRun, progress: Progress) -> None:
     quiet_collector()
     settings = Settings.of(run)
     progress.measured(_measure(run, settings, progress))
-    progress.beat(Phase.FINISH)
+    progress.heartbeat(Phase.FINISH)
     process.leave(settings.teardown_timeout_s)
 
 
@@ -87,7 +87,7 @@ def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tupl
     samples = stopwatch.run(0, count - counted)
     if not counted:
         return samples, {}
-    progress.beat(Phase.STEADY, count - 1)
+    progress.heartbeat(Phase.STEADY, count - 1)
     with ExecutedFlops() as counter:
         stopwatch.iteration(count - 1, samples)
     return samples, global_counts(counter, device)
@@ -160,11 +160,11 @@ class _Laps:
         self._progress = progress
         self._last = time.perf_counter()
         self.seconds: dict[str, float] = {}
-        progress.beat(Phase.START)
+        progress.heartbeat(Phase.START)
 
     def end(self, name: str) -> None:
         now = time.perf_counter()
         self.seconds[name] = now - self._last
         self._last = now
         if name in ("rendezvous", "build"):
-            self._progress.beat(Phase.START)
+            self._progress.heartbeat(Phase.START)

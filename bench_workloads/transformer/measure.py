@@ -73,7 +73,7 @@ class Stopwatch:
         samples = Samples()
         iteration = first
         while iteration < first + count or more(samples):
-            self._progress.beat(Phase.STEADY if iteration else Phase.FIRST_ITERATION, iteration)
+            self._progress.heartbeat(Phase.STEADY if iteration else Phase.FIRST_ITERATION, iteration)
             self.iteration(iteration, samples)
             iteration += 1
         return samples

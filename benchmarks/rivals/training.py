@@ -79,7 +79,7 @@ def main(run: RankRun, progress: Progress) -> None:
     count = run.warmup_iterations + run.iterations
     sleep_s = float(run.params["sleep_s"] or 0.0)
     join(run.place, torch.device("cpu"), JOIN_TIMEOUT_S)
-    times = train(count, sleep_s, lambda n: progress.beat(Phase.STEADY if n else Phase.FIRST_ITERATION, n))
+    times = train(count, sleep_s, lambda n: progress.heartbeat(Phase.STEADY if n else Phase.FIRST_ITERATION, n))
     warm = run.warmup_iterations
     effective = {"dp": run.place.world_size}
     progress.measured(Measurement(step_times_s=times[warm:], warmup_times_s=times[:warm], effective=effective))

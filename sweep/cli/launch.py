@@ -140,8 +140,8 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
     from sweep.store.sweep import open_sweep
 
     sweep = open_sweep(find_sweep(directory).path)
-    gone, world = cancel_sweep(sweep, timeout)
-    still = sorted(pilot.name for pilot in world.pilots.values() if pilot.open)
+    gone, sweep_state = cancel_sweep(sweep, timeout)
+    still = sorted(pilot.name for pilot in sweep_state.pilots.values() if pilot.open)
     if as_json:
         click.echo(json.dumps({"cancelled": gone, "pilots_open": still}))
     elif gone:
@@ -229,7 +229,7 @@ def _submit_and_leave(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     except StuckError as error:
         click.echo(f"error: {error}", err=True)
     launcher.close()
-    jobs = [pilot.job_id for pilot in launcher.world.pilots.values() if pilot.open and pilot.job_id is not None]
+    jobs = [pilot.job_id for pilot in launcher.sweep_state.pilots.values() if pilot.open and pilot.job_id is not None]
     if as_json:
         click.echo(json.dumps({"directory": str(path), "jobs": jobs}))
     if not jobs and not launcher.done:
@@ -306,4 +306,4 @@ def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     click.echo(f"{path}: {len(sweep.runs)} runs: {words}", err=True)
     if picture is not None:
         click.echo(f"heatmap: {picture}", err=True)
-    return 0 if found.get("ok") and not launcher.world.cancelled else 1
+    return 0 if found.get("ok") and not launcher.sweep_state.cancelled else 1

@@ -15,7 +15,7 @@ from sweep.cli.progress_text import eta, hours_text
 from sweep.physics.shapes import total_parameters
 
 if TYPE_CHECKING:
-    from sweep.state.state import PilotState, World
+    from sweep.state.state import PilotState, SweepState
     from sweep.state.tally import Cell, Tally
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
@@ -34,8 +34,8 @@ MODELS_SHOWN = 4
 
 def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> RenderableType:
     """Progress, runs by state, the best so far per cell, pilots, failures. ``now``: unix s; ``height``: lines."""
-    world, tally = followed.world, followed.tally
-    pilots, failures = _pilots(world, tally, now), _failures(tally)
+    sweep_state, tally = followed.sweep_state, followed.tally
+    pilots, failures = _pilots(sweep_state, tally, now), _failures(tally)
     room = height - OTHER_LINES - pilots.row_count - failures.row_count
     parts: list[RenderableType] = [
         _head(followed, now),
@@ -43,10 +43,10 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
         Text(),
         _heatmap(tally, _models(followed.sweep), max(MODELS_SHOWN, room)),
     ]
-    for title, table in ((_pilots_title(world), pilots), ("failures", failures)):
+    for title, table in ((_pilots_title(sweep_state), pilots), ("failures", failures)):
         if table.row_count:
             parts += [Text(), Text(title, style="bold"), table]
-    bad = world.bad_nodes
+    bad = sweep_state.bad_nodes
     if bad:
         parts.append(Text(f"left out: {_few(sorted(bad))} (`sweep nodes` tells why)", style="yellow"))
     return Group(*parts)
@@ -59,7 +59,7 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     settled = tally.total - found.get("waiting", 0) - found.get("running", 0)
     held, used = tally.gpu_hours(now)
     share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
-    words = "cancelled" if followed.world.cancelled else eta(followed)
+    words = "cancelled" if followed.sweep_state.cancelled else eta(followed)
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(
         total=max(1, tally.total), completed=settled, width=24, complete_style="cyan", finished_style="green"
@@ -97,13 +97,13 @@ def _heatmap(tally: Tally, models: Sequence[str], most: int) -> Table:
     for model in models[:most]:
         row = {width: tally.cells.get((model, width)) for width in widths}
         rates = [cell.best for cell in row.values() if cell and cell.best]
-        table.add_row(model, *[_square(row[width], rates, wide=wide) for width in widths])
+        table.add_row(model, *[_cell(row[width], rates, wide=wide) for width in widths])
     if len(models) > most:
         table.add_row(Text(f"and {len(models) - most} more models", style="dim"))
     return table
 
 
-def _square(cell: Cell | None, rates: Sequence[float], *, wide: bool) -> Text:
+def _cell(cell: Cell | None, rates: Sequence[float], *, wide: bool) -> Text:
     """The value on its shade among the model's rates, and how much of the cell is done."""
     if cell is None:
         return Text("·", style="dim")
@@ -117,18 +117,18 @@ def _square(cell: Cell | None, rates: Sequence[float], *, wide: bool) -> Text:
     return text.append(f" {done:<7}", style="dim") if wide else text
 
 
-def _pilots(world: World, tally: Tally, now: float) -> Table:
+def _pilots(sweep_state: SweepState, tally: Tally, now: float) -> Table:
     """The pilots that are open: their nodes, and what they measure."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    held = sorted((p for p in world.pilots.values() if p.open), key=lambda p: (p.started_at is None, p.name))
+    held = sorted((p for p in sweep_state.pilots.values() if p.open), key=lambda p: (p.started_at is None, p.name))
     running = {attempt.pilot: (planned.run_id, attempt.started_at) for planned, attempt in tally.in_flight()}
     for pilot in held[:PILOTS_SHOWN]:
         table.add_row(*_pilot_row(pilot, running.get(pilot.name), now))
     return table
 
 
-def _pilots_title(world: World) -> str:
-    held = [pilot for pilot in world.pilots.values() if pilot.open]
+def _pilots_title(sweep_state: SweepState) -> str:
+    held = [pilot for pilot in sweep_state.pilots.values() if pilot.open]
     queued = sum(pilot.started_at is None for pilot in held)
     return f"pilots: {len(held) - queued} running, {queued} queued"
 

@@ -13,7 +13,7 @@ from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
-    from sweep.state.state import RunState, World
+    from sweep.state.state import RunState, SweepState
     from sweep.store.directory import SweepDir
 
 PILOT_FILES = ("stdout", "stderr", "agents.log")
@@ -52,16 +52,16 @@ def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: st
 
 
 def _show_attempt(directory: SweepDir, words: str, asked: int | None, as_json: bool) -> int:
-    from sweep.store.follow import read_world
+    from sweep.store.follow import read_state
     from sweep.store.sweep import open_sweep
 
-    world = read_world(directory)
+    sweep_state = read_state(directory)
     known = [planned.run_id for planned in open_sweep(directory.path).runs]
     name, named = split_attempt(known, words)
     if asked is not None and named is not None and asked != named:
         raise SweepError(Mistake(f"{words!r} and --attempt {asked} name two attempts", remedy="keep one of them"))
-    run_id = find_run(known, name, directory.path, lambda run_id: _told(world, run_id))
-    document = _document(directory, world, run_id, _attempt(directory, world, run_id, asked or named))
+    run_id = find_run(known, name, directory.path, lambda run_id: _told(sweep_state, run_id))
+    document = _document(directory, sweep_state, run_id, _attempt(directory, sweep_state, run_id, asked or named))
     if as_json:
         click.echo(json.dumps(document))
     elif document["text"] is not None:
@@ -72,18 +72,18 @@ def _show_attempt(directory: SweepDir, words: str, asked: int | None, as_json: b
     return 0 if document["text"] is not None else 1
 
 
-def _told(world: World, run_id: str) -> str:
+def _told(sweep_state: SweepState, run_id: str) -> str:
     """What the list of candidates says of a run."""
-    state = world.runs.get(run_id)
+    state = sweep_state.runs.get(run_id)
     last = state.last if state is not None else None
     if state is None or last is None:
         return " (not begun)"
     return f" ({len(state.attempts)} attempt{'s' * (len(state.attempts) > 1)}, {last.outcome or 'running'})"
 
 
-def _attempt(directory: SweepDir, world: World, run_id: str, asked: int | None) -> int:
+def _attempt(directory: SweepDir, sweep_state: SweepState, run_id: str, asked: int | None) -> int:
     """The attempt to show. Raises SweepError where there is none."""
-    state = world.runs.get(run_id)
+    state = sweep_state.runs.get(run_id)
     numbers = sorted(state.attempts) if state is not None else []
     if not numbers:
         remedy = "`sweep status` tells what runs and waits"
@@ -94,8 +94,8 @@ def _attempt(directory: SweepDir, world: World, run_id: str, asked: int | None) 
     return asked or numbers[-1]
 
 
-def _document(directory: SweepDir, world: World, run_id: str, number: int) -> dict[str, Any]:
-    state = world.runs[run_id]
+def _document(directory: SweepDir, sweep_state: SweepState, run_id: str, number: int) -> dict[str, Any]:
+    state = sweep_state.runs[run_id]
     attempt = state.attempts[number]
     path = directory.log(run_id, number)
     text = path.read_text(errors="replace") if path.is_file() else None

@@ -15,7 +15,7 @@ from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
-    from sweep.state.state import World
+    from sweep.state.state import SweepState
 
 ACTIONS = ("add", "pardon")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -39,18 +39,18 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
       sweep nodes sweeps/first pardon node17
     """
     from sweep.store.directory import find_sweep
-    from sweep.store.follow import read_world
-    from sweep.store.requests import leave_out, pardon
+    from sweep.store.follow import read_state
+    from sweep.store.requests import clear_nodes, exclude_nodes
 
     directory, action, names = _parse(words)
     sweep = find_sweep(directory)
     if action == "add":
-        leave_out(sweep, names, reason or "no reason given")
+        exclude_nodes(sweep, names, reason or "no reason given")
     elif action == "pardon":
-        pardon(sweep, names)
+        clear_nodes(sweep, names)
     elif reason:
         raise SweepError(Mistake("--reason goes with add", remedy="`sweep nodes DIR add NODE --reason TEXT`"))
-    _show(read_world(sweep), as_json)
+    _show(read_state(sweep), as_json)
     return 0
 
 
@@ -76,11 +76,11 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
     return directory, action, names
 
 
-def _show(world: World, as_json: bool) -> None:
-    bad = world.bad_nodes
+def _show(sweep_state: SweepState, as_json: bool) -> None:
+    bad = sweep_state.bad_nodes
     rows = [
         {"node": node, "attempts": total, "ok": fine, "left_out": bad.get(node)}
-        for node, (total, fine) in sorted(_attempts(world, bad).items())
+        for node, (total, fine) in sorted(_attempts(sweep_state, bad).items())
     ]
     if as_json:
         click.echo(json.dumps({"nodes": rows}))
@@ -92,11 +92,11 @@ def _show(world: World, as_json: bool) -> None:
         click.echo("no attempt has begun, and no node is left out", err=True)
 
 
-def _attempts(world: World, bad: dict[str, str]) -> dict[str, tuple[int, int]]:
+def _attempts(sweep_state: SweepState, bad: dict[str, str]) -> dict[str, tuple[int, int]]:
     """Node -> (attempts, ok ones)."""
     total: Counter[str] = Counter(dict.fromkeys(bad, 0))
     fine: Counter[str] = Counter()
-    for run in world.runs.values():
+    for run in sweep_state.runs.values():
         for attempt in run.attempts.values():
             total.update(set(attempt.nodes))
             fine.update(set(attempt.nodes) if attempt.outcome == "ok" else ())

@@ -14,7 +14,7 @@ def summary_line(followed: FollowedSweep) -> str:
     tally = followed.tally
     found = tally.counts(followed.left_out())
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
-    pilots = [pilot for pilot in followed.world.pilots.values() if pilot.open]
+    pilots = [pilot for pilot in followed.sweep_state.pilots.values() if pilot.open]
     queued = sum(pilot.started_at is None for pilot in pilots)
     spent = f"{hours_text(tally.gpu_hours(time.time())[0])} GPU-hours"
     counted = f"{tally.total} runs: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
@@ -27,7 +27,7 @@ def eta(followed: FollowedSweep) -> str:
     found = tally.counts(left_out)
     if not found.get("waiting") and not found.get("running"):
         return "done"
-    running = any(pilot.open and pilot.started_at is not None for pilot in followed.world.pilots.values())
+    running = any(pilot.open and pilot.started_at is not None for pilot in followed.sweep_state.pilots.values())
     text = f"{span_text(tally.seconds_left(time.time(), left_out))} to go"
     return text if running else f"{text} once a pilot runs"
 

@@ -17,7 +17,7 @@ from sweep.outcomes import Outcome
 
 if TYPE_CHECKING:
     from sweep.plan.runs import PlannedRun
-    from sweep.state.state import RunState, World
+    from sweep.state.state import RunState, SweepState
     from sweep.store.directory import SweepDir
 
 SHOWN = 10
@@ -67,26 +67,28 @@ def rerun(
       sweep rerun sweeps/first --cell 8B:4 --failed
     """
     from sweep.store.directory import find_sweep
-    from sweep.store.follow import read_world
-    from sweep.store.requests import ask, hindrance
+    from sweep.store.follow import read_state
+    from sweep.store.requests import ask, reason_not_rerunnable
     from sweep.store.sweep import open_sweep
 
     given, names = _parse(words)
     directory = find_sweep(given)
     sweep = open_sweep(directory.path)
     filters = _filters(sweep.runs, failed, outcomes, cells)
-    world = read_world(directory)
+    sweep_state = read_state(directory)
     if not names and not filters:
         remedy = "name runs, or give --failed, --outcome or --cell"
         raise SweepError(Mistake("nothing says which runs to measure again", file=str(directory.path), remedy=remedy))
-    meant = [run for run in _named(sweep.runs, names, directory) if filters.hold(run, world.runs.get(run.run_id))]
-    hindered = {run.run_id: why for run in meant if (why := hindrance(world.runs.get(run.run_id))) is not None}
+    meant = [run for run in _named(sweep.runs, names, directory) if filters.hold(run, sweep_state.runs.get(run.run_id))]
+    hindered = {
+        run.run_id: why for run in meant if (why := reason_not_rerunnable(sweep_state.runs.get(run.run_id))) is not None
+    }
     chosen = [run.run_id for run in meant if run.run_id not in hindered]
     if names and not filters and hindered:
         raise SweepError([Mistake(f"{name} {why}", file=str(directory.path)) for name, why in hindered.items()])
     if chosen:
-        ask(directory, [(run_id, max(world.runs[run_id].attempts)) for run_id in chosen])
-    _say(directory, world, chosen, hindered, as_json)
+        ask(directory, [(run_id, max(sweep_state.runs[run_id].attempts)) for run_id in chosen])
+    _say(directory, sweep_state, chosen, hindered, as_json)
     return 0
 
 
@@ -139,18 +141,20 @@ def _named(runs: Sequence[PlannedRun], names: Sequence[str], directory: SweepDir
     return [run for run in runs if run.run_id in found]
 
 
-def _say(directory: SweepDir, world: World, chosen: Sequence[str], hindered: Mapping[str, str], as_json: bool) -> None:
+def _say(
+    directory: SweepDir, sweep_state: SweepState, chosen: Sequence[str], hindered: Mapping[str, str], as_json: bool
+) -> None:
     from sweep.store import lease
 
     holder = lease.holder(directory)
     if as_json:
-        asked = [{"run_id": run_id, "attempt": max(world.runs[run_id].attempts) + 1} for run_id in chosen]
+        asked = [{"run_id": run_id, "attempt": max(sweep_state.runs[run_id].attempts) + 1} for run_id in chosen]
         passed = [{"run_id": run_id, "reason": why} for run_id, why in hindered.items()]
         document = {"directory": str(directory.path), "asked": asked, "passed_over": passed, "launcher": holder}
         click.echo(json.dumps(document))
         return
     for run_id in chosen[:SHOWN]:
-        click.echo(f"{run_id}: attempt {max(world.runs[run_id].attempts) + 1}", err=True)
+        click.echo(f"{run_id}: attempt {max(sweep_state.runs[run_id].attempts) + 1}", err=True)
     if len(chosen) > SHOWN:
         click.echo(f"… and {len(chosen) - SHOWN} more", err=True)
     if hindered:
@@ -158,7 +162,7 @@ def _say(directory: SweepDir, world: World, chosen: Sequence[str], hindered: Map
         click.echo(f"{len(hindered)} passed over, such as {name}, which {why}", err=True)
     if not chosen:
         click.echo("no run is to be measured again", err=True)
-    elif holder is not None and not world.cancelled:
+    elif holder is not None and not sweep_state.cancelled:
         way = f"the launcher at work ({holder}) takes them up, else `sweep resume {directory.path}`"
         click.echo(f"{len(chosen)} runs; {way}", err=True)
     else:

@@ -14,7 +14,7 @@ import click
 from sweep.cli.options import directory_argument, json_option
 
 if TYPE_CHECKING:
-    from sweep.state.state import Attempt, RunState, World
+    from sweep.state.state import Attempt, RunState, SweepState
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
 
@@ -79,9 +79,9 @@ def _show(followed: FollowedSweep) -> None:
 
     from sweep.cli.live_picture import picture
 
-    sweep, world, console = followed.sweep, followed.world, Console()
+    sweep, sweep_state, console = followed.sweep, followed.sweep_state, Console()
     console.print(picture(followed, time.time(), height=ALL_LINES))
-    failures = _failed(sweep, world)
+    failures = _failed(sweep, sweep_state)
     for run_id, _, last in failures[:FAILURES_SHOWN]:
         console.print(
             f"{last.outcome}: {run_id} (attempt {last.number}): {last.message or ''}",
@@ -91,31 +91,31 @@ def _show(followed: FollowedSweep) -> None:
         )
     if len(failures) > FAILURES_SHOWN:
         console.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
-    for node, reason in sorted(world.bad_nodes.items()):
+    for node, reason in sorted(sweep_state.bad_nodes.items()):
         console.print(f"node {node} is left out: {reason}", markup=False)
-    if (delay := _delay(sweep, world)) is not None:
+    if (delay := _delay(sweep, sweep_state)) is not None:
         console.print(delay, markup=False, highlight=False, soft_wrap=True)
-    if world.cancelled:
+    if sweep_state.cancelled:
         console.print(f"cancelled; `sweep resume {sweep.directory.path}` carries on", markup=False)
 
 
-def _delay(sweep: Sweep, world: World) -> str | None:
+def _delay(sweep: Sweep, sweep_state: SweepState) -> str | None:
     """Why no further pilot is submitted now, where the scheduler refuses and runs wait."""
     from sweep.state.tally import counts
 
-    if world.delayed is None or world.cancelled or not counts(world, sweep.runs).get("waiting"):
+    if sweep_state.delayed is None or sweep_state.cancelled or not counts(sweep_state, sweep.runs).get("waiting"):
         return None
-    at = time.strftime("%H:%M:%S", time.localtime(world.delayed_at))
-    return f"the scheduler took no further pilot at {at}: {world.delayed}; the launcher tries again later"
+    at = time.strftime("%H:%M:%S", time.localtime(sweep_state.delayed_at))
+    return f"the scheduler took no further pilot at {at}: {sweep_state.delayed}; the launcher tries again later"
 
 
-def _failed(sweep: Sweep, world: World) -> list[tuple[str, RunState, Attempt]]:
+def _failed(sweep: Sweep, sweep_state: SweepState) -> list[tuple[str, RunState, Attempt]]:
     """The runs whose last attempt failed, with it, in the plan's order."""
     from sweep.outcomes import Outcome
 
     found = []
     for planned in sweep.runs:
-        state = world.runs.get(planned.run_id)
+        state = sweep_state.runs.get(planned.run_id)
         last = state.last if state is not None else None
         if state is None or last is None or last.outcome in (None, Outcome.OK) or state.ok is not None:
             continue
@@ -123,7 +123,7 @@ def _failed(sweep: Sweep, world: World) -> list[tuple[str, RunState, Attempt]]:
     return found
 
 
-def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
+def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
     return [
         {
             "run_id": run_id,
@@ -133,16 +133,16 @@ def _failures(sweep: Sweep, world: World) -> list[dict[str, Any]]:
             "nodes": list(last.nodes),
             "retry": state.next_attempt() is not None,
         }
-        for run_id, state, last in _failed(sweep, world)
+        for run_id, state, last in _failed(sweep, sweep_state)
     ]
 
 
 def _document(followed: FollowedSweep) -> dict[str, Any]:
     from sweep.cli.progress_text import eta
 
-    sweep, world, tally, now, left_out = (
+    sweep, sweep_state, tally, now, left_out = (
         followed.sweep,
-        followed.world,
+        followed.sweep_state,
         followed.tally,
         time.time(),
         followed.left_out(),
@@ -157,13 +157,13 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         "eta": eta(followed),
         "eta_s": tally.seconds_left(now, left_out),
         "gpu_hours": {"allocated": held, "attempts": used},
-        "cancelled": world.cancelled,
-        "submit_delayed": _delay(sweep, world),
+        "cancelled": sweep_state.cancelled,
+        "submit_delayed": _delay(sweep, sweep_state),
         "cells": [
             {"model": m, "nodes": n, "runs": c.runs, "settled": c.settled, "best_tokens_per_second_per_gpu": c.best}
             for (m, n), c in tally.cells.items()
         ],
-        "pilots": [dataclasses.asdict(pilot) for pilot in world.pilots.values()],
-        "failures": _failures(sweep, world),
-        "bad_nodes": world.bad_nodes,
+        "pilots": [dataclasses.asdict(pilot) for pilot in sweep_state.pilots.values()],
+        "failures": _failures(sweep, sweep_state),
+        "bad_nodes": sweep_state.bad_nodes,
     }

@@ -39,7 +39,7 @@ class AllocatorVerdict:
     findings: tuple[str, ...] = ()
 
 
-def judge(
+def verdict_of(
     before: Mapping[str, float],
     after: Mapping[str, float],
     *,

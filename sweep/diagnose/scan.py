@@ -135,7 +135,7 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
     """Without what was overcome: later iterations went on, values became finite again, or the work was already done."""
     if not hits:
         return hits
-    beats = _progress(text, hits[0].position)
+    heartbeats = _progress(text, hits[0].position)
     done = [match.start() for match in _DONE.finditer(text, hits[0].position if len(text) > 5_000_000 else 0)]
     last_nan = max((hit.position for hit in hits if hit.source == "nan-metric"), default=-1)
     healed = last_nan >= 0 and _finite_again(text, last_nan)
@@ -143,7 +143,7 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
     for hit in hits:
         if hit.source == "nan-metric" and healed:
             continue
-        if not hit.lasting and _went_on(beats, hit.position):
+        if not hit.lasting and _went_on(heartbeats, hit.position):
             continue
         if done and hit.position > done[0] and hit.weight <= Weight.CONSEQUENCE:
             continue
@@ -157,9 +157,9 @@ def _progress(text: str, start: int) -> list[tuple[int, int]]:
     return [(tail + m.start(), int(m.group(1) or m.group(2))) for m in _PROGRESS.finditer(text[tail:])]
 
 
-def _went_on(beats: list[tuple[int, int]], position: int) -> bool:
+def _went_on(heartbeats: list[tuple[int, int]], position: int) -> bool:
     """At least three further iterations, counted upwards, after ``position``."""
-    later = [number for offset, number in beats if offset > position]
+    later = [number for offset, number in heartbeats if offset > position]
     distinct = list(dict.fromkeys(later))
     return len(distinct) >= 3 and sum(b > a for a, b in itertools.pairwise(distinct)) >= 2
 

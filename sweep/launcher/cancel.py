@@ -7,16 +7,16 @@ import time
 from sweep.errors import SweepError
 from sweep.launcher.loop import Launcher, executor_of
 from sweep.state.events import CancelRequested
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.store import lease
-from sweep.store.follow import FollowedWorld
+from sweep.store.follow import FollowedState
 from sweep.store.journal import write_request
 from sweep.store.sweep import Sweep
 
 LOOK_S = 0.5
 
 
-def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
+def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, SweepState]:
     """Stop all pilots and wait for their end. (are all gone, the world then)."""
     try:
         launcher = Launcher(sweep, lease.take(sweep.directory), executor_of(sweep))
@@ -24,17 +24,17 @@ def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
         return _ask_the_holder(sweep, timeout_s)
     gone = launcher.cancel(timeout_s, lambda _followed: None)
     launcher.close()
-    return gone, launcher.world
+    return gone, launcher.sweep_state
 
 
-def _ask_the_holder(sweep: Sweep, timeout_s: float) -> tuple[bool, World]:
+def _ask_the_holder(sweep: Sweep, timeout_s: float) -> tuple[bool, SweepState]:
     """A living launcher sees the cancellation in the journals, ends its pilots, and ends."""
     write_request(sweep.directory, "cancel", [CancelRequested(time=time.time())])
-    followed = FollowedWorld(sweep.directory)
+    followed = FollowedState(sweep.directory)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         followed.refresh()
-        if not any(pilot.open for pilot in followed.world.pilots.values()):
-            return True, followed.world
+        if not any(pilot.open for pilot in followed.sweep_state.pilots.values()):
+            return True, followed.sweep_state
         time.sleep(LOOK_S)
-    return False, followed.world
+    return False, followed.sweep_state

@@ -11,7 +11,7 @@ from sweep.launcher.pilots_wanted import pilots_wanted
 from sweep.launcher.submission import capacity_of
 from sweep.plan.runs import Plan
 from sweep.plugins import find_executor
-from sweep.state.state import World
+from sweep.state.state import SweepState
 
 
 def first_scripts(plan: Plan, grid: Grid, site: Site, executor: str) -> dict[int, str]:
@@ -19,8 +19,8 @@ def first_scripts(plan: Plan, grid: Grid, site: Site, executor: str) -> dict[int
     directory = Path("sweeps").resolve() / grid.name
     made: Executor = find_executor(executor)(site, directory)
     scripts: dict[int, str] = {}
-    capacity = capacity_of(grid, site, executor, World())
-    for number, wanted in enumerate(pilots_wanted(plan.runs, World(), capacity), start=1):
+    capacity = capacity_of(grid, site, executor, SweepState())
+    for number, wanted in enumerate(pilots_wanted(plan.runs, SweepState(), capacity), start=1):
         name = f"p{number:04d}"
         token = f"{grid.name}-{name}"
         request = PilotRequest(token=token, name=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s)

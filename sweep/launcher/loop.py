@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 from sweep.executors.executor import Executor
-from sweep.launcher.lost_attempts import settle_late
+from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.session import Session
 from sweep.launcher.submission import Submission
 from sweep.launcher.watch import Watch
 from sweep.plugins import find_executor
 from sweep.state.events import CancelRequested, LauncherAlive
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.store.follow import FollowedSweep
 from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
@@ -49,9 +49,9 @@ class Launcher:
         return self._session.followed
 
     @property
-    def world(self) -> World:
+    def sweep_state(self) -> SweepState:
         """What is known of the sweep."""
-        return self._session.world
+        return self._session.sweep_state
 
     @property
     def done(self) -> bool:
@@ -78,7 +78,7 @@ class Launcher:
         if time.monotonic() - began > HUNG_S:
             self._watch.forgive()
         self._watch.check()
-        if self.world.cancelled:
+        if self.sweep_state.cancelled:
             self._watch.cancel_all()
         else:
             self._submission.top_up()
@@ -114,10 +114,12 @@ class Launcher:
 
     def _check_stuck(self) -> None:
         """Pilots that began nothing, time after time, and nothing else open: say so rather than submit in a loop."""
-        if not self._submission.hopeless():
+        if not self._submission.infeasible():
             return
-        settle_late(self._session)  # to pilots, a run that was claimed and is held by nobody looks like nothing to do
-        if widths := self._submission.hopeless():
+        mark_late_attempts_lost(
+            self._session
+        )  # to pilots, a run that was claimed and is held by nobody looks like nothing to do
+        if widths := self._submission.infeasible():
             raise self._submission.why_stuck(widths)
 
 

@@ -16,40 +16,42 @@ from sweep.state.state import PilotState
 from sweep.store.directory import claims_of
 
 
-def settle(session: Session, pilot: PilotState, status: JobStatus) -> None:
+def mark_attempts_lost(session: Session, pilot: PilotState, status: JobStatus) -> None:
     """Write `lost` for what the pilot began or claimed and never recorded; then close it."""
     began = {key: attempt.started_at for key, attempt in session.unrecorded if attempt.pilot == pilot.name}
-    for run_id, number, claim in claims_of(session.directory, known=session.world.has_record):
+    for run_id, number, claim in claims_of(session.directory, known=session.sweep_state.has_record):
         if claim.pilot == pilot.name:
             began[run_id, number] = claim.time
     for key, began_at in began.items():
-        _lose(session, key, began_at, pilot, status)
+        _mark_lost(session, key, began_at, pilot, status)
     session.write(PilotGone(time=time.time(), pilot=pilot.name, word=status.word or "GONE", reason=status.reason))
 
 
-def settle_late(session: Session) -> None:
+def mark_late_attempts_lost(session: Session) -> None:
     """What a pilot did that was seen only after the pilot had been closed (a claim in a stale directory, a leader
     that was cut off and lived on) is lost as well.
     """
     for key, attempt in session.unrecorded:
-        _lose_of_closed(session, key, attempt.started_at, attempt.pilot)
+        _mark_lost_of_closed(session, key, attempt.started_at, attempt.pilot)
     if not session.open_pilots:
-        for run_id, number, claim in claims_of(session.directory, known=session.world.has_record):
-            _lose_of_closed(session, (run_id, number), claim.time, claim.pilot)
+        for run_id, number, claim in claims_of(session.directory, known=session.sweep_state.has_record):
+            _mark_lost_of_closed(session, (run_id, number), claim.time, claim.pilot)
 
 
-def _lose_of_closed(session: Session, key: tuple[str, int], began_at: float | None, name: str) -> None:
-    pilot = session.world.pilots.get(name)
+def _mark_lost_of_closed(session: Session, key: tuple[str, int], began_at: float | None, name: str) -> None:
+    pilot = session.sweep_state.pilots.get(name)
     if pilot is not None and pilot.gone is not None:
-        _lose(session, key, began_at, pilot, JobStatus(state=JobState.GONE, word=pilot.gone))
+        _mark_lost(session, key, began_at, pilot, JobStatus(state=JobState.GONE, word=pilot.gone))
 
 
-def _lose(session: Session, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus) -> None:
+def _mark_lost(
+    session: Session, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus
+) -> None:
     """The record of an attempt that left none; nothing where it left one."""
     run_id, number = key
-    if session.world.has_record(run_id, number) or (planned := session.followed.planned(run_id)) is None:
+    if session.sweep_state.has_record(run_id, number) or (planned := session.followed.planned(run_id)) is None:
         return  # a run of a plan that is not seen here yet is settled once it is
-    attempt = session.world.state_of(run_id).attempts.get(number)
+    attempt = session.sweep_state.run_state(run_id).attempts.get(number)
     ended = EndedAttempt(
         run=planned.run(),
         number=number,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import waiting
-from sweep.state.state import PilotState, World
+from sweep.state.state import PilotState, SweepState
 
-BARREN_LIMIT = 3
+UNPRODUCTIVE_LIMIT = 3
 """so many pilots of one width in a row that began no attempt: the next would not either"""
 
 
@@ -50,16 +50,16 @@ class Wanted:
     time_limit_s: int
 
 
-def pilots_wanted(runs: Sequence[PlannedRun], world: World, capacity: Capacity) -> list[Wanted]:
+def pilots_wanted(runs: Sequence[PlannedRun], sweep_state: SweepState, capacity: Capacity) -> list[Wanted]:
     """The pilots to be submitted now, the narrowest first, since they start soonest."""
-    if world.cancelled:
+    if sweep_state.cancelled:
         return []
-    open_pilots = [pilot for pilot in world.pilots.values() if pilot.open]
+    open_pilots = [pilot for pilot in sweep_state.pilots.values() if pilot.open]
     most = capacity.max_pilots if capacity.side_by_side else 1
     room = most - len(open_pilots)
-    open_widths = Counter(_width(pilot, world.bad_nodes) for pilot in open_pilots)
-    given_up = barren_widths(world)
-    counts = Counter(choice.planned.nodes for choice in waiting(runs, world))
+    open_widths = Counter(_width(pilot, sweep_state.bad_nodes) for pilot in open_pilots)
+    given_up = unproductive_widths(sweep_state)
+    counts = Counter(choice.planned.nodes for choice in waiting(runs, sweep_state))
     for width in given_up:
         counts.pop(width, None)
     served = _left_to_wider(counts, open_pilots, capacity)
@@ -119,16 +119,16 @@ def _time_limit_s(count: float, capacity: Capacity) -> int:
     return int(min(capacity.pilot_time_s, ROUND_S * math.ceil(needed / ROUND_S)))
 
 
-def nodes_to_avoid(runs: Sequence[PlannedRun], world: World, width: int) -> frozenset[str]:
+def nodes_to_avoid(runs: Sequence[PlannedRun], sweep_state: SweepState, width: int) -> frozenset[str]:
     """Where a pilot of this width must not land to be of use: the first retry's earlier nodes.
 
     None as long as a run of the width was never tried: such a pilot has work anywhere.
     """
-    first = next((choice for choice in waiting(runs, world) if choice.planned.nodes == width), None)
-    return frozenset() if first is None or first.attempt == 1 else world.state_of(first.planned.run_id).avoid()
+    first = next((choice for choice in waiting(runs, sweep_state) if choice.planned.nodes == width), None)
+    return frozenset() if first is None or first.attempt == 1 else sweep_state.run_state(first.planned.run_id).avoid()
 
 
-def barren_widths(world: World) -> frozenset[int]:
+def unproductive_widths(sweep_state: SweepState) -> frozenset[int]:
     """Widths whose last pilots ended without having begun an attempt, time after time.
 
     A pilot that was ordered before the width's latest attempt ended may only have come too late to find work: it does
@@ -136,18 +136,18 @@ def barren_widths(world: World) -> frozenset[int]:
     """
     latest: dict[int, float] = {}
     fruitful = set()
-    for run in world.runs.values():
+    for run in sweep_state.runs.values():
         for attempt in run.attempts.values():
             fruitful.add(attempt.pilot)
-            pilot = world.pilots.get(attempt.pilot)
+            pilot = sweep_state.pilots.get(attempt.pilot)
             for width in {len(attempt.nodes), pilot.nodes if pilot is not None else 0}:
                 latest[width] = max(latest.get(width, 0.0), attempt.ended_at or 0.0)
-    barren = Counter(
+    unproductive = Counter(
         pilot.nodes
-        for pilot in world.pilots.values()
+        for pilot in sweep_state.pilots.values()
         if not pilot.open
         and pilot.job_id is not None  # else it never was a job: the scheduler had no room, or no time
         and pilot.name not in fruitful
-        and pilot.intended_at >= max(world.session_at, latest.get(pilot.nodes, 0.0))
+        and pilot.intended_at >= max(sweep_state.session_at, latest.get(pilot.nodes, 0.0))
     )
-    return frozenset(width for width, count in barren.items() if count >= BARREN_LIMIT)
+    return frozenset(width for width, count in unproductive.items() if count >= UNPRODUCTIVE_LIMIT)

@@ -11,7 +11,7 @@ from sweep.executors.executor import Executor
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import waiting
 from sweep.state.events import Event, SessionBegan, SessionEnded
-from sweep.state.state import Attempt, PilotState, World
+from sweep.state.state import Attempt, PilotState, SweepState
 from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
 from sweep.store.lease import Lease
@@ -40,9 +40,9 @@ class Session:
         return self.followed.sweep
 
     @property
-    def world(self) -> World:
+    def sweep_state(self) -> SweepState:
         """What is known of the sweep."""
-        return self.followed.world
+        return self.followed.sweep_state
 
     def write(self, event: Event) -> None:
         """Append to the journal, and read what others have written meanwhile."""
@@ -67,7 +67,7 @@ class Session:
     @property
     def open_pilots(self) -> list[PilotState]:
         """Pilots that were asked for and are not known to be gone."""
-        return [pilot for pilot in self.world.pilots.values() if pilot.open]
+        return [pilot for pilot in self.sweep_state.pilots.values() if pilot.open]
 
     @property
     def asked_for(self) -> Sequence[PlannedRun]:
@@ -77,14 +77,14 @@ class Session:
     @property
     def done(self) -> bool:
         """Nothing waits (or may begin) and no pilot is open."""
-        return not self.open_pilots and (self.world.cancelled or not waiting(self.asked_for, self.world))
+        return not self.open_pilots and (self.sweep_state.cancelled or not waiting(self.asked_for, self.sweep_state))
 
     @property
     def unrecorded(self) -> list[tuple[tuple[str, int], Attempt]]:
         """Attempts that began and have no record: ((run_id, number), attempt)."""
         return [
             ((run_id, number), attempt)
-            for run_id, state in self.world.runs.items()
+            for run_id, state in self.sweep_state.runs.items()
             for number, attempt in state.attempts.items()
             if attempt.outcome is None
         ]

@@ -9,13 +9,13 @@ from pathlib import Path
 from sweep.executors.executor import PilotRequest, SubmitError
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
-from sweep.launcher.pilots_wanted import Capacity, Wanted, barren_widths, nodes_to_avoid, pilots_wanted
+from sweep.launcher.pilots_wanted import Capacity, Wanted, nodes_to_avoid, pilots_wanted, unproductive_widths
 from sweep.launcher.session import Session
 from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.state.tally import typical_run_s
 
 DEFAULT_ATTEMPT_S = 900.0
@@ -42,12 +42,12 @@ def limits_of(grid: Grid) -> Limits:
     )
 
 
-def capacity_of(grid: Grid, site: Site, executor: str, world: World) -> Capacity:
+def capacity_of(grid: Grid, site: Site, executor: str, sweep_state: SweepState) -> Capacity:
     """What the site allows now, with what is known of how long a run takes."""
     return Capacity(
         max_pilots=site.max_pilots,
         pilot_time_s=site.pilot_time_s,
-        run_s=typical_run_s(world),
+        run_s=typical_run_s(sweep_state),
         attempt_s=limits_of(grid).attempt_s,
         max_runs_per_pilot=site.max_runs_per_pilot,
         side_by_side=executor != "local",
@@ -68,26 +68,26 @@ class Submission:
         if time.monotonic() < self._not_before:
             return
         session, began_s = self._session, time.process_time()
-        capacity = capacity_of(session.sweep.grid, session.sweep.site, session.sweep.executor, session.world)
-        all_wanted = pilots_wanted(session.asked_for, session.world, capacity)
+        capacity = capacity_of(session.sweep.grid, session.sweep.site, session.sweep.executor, session.sweep_state)
+        all_wanted = pilots_wanted(session.asked_for, session.sweep_state, capacity)
         took_s = time.process_time() - began_s
         self._not_before = time.monotonic() + (took_s / TOP_UP_SHARE if took_s > NOTHING_S else 0.0)
         for wanted in all_wanted:
             if not self._submit(wanted):
                 break
 
-    def hopeless(self) -> frozenset[int]:
+    def infeasible(self) -> frozenset[int]:
         """The widths for which pilots are no use, where nothing else waits and none is open; else nothing."""
         session = self._session
         if session.open_pilots:
             return frozenset()
-        given_up = barren_widths(session.world)
-        widths = {choice.planned.nodes for choice in waiting(session.asked_for, session.world)}
+        given_up = unproductive_widths(session.sweep_state)
+        widths = {choice.planned.nodes for choice in waiting(session.asked_for, session.sweep_state)}
         return given_up if widths and widths <= given_up else frozenset()
 
     def why_stuck(self, widths: frozenset[int]) -> StuckError:
         """What to tell of pilots that began nothing, time after time."""
-        name = max(self._session.world.pilots)
+        name = max(self._session.sweep_state.pilots)
         return StuckError(
             f"pilots of {', '.join(map(str, sorted(widths)))} nodes end without beginning a run; "
             f"the last words of {name}: {_last_words(self._session.directory.pilot(name))}"
@@ -98,7 +98,7 @@ class Submission:
         session = self._session
         session.lease.check()
         session.refresh()
-        if session.world.cancelled:
+        if session.sweep_state.cancelled:
             return False
         elsewhere = self._elsewhere(wanted.nodes)
         request = self._request(wanted, elsewhere)
@@ -130,7 +130,7 @@ class Submission:
             if elsewhere:  # no other nodes: the retry has to go where the run failed
                 session.same_nodes.add(request.nodes)
                 return
-            bad = session.world.bad_nodes
+            bad = session.sweep_state.bad_nodes
             left_out = f"; {len(bad)} nodes are in quarantine, see `sweep nodes`" if bad else ""
             raise StuckError(f"the scheduler refuses the pilot of {request.nodes} nodes: {error}{left_out}")
         # It may have been accepted all the same: the intent stays open until the token is looked for.
@@ -143,7 +143,7 @@ class Submission:
         session = self._session
         if session.local or width in session.same_nodes:
             return frozenset()
-        return nodes_to_avoid(session.asked_for, session.world, width) - frozenset(session.world.bad_nodes)
+        return nodes_to_avoid(session.asked_for, session.sweep_state, width) - frozenset(session.sweep_state.bad_nodes)
 
     def _request(self, wanted: Wanted, elsewhere: frozenset[str]) -> PilotRequest:
         session = self._session
@@ -154,13 +154,13 @@ class Submission:
             name=name,
             nodes=wanted.nodes,
             time_limit_s=wanted.time_limit_s,
-            exclude=tuple(sorted(elsewhere.union(session.world.bad_nodes))),
+            exclude=tuple(sorted(elsewhere.union(session.sweep_state.bad_nodes))),
         )
 
     def _names(self) -> Sequence[str]:
         """Pilots known from the journals and, after a crash between the two, from their directories."""
         directories = (self._session.directory.path / "pilots").iterdir()
-        return [*self._session.world.pilots, *(path.name for path in directories)]
+        return [*self._session.sweep_state.pilots, *(path.name for path in directories)]
 
     def _order(self, request: PilotRequest) -> PilotOrder:
         session, site, grid = self._session, self._session.sweep.site, self._session.sweep.grid

@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 
 from sweep.executors.executor import JobState, JobStatus, SubmitError
-from sweep.launcher.lost_attempts import settle, settle_late
+from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
 from sweep.launcher.session import Session
 from sweep.state.events import PilotSilent, PilotSubmitted
 from sweep.state.state import PilotState
 
 LOCAL_POLL_S = 0.5
 CANCEL_AGAIN_S = 30.0
-SILENT_S = 45.0
+TIMEOUT_S = 45.0
 """a pilot that runs, says nothing for so long and has work to do has lost its leader: its job would stay for ever"""
 VISIBLE_S = 5.0
 """how long a gone pilot's last lines may take to be seen through the shared file system"""
@@ -28,7 +28,7 @@ class Watch:
         self._poll_s = LOCAL_POLL_S if session.local else session.sweep.site.poll_interval_s
         self._poll_after = 0.0
         self._gone_since: dict[str, float] = {}
-        self._heard: dict[str, tuple[int, float]] = {}
+        self._last_heartbeat: dict[str, tuple[int, float]] = {}
         self._ask_again_at: dict[str, float] = {}
 
     def check(self) -> None:
@@ -40,7 +40,7 @@ class Watch:
 
     def forgive(self) -> None:
         """Forget since when each pilot is silent: none is to blame for not having been listened to."""
-        self._heard.clear()
+        self._last_heartbeat.clear()
 
     def cancel_all(self) -> None:
         """Ask for the end of every open pilot."""
@@ -49,7 +49,9 @@ class Watch:
     def _close_ended(self) -> None:
         """A pilot that said its last word has recorded all it did: no need to ask the scheduler."""
         for pilot in [pilot for pilot in self._session.open_pilots if pilot.ended is not None]:
-            settle(self._session, pilot, JobStatus(state=JobState.GONE, word="ENDED", reason=pilot.ended or ""))
+            mark_attempts_lost(
+                self._session, pilot, JobStatus(state=JobState.GONE, word="ENDED", reason=pilot.ended or "")
+            )
 
     def _poll(self) -> None:
         """Ask the scheduler once for all open pilots; settle those that are gone."""
@@ -57,51 +59,51 @@ class Watch:
         submitted = {pilot.job_id: pilot for pilot in pilots if pilot.job_id is not None}
         statuses = self._session.executor.poll(list(submitted)) if submitted else {}
         for job_id, pilot in submitted.items():
-            self._judge(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN)))
+            self._check_pilot(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN)))
         for pilot in pilots:
             if pilot.job_id is None and pilot.token:
-                self._look_for(pilot)
-        settle_late(self._session)
+                self._find_job(pilot)
+        mark_late_attempts_lost(self._session)
 
-    def _look_for(self, pilot: PilotState) -> None:
+    def _find_job(self, pilot: PilotState) -> None:
         """A submission that was cut off: found again by its token, or known never to have been."""
         state, job_id = self._session.executor.find(pilot.token)
         if job_id is not None:
             self._session.write(PilotSubmitted(time=time.time(), pilot=pilot.name, job_id=job_id))
         elif state is JobState.GONE:
-            self._judge(pilot, JobStatus(state=JobState.GONE, word="NEVER_SUBMITTED"))
+            self._check_pilot(pilot, JobStatus(state=JobState.GONE, word="NEVER_SUBMITTED"))
 
-    def _judge(self, pilot: PilotState, status: JobStatus) -> None:
+    def _check_pilot(self, pilot: PilotState, status: JobStatus) -> None:
         """A pilot that is gone from two answers, long enough apart for its last lines to be seen, is settled."""
         if status.state is not JobState.GONE:
             self._gone_since.pop(pilot.name, None)
-            self._look_after(pilot, status)
+            self._check_running(pilot, status)
             return
         since = self._gone_since.setdefault(pilot.name, time.monotonic())
         wait_s = 0.0 if self._session.local else VISIBLE_S
         if time.monotonic() - since >= wait_s:
-            self._hear(pilot)
-            settle(self._session, pilot, status)
+            self._read_last_lines(pilot)
+            mark_attempts_lost(self._session, pilot, status)
 
-    def _look_after(self, pilot: PilotState, status: JobStatus) -> None:
+    def _check_running(self, pilot: PilotState, status: JobStatus) -> None:
         """End a job that runs without its leader, and one that waits for nodes that nobody has."""
         if pilot.job_id is None:
             return
-        beats, since = self._heard.get(pilot.name, (-1, 0.0))
+        heartbeats, since = self._last_heartbeat.get(pilot.name, (-1, 0.0))
         now = time.monotonic()
-        if beats == pilot.beats and now - since > SILENT_S:
-            self._hear(pilot)
-        if beats != pilot.beats or status.state is not JobState.RUNNING or pilot.started_at is None:
-            self._heard[pilot.name] = pilot.beats, now
-        elif now - since > SILENT_S:
-            self._heard[pilot.name] = pilot.beats, now
+        if heartbeats == pilot.heartbeats and now - since > TIMEOUT_S:
+            self._read_last_lines(pilot)
+        if heartbeats != pilot.heartbeats or status.state is not JobState.RUNNING or pilot.started_at is None:
+            self._last_heartbeat[pilot.name] = pilot.heartbeats, now
+        elif now - since > TIMEOUT_S:
+            self._last_heartbeat[pilot.name] = pilot.heartbeats, now
             self._session.write(PilotSilent(time=time.time(), pilot=pilot.name, silent_s=now - since))
             self._cancel([pilot.job_id])
         if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
             self._session.same_nodes.add(pilot.nodes)
             self._cancel([pilot.job_id])
 
-    def _hear(self, pilot: PilotState) -> None:
+    def _read_last_lines(self, pilot: PilotState) -> None:
         """Read what it wrote, for certain: NFS may tell a file's size as it was (actimeo), until the file is opened."""
         path = self._session.directory.journal(f"pilot-{pilot.name}")
         with contextlib.suppress(FileNotFoundError):

@@ -76,12 +76,12 @@ class Builder:
     def add(self, product: AxisProduct, columns: Columns) -> None:
         """Judge the candidates; keep the rejected with their reasons, and make runs of the others."""
         broken = np.zeros(columns.size, dtype=bool)
-        predicted = self._physics.judge(columns)
+        predicted = self._physics.check(columns)
         found: list[tuple[Indices, Indices]] = []
         for rule, mask in zip(self._rules, self._masks(columns), strict=True):
             rows = np.flatnonzero(mask)
             if len(rows):
-                found.append((rows, reason_numbers(rule, columns, rows, self._words.books["reasons"])))
+                found.append((rows, reason_numbers(rule, columns, rows, self._words.string_tables["reasons"])))
                 broken |= mask
         self._reject(columns, np.flatnonzero(broken), found, predicted)
         self._keep(product, columns, np.flatnonzero(~broken), predicted)
@@ -143,7 +143,7 @@ class Builder:
         """The column at the rows as Python values; parameters and variables as JSON."""
         if name in WORDS:
             codes = self._words.codes(columns, name, rows)
-            known = self._words.books[name].texts
+            known = self._words.string_tables[name].texts
             return [known[code] for code in codes.tolist()]
         return integers(columns, name, rows).tolist()  # type: ignore[no-any-return]
 

@@ -24,7 +24,7 @@ FITS = Rule(
     "does not fit: {heaviest rank} needs {needed GiB:,.10g} GiB, {states GiB:,.10g} of it weights, gradients and "
     "optimizer, of {gpu name}'s {usable GiB:g} GiB (predicted; an error of {margin percent:g} % is allowed for)",
 )
-"""Reads columns that ``Physics.judge`` adds. Sizes are rounded to three digits, so that texts stay few."""
+"""Reads columns that ``Physics.check`` adds. Sizes are rounded to three digits, so that texts stay few."""
 
 
 ASSUMED_START_S = 30.0
@@ -57,7 +57,7 @@ class Physics:
         """What memory rejects: nothing where it cannot be judged."""
         return (FITS,) if self._usable is not None and profile_of(self._workload, {}) is not None else ()
 
-    def judge(self, columns: Columns) -> Predicted:
+    def check(self, columns: Columns) -> Predicted:
         """Predict every candidate whose layout is known, and add what FITS reads to the columns."""
         whole = np.broadcast_to(columns["dp is whole"] & columns["batch is near"], columns.size)
         rows = np.flatnonzero(whole)

@@ -16,7 +16,7 @@ from sweep.plan.expand import FROM_BATCH, FROM_DP, Columns, Indices
 Mask = npt.NDArray[np.bool_]
 
 
-class Book:
+class StringTable:
     """Texts with numbers: equal texts have one number."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def broken_by(rule: Rule, columns: Columns) -> Mask:
     return mask
 
 
-def reason_numbers(rule: Rule, columns: Columns, rows: Indices, book: Book) -> Indices:
+def reason_numbers(rule: Rule, columns: Columns, rows: Indices, string_table: StringTable) -> Indices:
     """For each of the rows the number of its reason: the rule's name, and the text with the candidate's own values."""
     fields = [name for _, name, _, _ in string.Formatter().parse(rule.reason) if name]
     combined, values = _combine([_coded(columns, name, rows) for name in dict.fromkeys(fields)], len(rows))
@@ -59,7 +59,7 @@ def reason_numbers(rule: Rule, columns: Columns, rows: Indices, book: Book) -> I
     names = list(dict.fromkeys(fields))
     head = rule.name.replace(":", "")
     texts = [rule.reason.format(**dict(zip(names, values(kind), strict=True))) for kind in kinds]
-    numbers = [book.number(f"{head}: {text}") for text in texts]
+    numbers = [string_table.number(f"{head}: {text}") for text in texts]
     return np.asarray(numbers, dtype=np.int64)[inverse]
 
 
@@ -83,7 +83,7 @@ def _coded(columns: Columns, name: str, rows: Indices) -> tuple[Any, list[Any]]:
     if np.ndim(column) == 0:
         return None, [column.item() if isinstance(column, np.generic | np.ndarray) else column]
     if column.dtype == object:
-        texts = Book()
+        texts = StringTable()
         codes = np.asarray([texts.number(str(value)) for value in column[rows]], dtype=np.int64)
         return codes, texts.texts
     values, codes = np.unique(column[rows], return_inverse=True)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sweep.plan.expand import Columns, Indices
-from sweep.plan.reasons import Book
+from sweep.plan.reasons import StringTable
 
 INTEGERS = (
     *("nodes", "gpus", "gpus_per_node", "sequence_length"),
@@ -57,7 +57,7 @@ class Words:
     """The texts of each column of words, with numbers that hold over the whole table."""
 
     def __init__(self) -> None:
-        self.books: dict[str, Book] = {name: Book() for name in (*WORDS, "reasons")}
+        self.string_tables: dict[str, StringTable] = {name: StringTable() for name in (*WORDS, "reasons")}
 
     def codes(self, columns: Columns, name: str, rows: Indices) -> Indices:
         """The numbers of the column's values at the rows."""
@@ -65,16 +65,16 @@ class Words:
             return _codes_of_json(self, columns, name, rows)
         column = columns[name]
         if np.ndim(column) == 0:
-            return np.full(len(rows), self.books[name].number(str(column)))
+            return np.full(len(rows), self.string_tables[name].number(str(column)))
         values, inverse = np.unique(column[rows], return_inverse=True)
-        return np.asarray([self.books[name].number(str(v)) for v in values], dtype=np.int64)[inverse]
+        return np.asarray([self.string_tables[name].number(str(v)) for v in values], dtype=np.int64)[inverse]
 
     def array(self, name: str, codes: Indices) -> Any:
         """Numbers as an Arrow dictionary column."""
-        return words(codes, self.books[name].texts)
+        return words(codes, self.string_tables[name].texts)
 
 
-def _codes_of_json(book: Words, columns: Columns, name: str, rows: Indices) -> Indices:
+def _codes_of_json(string_table: Words, columns: Columns, name: str, rows: Indices) -> Indices:
     """One JSON text per combination of parameters (or variables) that occurs."""
     parts = columns.named[name]
     combined = np.zeros(len(rows), dtype=np.int64)
@@ -82,7 +82,7 @@ def _codes_of_json(book: Words, columns: Columns, name: str, rows: Indices) -> I
         if part in columns.codes:
             combined = combined * len(columns.values_of(part)) + columns.codes[part][rows]
     kinds, inverse = np.unique(combined, return_inverse=True)
-    numbers = [book.books[name].number(_json(columns, parts, int(kind))) for kind in kinds]
+    numbers = [string_table.string_tables[name].number(_json(columns, parts, int(kind))) for kind in kinds]
     return np.asarray(numbers, dtype=np.int64)[inverse]
 
 
@@ -103,7 +103,7 @@ def integers(columns: Columns, name: str, rows: Indices) -> Any:
     return column[rows]
 
 
-def candidates(columns: Columns, rows: Indices, book: Words) -> dict[str, Any]:
+def candidates(columns: Columns, rows: Indices, string_table: Words) -> dict[str, Any]:
     """The rows as arrays: small ones, since there may be millions."""
     whole = np.broadcast_to(columns["dp is whole"], columns.size)[rows]
     near = np.broadcast_to(columns["batch is near"], columns.size)[rows] & whole
@@ -115,16 +115,16 @@ def candidates(columns: Columns, rows: Indices, book: Words) -> dict[str, Any]:
     out["global_batch_tokens"] = numbers(tokens, pa.int64(), missing["global_batch_tokens"])
     out["compile"] = numbers(integers(columns, "compile", rows), pa.bool_())
     for name in WORDS:
-        out[name] = book.codes(columns, name, rows).astype(np.int32)
+        out[name] = string_table.codes(columns, name, rows).astype(np.int32)
     return out
 
 
-def table_of(status: str, size: int, arrays: Mapping[str, Any], book: Words) -> Any:
+def table_of(status: str, size: int, arrays: Mapping[str, Any], string_table: Words) -> Any:
     """Arrays of one status as a table of the SCHEMA; what is absent is null."""
     arrays = dict(arrays)
     arrays["status"] = words(np.zeros(size), [status])
     for name in WORDS:
-        arrays[name] = book.array(name, arrays[name])
+        arrays[name] = string_table.array(name, arrays[name])
     full = [arrays[f.name] if f.name in arrays else pa.nulls(size, f.type) for f in SCHEMA]
     return pa.Table.from_arrays(full, schema=SCHEMA)
 

@@ -90,7 +90,7 @@ class Candidates:
         return np.stack([np.broadcast_to(part, len(self)) for part in parts], axis=1).astype(np.float64)
 
     @cached_property
-    def twins(self) -> Ints:
+    def duplicates(self) -> Ints:
         """A number per configuration: equal for repeats of one."""
         names = sorted(self.columns)
         rows = zip(

@@ -18,7 +18,7 @@ from sweep.search.strategies import Pick
 
 FAILURE_WEIGHT = 0.4
 """how much of the logarithm of a run's chance to work counts in its order: failures of unstated cause say little"""
-FEW = 8
+MIN_RUNS = 8
 """runs of a cell that are looked at before all others when it is asked whether it may stop"""
 FINALIST = 0.03
 """repeats are measured of configurations within this of their cell's best"""
@@ -26,16 +26,16 @@ FINALIST = 0.03
 
 @dataclass(frozen=True)
 class Guided:
-    """Stops each cell when no run left has a chance over ``doubt`` to be ``tolerance`` better than its best."""
+    """Stops each cell when no run left has a chance over ``max_probability`` to be ``tolerance`` better than its best."""
 
     tolerance: float = 0.02
-    doubt: float = 0.05
+    max_probability: float = 0.05
     least: int = 4
     """runs of a cell before it may stop"""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
         """The most promising run of the cell whose turn it is."""
-        open_ = free & ~known.hopeless
+        open_ = free & ~known.infeasible
         first = open_ & (known.candidates.repeats == 0)
         cells = known.candidates.cells
         for cell in _by_turn(known, cells[first]):
@@ -46,7 +46,7 @@ class Guided:
 
     def open(self, known: Known, free: Bools) -> Bools:
         """All that may work in cells that have not stopped, and the finalists' repeats."""
-        able = free & ~known.hopeless
+        able = free & ~known.infeasible
         first = able & (known.candidates.repeats == 0)
         found: Bools = np.zeros(len(known.candidates), dtype=bool)
         cells = known.candidates.cells
@@ -55,7 +55,7 @@ class Guided:
             found[rows] = not self._stopped(known, rows, int(cell))
         again = able & (known.candidates.repeats > 0)
         if again.any():
-            found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.twins, _finalists(known)))
+            found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.duplicates, _finalists(known)))
         return found
 
     def chance(self, known: Known, rows: Ints, cell: int) -> Floats:
@@ -89,9 +89,9 @@ class Guided:
         if not self._may_stop(known, cell):
             return False
         above = self._above(known, rows, cell)
-        likely = np.argsort(-above, kind="stable")[: int((above > self.doubt).sum())]
-        for some in (likely[:FEW], likely[FEW:]):
-            if len(some) and float((above[some] * known.success(rows[some])).max()) > self.doubt:
+        likely = np.argsort(-above, kind="stable")[: int((above > self.max_probability).sum())]
+        for some in (likely[:MIN_RUNS], likely[MIN_RUNS:]):
+            if len(some) and float((above[some] * known.success(rows[some])).max()) > self.max_probability:
                 return False
         return True
 
@@ -107,7 +107,7 @@ def _repeat(known: Known, rows: Ints) -> Pick | None:
     """A repeat of a finalist, where the plan has repeats: the least repeated first."""
     if not len(rows):
         return None
-    rows = rows[np.isin(known.candidates.twins[rows], _finalists(known))]
+    rows = rows[np.isin(known.candidates.duplicates[rows], _finalists(known))]
     if not len(rows):
         return None
     row = int(rows[int(np.argmin(known.candidates.repeats[rows]))])
@@ -120,8 +120,8 @@ def _finalists(known: Known) -> Ints:
     measured = np.flatnonzero(~np.isnan(known.log_rates))
     near = measured[known.log_rates[measured] >= known.best[c.cells[measured]] + np.log1p(-FINALIST)]
     found = []
-    for twin in np.unique(c.twins[near]):
-        rows = measured[c.twins[measured] == twin]
+    for duplicate in np.unique(c.duplicates[near]):
+        rows = measured[c.duplicates[measured] == duplicate]
         if np.median(known.log_rates[rows]) >= known.best[c.cells[rows[0]]] + np.log1p(-FINALIST):
-            found.append(twin)
+            found.append(duplicate)
     return np.array(found, dtype=np.int64)

@@ -23,7 +23,7 @@ PEAK_WEIGHT = 3.0
 """a measured scale of the memory model counts as if so many further peaks had been as predicted"""
 SURE = 2.0
 """standard deviations by which a corrected prediction must be over the memory"""
-PEAKS_ANEW = 1.25
+RECHECK_PEAKS_EVERY = 1.25
 """measured peaks are looked at anew when there are so many times more of them"""
 MOST_TRIED = 128
 """runs that a chance to work is judged by: the latest"""
@@ -127,10 +127,10 @@ class Known:
         self.best[cell] = rates.max() if len(rates) else -np.inf
 
     @property
-    def hopeless(self) -> Bools:
+    def infeasible(self) -> Bools:
         """Runs that cannot work: by the static rules, by an out-of-memory that they dominate, by measured peaks."""
         enough = 0
-        while (further := _next(enough, PEAKS_ANEW)) <= len(self._peaks):
+        while (further := _next(enough, RECHECK_PEAKS_EVERY)) <= len(self._peaks):
             enough = further
         if enough != self._peaks_read or self._peaks.changed_before(enough):
             self._over, self._peaks_read = self._over_memory(self._peaks.first(enough)), enough

@@ -25,7 +25,7 @@ class OneAxisFirst:
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
         """The next run of the cell with the fewest runs that has one."""
-        open_ = free & ~known.hopeless
+        open_ = free & ~known.infeasible
         cells = known.candidates.cells
         present = np.unique(cells[open_])
         for cell in present[np.argsort(known.tries[present], kind="stable")]:
@@ -36,7 +36,7 @@ class OneAxisFirst:
 
     def open(self, known: Known, free: Bools) -> Bools:
         """All that may work in cells that have a next run: what it drops is known only as it goes."""
-        able = free & ~known.hopeless
+        able = free & ~known.infeasible
         found: Bools = np.zeros(len(known.candidates), dtype=bool)
         cells = known.candidates.cells
         for cell in np.unique(cells[able]):

@@ -46,7 +46,7 @@ class Replayed:
     recorded: RecordedRun
     order: Ints
     """the runs it asked for, in that order"""
-    hopeless: Any
+    infeasible: Any
     """the runs that it had ruled out at the end"""
 
 
@@ -74,7 +74,7 @@ def replay(recorded: RecordedRun, strategy: Strategy, budget: Budget) -> Replaye
             _given(recorded.tokens_per_second_per_gpu[pick.index]),
             _given(recorded.peak_memory_bytes[pick.index]),
         )
-    return Replayed(recorded, np.array(asked, dtype=np.int64), known.hopeless)
+    return Replayed(recorded, np.array(asked, dtype=np.int64), known.infeasible)
 
 
 def report(done: Replayed) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def report(done: Replayed) -> dict[str, Any]:
         "runs_total": len(c),
         "runs_spent": len(done.order),
         "failures_avoided_share": _share(int(failures.sum() - failures[done.order].sum()), int(failures.sum())),
-        "successes_rejected": int((recorded.worked & done.hopeless & ~_spent(done)).sum()),
+        "successes_rejected": int((recorded.worked & done.infeasible & ~_spent(done)).sum()),
         "cell_bests_rejected": sum(cell["best_rejected"] for cell in cells),
         "mean_regret": float(np.mean(regrets)) if regrets else None,
         "worst_regret": max(regrets, default=None),
@@ -112,7 +112,7 @@ def _cell(done: Replayed, number: int) -> Mapping[str, Any]:
     best = float(rates[worked].max()) if worked.any() else None
     mine_found = rates[spent][recorded.worked[spent]]
     found = float(mine_found.max()) if len(mine_found) else None
-    rejected = worked & done.hopeless & ~_spent(done)
+    rejected = worked & done.infeasible & ~_spent(done)
     model, nodes = c.cell_names[number]
     return {
         "model": model,

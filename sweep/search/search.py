@@ -20,7 +20,7 @@ from sweep.search.candidates import UNKNOWN_GPU, Bools, Candidates, from_plan
 from sweep.search.observations import Known
 from sweep.search.step_time_model import Ints
 from sweep.search.strategies import Strategy, strategy_named
-from sweep.state.state import RunState, World
+from sweep.state.state import RunState, SweepState
 
 BY_STRATEGY, BY_BUDGET = "not_run_strategy", "not_run_budget"
 """why a run is not begun: the strategy does not want it, or nothing is left of the budget"""
@@ -47,7 +47,7 @@ class Search:
         self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU)
         self._read = 0
         self._known = Known(self._candidates)
-        self._begin(World())
+        self._begin(SweepState())
 
     @classmethod
     def of(
@@ -62,24 +62,26 @@ class Search:
         """What the search knows, as of the last look."""
         return self._known
 
-    def look(self, world: World) -> Known:
+    def look(self, sweep_state: SweepState) -> Known:
         """Read what changed in the world since the last look. Always given the same world, or one begun anew."""
-        if self._world is not world:
-            self._begin(world)
-        changed = dict.fromkeys(world.touched[self._read :])
-        self._read = len(world.touched)
+        if self._sweep_state is not sweep_state:
+            self._begin(sweep_state)
+        changed = dict.fromkeys(sweep_state.touched[self._read :])
+        self._read = len(sweep_state.touched)
         for run_id in changed:
             place = self._candidates.index.get(run_id)
             if place is not None:
-                self._read_run(world.runs[run_id], place)
+                self._read_run(sweep_state.runs[run_id], place)
         return self._known
 
-    def choices(self, world: World, most: int, taken: frozenset[tuple[str, int]]) -> Iterator[tuple[int, int]]:
+    def choices(
+        self, sweep_state: SweepState, most: int, taken: frozenset[tuple[str, int]]
+    ) -> Iterator[tuple[int, int]]:
         """(place in the plan, attempt) to consider, the widest first: of each width the strategy's pick, then retries.
 
         ``most``: so many nodes are free. ``taken``: attempts that are another's.
         """
-        known = self.look(world)
+        known = self.look(sweep_state)
         free = self._free(known).copy()
         for run_id, attempt in taken:
             place = self._candidates.index.get(run_id)
@@ -94,15 +96,15 @@ class Search:
                 if (self._runs[place].run_id, self._retries[place]) not in taken:
                     yield place, self._retries[place]
 
-    def asked_for(self, world: World) -> Sequence[PlannedRun]:
+    def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
         """The runs that began, and of the others as many as are still to begin: the plan but for what is left out."""
-        open_ = self._to_begin(self.look(world))
+        open_ = self._to_begin(self.look(sweep_state))
         keep = np.flatnonzero(open_ | self._known.begun)
         return self._runs if len(keep) == len(self._runs) else [self._runs[place] for place in keep.tolist()]
 
-    def left_out(self, world: World) -> Mapping[str, str]:
+    def left_out(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> BY_STRATEGY or BY_BUDGET, of the runs that are not to begin, as far as is known now."""
-        known = self.look(world)
+        known = self.look(sweep_state)
         if "out" not in self._cached:
             out = ~known.begun & ~self._to_begin(known)
             wanted = self._strategy.open(known, ~known.begun) if out.any() else out
@@ -113,8 +115,8 @@ class Search:
         found: Mapping[str, str] = self._cached["out"]
         return found
 
-    def _begin(self, world: World) -> None:
-        self._world = world
+    def _begin(self, sweep_state: SweepState) -> None:
+        self._sweep_state = sweep_state
         self._read = 0
         self._known = Known(self._candidates)
         self._retries: dict[int, int] = {}
@@ -190,11 +192,11 @@ class Choice:
     """the free nodes to run on; none where it only waits"""
 
 
-def waiting(runs: Sequence[PlannedRun], world: World) -> list[Choice]:
+def waiting(runs: Sequence[PlannedRun], sweep_state: SweepState) -> list[Choice]:
     """All attempts that may be claimed now, in the plan's order; those never tried come first."""
     choices = []
     for planned in runs:
-        state = world.runs.get(planned.run_id)
+        state = sweep_state.runs.get(planned.run_id)
         attempt = 1 if state is None else state.next_attempt()
         if attempt is not None:
             choices.append(Choice(planned, attempt))
@@ -203,7 +205,7 @@ def waiting(runs: Sequence[PlannedRun], world: World) -> list[Choice]:
 
 def choose(
     runs: Sequence[PlannedRun],
-    world: World,
+    sweep_state: SweepState,
     free_nodes: int,
     seconds_left: float,
     expected_s: float,
@@ -220,22 +222,22 @@ def choose(
     another's, not in the journals yet. ``search``: what follows the sweep and gives the order. ``names``: the free
     nodes. ``same_nodes``: there are no others, so a retry may go where the run failed.
     """
-    if world.cancelled or seconds_left < expected_s:
+    if sweep_state.cancelled or seconds_left < expected_s:
         return None
-    for place, attempt in search.choices(world, free_nodes, taken):
+    for place, attempt in search.choices(sweep_state, free_nodes, taken):
         choice = Choice(runs[place], attempt)
-        nodes = _fit(choice, world, names, same_nodes)
+        nodes = _fit(choice, sweep_state, names, same_nodes)
         if len(nodes) >= choice.planned.nodes:
             return replace(choice, nodes=nodes[: choice.planned.nodes])
     return None
 
 
-def _fit(choice: Choice, world: World, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:
+def _fit(choice: Choice, sweep_state: SweepState, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:
     """The free nodes on which the run did not fail in a way that a node may cause; with the others last where there
     are no more nodes than these.
     """
     if choice.attempt == 1:
         return tuple(names)
-    avoid = world.state_of(choice.planned.run_id).avoid()
+    avoid = sweep_state.run_state(choice.planned.run_id).avoid()
     good = [name for name in names if name not in avoid]
     return tuple(good + [name for name in names if name in avoid] * same_nodes)

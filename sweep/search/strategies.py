@@ -70,7 +70,7 @@ class Prune:
 
     def open(self, known: Known, free: Bools) -> Bools:
         """Those that are not hopeless."""
-        return free & ~known.hopeless
+        return free & ~known.infeasible
 
 
 class InRandomOrder:

@@ -26,7 +26,7 @@ AT_ONCE = frozenset({Outcome.XID_HARDWARE, Outcome.NODE_FAIL})
 """outcomes that convict the node that they name"""
 
 
-class Finding(Enum):
+class ReportVerdict(Enum):
     """What the run's other attempts say of a charge."""
 
     OPEN = "open"
@@ -37,7 +37,7 @@ class Finding(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Charge:
+class NodeReport:
     """One accusation of one node."""
 
     node: str
@@ -62,8 +62,8 @@ class MeasuredRun:
 class Ledger:
     """All that was said of nodes."""
 
-    charges: list[Charge] = field(default_factory=list)
-    pardoned_at: dict[str, float] = field(default_factory=dict)
+    reports: list[NodeReport] = field(default_factory=list)
+    cleared_at: dict[str, float] = field(default_factory=dict)
     slow_in: dict[str, dict[str, float]] = field(default_factory=dict)
     """node -> run in which it held the slow rank -> when"""
     ok: dict[str, MeasuredRun] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Ledger:
             self.slow_in.setdefault(slow_node, {})[run_id] = time
 
 
-def alike(record: RecordFacts) -> bool:
+def same_work(record: RecordFacts) -> bool:
     """Have all ranks of a run the same work? Else the slowest of them says nothing of its node.
 
     Stages of a pipeline differ by the logits, and experts by the tokens that are sent to them, in every run again.
@@ -86,24 +86,24 @@ def alike(record: RecordFacts) -> bool:
     return record.pp == record.ep == 1
 
 
-def quarantined(ledger: Ledger, trial: Callable[[Charge], Finding]) -> dict[str, str]:
-    """Node -> why it is avoided. ``trial`` says what the accusing run's other attempts tell."""
+def quarantined(ledger: Ledger, verdict_on: Callable[[NodeReport], ReportVerdict]) -> dict[str, str]:
+    """Node -> why it is avoided. ``verdict_on`` says what the accusing run's other attempts tell."""
     found = dict(_slow(ledger))
-    hangs: dict[str, dict[str, Charge]] = defaultdict(dict)
-    for charge in ledger.charges:
-        if charge.time <= ledger.pardoned_at.get(charge.node, float("-inf")):
+    hangs: dict[str, dict[str, NodeReport]] = defaultdict(dict)
+    for report in ledger.reports:
+        if report.time <= ledger.cleared_at.get(report.node, float("-inf")):
             continue
-        finding = Finding.NODE if charge.outcome is None else trial(charge)
-        if charge.outcome is None or (charge.outcome in AT_ONCE and finding is not Finding.RUN):
-            found.setdefault(charge.node, charge.reason)
-        elif finding is Finding.NODE:
-            found.setdefault(charge.node, f"{charge.reason}; the run was ok without it")
-        elif finding is Finding.OPEN:
-            hangs[charge.node].setdefault(charge.run_id, charge)
+        finding = ReportVerdict.NODE if report.outcome is None else verdict_on(report)
+        if report.outcome is None or (report.outcome in AT_ONCE and finding is not ReportVerdict.RUN):
+            found.setdefault(report.node, report.reason)
+        elif finding is ReportVerdict.NODE:
+            found.setdefault(report.node, f"{report.reason}; the run was ok without it")
+        elif finding is ReportVerdict.OPEN:
+            hangs[report.node].setdefault(report.run_id, report)
     return {**_hung(hangs), **found}
 
 
-def _hung(hangs: Mapping[str, Mapping[str, Charge]]) -> dict[str, str]:
+def _hung(hangs: Mapping[str, Mapping[str, NodeReport]]) -> dict[str, str]:
     """Nodes at which several runs stopped, and not just their part of a sweep in which runs hang everywhere."""
     runs = {run for by_run in hangs.values() for run in by_run}
     least = max(HANGS_OF_DIFFERENT_RUNS, HANG_SHARE * len(runs))
@@ -117,7 +117,7 @@ def _hung(hangs: Mapping[str, Mapping[str, Charge]]) -> dict[str, str]:
 def _slow(ledger: Ledger) -> Mapping[str, str]:
     found = {}
     for node, slow in ledger.slow_in.items():
-        since = ledger.pardoned_at.get(node, float("-inf"))
+        since = ledger.cleared_at.get(node, float("-inf"))
         runs = [run for run, at in slow.items() if at > since]
         if len(runs) < SLOW_IN_RUNS:
             continue

@@ -55,7 +55,7 @@ ELSEWHERE = frozenset(
 )
 """outcomes that a node may have caused: the next attempt keeps off the nodes of this one, where there are others"""
 
-ALIKE = ELSEWHERE - {Outcome.LOST}
+SAME_EVERYWHERE = ELSEWHERE - {Outcome.LOST}
 """outcomes that are the run's own fault once they came on two disjoint sets of nodes. A lost attempt tells nothing of
 the run: its pilot ended"""
 
@@ -66,12 +66,12 @@ def may_retry(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]] = ()) ->
     An interruption from outside (preempted, cancelled) never counts against the run.
     """
     last = ended[-1]
-    return ended.count(last) <= RETRIES[last] and not own_fault(ended, nodes)
+    return ended.count(last) <= RETRIES[last] and not config_fault(ended, nodes)
 
 
-def own_fault(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]]) -> bool:
+def config_fault(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]]) -> bool:
     """Did the run fail alike on two sets of nodes that share none? Then no node is to blame."""
-    if not ended or not nodes or ended[-1] not in ALIKE:
+    if not ended or not nodes or ended[-1] not in SAME_EVERYWHERE:
         return False
     last = nodes[-1]
     return any(

@@ -26,8 +26,8 @@ from sweep.state.events import (
     SessionBegan,
     SubmitDelayed,
 )
-from sweep.state.quarantine import Charge, Finding, Ledger, alike, quarantined
-from sweep.state.retries import ELSEWHERE, may_retry, own_fault
+from sweep.state.quarantine import Ledger, NodeReport, ReportVerdict, quarantined, same_work
+from sweep.state.retries import ELSEWHERE, config_fault, may_retry
 
 
 @dataclass(slots=True)
@@ -90,12 +90,12 @@ class RunState:
         failed = [a for a in self.attempts.values() if a.outcome in ELSEWHERE]
         return frozenset(node for attempt in failed for node in attempt.nodes)
 
-    def trial(self, charge: Charge) -> Finding:
+    def verdict_on(self, report: NodeReport) -> ReportVerdict:
         """What the other attempts say of a charge that one of them brought."""
-        if own_fault(*self._ended()):
-            return Finding.RUN
-        later = [a for a in self.attempts.values() if a.outcome is Outcome.OK and a.number > charge.attempt]
-        return Finding.NODE if any(charge.node not in a.nodes for a in later) else Finding.OPEN
+        if config_fault(*self._ended()):
+            return ReportVerdict.RUN
+        later = [a for a in self.attempts.values() if a.outcome is Outcome.OK and a.number > report.attempt]
+        return ReportVerdict.NODE if any(report.node not in a.nodes for a in later) else ReportVerdict.OPEN
 
     def _ended(self) -> tuple[list[Outcome], list[frozenset[str]]]:
         """Outcomes and nodes of the attempts that ended, oldest first."""
@@ -117,7 +117,7 @@ class PilotState:
     job_id: str | None = None
     started_at: float | None = None
     node_names: tuple[str, ...] = ()
-    beats: int = 0
+    heartbeats: int = 0
     """how often its leader said that it lives"""
     ended: str | None = None
     """its own last word: why it ended"""
@@ -133,7 +133,7 @@ class PilotState:
 
 
 @dataclass
-class World:
+class SweepState:
     """What is known of a sweep. `apply` takes events in any order within a run's own causality."""
 
     runs: dict[str, RunState] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class World:
     @property
     def bad_nodes(self) -> dict[str, str]:
         """Node -> why later runs and pilots stay away from it."""
-        return quarantined(self.nodes, lambda charge: self.state_of(charge.run_id).trial(charge))
+        return quarantined(self.nodes, lambda report: self.run_state(report.run_id).verdict_on(report))
 
     def apply_all(self, events: Iterable[Event]) -> None:
         """Fold events in."""
@@ -164,7 +164,7 @@ class World:
         """Fold one event in. Kinds that do not change the state (alive, …) pass by."""
         _fold(event, self)
 
-    def state_of(self, run_id: str) -> RunState:
+    def run_state(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. To be read only."""
         return self.runs.get(run_id) or RunState()
 
@@ -189,24 +189,24 @@ class World:
 
 
 @singledispatch
-def _fold(_event: Event, _world: World) -> None:
+def _fold(_event: Event, _sweep_state: SweepState) -> None:
     """A kind that changes nothing."""
 
 
 @_fold.register
-def _(event: SessionBegan, world: World) -> None:
-    world.cancelled = False
-    world.session_at = event.time
+def _(event: SessionBegan, sweep_state: SweepState) -> None:
+    sweep_state.cancelled = False
+    sweep_state.session_at = event.time
 
 
 @_fold.register
-def _(_event: CancelRequested, world: World) -> None:
-    world.cancelled = True
+def _(_event: CancelRequested, sweep_state: SweepState) -> None:
+    sweep_state.cancelled = True
 
 
 @_fold.register
-def _(event: PilotIntended, world: World) -> None:
-    pilot = world.pilot(event.pilot)
+def _(event: PilotIntended, sweep_state: SweepState) -> None:
+    pilot = sweep_state.pilot(event.pilot)
     pilot.token = event.token
     pilot.nodes = event.nodes
     pilot.time_limit_s = event.time_limit_s
@@ -215,26 +215,26 @@ def _(event: PilotIntended, world: World) -> None:
 
 
 @_fold.register
-def _(event: PilotSubmitted, world: World) -> None:
-    world.pilot(event.pilot).job_id = event.job_id
-    world.delayed = None
+def _(event: PilotSubmitted, sweep_state: SweepState) -> None:
+    sweep_state.pilot(event.pilot).job_id = event.job_id
+    sweep_state.delayed = None
 
 
 @_fold.register
-def _(event: SubmitDelayed, world: World) -> None:
-    world.delayed, world.delayed_at = event.reason, event.time
+def _(event: SubmitDelayed, sweep_state: SweepState) -> None:
+    sweep_state.delayed, sweep_state.delayed_at = event.reason, event.time
 
 
 @_fold.register
-def _(event: PilotGone, world: World) -> None:
-    pilot = world.pilot(event.pilot)
+def _(event: PilotGone, sweep_state: SweepState) -> None:
+    pilot = sweep_state.pilot(event.pilot)
     pilot.gone = event.word
     pilot.ended_at = pilot.ended_at or event.time
 
 
 @_fold.register
-def _(event: PilotStarted, world: World) -> None:
-    pilot = world.pilot(event.pilot)
+def _(event: PilotStarted, sweep_state: SweepState) -> None:
+    pilot = sweep_state.pilot(event.pilot)
     pilot.started_at = event.time
     pilot.node_names = event.nodes
     pilot.job_id = event.job_id
@@ -242,27 +242,27 @@ def _(event: PilotStarted, world: World) -> None:
 
 
 @_fold.register
-def _(event: PilotAlive, world: World) -> None:
-    world.pilot(event.pilot).beats += 1
+def _(event: PilotAlive, sweep_state: SweepState) -> None:
+    sweep_state.pilot(event.pilot).heartbeats += 1
 
 
 @_fold.register
-def _(event: PilotEnded, world: World) -> None:
-    pilot = world.pilot(event.pilot)
+def _(event: PilotEnded, sweep_state: SweepState) -> None:
+    pilot = sweep_state.pilot(event.pilot)
     pilot.ended, pilot.ended_at = event.reason, event.time
 
 
 @_fold.register
-def _(event: AttemptStarted, world: World) -> None:
-    attempt = world.attempt(event.run_id, event.attempt, event.pilot)
+def _(event: AttemptStarted, sweep_state: SweepState) -> None:
+    attempt = sweep_state.attempt(event.run_id, event.attempt, event.pilot)
     attempt.started_at = event.time
     attempt.nodes = event.nodes
 
 
 @_fold.register(Recorded)
-def _(event: Recorded[RecordFacts], world: World) -> None:
+def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
     record = event.record
-    attempt = world.attempt(record.run_id, record.attempt, record.pilot)
+    attempt = sweep_state.attempt(record.run_id, record.attempt, record.pilot)
     if not supersedes(record.outcome, attempt.outcome):
         return
     attempt.outcome = record.outcome
@@ -272,11 +272,11 @@ def _(event: Recorded[RecordFacts], world: World) -> None:
     attempt.nodes = attempt.nodes or tuple(record.node_names or ())
     attempt.tokens_per_second_per_gpu = record.tokens_per_second_per_gpu
     attempt.peak_memory_bytes = record.peak_memory_bytes
-    if record.outcome is Outcome.OK and alike(record):
-        world.nodes.measured(record.run_id, attempt.nodes, event.slow_node, event.time)
+    if record.outcome is Outcome.OK and same_work(record):
+        sweep_state.nodes.measured(record.run_id, attempt.nodes, event.slow_node, event.time)
     reason = f"{record.outcome} in {record.run_id}.{record.attempt}: {attempt.message or 'no message'}"[:300]
-    world.nodes.charges += [
-        Charge(
+    sweep_state.nodes.reports += [
+        NodeReport(
             node=node,
             time=event.time,
             reason=reason,
@@ -289,16 +289,16 @@ def _(event: Recorded[RecordFacts], world: World) -> None:
 
 
 @_fold.register
-def _(event: RerunRequested, world: World) -> None:
-    run = world.run(event.run_id)
+def _(event: RerunRequested, sweep_state: SweepState) -> None:
+    run = sweep_state.run(event.run_id)
     run.rerun_after = max(run.rerun_after, event.after)
 
 
 @_fold.register
-def _(event: NodeBad, world: World) -> None:
-    world.nodes.charges.append(Charge(node=event.node, time=event.time, reason=event.reason))
+def _(event: NodeBad, sweep_state: SweepState) -> None:
+    sweep_state.nodes.reports.append(NodeReport(node=event.node, time=event.time, reason=event.reason))
 
 
 @_fold.register
-def _(event: NodeCleared, world: World) -> None:
-    world.nodes.pardoned_at[event.node] = event.time
+def _(event: NodeCleared, sweep_state: SweepState) -> None:
+    sweep_state.nodes.cleared_at[event.node] = event.time

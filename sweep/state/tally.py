@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sweep.outcomes import Outcome
 from sweep.plan.runs import ASSUMED_RUN_S, PlannedRun
-from sweep.state.state import Attempt, RunState, World
+from sweep.state.state import Attempt, RunState, SweepState
 
 PLACES = ("ok", "running", "waiting")
 """words for a run that did not fail"""
@@ -49,19 +49,19 @@ class Tally:
         self._gpus_per_node = gpus_per_node
         self._widths = {planned.nodes for planned in runs}
         self._read = 0
-        self._world: World
-        self._begin(World())
+        self._sweep_state: SweepState
+        self._begin(SweepState())
 
-    def look(self, world: World) -> Tally:
+    def look(self, sweep_state: SweepState) -> Tally:
         """Read what changed."""
-        if world is not self._world and self._read:
-            self._begin(world)
-        self._world = world  # where nothing was read of the one before, the sums stand
-        changed = dict.fromkeys(world.touched[self._read :])
-        self._read = len(world.touched)
+        if sweep_state is not self._sweep_state and self._read:
+            self._begin(sweep_state)
+        self._sweep_state = sweep_state  # where nothing was read of the one before, the sums stand
+        changed = dict.fromkeys(sweep_state.touched[self._read :])
+        self._read = len(sweep_state.touched)
         for run_id in changed:
             if run_id in self._runs:
-                self._renew(self._runs[run_id], _share(world.runs[run_id]))
+                self._renew(self._runs[run_id], _share(sweep_state.runs[run_id]))
         return self
 
     @property
@@ -103,7 +103,7 @@ class Tally:
 
     def in_flight(self) -> list[tuple[PlannedRun, Attempt]]:
         """The runs that are measured now, with their attempts."""
-        found = [(self._runs[run_id], self._world.runs[run_id].last) for run_id in self._in_flight]
+        found = [(self._runs[run_id], self._sweep_state.runs[run_id].last) for run_id in self._in_flight]
         return [(planned, attempt) for planned, attempt in found if attempt is not None]
 
     def seconds_left(self, now: float, left_out: Mapping[str, str] | None = None) -> float:
@@ -116,14 +116,14 @@ class Tally:
         for planned, attempt in self.in_flight():
             expected_s = (planned.predicted_s or self._assumed_s) * self._correction
             node_s += planned.nodes * max(0.0, expected_s - (now - (attempt.started_at or now)))
-        at_work = sum(pilot.nodes for pilot in self._world.pilots.values() if pilot.open and pilot.started_at)
+        at_work = sum(pilot.nodes for pilot in self._sweep_state.pilots.values() if pilot.open and pilot.started_at)
         return max(0.0, node_s) / (at_work or max(self._widths, default=1))
 
     def gpu_hours(self, now: float) -> tuple[float, float]:
         """GPU-hours spent so far: (all that pilots held, what attempts had of it)."""
         held_s = sum(
             pilot.nodes * max(0.0, (pilot.ended_at or now) - pilot.started_at)
-            for pilot in self._world.pilots.values()
+            for pilot in self._sweep_state.pilots.values()
             if pilot.started_at is not None
         )
         used_s = self._ended_node_s
@@ -131,8 +131,8 @@ class Tally:
             used_s += planned.nodes * max(0.0, now - (attempt.started_at or now))
         return held_s * self._gpus_per_node / 3600, used_s * self._gpus_per_node / 3600
 
-    def _begin(self, world: World) -> None:
-        self._world = world
+    def _begin(self, sweep_state: SweepState) -> None:
+        self._sweep_state = sweep_state
         self._read = 0
         waiting = _Share("waiting", begun=False)
         self._shares = dict.fromkeys(self._runs, waiting)
@@ -172,7 +172,7 @@ class Tally:
         if share.word == "running":
             self._in_flight[planned.run_id] = None
         elif share.word not in PLACES:
-            last = self._world.runs[planned.run_id].last
+            last = self._sweep_state.runs[planned.run_id].last
             self._messages[share.word] = (last and last.message) or ""
 
     def _add(self, planned: PlannedRun, share: _Share, sign: int) -> None:
@@ -211,13 +211,15 @@ def _word(state: RunState, ok: Attempt | None) -> str:
     return "ok" if ok is not None else str(last.outcome)
 
 
-def counts(world: World, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None) -> Mapping[str, int]:
+def counts(
+    sweep_state: SweepState, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None
+) -> Mapping[str, int]:
     """``Tally.counts`` of one look."""
-    return Tally(runs, 1).look(world).counts(left_out)
+    return Tally(runs, 1).look(sweep_state).counts(left_out)
 
 
-def typical_run_s(world: World) -> float:
+def typical_run_s(sweep_state: SweepState) -> float:
     """What one attempt takes, by the attempts that ended so far; an assumption where none did."""
-    shares = [_share(run) for run in world.runs.values()]
+    shares = [_share(run) for run in sweep_state.runs.values()]
     ended = sum(share.ended for share in shares)
     return sum(share.ended_s for share in shares) / ended if ended else ASSUMED_RUN_S

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.state.tally import Tally
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
@@ -27,13 +27,13 @@ STORE_S = 60.0
 """of a large sweep that is being measured, the launcher writes a snapshot at least so often"""
 
 
-class FollowedWorld:
+class FollowedState:
     """What is known of a sweep: begins with the snapshot, and reads on at each `refresh`."""
 
     def __init__(self, directory: SweepDir) -> None:
         stored = load(directory)
         self.directory = directory
-        self.world = stored.world
+        self.sweep_state = stored.sweep_state
         self.stored_answer = stored.left_out
         """of the search, as of the snapshot"""
         self.unstored = 0
@@ -44,24 +44,24 @@ class FollowedWorld:
     def refresh(self) -> int:
         """Read what was appended to the journals; how many events. Raises OSError, and then has read nothing."""
         events = self._reader.new_events()
-        self.world.apply_all(events)
+        self.sweep_state.apply_all(events)
         self.unstored += len(events)
         return len(events)
 
     def store(self, left_out: LeftOut | None = None) -> None:
         """Write a snapshot."""
-        once = replace(self.world, touched=list(dict.fromkeys(self.world.touched)))
-        save(self.directory, Snapshot(offsets=self._reader.offsets, world=once, left_out=left_out))
+        once = replace(self.sweep_state, touched=list(dict.fromkeys(self.sweep_state.touched)))
+        save(self.directory, Snapshot(offsets=self._reader.offsets, sweep_state=once, left_out=left_out))
         self.unstored, self.stored_at = 0, time.monotonic()
 
 
-def read_world(directory: SweepDir) -> World:
+def read_state(directory: SweepDir) -> SweepState:
     """What is known of a sweep now. Stores a snapshot where much had to be read."""
-    followed = FollowedWorld(directory)
+    followed = FollowedState(directory)
     followed.refresh()
     if followed.unstored >= WORTH_EVENTS:
         followed.store()
-    return followed.world
+    return followed.sweep_state
 
 
 class FollowedSweep:
@@ -70,10 +70,10 @@ class FollowedSweep:
     """
 
     def __init__(self, sweep: Sweep, *, max_age_s: float = 0.0) -> None:
-        self._journals = FollowedWorld(sweep.directory)
+        self._journals = FollowedState(sweep.directory)
         self._max_age_s = max_age_s
         self._answer = self._journals.stored_answer
-        self._answered_at = len(self.world.touched)
+        self._answered_at = len(self.sweep_state.touched)
         self._use(sweep)
 
     def _use(self, sweep: Sweep) -> None:
@@ -83,14 +83,14 @@ class FollowedSweep:
         self._tally = Tally(sweep.runs, sweep.site.gpus_per_node)
 
     @property
-    def world(self) -> World:
+    def sweep_state(self) -> SweepState:
         """What is known, as of the last `refresh`."""
-        return self._journals.world
+        return self._journals.sweep_state
 
     @property
     def tally(self) -> Tally:
         """The sums over the runs."""
-        return self._tally.look(self.world)
+        return self._tally.look(self.sweep_state)
 
     @property
     def large(self) -> bool:
@@ -112,26 +112,26 @@ class FollowedSweep:
 
     def asked_for(self) -> Sequence[PlannedRun]:
         """The plan's runs, but for those that the strategy or the budget leaves out."""
-        return self._made_search().asked_for(self.world)
+        return self._made_search().asked_for(self.sweep_state)
 
     def left_out(self) -> Mapping[str, str]:
         """run_id -> why it is not to begin (``Search.left_out``), as far as is known now."""
-        runs, question = self.world.runs, self._question()
+        runs, question = self.sweep_state.runs, self._question()
         if self._answer is not None and self._answer.question == question and self._answer_holds(self._answer):
             return self._answer.words
         if all(run.run_id in runs and runs[run.run_id].attempts for run in self.sweep.runs):
             return {}  # each has begun: no search need be made to know
-        words = dict(self._made_search().left_out(self.world))
+        words = dict(self._made_search().left_out(self.sweep_state))
         self._answer = LeftOut(question=question, at=time.time(), words=words)
-        self._answered_at = len(self.world.touched)
+        self._answered_at = len(self.sweep_state.touched)
         return words
 
     @property
     def at_rest(self) -> bool:
         """No pilot is open, and nothing runs or waits that a launcher would submit pilots for."""
         found = self.tally.counts(self.left_out())
-        waits = bool(found.get("waiting")) and not self.world.cancelled
-        return not (waits or found.get("running") or any(pilot.open for pilot in self.world.pilots.values()))
+        waits = bool(found.get("waiting")) and not self.sweep_state.cancelled
+        return not (waits or found.get("running") or any(pilot.open for pilot in self.sweep_state.pilots.values()))
 
     def store_if_due(self) -> None:
         """Write a snapshot where much came after the last one. For the launcher, which does so for all readers."""
@@ -143,20 +143,20 @@ class FollowedSweep:
         """Write a snapshot, of a large sweep with what the search says now."""
         if self.large:
             self.left_out()
-        self._journals.store(self._answer if self._answered_at == len(self.world.touched) else None)
+        self._journals.store(self._answer if self._answered_at == len(self.sweep_state.touched) else None)
 
     def store_what_was_found(self) -> None:
         """Write a snapshot after one look, where reading or searching took long. Not in a launcher's place."""
         searched = self._answer is not self._journals.stored_answer
-        at_rest = not any(pilot.open for pilot in self.world.pilots.values())
+        at_rest = not any(pilot.open for pilot in self.sweep_state.pilots.values())
         if self._journals.unstored >= WORTH_EVENTS or (self.large and searched and at_rest):
-            self._journals.store(self._answer if self._answered_at == len(self.world.touched) else None)
+            self._journals.store(self._answer if self._answered_at == len(self.sweep_state.touched) else None)
 
     def _answer_holds(self, answer: LeftOut) -> bool:
-        if self._answered_at == len(self.world.touched):
+        if self._answered_at == len(self.sweep_state.touched):
             return True
         fresh = time.time() - answer.at < self._max_age_s
-        return fresh and any(pilot.open for pilot in self.world.pilots.values())
+        return fresh and any(pilot.open for pilot in self.sweep_state.pilots.values())
 
     def _made_search(self) -> Search:
         if self._search is None:

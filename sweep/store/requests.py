@@ -13,7 +13,7 @@ from sweep.store.journal import write_request
 ADDED = "left out by the user"
 
 
-def hindrance(state: RunState | None) -> str | None:
+def reason_not_rerunnable(state: RunState | None) -> str | None:
     """Why a further attempt of the run need not or cannot be asked for, in words; None where it can."""
     if state is None or state.last is None:
         return "has not begun: there is nothing to measure again"
@@ -33,11 +33,11 @@ def ask(sweep: SweepDir, wanted: Sequence[tuple[str, int]]) -> None:
     write_request(sweep, "rerun", [RerunRequested(time=now, run_id=run_id, after=after) for run_id, after in wanted])
 
 
-def leave_out(sweep: SweepDir, nodes: Sequence[str], reason: str) -> None:
+def exclude_nodes(sweep: SweepDir, nodes: Sequence[str], reason: str) -> None:
     """Later pilots and runs keep off these nodes."""
     write_request(sweep, "nodes", [NodeBad(time=time.time(), node=node, reason=f"{ADDED}: {reason}") for node in nodes])
 
 
-def pardon(sweep: SweepDir, nodes: Sequence[str]) -> None:
+def clear_nodes(sweep: SweepDir, nodes: Sequence[str]) -> None:
     """What was said of these nodes until now counts no more."""
     write_request(sweep, "nodes", [NodeCleared(time=time.time(), node=node) for node in nodes])

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sweep.state.quarantine import Charge, Ledger, MeasuredRun
-from sweep.state.state import Attempt, PilotState, RunState, World
+from sweep.state.quarantine import Ledger, MeasuredRun, NodeReport
+from sweep.state.state import Attempt, PilotState, RunState, SweepState
 from sweep.store.directory import SweepDir, write_derived
 
-_KINDS = (World, RunState, Attempt, PilotState, Ledger, MeasuredRun, Charge)
+_KINDS = (SweepState, RunState, Attempt, PilotState, Ledger, MeasuredRun, NodeReport)
 _FORM = " ".join(f"{kind.__name__}.{f.name}:{f.type}" for kind in _KINDS for f in dataclasses.fields(kind))
 """a snapshot by a version whose state has other fields is ignored"""
 
@@ -37,7 +37,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     form: str = _FORM
     offsets: dict[str, int] = {}
     """journal's file name -> bytes that are in the fold"""
-    world: World
+    sweep_state: SweepState
     left_out: LeftOut | None = None
     """as of these offsets"""
 
@@ -48,7 +48,7 @@ def load(sweep: SweepDir) -> Snapshot:
         stored = msgspec.msgpack.decode(sweep.snapshot.read_bytes(), type=Snapshot)
         if stored.form == _FORM and _fits(sweep, stored.offsets):
             return stored
-    return Snapshot(world=World())
+    return Snapshot(sweep_state=SweepState())
 
 
 def save(sweep: SweepDir, snapshot: Snapshot) -> None:

@@ -13,16 +13,16 @@ from sweep.contract import Layout
 from tests.support.ranks.harness import DENSE, Zygote, a_run
 
 pytestmark = pytest.mark.parallel
-FEW = {"min_bytes": 1024, "max_bytes": 65536, "factor": 8, "repeats": 2}
+MIN_RUNS = {"min_bytes": 1024, "max_bytes": 65536, "factor": 8, "repeats": 2}
 
 
 def test_collectives_over_two_ranks(zygote: Zygote):
-    run = a_run(Layout(dp=2), workload="collectives", iterations=3, params=FEW)
+    run = a_run(Layout(dp=2), workload="collectives", iterations=3, params=MIN_RUNS)
     ranks = [rank.measurement for rank in zygote.attempt(run)]
     rows = ranks[0]["extra"]["collectives"]
     assert {row["operation"] for row in rows} == set(OPERATIONS)
     assert {row["group"] for row in rows} == {"world"}, "one node: inside it is everywhere"
-    assert sorted({row["size_bytes"] for row in rows}) == Settings(**FEW).sizes == [1024, 8192, 65536]
+    assert sorted({row["size_bytes"] for row in rows}) == Settings(**MIN_RUNS).sizes == [1024, 8192, 65536]
     for row in rows:
         assert row["ranks"] == 2
         assert 0 < row["time_min_s"] <= row["time_median_s"] <= row["time_max_s"]

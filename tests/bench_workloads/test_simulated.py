@@ -47,7 +47,7 @@ def test_a_rank_sleeps_beats_and_measures(light: Zygote):
         assert found["simulated"] is True
         assert all(0.05 <= t < 0.2 for t in found["step_times_s"])
         assert (len(found["step_times_s"]), len(found["warmup_times_s"])) == (2, 1)
-        phases = [beat["phase"] for beat in rank.beats]
+        phases = [heartbeat["phase"] for heartbeat in rank.heartbeats]
         assert phases[0] == "start"
         assert phases[1] == "first_iteration"
         assert phases[-1] == "finish"
@@ -56,7 +56,7 @@ def test_a_rank_sleeps_beats_and_measures(light: Zygote):
 
 def test_fast_ranks_beat_seldom(light: Zygote):
     run = a_run(Layout(), workload="simulated", iterations=200, params={"step_s": 0.002})
-    assert len(light.attempt(run)[0].beats) < 10
+    assert len(light.attempt(run)[0].heartbeats) < 10
 
 
 def test_times_are_said_at_higher_speed(light: Zygote):
@@ -97,7 +97,7 @@ def test_a_fault_ends_its_rank_and_leaves_the_other_waiting(light: Zygote, fault
 def test_a_hanging_rank_has_to_be_killed(light: Zygote, fault):
     ranks = rehearse(light, fault=fault, timeout_s=0.5)
     assert [rank.exit for rank in ranks] == [-signal.SIGKILL] * 2
-    assert ranks[0].beats[-1]["iteration"] == 1
+    assert ranks[0].heartbeats[-1]["iteration"] == 1
 
 
 def test_signal_is_sent(light: Zygote):

@@ -237,10 +237,10 @@ def test_a_launcher_at_work_takes_the_new_runs_up(sweep: Sweep, command: Command
     pilot_wrote_into(sweep, old.name, new.run_id)
     executor.state = JobState.GONE
     deadline = time.monotonic() + 10
-    while not launcher.world.has_record(new.run_id, 1) and time.monotonic() < deadline:
+    while not launcher.sweep_state.has_record(new.run_id, 1) and time.monotonic() < deadline:
         launcher.step()
         time.sleep(0.1)
-    assert launcher.world.runs[new.run_id].attempts[1].outcome is Outcome.LOST
+    assert launcher.sweep_state.runs[new.run_id].attempts[1].outcome is Outcome.LOST
     launcher.step()
     assert not launcher.done
     assert max(request.nodes for request in executor.submitted) == 4

@@ -34,7 +34,7 @@ from sweep.state.events import (
     RecordFacts,
     RerunRequested,
 )
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.state.tally import Tally, counts, typical_run_s
 from sweep.store.follow import FollowedSweep
 from sweep.store.sweep import create
@@ -128,10 +128,10 @@ def rendered(sweep, *, width=100, height=40):
 def test_everything_is_told_within_100_columns(tmp_path):
     sweep = made(tmp_path)
     middle = followed(sweep, busy(sweep))
-    world, text = middle.world, rendered(middle)
+    sweep_state, text = middle.sweep_state, rendered(middle)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
-    found = counts(world, sweep.runs, middle.left_out())
+    found = counts(sweep_state, sweep.runs, middle.left_out())
     for word, number in found.items():
         assert f"{number} {word}" in text
     settled = len(sweep.runs) - found.get("waiting", 0) - found["running"]
@@ -147,7 +147,7 @@ def test_everything_is_told_within_100_columns(tmp_path):
         best = max(
             (
                 state.ok.tokens_per_second_per_gpu
-                for run_id, state in world.runs.items()
+                for run_id, state in sweep_state.runs.items()
                 if state.ok and run_id.startswith(f"{model}-n2-")
             ),
             default=None,
@@ -173,8 +173,8 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
 def test_the_sums_that_follow_equal_those_counted_anew(tmp_path):
     """After every event, in an order that has retries, reruns, late words and lost attempts."""
     sweep = made(tmp_path, models=["1B"], nodes=[1, 2])
-    rng, world, tally = random.Random(3), World(), Tally(sweep.runs, 8)
-    world.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
+    rng, sweep_state, tally = random.Random(3), SweepState(), Tally(sweep.runs, 8)
+    sweep_state.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
     events = []
     for planned in sweep.runs:
         fate = rng.choice([Outcome.OK, Outcome.NODE_FAIL, Outcome.OOM_CUDA, Outcome.LOST, None])
@@ -187,43 +187,43 @@ def test_the_sums_that_follow_equal_those_counted_anew(tmp_path):
             events[-1].append(RerunRequested(time=1.0, run_id=planned.run_id, after=1))
     rng.shuffle(events)
     for event in [event for of_run in events for event in of_run]:
-        world.apply(event)
-        anew = Tally(sweep.runs, 8).look(world)
-        tally.look(world)
-        assert tally.counts() == anew.counts() == counts(world, sweep.runs)
+        sweep_state.apply(event)
+        anew = Tally(sweep.runs, 8).look(sweep_state)
+        tally.look(sweep_state)
+        assert tally.counts() == anew.counts() == counts(sweep_state, sweep.runs)
         assert sum(tally.counts().values()) == len(sweep.runs)
         assert {cell: (c.best, c.settled) for cell, c in tally.cells.items()} == {
             cell: (c.best, c.settled) for cell, c in anew.cells.items()
         }
         assert tally.seconds_left(NOW) == pytest.approx(anew.seconds_left(NOW))
         assert tally.gpu_hours(NOW) == pytest.approx(anew.gpu_hours(NOW))
-        assert tally.typical_run_s == pytest.approx(typical_run_s(world))
+        assert tally.typical_run_s == pytest.approx(typical_run_s(sweep_state))
 
 
 def test_what_is_left_is_corrected_by_what_runs_took(tmp_path):
     """Runs that take twice what was predicted make the rest twice as long; nodes at work share it."""
     sweep = made(tmp_path, models=["1B"], nodes=[1])
-    world = World()
-    world.apply_all(pilot_events("p0001", 1, nodes=["n1"]))
-    predicted = Tally(sweep.runs, 8).look(world).seconds_left(NOW)
+    sweep_state = SweepState()
+    sweep_state.apply_all(pilot_events("p0001", 1, nodes=["n1"]))
+    predicted = Tally(sweep.runs, 8).look(sweep_state).seconds_left(NOW)
     assert predicted == pytest.approx(sum(planned.predicted_s for planned in sweep.runs))
     first = sweep.runs[0]
-    world.apply_all(attempt_events(first, took=2 * first.predicted_s))
-    left = Tally(sweep.runs, 8).look(world).seconds_left(NOW)
+    sweep_state.apply_all(attempt_events(first, took=2 * first.predicted_s))
+    left = Tally(sweep.runs, 8).look(sweep_state).seconds_left(NOW)
     assert left == pytest.approx(2 * (predicted - first.predicted_s))
-    world.apply_all(pilot_events("p0002", 1, nodes=["n2"]))
-    assert Tally(sweep.runs, 8).look(world).seconds_left(NOW) == pytest.approx(left / 2)
+    sweep_state.apply_all(pilot_events("p0002", 1, nodes=["n2"]))
+    assert Tally(sweep.runs, 8).look(sweep_state).seconds_left(NOW) == pytest.approx(left / 2)
 
 
 def test_gpu_hours_are_those_of_the_pilots_until_their_end(tmp_path):
     sweep = made(tmp_path, models=["1B"], nodes=[1, 2])
-    world = World()
-    world.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
-    world.apply_all(attempt_events(next(p for p in sweep.runs if p.nodes == 2), took=900.0))
-    tally = Tally(sweep.runs, 8).look(world)
+    sweep_state = SweepState()
+    sweep_state.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
+    sweep_state.apply_all(attempt_events(next(p for p in sweep.runs if p.nodes == 2), took=900.0))
+    tally = Tally(sweep.runs, 8).look(sweep_state)
     assert tally.gpu_hours(10 + 3600.0) == pytest.approx((16.0, 4.0))
-    world.apply(PilotEnded(time=10 + 1800.0, pilot="p0001", reason="done"))
-    world.apply(PilotGone(time=10 + 1900.0, pilot="p0001", word="ENDED"))
+    sweep_state.apply(PilotEnded(time=10 + 1800.0, pilot="p0001", reason="done"))
+    sweep_state.apply(PilotGone(time=10 + 1900.0, pilot="p0001", word="ENDED"))
     assert tally.gpu_hours(NOW) == pytest.approx((8.0, 4.0))
 
 
@@ -231,21 +231,21 @@ def test_a_look_costs_what_changed(tmp_path):
     """A tenth of the time of counting anew, for one change among thousands."""
     sweep = made(tmp_path, models=["1B", "3B", "8B", "Llama-2-13B", "70B"], nodes=[2**i for i in range(11)])
     runs = [planned for planned in sweep.runs for _ in range(1)]
-    world, tally = World(), Tally(runs, 8)
-    world.apply_all(busy(sweep))
-    tally.look(world)
+    sweep_state, tally = SweepState(), Tally(runs, 8)
+    sweep_state.apply_all(busy(sweep))
+    tally.look(sweep_state)
     changed = next(p for at, p in enumerate(sweep.runs) if at % 5 == 3)
 
     def best_of(call):
         times = []
         for _ in range(5):
-            world.run(changed.run_id)
+            sweep_state.run(changed.run_id)
             started = time.perf_counter()
             call()
             times.append(time.perf_counter() - started)
         return min(times)
 
-    assert best_of(lambda: tally.look(world)) * 5 < best_of(lambda: Tally(runs, 8).look(world))
+    assert best_of(lambda: tally.look(sweep_state)) * 5 < best_of(lambda: Tally(runs, 8).look(sweep_state))
 
 
 @pytest.mark.parametrize(

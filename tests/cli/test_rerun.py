@@ -10,7 +10,7 @@ import pytest
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect
 from sweep.state.events import RerunRequested
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.state.tally import counts
 from sweep.store import lease
 from sweep.store.journal import JournalReader
@@ -28,16 +28,16 @@ def sweep(tmp_path: Path) -> Sweep:
     return sweep
 
 
-def world_of(sweep: Sweep) -> World:
-    world = World()
-    world.apply_all(JournalReader(sweep.directory).new_events())
-    return world
+def state_of(sweep: Sweep) -> SweepState:
+    sweep_state = SweepState()
+    sweep_state.apply_all(JournalReader(sweep.directory).new_events())
+    return sweep_state
 
 
 def asked(sweep: Sweep) -> dict[int, int | None]:
     """Place in the plan -> the attempt that may begin now, of those that may."""
-    world = world_of(sweep)
-    numbers = (world.run(planned.run_id).next_attempt() for planned in sweep.runs)
+    sweep_state = state_of(sweep)
+    numbers = (sweep_state.run(planned.run_id).next_attempt() for planned in sweep.runs)
     return {place: number for place, number in enumerate(numbers) if number is not None}
 
 
@@ -50,7 +50,7 @@ def test_a_named_run_gets_a_further_attempt_and_keeps_the_first(sweep: Sweep, co
     added = {entry[0] for entry in set(tree(sweep.directory.path)) - set(before)}
     assert {name.split("-")[0] for name in added} == {"journal", "journal/rerun"}
     assert set(before) - set(tree(sweep.directory.path)) <= {entry for entry in before if entry[0] == "journal"}
-    assert counts(world_of(sweep), sweep.runs) == {"waiting": 2, "oom_cuda": 1, "running": 1}
+    assert counts(state_of(sweep), sweep.runs) == {"waiting": 2, "oom_cuda": 1, "running": 1}
 
 
 def test_the_new_attempt_counts_once_it_is_ok(sweep: Sweep, command: Command) -> None:
@@ -59,7 +59,7 @@ def test_the_new_attempt_counts_once_it_is_ok(sweep: Sweep, command: Command) ->
     pilot_wrote(sweep, "p0002", (run_id, 2, Outcome.PREEMPTED))
     assert asked(sweep)[0] == 3  # the scheduler ended it, so that the wish still stands
     pilot_wrote(sweep, "p0003", (run_id, 3, Outcome.OK))
-    state = world_of(sweep).run(run_id)
+    state = state_of(sweep).run(run_id)
     assert (state.next_attempt(), state.ok and state.ok.number) == (None, 3)
     import pyarrow.parquet as pq
 
@@ -71,9 +71,9 @@ def test_a_wish_counts_after_the_attempt_that_it_names_also_where_clocks_differ(
     run_id = sweep.runs[1].run_id
     command("rerun", sweep.directory.path, run_id)
     events = JournalReader(sweep.directory).new_events()
-    world = World()
-    world.apply_all(sorted(events, key=lambda event: not isinstance(event, RerunRequested)))
-    assert world.run(run_id).next_attempt() == 2
+    sweep_state = SweepState()
+    sweep_state.apply_all(sorted(events, key=lambda event: not isinstance(event, RerunRequested)))
+    assert sweep_state.run(run_id).next_attempt() == 2
 
 
 @pytest.mark.parametrize(

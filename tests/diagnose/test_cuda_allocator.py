@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep.diagnose.cuda_allocator import judge
+from sweep.diagnose.cuda_allocator import verdict_of
 
 GIB = 2**30
 CALM = {
@@ -21,14 +21,14 @@ CALM = {
 
 
 def test_calm_iterations_have_no_finding() -> None:
-    verdict = judge(CALM, CALM, device_free_bytes=8 * GIB, device_total_bytes=79 * GIB)
+    verdict = verdict_of(CALM, CALM, device_free_bytes=8 * GIB, device_total_bytes=79 * GIB)
     assert (verdict.pressure, verdict.fragmented, verdict.cache_thrash) == (False, False, False)
     assert verdict.non_torch_bytes == GIB
     assert verdict.findings == ()
 
 
 def test_retries_in_the_timed_iterations_are_pressure() -> None:
-    verdict = judge(CALM, {**CALM, "num_alloc_retries": 5})
+    verdict = verdict_of(CALM, {**CALM, "num_alloc_retries": 5})
     assert verdict.pressure is True
     assert verdict.alloc_retries == 2
     assert "not valid" in verdict.findings[0]
@@ -36,17 +36,17 @@ def test_retries_in_the_timed_iterations_are_pressure() -> None:
 
 def test_idle_split_blocks_with_retries_are_fragmentation() -> None:
     after = {**CALM, "num_alloc_retries": 4, "inactive_split_bytes.all.peak": 14 * GIB}
-    verdict = judge(CALM, after)
+    verdict = verdict_of(CALM, after)
     assert verdict.fragmented is True
     assert any("expandable_segments" in text for text in verdict.findings)
 
 
 def test_idle_split_blocks_alone_are_not() -> None:
-    assert judge(CALM, {**CALM, "inactive_split_bytes.all.peak": 14 * GIB}).fragmented is False
+    assert verdict_of(CALM, {**CALM, "inactive_split_bytes.all.peak": 14 * GIB}).fragmented is False
 
 
 def test_device_calls_after_the_warm_up_are_thrash() -> None:
-    verdict = judge(CALM, {**CALM, "num_device_alloc": 46, "num_device_free": 10})
+    verdict = verdict_of(CALM, {**CALM, "num_device_alloc": 46, "num_device_free": 10})
     assert verdict.cache_thrash is True
     assert verdict.device_allocs == 12
     assert "after the warm-up" in verdict.findings[0]
@@ -54,7 +54,7 @@ def test_device_calls_after_the_warm_up_are_thrash() -> None:
 
 def test_rounding_and_memory_outside_torch_are_said() -> None:
     after = {**CALM, "requested_bytes.all.peak": 50 * GIB}
-    verdict = judge(CALM, after, device_free_bytes=2 * GIB, device_total_bytes=79 * GIB)
+    verdict = verdict_of(CALM, after, device_free_bytes=2 * GIB, device_total_bytes=79 * GIB)
     assert verdict.rounding == pytest.approx(1.2)
     assert [text.split(":")[0] for text in verdict.findings] == [
         "Rounding",
@@ -63,7 +63,7 @@ def test_rounding_and_memory_outside_torch_are_said() -> None:
 
 
 def test_what_is_not_counted_is_unknown_not_false() -> None:
-    verdict = judge({}, {})
+    verdict = verdict_of({}, {})
     assert verdict.pressure is None
     assert verdict.fragmented is None
     assert verdict.cache_thrash is None

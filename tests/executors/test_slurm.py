@@ -50,13 +50,13 @@ def request_for(name: str, nodes: int = 2, time_limit_s: int = 600) -> PilotRequ
     return PilotRequest(token=f"{name}-{time.time_ns()}", name=name, nodes=nodes, time_limit_s=time_limit_s)
 
 
-def state_of(executor: Executor, job: str) -> JobStatus:
+def run_state(executor: Executor, job: str) -> JobStatus:
     return executor.poll([job])[job]
 
 
 def until(executor: Executor, job: str, state: JobState, timeout_s: float = 30) -> JobStatus:
-    assert wait_until(lambda: state_of(executor, job).state is state, timeout_s, 0.3), state_of(executor, job)
-    return state_of(executor, job)
+    assert wait_until(lambda: run_state(executor, job).state is state, timeout_s, 0.3), run_state(executor, job)
+    return run_state(executor, job)
 
 
 def test_a_pilot_runs_as_its_script_says(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +90,8 @@ def test_states_from_submission_to_the_end(cluster: Cluster, tmp_path: Path) -> 
     first, second = slurm.submit(request_for("p1", nodes=8)), slurm.submit(request_for("p2", nodes=8))
     status = until(slurm, first, JobState.RUNNING)
     assert (status.word, status.nodes) == ("RUNNING", "n[1-8]")
-    assert wait_until(lambda: state_of(slurm, second).reason in {"Resources", "Priority"}, 20)
-    waiting = state_of(slurm, second)
+    assert wait_until(lambda: run_state(slurm, second).reason in {"Resources", "Priority"}, 20)
+    waiting = run_state(slurm, second)
     assert (waiting.state, waiting.word, waiting.nodes) == (JobState.PENDING, "PENDING", "")
     assert wait_until((tmp_path / "pilots/p1/staying").exists, 30)
     slurm.cancel([first, second, "999999"])
@@ -109,12 +109,12 @@ def test_a_job_that_the_controller_forgot(cluster: Cluster, tmp_path: Path) -> N
     if cluster.shape.accounting:
         cluster.stop_slurmctld()
         cluster.forget_jobs()
-        assert wait_until(lambda: state_of(slurm, job).word == "FAILED", 20, 0.5)
+        assert wait_until(lambda: run_state(slurm, job).word == "FAILED", 20, 0.5)
         # By name, accounting may miss a job whose eligible time it lost (see find): gone it is in any case.
         assert slurm.find(request.token) in {(JobState.GONE, job), (JobState.GONE, None)}
     else:
         assert wait_until(lambda: job not in cluster.squeue(), 200, 1)
-        assert state_of(slurm, job) == JobStatus(state=JobState.GONE)
+        assert run_state(slurm, job) == JobStatus(state=JobState.GONE)
         assert slurm.find(request.token) == (JobState.GONE, None)
     assert "fails on purpose" in (tmp_path / "pilots/p1/stderr").read_text()
 
@@ -150,7 +150,7 @@ def test_controller_away_means_unknown(accounting_cluster: Cluster, tmp_path: Pa
             slurm.cancel([job])
     finally:
         accounting_cluster.start_slurmctld()
-    assert state_of(slurm, job).state in {JobState.PENDING, JobState.RUNNING}
+    assert run_state(slurm, job).state in {JobState.PENDING, JobState.RUNNING}
 
 
 def test_controller_too_slow_means_unknown(accounting_cluster: Cluster, tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_slurmdbd_away(accounting_cluster: Cluster, tmp_path: Path) -> None:
     until(slurm, job, JobState.GONE)
     accounting_cluster.stop_slurmdbd()
     try:
-        assert state_of(slurm, job).state is JobState.GONE
-        assert state_of(slurm, "999999").state is JobState.GONE
+        assert run_state(slurm, job).state is JobState.GONE
+        assert run_state(slurm, "999999").state is JobState.GONE
         assert slurm.find("no-such-token") == (JobState.UNKNOWN, None)
         assert slurm.find(request.token) == (JobState.GONE, job)
     finally:

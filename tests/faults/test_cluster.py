@@ -164,7 +164,7 @@ def test_slurmctld_down_and_back(bench, slurm_cluster, seconds):
     slurm_cluster.start_slurmctld()
     left = end(bench, launcher)
     assert outcomes(bench) == ["ok"] * 3
-    assert len(driving.world_of(bench.directory).pilots) == 1
+    assert len(driving.state_of(bench.directory).pilots) == 1
     assert left == []
     report(bench, f"slurmctld down for {seconds} s", struck, left)
     slurm_cluster.wait_idle(90)
@@ -266,7 +266,7 @@ def assert_borne(bench, path, refusal, seconds, words):
         assert launcher.poll() is None, bench.said()
     left = end(bench, launcher)
     assert outcomes(bench) == ["ok"] * 3
-    assert len(driving.world_of(bench.directory).pilots) == 1, bench.said()
+    assert len(driving.state_of(bench.directory).pilots) == 1, bench.said()
     assert left == []
     report(bench, words, struck, left)
 

@@ -75,6 +75,6 @@ def test_nothing_is_left_running(faults):
 
 def test_one_pilot_did_it_all_and_every_claim_has_its_record(faults):
     directory, by_fault = faults
-    assert len(driving.world_of(directory).pilots) == 1
+    assert len(driving.state_of(directory).pilots) == 1
     claims = {p.name for p in (directory / "claims").iterdir()}
     assert claims == {f"{r['run_id']}.{r['attempt']}" for records in by_fault.values() for r in records}

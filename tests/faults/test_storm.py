@@ -60,7 +60,7 @@ def assert_straight(directory, expected, runs):
     assert set(per_attempt.values()) == {1}
     claims = {path.name for path in (directory / "claims").iterdir() if not path.name.startswith(".")}
     assert claims == {f"{run_id}.{attempt}" for run_id, attempt in per_attempt}
-    assert not [pilot.name for pilot in driving.world_of(directory).pilots.values() if pilot.open]
+    assert not [pilot.name for pilot in driving.state_of(directory).pilots.values() if pilot.open]
 
 
 def blow(tmp_path, cluster, seed, *, faults, nodes, repeats, pilots, kills, limit_s, pilot_time="20m", **pauses):

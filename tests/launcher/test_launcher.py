@@ -8,7 +8,7 @@ import pytest
 
 from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.loop import Launcher, executor_of
-from sweep.launcher.lost_attempts import settle, settle_late
+from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
 from sweep.launcher.session import Session
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
@@ -61,7 +61,7 @@ def test_a_claim_seen_only_after_its_pilot_was_closed_is_settled(standing):
     session.close()
     (lost,) = driving.records_of(directory.path)
     assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
-    assert driving.world_of(directory.path).run(run_id).next_attempt() == 2
+    assert driving.state_of(directory.path).run(run_id).next_attempt() == 2
 
 
 def test_an_attempt_that_began_without_a_visible_claim_is_settled(standing):
@@ -80,10 +80,10 @@ def test_what_an_open_pilot_began_is_left_alone(standing):
     tell(directory, "launcher-earlier", INTENT, PilotSubmitted(time=2.0, pilot="p0001", job_id="1:1:x"))
     tell(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
     session = session_of(standing)
-    settle_late(session)
+    mark_late_attempts_lost(session)
     assert not driving.records_of(directory.path)
-    settle(session, session.world.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
-    settle_late(session)
+    mark_attempts_lost(session, session.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
+    mark_late_attempts_lost(session)
     assert len(driving.records_of(directory.path)) == 1
     session.close()
 
@@ -172,7 +172,7 @@ def test_what_a_gone_pilot_wrote_last_is_read_before_it_is_settled(standing, mon
     record = made_record(standing.runs[0].run(), pilot="p0001", started_at=5.0, ended_at=6.0)
     journal.append(record_event(record, 6.0))
     watch.check()
-    assert session.world.pilots["p0001"].gone is not None
+    assert session.sweep_state.pilots["p0001"].gone is not None
     (found,) = driving.records_of(standing.directory.path)
     assert found["outcome"] == "ok", "not lost"
     session.close()
@@ -216,7 +216,7 @@ def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launch
         time.sleep(0.1 * (trouble_now == "slow"))
         return read(reader)
 
-    def look(_world):
+    def look(_sweep_state):
         raise EnoughError
 
     monkeypatch.setattr(JournalReader, "new_events", new_events)

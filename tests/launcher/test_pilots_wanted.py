@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from sweep.launcher.pilots_wanted import PATIENCE_S, SHARE_S, Capacity, barren_widths, pilots_wanted
+from sweep.launcher.pilots_wanted import PATIENCE_S, SHARE_S, Capacity, pilots_wanted, unproductive_widths
 from sweep.outcomes import Outcome
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search, choose, waiting
-from sweep.state.state import Attempt, PilotState, World
+from sweep.state.state import Attempt, PilotState, SweepState
 from tests.support.configurations import run as a_run
 
 
@@ -17,9 +17,9 @@ def planned(name, nodes=1):
     return PlannedRun(name, "1B", nodes, None, json.dumps({**a_run(), "nodes": nodes}))
 
 
-def ended(world, name, *outcomes, pilot="p0001"):
+def ended(sweep_state, name, *outcomes, pilot="p0001"):
     for number, outcome in enumerate(outcomes, start=1):
-        world.run(name).attempts[number] = Attempt(number, pilot, outcome=outcome)
+        sweep_state.run(name).attempts[number] = Attempt(number, pilot, outcome=outcome)
 
 
 def pilot(name, nodes=1, gone=None, at=1.0):
@@ -29,49 +29,49 @@ def pilot(name, nodes=1, gone=None, at=1.0):
 RUNS = [planned("a"), planned("b", 2), planned("c"), planned("d", 2)]
 
 
-def chosen(world, free, seconds=1000.0, expected=10.0, taken=()):
+def chosen(sweep_state, free, seconds=1000.0, expected=10.0, taken=()):
     names = [f"n{i}" for i in range(free)]
-    choice = choose(RUNS, world, free, seconds, expected, frozenset(taken), search=Search(RUNS), names=names)
+    choice = choose(RUNS, sweep_state, free, seconds, expected, frozenset(taken), search=Search(RUNS), names=names)
     return None if choice is None else (choice.planned.run_id, choice.attempt)
 
 
 def test_the_plan_gives_the_order():
-    assert chosen(World(), 1) == ("a", 1)
-    assert chosen(World(), 2) == ("b", 1)
+    assert chosen(SweepState(), 1) == ("a", 1)
+    assert chosen(SweepState(), 2) == ("b", 1)
 
 
 def test_what_is_done_failed_for_good_or_in_flight_is_passed_over():
-    world = World()
-    ended(world, "a", Outcome.OOM_CUDA)
-    assert chosen(world, 1) == ("c", 1)
-    ended(world, "c", None)
-    assert chosen(world, 1) is None
+    sweep_state = SweepState()
+    ended(sweep_state, "a", Outcome.OOM_CUDA)
+    assert chosen(sweep_state, 1) == ("c", 1)
+    ended(sweep_state, "c", None)
+    assert chosen(sweep_state, 1) is None
 
 
 def test_a_retry_comes_after_what_was_never_tried():
-    world = World()
-    ended(world, "a", Outcome.NODE_FAIL)
-    assert chosen(world, 1) == ("c", 1)
-    ended(world, "c", Outcome.OK)
-    assert chosen(world, 1) == ("a", 2)
+    sweep_state = SweepState()
+    ended(sweep_state, "a", Outcome.NODE_FAIL)
+    assert chosen(sweep_state, 1) == ("c", 1)
+    ended(sweep_state, "c", Outcome.OK)
+    assert chosen(sweep_state, 1) == ("a", 2)
 
 
 def test_nothing_is_chosen_that_could_not_end_in_time():
-    assert chosen(World(), 1, seconds=9.9, expected=10.0) is None
-    assert chosen(World(), 1, seconds=10.0, expected=10.0) == ("a", 1)
+    assert chosen(SweepState(), 1, seconds=9.9, expected=10.0) is None
+    assert chosen(SweepState(), 1, seconds=10.0, expected=10.0) == ("a", 1)
 
 
 def test_anothers_claim_is_passed_over():
-    assert chosen(World(), 1, taken=[("a", 1)]) == ("c", 1)
+    assert chosen(SweepState(), 1, taken=[("a", 1)]) == ("c", 1)
 
 
 def test_a_cancelled_sweep_begins_nothing():
-    assert chosen(World(cancelled=True), 1) is None
+    assert chosen(SweepState(cancelled=True), 1) is None
 
 
 def test_the_widest_that_fits_comes_first():
-    assert chosen(World(), 3) == ("b", 1)
-    assert chosen(World(), 0) is None
+    assert chosen(SweepState(), 3) == ("b", 1)
+    assert chosen(SweepState(), 0) is None
 
 
 CAPACITY = Capacity(max_pilots=4, pilot_time_s=600, run_s=60)
@@ -79,38 +79,38 @@ LONG = {"run_s": 200}
 """two runs of a width are worth a pilot of their own"""
 
 
-def wanted(world, runs=RUNS, **changes):
-    return [found.nodes for found in pilots_wanted(runs, world, dataclasses.replace(CAPACITY, **changes))]
+def wanted(sweep_state, runs=RUNS, **changes):
+    return [found.nodes for found in pilots_wanted(runs, sweep_state, dataclasses.replace(CAPACITY, **changes))]
 
 
 def test_one_pilot_per_width_where_one_can_do_all():
-    assert wanted(World(), **LONG) == [1, 2]
+    assert wanted(SweepState(), **LONG) == [1, 2]
 
 
 def test_little_work_of_a_width_is_left_to_a_wider_pilot():
-    assert wanted(World()) == [2]
-    assert wanted(World(pilots={"p": pilot("p", 4)})) == [], "the wider pilot takes it on its free nodes"
+    assert wanted(SweepState()) == [2]
+    assert wanted(SweepState(pilots={"p": pilot("p", 4)})) == [], "the wider pilot takes it on its free nodes"
 
 
 def test_a_wider_pilot_that_does_not_start_is_not_waited_for():
-    world = World(pilots={"p": pilot("p", 4, at=0.0)})
-    assert wanted(world, now=PATIENCE_S - 1) == []
-    assert wanted(world, now=PATIENCE_S + 1) == [2]
-    world.pilots["p"].started_at = 10.0
-    assert wanted(world, now=PATIENCE_S + 1) == []
+    sweep_state = SweepState(pilots={"p": pilot("p", 4, at=0.0)})
+    assert wanted(sweep_state, now=PATIENCE_S - 1) == []
+    assert wanted(sweep_state, now=PATIENCE_S + 1) == [2]
+    sweep_state.pilots["p"].started_at = 10.0
+    assert wanted(sweep_state, now=PATIENCE_S + 1) == []
 
 
 def test_more_pilots_where_one_cannot_do_all_in_its_time():
     many = [planned(f"r{i}") for i in range(35)]
-    assert wanted(World(), many, max_pilots=9) == [1, 1, 1, 1]
-    assert wanted(World(), many, max_pilots=2) == [1, 1]
+    assert wanted(SweepState(), many, max_pilots=9) == [1, 1, 1, 1]
+    assert wanted(SweepState(), many, max_pilots=2) == [1, 1]
 
 
 def test_the_widest_serve_all_where_there_are_more_widths_than_pilots():
     much = [planned(f"{nodes}-{i}", nodes) for nodes in (1, 2, 8) for i in range(32)]
-    assert wanted(World(), much, max_pilots=3, run_s=60) == [1, 2, 8]
-    assert wanted(World(), much, max_pilots=2, run_s=60) == [2, 8]
-    (alone,) = pilots_wanted(much, World(), Capacity(max_pilots=1, pilot_time_s=1e6, run_s=60, attempt_s=0))
+    assert wanted(SweepState(), much, max_pilots=3, run_s=60) == [1, 2, 8]
+    assert wanted(SweepState(), much, max_pilots=2, run_s=60) == [2, 8]
+    (alone,) = pilots_wanted(much, SweepState(), Capacity(max_pilots=1, pilot_time_s=1e6, run_s=60, attempt_s=0))
     assert alone.nodes == 8
     assert alone.time_limit_s == 300 + 2 * 60 * (32 + 32 / 4 + 32 / 8), "8 runs of one node side by side"
 
@@ -118,83 +118,92 @@ def test_the_widest_serve_all_where_there_are_more_widths_than_pilots():
 def test_a_pilot_is_as_long_as_its_work():
     few, many = [planned("r")], [planned(f"r{i}") for i in range(20)]
     capacity = Capacity(max_pilots=1, pilot_time_s=4 * 3600, run_s=60, attempt_s=900)
-    (short,), (longer,) = pilots_wanted(few, World(), capacity), pilots_wanted(many, World(), capacity)
+    (short,), (longer,) = pilots_wanted(few, SweepState(), capacity), pilots_wanted(many, SweepState(), capacity)
     assert 900 + 60 < short.time_limit_s < longer.time_limit_s < 2 * 3600
     assert longer.time_limit_s > 20 * 60
-    (cut,) = pilots_wanted(many, World(), Capacity(max_pilots=1, pilot_time_s=600, run_s=60, attempt_s=900))
+    (cut,) = pilots_wanted(many, SweepState(), Capacity(max_pilots=1, pilot_time_s=600, run_s=60, attempt_s=900))
     assert cut.time_limit_s == 600
 
 
 def test_open_pilots_count():
-    world = World(pilots={"p1": pilot("p1", 1), "p2": pilot("p2", 2)})
-    assert wanted(world, **LONG) == []
-    world.pilots["p1"].gone = "ENDED"
-    assert wanted(world, **LONG) == [1]
+    sweep_state = SweepState(pilots={"p1": pilot("p1", 1), "p2": pilot("p2", 2)})
+    assert wanted(sweep_state, **LONG) == []
+    sweep_state.pilots["p1"].gone = "ENDED"
+    assert wanted(sweep_state, **LONG) == [1]
 
 
 def test_one_job_per_run_is_the_same_path():
-    assert wanted(World(), max_runs_per_pilot=1) == [1, 1, 2, 2]
+    assert wanted(SweepState(), max_runs_per_pilot=1) == [1, 1, 2, 2]
 
 
 def test_a_single_machine_holds_one_pilot_at_a_time_that_serves_all_widths():
-    assert wanted(World(), side_by_side=False, **LONG) == [2]
-    assert wanted(World(pilots={"p1": pilot("p1", 2)}), side_by_side=False) == []
+    assert wanted(SweepState(), side_by_side=False, **LONG) == [2]
+    assert wanted(SweepState(pilots={"p1": pilot("p1", 2)}), side_by_side=False) == []
 
 
 def test_nothing_is_submitted_for_nothing():
-    world = World()
+    sweep_state = SweepState()
     for run in RUNS:
-        ended(world, run.run_id, Outcome.OK)
-    assert wanted(world) == []
-    assert wanted(World(cancelled=True)) == []
+        ended(sweep_state, run.run_id, Outcome.OK)
+    assert wanted(sweep_state) == []
+    assert wanted(SweepState(cancelled=True)) == []
 
 
 @pytest.mark.parametrize(("barren", "given_up"), [(2, False), (3, True), (4, True)])
-def test_a_width_whose_pilots_begin_nothing_is_given_up(barren, given_up):
-    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(barren)})
-    assert (barren_widths(world) == {1}) is given_up
-    assert (1 not in wanted(world, **LONG)) is given_up
-    assert 2 in wanted(world, **LONG)
+def test_a_width_whose_pilots_begin_nothing_is_given_up(unproductive, given_up):
+    sweep_state = SweepState(
+        pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(unproductive)}
+    )
+    assert (unproductive_widths(sweep_state) == {1}) is given_up
+    assert (1 not in wanted(sweep_state, **LONG)) is given_up
+    assert 2 in wanted(sweep_state, **LONG)
 
 
 def test_a_new_session_tries_again_what_an_earlier_one_gave_up():
-    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(3)}, session_at=10.0)
-    assert 1 in wanted(world, **LONG)
+    sweep_state = SweepState(
+        pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(3)}, session_at=10.0
+    )
+    assert 1 in wanted(sweep_state, **LONG)
 
 
 def test_a_pilot_that_never_was_a_job_gives_no_width_up():
     """The site's limit on submissions, or a controller that is away: no reason to stop asking."""
-    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="NEVER_SUBMITTED", at=float(i)) for i in range(5)})
-    for known in world.pilots.values():
+    sweep_state = SweepState(pilots={f"p{i}": pilot(f"p{i}", 1, gone="NEVER_SUBMITTED", at=float(i)) for i in range(5)})
+    for known in sweep_state.pilots.values():
         known.job_id = None
-    assert barren_widths(world) == frozenset()
+    assert unproductive_widths(sweep_state) == frozenset()
 
 
 def test_pilots_whose_runs_a_wider_one_took_give_no_width_up():
-    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="ENDED", at=1.0) for i in range(3)})
-    world.pilots["wide"] = pilot("wide", 4, at=1.0)
-    world.run("a").attempts[1] = Attempt(1, "wide", nodes=("n1",), outcome=Outcome.HANG, ended_at=50.0)
-    assert barren_widths(world) == frozenset()
+    sweep_state = SweepState(pilots={f"p{i}": pilot(f"p{i}", 1, gone="ENDED", at=1.0) for i in range(3)})
+    sweep_state.pilots["wide"] = pilot("wide", 4, at=1.0)
+    sweep_state.run("a").attempts[1] = Attempt(1, "wide", nodes=("n1",), outcome=Outcome.HANG, ended_at=50.0)
+    assert unproductive_widths(sweep_state) == frozenset()
 
 
 def test_a_pilot_that_lost_nodes_counts_for_what_it_can_take():
-    world = World(pilots={"p": pilot("p", 2)})
-    world.pilots["p"].started_at, world.pilots["p"].node_names = 5.0, ("n1",)
-    assert wanted(world, **LONG) == [2]
+    sweep_state = SweepState(pilots={"p": pilot("p", 2)})
+    sweep_state.pilots["p"].started_at, sweep_state.pilots["p"].node_names = 5.0, ("n1",)
+    assert wanted(sweep_state, **LONG) == [2]
 
 
 def test_waiting_lists_every_attempt_once():
-    assert [(c.planned.run_id, c.attempt) for c in waiting(RUNS, World())] == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
+    assert [(c.planned.run_id, c.attempt) for c in waiting(RUNS, SweepState())] == [
+        ("a", 1),
+        ("b", 1),
+        ("c", 1),
+        ("d", 1),
+    ]
 
 
 def test_pilots_that_came_too_late_for_work_do_not_give_up_a_width():
     """The first of four pilots measures the last run, which hangs and waits again; the others found nothing."""
-    world = World(pilots={f"p{i}": pilot(f"p{i}", 1, gone="ENDED", at=1.0) for i in range(1, 5)})
-    world.run("a").attempts[1] = Attempt(1, "p1", outcome=Outcome.HANG, ended_at=50.0)
-    assert barren_widths(world) == frozenset()
+    sweep_state = SweepState(pilots={f"p{i}": pilot(f"p{i}", 1, gone="ENDED", at=1.0) for i in range(1, 5)})
+    sweep_state.run("a").attempts[1] = Attempt(1, "p1", outcome=Outcome.HANG, ended_at=50.0)
+    assert unproductive_widths(sweep_state) == frozenset()
     for i in range(5, 8):
-        world.pilots[f"p{i}"] = pilot(f"p{i}", 1, gone="FAILED", at=60.0 + i)
-    assert barren_widths(world) == {1}
+        sweep_state.pilots[f"p{i}"] = pilot(f"p{i}", 1, gone="FAILED", at=60.0 + i)
+    assert unproductive_widths(sweep_state) == {1}
 
 
 def many(count, nodes=1):
@@ -207,18 +216,18 @@ def capacity(**changes):
 
 def test_work_is_shared_by_as_many_pilots_as_the_site_allows():
     runs = many(200)  # 200 minutes
-    wanted = pilots_wanted(runs, World(), capacity())
+    wanted = pilots_wanted(runs, SweepState(), capacity())
     assert len(wanted) == 6, "each has half an hour's work or more"
     assert {one.time_limit_s for one in wanted} == {int(2 * 200 / 6 * 60 + 900 + 300) // 60 * 60 + 60}
-    assert len(pilots_wanted(runs, World(), capacity(max_pilots=3))) == 3
-    (alone,) = pilots_wanted(runs, World(), capacity(max_pilots=1))
+    assert len(pilots_wanted(runs, SweepState(), capacity(max_pilots=3))) == 3
+    (alone,) = pilots_wanted(runs, SweepState(), capacity(max_pilots=1))
     assert alone.time_limit_s == 4 * 3600, "where only one may be, it is as long as it may be"
 
 
 def test_widths_share_what_the_site_allows():
-    wanted = pilots_wanted([*many(200), *many(200, 2)], World(), capacity(max_pilots=6))
+    wanted = pilots_wanted([*many(200), *many(200, 2)], SweepState(), capacity(max_pilots=6))
     assert [one.nodes for one in wanted] == [1, 1, 1, 2, 2, 2]
 
 
 def test_little_work_is_one_pilot():
-    assert len(pilots_wanted(many(int(SHARE_S / 60) - 1), World(), capacity())) == 1
+    assert len(pilots_wanted(many(int(SHARE_S / 60) - 1), SweepState(), capacity())) == 1

@@ -61,7 +61,7 @@ def main(run, progress):
     dist.init_process_group("gloo")
     times = []
     for number in range(run.warmup_iterations + run.iterations):
-        progress.beat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
         begin = time.perf_counter()
         total = torch.ones(1)
         dist.all_reduce(total)

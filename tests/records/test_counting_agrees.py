@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect, one_row_per_attempt, which_count
 from sweep.state.events import Event, Recorded, RecordFacts, RerunRequested
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from tests.support.made_records import made_sweep
 
 RUNS = ("run-a", "run-b")
@@ -32,16 +32,16 @@ def histories(draw):
     return records, reruns
 
 
-def folded(records, reruns, order) -> World:
+def folded(records, reruns, order) -> SweepState:
     events: list[Event] = [
         Recorded(time=1.0, record=RecordFacts(run_id=run_id, attempt=attempt, pilot="p", outcome=outcome))
         for run_id, attempt, outcome in records
     ]
     events += [RerunRequested(time=1.0, run_id=run_id, after=after) for run_id, after in reruns]
     order.shuffle(events)
-    world = World()
-    world.apply_all(events)
-    return world
+    sweep_state = SweepState()
+    sweep_state.apply_all(events)
+    return sweep_state
 
 
 def tabled(records, reruns, order) -> pd.DataFrame:
@@ -57,9 +57,9 @@ def tabled(records, reruns, order) -> pd.DataFrame:
 
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_fold(history, order):
-    world, table = folded(*history, order), tabled(*history, order)
+    sweep_state, table = folded(*history, order), tabled(*history, order)
     for run_id in RUNS:
-        state, rows = world.state_of(run_id), table[table["run_id"] == run_id]
+        state, rows = sweep_state.run_state(run_id), table[table["run_id"] == run_id]
         counts = state.ok or state.last
         assert list(rows.loc[rows["final"], "attempt"]) == ([] if counts is None else [counts.number])
         surplus = [number for number in sorted(state.attempts) if state.ok and number > state.ok.number]
@@ -68,10 +68,10 @@ def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_fold(histor
 
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_the_fold(history, order):
-    world, table = folded(*history, order), tabled(*history, order)
+    sweep_state, table = folded(*history, order), tabled(*history, order)
     in_fold = {
         (run_id, number): str(attempt.outcome)
-        for run_id, state in world.runs.items()
+        for run_id, state in sweep_state.runs.items()
         for number, attempt in state.attempts.items()
     }
     in_table = {(run, attempt): outcome for run, attempt, outcome in table[["run_id", "attempt", "outcome"]].to_numpy()}

@@ -112,7 +112,7 @@ def test_no_other_outcome_rules_out_any_run(outcome, place):
     known = Known(candidates(*(run(mbs=mbs) for mbs in (1, 2, 4, 8))))
     known.end(place, outcome)
     assert not known.ruled_out.any()
-    assert not known.hopeless.any()
+    assert not known.infeasible.any()
 
 
 def test_a_failure_moves_its_likes_back():

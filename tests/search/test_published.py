@@ -60,5 +60,5 @@ def test_the_failures_that_are_left_are_not_of_memory(results):
     """Why no rule of memory could avoid 85 %: too many of the failed need little of it."""
     recorded = read_recorded(results, ())
     c, ok = recorded.candidates, recorded.worked
-    failed = ~ok & ~np.isin(c.twins, c.twins[ok])
+    failed = ~ok & ~np.isin(c.duplicates, c.duplicates[ok])
     assert (failed & (c.impossible | (c.memory_use > 0.6))).sum() / failed.sum() < 0.85

@@ -12,7 +12,7 @@ from sweep.plan.runs import PlannedRun
 from sweep.plugins import STRATEGIES
 from sweep.search.search import BY_BUDGET, BY_STRATEGY, Search, choose, waiting
 from sweep.state.events import Recorded, RecordFacts, RerunRequested
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.state.tally import counts
 from tests.support.configurations import run
 
@@ -51,41 +51,43 @@ def ended(planned, at, attempt=1, truth=None):
     return Recorded(time=at, record=facts)
 
 
-def next_on(width, runs, world, search):
+def next_on(width, runs, sweep_state, search):
     """What a pilot with so many free nodes takes next."""
-    return choose(runs, world, width, 1e6, 60, search=search, names=[f"n{i}" for i in range(width)])
+    return choose(runs, sweep_state, width, 1e6, 60, search=search, names=[f"n{i}" for i in range(width)])
 
 
 def live(runs, strategy, limits=None, widths=(1, 2, 4)):
     """Pilots of each width in turn, each to its end, as long as anything waits. (events, world, search)"""
-    world, events = World(), []
+    sweep_state, events = SweepState(), []
     search = Search.of(runs, GPU, strategy, limits)
     for _ in range(20):
         before = len(events)
         for width in widths:
             mine = [planned for planned in runs if planned.nodes == width]
             pilot = Search.of(runs, GPU, strategy, limits)
-            while mine and (choice := next_on(width, runs, world, pilot)) is not None:
+            while mine and (choice := next_on(width, runs, sweep_state, pilot)) is not None:
                 assert choice.planned.run_id not in {e.record.run_id for e in events}, "no run twice"
-                assert waiting(search.asked_for(world), world), "what a pilot begins, the launcher waits for"
+                assert waiting(search.asked_for(sweep_state), sweep_state), (
+                    "what a pilot begins, the launcher waits for"
+                )
                 events.append(ended(choice.planned, 60.0 * (len(events) + 1)))
-                world.apply(events[-1])
+                sweep_state.apply(events[-1])
         if len(events) == before:
             break
-    return events, world, search
+    return events, sweep_state, search
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("limits", [{}, {"runs": 17}, {"share": 0.3}, {"node_hours": 0.5}, {"runs_per_cell": 5}])
 def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
     runs = runs_of()
-    events, world, search = live(runs, name, limits)
-    assert not waiting(search.asked_for(world), world)
-    out = search.left_out(world)
+    events, sweep_state, search = live(runs, name, limits)
+    assert not waiting(search.asked_for(sweep_state), sweep_state)
+    out = search.left_out(sweep_state)
     begun = {event.record.run_id for event in events}
     assert begun | set(out) == {planned.run_id for planned in runs}
     assert not begun & set(out)
-    found = counts(world, runs, out)
+    found = counts(sweep_state, runs, out)
     assert sum(found.values()) == len(runs)
     assert "waiting" not in found
     if limits:
@@ -110,8 +112,8 @@ def test_a_budget_is_kept_and_shared_by_the_cells(limits):
 def test_what_one_cell_does_not_need_goes_to_the_others():
     runs = [planned for planned in runs_of() if planned.nodes != 4] + runs_of((4,))[:2]
     runs = [PlannedRun(f"run-{i:016x}", p.model, p.nodes, p.predicted_s, p.run_json) for i, p in enumerate(runs)]
-    events, world, _ = live(runs, "exhaustive", {"runs": 20})
-    per_width = [sum(p.nodes == width for p in runs if p.run_id in world.runs) for width in (1, 2, 4)]
+    events, sweep_state, _ = live(runs, "exhaustive", {"runs": 20})
+    per_width = [sum(p.nodes == width for p in runs if p.run_id in sweep_state.runs) for width in (1, 2, 4)]
     assert per_width == [9, 9, 2]
     assert len(events) == 20
 
@@ -129,47 +131,49 @@ def test_the_same_world_gives_the_same_decisions_whatever_way_it_was_told(name, 
     generator, told = random.Random(seed), []
     part = events[: generator.randrange(5, len(events))]
     for order in (part, generator.sample(part, len(part))):
-        world, search = World(), Search.of(runs, GPU, name, {"share": 0.6})
+        sweep_state, search = SweepState(), Search.of(runs, GPU, name, {"share": 0.6})
         for place, event in enumerate(order):
-            world.apply(event)
+            sweep_state.apply(event)
             if (place + seed) % 3 == 0:
-                search.left_out(world)
-                next_on(4, runs, world, search)
-        asked = [planned.run_id for planned in search.asked_for(world)]
-        chosen = [next_on(width, runs, world, search) for width in (1, 2, 4)]
-        told.append((asked, search.left_out(world), chosen, search.known.best.tolist()))
+                search.left_out(sweep_state)
+                next_on(4, runs, sweep_state, search)
+        asked = [planned.run_id for planned in search.asked_for(sweep_state)]
+        chosen = [next_on(width, runs, sweep_state, search) for width in (1, 2, 4)]
+        told.append((asked, search.left_out(sweep_state), chosen, search.known.best.tolist()))
     assert told[0] == told[1]
 
 
 def test_a_rerun_takes_back_what_its_failure_taught():
     runs = runs_of()
     victim = next(p for p in runs if outcome_of(p)[0] is Outcome.OOM_CUDA)
-    world, search = World(), Search.of(runs, GPU, "prune")
-    static = dict(search.left_out(world))
-    world.apply(ended(victim, 60.0))
-    assert set(search.left_out(world)) > set(static)
-    world.apply(RerunRequested(time=61.0, run_id=victim.run_id, after=1))
-    world.apply(ended(victim, 180.0, attempt=2, truth=(Outcome.OK, 5000.0)))
-    assert search.left_out(world) == static
+    sweep_state, search = SweepState(), Search.of(runs, GPU, "prune")
+    static = dict(search.left_out(sweep_state))
+    sweep_state.apply(ended(victim, 60.0))
+    assert set(search.left_out(sweep_state)) > set(static)
+    sweep_state.apply(RerunRequested(time=61.0, run_id=victim.run_id, after=1))
+    sweep_state.apply(ended(victim, 180.0, attempt=2, truth=(Outcome.OK, 5000.0)))
+    assert search.left_out(sweep_state) == static
     fresh = Search.of(runs, GPU, "prune")
-    assert fresh.left_out(world) == static
+    assert fresh.left_out(sweep_state) == static
     assert fresh.known.best.tolist() == search.known.best.tolist()
 
 
 def test_a_retry_is_asked_for_though_the_budget_is_spent():
     runs = runs_of((1,))
-    world, search = World(), Search.of(runs, GPU, "exhaustive", {"runs": 1})
-    world.apply(ended(runs[0], 60.0, truth=(Outcome.NODE_FAIL, None)))
-    assert [(c.planned.run_id, c.attempt) for c in waiting(search.asked_for(world), world)] == [(runs[0].run_id, 2)]
-    assert next_on(1, runs, world, search).attempt == 2
-    assert set(search.left_out(world).values()) == {BY_BUDGET}
+    sweep_state, search = SweepState(), Search.of(runs, GPU, "exhaustive", {"runs": 1})
+    sweep_state.apply(ended(runs[0], 60.0, truth=(Outcome.NODE_FAIL, None)))
+    assert [(c.planned.run_id, c.attempt) for c in waiting(search.asked_for(sweep_state), sweep_state)] == [
+        (runs[0].run_id, 2)
+    ]
+    assert next_on(1, runs, sweep_state, search).attempt == 2
+    assert set(search.left_out(sweep_state).values()) == {BY_BUDGET}
 
 
 def test_what_memory_rules_out_is_the_strategys_word():
     runs = runs_of((1,))[::-1]
-    _, world, search = live(runs, "prune", {"runs": 20}, widths=(1,))
-    assert set(search.left_out(world).values()) <= {BY_STRATEGY, BY_BUDGET}
-    assert counts(world, runs, search.left_out(world)).get("not_run_strategy", 0) > 0
+    _, sweep_state, search = live(runs, "prune", {"runs": 20}, widths=(1,))
+    assert set(search.left_out(sweep_state).values()) <= {BY_STRATEGY, BY_BUDGET}
+    assert counts(sweep_state, runs, search.left_out(sweep_state)).get("not_run_strategy", 0) > 0
 
 
 def test_a_pipeline_of_few_micro_batches_is_the_plans_to_judge():

@@ -23,7 +23,7 @@ from sweep.search.step_time_model import learn_times, probability_above, unlearn
 from sweep.search.step_time_terms import NAMES, time_terms
 from sweep.search.strategies import strategy_named
 from sweep.state.events import Recorded, RecordFacts, RerunRequested
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from tests.support.configurations import run
 
 LAYOUTS = [
@@ -101,7 +101,7 @@ def test_guided_stops_every_cell_when_no_run_left_is_likely_to_be_better():
     assert known.begun.sum() < len(recorded.candidates)
     assert len(known.candidates.cell_names) == 2
     for cell, _ in enumerate(known.candidates.cell_names):
-        left = np.flatnonzero(~known.begun & ~known.hopeless & (known.candidates.cells == cell))
+        left = np.flatnonzero(~known.begun & ~known.infeasible & (known.candidates.cells == cell))
         assert (Guided().chance(known, left, cell) <= Guided().doubt).all()
 
 
@@ -183,7 +183,7 @@ def planned(place, nodes=1, mbs=1):
     return PlannedRun(f"run-{place:016x}", "1B", nodes, None, json.dumps(made))
 
 
-def record(world, run_id, outcome, attempt=1, rate=None, peak_bytes=None):
+def record(sweep_state, run_id, outcome, attempt=1, rate=None, peak_bytes=None):
     facts = RecordFacts(
         run_id=run_id,
         attempt=attempt,
@@ -192,40 +192,40 @@ def record(world, run_id, outcome, attempt=1, rate=None, peak_bytes=None):
         tokens_per_second_per_gpu=rate,
         peak_memory_bytes=peak_bytes,
     )
-    world.apply(Recorded(time=0.0, record=facts))
+    sweep_state.apply(Recorded(time=0.0, record=facts))
 
 
-def next_on(width, runs, world, search, taken=frozenset()):
+def next_on(width, runs, sweep_state, search, taken=frozenset()):
     """What a pilot with so many free nodes takes next."""
-    return choose(runs, world, width, 100, 10, taken, search=search, names=[f"n{i}" for i in range(width)])
+    return choose(runs, sweep_state, width, 100, 10, taken, search=search, names=[f"n{i}" for i in range(width)])
 
 
 def test_a_search_in_the_plans_order_takes_the_first_of_the_widest_that_wait():
     runs = [planned(i, nodes=1 + i % 2) for i in range(12)]
-    world, search = World(), Search(runs)
+    sweep_state, search = SweepState(), Search(runs)
     generator = np.random.default_rng(0)
     for _ in range(40):
         width = int(generator.integers(1, 3))
-        fitting = [choice for choice in waiting(runs, world) if choice.planned.nodes <= width]
-        found = next_on(width, runs, world, search)
+        fitting = [choice for choice in waiting(runs, sweep_state) if choice.planned.nodes <= width]
+        found = next_on(width, runs, sweep_state, search)
         expected = max(fitting, key=lambda choice: choice.planned.nodes, default=None)
         assert (found and replace(found, nodes=())) == expected
         if found is not None:
             outcome = ["ok", "node_fail", "oom_cuda", "nccl_timeout"][int(generator.integers(4))]
-            record(world, found.planned.run_id, outcome, found.attempt)
-    assert next_on(1, runs, world, search) is None
+            record(sweep_state, found.planned.run_id, outcome, found.attempt)
+    assert next_on(1, runs, sweep_state, search) is None
 
 
 def test_anothers_claim_and_a_rerun_reach_the_search():
     runs = [planned(i) for i in range(3)]
-    world, search = World(), Search(runs)
+    sweep_state, search = SweepState(), Search(runs)
     taken = frozenset({(runs[0].run_id, 1)})
-    assert next_on(1, runs, world, search, taken).planned is runs[1]
+    assert next_on(1, runs, sweep_state, search, taken).planned is runs[1]
     for made in runs:
-        record(world, made.run_id, "ok", rate=5.0)
-    assert next_on(1, runs, world, search) is None
-    world.apply(RerunRequested(time=1.0, run_id=runs[2].run_id, after=1))
-    again = next_on(1, runs, world, search)
+        record(sweep_state, made.run_id, "ok", rate=5.0)
+    assert next_on(1, runs, sweep_state, search) is None
+    sweep_state.apply(RerunRequested(time=1.0, run_id=runs[2].run_id, after=1))
+    again = next_on(1, runs, sweep_state, search)
     assert (again.planned, again.attempt) == (runs[2], 2)
 
 
@@ -233,21 +233,21 @@ def test_a_live_prune_leaves_out_what_needs_more_than_what_ran_out_of_memory():
     runs = []
     for place, mbs in enumerate((4, 8, 2)):
         runs.append(PlannedRun(f"run-{place:016x}", "1B", 1, None, json.dumps(run(mbs=mbs))))
-    world, search = World(), Search(runs, GPUS["h100"], "prune")
-    record(world, runs[0].run_id, "oom_cuda")
-    assert next_on(1, runs, world, search).planned is runs[2]
-    assert search.left_out(world) == {runs[1].run_id: BY_STRATEGY}
+    sweep_state, search = SweepState(), Search(runs, GPUS["h100"], "prune")
+    record(sweep_state, runs[0].run_id, "oom_cuda")
+    assert next_on(1, runs, sweep_state, search).planned is runs[2]
+    assert search.left_out(sweep_state) == {runs[1].run_id: BY_STRATEGY}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_plan_without_runs_and_a_workload_without_a_model(name):
-    assert next_on(1, [], World(), Search([], None, name)) is None
+    assert next_on(1, [], SweepState(), Search([], None, name)) is None
     made = [{**run(gas=gas, workload="collectives"), "shape": {}} for gas in (1, 2)]
     runs = [PlannedRun(f"run-{i:016x}", "ring", 1, None, json.dumps(values)) for i, values in enumerate(made)]
-    world, search, asked = World(), Search(runs, None, name), set()
-    while (choice := next_on(1, runs, world, search)) is not None:
+    sweep_state, search, asked = SweepState(), Search(runs, None, name), set()
+    while (choice := next_on(1, runs, sweep_state, search)) is not None:
         asked.add(choice.planned.run_id)
-        record(world, choice.planned.run_id, "ok", rate=100.0)
+        record(sweep_state, choice.planned.run_id, "ok", rate=100.0)
     assert len(asked) == 2
 
 
@@ -256,9 +256,9 @@ def test_measured_peaks_rule_out_what_the_memory_model_thought_would_fit():
         PlannedRun(f"run-{i:016x}", "1B", 1, None, json.dumps(run(mbs=mbs, dp=4, tp=2, gas=16, workload="nanotron")))
         for i, mbs in enumerate((1, 2, 3, 4, 5, 8))
     ]
-    world, search = World(), Search(runs, GPUS["h100"], "prune")
+    sweep_state, search = SweepState(), Search(runs, GPUS["h100"], "prune")
     use = search.known.candidates.memory_use
-    assert not search.left_out(world)
+    assert not search.left_out(sweep_state)
     for place in range(4):
-        record(world, runs[place].run_id, "ok", rate=1.0, peak_bytes=use[place] * 85e9 * 2.6)
-    assert search.left_out(world) == {runs[5].run_id: BY_STRATEGY}
+        record(sweep_state, runs[place].run_id, "ok", rate=1.0, peak_bytes=use[place] * 85e9 * 2.6)
+    assert search.left_out(sweep_state) == {runs[5].run_id: BY_STRATEGY}

@@ -11,8 +11,8 @@ from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search, choose
 from sweep.state.events import NodeBad, NodeCleared, Recorded, RecordFacts
 from sweep.state.quarantine import SLOW_IN_RUNS
-from sweep.state.retries import ALIKE, ELSEWHERE, RETRIES, may_retry, own_fault
-from sweep.state.state import World
+from sweep.state.retries import ELSEWHERE, RETRIES, SAME_EVERYWHERE, config_fault, may_retry
+from sweep.state.state import SweepState
 from tests.support.configurations import run as a_run
 
 A, B, AB = frozenset({"a1", "a2"}), frozenset({"b1", "b2"}), frozenset({"a2", "b1"})
@@ -23,24 +23,24 @@ def record(run, attempt, outcome, nodes, time, accused=(), slow=None, **layout):
     return Recorded(time=time, record=facts, accused=tuple(accused), slow_node=slow)
 
 
-def world_of(*events):
-    world = World()
-    world.apply_all(events)
-    return world
+def state_of(*events):
+    sweep_state = SweepState()
+    sweep_state.apply_all(events)
+    return sweep_state
 
 
-@pytest.mark.parametrize("outcome", sorted(ALIKE))
+@pytest.mark.parametrize("outcome", sorted(SAME_EVERYWHERE))
 def test_failing_alike_on_disjoint_nodes_is_the_runs_own_fault(outcome):
-    assert own_fault([outcome, outcome], [A, B])
+    assert config_fault([outcome, outcome], [A, B])
     assert not may_retry([outcome, outcome], [A, B])
-    assert not own_fault([outcome, outcome], [A, AB]), "they share a node"
-    assert not own_fault([outcome], [A])
-    assert not own_fault([outcome, outcome], [frozenset(), A]), "where the first ran is not known"
+    assert not config_fault([outcome, outcome], [A, AB]), "they share a node"
+    assert not config_fault([outcome], [A])
+    assert not config_fault([outcome, outcome], [frozenset(), A]), "where the first ran is not known"
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.PREEMPTED, Outcome.CANCELLED, Outcome.PORT_IN_USE])
 def test_what_tells_nothing_of_the_run_is_not_its_fault(outcome):
-    assert not own_fault([outcome, outcome], [A, B])
+    assert not config_fault([outcome, outcome], [A, B])
     assert may_retry([outcome, outcome], [A, B])
 
 
@@ -55,33 +55,33 @@ def test_what_is_never_retried_needs_no_other_node():
 
 @pytest.mark.parametrize("outcome", [Outcome.XID_HARDWARE, Outcome.NODE_FAIL])
 def test_a_node_that_failed_itself_is_left_out_at_once(outcome):
-    world = world_of(record("r", 1, outcome, ("a1", "a2"), 1.0, accused=["a2"]))
-    assert list(world.bad_nodes) == ["a2"]
-    assert f"{outcome} in r.1" in world.bad_nodes["a2"]
+    sweep_state = state_of(record("r", 1, outcome, ("a1", "a2"), 1.0, accused=["a2"]))
+    assert list(sweep_state.bad_nodes) == ["a2"]
+    assert f"{outcome} in r.1" in sweep_state.bad_nodes["a2"]
 
 
 def test_a_run_that_fails_alike_elsewhere_acquits_the_nodes():
     first = record("r", 1, Outcome.NODE_FAIL, ("a1", "a2"), 1.0, accused=["a2"])
     second = record("r", 2, Outcome.NODE_FAIL, ("b1", "b2"), 2.0, accused=["b1"])
-    assert list(world_of(first).bad_nodes) == ["a2"]
-    assert world_of(first, second).bad_nodes == {}
+    assert list(state_of(first).bad_nodes) == ["a2"]
+    assert state_of(first, second).bad_nodes == {}
 
 
 def test_one_hang_accuses_and_the_success_elsewhere_convicts():
     hang = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
-    assert world_of(hang).bad_nodes == {}
+    assert state_of(hang).bad_nodes == {}
     with_it = record("r", 2, Outcome.OK, ("a1", "b2"), 2.0)
-    assert world_of(hang, with_it).bad_nodes == {}
+    assert state_of(hang, with_it).bad_nodes == {}
     without = record("r", 2, Outcome.OK, ("b1", "b2"), 2.0)
-    assert list(world_of(hang, without).bad_nodes) == ["a1"]
+    assert list(state_of(hang, without).bad_nodes) == ["a1"]
 
 
 def test_hangs_of_two_different_runs_convict_and_two_of_one_run_do_not():
     first = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
     again = record("r", 2, Outcome.HANG, ("a1", "b2"), 2.0, accused=["a1"])
     other = record("q", 1, Outcome.HANG, ("a1", "b1"), 3.0, accused=["a1"])
-    assert world_of(first, again).bad_nodes == {}
-    assert "2 different runs" in world_of(first, other).bad_nodes["a1"]
+    assert state_of(first, again).bad_nodes == {}
+    assert "2 different runs" in state_of(first, other).bad_nodes["a1"]
 
 
 def test_a_sweep_that_hangs_everywhere_does_not_take_the_cluster_out_of_service():
@@ -91,8 +91,8 @@ def test_a_sweep_that_hangs_everywhere_does_not_take_the_cluster_out_of_service(
         for node in range(10)
         for i in range(3)
     ]
-    assert all(len(world_of(*hangs[: count + 1]).bad_nodes) <= 3 for count in range(len(hangs)))
-    assert world_of(*hangs).bad_nodes == {}
+    assert all(len(state_of(*hangs[: count + 1]).bad_nodes) <= 3 for count in range(len(hangs)))
+    assert state_of(*hangs).bad_nodes == {}
 
 
 def slow_events(count, slow_in):
@@ -106,30 +106,30 @@ def slow_events(count, slow_in):
     [(2, 2, False), (SLOW_IN_RUNS, SLOW_IN_RUNS, True), (6, 3, False), (7, 4, True), (40, 5, False)],
 )
 def test_slowest_again_and_again(count, slow_in, bad):
-    assert ("a1" in world_of(*slow_events(count, slow_in)).bad_nodes) == bad
+    assert ("a1" in state_of(*slow_events(count, slow_in)).bad_nodes) == bad
 
 
 @pytest.mark.parametrize("axis", ["pp", "ep"])
 def test_the_slowest_stage_or_expert_says_nothing_of_its_node(axis):
     """The last stage computes the logits in every run: its node would be convicted for nothing."""
     events = [record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2", **{axis: 2}) for i in range(9)]
-    assert world_of(*events).bad_nodes == {}
+    assert state_of(*events).bad_nodes == {}
     slow = [record(f"s{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2") for i in range(SLOW_IN_RUNS)]
-    assert list(world_of(*events, *slow).bad_nodes) == ["a2"], "nor do they speak for it"
+    assert list(state_of(*events, *slow).bad_nodes) == ["a2"], "nor do they speak for it"
 
 
 def test_a_node_alone_is_never_the_slowest_of_several():
     events = [record(f"r{i}", 1, Outcome.OK, ("a1",), float(i), slow="a1") for i in range(9)]
-    assert world_of(*events).bad_nodes == {}
+    assert state_of(*events).bad_nodes == {}
 
 
 def test_a_pardon_clears_what_was_and_not_what_comes():
     dirty, again = (NodeBad(time=time, node="a1", reason="not clean") for time in (1.0, 3.0))
-    pardon, late = (NodeCleared(time=time, node="a1") for time in (2.0, 99.0))
-    assert world_of(dirty).bad_nodes == {"a1": "not clean"}
-    assert world_of(dirty, pardon).bad_nodes == {}
-    assert world_of(dirty, pardon, again).bad_nodes == {"a1": "not clean"}
-    assert world_of(*slow_events(9, 9), late).bad_nodes == {}
+    clear_nodes, late = (NodeCleared(time=time, node="a1") for time in (2.0, 99.0))
+    assert state_of(dirty).bad_nodes == {"a1": "not clean"}
+    assert state_of(dirty, clear_nodes).bad_nodes == {}
+    assert state_of(dirty, clear_nodes, again).bad_nodes == {"a1": "not clean"}
+    assert state_of(*slow_events(9, 9), late).bad_nodes == {}
 
 
 def test_the_order_of_records_does_not_matter():
@@ -139,11 +139,11 @@ def test_the_order_of_records_does_not_matter():
         record("q", 1, Outcome.XID_HARDWARE, ("c1", "c2"), 3.0, accused=["c2"]),
         *slow_events(4, 4),
     ]
-    expected = sorted(world_of(*events).bad_nodes)
+    expected = sorted(state_of(*events).bad_nodes)
     assert expected == ["a1", "c2"]
     for seed in range(20):
         random.Random(seed).shuffle(events)
-        assert sorted(world_of(*events).bad_nodes) == expected
+        assert sorted(state_of(*events).bad_nodes) == expected
 
 
 def planned(name, nodes=2):
@@ -151,18 +151,18 @@ def planned(name, nodes=2):
 
 
 def test_a_retry_keeps_off_the_nodes_of_its_failure():
-    world = world_of(record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0))
+    sweep_state = state_of(record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0))
     runs = [planned("r")]
     search = Search(runs)
-    assert choose(runs, world, 2, 1000, 10, search=search, names=["a1", "a2"]) is None
-    assert choose(runs, world, 2, 1000, 10, search=search, names=["a2", "b1"]) is None
-    assert choose(runs, world, 2, 1000, 10, search=search, names=["b1", "b2"]).nodes == ("b1", "b2")
-    assert choose(runs, world, 2, 1000, 10, search=search, names=["a1", "a2"], same_nodes=True).attempt == 2
-    assert nodes_to_avoid(runs, world, 2) == {"a1", "a2"}
-    assert nodes_to_avoid([planned("fresh"), *runs], world, 2) == frozenset(), "such a pilot has work anywhere"
+    assert choose(runs, sweep_state, 2, 1000, 10, search=search, names=["a1", "a2"]) is None
+    assert choose(runs, sweep_state, 2, 1000, 10, search=search, names=["a2", "b1"]) is None
+    assert choose(runs, sweep_state, 2, 1000, 10, search=search, names=["b1", "b2"]).nodes == ("b1", "b2")
+    assert choose(runs, sweep_state, 2, 1000, 10, search=search, names=["a1", "a2"], same_nodes=True).attempt == 2
+    assert nodes_to_avoid(runs, sweep_state, 2) == {"a1", "a2"}
+    assert nodes_to_avoid([planned("fresh"), *runs], sweep_state, 2) == frozenset(), "such a pilot has work anywhere"
 
 
 def test_a_pilot_takes_the_widest_run_that_fits():
     runs = [planned("narrow", 1), planned("middle", 2), planned("wide", 4)]
-    choice = choose(runs, World(), 3, 1000, 10, search=Search(runs), names=["n1", "n2", "n3"])
+    choice = choose(runs, SweepState(), 3, 1000, 10, search=Search(runs), names=["n1", "n2", "n3"])
     assert (choice.planned.run_id, choice.nodes) == ("middle", ("n1", "n2"))

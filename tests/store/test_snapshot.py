@@ -24,11 +24,11 @@ from sweep.state.events import (
     SessionBegan,
     SubmitDelayed,
 )
-from sweep.state.quarantine import Charge, Ledger, MeasuredRun
-from sweep.state.state import Attempt, PilotState, RunState, World
+from sweep.state.quarantine import Ledger, MeasuredRun, NodeReport
+from sweep.state.state import Attempt, PilotState, RunState, SweepState
 from sweep.store import follow, snapshot
 from sweep.store.directory import SweepDir
-from sweep.store.follow import FollowedWorld, read_world
+from sweep.store.follow import FollowedState, read_state
 from sweep.store.journal import Journal, JournalReader
 
 NODES = ("n1", "n2", "n3")
@@ -98,9 +98,9 @@ def write(sweep, writer, said):
 
 
 def rebuilt(sweep):
-    world = World()
-    world.apply_all(JournalReader(sweep).new_events())
-    return world
+    sweep_state = SweepState()
+    sweep_state.apply_all(JournalReader(sweep).new_events())
+    return sweep_state
 
 
 def alike(a, b):
@@ -112,22 +112,22 @@ def alike(a, b):
 def test_the_stored_state_and_what_follows_equal_a_fold_from_the_beginning(sweep, known):
     said = events()
     journal = write(sweep, "launcher-0001", said[:known])
-    followed = FollowedWorld(sweep)
+    followed = FollowedState(sweep)
     followed.refresh()
     followed.store()
     for event in said[known:]:
         journal.append(event)
     assert len(snapshot.load(sweep).offsets) == min(1, known)
-    later = FollowedWorld(sweep)
+    later = FollowedState(sweep)
     assert later.refresh() == len(said[known:])
-    assert alike(later.world, rebuilt(sweep))
-    assert later.world.bad_nodes == rebuilt(sweep).bad_nodes
+    assert alike(later.sweep_state, rebuilt(sweep))
+    assert later.sweep_state.bad_nodes == rebuilt(sweep).bad_nodes
 
 
 @pytest.mark.parametrize("damage", ["cut", "form", "longer", "gone", "not a map", "of version 0.1"])
 def test_one_that_does_not_fit_is_ignored(sweep, damage):
     write(sweep, "launcher-0001", events())
-    followed = FollowedWorld(sweep)
+    followed = FollowedState(sweep)
     followed.refresh()
     followed.store()
     stored = msgspec.msgpack.decode(sweep.snapshot.read_bytes())
@@ -140,19 +140,19 @@ def test_one_that_does_not_fit_is_ignored(sweep, damage):
     data = msgspec.msgpack.encode(stored)
     other = {"cut": data[: len(data) // 2], "not a map": b"\x90", "of version 0.1": b'{"form": ["3"], "offsets": {}}'}
     sweep.snapshot.write_bytes(other.get(damage, data))
-    assert snapshot.load(sweep) == snapshot.Snapshot(world=World())
-    assert alike(read_world(sweep), rebuilt(sweep))
+    assert snapshot.load(sweep) == snapshot.Snapshot(sweep_state=SweepState())
+    assert alike(read_state(sweep), rebuilt(sweep))
 
 
 def test_much_that_was_read_is_stored_and_little_is_not(sweep, monkeypatch):
     journal = write(sweep, "launcher-0001", events())
-    read_world(sweep)
+    read_state(sweep)
     assert not sweep.snapshot.exists()
     monkeypatch.setattr(follow, "WORTH_EVENTS", 10)
-    read_world(sweep)
+    read_state(sweep)
     written = sweep.snapshot.read_bytes()
     journal.append(CancelRequested(time=99.0))
-    assert read_world(sweep).cancelled
+    assert read_state(sweep).cancelled
     assert sweep.snapshot.read_bytes() == written
     assert sweep.snapshot.stat().st_mode & 0o077 == 0
 
@@ -165,20 +165,20 @@ def test_a_reader_that_may_not_write_goes_without(sweep, monkeypatch):
 
     monkeypatch.setattr(follow, "WORTH_EVENTS", 1)
     monkeypatch.setattr(snapshot, "write_derived", refuse)
-    assert alike(read_world(sweep), rebuilt(sweep))
+    assert alike(read_state(sweep), rebuilt(sweep))
 
 
-def parts(world):
+def parts(sweep_state):
     """Every value of the state, by its kind."""
-    attempts = [attempt for state in world.runs.values() for attempt in state.attempts.values()]
+    attempts = [attempt for state in sweep_state.runs.values() for attempt in state.attempts.values()]
     return {
-        World: [world],
-        RunState: list(world.runs.values()),
+        SweepState: [sweep_state],
+        RunState: list(sweep_state.runs.values()),
         Attempt: attempts,
-        PilotState: list(world.pilots.values()),
-        Ledger: [world.nodes],
-        MeasuredRun: list(world.nodes.ok.values()),
-        Charge: world.nodes.charges,
+        PilotState: list(sweep_state.pilots.values()),
+        Ledger: [sweep_state.nodes],
+        MeasuredRun: list(sweep_state.nodes.ok.values()),
+        NodeReport: sweep_state.nodes.reports,
     }
 
 
@@ -188,17 +188,17 @@ def default(field):
     return None if field.default is dataclasses.MISSING else field.default
 
 
-@pytest.mark.parametrize("kind", [World, RunState, Attempt, PilotState, Ledger, MeasuredRun, Charge])
+@pytest.mark.parametrize("kind", [SweepState, RunState, Attempt, PilotState, Ledger, MeasuredRun, NodeReport])
 def test_no_field_of_the_state_is_forgotten(sweep, kind):
     """The events are such that nothing is as it is by default."""
     write(sweep, "launcher-0001", events())
-    followed = FollowedWorld(sweep)
+    followed = FollowedState(sweep)
     followed.refresh()
-    followed.world.pilots["p0001"].elsewhere = True
+    followed.sweep_state.pilots["p0001"].elsewhere = True
     followed.store()
-    stored = snapshot.load(sweep).world
-    followed.world.touched = list(dict.fromkeys(followed.world.touched))
+    stored = snapshot.load(sweep).sweep_state
+    followed.sweep_state.touched = list(dict.fromkeys(followed.sweep_state.touched))
     for field in dataclasses.fields(kind):
-        said = [getattr(value, field.name) for value in parts(followed.world)[kind]]
+        said = [getattr(value, field.name) for value in parts(followed.sweep_state)[kind]]
         assert any(value != default(field) for value in said), f"{field.name} is at its default: set it in events()"
         assert [getattr(value, field.name) for value in parts(stored)[kind]] == said, field.name

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psutil
 
 from sweep.state.events import Event, Recorded, decoder
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
 from sweep.store.sweep import open_sweep
@@ -50,10 +50,10 @@ def run(*arguments, env=None, cwd=None, timeout=300):
     )
 
 
-def world_of(directory) -> World:
-    world = World()
-    world.apply_all(JournalReader(SweepDir(Path(directory))).new_events())
-    return world
+def state_of(directory) -> SweepState:
+    sweep_state = SweepState()
+    sweep_state.apply_all(JournalReader(SweepDir(Path(directory))).new_events())
+    return sweep_state
 
 
 def events_of(directory, kind: type[EventT]) -> list[EventT]:
@@ -121,8 +121,8 @@ def assert_each_run_measured_once(directory):
     assert set(per_attempt.values()) == {1}
     claims = {path.name for path in sweep.directory.claims.iterdir() if not path.name.startswith(".")}
     assert claims == {f"{run_id}.{attempt}" for run_id, attempt in per_attempt}
-    world = world_of(directory)
-    assert not [pilot.name for pilot in world.pilots.values() if pilot.open]
+    sweep_state = state_of(directory)
+    assert not [pilot.name for pilot in sweep_state.pilots.values() if pilot.open]
     return records
 
 
@@ -152,5 +152,5 @@ def running_attempt(directory):
     """An attempt has begun and has not ended."""
     if not (directory / "provenance.json").exists():
         return False
-    attempts = [a for run in world_of(directory).runs.values() for a in run.attempts.values()]
+    attempts = [a for run in state_of(directory).runs.values() for a in run.attempts.values()]
     return any(a.outcome is None and a.started_at is not None for a in attempts)

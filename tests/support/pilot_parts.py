@@ -133,12 +133,12 @@ async def played(runner, link, *messages, preloaded=True):
 
     async def play():
         await link.channel.said(Prepare)
-        hear(link, Prepared(attempt="r.1", preloaded=preloaded, master_addr="x", master_port=1))
+        receive(link, Prepared(attempt="r.1", preloaded=preloaded, master_addr="x", master_port=1))
         await link.channel.said(Start)
         for message in messages:
-            hear(link, message)
+            receive(link, message)
         await link.channel.said(Stop)
-        hear(link, CLEAN)
+        receive(link, CLEAN)
 
     playing = asyncio.ensure_future(play())
     result = await runner.conduct()
@@ -146,7 +146,7 @@ async def played(runner, link, *messages, preloaded=True):
     return result
 
 
-def hear(link, message):
+def receive(link, message):
     link.inbox.put_nowait((link.node, message))
 
 
@@ -155,9 +155,11 @@ def exits(*codes):
     return [RankExited(attempt="r.1", rank=rank, exit_code=code, signal=None) for rank, code in enumerate(codes)]
 
 
-def heartbeats(*beats):
+def heartbeats(*heartbeats):
     """Of rank 0: (phase, iteration) each."""
-    told = [Heartbeat(rank=0, phase=Phase(phase), iteration=number, due_s=None, age_s=0.0) for phase, number in beats]
+    told = [
+        Heartbeat(rank=0, phase=Phase(phase), iteration=number, due_s=None, age_s=0.0) for phase, number in heartbeats
+    ]
     return Heartbeats(attempt="r.1", heartbeats=tuple(told))
 
 

@@ -13,7 +13,7 @@ from sweep.contract import Phase, Progress, RankRun
 
 def act(run: RankRun, progress: Progress) -> None:
     """Rank 1 acts; the others wait for it, or end well where there is no act."""
-    progress.beat(Phase.START, due_s=float(run.place.rank))
+    progress.heartbeat(Phase.START, due_s=float(run.place.rank))
     wanted = os.environ["ACT"]
     if run.place.rank == 1:
         _do(wanted)

@@ -44,9 +44,9 @@ def grown(tmp_path_factory):
 
 def test_the_launcher_measured_what_was_added_and_asked_for(grown):
     directory, said = grown
-    sweep, world = open_sweep(directory), driving.world_of(directory)
+    sweep, sweep_state = open_sweep(directory), driving.state_of(directory)
     assert [path.name for path in sweep.plans] == ["plan.parquet", "plan-0002.parquet"]
-    outcomes = {run.run_id: [a.outcome for a in world.runs[run.run_id].attempts.values()] for run in sweep.runs}
+    outcomes = {run.run_id: [a.outcome for a in sweep_state.runs[run.run_id].attempts.values()] for run in sweep.runs}
     assert Counter(map(len, outcomes.values())) == {1: 3, 2: 1}
     assert {outcome for found in outcomes.values() for outcome in found} == {Outcome.OK}
     assert "4 runs: 4 ok" in said.splitlines()[-2]

@@ -137,7 +137,7 @@ def test_a_run_beyond_its_limit_is_ended_and_the_pilot_goes_on(tmp_path):
     assert time.monotonic() - begun < 60
     outcomes = sorted(record["outcome"] for record in driving.records_of(tmp_path / "s"))
     assert outcomes == ["ok", "time_limit"]
-    assert len(driving.world_of(tmp_path / "s").pilots) == 1
+    assert len(driving.state_of(tmp_path / "s").pilots) == 1
 
 
 def test_two_launches_of_one_directory_make_one_sweep(tmp_path):

@@ -139,7 +139,7 @@ def test_a_refused_pilot_stops_the_launch_with_the_schedulers_words(tmp_path, sl
     assert done.returncode == 1
     assert "nowhere" in (directory / "site.yaml").read_text()
     assert "invalid partition" in done.stderr.lower()
-    assert len(driving.world_of(directory).pilots) == 1
+    assert len(driving.state_of(directory).pilots) == 1
 
 
 def test_detach_submits_and_status_follows(tmp_path, slurm_cluster):
@@ -160,7 +160,7 @@ def test_a_pilot_near_its_wall_time_begins_nothing_that_cannot_end(tmp_path, slu
     done = launch(grid(tmp_path, pilot_time="60s"), directory, slurm_cluster)
     assert done.returncode == 0, done.stderr
     driving.assert_each_run_measured_once(directory)
-    jobs = {pilot.job_id for pilot in driving.world_of(directory).pilots.values()}
+    jobs = {pilot.job_id for pilot in driving.state_of(directory).pilots.values()}
     states = {row["State"] for row in slurm_cluster.sacct() if row["JobID"] in jobs}
     assert "TIMEOUT" not in states
 

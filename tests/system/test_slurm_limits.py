@@ -57,7 +57,7 @@ def stands(directory):
 
 
 def delayed(directory):
-    return stands(directory) and driving.world_of(directory).delayed
+    return stands(directory) and driving.state_of(directory).delayed
 
 
 def status(directory):
@@ -126,7 +126,7 @@ def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
     names = Counter(job["name"] for job in slurm_cluster.squeue().values() if job["name"].startswith(prefix))
     assert set(names.values()) == {1}
     assert_no_loop(directory, runs=6)
-    jobs = [pilot.job_id for pilot in driving.world_of(directory).pilots.values() if pilot.started_at is not None]
+    jobs = [pilot.job_id for pilot in driving.state_of(directory).pilots.values() if pilot.started_at is not None]
     assert None not in jobs, "found by its name, or told by the pilot itself"
     assert len(set(jobs)) == len(jobs) >= 2
 

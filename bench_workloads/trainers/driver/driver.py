@@ -44,7 +44,7 @@ class TrainerEndedError(RuntimeError):
 
 def drive(adapter: Adapter, run: RankRun, progress: Progress) -> None:
     """Be one rank of a trainer's run. The body of every adapter's ``main``."""
-    progress.beat(Phase.START)
+    progress.heartbeat(Phase.START)
     driver = _Driver(adapter, run, progress)
     try:
         driver.start()
@@ -113,7 +113,7 @@ class _Driver:
         asks = self._child is not None and not self._run.place.rank  # rank 0 alone: it may take a second
         found = versions(self._settings, self._adapter.package) if asks else {}
         self._progress.measured(self._speakers.measurement(chosen, self._adapter.convention, found))
-        self._progress.beat(Phase.FINISH)
+        self._progress.heartbeat(Phase.FINISH)
         self._drain_child(GRACE_S)
         stop(self._child, TERM_S)
 
@@ -166,14 +166,14 @@ class _Driver:
         for line, line_at_s in self._lines.timed(data, at_s):
             self._last.append(line)
             for said in self._reader.read(line):
-                self._speakers.hear(self._run.place.rank, said, line_at_s)
+                self._speakers.receive(self._run.place.rank, said, line_at_s)
                 self._exchange.send(_message(self._run.place.rank, said, line_at_s))
         return bool(data)
 
     def _take(self, message: Any) -> None:
         with contextlib.suppress(KeyError, TypeError, ValueError):
             said = Said(**{field: message[field] for field in _SAID})
-            self._speakers.hear(int(message["rank"]), said, float(message["at_s"]))
+            self._speakers.receive(int(message["rank"]), said, float(message["at_s"]))
 
     def _chosen(self) -> Gathered | None:
         return self._speakers.chosen(self._over())

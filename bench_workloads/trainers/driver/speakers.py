@@ -22,21 +22,21 @@ class Speakers:
         self._run = run
         self._progress = progress
         self._of_rank: dict[int, Gathered] = {}
-        self._heard = -1
+        self._last_heartbeat = -1
         self._begun_at = time.monotonic()
         self._marks: dict[str, float] = {}
 
-    def hear(self, rank: int, said: Said, at_s: float) -> None:
+    def receive(self, rank: int, said: Said, at_s: float) -> None:
         """Take in what one rank's trainer said, ``at_s`` on the clock of the rank that read it."""
         gathered = self._of_rank.setdefault(rank, Gathered(self._run.warmup_iterations, self._run.iterations))
         news = gathered.add(said, at_s)
-        if said.begun and self._heard < 0:
-            self._progress.beat(Phase.FIRST_ITERATION, 0)
-        if news and (count := gathered.count()) > self._heard:
-            if self._heard < 0:
+        if said.begun and self._last_heartbeat < 0:
+            self._progress.heartbeat(Phase.FIRST_ITERATION, 0)
+        if news and (count := gathered.count()) > self._last_heartbeat:
+            if self._last_heartbeat < 0:
                 self._marks["first_iteration_told"] = time.monotonic() - self._begun_at
-            self._heard = count
-            self._progress.beat(Phase.STEADY, count, due_s=_due_s(gathered))
+            self._last_heartbeat = count
+            self._progress.heartbeat(Phase.STEADY, count, due_s=_due_s(gathered))
 
     def chosen(self, own_is_over: bool) -> Gathered | None:
         """Whose words count for this rank: its own where it tells of iterations, else the lowest that is done.

@@ -36,7 +36,7 @@ class Agent:
         self._node = Node(node, index, scratch, make_temporary(scratch))
         self._zygotes = ZygotePool(node)
         self._attempt: NodeAttempt | None = None
-        self._last_heard = time.monotonic()
+        self._last_message_at = time.monotonic()
 
     async def serve(self, channel: AgentChannel) -> bool:
         """Do what the leader says until it lets us go (True) or is lost (False)."""
@@ -100,14 +100,14 @@ class Agent:
         """Take messages off the line at once, so that a long task (an import, a teardown) is not taken for silence."""
         try:
             while (message := await channel.receive()) is not None:
-                self._last_heard = time.monotonic()
+                self._last_message_at = time.monotonic()
                 inbox.put_nowait(message)
         except ChannelError as error:
             log_error(f"{self._node.name}: the leader cannot be understood: {error}")
         inbox.put_nowait(None)
 
     async def _watch_leader(self, inbox: Inbox) -> None:
-        while time.monotonic() - self._last_heard < LEADER_SILENCE_S:
+        while time.monotonic() - self._last_message_at < LEADER_SILENCE_S:
             await asyncio.sleep(1.0)
         inbox.put_nowait(None)
 

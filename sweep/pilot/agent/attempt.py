@@ -19,7 +19,7 @@ from sweep.pilot.agent.cleanup import clear, empty, remove_scratch, remove_share
 from sweep.pilot.agent.heartbeats import HeartbeatBuffer
 from sweep.pilot.agent.kernel_log import KernelEvidence
 from sweep.pilot.agent.processes import Activity, left_on_gpus
-from sweep.pilot.agent.progress import Beat, Report, failure
+from sweep.pilot.agent.progress import RankHeartbeat, Report, failure
 from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
 from sweep.pilot.agent.zygote_messages import ForkRequest
 from sweep.pilot.agent.zygotes import Zygote, ZygoteError, ZygotePool
@@ -176,17 +176,17 @@ class NodeAttempt:
 
     def _on_reports(self, rank: Rank, reports: Sequence[Report]) -> None:
         for report in reports:
-            if isinstance(report, Beat):
-                self._on_beat(rank, report)
+            if isinstance(report, RankHeartbeat):
+                self._on_heartbeat(rank, report)
             elif isinstance(report, RankFailure):
                 self._failed(rank, report)
             else:
                 self._measured(rank, report)
 
-    def _on_beat(self, rank: Rank, beat: Beat) -> None:
+    def _on_heartbeat(self, rank: Rank, heartbeat: RankHeartbeat) -> None:
         if not self._heartbeats:
             asyncio.get_running_loop().call_later(HEARTBEAT_FLUSH_S, self._flush)
-        self._heartbeats.add(rank.number, beat, time.monotonic())
+        self._heartbeats.add(rank.number, heartbeat, time.monotonic())
 
     def _measured(self, rank: Rank, measurement: Measurement) -> None:
         try:

@@ -75,7 +75,7 @@ async def _spy(rank: Rank) -> str:
 
 
 def _describe(rank: Rank, scratch: Path, spied: str) -> str:
-    parts = [_stacks(rank, scratch), spied, tell_dump(scratch, rank.number)]
+    parts = [_stacks(rank, scratch), spied, dump_text(scratch, rank.number)]
     for name in ("wchan", "status"):
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{rank.pid}/{name}").read_text()
@@ -106,17 +106,17 @@ def ask_for_dump(scratch: Path, rank: int) -> None:
         os.close(fd)
 
 
-def tell_dump(scratch: Path, rank: int) -> str:
+def dump_text(scratch: Path, rank: int) -> str:
     """The last collective of the rank, in words; empty where there is no dump."""
     path = scratch / f"{DUMP_PREFIX}{rank}"
     with contextlib.suppress(*_BAD_DUMP):
         if path.stat().st_size <= DUMP_BYTES:
             with path.open("rb") as file:
-                return in_words(_PlainUnpickler(file).load())
+                return as_text(_PlainUnpickler(file).load())
     return ""
 
 
-def in_words(dump: Mapping[str, Any]) -> str:
+def as_text(dump: Mapping[str, Any]) -> str:
     """The last entry that had begun and not completed, else the last completed."""
     entries = list(dump.get("entries", ()))
     pending = [entry for entry in entries if entry.get("state") != "completed"]

@@ -89,7 +89,7 @@ def _marked() -> Iterator[tuple[int, tuple[str, str]]]:
     linux = sys.platform == "linux"
     for pid in psutil.pids():
         with contextlib.suppress(psutil.Error, OSError):
-            if pid != os.getpid() and (marks := _marks(pid) if linux else _marks_told(pid))[0]:
+            if pid != os.getpid() and (marks := _marks(pid) if linux else _marks_by_psutil(pid))[0]:
                 yield pid, marks
 
 
@@ -102,7 +102,7 @@ def _marks(pid: int) -> tuple[str, str]:
     return os.fsdecode(token), os.fsdecode(node)
 
 
-def _marks_told(pid: int) -> tuple[str, str]:
+def _marks_by_psutil(pid: int) -> tuple[str, str]:
     environment = psutil.Process(pid).environ()
     return environment.get(PILOT_MARK, ""), environment.get(NODE_MARK, "")
 

@@ -29,15 +29,15 @@ WHOLE_NUMBERS = ("peak_allocated_bytes", "peak_reserved_bytes", "parameters")
 FIELDS = frozenset(field.name for field in dataclasses.fields(Measurement))
 
 
-class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's heartbeat, as `Progress.beat` writes it."""
+class RankHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's heartbeat, as `Progress.heartbeat` writes it."""
 
     phase: Phase
     iteration: Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)] | None = None
     due_s: float | None = None
 
 
-Report = Beat | Measurement | RankFailure
+Report = RankHeartbeat | Measurement | RankFailure
 
 
 class ProgressPipe:
@@ -104,7 +104,7 @@ def report_in(line: bytes) -> Report | None:
         values = json.loads(line)
         kind = values.get("kind") if isinstance(values, dict) else None
         if kind == "beat":
-            return msgspec.convert({**values, "iteration": _whole(values.get("iteration"))}, Beat)
+            return msgspec.convert({**values, "iteration": _whole(values.get("iteration"))}, RankHeartbeat)
         if kind == "measurement":
             return _measurement(values)
         if kind == "failure":

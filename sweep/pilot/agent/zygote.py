@@ -145,10 +145,10 @@ def run_ranks(request: ForkRequest, fds: list[int]) -> int:
     os.dup2(log, 2)
     os.environ.update(request.env)
     places = _with_descriptors(request.places, further)
-    _tell_stacks_when_asked(places[0])
+    _dump_stacks_on_request(places[0])
     run = Run.from_json(request.run)
     ranks = [(request.main, RankRun.of(run, place), Progress(fd)) for place, fd in zip(places, further, strict=False)]
-    others = [threading.Thread(target=_run_beside, args=rank) for rank in ranks[1:]]
+    others = [threading.Thread(target=_run_further_rank, args=rank) for rank in ranks[1:]]
     for thread in others:
         thread.start()
     if code := _run_rank(*ranks[0]):
@@ -168,14 +168,14 @@ def _with_descriptors(places: Sequence[Place], fds: Sequence[int]) -> list[Place
     ]
 
 
-def _tell_stacks_when_asked(place: Place) -> None:
+def _dump_stacks_on_request(place: Place) -> None:
     faulthandler.enable()
     if hasattr(signal, "SIGUSR1"):
         stacks = open(os.path.join(place.scratch_dir, f"stacks.{place.rank}"), "w")  # noqa: SIM115, PTH118, PTH123
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
 
 
-def _run_beside(main: str, run: RankRun, progress: Progress) -> None:
+def _run_further_rank(main: str, run: RankRun, progress: Progress) -> None:
     """A further rank of the process, in its own thread."""
     code = _run_rank(main, run, progress)
     if code:

@@ -15,7 +15,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.nodes import Inbox, Link, NodeLost, StopAsked
-from sweep.pilot.leader.watchdog import Learned, Verdict
+from sweep.pilot.leader.watchdog import StartLimits, Verdict
 from sweep.pilot.limits import Limits
 from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepared, Start, Stop
 
@@ -38,7 +38,7 @@ class AttemptRunner:
         links: Sequence[Link],
         limits: Limits,
         seed: int,
-        learned: Learned | None = None,
+        start_limits: StartLimits | None = None,
     ) -> None:
         self._name = name
         self._run = run
@@ -46,7 +46,7 @@ class AttemptRunner:
         self._links = list(links)
         self._inbox: Inbox = asyncio.Queue()
         self._seed = seed
-        self._learned = learned
+        self._start_limits = start_limits
         """limits of a start with preload, on all nodes"""
         self._state = AttemptState(name, run, [link.node for link in links], limits, time.monotonic())
         self._short = False
@@ -101,14 +101,14 @@ class AttemptRunner:
             elif isinstance(message, Prepared) and message.attempt == self._name:
                 waiting.discard(node)
                 if not message.preloaded:
-                    self._learned = None
+                    self._start_limits = None
                 if message.master_addr is not None and message.master_port is not None:
                     where = message.master_addr, message.master_port
         return where if self._state.verdict is None else None
 
     def _start(self, address: str, port: int) -> None:
         self._began = True
-        self._state.begin(time.monotonic(), self._learned)
+        self._state.begin(time.monotonic(), self._start_limits)
         for number, link in enumerate(self._links):
             link.send(
                 Start(

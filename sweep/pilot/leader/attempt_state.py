@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sweep.contract import Measurement, Phase, Run
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.hang_suspects import innermost, suspects
-from sweep.pilot.leader.watchdog import Learned, Verdict, Watchdog
+from sweep.pilot.leader.watchdog import StartLimits, Verdict, Watchdog
 from sweep.pilot.limits import Limits
 from sweep.pilot.messages import (
     Busy,
@@ -98,9 +98,9 @@ class AttemptState:
         """Whether each rank gave its measurement."""
         return all(rank.measurement is not None for rank in self.ranks)
 
-    def begin(self, now: float, learned: Learned | None) -> None:
-        """The ranks start now. `learned`: shorter limits of a start."""
-        self._watchdog.begin(now, learned)
+    def begin(self, now: float, start_limits: StartLimits | None) -> None:
+        """The ranks start now. `start_limits`: shorter limits of a start."""
+        self._watchdog.begin(now, start_limits)
 
     def end(self, verdict: Verdict) -> None:
         """It is to be ended. The first verdict holds."""
@@ -137,7 +137,7 @@ class AttemptState:
         match message:
             case Heartbeats():
                 for heartbeat in message.heartbeats:
-                    self._beat(heartbeat, now - heartbeat.age_s)
+                    self._heartbeat(heartbeat, now - heartbeat.age_s)
             case Busy():
                 for rank in message.ranks:
                     self._watchdog.busy(rank, now)
@@ -151,13 +151,13 @@ class AttemptState:
             case _:
                 pass
 
-    def _beat(self, heartbeat: Heartbeat, at: float) -> None:
+    def _heartbeat(self, heartbeat: Heartbeat, at: float) -> None:
         moments = self.moments
         if heartbeat.phase is not Phase.START and moments.first_iteration is None:
             moments.first_iteration = at
         if heartbeat.phase is Phase.STEADY and moments.steady is None:
             moments.steady = at
-        self._watchdog.beat(heartbeat.rank, heartbeat.phase, heartbeat.iteration, heartbeat.due_s, at)
+        self._watchdog.heartbeat(heartbeat.rank, heartbeat.phase, heartbeat.iteration, heartbeat.due_s, at)
 
     def _exited(self, message: RankExited, now: float) -> None:
         report = self.ranks[message.rank]

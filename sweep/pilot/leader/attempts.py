@@ -12,7 +12,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.nodes import Link
-from sweep.pilot.leader.watchdog import Learned, Verdict
+from sweep.pilot.leader.watchdog import StartLimits, Verdict
 from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.plugins import find_workload
@@ -37,12 +37,12 @@ class Attempts:
         return self._concurrent[name]
 
     async def conduct(
-        self, name: str, run: Run, links: Sequence[Link], limit_s: float, learned: Learned | None
+        self, name: str, run: Run, links: Sequence[Link], limit_s: float, start_limits: StartLimits | None
     ) -> AttemptResult:
         """An attempt that began. Whatever goes wrong costs it alone, and its nodes where ranks may be left there."""
         nodes = [link.node for link in links]
         try:
-            runner = self._runner(name, run, links, replace(self._order.limits, attempt_s=limit_s), learned)
+            runner = self._runner(name, run, links, replace(self._order.limits, attempt_s=limit_s), start_limits)
             return await runner.conduct()
         except SweepError as error:  # a plug-in that the login node has and this one has not
             return AttemptResult.none(run, nodes, Outcome.IMPORT_ERROR, str(error))
@@ -62,10 +62,10 @@ class Attempts:
             runner.stop(verdict, short=True)
 
     def _runner(
-        self, name: str, run: Run, links: Sequence[Link], limits: Limits, learned: Learned | None
+        self, name: str, run: Run, links: Sequence[Link], limits: Limits, start_limits: StartLimits | None
     ) -> AttemptRunner:
         workload = find_workload(run.workload)
-        runner = self._runners[name] = AttemptRunner(name, run, workload, links, limits, self._order.seed, learned)
+        runner = self._runners[name] = AttemptRunner(name, run, workload, links, limits, self._order.seed, start_limits)
         if self.stopping is not None:
             runner.stop(self.stopping, short=True)
         return runner

@@ -35,7 +35,7 @@ from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.records.schema import Record
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded
-from sweep.state.state import World
+from sweep.state.state import SweepState
 from sweep.store.directory import Claim, SweepDir, write_derived, write_once
 
 ALIVE_S = 10.0
@@ -55,7 +55,7 @@ class Leader:
         self._runs = runs
         self._job_id = job_id
         self._files = Files(sweep, f"pilot-{order.name}")
-        self._world = World()
+        self._sweep_state = SweepState()
         self._search = Search.of(runs, GPUS.get(order.gpu or ""), order.strategy, order.budget)
         self._starts = Starts(runs)
         self._taken: set[tuple[str, int]] = set()
@@ -83,7 +83,7 @@ class Leader:
                 time_limit_s=self._order.time_limit_s,
             )
             await self._write(started)
-            alive = asyncio.ensure_future(self._say_alive())
+            alive = asyncio.ensure_future(self._send_heartbeats())
             self._orphans = OrphanClearing(self._order, links)
             await clear_stale_pilots(self._sweep, self._order, links)
             self._free_since = dict.fromkeys(nodes, time.monotonic())
@@ -99,7 +99,7 @@ class Leader:
         begun = 0
         while True:
             busy = {link.node for chosen in going.values() for link in chosen}
-            free = [link for link in usable(self._order, links, self._world.bad_nodes) if link.node not in busy]
+            free = [link for link in usable(self._order, links, self._sweep_state.bad_nodes) if link.node not in busy]
             reason = self._reason_to_end(begun, free)
             most = widest(self._order, len(free), [len(chosen) for chosen in going.values()])
             choice = await self._next(free, most) if reason is None else None
@@ -122,7 +122,7 @@ class Leader:
             self._take_in(await self._files.new_events())
             choice = choose(
                 self._runs,
-                self._world,
+                self._sweep_state,
                 most,
                 self._time.left_s(time.time()),
                 self._time.next_run_s(),
@@ -183,8 +183,8 @@ class Leader:
             limit_s=min(self._order.limits.attempt_s, self._time.left_s(time.time())),
             beside=self._attempts.begin(name),
         )
-        learned = self._starts.learned(choice.planned, choice.attempt, self._order.limits)
-        result = await self._attempts.conduct(name, run, links, conducted.limit_s, learned)
+        start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._order.limits)
+        result = await self._attempts.conduct(name, run, links, conducted.limit_s, start_limits)
         if self._told_to_end is not None:
             await self._told_to_end  # whose word it was decides what the attempt is
         found = recording_of(conducted, result, self._attempts.stopping, ended_at=time.time())
@@ -196,14 +196,14 @@ class Leader:
             slow_node=found.slow_node,
         )
         await self._write(recorded)
-        await self._keep_log(run.run_id, choice.attempt, found.record, result)
+        await self._store_log(run.run_id, choice.attempt, found.record, result)
         for node, left in result.not_cleaned.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._order.name, node=node, reason=reason))
         self._time.took(time.monotonic() - begun)
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
 
-    async def _keep_log(self, run_id: str, attempt: int, record: Record, result: AttemptResult) -> None:
+    async def _store_log(self, run_id: str, attempt: int, record: Record, result: AttemptResult) -> None:
         """Best effort: a record is worth more than its log."""
         path = self._sweep.log(run_id, attempt)
         try:
@@ -217,10 +217,10 @@ class Leader:
         self._take_in([event])
 
     def _take_in(self, events: Sequence[Event]) -> None:
-        self._world.apply_all(events)
+        self._sweep_state.apply_all(events)
         self._starts.apply_all(events)
 
-    async def _say_alive(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(ALIVE_S)
             await self._files.append(PilotAlive(time=time.time(), pilot=self._order.name))
@@ -235,7 +235,7 @@ class Leader:
     async def _end_now(self) -> None:
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             self._take_in(await asyncio.wait_for(self._files.look(), LAST_LOOK_S))
-        if self._world.cancelled:
+        if self._sweep_state.cancelled:
             self._attempts.stop(Verdict(Outcome.CANCELLED, "cancelled by the user"))
         else:
             self._attempts.stop(Verdict(Outcome.PREEMPTED, "the pilot's job was told to end (SIGTERM)"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from sweep.contract import Measurement, Run
-from sweep.diagnose.cuda_allocator import AllocatorVerdict, judge
+from sweep.diagnose.cuda_allocator import AllocatorVerdict, verdict_of
 from sweep.diagnose.nccl_log import summarize
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
@@ -166,7 +166,7 @@ def _verdict(extra: Mapping[str, Json]) -> AllocatorVerdict | None:
         return None
     after = {**_numbers(peaks), **_numbers(new), "reserved_bytes.all.current": 0.0}
     total = outside if isinstance(outside, int) else None
-    return judge(dict.fromkeys(new, 0.0), after, device_free_bytes=0, device_total_bytes=total)
+    return verdict_of(dict.fromkeys(new, 0.0), after, device_free_bytes=0, device_total_bytes=total)
 
 
 def _numbers(values: Json) -> dict[str, float]:

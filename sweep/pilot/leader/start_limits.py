@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sweep.contract import Run
-from sweep.pilot.leader.watchdog import Learned
+from sweep.pilot.leader.watchdog import StartLimits
 from sweep.pilot.limits import Limits
 from sweep.plan.runs import PlannedRun
 from sweep.state.events import Event, Recorded, RecordFacts
@@ -82,7 +82,7 @@ class Starts:
         start = MeasuredStart(kind.planned.nodes, kind.work, record.start_s, record.first_iteration_s)
         self._seen[kind.key][record.run_id, record.attempt] = start
 
-    def learned(self, planned: PlannedRun, attempt: int, grid: Limits) -> Learned | None:
+    def start_limits(self, planned: PlannedRun, attempt: int, grid: Limits) -> StartLimits | None:
         """The limits of an attempt's start, never above the grid's; None where these hold."""
         if attempt > 1:
             return None
@@ -91,11 +91,11 @@ class Starts:
         return limits_from(like, kind.work, grid) if len(like) >= ENOUGH else None
 
 
-def limits_from(like: Sequence[MeasuredStart], work: float, grid: Limits) -> Learned:
+def limits_from(like: Sequence[MeasuredStart], work: float, grid: Limits) -> StartLimits:
     """From the longest of the like starts; a run with more work is given more for its first iteration."""
     start_s = max(start.start_s for start in like)
     first_s = max(start.first_iteration_s * max(1.0, work / start.work) for start in like)
-    return Learned(
+    return StartLimits(
         start_s=min(grid.start_s, max(FLOOR_S, FACTOR * start_s)),
         first_iteration_s=min(grid.first_iteration_s, max(FLOOR_S, FACTOR * first_s)),
     )

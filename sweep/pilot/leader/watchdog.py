@@ -17,7 +17,7 @@ PHASE_ORDER = {phase: number for number, phase in enumerate(Phase)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned:
+class StartLimits:
     """Shorter limits of a start, from those of like runs, in seconds."""
 
     start_s: float
@@ -54,7 +54,7 @@ class Watchdog:
     limits: Limits
     started_at: float
     ranks: dict[int, RankProgress] = field(default_factory=dict)
-    learned: Learned | None = None
+    start_limits: StartLimits | None = None
     _iteration_s: list[float] = field(default_factory=list)
 
     @classmethod
@@ -63,13 +63,13 @@ class Watchdog:
         ranks = {rank: RankProgress(Phase.START, None, now, None) for rank in range(world_size)}
         return cls(limits, now, ranks)
 
-    def begin(self, now: float, learned: Learned | None = None) -> None:
+    def begin(self, now: float, start_limits: StartLimits | None = None) -> None:
         """The nodes are ready and the ranks start now: what an image took to import is no part of their start."""
-        self.learned = learned
+        self.start_limits = start_limits
         for progress in self.ranks.values():
             progress.at = now
 
-    def beat(self, rank: int, phase: Phase, iteration: int | None, due_s: float | None, at: float) -> None:
+    def heartbeat(self, rank: int, phase: Phase, iteration: int | None, due_s: float | None, at: float) -> None:
         """A rank's statement of progress, heard at `at`."""
         last = self.ranks[rank]
         if phase is Phase.STEADY and last.iteration is not None and iteration is not None:
@@ -90,8 +90,8 @@ class Watchdog:
     def limit_s(self, progress: RankProgress) -> float:
         """How long this rank may be silent. What the rank itself declares can lengthen it, never shorten."""
         floor = {
-            Phase.START: (self.learned or self.limits).start_s,
-            Phase.FIRST_ITERATION: (self.learned or self.limits).first_iteration_s,
+            Phase.START: (self.start_limits or self.limits).start_s,
+            Phase.FIRST_ITERATION: (self.start_limits or self.limits).first_iteration_s,
             Phase.STEADY: self._steady_s(),
             Phase.FINISH: self.limits.finish_s,
         }[progress.phase]
@@ -112,7 +112,7 @@ class Watchdog:
 
     def _steady_s(self) -> float:
         if not self._iteration_s:
-            return max(self.limits.steady_s, (self.learned or self.limits).first_iteration_s)
+            return max(self.limits.steady_s, (self.start_limits or self.limits).first_iteration_s)
         return max(self.limits.steady_s, self.limits.steady_factor * statistics.median(self._iteration_s))
 
     def next_deadline(self) -> float:
@@ -152,7 +152,7 @@ class Watchdog:
 
     def _by_what(self, progress: RankProgress) -> str:
         early = progress.phase in (Phase.START, Phase.FIRST_ITERATION)
-        return ", as starts of like runs allow" if early and self.learned is not None else ""
+        return ", as starts of like runs allow" if early and self.start_limits is not None else ""
 
     def _where(self) -> str:
         living = [p for p in self.ranks.values() if not p.ended]

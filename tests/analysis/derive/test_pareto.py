@@ -12,8 +12,8 @@ def test_the_front_is_what_a_plain_loop_finds(points, higher):
     peak, value = (pd.Series([float(p[i]) for p in points]) for i in (0, 1))
     found = {(peak[i], value[i]) for i in front(peak, value, higher=higher)}
 
-    def beats(a, b):
+    def heartbeats(a, b):
         gain = a[1] >= b[1] if higher else a[1] <= b[1]
         return a != b and a[0] <= b[0] and gain
 
-    assert found == {p for p in points if not any(beats(q, p) for q in points)}
+    assert found == {p for p in points if not any(heartbeats(q, p) for q in points)}

@@ -215,7 +215,7 @@ def test_the_run_says_what_it_did(zygote: Zygote):
         assert effective["global_batch_tokens"] == run.global_batch_tokens == 2 * 3 * 2 * 32
         assert found["versions"]["torch"]
         assert set(found["phases_s"]) == {"rendezvous", "build", "warmup", "measure"}
-        phases = [beat["phase"] for beat in rank.beats]
+        phases = [heartbeat["phase"] for heartbeat in rank.heartbeats]
         assert phases[:3] == ["start"] * 3
         assert phases[3] == "first_iteration"
         assert phases[-1] == "finish"

@@ -45,7 +45,9 @@ def test_an_odd_beat_costs_nothing_that_comes_with_it(tmp_path, monkeypatch, odd
 
     heard = asyncio.run(scenario())
     assert heard[Measured].measurement == Measurement(step_times_s=[0.1])
-    assert [(beat.rank, beat.phase, beat.iteration) for beat in heard[Heartbeats].heartbeats] == [(1, "steady", 6)]
+    assert [(heartbeat.rank, heartbeat.phase, heartbeat.iteration) for heartbeat in heard[Heartbeats].heartbeats] == [
+        (1, "steady", 6)
+    ]
 
 
 def fill(directory):

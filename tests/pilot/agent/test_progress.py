@@ -11,7 +11,7 @@ import time
 import pytest
 
 from sweep.contract import Measurement, Phase, Progress
-from sweep.pilot.agent.progress import MAX_LINE_BYTES, Beat, ProgressPipe, report_in
+from sweep.pilot.agent.progress import MAX_LINE_BYTES, ProgressPipe, RankHeartbeat, report_in
 from sweep.pilot.messages import Measured, RankFailure, encode
 
 BEAT = b'{"kind": "beat", "phase": "steady"}\n'
@@ -20,7 +20,7 @@ NO_MESSAGES = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"[1]", b"1" * 5000,
 
 @pytest.mark.parametrize("line", NO_MESSAGES, ids=range(len(NO_MESSAGES)))
 def test_what_is_no_message_costs_none_beside_it(tmp_path, line):
-    assert reports_in(tmp_path, line + b"\n" + BEAT) == [Beat(phase=Phase.STEADY)]
+    assert reports_in(tmp_path, line + b"\n" + BEAT) == [RankHeartbeat(phase=Phase.STEADY)]
 
 
 def reports_in(tmp_path, data, capacity=1 << 20):
@@ -42,7 +42,7 @@ def test_a_message_too_long_to_forward_is_told_as_the_failure_of_its_rank(tmp_pa
     """The leader takes 64 MiB in one piece. Beyond it, it could only take the node for lost."""
     long = b'{"kind": "measurement", "extra": "' + b"x" * (2 * MAX_LINE_BYTES) + b'"}\n'
     before, too_long, after = reports_in(tmp_path, BEAT + long + b'{"kind": "failure"}\n')
-    assert (before, after.message) == (Beat(phase=Phase.STEADY), "")
+    assert (before, after.message) == (RankHeartbeat(phase=Phase.STEADY), "")
     assert "8 MiB" in too_long.message
 
 
@@ -62,9 +62,9 @@ def test_a_rank_that_beats_without_pause_does_not_hold_its_agent(tmp_path):
     """Its agent reads no faster than it writes: the other ranks and the leader wait meanwhile."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(read_fd, False)
-    beat = b'{"kind": "beat", "phase": "steady", "iteration": 1}\n' * 1000
+    heartbeat = b'{"kind": "beat", "phase": "steady", "iteration": 1}\n' * 1000
     writer = subprocess.Popen(
-        [sys.executable, "-c", f"import os\nwhile True: os.write({write_fd}, {beat!r})"], pass_fds=[write_fd]
+        [sys.executable, "-c", f"import os\nwhile True: os.write({write_fd}, {heartbeat!r})"], pass_fds=[write_fd]
     )
     pipe = ProgressPipe(read_fd)
     try:
@@ -87,7 +87,7 @@ def test_half_a_character_in_a_message_is_passed_on(tmp_path):
 
 def test_a_beat_is_read_whatever_comes_with_it():
     line = b'{"kind": "beat", "phase": "steady", "iteration": 7.0, "due_s": 2, "of a later version": 1}'
-    assert report_in(line) == Beat(phase=Phase.STEADY, iteration=7, due_s=2.0)
+    assert report_in(line) == RankHeartbeat(phase=Phase.STEADY, iteration=7, due_s=2.0)
 
 
 ODD_BEATS = [
@@ -107,12 +107,12 @@ def test_what_progress_writes_is_read_back():
     read_fd, write_fd = os.pipe()
     progress = Progress(write_fd)
     measurement = Measurement(step_times_s=[0.5], losses=[math.inf], versions={"torch": "2"}, extra={"a": [None, {}]})
-    progress.beat(Phase.FIRST_ITERATION, 0, due_s=3.0)
+    progress.heartbeat(Phase.FIRST_ITERATION, 0, due_s=3.0)
     progress.measured(measurement)
     progress.failed(KeyError("k"))
     os.close(write_fd)
-    beat, measured, failed = ProgressPipe(read_fd).read()
-    assert beat == Beat(phase=Phase.FIRST_ITERATION, iteration=0, due_s=3.0)
+    heartbeat, measured, failed = ProgressPipe(read_fd).read()
+    assert heartbeat == RankHeartbeat(phase=Phase.FIRST_ITERATION, iteration=0, due_s=3.0)
     assert measured == measurement
     assert (failed.type, failed.message) == ("KeyError", "'k'")
     assert "KeyError" in failed.traceback

@@ -30,7 +30,7 @@ def state():
     return AttemptState("r.1", RUN, ["n1", "n2"], SHORT_STARTS, 0.0)
 
 
-def beat(rank, phase, iteration=None, age_s=0.0):
+def heartbeat(rank, phase, iteration=None, age_s=0.0):
     heartbeat = Heartbeat(rank=rank, phase=Phase(phase), iteration=iteration, due_s=None, age_s=age_s)
     return Heartbeats(attempt="r.1", heartbeats=(heartbeat,))
 
@@ -60,7 +60,7 @@ def after(*messages):
 
 def test_an_attempt_whose_ranks_all_measured_is_ok_however_they_end():
     attempt, now = after(
-        beat(0, "first_iteration"), beat(0, "steady", 1), measured(0), measured(1), exited(0), exited(1, None, 11)
+        heartbeat(0, "first_iteration"), heartbeat(0, "steady", 1), measured(0), measured(1), exited(0), exited(1, None, 11)
     )  # fmt: skip
     assert attempt.over(now)
     attempt.end_ranks(now)
@@ -98,7 +98,7 @@ def test_silence_beyond_a_limit_is_a_hang_and_work_puts_it_off():
 
 def test_the_age_of_a_heartbeat_counts():
     attempt = state()
-    attempt.receive(beat(0, "first_iteration", 0, age_s=4.0), 10.0)
+    attempt.receive(heartbeat(0, "first_iteration", 0, age_s=4.0), 10.0)
     assert attempt.moments.first_iteration == 6.0
 
 

@@ -11,7 +11,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.nodes import Link
 from sweep.pilot.leader.start_limits import MeasuredStart, Starts, limits_from
-from sweep.pilot.leader.watchdog import Learned, Watchdog
+from sweep.pilot.leader.watchdog import StartLimits, Watchdog
 from sweep.plan.runs import PlannedRun
 from sweep.state.events import Recorded, RecordFacts
 from tests.support import driving
@@ -44,7 +44,7 @@ def learned_by(run, *told, attempt=1):
     """What is learned for `run` from (run, record's changes)."""
     starts = Starts([run, *(other for other, _ in told)])
     starts.apply_all(record(other, **changes) for other, changes in told)
-    return starts.learned(run, attempt, GRID_LIMITS)
+    return starts.start_limits(run, attempt, GRID_LIMITS)
 
 
 def three(first_iteration_s=10.0, **changes):
@@ -56,12 +56,12 @@ def three(first_iteration_s=10.0, **changes):
 )
 def test_a_start_may_take_five_times_the_longest_between_a_floor_and_the_grids_limit(longest, allowed):
     like = [MeasuredStart(1, 1.0, *longest), MeasuredStart(1, 1.0, 0.1, 0.1)]
-    assert limits_from(like, 1.0, GRID_LIMITS) == Learned(start_s=allowed[0], first_iteration_s=allowed[1])
+    assert limits_from(like, 1.0, GRID_LIMITS) == StartLimits(start_s=allowed[0], first_iteration_s=allowed[1])
 
 
 def test_limits_below_the_floor_that_the_grid_sets_hold():
     short = replace(LIMITS, start_s=20, first_iteration_s=30)
-    assert limits_from([MeasuredStart(1, 1.0, 1.0, 1.0)], 1.0, short) == Learned(start_s=20, first_iteration_s=30)
+    assert limits_from([MeasuredStart(1, 1.0, 1.0, 1.0)], 1.0, short) == StartLimits(start_s=20, first_iteration_s=30)
 
 
 def test_a_run_with_more_work_is_given_more():
@@ -72,7 +72,7 @@ def test_a_run_with_more_work_is_given_more():
 
 def test_nothing_is_learned_of_two_runs_and_something_of_three():
     assert learned_by(planned(), *three()[:2]) is None
-    assert learned_by(planned(), *three()) == Learned(start_s=90, first_iteration_s=90)
+    assert learned_by(planned(), *three()) == StartLimits(start_s=90, first_iteration_s=90)
 
 
 def test_a_record_that_is_read_twice_counts_once():
@@ -112,18 +112,18 @@ def test_without_a_prediction_the_tokens_of_a_gpu_are_the_work():
     runs = [planned(number, predicted_s=None) for number in range(4)]
     starts = Starts(runs)
     starts.apply_all(record(run, first_iteration_s=40.0) for run in runs[:3])
-    assert starts.learned(runs[3], 1, GRID_LIMITS).first_iteration_s == pytest.approx(300)
-    assert starts.learned(runs[0], 1, GRID_LIMITS).first_iteration_s == pytest.approx(200)
+    assert starts.start_limits(runs[3], 1, GRID_LIMITS).first_iteration_s == pytest.approx(300)
+    assert starts.start_limits(runs[0], 1, GRID_LIMITS).first_iteration_s == pytest.approx(200)
 
 
-def begun(learned, now=100.0):
+def begun(start_limits, now=100.0):
     dog = Watchdog.over(2, GRID_LIMITS, 0.0)
-    dog.begin(now, learned)
+    dog.begin(now, start_limits)
     return dog
 
 
 def test_what_the_image_took_to_import_is_no_part_of_a_learned_start():
-    dog = begun(Learned(start_s=90, first_iteration_s=90))
+    dog = begun(StartLimits(start_s=90, first_iteration_s=90))
     assert dog.verdict(189.9, PLACES) is None
     verdict = dog.verdict(190.0, PLACES)
     assert verdict.outcome is Outcome.HANG
@@ -133,12 +133,12 @@ def test_what_the_image_took_to_import_is_no_part_of_a_learned_start():
 def test_a_minute_of_compilation_is_borne_whatever_was_learned():
     dog = begun(limits_from([MeasuredStart(1, 1.0, 0.5, 0.5)], 1.0, GRID_LIMITS))
     for rank in (0, 1):
-        dog.beat(rank, Phase.FIRST_ITERATION, 0, None, 101.0)
+        dog.heartbeat(rank, Phase.FIRST_ITERATION, 0, None, 101.0)
     assert dog.verdict(161.0, PLACES) is None
 
 
 def test_a_rank_that_works_has_the_grids_limit_twice():
-    dog = begun(Learned(start_s=90, first_iteration_s=90), now=0.0)
+    dog = begun(StartLimits(start_s=90, first_iteration_s=90), now=0.0)
     for at in range(5, 700, 5):
         dog.busy(0, float(at))
         dog.busy(1, float(at))
@@ -151,12 +151,12 @@ def test_ranks_that_import_by_themselves_have_the_grids_limits(preloaded):
 
     async def scenario():
         link = Link("n1", Mute())
-        limits, learned = (
+        limits, start_limits = (
             replace(LIMITS, start_s=0.4, first_iteration_s=0.4),
-            Learned(start_s=0.1, first_iteration_s=0.1),
+            StartLimits(start_s=0.1, first_iteration_s=0.1),
         )
         workload = Workload(name="w", main="none:main", axes={})
-        runner = AttemptRunner("r.1", planned().run(), workload, [link], limits, 0, learned)
+        runner = AttemptRunner("r.1", planned().run(), workload, [link], limits, 0, start_limits)
         return await played(runner, link, preloaded=preloaded)
 
     result = asyncio.run(scenario())

@@ -17,11 +17,11 @@ def steady(ranks=2, iterations=4, step_s=0.1, limits=LIMITS, first_s=1.0):
     dog = Watchdog.over(ranks, limits, 0.0)
     now = 5.0
     for rank in range(ranks):
-        dog.beat(rank, Phase.FIRST_ITERATION, 0, None, now)
+        dog.heartbeat(rank, Phase.FIRST_ITERATION, 0, None, now)
     now += first_s
     for iteration in range(1, iterations):
         for rank in range(ranks):
-            dog.beat(rank, Phase.STEADY, iteration, None, now)
+            dog.heartbeat(rank, Phase.STEADY, iteration, None, now)
         now += step_s
     return dog, now - step_s
 
@@ -46,14 +46,14 @@ def test_the_steady_limit_follows_the_median_iteration(step_s, limit_s):
 
 def test_a_disturbed_iteration_does_not_move_the_limit():
     dog, now = steady(ranks=1, iterations=5)
-    dog.beat(0, Phase.STEADY, 5, None, now + 15)
+    dog.heartbeat(0, Phase.STEADY, 5, None, now + 15)
     assert dog.next_deadline() == pytest.approx(now + 15 + 20)
 
 
 def test_a_rank_may_declare_more_time_but_not_less():
     dog, now = steady()
-    dog.beat(0, Phase.STEADY, 4, 100.0, now)
-    dog.beat(1, Phase.STEADY, 4, 1.0, now)
+    dog.heartbeat(0, Phase.STEADY, 4, 100.0, now)
+    dog.heartbeat(1, Phase.STEADY, 4, 1.0, now)
     assert dog.limit_s(dog.ranks[0]) == 100.0
     assert dog.limit_s(dog.ranks[1]) == 20.0
 
@@ -61,7 +61,7 @@ def test_a_rank_may_declare_more_time_but_not_less():
 def test_the_rank_that_got_least_far_is_named():
     dog, now = steady(ranks=4)
     for rank in (0, 1, 3):
-        dog.beat(rank, Phase.STEADY, 5, None, now + 1)
+        dog.heartbeat(rank, Phase.STEADY, 5, None, now + 1)
     verdict = dog.verdict(now + 60, PLACES)
     assert verdict.ranks == (2,)
     assert "rank 2 on n2 stopped in steady, iteration 3" in verdict.text
@@ -77,15 +77,15 @@ def test_an_ended_rank_owes_nothing():
 
 def test_bundled_beats_still_tell_the_iteration_time():
     dog = Watchdog.over(1, LIMITS, 0.0)
-    dog.beat(0, Phase.FIRST_ITERATION, 0, None, 1.0)
-    dog.beat(0, Phase.STEADY, 3, None, 1.2)
+    dog.heartbeat(0, Phase.FIRST_ITERATION, 0, None, 1.0)
+    dog.heartbeat(0, Phase.STEADY, 3, None, 1.2)
     assert dog.next_deadline() == pytest.approx(1.2 + 20)
 
 
 def test_an_attempt_that_goes_on_for_ever_is_ended():
     dog, _ = steady(limits=replace(LIMITS, attempt_s=30))
-    dog.beat(0, Phase.STEADY, 400, None, 29.0)
-    dog.beat(1, Phase.STEADY, 400, None, 29.0)
+    dog.heartbeat(0, Phase.STEADY, 400, None, 29.0)
+    dog.heartbeat(1, Phase.STEADY, 400, None, 29.0)
     verdict = dog.verdict(30.0, PLACES)
     assert verdict.outcome is Outcome.TIME_LIMIT
     assert "30 s" in verdict.text

@@ -69,7 +69,7 @@ class Bench:
         def running():
             if not (self.directory / "provenance.json").exists():
                 return False
-            attempts = [a for run in driving.world_of(self.directory).runs.values() for a in run.attempts.values()]
+            attempts = [a for run in driving.state_of(self.directory).runs.values() for a in run.attempts.values()]
             return any(a.outcome is None and a.started_at and time.time() - a.started_at > 3 for a in attempts)
 
         wait_for(running, timeout_s, self.said)

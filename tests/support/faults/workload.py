@@ -32,7 +32,7 @@ def main(run: RankRun, progress: Progress) -> None:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    progress.beat(Phase.START)
+    progress.heartbeat(Phase.START)
     fault = str(run.params.get("fault", "")) if run.model == FAULTY_MODEL else ""
     place = run.place
     if fault == "import_error" and place.rank == RANK:
@@ -53,7 +53,7 @@ def main(run: RankRun, progress: Progress) -> None:
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
     times, losses = [], []
     for number in range(run.warmup_iterations + run.iterations):
-        progress.beat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
         if number == ITERATION and place.rank == RANK and fault:
             strike(run)
             act(fault, run, ddp)
@@ -76,7 +76,7 @@ def main(run: RankRun, progress: Progress) -> None:
             versions={"torch": torch.__version__},
         )
     )
-    progress.beat(Phase.FINISH)
+    progress.heartbeat(Phase.FINISH)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -53,7 +53,7 @@ class Rank:
         return next((m for m in self.messages if m["kind"] == "failure"), None)
 
     @property
-    def beats(self) -> list[dict]:
+    def heartbeats(self) -> list[dict]:
         return [m for m in self.messages if m["kind"] == "beat"]
 
 
