@@ -1,7 +1,7 @@
 """What a rank is given and what it gives back. Standard library only, so that any trainer's rank can import it.
 
 A workload's entry point is ``def main(run: RankRun, progress: Progress) -> None``. It tells of its progress by
-``progress.beat(...)`` between timed regions, and of its result by one ``progress.measured(Measurement(...))``.
+``progress.heartbeat(...)`` between timed regions, and of its result by one ``progress.measured(Measurement(...))``.
 Whatever it raises is recorded as the failure of the attempt.
 """
 
