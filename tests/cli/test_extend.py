@@ -171,7 +171,7 @@ def test_cut_off_before_the_plan_the_sweep_is_as_it_was(
     monkeypatch.setattr(extend, "write_once", cut_off)
     assert command("extend", "s", "wider.yaml")[0] == 130
     assert (sweep.directory.path / "grid-0002.yaml").is_file()
-    assert open_sweep(sweep.directory.path).renewed().runs == sweep.runs
+    assert open_sweep(sweep.directory.path).runs == sweep.runs
     monkeypatch.setattr(extend, "write_once", real)
     assert command("extend", "s", "grid.yaml", "-o", "iterations=9")[0] == 0  # another grid takes the next number
     assert command("extend", "s", "wider.yaml")[0] == 0  # the same one goes on where it was cut off

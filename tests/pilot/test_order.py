@@ -22,7 +22,7 @@ def test_what_an_older_launcher_did_not_write_has_its_default(tmp_path):
     order().write(tmp_path)
     path = tmp_path / FILE_NAME
     values = json.loads(path.read_text())
-    for name in ("srun", "budget", "isolate", "limits"):
+    for name in ("srun", "budget", "isolate"):
         del values[name]
     path.write_text(json.dumps(values))
     assert PilotOrder.read(tmp_path) == order()
