@@ -1,4 +1,4 @@
-"""The connection between a leader and its agents: TCP. Each side proves that it has the pilot's key before anything else is
+"""The connection between a leader and its agents: TCP. Each side proves that it has the pilot's key before anything is
 read; then come frames: four bytes of length and a message (`sweep.pilot.messages`).
 
 The key is in a file of mode 0600 in the pilot's directory. It is never in an argument, a script or the environment.

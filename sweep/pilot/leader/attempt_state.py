@@ -171,8 +171,8 @@ class AttemptState:
         """They ended, or must be ended now: store each one's progress with the evidence."""
         self.moments.ended = now
         for number, progress in self._watchdog.ranks.items():
-            iteration = "" if progress.iteration is None else f", iteration {progress.iteration}"
-            self.ranks[number].progress = f"{progress.phase}{iteration}, last heartbeat {now - progress.at:.1f} s before"
+            at = "" if progress.iteration is None else f", iteration {progress.iteration}"
+            self.ranks[number].progress = f"{progress.phase}{at}, last heartbeat {now - progress.at:.1f} s before"
 
     def cleared(self, node: str, message: Clean) -> None:
         """A node was cleaned, as far as possible."""
@@ -187,7 +187,7 @@ class AttemptState:
             self.remains.not_ended[node] = message.not_ended
 
     def name_suspects(self) -> None:
-        """A hang whose ranks all stopped in the same iteration: their stacks show which rank is not where the others wait."""
+        """A hang whose ranks all stopped in the same iteration: find those not waiting with the others."""
         if self.verdict is None or self.verdict.outcome is not Outcome.HANG:
             return
         stacks = {number: rank.stacks for number, rank in enumerate(self.ranks) if rank.stacks}

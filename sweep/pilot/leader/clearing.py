@@ -21,7 +21,7 @@ CLEAR_STALE_S = 30.0
 
 
 async def clear_stale_pilots(sweep: SweepDir, order: PilotOrder, links: Sequence[Link]) -> None:
-    """Clear stale processes of this sweep's dead pilots from our nodes. If the scheduler does not answer, touch nothing."""
+    """Clear stale processes of this sweep's dead pilots from our nodes. Nothing if the scheduler does not answer."""
     tokens = sorted({token for link in links for token in link.stale_tokens})
     with contextlib.suppress(OSError, UnicodeError, SweepError):
         dead = await asyncio.to_thread(dead_tokens, sweep, order.executor, tokens)

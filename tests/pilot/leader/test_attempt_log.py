@@ -10,4 +10,4 @@ def test_a_log_that_cannot_be_written_ends_no_leader(standing):
     done = driving.run("resume", directory)
     assert done.returncode == 0, done.stderr
     assert len(driving.assert_each_run_measured_once(directory)) == 2
-    assert "no log of" in "".join(path.read_text() for path in directory.glob("pilots/*/stderr"))
+    assert "cannot write the log of" in "".join(path.read_text() for path in directory.glob("pilots/*/stderr"))

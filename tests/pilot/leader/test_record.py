@@ -105,7 +105,7 @@ def test_only_the_user_or_the_scheduler_cancels(standing):
 
 
 def test_what_ends_with_the_whole_job_accuses_no_node(standing):
-    stopping = Verdict(Outcome.PREEMPTED, "the pilot's job was told to end (SIGTERM)")
+    stopping = Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM")
     slurm = dataclasses.replace(conducted(standing), order=order(executor="slurm"))
     accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))
     told = recording_of(slurm, accusing, stopping, 2.0)

@@ -10,7 +10,7 @@ from sweep.contract import Layout, Phase, Run, Workload
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.nodes import Link
-from sweep.pilot.leader.start_limits import MeasuredStart, Starts, limits_from
+from sweep.pilot.leader.start_limits import MeasuredStart, ObservedStarts, limits_from
 from sweep.pilot.leader.watchdog import StartLimits, Watchdog
 from sweep.plan.runs import PlannedRun
 from sweep.state.events import Recorded, RecordFacts
@@ -42,7 +42,7 @@ def record(run, start_s=4.0, first_iteration_s=10.0, attempt=1):
 
 def learned_by(run, *told, attempt=1):
     """What is learned for `run` from (run, record's changes)."""
-    starts = Starts([run, *(other for other, _ in told)])
+    starts = ObservedStarts([run, *(other for other, _ in told)])
     starts.apply_all(record(other, **changes) for other, changes in told)
     return starts.start_limits(run, attempt, GRID_LIMITS)
 
@@ -110,7 +110,7 @@ def test_attempts_that_never_iterated_tell_nothing():
 
 def test_without_a_prediction_the_tokens_of_a_gpu_are_the_work():
     runs = [planned(number, predicted_s=None) for number in range(4)]
-    starts = Starts(runs)
+    starts = ObservedStarts(runs)
     starts.apply_all(record(run, first_iteration_s=40.0) for run in runs[:3])
     assert starts.start_limits(runs[3], 1, GRID_LIMITS).first_iteration_s == pytest.approx(300)
     assert starts.start_limits(runs[0], 1, GRID_LIMITS).first_iteration_s == pytest.approx(200)
@@ -127,7 +127,7 @@ def test_what_the_image_took_to_import_is_no_part_of_a_learned_start():
     assert dog.verdict(189.9, PLACES) is None
     verdict = dog.verdict(190.0, PLACES)
     assert verdict.outcome is Outcome.HANG
-    assert "as starts of like runs allow" in verdict.text
+    assert "from starts of similar runs" in verdict.text
 
 
 def test_a_minute_of_compilation_is_borne_whatever_was_learned():
@@ -161,7 +161,7 @@ def test_ranks_that_import_by_themselves_have_the_grids_limits(preloaded):
 
     result = asyncio.run(scenario())
     assert result.diagnosis.outcome is Outcome.HANG
-    assert ("as starts of like runs allow" in result.message) is preloaded
+    assert ("from starts of similar runs" in result.message) is preloaded
     assert (result.times_s["total_s"] > 0.4) is not preloaded
 
 
