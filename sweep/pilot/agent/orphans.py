@@ -23,7 +23,7 @@ async def clear_orphans(order: PilotOrder, node: str) -> None:
     """Run this module on the node, alongside the agents' step. Errors are logged and do not stop the pilot."""
     command = [sys.executable, "-m", "sweep.pilot.agent.orphans", order.token, node, order.scratch]
     if order.executor == "slurm":
-        command = [*_cleanup_command(node), *order.srun, *order.container_prefix, *command]
+        command = [*_srun_on(node), *order.srun, *order.container_prefix, *command]
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -42,7 +42,7 @@ async def clear_orphans(order: PilotOrder, node: str) -> None:
             process.kill()
 
 
-def _cleanup_command(node: str) -> list[str]:
+def _srun_on(node: str) -> list[str]:
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mem=0", "--cpu-bind=none"]
     return [*step, "--quiet"]
 

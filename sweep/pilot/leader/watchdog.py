@@ -98,7 +98,7 @@ class Watchdog:
         return max(floor, progress.due_s or 0.0)
 
     def deadline(self, progress: RankProgress) -> float:
-        """When a missing heartbeat of this rank becomes a hang. Slow but working starts (imports, compilers) get more."""
+        """When a missing heartbeat becomes a hang. Slow starts that work (imports, compilers) get more."""
         limit_s = self.limit_s(progress)
         if progress.busy_at is None or progress.phase not in (Phase.START, Phase.FIRST_ITERATION):
             return progress.at + limit_s
@@ -146,11 +146,12 @@ class Watchdog:
         waiting = f"; the {others} others wait for it" if others > 0 else ""
         text = (
             f"no progress for {now - first.at:.0f} s: {named}{more} stopped in {_place(first)}{waiting}"
-            f" ({len(timed_out)} of {len(living)} ranks timed out after {self.limit_s(first):.0f} s{self._source(first)})"
+            f" ({len(timed_out)} of {len(living)} ranks timed out after {self.limit_s(first):.0f} s"
+            f"{self._limit_source(first)})"
         )
         return Verdict(Outcome.HANG, text, culprits)
 
-    def _source(self, progress: RankProgress) -> str:
+    def _limit_source(self, progress: RankProgress) -> str:
         early = progress.phase in (Phase.START, Phase.FIRST_ITERATION)
         return ", from starts of similar runs" if early and self.start_limits is not None else ""
 

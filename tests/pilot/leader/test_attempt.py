@@ -39,7 +39,7 @@ def test_a_failure_has_a_log_and_a_record(standing):
     failed = Failed(attempt="r.1", rank=0, failure=failure)
     result = said_by_ranks(standing, heartbeats(("steady", 4)), failed, *exits(1, 1))
     assert result.ranks[0].failure == failure
-    assert result.ranks[0].progress.startswith("steady, iteration 4, last beat ")
+    assert result.ranks[0].progress.startswith("steady, iteration 4, last heartbeat ")
     record = recording_of(conducted(standing), result, None, 2.0).record
     assert problems(record) == []
     assert record.outcome == "python_exception"
