@@ -124,7 +124,7 @@ def _asks_for_gpus(site: Site) -> bool:
 
 
 def _excluded(site: Site, request: PilotRequest) -> list[str]:
-    """sbatch uses only the last --exclude, so the site's is merged into the request's."""
+    """Merge the site's --exclude into the request's: sbatch uses only the last one."""
     of_site = [re.split(r"[= ]", line, maxsplit=1)[1] for line in site.sbatch if _option_name(line) == "--exclude"]
     return [*of_site, *sorted(request.exclude)]
 
@@ -135,9 +135,7 @@ def _option_name(line: str) -> str:
 
 def _refuse_line_breaks(values: dict[str, str], sweep_dir: str) -> None:
     mistakes = [
-        Mistake(
-            f"{name} {value!r} cannot be written to a batch script", file=sweep_dir, remedy="remove its line breaks"
-        )
+        Mistake(f"{name} {value!r} cannot be in a batch script", file=sweep_dir, remedy="remove its line breaks")
         for name, value in values.items()
         if not _is_one_line(value)
     ]

@@ -86,9 +86,9 @@ class SlurmExecutor:
         """The jobs' states: one squeue, and one sacct for the ids that squeue no longer lists."""
         if not job_ids:
             return {}
-        answer, words = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
+        answer, error = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
         if answer is None:
-            return dict.fromkeys(job_ids, JobStatus(state=JobState.UNKNOWN, reason=words))
+            return dict.fromkeys(job_ids, JobStatus(state=JobState.UNKNOWN, reason=error))
         listed = parse_squeue(answer)
         missing = [job_id for job_id in job_ids if job_id not in listed]
         accounted = self._accounted(missing)
@@ -217,8 +217,8 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         if done.returncode:
             message = _message_of(done)
             retry = done.returncode == _NO_ANSWER or may_work_later(message)
-            told = meaning(message) if retry else ""
-            raise SubmitError(f"{told} ({message})" if told else message, retry=retry)
+            explanation = meaning(message) if retry else ""
+            raise SubmitError(f"{explanation} ({message})" if explanation else message, retry=retry)
         job_id = job_id_of(done.stdout)
         if job_id is None:
             raise SubmitError(f"sbatch printed no job id: {done.stdout.strip()[:500]!r}", retry=True)
@@ -241,11 +241,9 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
             env=clean_environment(),
         )
     except subprocess.TimeoutExpired as late:
-        said = late.stderr.decode(errors="replace").strip() if isinstance(late.stderr, bytes) else ""
-        message = (
-            f"{command[0]} did not answer within {timeout_s:.0f} s; the request may have been accepted all the same"
-        )
-        return subprocess.CompletedProcess(command, _NO_ANSWER, "", f"{message}. {said}".strip())
+        stderr = late.stderr.decode(errors="replace").strip() if isinstance(late.stderr, bytes) else ""
+        message = f"{command[0]} did not answer within {timeout_s:.0f} s; it may have accepted the request"
+        return subprocess.CompletedProcess(command, _NO_ANSWER, "", f"{message}. {stderr}".strip())
     except FileNotFoundError:
         raise SweepError(f"{command[0]} is not on PATH: this machine has no Slurm clients") from None
 

@@ -111,7 +111,7 @@ def job_id_of(text: str) -> str | None:
 
 
 def may_work_later(message: str) -> bool:
-    """Whether the same submission may be accepted later: limits on numbers of jobs, a controller that is busy or unreachable.
+    """Whether the same submission may be accepted later: limits on numbers of jobs, a busy or unreachable controller.
 
     "Job violates accounting/QOS policy" covers both the number of jobs, which passes, and the size of this one,
     which does not; where Slurm names the limit in an earlier line, that decides.
@@ -136,7 +136,7 @@ _MEANINGS = (
 
 def meaning(message: str) -> str:
     """A plain explanation of a temporary rejection; empty for an unknown one."""
-    return next((words for pattern, words in _MEANINGS if re.search(pattern, message, re.IGNORECASE)), "")
+    return next((text for pattern, text in _MEANINGS if re.search(pattern, message, re.IGNORECASE)), "")
 
 
 def _text_of(text: str) -> str:

@@ -76,13 +76,13 @@ class Launcher:
         began = time.monotonic()
         session.refresh()
         if time.monotonic() - began > HUNG_S:
-            self._watch.forgive()
+            self._watch.reset_timeouts()
         self._watch.check()
         if self.sweep_state.cancelled:
             self._watch.cancel_all()
         else:
             self._submission.top_up()
-        if time.time() - session.said_at > ALIVE_S:
+        if time.time() - session.heartbeat_at > ALIVE_S:
             session.lease.check()
             session.write(LauncherAlive(time=time.time()))
 
@@ -105,7 +105,7 @@ class Launcher:
         try:
             self.step()
         except OSError as error:
-            self._watch.forgive()
+            self._watch.reset_timeouts()
             print(f"cannot access the sweep directory, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
             time.sleep(REFUSED_S)
             return False
@@ -113,7 +113,7 @@ class Launcher:
         return True
 
     def _check_stuck(self) -> None:
-        """Raise StuckError, rather than submit in a loop, if pilots repeatedly start no attempt and nothing else is open."""
+        """Raise StuckError if pilots repeatedly start no attempt and nothing else is open: no submission loop."""
         if not self._submission.infeasible():
             return
         mark_late_attempts_lost(self._session)  # a run that is claimed but not running looks to pilots like no work

@@ -114,7 +114,7 @@ def _pilots_for(count: float, capacity: Capacity, share: int) -> int:
 
 
 def _time_limit_s(count: float, capacity: Capacity) -> int:
-    """As short as the work allows, since short jobs start sooner: twice the expected time, plus one run at its limit."""
+    """As short as the work allows, since short jobs start sooner: twice the expected time and one run at its limit."""
     needed = 2 * count * capacity.run_s + capacity.attempt_s + WORTH_S
     return int(min(capacity.pilot_time_s, ROUND_S * math.ceil(needed / ROUND_S)))
 
@@ -131,7 +131,7 @@ def nodes_to_avoid(runs: Sequence[PlannedRun], sweep_state: SweepState, width: i
 def unproductive_widths(sweep_state: SweepState) -> frozenset[int]:
     """Widths whose last pilots repeatedly ended without starting an attempt.
 
-    A pilot that was ordered before the width's latest attempt ended may just have started too late to find work: it does
+    A pilot ordered before the width's latest attempt ended may just have started too late to find work: it does
     not count.
     """
     latest: dict[int, float] = {}

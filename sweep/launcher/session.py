@@ -29,7 +29,7 @@ class Session:
         self.local = sweep.executor == "local"
         self.same_nodes: set[int] = set()
         """widths for which the cluster has only nodes that failed"""
-        self.said_at = 0.0
+        self.heartbeat_at = 0.0
         """unix seconds of the journal's last line"""
         self._journal = Journal(self.directory.journal(lease.writer))
         self.write(SessionBegan(time=time.time(), epoch=lease.epoch, host=platform.node(), pid=os.getpid()))
@@ -47,7 +47,7 @@ class Session:
     def write(self, event: Event) -> None:
         """Append to the journal, and read what others have written."""
         self._journal.append(event)
-        self.said_at = event.time
+        self.heartbeat_at = event.time
         self.refresh()
 
     def refresh(self) -> None:

@@ -197,5 +197,5 @@ def _last_output(directory: Path) -> str:
             and path.suffix in ("", ".err", ".log", ".out")
             and path.name not in ("started", "rendezvous")
         ):
-            output = path.read_text(errors="replace").strip()[-400:] or words
+            output = path.read_text(errors="replace").strip()[-400:] or output
     return output or f"none; see {directory}"

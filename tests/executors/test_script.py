@@ -144,7 +144,7 @@ def test_leftovers_of_the_submitting_shell_are_unset() -> None:
 )
 def test_a_line_break_cannot_become_an_option(changes: dict[str, Any]) -> None:
     values = {"token": "t", "name": "p", "nodes": 1, "time_limit_s": 60, **changes}
-    with pytest.raises(SweepError, match="cannot stand in a batch script"):
+    with pytest.raises(SweepError, match="cannot be in a batch script"):
         rendered(Site(gpus_per_node=1, gpu="cpu"), PilotRequest(**values))
 
 

@@ -86,7 +86,7 @@ def test_max_submit_jobs(slurm_or_skip, tmp_path):
         told, shown = status(directory)
         wait(process, tmp_path)
         jobs = [row for row in cluster.sacct() if row["JobID"].isdigit()]
-    assert "as many jobs in the queue as you may have" in told
+    assert "you have reached your limit of jobs in the queue" in told
     assert "QOSMaxSubmitJobPerUserLimit" in told, "Slurm's own words too"
     assert "tries again" in shown
     driving.assert_each_run_measured_once(directory)
