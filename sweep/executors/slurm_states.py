@@ -127,10 +127,7 @@ _MEANINGS = (
     (r"job queue full|sleeping and retrying|unable to accept job", "the cluster has reached its limit of jobs"),
     (r"Rate limit|RPC rate", "too many requests to the controller"),
     (r"If munged is up", "munge, which authenticates you to the cluster, does not answer on this machine"),
-    (
-        r"contact|connect|timed out|did not answer|Zero Bytes|standby|not responding",
-        "the controller is unreachable or slow",
-    ),
+    (r"contact|connect|timed out|did not answer|Zero Bytes|standby|not responding", "the controller is down or slow"),
 )
 
 

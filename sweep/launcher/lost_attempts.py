@@ -67,12 +67,12 @@ def _mark_lost(
 
 
 def _ending(pilot: PilotState, status: JobStatus) -> Ending:
-    diagnosis = diagnose(Facts(ranks=(), slurm_state=status.word or None))
+    found = diagnose(Facts(ranks=(), slurm_state=status.word or None))
     return Ending(
         outcome=Outcome.LOST,
-        message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, diagnosis.outcome)}) and left no record",
-        evidence=diagnosis.evidence if diagnosis.outcome is not None else None,
-        advice=diagnosis.advice if diagnosis.outcome is not None else None,
+        message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, found.outcome)}) and left no record",
+        evidence=found.evidence if found.outcome is not None else None,
+        advice=found.advice if found.outcome is not None else None,
     )
 
 

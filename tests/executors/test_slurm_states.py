@@ -29,10 +29,10 @@ from sweep.executors.slurm_states import may_work_later, meaning
             "munge",
         ),
         ("Slurm temporarily unable to accept job, sleeping and retrying", "the cluster has reached its limit of jobs"),
-        ("Unable to contact slurm controller (connect failure)", "away or slow"),
-        ("Socket timed out on send/recv operation", "away or slow"),
-        ("sbatch did not answer within 60 s; it may have accepted the request", "away or slow"),
-        ("RPC rate limit exceeded", "asked too often"),
+        ("Unable to contact slurm controller (connect failure)", "down or slow"),
+        ("Socket timed out on send/recv operation", "down or slow"),
+        ("sbatch did not answer within 60 s; it may have accepted the request", "down or slow"),
+        ("RPC rate limit exceeded", "too many requests"),
     ],
 )
 def test_what_passes_is_told_in_our_words(said, means):

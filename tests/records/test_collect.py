@@ -124,7 +124,7 @@ def test_a_line_damaged_in_the_middle_is_reported_and_the_rest_is_read(sweep, ca
     sweep.journal("p").write_text(line_of(attempt(1)) + '{"event":"record", bro\n' + line_of(attempt(2)))
     assert collect(sweep).attempts == 2
     at = len(line_of(attempt(1)))
-    assert f"p.jsonl: the line at byte {at} is passed over: " in capfd.readouterr().err
+    assert f"p.jsonl: the line at byte {at} is skipped: " in capfd.readouterr().err
     assert collect(sweep).new == 0
 
 

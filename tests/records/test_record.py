@@ -113,7 +113,7 @@ def test_a_site_that_names_another_torch_is_told(site, told):
     assert record.suspect is told
     assert bool(record.notes) is told
     if told:
-        assert f"the site says torch {site}, the ranks run 2.13.0+cpu" in record.notes[0]
+        assert f"the site states torch {site}, the ranks run 2.13.0+cpu" in record.notes[0]
         assert "torch_version: '2.13.0'" in record.notes[0]
 
 
@@ -133,7 +133,7 @@ def test_more_than_the_peak_is_implausible():
     record = made_record(times=(1e-7, 1e-7, 1e-7), gpu="h100")
     assert record.mfu > 1
     assert record.suspect
-    assert any("no hardware does more than its peak" in note for note in record.notes)
+    assert any("no hardware exceeds its peak" in note for note in record.notes)
 
 
 def test_published_utilisation_is_plausible_and_an_impossible_one_is_not():

@@ -42,7 +42,7 @@ def test_the_requested_names_hold_every_layout_field():
 
 def test_the_docs_hold_the_schema(pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "records.md").read_text()
-    assert table_markdown() in page, "write it anew: python -m sweep.records.schema > docs/records.md"
+    assert table_markdown() in page, "rebuild it: python -m sweep.records.schema > docs/records.md"
 
 
 def test_what_the_folds_read_of_a_record_is_in_it_with_the_same_type():

@@ -113,7 +113,7 @@ def test_a_line_that_is_no_event_is_reported_with_file_and_byte_and_all_around_i
     assert read_events(path) == ([FIRST, LAST, LAST], path.stat().st_size)
     places = (len(before), len(before) + len(garbage) + 1 + len(after))
     for place, told in zip(places, capsys.readouterr().err.splitlines(), strict=True):
-        assert told.startswith(f"{path}: the line at byte {place} is passed over: ")
+        assert told.startswith(f"{path}: the line at byte {place} is skipped: ")
 
 
 def test_a_line_that_is_no_event_is_reported_once_and_hides_nothing_that_is_appended_later(sweep, capsys):
@@ -125,7 +125,7 @@ def test_a_line_that_is_no_event_is_reported_once_and_hides_nothing_that_is_appe
         file.write(encode(LAST) + b"\n")
     assert reader.new_events() == [LAST]
     assert reader.new_events() == []
-    assert capsys.readouterr().err.count("is passed over") == 1
+    assert capsys.readouterr().err.count("is skipped") == 1
 
 
 def test_an_empty_line_is_no_damage(sweep, capsys):

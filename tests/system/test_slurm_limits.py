@@ -143,7 +143,7 @@ def test_a_controller_that_is_away_and_then_slow(slurm_or_skip, tmp_path):
         with cluster.slurmctld_frozen():
             time.sleep(12)
         wait(process, tmp_path)
-    assert "the controller is away or slow" in told
+    assert "the controller is down or slow" in told
     records = driving.assert_each_run_measured_once(directory)
     assert {record["attempt"] for record in records} == {1}, "a silent controller is no reason to lose a run"
     assert_no_loop(directory, runs=3)
