@@ -60,8 +60,13 @@ def after(*messages):
 
 def test_an_attempt_whose_ranks_all_measured_is_ok_however_they_end():
     attempt, now = after(
-        heartbeat(0, "first_iteration"), heartbeat(0, "steady", 1), measured(0), measured(1), exited(0), exited(1, None, 11)
-    )  # fmt: skip
+        heartbeat(0, "first_iteration"),
+        heartbeat(0, "steady", 1),
+        measured(0),
+        measured(1),
+        exited(0),
+        exited(1, None, 11),
+    )
     assert attempt.over(now)
     attempt.end_ranks(now)
     result = AttemptResult.of(attempt, 10.0)
