@@ -1,4 +1,4 @@
-"""What the scheduler says of a refusal, in our words."""
+"""The scheduler's temporary rejections, explained."""
 
 import pytest
 
@@ -35,6 +35,6 @@ from sweep.executors.slurm_states import may_work_later, meaning
         ("RPC rate limit exceeded", "too many requests"),
     ],
 )
-def test_what_passes_is_told_in_our_words(said, means):
+def test_temporary_rejections_are_explained(said, means):
     assert means in meaning(said)
     assert may_work_later(said) or "did not answer" in said

@@ -1,4 +1,4 @@
-"""The results table and the fold choose the same attempt of a run, and the same record of an attempt."""
+"""The results table and the sweep state choose the same attempt of a run, and the same record of an attempt."""
 
 import pandas as pd
 from hypothesis import given
@@ -18,7 +18,7 @@ records_of_an_attempt = st.one_of(
     st.just([Outcome.LOST, Outcome.LOST]),  # by two launchers, of which the one took the other's place
     own_outcomes.map(lambda own: [own, Outcome.LOST]),
 )
-"""what is told of an attempt, in no order: its one pilot's own record, what launchers inferred, or both"""
+"""the records of an attempt, in no order: its one pilot's own record, what launchers inferred, or both"""
 
 
 @st.composite
@@ -32,7 +32,7 @@ def histories(draw):
     return records, reruns
 
 
-def folded(records, reruns, order) -> SweepState:
+def state_of(records, reruns, order) -> SweepState:
     events: list[Event] = [
         Recorded(time=1.0, record=RecordFacts(run_id=run_id, attempt=attempt, pilot="p", outcome=outcome))
         for run_id, attempt, outcome in records
@@ -56,8 +56,8 @@ def tabled(records, reruns, order) -> pd.DataFrame:
 
 
 @given(histories(), st.randoms(use_true_random=False))
-def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_fold(history, order):
-    sweep_state, table = folded(*history, order), tabled(*history, order)
+def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(history, order):
+    sweep_state, table = state_of(*history, order), tabled(*history, order)
     for run_id in RUNS:
         state, rows = sweep_state.run_state(run_id), table[table["run_id"] == run_id]
         counts = state.ok or state.last
@@ -67,8 +67,8 @@ def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_fold(histor
 
 
 @given(histories(), st.randoms(use_true_random=False))
-def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_the_fold(history, order):
-    sweep_state, table = folded(*history, order), tabled(*history, order)
+def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(history, order):
+    sweep_state, table = state_of(*history, order), tabled(*history, order)
     in_fold = {
         (run_id, number): str(attempt.outcome)
         for run_id, state in sweep_state.runs.items()
@@ -83,5 +83,5 @@ def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_th
 
 
 def test_a_sweep_without_a_record_has_an_empty_table(tmp_path):
-    """Its columns have no values that would tell their types."""
+    """Its columns have no values to infer types from."""
     assert collect(made_sweep(tmp_path / "s")).attempts == 0

@@ -1,4 +1,4 @@
-"""What is worked out of measurements: times, spreads, memory, oddities, refusals."""
+"""Metrics computed from measurements: times, spreads, memory, oddities, refusals."""
 
 import dataclasses
 import json
@@ -88,7 +88,7 @@ def test_where_no_peak_is_known_mfu_is_null_and_tflops_are_given():
         ({"recompute": "full", "zero": 3}, "recompute: requested none, ran full"),
     ],
 )
-def test_what_ran_must_be_what_was_asked(effective, words):
+def test_what_ran_must_be_what_was_requested(effective, words):
     record = made_record(measurements=[made_measurement(), made_measurement(effective=effective)])
     assert record.outcome == "config_mismatch"
     assert words in record.message
@@ -103,7 +103,7 @@ def test_every_difference_is_named_once():
     assert "1 more rank" in message
 
 
-def test_the_schedule_is_of_no_effect_without_a_pipeline():
+def test_the_schedule_has_no_effect_without_a_pipeline():
     ranks = [made_measurement(effective={"pp_schedule": "gpipe"})] * 2
     assert made_record(measurements=ranks).outcome == "ok"
     run = made_run(dp=1, pp=2, grad_accum=8)

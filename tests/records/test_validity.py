@@ -1,4 +1,4 @@
-"""What cannot be true of a measurement, and how the parts of a record come about one by one."""
+"""Implausible measurements, and the parts of a record one by one."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ from tests.support.made_records import made_measurement, made_record, made_run
         ({}, None, None, None),
     ],
 )
-def test_what_cannot_be_true_is_said(measured, gpu, dtype, words):
+def test_implausible_values_are_reported(measured, gpu, dtype, words):
     notes = implausible(Metrics(**measured), gpu, dtype)
     assert len(notes) == (words is not None)
     assert words is None or words in notes[0]

@@ -1,4 +1,4 @@
-"""The stored fold over the journals: equal to a fold from their beginning, ignored where it does not fit."""
+"""The stored state: equal to one rebuilt from the journals' beginning, ignored where it does not fit."""
 
 import dataclasses
 import itertools
@@ -35,7 +35,7 @@ NODES = ("n1", "n2", "n3")
 
 
 def events(runs=12) -> list[Event]:
-    """A sweep's life with failures, retries, accusations, a slow node, a rerun and a node pardoned."""
+    """A sweep's life with failures, retries, node reports, a slow node, a rerun and a cleared node."""
     clock = itertools.count(1.0)
     said: list[Event] = [
         SessionBegan(time=next(clock), epoch=1),
@@ -103,13 +103,13 @@ def rebuilt(sweep):
     return sweep_state
 
 
-def alike(a, b):
+def equal_but_for_touches(a, b):
     """Equal in all but how often a run was touched."""
     return {**vars(a), "touched": None} == {**vars(b), "touched": None} and set(a.touched) == set(b.touched)
 
 
 @pytest.mark.parametrize("known", [0, 1, 5, 17, 30, 100])
-def test_the_stored_state_and_what_follows_equal_a_fold_from_the_beginning(sweep, known):
+def test_the_stored_state_and_what_follows_equal_a_state_rebuilt_from_the_beginning(sweep, known):
     said = events()
     journal = write(sweep, "launcher-0001", said[:known])
     followed = FollowedState(sweep)
@@ -120,7 +120,7 @@ def test_the_stored_state_and_what_follows_equal_a_fold_from_the_beginning(sweep
     assert len(snapshot.load(sweep).offsets) == min(1, known)
     later = FollowedState(sweep)
     assert later.refresh() == len(said[known:])
-    assert alike(later.sweep_state, rebuilt(sweep))
+    assert equal_but_for_touches(later.sweep_state, rebuilt(sweep))
     assert later.sweep_state.bad_nodes == rebuilt(sweep).bad_nodes
 
 
@@ -141,7 +141,7 @@ def test_one_that_does_not_fit_is_ignored(sweep, damage):
     other = {"cut": data[: len(data) // 2], "not a map": b"\x90", "of version 0.1": b'{"form": ["3"], "offsets": {}}'}
     sweep.snapshot.write_bytes(other.get(damage, data))
     assert snapshot.load(sweep) == snapshot.Snapshot(sweep_state=SweepState())
-    assert alike(read_state(sweep), rebuilt(sweep))
+    assert equal_but_for_touches(read_state(sweep), rebuilt(sweep))
 
 
 def test_much_that_was_read_is_stored_and_little_is_not(sweep, monkeypatch):
@@ -157,7 +157,7 @@ def test_much_that_was_read_is_stored_and_little_is_not(sweep, monkeypatch):
     assert sweep.snapshot.stat().st_mode & 0o077 == 0
 
 
-def test_a_reader_that_may_not_write_goes_without(sweep, monkeypatch):
+def test_a_reader_that_may_not_write_does_without(sweep, monkeypatch):
     write(sweep, "launcher-0001", events())
 
     def refuse(path, data):
@@ -165,7 +165,7 @@ def test_a_reader_that_may_not_write_goes_without(sweep, monkeypatch):
 
     monkeypatch.setattr(follow, "WORTH_EVENTS", 1)
     monkeypatch.setattr(snapshot, "write_derived", refuse)
-    assert alike(read_state(sweep), rebuilt(sweep))
+    assert equal_but_for_touches(read_state(sweep), rebuilt(sweep))
 
 
 def parts(sweep_state):

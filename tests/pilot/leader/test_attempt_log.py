@@ -1,10 +1,10 @@
-"""A log that cannot be written ends no leader."""
+"""A log that cannot be written does not end the leader."""
 
 from tests.support import driving
 
 
-def test_a_log_that_cannot_be_written_ends_no_leader(standing):
-    directory = standing.directory.path
+def test_a_log_that_cannot_be_written_does_not_end_the_leader(existing):
+    directory = existing.directory.path
     (directory / "logs").rmdir()
     (directory / "logs").touch()
     done = driving.run("resume", directory)
