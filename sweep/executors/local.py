@@ -1,6 +1,6 @@
 """Pilots as processes of this machine: the same leader, with as many simulated nodes as the pilot asks for.
 
-A job id is ``local-<pid>-<start>@<host>``: the start tells a process from a later one with the same number, the
+A job id is ``local-<pid>-<start>@<host>``: the start distinguishes a process from a later one with that number, the
 host keeps a second login node from taking a process that it cannot see for ended.
 """
 

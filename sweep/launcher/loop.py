@@ -36,7 +36,7 @@ def executor_of(sweep: Sweep) -> Executor:
 
 
 class Launcher:
-    """The loop of a session. The `look` callback may show the sweep to the user after each step."""
+    """The loop of a session. The callback `on_step` may show the sweep to the user after each step."""
 
     def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
         self._session = Session(sweep, lease, executor)
@@ -58,12 +58,12 @@ class Launcher:
         """No run waits (or may start) and no pilot is open."""
         return self._session.done
 
-    def run(self, look: Callable[[FollowedSweep], None]) -> None:
+    def run(self, on_step: Callable[[FollowedSweep], None]) -> None:
         """Watch and submit until all is done; retries while the file system fails.
 
         Raises StuckError, LeaseLostError.
         """
-        while not (self._tolerant_step(look) and self.done):
+        while not (self._tolerant_step(on_step) and self.done):
             self._check_stuck()
             time.sleep(LOOK_S)
         self._session.lease.check()  # only the holder writes results and figures
@@ -86,12 +86,12 @@ class Launcher:
             session.lease.check()
             session.write(LauncherAlive(time=time.time()))
 
-    def cancel(self, timeout_s: float, look: Callable[[FollowedSweep], None]) -> bool:
+    def cancel(self, timeout_s: float, on_step: Callable[[FollowedSweep], None]) -> bool:
         """Cancel pilots and wait until they are gone. True if all are."""
         self._session.write(CancelRequested(time=time.time()))
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if self._tolerant_step(look) and self.done:
+            if self._tolerant_step(on_step) and self.done:
                 return True
             time.sleep(LOOK_S)
         return False
@@ -100,7 +100,7 @@ class Launcher:
         """End the session and free the lease."""
         self._session.close()
 
-    def _tolerant_step(self, look: Callable[[FollowedSweep], None]) -> bool:
+    def _tolerant_step(self, on_step: Callable[[FollowedSweep], None]) -> bool:
         """One step and its callback. False if the file system failed: then what is known may be out of date."""
         try:
             self.step()
@@ -109,7 +109,7 @@ class Launcher:
             print(f"cannot access the sweep directory, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
             time.sleep(REFUSED_S)
             return False
-        look(self.followed)
+        on_step(self.followed)
         return True
 
     def _check_stuck(self) -> None:

@@ -96,8 +96,8 @@ def _left_to_wider(
         little = not capacity.side_by_side or counts[width] * capacity.run_s < WORTH_S
         host = min((w for w in {*served, *punctual} if w > width and w not in late), default=None)
         if little and host is not None:
-            beside = host // width if capacity.side_by_side else 1
-            served[host] = served.get(host, 0) + counts[width] / beside
+            per_pilot = host // width if capacity.side_by_side else 1
+            served[host] = served.get(host, 0) + counts[width] / per_pilot
         else:
             served[width] = counts[width]
     while capacity.side_by_side and len(served) > capacity.max_pilots:  # fewer pilots than widths: pack

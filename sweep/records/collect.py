@@ -42,7 +42,7 @@ METADATA = b"sweep"
 """Key of the table's metadata: schema version, journal offsets, reruns asked for."""
 
 PILOTS_FILE, TIMELINE_FILE = "pilots.parquet", "timeline.parquet"
-"""The time line's tables, beside the results"""
+"""The time line's tables, next to the results"""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _read_journals(
             if records:
                 tables.append(table_of(records, str(path)))
             if events and path.name.startswith("pilot-"):  # it grows while the leader runs
-                line.heard(path.stem.removeprefix("pilot-"), events[-1].time)
+                line.note_line(path.stem.removeprefix("pilot-"), events[-1].time)
     return tables, JournalProgress(offsets, rerun_after)
 
 
@@ -234,9 +234,9 @@ def _with_suspects(table: pa.Table) -> pa.Table:
     ok = [i for i, outcome in enumerate(table["outcome"].to_pylist()) if outcome == str(Outcome.OK)]
     rows = table.select([*SAME_TRAINING, "losses"]).take(pa.array(ok, type=pa.int64())).to_pydict()
     same = list(zip(*(rows[name] for name in SAME_TRAINING), strict=True))
-    alike = {name: _same_start(name) for name in set(rows["workload"])}
+    same_start_of = {name: _same_start(name) for name in set(rows["workload"])}
     pairs = zip(rows["dtype"], rows["workload"], strict=True)
-    tolerances = [tolerance_of(dtype, same_start=alike[workload]) for dtype, workload in pairs]
+    tolerances = [tolerance_of(dtype, same_start=same_start_of[workload]) for dtype, workload in pairs]
     found = {ok[i]: note for i, note in disagreements(same, rows["losses"], tolerances).items()}
     earlier = table["notes"].to_pylist()
     notes = [[n for n in old or () if not n.startswith(NOTE)] for old in earlier]
@@ -261,11 +261,11 @@ def _same_start(workload: str) -> bool:
 def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
     """The rows to keep, ordered by start: of several records of one attempt, the one that counts."""
     outcomes = [Outcome(outcome) for outcome in keys["outcome"]]
-    kept: dict[tuple[str, int], int] = {}
+    chosen: dict[tuple[str, int], int] = {}
     for row, key in enumerate(zip(keys["run_id"], keys["attempt"], strict=True)):
-        if supersedes(outcomes[row], outcomes[kept[key]] if key in kept else None):
-            kept[key] = row
-    ordered: pd.Index = keys.iloc[list(kept.values())].sort_values(["started_at", "run_id", "attempt"]).index
+        if supersedes(outcomes[row], outcomes[chosen[key]] if key in chosen else None):
+            chosen[key] = row
+    ordered: pd.Index = keys.iloc[list(chosen.values())].sort_values(["started_at", "run_id", "attempt"]).index
     return ordered
 
 

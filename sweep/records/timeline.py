@@ -98,7 +98,7 @@ class Timeline:
         """Apply an event. Events of one journal come in order, journals in any order."""
         _apply(event, self)
 
-    def heard(self, pilot: str, time: float) -> None:
+    def note_line(self, pilot: str, time: float) -> None:
         """Note the time of a line in the pilot's journal."""
         of_pilot = self.pilot(pilot)
         of_pilot.heard_at = max(time, of_pilot.heard_at or time)

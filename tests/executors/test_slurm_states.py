@@ -6,7 +6,7 @@ from sweep.executors.slurm_states import may_work_later, meaning
 
 
 @pytest.mark.parametrize(
-    ("said", "means"),
+    ("message", "means"),
     [
         ("QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy", "as many jobs in the queue"),
         (
@@ -35,6 +35,6 @@ from sweep.executors.slurm_states import may_work_later, meaning
         ("RPC rate limit exceeded", "too many requests"),
     ],
 )
-def test_temporary_rejections_are_explained(said, means):
-    assert means in meaning(said)
-    assert may_work_later(said) or "did not answer" in said
+def test_temporary_rejections_are_explained(message, means):
+    assert means in meaning(message)
+    assert may_work_later(message) or "did not answer" in message

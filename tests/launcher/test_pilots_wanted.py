@@ -149,7 +149,7 @@ def test_nothing_is_submitted_for_nothing():
     assert wanted(SweepState(cancelled=True)) == []
 
 
-@pytest.mark.parametrize(("barren", "given_up"), [(2, False), (3, True), (4, True)])
+@pytest.mark.parametrize(("unproductive", "given_up"), [(2, False), (3, True), (4, True)])
 def test_a_width_with_unproductive_pilots_is_given_up(unproductive, given_up):
     sweep_state = SweepState(
         pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(unproductive)}

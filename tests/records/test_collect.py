@@ -85,8 +85,8 @@ def test_a_late_ok_supersedes_lost_whichever_is_read_first(sweep, late_in_the_sa
         assert collect(sweep).outcomes == {"ok": 1}
     write_journal(sweep, "b-pilot", [record_event(late, 55.0)])
     collect(sweep)
-    told = [(r["attempt"], r["outcome"], r["final"], r["surplus"]) for r in rows(sweep)]
-    assert told == [(1, "ok", True, False), (2, "ok", False, True)]
+    counted = [(r["attempt"], r["outcome"], r["final"], r["surplus"]) for r in rows(sweep)]
+    assert counted == [(1, "ok", True, False), (2, "ok", False, True)]
 
 
 def test_lost_never_supersedes_the_attempts_own_record(sweep):
@@ -248,8 +248,8 @@ def test_the_command_reports_what_it_did(sweep):
     document = json.loads(done.stdout)
     assert document["outcomes"] == {"ok": 1, "hang": 1}
     assert document["path"] == str(sweep.results)
-    said = CliRunner().invoke(collect_command, [str(sweep.path)])
-    assert "2 attempts of 2 runs (1 hang, 1 ok)" in said.stderr
+    result = CliRunner().invoke(collect_command, [str(sweep.path)])
+    assert "2 attempts of 2 runs (1 hang, 1 ok)" in result.stderr
 
 
 @pytest.mark.long

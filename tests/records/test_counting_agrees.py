@@ -27,7 +27,7 @@ def histories(draw):
     records, reruns = [], []
     for run_id in RUNS:
         attempts = draw(st.lists(records_of_an_attempt, max_size=5))
-        records += [(run_id, number, outcome) for number, told in enumerate(attempts, start=1) for outcome in told]
+        records += [(run_id, number, outcome) for number, given in enumerate(attempts, start=1) for outcome in outcomes]
         reruns += [(run_id, after) for after in draw(st.lists(st.integers(0, len(attempts)), max_size=2))]
     return records, reruns
 
@@ -76,10 +76,10 @@ def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_th
     }
     in_table = {(run, attempt): outcome for run, attempt, outcome in table[["run_id", "attempt", "outcome"]].to_numpy()}
     assert in_table == in_fold
-    told: dict[tuple[str, int], set[Outcome]] = {}
+    outcomes: dict[tuple[str, int], set[Outcome]] = {}
     for run_id, attempt, outcome in history[0]:
-        told.setdefault((run_id, attempt), set()).add(outcome)
-    assert in_table == {key: str(next(iter(all_told - {Outcome.LOST}), Outcome.LOST)) for key, all_told in told.items()}
+        outcomes.setdefault((run_id, attempt), set()).add(outcome)
+    assert in_table == {key: str(next(iter(them - {Outcome.LOST}), Outcome.LOST)) for key, them in outcomes.items()}
 
 
 def test_a_sweep_without_a_record_has_an_empty_table(tmp_path):

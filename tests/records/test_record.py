@@ -58,8 +58,8 @@ def test_memory_is_the_largest_over_ranks():
 def test_what_a_peak_counts_is_reported_by_the_ranks():
     kinds = ("tensors alive at once in one further iteration", "as the trainer reports it")
     ranks = [made_measurement(peak_allocated_bytes=1, memory_kind=kind) for kind in (*kinds, kinds[0])]
-    told = made_record(measurements=ranks).memory_kind
-    assert told == f"{kinds[1]}; {kinds[0]}, greatest over ranks"
+    noted = made_record(measurements=ranks).memory_kind
+    assert noted == f"{kinds[1]}; {kinds[0]}, greatest over ranks"
     assert made_record(measurements=ranks[:1] + ranks[2:]).memory_kind == f"{kinds[0]}, greatest over ranks"
 
 
@@ -104,15 +104,15 @@ def test_ranks_that_disagree_make_a_record_suspect():
 
 
 @pytest.mark.parametrize(
-    ("site", "told"),
+    ("site", "noted"),
     [(None, False), ("2.13", False), ("2.13.0", False), ("2.13.0+cu130", False), ("2.13.1", True), ("2.11.0", True)],
 )
-def test_a_site_that_names_another_torch_is_noted(site, told):
+def test_a_site_that_names_another_torch_is_noted(site, noted):
     ranks = [made_measurement(versions={"torch": "2.13.0+cpu"})] * 2
     record = made_record(measurements=ranks, torch_version=site)
-    assert record.suspect is told
-    assert bool(record.notes) is told
-    if told:
+    assert record.suspect is noted
+    assert bool(record.notes) is noted
+    if noted:
         assert f"the site states torch {site}, the ranks run 2.13.0+cpu" in record.notes[0]
         assert "torch_version: '2.13.0'" in record.notes[0]
 

@@ -37,7 +37,7 @@ NODES = ("n1", "n2", "n3")
 def events(runs=12) -> list[Event]:
     """A sweep's life with failures, retries, node reports, a slow node, a rerun and a cleared node."""
     clock = itertools.count(1.0)
-    said: list[Event] = [
+    written: list[Event] = [
         SessionBegan(time=next(clock), epoch=1),
         PilotIntended(time=next(clock), pilot="p0001", token="t-p0001", nodes=3, time_limit_s=600),
         SubmitDelayed(time=next(clock), pilot="p0002", reason="QOSMaxSubmitJobPerUserLimit"),
@@ -51,9 +51,9 @@ def events(runs=12) -> list[Event]:
             [Outcome.HANG, Outcome.HANG],
         )[number % 4]
         for attempt, outcome in enumerate(outcomes, start=1):
-            said += attempted(f"run-{number}", attempt, outcome, clock)
+            written += attempted(f"run-{number}", attempt, outcome, clock)
     return [
-        *said,
+        *written,
         RerunRequested(time=next(clock), run_id="run-0", after=1),
         NodeBad(time=next(clock), node="n1", reason="smells"),
         NodeCleared(time=next(clock), node="n2"),
@@ -90,9 +90,9 @@ def sweep(tmp_path):
     return directory
 
 
-def write(sweep, writer, said):
+def write(sweep, writer, written):
     journal = Journal(sweep.journal(writer))
-    for event in said:
+    for event in written:
         journal.append(event)
     return journal
 
@@ -110,16 +110,16 @@ def equal_but_for_touches(a, b):
 
 @pytest.mark.parametrize("known", [0, 1, 5, 17, 30, 100])
 def test_the_stored_state_and_what_follows_equal_a_state_rebuilt_from_the_beginning(sweep, known):
-    said = events()
-    journal = write(sweep, "launcher-0001", said[:known])
+    written = events()
+    journal = write(sweep, "launcher-0001", written[:known])
     followed = FollowedState(sweep)
     followed.refresh()
     followed.store()
-    for event in said[known:]:
+    for event in written[known:]:
         journal.append(event)
     assert len(snapshot.load(sweep).offsets) == min(1, known)
     later = FollowedState(sweep)
-    assert later.refresh() == len(said[known:])
+    assert later.refresh() == len(written[known:])
     assert equal_but_for_touches(later.sweep_state, rebuilt(sweep))
     assert later.sweep_state.bad_nodes == rebuilt(sweep).bad_nodes
 
@@ -199,6 +199,6 @@ def test_no_field_of_the_state_is_forgotten(sweep, kind):
     stored = snapshot.load(sweep).sweep_state
     followed.sweep_state.touched = list(dict.fromkeys(followed.sweep_state.touched))
     for field in dataclasses.fields(kind):
-        said = [getattr(value, field.name) for value in parts(followed.sweep_state)[kind]]
-        assert any(value != default(field) for value in said), f"{field.name} is at its default: set it in events()"
-        assert [getattr(value, field.name) for value in parts(stored)[kind]] == said, field.name
+        written = [getattr(value, field.name) for value in parts(followed.sweep_state)[kind]]
+        assert any(value != default(field) for value in written), f"{field.name} is at its default: set it in events()"
+        assert [getattr(value, field.name) for value in parts(stored)[kind]] == written, field.name

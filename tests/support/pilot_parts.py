@@ -189,7 +189,7 @@ def conducted(existing, limit_s=900.0):
         started_at=1.0,
         idle_s=0.5,
         limit_s=limit_s,
-        beside={"other.1"},
+        concurrent={"other.1"},
     )
 
 

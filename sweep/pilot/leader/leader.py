@@ -181,7 +181,7 @@ class Leader:
             started_at=time.time(),
             idle_s=begun - min(self._free_since[node] for node in nodes),
             limit_s=min(self._order.limits.attempt_s, self._time.left_s(time.time())),
-            beside=self._attempts.begin(name),
+            concurrent=self._attempts.begin(name),
         )
         start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._order.limits)
         result = await self._attempts.conduct(name, run, links, conducted.limit_s, start_limits)

@@ -40,5 +40,5 @@ class PilotTime:
 
 def _end_of_job(environment: Mapping[str, str]) -> float:
     """When the job's wall time ends. Slurm reports it from 22.05 on; else the limit counts from now."""
-    told = environment.get("SLURM_JOB_END_TIME", "")
-    return float(told) if told.isdigit() else float("inf")
+    end = environment.get("SLURM_JOB_END_TIME", "")
+    return float(end) if end.isdigit() else float("inf")

@@ -40,7 +40,7 @@ class Conducted:
     """how long its nodes were idle before"""
     limit_s: float
     """its time limit: less than the order's limit where the pilot's time is nearly over"""
-    beside: Set[str]
+    concurrent: Set[str]
     """attempts of the same pilot that overlapped it in time"""
 
 
@@ -108,7 +108,7 @@ def _record(
     ended_at: float,
 ) -> Record:
     durations = Durations(**result.times_s, pilot_idle_s=conducted.idle_s)
-    facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.beside)}
+    facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.concurrent)}
     findings = findings_of((rank.tail for rank in result.ranks), [{} if m is None else m.extra for m in measurements])
     findings = replace(findings, facts={**findings.facts, **{name: value for name, value in facts.items() if value}})
     return build_record(_ended(conducted, ended_at), ending, measurements, durations, findings)

@@ -43,9 +43,9 @@ def test_an_odd_heartbeat_does_not_affect_other_messages(tmp_path, monkeypatch, 
         await Agent("n1", 0, tmp_path).serve(line)
         return {type(message): message for message in line.sent}
 
-    heard = asyncio.run(scenario())
-    assert heard[Measured].measurement == Measurement(step_times_s=[0.1])
-    assert [(heartbeat.rank, heartbeat.phase, heartbeat.iteration) for heartbeat in heard[Heartbeats].heartbeats] == [
+    got = asyncio.run(scenario())
+    assert got[Measured].measurement == Measurement(step_times_s=[0.1])
+    assert [(heartbeat.rank, heartbeat.phase, heartbeat.iteration) for heartbeat in got[Heartbeats].heartbeats] == [
         (1, "steady", 6)
     ]
 

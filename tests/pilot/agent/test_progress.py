@@ -148,15 +148,15 @@ def test_a_malformed_measurement_is_a_failure_that_names_it(odd, named):
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("fields", "expected"),
     [
         ({}, RankFailure(type="Exception", message="")),
         ({"type": "E", "message": 7}, RankFailure(type="E", message="7")),
         ({"type": None, "traceback": ["a"]}, RankFailure(type="Exception", message="", traceback="['a']")),
     ],
 )
-def test_a_failure_in_another_form_becomes_texts(said, expected):
-    assert report_in(json.dumps({"kind": "failure", **said}).encode()) == expected
+def test_a_failure_in_another_form_becomes_texts(fields, expected):
+    assert report_in(json.dumps({"kind": "failure", **fields}).encode()) == expected
 
 
 def test_a_failure_of_megabytes_is_truncated():

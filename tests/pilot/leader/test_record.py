@@ -108,10 +108,10 @@ def test_attempts_that_end_with_the_whole_job_accuse_no_node(existing):
     stopping = Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM")
     slurm = dataclasses.replace(conducted(existing), order=order(executor="slurm"))
     accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))
-    told = recording_of(slurm, accusing, stopping, 2.0)
-    assert (told.record.outcome, told.accused, told.slow_node) == ("preempted", (), None)
-    told = recording_of(slurm, accusing, None, 2.0)
-    assert (told.record.outcome, told.accused) == ("node_fail", ("n1",))
+    recording = recording_of(slurm, accusing, stopping, 2.0)
+    assert (recording.record.outcome, recording.accused, recording.slow_node) == ("preempted", (), None)
+    recording = recording_of(slurm, accusing, None, 2.0)
+    assert (recording.record.outcome, recording.accused) == ("node_fail", ("n1",))
 
 
 def test_findings_reach_the_record():

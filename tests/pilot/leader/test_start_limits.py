@@ -40,10 +40,10 @@ def record(run, start_s=4.0, first_iteration_s=10.0, attempt=1):
     return Recorded(time=0.0, record=facts)
 
 
-def observed_for(run, *told, attempt=1):
-    """The start limits observed for `run` from (run, record's changes)."""
-    starts = ObservedStarts([run, *(other for other, _ in told)])
-    starts.apply_all(record(other, **changes) for other, changes in told)
+def observed_for(run, *records, attempt=1):
+    """The start limits records for `run` from (run, record's changes)."""
+    starts = ObservedStarts([run, *(other for other, _ in records)])
+    starts.apply_all(record(other, **changes) for other, changes in records)
     return starts.start_limits(run, attempt, GRID_LIMITS)
 
 
@@ -201,7 +201,7 @@ def test_a_hang_in_a_start_is_found_sooner_after_some_runs(tmp_path, iteration, 
     assert done.returncode == 0, done.stderr
     records = driving.records_of(tmp_path / "s")
     hangs = [record for record in records if record["outcome"] == "hang"]
-    assert [record["outcome"] for record in records[:4]] == ["ok"] * 4, "else nothing is observed before the hang"
+    assert [record["outcome"] for record in records[:4]] == ["ok"] * 4, "else nothing is records before the hang"
     by_attempt = {n: [r["total_s"] for r in hangs if r["attempt"] == n] for n in (1, 2)}
     assert by_attempt[1], "a run hangs"
     assert all(90 <= total_s < 90 + 15 for total_s in by_attempt[1]), by_attempt
