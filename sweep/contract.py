@@ -1,7 +1,7 @@
-"""What a rank is given and what it gives back. Standard library only, so that any trainer's rank can import it.
+"""What a rank receives and returns. Standard library only, so that any trainer's rank can import it.
 
-A workload's entry point is ``def main(run: RankRun, progress: Progress) -> None``. It tells of its progress by
-``progress.heartbeat(...)`` between timed regions, and of its result by one ``progress.measured(Measurement(...))``.
+A workload's entry point is ``def main(run: RankRun, progress: Progress) -> None``. It reports progress by
+``progress.heartbeat(...)`` between timed regions, and its result by one ``progress.measured(Measurement(...))``.
 Whatever it raises is recorded as the failure of the attempt.
 """
 
@@ -31,7 +31,7 @@ class Layout:
     pp: int = 1
     """pipeline stages"""
     cp: int = 1
-    """context-parallel width: the sequence is cut in cp parts"""
+    """context-parallel width: the sequence is split into cp parts"""
     ep: int = 1
     """expert-parallel width, taken out of dp * cp * tp"""
     zero: int = 0
@@ -43,7 +43,7 @@ class Layout:
     recompute: str = "none"
     """activation recomputation: none, selective or full"""
     pp_schedule: str = "1f1b"
-    """pipeline schedule; of no effect where pp is 1"""
+    """pipeline schedule; no effect where pp is 1"""
 
     @property
     def gpus(self) -> int:
@@ -52,12 +52,12 @@ class Layout:
 
 
 LAYOUT = tuple(Layout.__dataclass_fields__)
-"""names of what a layout states, in order"""
+"""names of a layout's fields, in order"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A candidate that can work and is to be measured. Its identity is its canonical JSON."""
+    """A feasible candidate to be measured. Its identity is its canonical JSON."""
 
     workload: str
     model: str
@@ -98,7 +98,7 @@ class Run:
     def canonical_json(self) -> str:
         """The run as JSON with sorted keys and no blanks: equal for equal runs, whatever the order of keys."""
         values = dataclasses.asdict(self)
-        mine = {own.name: values[own.name] for own in dataclasses.fields(Run)}  # a rank's place is no part of its run
+        mine = {own.name: values[own.name] for own in dataclasses.fields(Run)}  # a rank's place is not part of its run
         return json.dumps(mine, sort_keys=True, separators=(",", ":"))
 
     @property
@@ -119,7 +119,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a rank stands among the ranks of its attempt."""
+    """A rank's position among the ranks of its attempt."""
 
     rank: int
     world_size: int
@@ -130,15 +130,15 @@ class Place:
     master_port: int
     master_listen_fd: int | None = None
     """rank 0 only, where the workload takes it: a socket that listens on master_port already (torch's TCPStore takes
-    it), so that no port can be lost"""
+    it), so that the port cannot be taken"""
     scratch_dir: str = ""
     """node-local directory of this attempt, removed after it"""
     seed: int = 0
     ranks_in_process: int = 1
-    """ranks that live in this process, each in a thread of its own: see ``Workload.one_process_param``"""
+    """ranks in this process, each in its own thread: see ``Workload.one_process_param``"""
 
     def torchrun_variables(self) -> dict[str, str]:
-        """What torchrun sets in the environment of this rank; a process of several ranks is none of them."""
+        """What torchrun sets in the environment of this rank; not set for a process of several ranks."""
         own = {"RANK": self.rank, "LOCAL_RANK": self.local_rank} if self.ranks_in_process == 1 else {}
         common = {
             "WORLD_SIZE": self.world_size,
@@ -158,7 +158,7 @@ class RankRun(Run):
 
     @classmethod
     def of(cls, run: Run, place: Place) -> RankRun:
-        """The run, placed."""
+        """The run with its place."""
         values = {f.name: getattr(run, f.name) for f in dataclasses.fields(Run)}
         return cls(**values, place=place)
 
@@ -181,13 +181,13 @@ class Phase(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one rank measured. Missing is None, never 0 or -1."""
+    """One rank's measurement. Missing is None, never 0 or -1."""
 
     step_times_s: list[float]
     """host-clock seconds of each timed iteration, synchronised, no barrier inside"""
     warmup_times_s: list[float] = field(default_factory=list)
     peak_allocated_bytes: int | None = None
-    """peak of the tensors that live at once, as memory_kind says"""
+    """peak of the tensors that are live at once, as memory_kind states"""
     peak_reserved_bytes: int | None = None
     memory_kind: str = "the allocator's peak over the timed iterations"
     """what the peaks count, and when"""
@@ -202,10 +202,10 @@ class Measurement:
     phases_s: Mapping[str, float] = field(default_factory=dict)
     """seconds per part of the start: import, rendezvous, build, warmup, measure"""
     effective: Mapping[str, Scalar] = field(default_factory=dict)
-    """layout and batch as read back from the live objects; compared with what was asked"""
+    """layout and batch as read back from the live objects; compared with the request"""
     simulated: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """further numbers, JSON values, units in their names; ``notes``: what the workload found odd, in words"""
+    """further numbers, JSON values, units in their names; ``notes``: what the workload found odd, as text"""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What sweep must know of a workload before any rank starts. Cheap to import: no torch at its top level."""
+    """A workload's declaration, read before any rank starts. Cheap to import: no torch at its top level."""
 
     name: str
     main: str
@@ -241,10 +241,10 @@ class Workload:
     """its rank 0 takes the listening socket of its place; else master_port is freed as the ranks start, for
     ``init_process_group`` to bind it"""
     one_process_param: str = ""
-    """the parameter by which a run asks that all its ranks of a node live in one process, as threads that call ``main``
-    each; empty: every rank has a process of its own"""
+    """the parameter by which a run puts all its ranks of a node in one process, as threads that call ``main``
+    each; empty: every rank has its own process"""
     same_start: bool = True
-    """all layouts of a model start from the same weights and take the same data, so that their losses agree"""
+    """all layouts of a model start from the same weights and use the same data, so that their losses agree"""
 
     def in_one_process(self, run: Run) -> bool:
         """Whether the run's ranks of a node share a process."""
@@ -253,25 +253,25 @@ class Workload:
 
 
 class Progress:
-    """A rank's line to its agent: JSON lines on a pipe. Never blocks on the shared file system."""
+    """A rank's pipe to its agent: JSON lines on a pipe. Never blocks on the shared file system."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def heartbeat(self, phase: Phase, iteration: int | None = None, due_s: float | None = None) -> None:
-        """State progress from the main thread, between timed regions.
+        """Report progress from the main thread, between timed regions.
 
-        ``iteration`` counts from 0, warm-up included. ``due_s``: the next beat comes within so many seconds,
-        where the rank knows better than the watcher's own limits.
+        ``iteration`` counts from 0, warm-up included. ``due_s``: the next heartbeat comes within this many seconds,
+        where the rank knows better than the watchdog's limits.
         """
         self._send({"kind": "beat", "phase": str(phase), "iteration": iteration, "due_s": due_s})
 
     def measured(self, measurement: Measurement) -> None:
-        """Give the result. Once, after the last iteration."""
+        """Report the result. Once, after the last iteration."""
         self._send({"kind": "measurement", **dataclasses.asdict(measurement)})
 
     def failed(self, error: BaseException) -> None:
-        """Give the failure as a structured exception: type, message and traceback."""
+        """Report the failure as a structured exception: type, message and traceback."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
         self._send({"kind": "failure", "type": name, "message": str(error)[:4000], "traceback": text[-16000:]})

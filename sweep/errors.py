@@ -1,4 +1,4 @@
-"""What a user did wrong, said once and completely."""
+"""Errors in the user's input, all reported at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in the user's input: the fact, where it stands, and the way on."""
+    """One mistake in the user's input: the fact, where it is, and the remedy."""
 
     fact: str
     file: str | None = None
@@ -39,7 +39,7 @@ class SweepError(Exception):
 
 
 def log_error(text: str) -> None:
-    """Report it on stderr, where that can be; a full or read-only file system must not end a process that goes on."""
+    """Print to stderr if possible; a full or read-only file system must not end the process."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)  # noqa: T201
 
@@ -54,4 +54,4 @@ def nearest(word: str, choices: Iterable[str], otherwise: str | None = None) -> 
     if otherwise is not None:
         return otherwise
     shown = ", ".join(known[:40]) + (", …" if len(known) > 40 else "")
-    return f"choose from: {shown}" if known else "there is none to choose from"
+    return f"choose from: {shown}" if known else "there are no choices"

@@ -22,7 +22,7 @@ def test_where_there_are_many_or_none():
     assert nearest("xyz", [f"column_{n}" for n in range(100)]).endswith("column_44, …")
     assert nearest("xyz", [f"column_{n}" for n in range(100)], otherwise="see the docs") == "see the docs"
     assert nearest("column_1", ["column_2"], otherwise="see the docs") == "did you mean column_2?"
-    assert nearest("xyz", []) == "there is none to choose from"
+    assert nearest("xyz", []) == "there are no choices"
 
 
 def test_a_mistake_says_where_what_and_what_to_do():

@@ -1,4 +1,4 @@
-"""Where pilots run. An executor turns a pilot request into a job, tells jobs' states, and ends jobs."""
+"""Where pilots run. An executor turns a pilot request into a job, reports jobs' states, and ends jobs."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ class PilotRequest:
     """One pilot to be submitted: a value, rendered by a dry run and consumed by a submission."""
 
     token: str
-    """unique over all sweeps of the user; becomes the job's name, by which a cut-off submission is found again"""
+    """unique over all sweeps of the user; becomes the job's name, by which an interrupted submission is found again"""
     name: str
     """the pilot's name in the sweep directory"""
     nodes: int
     time_limit_s: int
     exclude: tuple[str, ...] = ()
-    """nodes to stay away from"""
+    """nodes to exclude"""
 
 
 class JobState(str, Enum):
-    """What is known of a job. Unlisted and unheard-of states are UNKNOWN, never success and never failure."""
+    """What is known of a job. Unlisted states are UNKNOWN, never success and never failure."""
 
     PENDING = "pending"
     RUNNING = "running"
     GONE = "gone"
     """the scheduler answered, and the job is ended or no longer known to it"""
     UNKNOWN = "unknown"
-    """the scheduler did not answer, or answered something unheard of: touch nothing"""
+    """the scheduler did not answer, or with an unlisted state: touch nothing"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """One job's state, with the scheduler's own words for messages."""
+    """One job's state, with the scheduler's own text for messages."""
 
     state: JobState
     word: str = ""
@@ -45,19 +45,19 @@ class JobStatus:
 
 
 class SubmitError(Exception):
-    """The scheduler refused, or it is not known whether it accepted."""
+    """The scheduler rejected the job, or it is unknown whether it accepted."""
 
     def __init__(self, message: str, *, retry: bool) -> None:
         super().__init__(message)
         self.retry = retry
-        """True where trying again later may work (limits, a slow controller); False where it never will"""
+        """True where a later retry may work (limits, a slow controller); False where it never will"""
 
 
 class Executor(Protocol):
-    """The seam of executors."""
+    """The interface of executors."""
 
     def script(self, request: PilotRequest) -> str:
-        """What would be submitted, for a dry run."""
+        """The script that would be submitted, for a dry run."""
 
     def submit(self, request: PilotRequest) -> str:
         """Submit; the job id. Raises SubmitError."""
@@ -66,10 +66,10 @@ class Executor(Protocol):
         """The states of the jobs, by one batched query."""
 
     def find(self, token: str) -> tuple[JobState, str | None]:
-        """The job that carries the token: (its state, its id). (GONE, None) only where the scheduler answered so."""
+        """The job that carries the token: (its state, its id). (GONE, None) only where the scheduler reported so."""
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """Ask for the end of the jobs: SIGTERM first, as the scheduler does it."""
+        """Cancel the jobs: SIGTERM first, as the scheduler does it."""
 
 
 __all__ = ["Executor", "JobState", "JobStatus", "PilotRequest", "SubmitError"]

@@ -1,7 +1,7 @@
-"""Pilots as processes of this machine: the same leader, with as many pretend nodes as the pilot asks for.
+"""Pilots as processes of this machine: the same leader, with as many simulated nodes as the pilot asks for.
 
-A job id is ``local-<pid>-<start>@<host>``: the start tells a process from a later one with the same number, the
-host keeps a second login node from taking silence for an end.
+A job id is ``local-<pid>-<start>@<host>``: the start distinguishes a process from a later one with that number, the
+host keeps a second login node from taking a process that it cannot see for ended.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class LocalJob:
 
     @property
     def job_id(self) -> str:
-        """The text that journals hold."""
+        """The id as text, as journals store it."""
         return f"local-{self.pid}-{self.start}@{self.host}"
 
     @classmethod
     def of(cls, process: psutil.Process) -> LocalJob:
-        """The identity of a process that lives."""
+        """The identity of a living process."""
         return cls(process.pid, _start_of(process), socket.gethostname())
 
     @classmethod
@@ -57,7 +57,7 @@ class LocalJob:
         return cls(int(parts[1]), parts[2], host)
 
     def process(self) -> psutil.Process | None:
-        """The process, if it still lives. A zombie does not: it is ended and only waits to be noticed."""
+        """The process, if it still lives. A zombie does not: it has ended and only waits to be reaped."""
         with contextlib.suppress(*_GONE):
             process = psutil.Process(self.pid)
             if _start_of(process) == self.start and process.status() != psutil.STATUS_ZOMBIE:
@@ -66,7 +66,7 @@ class LocalJob:
 
 
 class LocalExecutor:
-    """Pilots as processes of this machine. Nothing queues: the launcher bounds their number."""
+    """Pilots as processes of this machine. There is no queue: the launcher bounds their number."""
 
     def __init__(self, site: Site, sweep_dir: Path | str, *, pilot_main: str = PILOT_MAIN) -> None:
         self._site = site
@@ -75,7 +75,7 @@ class LocalExecutor:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def script(self, request: PilotRequest) -> str:
-        """What would be started: the user's own set-up lines, then the leader in place of their shell."""
+        """What would be started: the user's set-up lines, then the leader, which replaces their shell."""
         exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(self._site.env.items())]
         command = shlex.join([*self._python, "-m", self._module, str(self._sweep_dir), request.name])
         return "\n".join([*self._site.setup, *exports, f"exec {command}", ""])
@@ -100,9 +100,9 @@ class LocalExecutor:
         return {job_id: _status(job_id) for job_id in job_ids}
 
     def find(self, token: str) -> tuple[JobState, str | None]:
-        """The leader that carries the token in its environment: of several processes, the first of its ancestry.
+        """The leader that carries the token in its environment: of several processes, the topmost.
 
-        On a host other than the one that started it a pilot is not seen.
+        A pilot is seen only on the host that started it.
         """
         self._reap()
         found = sorted(_marked(token), key=lambda process: process.create_time())
@@ -138,7 +138,7 @@ class LocalExecutor:
             )
 
     def _reap(self) -> None:
-        """Collect our own ended children, so that none stays a zombie for the life of a launcher."""
+        """Reap our own ended children, so that none stays a zombie for the life of a launcher."""
         self._children = [child for child in self._children if child.poll() is None]
 
 
@@ -150,7 +150,7 @@ def own_job_id() -> str:
 def _status(job_id: str) -> JobStatus:
     job = LocalJob.parse(job_id)
     if job is None:
-        return JobStatus(state=JobState.UNKNOWN, reason=f"{job_id} is no job of the local executor")
+        return JobStatus(state=JobState.UNKNOWN, reason=f"{job_id} is not a job of the local executor")
     if job.host != socket.gethostname():
         return JobStatus(state=JobState.UNKNOWN, reason=f"runs on {job.host}, not here", nodes=job.host)
     state = JobState.RUNNING if job.process() is not None else JobState.GONE
@@ -158,7 +158,7 @@ def _status(job_id: str) -> JobStatus:
 
 
 def _start_of(process: psutil.Process) -> str:
-    """When the process started, unaffected by a clock that is set: on Linux in ticks since this boot."""
+    """When the process started, unaffected by clock changes: on Linux in ticks since this boot."""
     if sys.platform == "linux":
         # The second field of /proc/PID/stat is the name, which may hold blanks and parentheses.
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,6 +1,6 @@
 """The batch script of a pilot, from the site and the request. Pure: the only file it reads is its own template.
 
-Whoever submits decides what runs (``command``); the template decides how Slurm is asked for it.
+The caller decides what runs (``command``); the template decides how it is requested from Slurm.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 PILOT_TEMPLATE = "pilot.sbatch.j2"
 SHORTEST_WITH_WARNING_S = 300
-"""Slurm may send the warning signal up to 60 s early (man sbatch, --signal): useless to shorter pilots,
-and deadly to one whose leader has not yet installed its handler"""
+"""Slurm may send the warning signal up to 60 s early (man sbatch, --signal): useless for shorter pilots,
+and fatal to one whose leader has not installed its handler yet"""
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--tres-per-node", "--gpus-per-task")
@@ -42,7 +42,7 @@ def render_pilot(
     """The whole sbatch script of one pilot.
 
     ``command`` is a shell command that replaces the script's shell; ``before`` are shell lines ahead of it. Both
-    come quoted. ``sweep_dir`` is named in messages only. Raises SweepError with every value that no script can hold.
+    come quoted. ``sweep_dir`` is for messages only. Raises SweepError with every value that a script cannot hold.
     """
     _refuse_line_breaks(
         {"token": request.token, "stdout": stdout, "stderr": stderr, **dict(_options(site, request))}, sweep_dir
@@ -65,19 +65,19 @@ def render_pilot(
 
 
 def warning_s(time_limit_s: int) -> int:
-    """How long before its end a pilot is warned, in seconds: a twentieth of its time, 60 s to 5 min. 0: not at all."""
+    """How long before its end a pilot is warned, in seconds: a twentieth of its time, 60 s to 5 min. 0: never."""
     if time_limit_s < SHORTEST_WITH_WARNING_S:
         return 0
     return min(300, max(60, time_limit_s // 20))
 
 
 def shell_quote(value: object) -> str:
-    """One word of a POSIX shell, whatever the value holds."""
+    """The value quoted as one word of a POSIX shell."""
     return shlex.quote(str(value))
 
 
 def sbatch_quote(value: object) -> str:
-    """One value of an #SBATCH line. Not a shell's rules: a backslash escapes inside quotes of either kind too
+    """The value quoted for an #SBATCH line. Not a shell's rules: a backslash escapes inside quotes of either kind too
     (``_get_argument`` in Slurm's src/sbatch/opt.c).
     """
     text = str(value)
@@ -87,7 +87,7 @@ def sbatch_quote(value: object) -> str:
 
 
 def slurm_path(value: object) -> str:
-    """A path on an #SBATCH line as it stands: Slurm replaces %j and the like, unless there is a backslash, which
+    """A path on an #SBATCH line, taken literally: Slurm replaces %j and the like, unless there is a backslash, which
     escapes whatever follows it (``fname_create`` in src/slurmd/slurmstepd/fname.c).
     """
     text = str(value)
@@ -103,7 +103,7 @@ def slurm_time(seconds: int) -> str:
 
 
 def _options(site: Site, request: PilotRequest) -> list[tuple[str, str]]:
-    """The options that a site may or may not set, in a fixed order."""
+    """The options that a site may set, in a fixed order."""
     values: dict[str, object | None] = {
         "partition": site.partition,
         "account": site.account,
@@ -112,7 +112,7 @@ def _options(site: Site, request: PilotRequest) -> list[tuple[str, str]]:
         "constraint": site.constraint,
         "nice": site.nice,
         "exclude": ",".join(_excluded(site, request)) or None,
-        # --gres and not --gpus-per-node: it is understood by every select plugin.
+        # --gres and not --gpus-per-node: every select plugin supports it.
         "gres": f"gpu:{site.gpus_per_node}" if _asks_for_gpus(site) else None,
     }
     return [(name, str(value)) for name, value in values.items() if value is not None]
@@ -124,7 +124,7 @@ def _asks_for_gpus(site: Site) -> bool:
 
 
 def _excluded(site: Site, request: PilotRequest) -> list[str]:
-    """Only the last --exclude counts with sbatch, so the site's joins the request's."""
+    """Merge the site's --exclude into the request's: sbatch uses only the last one."""
     of_site = [re.split(r"[= ]", line, maxsplit=1)[1] for line in site.sbatch if _option_name(line) == "--exclude"]
     return [*of_site, *sorted(request.exclude)]
 
@@ -135,7 +135,7 @@ def _option_name(line: str) -> str:
 
 def _refuse_line_breaks(values: dict[str, str], sweep_dir: str) -> None:
     mistakes = [
-        Mistake(f"{name} {value!r} cannot stand in a batch script", file=sweep_dir, remedy="remove its line breaks")
+        Mistake(f"{name} {value!r} cannot be in a batch script", file=sweep_dir, remedy="remove its line breaks")
         for name, value in values.items()
         if not _is_one_line(value)
     ]
@@ -159,7 +159,7 @@ def _variable_name(text: str) -> str:
 
 @functools.cache
 def _environment() -> Environment:
-    """Templates stand in the package where it is installed, and beside it in a checkout."""
+    """Templates are inside the package where it is installed, and next to it in a checkout."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     package = importlib.resources.files("sweep")

@@ -1,7 +1,7 @@
-"""Pilots as Slurm jobs: one script per pilot, submitted through submitit, watched by one squeue per look.
+"""Pilots as Slurm jobs: one script per pilot, submitted through submitit, polled by one squeue at a time.
 
-submitit brings the way from a Python function to a job and back. Three of its ways are replaced: the script is ours
-(``sweep.executors.script``), sbatch has a time limit and a clean environment, and jobs are watched by squeue, since
+submitit turns a Python function into a job. Three of its parts are replaced: the script is ours
+(``sweep.executors.script``), sbatch has a time limit and a clean environment, and jobs are polled by squeue, since
 submitit's watcher needs accounting and never ends without it (submitit issue 1720).
 """
 
@@ -40,9 +40,9 @@ PICKLE = "pilot.pkl"
 SUBMIT_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 30.0
 IDS_PER_COMMAND = 500
-"""Linux caps one argument at 128 KiB, and slurmdbd answers long lists slowly"""
+"""Linux limits one argument at 128 KiB, and slurmdbd answers long lists slowly"""
 FIND_DAYS = 30
-"""how far back accounting is asked for a name; sites limit it (MaxQueryTimeRange)"""
+"""how far back accounting is searched for a name; sites limit it (MaxQueryTimeRange)"""
 _FILTERS = ("SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
 _KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
 
@@ -70,13 +70,13 @@ class SlurmExecutor:
         self._accounting: bool | None = None
 
     def script(self, request: PilotRequest) -> str:
-        """What would be submitted. Touches nothing."""
+        """The script that would be submitted. Changes nothing."""
         return self._submission(request).script()
 
     def submit(self, request: PilotRequest) -> str:
-        """Submit the pilot; its job id.
+        """Submit the pilot; returns its job id.
 
-        Raises SubmitError in Slurm's own words. After ``retry=True`` the job may exist: ask ``find`` first.
+        Raises SubmitError with Slurm's message. After ``retry=True`` the job may exist: ask ``find`` first.
         """
         entry = PilotEntry(str(self._sweep_dir), request.name, self._main)
         job = self._submission(request).submit(entry)
@@ -86,20 +86,20 @@ class SlurmExecutor:
         """The jobs' states: one squeue, and one sacct for the ids that squeue no longer lists."""
         if not job_ids:
             return {}
-        answer, words = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
+        answer, error = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
         if answer is None:
-            return dict.fromkeys(job_ids, JobStatus(state=JobState.UNKNOWN, reason=words))
+            return dict.fromkeys(job_ids, JobStatus(state=JobState.UNKNOWN, reason=error))
         listed = parse_squeue(answer)
         missing = [job_id for job_id in job_ids if job_id not in listed]
         accounted = self._accounted(missing)
         return {job_id: listed.get(job_id) or vanished(accounted.get(job_id)) for job_id in job_ids}
 
     def find(self, token: str) -> tuple[JobState, str | None]:
-        """The job whose name is the token. (GONE, None): Slurm answered that it never had one.
+        """The job whose name is the token. (GONE, None): Slurm reports that it never had one.
 
-        Where there is accounting, squeue's silence is no such answer: it forgets a job soon after its end. A job that
+        With accounting, absence from squeue is no such answer: it forgets a job soon after its end. A job that
         ended within its first second may be missing in both (seen on 22.05: its eligible time stays Unknown, and
-        sacct's search by name skips it); such a job began no attempt.
+        sacct's search by name skips it); such a job started no attempt.
         """
         answer, _ = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", f"--name={token}", "-o", SQUEUE_FORMAT])
         if answer is None:
@@ -113,14 +113,14 @@ class SlurmExecutor:
         return self._find_in_accounting(token) if accounting else (JobState.GONE, None)
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """scancel: SIGTERM, and SIGKILL after the cluster's KillWait. Jobs that are gone already are no error.
+        """scancel: SIGTERM, and SIGKILL after the cluster's KillWait. Jobs that have ended already are no error.
 
         Raises SubmitError where Slurm does not answer.
         """
         for ids in _chunks(job_ids):
             done = _run(["scancel", "--quiet", *ids], self._query_timeout_s)
             if done.returncode and "Invalid job id" not in done.stderr:
-                raise SubmitError(_words(done), retry=True)
+                raise SubmitError(_message_of(done), retry=True)
 
     def _submission(self, request: PilotRequest) -> _Submission:
         return _Submission(self._site, request, self._sweep_dir, self._submit_timeout_s)
@@ -134,7 +134,7 @@ class SlurmExecutor:
         return JobState.GONE, None if found is None else found[0]
 
     def _accounted(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """What accounting says of jobs that squeue has forgotten; nothing where it is silent."""
+        """Accounting's status of jobs that squeue no longer lists; empty where it has none."""
         if not job_ids or not self._has_accounting():
             return {}
         found: dict[str, JobStatus] = {}
@@ -144,7 +144,7 @@ class SlurmExecutor:
         return found
 
     def _has_accounting(self) -> bool | None:
-        """Whether the cluster keeps accounts; None while it does not say. Asked until it answers."""
+        """Whether the cluster keeps accounts; None while unknown. Asked until it answers."""
         if self._accounting is None:
             answer, _ = self._ask(["scontrol", "show", "config"])
             if answer is not None:
@@ -152,9 +152,9 @@ class SlurmExecutor:
         return self._accounting
 
     def _ask(self, command: Sequence[str]) -> tuple[str | None, str]:
-        """The client's output, or None and Slurm's words where it did not answer."""
+        """The client's output, or None and the error text where it did not answer."""
         done = _run(command, self._query_timeout_s)
-        return (None, _words(done)) if done.returncode else (done.stdout, "")
+        return (None, _message_of(done)) if done.returncode else (done.stdout, "")
 
 
 class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
@@ -183,7 +183,7 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         return text
 
     def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 (submitit's signature)
-        """Our script. The job itself gives the pickle the name under which submitit's job side looks for it.
+        """Our script. The job itself renames the pickle to what submitit's job side looks for.
 
         submitit renames it after sbatch has answered: a launcher killed in between would leave a job that
         waits a minute for its function and fails.
@@ -215,10 +215,10 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         write_derived(script, self._make_submission_file_text(command, ""))
         done = _run(["sbatch", "--parsable", str(script)], self._timeout_s)
         if done.returncode:
-            message = _words(done)
+            message = _message_of(done)
             retry = done.returncode == _NO_ANSWER or may_work_later(message)
-            told = meaning(message) if retry else ""
-            raise SubmitError(f"{told} ({message})" if told else message, retry=retry)
+            explanation = meaning(message) if retry else ""
+            raise SubmitError(f"{explanation} ({message})" if explanation else message, retry=retry)
         job_id = job_id_of(done.stdout)
         if job_id is None:
             raise SubmitError(f"sbatch printed no job id: {done.stdout.strip()[:500]!r}", retry=True)
@@ -229,7 +229,7 @@ _NO_ANSWER = -1000
 
 
 def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a client of Slurm, bounded, in an environment that neither filters its answer nor changes its job."""
+    """Run a client of Slurm, bounded, in an environment that neither filters its output nor changes its job."""
     try:
         return subprocess.run(
             command,
@@ -241,21 +241,21 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
             env=clean_environment(),
         )
     except subprocess.TimeoutExpired as late:
-        said = late.stderr.decode(errors="replace").strip() if isinstance(late.stderr, bytes) else ""
-        message = f"{command[0]} did not answer within {timeout_s:.0f} s; it may have been heard all the same"
-        return subprocess.CompletedProcess(command, _NO_ANSWER, "", f"{message}. {said}".strip())
+        stderr = late.stderr.decode(errors="replace").strip() if isinstance(late.stderr, bytes) else ""
+        message = f"{command[0]} did not answer within {timeout_s:.0f} s; it may have accepted the request"
+        return subprocess.CompletedProcess(command, _NO_ANSWER, "", f"{message}. {stderr}".strip())
     except FileNotFoundError:
         raise SweepError(f"{command[0]} is not on PATH: this machine has no Slurm clients") from None
 
 
 def clean_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without what would change a submission or filter an answer, but for where Slurm is found."""
+    """The environment without variables that change a submission or filter output, except those that locate Slurm."""
     source = os.environ if environment is None else environment
     return {k: v for k, v in source.items() if k in _KEPT or not k.startswith(_FILTERS)}
 
 
-def _words(done: subprocess.CompletedProcess[str]) -> str:
-    """Slurm's own words, on one line."""
+def _message_of(done: subprocess.CompletedProcess[str]) -> str:
+    """Slurm's message, on one line."""
     lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     return "; ".join(lines)[:1000] or f"{done.args[0]} exited with {done.returncode}"
 

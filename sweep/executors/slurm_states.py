@@ -1,4 +1,4 @@
-"""Slurm's words and what they mean to us. Pure: its clients' output in, values out.
+"""Slurm's states and messages, parsed. Pure: its clients' output in, values out.
 
 State codes: man squeue, "JOB STATE CODES" (22.05 to 25.11). What is not listed here is UNKNOWN.
 """
@@ -14,7 +14,7 @@ SQUEUE_FORMAT = "%i|%T|%N|%r"
 SACCT_FORMAT = "JobIDRaw,State,NodeList"
 
 STATES: Mapping[str, JobState] = {
-    # Not begun, or to begin anew.
+    # Not started, or to be started again.
     "PENDING": JobState.PENDING,
     "CONFIGURING": JobState.PENDING,
     "REQUEUED": JobState.PENDING,
@@ -57,19 +57,19 @@ _POLICY = re.compile(r"violates accounting/QOS policy", re.IGNORECASE)
 
 
 def job_state(word: str) -> JobState:
-    """What Slurm's word for a state says: "CANCELLED by 1000" and "RUNNING+" are read too."""
+    """Parse Slurm's name of a state; accepts "CANCELLED by 1000" and "RUNNING+"."""
     first = (word.split() or [""])[0].rstrip("+")
     return STATES.get(first, JobState.UNKNOWN)
 
 
 def parse_squeue(text: str) -> dict[str, JobStatus]:
-    """Status by job id, from lines of SQUEUE_FORMAT. The reason comes last, since it alone may hold a bar."""
+    """Status by job id, from lines of SQUEUE_FORMAT. The reason comes last, since only it may contain a bar."""
     found = {}
     for line in text.splitlines():
         fields = line.strip().split("|", 3)
         if len(fields) == 4 and fields[0].isdigit():
             job_id, word, nodes, reason = fields
-            found[job_id] = JobStatus(state=job_state(word), word=word, nodes=nodes, reason=_said(reason))
+            found[job_id] = JobStatus(state=job_state(word), word=word, nodes=nodes, reason=_text_of(reason))
     return found
 
 
@@ -80,15 +80,15 @@ def parse_sacct(text: str) -> dict[str, JobStatus]:
         fields = line.strip().split("|", 2)
         if len(fields) == 3 and fields[0].isdigit():
             job_id, word, nodes = fields
-            found[job_id] = JobStatus(state=job_state(word), word=word, nodes=_said(nodes))
+            found[job_id] = JobStatus(state=job_state(word), word=word, nodes=_text_of(nodes))
     return found
 
 
 def vanished(status: JobStatus | None) -> JobStatus:
-    """The status of a job that a squeue which answered does not list.
+    """The status of a job missing from a successful squeue.
 
-    The controller has forgotten it, so it is gone, whatever accounting says: there a job whose end slurmdbd
-    never heard of stays RUNNING for ever ("runaway" in sacctmgr's words).
+    The controller has forgotten it, so it is gone, whatever accounting reports: there a job whose end slurmdbd
+    missed stays RUNNING indefinitely ("runaway" in sacctmgr's terms).
     """
     if status is None:
         return JobStatus(state=JobState.GONE)
@@ -96,7 +96,7 @@ def vanished(status: JobStatus | None) -> JobStatus:
 
 
 def first_live(jobs: Iterable[tuple[str, JobStatus]]) -> tuple[str, JobStatus] | None:
-    """Of several jobs of one name the one that matters: one that lives, and the oldest of those."""
+    """Of several jobs of one name, the oldest that has not ended."""
     order = (JobState.RUNNING, JobState.PENDING, JobState.UNKNOWN, JobState.GONE)
     return min(jobs, key=lambda job: (order.index(job[1].state), int(job[0])), default=None)
 
@@ -111,7 +111,7 @@ def job_id_of(text: str) -> str | None:
 
 
 def may_work_later(message: str) -> bool:
-    """Whether the same submission may be accepted later: limits on numbers of jobs, a controller that is busy or away.
+    """Whether the same submission may be accepted later: limits on numbers of jobs, a busy or unreachable controller.
 
     "Job violates accounting/QOS policy" covers both the number of jobs, which passes, and the size of this one,
     which does not; where Slurm names the limit in an earlier line, that decides.
@@ -122,20 +122,20 @@ def may_work_later(message: str) -> bool:
 
 
 _MEANINGS = (
-    (r"GrpSubmitJob", "your group has as many jobs in the queue as it may have"),
-    (r"MaxSubmitJob|MaxJobs(Per|Account|Limit)|QOS policy", "you have as many jobs in the queue as you may have"),
-    (r"job queue full|sleeping and retrying|unable to accept job", "the cluster has as many jobs as it takes"),
-    (r"Rate limit|RPC rate", "the controller was asked too often"),
-    (r"If munged is up", "munge, which proves to the cluster who you are, does not answer on this machine"),
-    (r"contact|connect|timed out|did not answer|Zero Bytes|standby|not responding", "the controller is away or slow"),
+    (r"GrpSubmitJob", "your group has reached its limit of jobs in the queue"),
+    (r"MaxSubmitJob|MaxJobs(Per|Account|Limit)|QOS policy", "you have reached your limit of jobs in the queue"),
+    (r"job queue full|sleeping and retrying|unable to accept job", "the cluster has reached its limit of jobs"),
+    (r"Rate limit|RPC rate", "too many requests to the controller"),
+    (r"If munged is up", "munge, which authenticates you to the cluster, does not answer on this machine"),
+    (r"contact|connect|timed out|did not answer|Zero Bytes|standby|not responding", "the controller is down or slow"),
 )
 
 
 def meaning(message: str) -> str:
-    """What a refusal that passes means, in our words; nothing for one that none of them fits."""
-    return next((words for pattern, words in _MEANINGS if re.search(pattern, message, re.IGNORECASE)), "")
+    """A plain explanation of a temporary rejection; empty for an unknown one."""
+    return next((text for pattern, text in _MEANINGS if re.search(pattern, message, re.IGNORECASE)), "")
 
 
-def _said(text: str) -> str:
-    """Slurm's "None" and "(null)" say nothing."""
+def _text_of(text: str) -> str:
+    """The text, or empty for Slurm's "None" and "(null)"."""
     return "" if text in {"None", "None assigned", "(null)"} else text

@@ -1,5 +1,5 @@
-"""The login side: submits pilots, watches them, submits further ones, and marks lost what a dead pilot left.
+"""The login side: submits pilots, watches them, submits further ones, and marks attempts of dead pilots lost.
 
-It may be killed at any moment: what it knows is in the journals, and `sweep resume` begins where it was. What runs
-inside a job belongs to ``sweep.pilot``.
+It may be killed at any moment: its state is in the journals, and `sweep resume` continues from there. What runs
+inside a job is in ``sweep.pilot``.
 """

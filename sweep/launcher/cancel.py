@@ -1,4 +1,4 @@
-"""Cancel a sweep: whoever holds the lease sets the record straight, and where nobody does, we do."""
+"""Cancel a sweep: the lease's holder cancels the pilots and records it; without a holder, this process does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_S = 0.5
 
 
 def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, SweepState]:
-    """Stop all pilots and wait for their end. (are all gone, the world then)."""
+    """Stop all pilots and wait for their end. Returns (all are gone, the final state)."""
     try:
         launcher = Launcher(sweep, lease.take(sweep.directory), executor_of(sweep))
     except SweepError:
@@ -28,7 +28,7 @@ def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, SweepState]:
 
 
 def _ask_the_holder(sweep: Sweep, timeout_s: float) -> tuple[bool, SweepState]:
-    """A living launcher sees the cancellation in the journals, ends its pilots, and ends."""
+    """A living launcher reads the cancellation from the journals, ends its pilots, and exits."""
     write_request(sweep.directory, "cancel", [CancelRequested(time=time.time())])
     followed = FollowedState(sweep.directory)
     deadline = time.monotonic() + timeout_s

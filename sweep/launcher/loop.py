@@ -1,4 +1,4 @@
-"""The launcher's loop: one look, and what follows from it, until all is done."""
+"""The launcher's loop: poll and act, until all is done."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
 
 ALIVE_S = 20.0
-"""how often the journal says that the launcher lives, at least"""
+"""longest interval between the launcher's heartbeats in the journal"""
 LOOK_S = 0.5
-"""how often the journals are looked at; the scheduler is asked far less often"""
+"""how often the journals are polled; the scheduler is polled far less often"""
 REFUSED_S = 2.0
 HUNG_S = 15.0
-"""a step that took so long, or was refused, waited for the file system: pilots' signs of life were held up as well"""
+"""a step that took this long, or failed, waited for the file system: pilots' heartbeats were delayed as well"""
 
 
 def executor_of(sweep: Sweep) -> Executor:
-    """The executor that a sweep was begun with."""
+    """The executor that a sweep was started with."""
     executor: Executor = find_executor(sweep.executor)(sweep.site, sweep.directory.path)
     return executor
 
 
 class Launcher:
-    """The loop of a session. `look` after each step may show the sweep to the user."""
+    """The loop of a session. The callback `on_step` may show the sweep to the user after each step."""
 
     def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
         self._session = Session(sweep, lease, executor)
@@ -45,7 +45,7 @@ class Launcher:
 
     @property
     def followed(self) -> FollowedSweep:
-        """The sweep as this session knows it."""
+        """The sweep as known to this session."""
         return self._session.followed
 
     @property
@@ -55,78 +55,76 @@ class Launcher:
 
     @property
     def done(self) -> bool:
-        """Nothing waits (or may begin) and no pilot is open."""
+        """No run waits (or may start) and no pilot is open."""
         return self._session.done
 
-    def run(self, look: Callable[[FollowedSweep], None]) -> None:
-        """Watch and top up until all is done; a file system that refuses is waited for.
+    def run(self, on_step: Callable[[FollowedSweep], None]) -> None:
+        """Watch and submit until all is done; retries while the file system fails.
 
         Raises StuckError, LeaseLostError.
         """
-        while not (self._patient_step(look) and self.done):
+        while not (self._tolerant_step(on_step) and self.done):
             self._check_stuck()
             time.sleep(LOOK_S)
-        self._session.lease.check()  # results and figures are the holder's to draw
+        self._session.lease.check()  # only the holder writes results and figures
         self.close()
 
     def step(self) -> None:
-        """One look and what follows from it."""
+        """Poll once and act on it."""
         session = self._session
         session.followed.refresh_plans()
         began = time.monotonic()
         session.refresh()
         if time.monotonic() - began > HUNG_S:
-            self._watch.forgive()
+            self._watch.reset_timeouts()
         self._watch.check()
         if self.sweep_state.cancelled:
             self._watch.cancel_all()
         else:
             self._submission.top_up()
-        if time.time() - session.said_at > ALIVE_S:
+        if time.time() - session.heartbeat_at > ALIVE_S:
             session.lease.check()
             session.write(LauncherAlive(time=time.time()))
 
-    def cancel(self, timeout_s: float, look: Callable[[FollowedSweep], None]) -> bool:
-        """Stop pilots and wait until they are gone. True if all are."""
+    def cancel(self, timeout_s: float, on_step: Callable[[FollowedSweep], None]) -> bool:
+        """Cancel pilots and wait until they are gone. True if all are."""
         self._session.write(CancelRequested(time=time.time()))
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if self._patient_step(look) and self.done:
+            if self._tolerant_step(on_step) and self.done:
                 return True
             time.sleep(LOOK_S)
         return False
 
     def close(self) -> None:
-        """End the session: the lease is free from here on."""
+        """End the session and free the lease."""
         self._session.close()
 
-    def _patient_step(self, look: Callable[[FollowedSweep], None]) -> bool:
-        """One step and a look at it. False where the file system refused: then nothing is known to be as it was."""
+    def _tolerant_step(self, on_step: Callable[[FollowedSweep], None]) -> bool:
+        """One step and its callback. False if the file system failed: then what is known may be out of date."""
         try:
             self.step()
         except OSError as error:
-            self._watch.forgive()
-            print(f"the sweep directory refuses, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            self._watch.reset_timeouts()
+            print(f"cannot access the sweep directory, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
             time.sleep(REFUSED_S)
             return False
-        look(self.followed)
+        on_step(self.followed)
         return True
 
     def _check_stuck(self) -> None:
-        """Pilots that began nothing, time after time, and nothing else open: say so rather than submit in a loop."""
+        """Raise StuckError if pilots repeatedly start no attempt and nothing else is open: no submission loop."""
         if not self._submission.infeasible():
             return
-        mark_late_attempts_lost(
-            self._session
-        )  # to pilots, a run that was claimed and is held by nobody looks like nothing to do
+        mark_late_attempts_lost(self._session)  # a run that is claimed but not running looks to pilots like no work
         if widths := self._submission.infeasible():
             raise self._submission.why_stuck(widths)
 
 
 def give_back() -> None:
-    """Return what was freed: the allocators keep what a large plan took, and a launcher watches for days with it.
+    """Return freed memory to the system: allocators retain a large plan's memory, and a launcher runs for days.
 
-    Measured for a plan of 5,000 runs: 205 MiB before, 129 MiB after. Without effect where the C library is not glibc.
+    Measured for a plan of 5,000 runs: 205 MiB before, 129 MiB after. No effect where the C library is not glibc.
     """
     gc.collect()
     if "pyarrow" in sys.modules:

@@ -1,4 +1,4 @@
-"""What a pilot that is gone began or claimed, and never recorded: each gets its record, `lost`."""
+"""Lost attempts: started or claimed by a pilot that is gone, never recorded. Each gets the outcome `lost`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweep.store.directory import claims_of
 
 
 def mark_attempts_lost(session: Session, pilot: PilotState, status: JobStatus) -> None:
-    """Write `lost` for what the pilot began or claimed and never recorded; then close it."""
+    """Record `lost` for what the pilot started or claimed and never recorded; then close it."""
     began = {key: attempt.started_at for key, attempt in session.unrecorded if attempt.pilot == pilot.name}
     for run_id, number, claim in claims_of(session.directory, known=session.sweep_state.has_record):
         if claim.pilot == pilot.name:
@@ -28,8 +28,8 @@ def mark_attempts_lost(session: Session, pilot: PilotState, status: JobStatus) -
 
 
 def mark_late_attempts_lost(session: Session) -> None:
-    """What a pilot did that was seen only after the pilot had been closed (a claim in a stale directory, a leader
-    that was cut off and lived on) is lost as well.
+    """Mark lost what became visible only after its pilot was closed (a claim in a stale directory, a leader
+    that was cut off and kept running).
     """
     for key, attempt in session.unrecorded:
         _mark_lost_of_closed(session, key, attempt.started_at, attempt.pilot)
@@ -47,10 +47,10 @@ def _mark_lost_of_closed(session: Session, key: tuple[str, int], began_at: float
 def _mark_lost(
     session: Session, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus
 ) -> None:
-    """The record of an attempt that left none; nothing where it left one."""
+    """Write the record of an attempt without one."""
     run_id, number = key
     if session.sweep_state.has_record(run_id, number) or (planned := session.followed.planned(run_id)) is None:
-        return  # a run of a plan that is not seen here yet is settled once it is
+        return  # a run of a plan that is not visible here yet: marked lost once it is
     attempt = session.sweep_state.run_state(run_id).attempts.get(number)
     ended = EndedAttempt(
         run=planned.run(),
@@ -67,15 +67,15 @@ def _mark_lost(
 
 
 def _ending(pilot: PilotState, status: JobStatus) -> Ending:
-    told = diagnose(Facts(ranks=(), slurm_state=status.word or None))
+    found = diagnose(Facts(ranks=(), slurm_state=status.word or None))
     return Ending(
         outcome=Outcome.LOST,
-        message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, told.outcome)}) and left no record",
-        evidence=told.evidence if told.outcome is not None else None,
-        advice=told.advice if told.outcome is not None else None,
+        message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, found.outcome)}) and left no record",
+        evidence=found.evidence if found.outcome is not None else None,
+        advice=found.advice if found.outcome is not None else None,
     )
 
 
 def _meaning(word: str, outcome: Outcome | None) -> str:
-    """The scheduler's word for a job's end, and what it means: the attempt itself stays lost."""
+    """The scheduler's state of an ended job, and its meaning: the attempt itself stays lost."""
     return f"{word}: {outcome}" if word and outcome is not None else word or "ended"

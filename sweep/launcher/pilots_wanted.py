@@ -1,4 +1,4 @@
-"""Which pilots to submit now. Pure: what waits and what is open, in; pilots, out."""
+"""Which pilots to submit now. Pure: waiting runs and open pilots in, wanted pilots out."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from sweep.search.search import waiting
 from sweep.state.state import PilotState, SweepState
 
 UNPRODUCTIVE_LIMIT = 3
-"""so many pilots of one width in a row that began no attempt: the next would not either"""
+"""after this many pilots of one width in a row that started no attempt, the next would not either"""
 
 
 WORTH_S = 300.0
 """a width with less work than this for a pilot of its own is left to a wider pilot"""
 PATIENCE_S = 120.0
-"""how long narrower runs wait for a wider pilot to start before pilots of their own are asked for"""
+"""how long narrower runs wait for a wider pilot to start before getting their own pilots"""
 SHARE_S = 1800.0
-"""work for so long is worth a further pilot, where the site allows one: the sweep ends sooner, and shorter jobs start
+"""this much work justifies a further pilot, where the site allows one: the sweep ends sooner, and shorter jobs start
 sooner"""
 ROUND_S = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What the site allows."""
+    """The site's limits, and run times."""
 
     max_pilots: int
     pilot_time_s: float
     run_s: float
-    """what one run takes, by what is known"""
+    """expected duration of one run"""
     attempt_s: float = 0.0
     """the longest that one run may take"""
     max_runs_per_pilot: int | None = None
@@ -44,14 +44,14 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A pilot to be submitted."""
+    """A pilot to submit."""
 
     nodes: int
     time_limit_s: int
 
 
 def pilots_wanted(runs: Sequence[PlannedRun], sweep_state: SweepState, capacity: Capacity) -> list[Wanted]:
-    """The pilots to be submitted now, the narrowest first, since they start soonest."""
+    """The pilots to submit now, narrowest first, since those start soonest."""
     if sweep_state.cancelled:
         return []
     open_pilots = [pilot for pilot in sweep_state.pilots.values() if pilot.open]
@@ -74,7 +74,7 @@ def pilots_wanted(runs: Sequence[PlannedRun], sweep_state: SweepState, capacity:
 
 
 def _width(pilot: PilotState, bad_nodes: Container[str]) -> int:
-    """The widest run that a pilot can take: one that lost nodes, or began without some, is narrower than asked for."""
+    """The widest run that a pilot can take: less than requested if it lost nodes or started without some."""
     living = [node for node in pilot.node_names if node not in bad_nodes]
     return len(living) if pilot.started_at is not None else pilot.nodes
 
@@ -82,9 +82,9 @@ def _width(pilot: PilotState, bad_nodes: Container[str]) -> int:
 def _left_to_wider(
     counts: Mapping[int, int], open_pilots: Sequence[PilotState], capacity: Capacity
 ) -> Mapping[int, float]:
-    """Width -> how many runs' time its pilots are to serve, with what too little is of to be worth a pilot.
+    """Width -> number of runs' time for its pilots, including narrower widths with too little work for a pilot.
 
-    A wider pilot packs narrower runs side by side on its free nodes. One that is still in the queue after a while is
+    A wider pilot packs narrower runs concurrently on its free nodes. One that is still in the queue after a while is
     not waited for, unless there are more widths than pilots at once.
     """
     if capacity.max_runs_per_pilot is not None:
@@ -96,42 +96,42 @@ def _left_to_wider(
         little = not capacity.side_by_side or counts[width] * capacity.run_s < WORTH_S
         host = min((w for w in {*served, *punctual} if w > width and w not in late), default=None)
         if little and host is not None:
-            beside = host // width if capacity.side_by_side else 1
-            served[host] = served.get(host, 0) + counts[width] / beside
+            per_pilot = host // width if capacity.side_by_side else 1
+            served[host] = served.get(host, 0) + counts[width] / per_pilot
         else:
             served[width] = counts[width]
-    while capacity.side_by_side and len(served) > capacity.max_pilots:  # never one for each: pack
+    while capacity.side_by_side and len(served) > capacity.max_pilots:  # fewer pilots than widths: pack
         narrowest, host = sorted(served)[:2]
         served[host] += served.pop(narrowest) / (host // narrowest)
     return {width: count for width, count in served.items() if width in counts}
 
 
 def _pilots_for(count: float, capacity: Capacity, share: int) -> int:
-    """As many as can do the work in their time; of this width's share of all pilots, those that have work enough."""
+    """As many as can do the work in their time, at most this width's share of all pilots, each with enough work."""
     by_time = max(1, int(capacity.pilot_time_s // max(capacity.run_s, 1e-9)))
     needed = math.ceil(count / min(by_time, capacity.max_runs_per_pilot or by_time))
     return max(needed, min(share, int(count * capacity.run_s // SHARE_S)))
 
 
 def _time_limit_s(count: float, capacity: Capacity) -> int:
-    """As long as the work may take, since short jobs start sooner: twice what is expected, and one run at its limit."""
+    """As short as the work allows, since short jobs start sooner: twice the expected time and one run at its limit."""
     needed = 2 * count * capacity.run_s + capacity.attempt_s + WORTH_S
     return int(min(capacity.pilot_time_s, ROUND_S * math.ceil(needed / ROUND_S)))
 
 
 def nodes_to_avoid(runs: Sequence[PlannedRun], sweep_state: SweepState, width: int) -> frozenset[str]:
-    """Where a pilot of this width must not land to be of use: the first retry's earlier nodes.
+    """Nodes on which a pilot of this width would be useless: the first retry's earlier nodes.
 
-    None as long as a run of the width was never tried: such a pilot has work anywhere.
+    Empty while a run of the width was never tried: such a pilot has work anywhere.
     """
     first = next((choice for choice in waiting(runs, sweep_state) if choice.planned.nodes == width), None)
     return frozenset() if first is None or first.attempt == 1 else sweep_state.run_state(first.planned.run_id).avoid()
 
 
 def unproductive_widths(sweep_state: SweepState) -> frozenset[int]:
-    """Widths whose last pilots ended without having begun an attempt, time after time.
+    """Widths whose last pilots repeatedly ended without starting an attempt.
 
-    A pilot that was ordered before the width's latest attempt ended may only have come too late to find work: it does
+    A pilot ordered before the width's latest attempt ended may just have started too late to find work: it does
     not count.
     """
     latest: dict[int, float] = {}
@@ -146,7 +146,7 @@ def unproductive_widths(sweep_state: SweepState) -> frozenset[int]:
         pilot.nodes
         for pilot in sweep_state.pilots.values()
         if not pilot.open
-        and pilot.job_id is not None  # else it never was a job: the scheduler had no room, or no time
+        and pilot.job_id is not None  # else it never was a job: the scheduler was full or unreachable
         and pilot.name not in fruitful
         and pilot.intended_at >= max(sweep_state.session_at, latest.get(pilot.nodes, 0.0))
     )

@@ -1,4 +1,4 @@
-"""What one launcher session knows and says: the sweep, the fold over all journals, and a journal of its own."""
+"""One launcher session: the sweep, the state rebuilt from all journals, and its own journal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweep.store.sweep import Sweep
 
 
 class Session:
-    """One holder of the lease, from its first line to its last."""
+    """One holder of the lease, from its first journal line to its last."""
 
     def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
         self.followed = FollowedSweep(sweep)
@@ -28,15 +28,15 @@ class Session:
         self.executor = executor
         self.local = sweep.executor == "local"
         self.same_nodes: set[int] = set()
-        """widths for which the cluster has no other nodes than those that failed"""
-        self.said_at = 0.0
+        """widths for which the cluster has only nodes that failed"""
+        self.heartbeat_at = 0.0
         """unix seconds of the journal's last line"""
         self._journal = Journal(self.directory.journal(lease.writer))
         self.write(SessionBegan(time=time.time(), epoch=lease.epoch, host=platform.node(), pid=os.getpid()))
 
     @property
     def sweep(self) -> Sweep:
-        """The sweep with all plans that are known."""
+        """The sweep with all known plans."""
         return self.followed.sweep
 
     @property
@@ -45,33 +45,33 @@ class Session:
         return self.followed.sweep_state
 
     def write(self, event: Event) -> None:
-        """Append to the journal, and read what others have written meanwhile."""
+        """Append to the journal, and read what others have written."""
         self._journal.append(event)
-        self.said_at = event.time
+        self.heartbeat_at = event.time
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what is new in all journals."""
+        """Read new events of all journals."""
         self.followed.refresh()
         self.followed.store_if_due()
 
     def close(self) -> None:
-        """The last line: the lease is free from here on."""
+        """Write the last line, which frees the lease."""
         self.write(SessionEnded(time=time.time()))
         if self.followed.large:
             self.followed.store()
         self._journal.close()
 
-    # --- what follows from the world
+    # --- derived from the state
 
     @property
     def open_pilots(self) -> list[PilotState]:
-        """Pilots that were asked for and are not known to be gone."""
+        """Pilots that were requested and are not known to be gone."""
         return [pilot for pilot in self.sweep_state.pilots.values() if pilot.open]
 
     @property
     def asked_for(self) -> Sequence[PlannedRun]:
-        """The plan's runs, but for those that the strategy or the budget leaves out."""
+        """The plan's runs, except those that the strategy or the budget excludes."""
         return self.followed.asked_for()
 
     @property
@@ -81,7 +81,7 @@ class Session:
 
     @property
     def unrecorded(self) -> list[tuple[tuple[str, int], Attempt]]:
-        """Attempts that began and have no record: ((run_id, number), attempt)."""
+        """Attempts that started and have no record: ((run_id, number), attempt)."""
         return [
             ((run_id, number), attempt)
             for run_id, state in self.sweep_state.runs.items()

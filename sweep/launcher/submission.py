@@ -1,4 +1,4 @@
-"""New pilots: which are wanted now, what each is told, and their submission: intent first, then the act."""
+"""Submission of pilots: which are wanted now, their orders, and the submission: first the intent, then sbatch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DEFAULT_ATTEMPT_S = 900.0
 FIRST_BACK_OFF_S = 5.0
 MAX_BACK_OFF_S = 300.0
 TOP_UP_SHARE = 0.02
-"""of a core that may go into finding out which pilots are wanted: it grows with the runs of the sweep"""
+"""fraction of a core for computing which pilots are wanted: the cost grows with the runs of the sweep"""
 NOTHING_S = 0.01
-"""what that takes in a small sweep"""
+"""its duration in a small sweep"""
 
 
 class StuckError(Exception):
-    """Nothing more can be done without the user: the scheduler refuses for good, or pilots cannot work."""
+    """Nothing more can be done without the user: the scheduler rejects permanently, or pilots cannot work."""
 
 
 def limits_of(grid: Grid) -> Limits:
@@ -43,7 +43,7 @@ def limits_of(grid: Grid) -> Limits:
 
 
 def capacity_of(grid: Grid, site: Site, executor: str, sweep_state: SweepState) -> Capacity:
-    """What the site allows now, with what is known of how long a run takes."""
+    """The site's limits now, with the known duration of a run."""
     return Capacity(
         max_pilots=site.max_pilots,
         pilot_time_s=site.pilot_time_s,
@@ -64,7 +64,7 @@ class Submission:
         self._back_off_s = FIRST_BACK_OFF_S
 
     def top_up(self) -> None:
-        """Submit what is wanted now. Raises StuckError where the scheduler refuses for good."""
+        """Submit the pilots wanted now. Raises StuckError where the scheduler rejects permanently."""
         if time.monotonic() < self._not_before:
             return
         session, began_s = self._session, time.process_time()
@@ -77,7 +77,7 @@ class Submission:
                 break
 
     def infeasible(self) -> frozenset[int]:
-        """The widths for which pilots are no use, where nothing else waits and none is open; else nothing."""
+        """The widths for which pilots are useless, if nothing else waits and no pilot is open; else empty."""
         session = self._session
         if session.open_pilots:
             return frozenset()
@@ -86,15 +86,15 @@ class Submission:
         return given_up if widths and widths <= given_up else frozenset()
 
     def why_stuck(self, widths: frozenset[int]) -> StuckError:
-        """What to tell of pilots that began nothing, time after time."""
+        """The error for pilots that repeatedly started no attempt."""
         name = max(self._session.sweep_state.pilots)
         return StuckError(
-            f"pilots of {', '.join(map(str, sorted(widths)))} nodes end without beginning a run; "
-            f"the last words of {name}: {_last_words(self._session.directory.pilot(name))}"
+            f"pilots of {', '.join(map(str, sorted(widths)))} nodes end without starting a run; "
+            f"the last output of {name}: {_last_output(self._session.directory.pilot(name))}"
         )
 
     def _submit(self, wanted: Wanted) -> bool:
-        """Intent, then act. False where the scheduler wants to be left alone for a while."""
+        """Write the intent, then submit. False where the scheduler must not be asked for a while."""
         session = self._session
         session.lease.check()
         session.refresh()
@@ -127,19 +127,19 @@ class Submission:
         session = self._session
         if not error.retry:
             session.write(PilotGone(time=time.time(), pilot=request.name, word="REFUSED", reason=str(error)))
-            if elsewhere:  # no other nodes: the retry has to go where the run failed
+            if elsewhere:  # no other nodes: the retry must use the nodes where the run failed
                 session.same_nodes.add(request.nodes)
                 return
             bad = session.sweep_state.bad_nodes
-            left_out = f"; {len(bad)} nodes are in quarantine, see `sweep nodes`" if bad else ""
-            raise StuckError(f"the scheduler refuses the pilot of {request.nodes} nodes: {error}{left_out}")
-        # It may have been accepted all the same: the intent stays open until the token is looked for.
+            quarantine = f"; {len(bad)} nodes are in quarantine, see `sweep nodes`" if bad else ""
+            raise StuckError(f"the scheduler rejects the pilot of {request.nodes} nodes: {error}{quarantine}")
+        # It may have been accepted all the same: the intent stays open until the token is searched for.
         session.write(SubmitDelayed(time=time.time(), pilot=request.name, reason=str(error)))
         self._not_before = max(self._not_before, time.monotonic() + self._back_off_s)
         self._back_off_s = min(2 * self._back_off_s, MAX_BACK_OFF_S)
 
     def _elsewhere(self, width: int) -> frozenset[str]:
-        """The nodes that the pilot's retries have to keep off, beyond the quarantine."""
+        """The nodes that the pilot's retries must avoid, beyond the quarantine."""
         session = self._session
         if session.local or width in session.same_nodes:
             return frozenset()
@@ -188,14 +188,14 @@ class Submission:
         )
 
 
-def _last_words(directory: Path) -> str:
+def _last_output(directory: Path) -> str:
     """The end of what a pilot wrote to its error files."""
-    words = ""
+    output = ""
     for path in sorted(directory.glob("*")):
         if (
             path.is_file()
             and path.suffix in ("", ".err", ".log", ".out")
             and path.name not in ("started", "rendezvous")
         ):
-            words = path.read_text(errors="replace").strip()[-400:] or words
-    return words or f"none; see {directory}"
+            output = path.read_text(errors="replace").strip()[-400:] or output
+    return output or f"none; see {directory}"

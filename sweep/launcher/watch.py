@@ -1,4 +1,4 @@
-"""The open pilots, as the journals and the scheduler tell of them: what is gone is settled, what is stuck is ended."""
+"""Watching open pilots by journals and scheduler: those that are gone are marked lost, stuck ones are cancelled."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sweep.state.state import PilotState
 LOCAL_POLL_S = 0.5
 CANCEL_AGAIN_S = 30.0
 TIMEOUT_S = 45.0
-"""a pilot that runs, says nothing for so long and has work to do has lost its leader: its job would stay for ever"""
+"""a running pilot with work and no heartbeat for this long has lost its leader: its job would run indefinitely"""
 VISIBLE_S = 5.0
-"""how long a gone pilot's last lines may take to be seen through the shared file system"""
+"""how long a gone pilot's last lines may take to appear through the shared file system"""
 
 
 class Watch:
-    """Looks after the pilots of a session."""
+    """Watches the pilots of a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -32,29 +32,29 @@ class Watch:
         self._ask_again_at: dict[str, float] = {}
 
     def check(self) -> None:
-        """Settle pilots that said their last word; ask the scheduler of the others, where it is time."""
+        """Close pilots that ended by themselves; poll the scheduler for the others, when due."""
         self._close_ended()
         if time.monotonic() >= self._poll_after:
             self._poll()
             self._poll_after = time.monotonic() + self._poll_s
 
-    def forgive(self) -> None:
-        """Forget since when each pilot is silent: none is to blame for not having been listened to."""
+    def reset_timeouts(self) -> None:
+        """Restart all heartbeat timeouts: heartbeats may have arrived while this process was not reading."""
         self._last_heartbeat.clear()
 
     def cancel_all(self) -> None:
-        """Ask for the end of every open pilot."""
+        """Cancel every open pilot."""
         self._cancel([pilot.job_id for pilot in self._session.open_pilots if pilot.job_id is not None])
 
     def _close_ended(self) -> None:
-        """A pilot that said its last word has recorded all it did: no need to ask the scheduler."""
+        """A pilot that wrote its last line has recorded everything: no need to poll the scheduler."""
         for pilot in [pilot for pilot in self._session.open_pilots if pilot.ended is not None]:
             mark_attempts_lost(
                 self._session, pilot, JobStatus(state=JobState.GONE, word="ENDED", reason=pilot.ended or "")
             )
 
     def _poll(self) -> None:
-        """Ask the scheduler once for all open pilots; settle those that are gone."""
+        """Poll the scheduler once for all open pilots; mark lost those that are gone."""
         pilots = self._session.open_pilots
         submitted = {pilot.job_id: pilot for pilot in pilots if pilot.job_id is not None}
         statuses = self._session.executor.poll(list(submitted)) if submitted else {}
@@ -66,7 +66,7 @@ class Watch:
         mark_late_attempts_lost(self._session)
 
     def _find_job(self, pilot: PilotState) -> None:
-        """A submission that was cut off: found again by its token, or known never to have been."""
+        """Resolve an interrupted submission: find its job by the token, or learn that it never existed."""
         state, job_id = self._session.executor.find(pilot.token)
         if job_id is not None:
             self._session.write(PilotSubmitted(time=time.time(), pilot=pilot.name, job_id=job_id))
@@ -74,7 +74,7 @@ class Watch:
             self._check_pilot(pilot, JobStatus(state=JobState.GONE, word="NEVER_SUBMITTED"))
 
     def _check_pilot(self, pilot: PilotState, status: JobStatus) -> None:
-        """A pilot that is gone from two answers, long enough apart for its last lines to be seen, is settled."""
+        """Mark a pilot lost once it is gone in two polls, long enough apart for its last lines to appear."""
         if status.state is not JobState.GONE:
             self._gone_since.pop(pilot.name, None)
             self._check_running(pilot, status)
@@ -86,7 +86,7 @@ class Watch:
             mark_attempts_lost(self._session, pilot, status)
 
     def _check_running(self, pilot: PilotState, status: JobStatus) -> None:
-        """End a job that runs without its leader, and one that waits for nodes that nobody has."""
+        """Cancel a job that runs without its leader, and one that waits for nodes that do not exist."""
         if pilot.job_id is None:
             return
         heartbeats, since = self._last_heartbeat.get(pilot.name, (-1, 0.0))
@@ -104,17 +104,17 @@ class Watch:
             self._cancel([pilot.job_id])
 
     def _read_last_lines(self, pilot: PilotState) -> None:
-        """Read what it wrote, for certain: NFS may tell a file's size as it was (actimeo), until the file is opened."""
+        """Read its journal without cached sizes: NFS may report an old size (actimeo) until the file is opened."""
         path = self._session.directory.journal(f"pilot-{pilot.name}")
         with contextlib.suppress(FileNotFoundError):
             path.open("rb").close()
         self._session.refresh()
 
     def _cancel(self, job_ids: Sequence[str]) -> None:
-        """Ask for the end of the jobs, and again only after a while: a pilot needs its time to clear up."""
+        """Cancel the jobs, and again only after a while: a pilot needs its time to clean up."""
         now = time.monotonic()
         due = [job_id for job_id in job_ids if now >= self._ask_again_at.get(job_id, 0.0)]
         if due:
-            with contextlib.suppress(SubmitError):  # the scheduler does not answer: the next look asks again
+            with contextlib.suppress(SubmitError):  # the scheduler does not answer: the next poll tries again
                 self._session.executor.cancel(due)
                 self._ask_again_at.update(dict.fromkeys(due, now + CANCEL_AGAIN_S))

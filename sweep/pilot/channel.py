@@ -1,5 +1,5 @@
-"""The line between a leader and its agents: TCP, each side proves that it has the pilot's key before anything else is
-read; then frames: four bytes of length and a message (`sweep.pilot.messages`).
+"""The connection between a leader and its agents: TCP. Each side proves that it has the pilot's key before anything is
+read; then come frames: four bytes of length and a message (`sweep.pilot.messages`).
 
 The key is in a file of mode 0600 in the pilot's directory. It is never in an argument, a script or the environment.
 """
@@ -42,25 +42,25 @@ Incoming = TypeVar("Incoming", bound=Message)
 
 
 class ChannelError(Exception):
-    """The other side is not ours, or speaks another language."""
+    """The peer is not part of this pilot, or breaks the protocol."""
 
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where a pilot's leader listens, and the key that proves a peer."""
+    """Where a pilot's leader listens, and the key that authenticates peers."""
 
     addresses: tuple[str, ...]
     port: int
     key: bytes
 
     def write(self, path: Path) -> None:
-        """Leave it for the agents, readable by this user alone."""
+        """Write it for the agents, readable by this user only."""
         text = json.dumps({"addresses": self.addresses, "port": self.port, "key": self.key.hex()})
         write_derived(path, text)
 
     @classmethod
     def read(cls, path: Path) -> Rendezvous:
-        """What the leader left."""
+        """Read what the leader wrote."""
         values = json.loads(path.read_text())
         return cls(tuple(values["addresses"]), int(values["port"]), bytes.fromhex(values["key"]))
 
@@ -71,7 +71,7 @@ def new_key() -> bytes:
 
 
 def host_addresses() -> tuple[str, ...]:
-    """This host's IPv4 addresses, the one that its name stands for first and loopback last."""
+    """This host's IPv4 addresses, the one that its name resolves to first and loopback last."""
     named: list[str] = []
     with contextlib.suppress(OSError, UnicodeError):  # UnicodeError: a label of over 63 characters
         named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
@@ -99,7 +99,7 @@ class Channel(Generic[Outgoing, Incoming]):
 
     @property
     def local_address(self) -> str:
-        """The address of this host that the peer reaches it by."""
+        """The address by which the peer reaches this host."""
         return str(self._writer.get_extra_info("sockname")[0])
 
     def send(self, message: Outgoing) -> None:
@@ -133,12 +133,12 @@ LeaderChannel = Channel[LeaderMessage, AgentMessage]
 
 
 def leader_channel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> LeaderChannel:
-    """A leader's end of a connection that `authenticate` took."""
+    """A leader's end of a connection that passed `authenticate`."""
     return Channel(reader, writer, decode_of_agent)
 
 
 async def connect(rendezvous: Rendezvous, timeout_s: float) -> AgentChannel:
-    """An agent's side: the first of the leader's addresses that answers and proves the key."""
+    """Connect an agent to the first of the leader's addresses that answers and proves the key."""
     failures = []
     for address in rendezvous.addresses:
         try:
@@ -166,7 +166,7 @@ async def authenticate(
         proof = await asyncio.wait_for(reader.readexactly(32), HANDSHAKE_TIMEOUT_S)
     except (asyncio.IncompleteReadError, asyncio.TimeoutError, OSError) as error:
         writer.close()
-        raise ChannelError("the peer left before it proved itself") from error
+        raise ChannelError("the peer disconnected before it proved the key") from error
     if not hmac.compare_digest(proof, _proof(key, peer, theirs, mine)):
         writer.close()
         raise ChannelError("the peer does not have this pilot's key")

@@ -1,4 +1,4 @@
-"""The pilot's own Slurm job: its end where Slurm itself would not notice."""
+"""The pilot's own Slurm job: ending it where Slurm itself would not notice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CANCEL_S = 20.0
 
 
 def cancel_own_job() -> None:
-    """End the job that this process is part of, if any; where the scheduler does not answer, nothing can be done."""
+    """End the job that this process is part of, if any; without effect where the scheduler does not answer."""
     job = os.environ.get("SLURM_JOB_ID")
     if job:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -18,8 +18,8 @@ def cancel_own_job() -> None:
 
 
 class StepDaemon:
-    """The slurmstepd above the batch script. Without it nobody tells Slurm that the script ended: the job would stay
-    RUNNING, with its nodes, until the node registers anew (after 107 s on Slurm 22.05 with a SlurmdTimeout of 20 s).
+    """The slurmstepd above the batch script. Without it Slurm does not learn that the script ended: the job would stay
+    RUNNING, with its nodes, until the node registers again (after 107 s on Slurm 22.05 with a SlurmdTimeout of 20 s).
     """
 
     def __init__(self) -> None:
@@ -27,5 +27,5 @@ class StepDaemon:
 
     @property
     def died(self) -> bool:
-        """Has another process taken its place as our parent?"""
+        """Has our parent process changed?"""
         return os.getppid() != self._pid

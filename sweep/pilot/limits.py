@@ -1,4 +1,4 @@
-"""How long ranks may be silent and attempts may last: part of the launcher's order, kept by the leader's watchdog."""
+"""Limits on the time between heartbeats and on attempts: part of the launcher's order, for the leader's watchdog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Longest silence per phase, and the longest attempt, in seconds."""
+    """Longest time between heartbeats per phase, and the longest attempt, in seconds."""
 
     start_s: float
     first_iteration_s: float

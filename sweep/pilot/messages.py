@@ -1,8 +1,8 @@
 """What a pilot's leader and its agents send each other: a class per message, one encoder, a decoder per direction.
 
-The decoders take nothing that is not written here: an unknown kind or field and a value of another type are refused
+The decoders accept only what is defined here: an unknown kind or field and a value of another type are rejected
 where they arrive. MessagePack, not JSON: it has NaN, which a loss may be, and no code, which a pickle would have.
-Both sides are of one pilot, so of one version: there is no older form to be read.
+Both sides belong to one pilot, so to one version: no older form is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_MESSAGE_BYTES = 64 << 20
 
 
 class MessageError(Exception):
-    """It cannot be sent, or what arrived is no message of this direction."""
+    """A message cannot be sent, or what arrived is no message of this direction."""
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,7 +28,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Message(Value, frozen=True, tag_field="kind", tag=True):
-    """Base of all messages; each says in `kind` which it is."""
+    """Base of all messages; the field `kind` names the class."""
 
 
 # --- from the leader to an agent
@@ -55,7 +55,7 @@ class Start(Message, frozen=True, kw_only=True):
     run: str
     """its canonical JSON"""
     places: tuple[Place, ...]
-    """of this node's ranks; the agent adds what it alone knows"""
+    """of this node's ranks; the agent adds what only it knows"""
     takes_listener: bool
     one_process: bool
     """the ranks are threads of one process"""
@@ -70,17 +70,17 @@ class Stop(Message, frozen=True, kw_only=True):
     grace_s: float
     """between SIGTERM and SIGKILL"""
     short: bool
-    """the scheduler counts the seconds: no wait for the GPUs"""
+    """the scheduler is ending the job: no wait for the GPUs"""
 
 
 class ClearStale(Message, frozen=True, kw_only=True):
-    """Leader, once, before its first attempt: end what pilots with these tokens, whose jobs are gone, left here."""
+    """Leader, once, before its first attempt: clear what pilots with these tokens, whose jobs are gone, left."""
 
     tokens: tuple[str, ...]
 
 
 class Ping(Message, frozen=True):
-    """Leader, every few seconds: it is alive. An agent that hears nothing ends its ranks and the job."""
+    """Leader, every few seconds: its heartbeat. An agent that misses it ends its ranks and the job."""
 
 
 class Leave(Message, frozen=True):
@@ -101,22 +101,22 @@ class Hello(Message, frozen=True, kw_only=True):
 
 
 class Cleared(Message, frozen=True):
-    """Agent, when it did what ClearStale asks for, as far as it could."""
+    """Agent, when it has handled ClearStale, as far as possible."""
 
 
 class Prepared(Message, frozen=True, kw_only=True):
-    """Agent, when it did what Prepare asks for."""
+    """Agent, when it has handled Prepare."""
 
     attempt: str
     preloaded: bool
     """False: the modules allow no zygote, each rank imports them itself"""
     master_addr: str | None = None
-    """where rank 0 listens: of the first node only"""
+    """where rank 0 listens: first node only"""
     master_port: int | None = None
 
 
 class NotPrepared(Message, frozen=True, kw_only=True):
-    """Agent, when it could not do what Prepare asks for."""
+    """Agent, when it failed to handle Prepare."""
 
     attempt: str
     outcome: Outcome
@@ -124,14 +124,14 @@ class NotPrepared(Message, frozen=True, kw_only=True):
 
 
 class Heartbeat(Value, frozen=True, kw_only=True, array_like=True):
-    """A rank's statement of progress."""
+    """A rank's heartbeat."""
 
     rank: int
     phase: Phase
     iteration: int | None
     due_s: float | None
     age_s: float
-    """how long before the message was sent the agent read it"""
+    """time between the agent's reading it and sending this message"""
 
 
 class Heartbeats(Message, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class Busy(Message, frozen=True, kw_only=True):
 
 
 class Measured(Message, frozen=True, kw_only=True):
-    """Agent, when a rank gave its measurement."""
+    """Agent, when a rank sent its measurement."""
 
     attempt: str
     rank: int
@@ -165,7 +165,7 @@ class RankFailure(Value, frozen=True, kw_only=True):
 
 
 class Failed(Message, frozen=True, kw_only=True):
-    """Agent, when a rank reported its failure, or could not be started, or reported what cannot be read."""
+    """Agent, when a rank reported its failure, or could not be started, or sent a malformed report."""
 
     attempt: str
     rank: int
@@ -173,7 +173,7 @@ class Failed(Message, frozen=True, kw_only=True):
 
 
 class RankExited(Message, frozen=True, kw_only=True):
-    """Agent, when the process of a rank ended: by an exit code or a signal, or in a way that is not known."""
+    """Agent, when the process of a rank ended: by an exit code or a signal, or for an unknown reason."""
 
     attempt: str
     rank: int
@@ -182,11 +182,11 @@ class RankExited(Message, frozen=True, kw_only=True):
 
 
 class RankRemains(Value, frozen=True, kw_only=True):
-    """What is left of a rank of an attempt that was stopped."""
+    """Output and stacks of a rank of an attempt that was stopped."""
 
     rank: int
     killed: bool
-    """it still ran when the agent was told to stop"""
+    """it still ran when Stop arrived"""
     tail: str
     """the end of its output"""
     stacks: str = ""
@@ -194,7 +194,7 @@ class RankRemains(Value, frozen=True, kw_only=True):
 
 
 class Clean(Message, frozen=True, kw_only=True):
-    """Agent, when it did what Stop asks for."""
+    """Agent, when it has handled Stop."""
 
     attempt: str
     ranks: tuple[RankRemains, ...]
@@ -216,7 +216,7 @@ _of_agent: msgspec.msgpack.Decoder[AgentMessage] = msgspec.msgpack.Decoder(Agent
 
 
 def encode(message: Message) -> bytes:
-    """The message as bytes. Raises MessageError where it is too large or holds what MessagePack has not."""
+    """The message as bytes. Raises MessageError where it is too large or holds what MessagePack cannot encode."""
     try:
         data = _encode(message)
     except (OverflowError, RecursionError, TypeError) as error:  # an integer of over 64 bits; too deep; no value
@@ -230,19 +230,19 @@ def _encode(message: Message) -> bytes:
     try:
         return _encoder.encode(message)
     except UnicodeEncodeError:
-        # Half a character: Python's texts may hold one, as may names of files and processes, and JSON may escape one.
+        # A lone surrogate: Python strings may hold one, as may names of files and processes, and JSON may escape one.
         # No file or table can: it becomes a question mark.
         text = json.dumps(msgspec.to_builtins(message), ensure_ascii=False)
         return _encoder.encode(json.loads(text.encode("utf-8", "replace")))
 
 
 def decode_of_leader(data: bytes) -> LeaderMessage:
-    """What an agent received. Raises MessageError where it is no message of a leader."""
+    """Decode what an agent received. Raises MessageError where it is no message of a leader."""
     return _decode(_of_leader, data)
 
 
 def decode_of_agent(data: bytes) -> AgentMessage:
-    """What a leader received. Raises MessageError where it is no message of an agent."""
+    """Decode what a leader received. Raises MessageError where it is no message of an agent."""
     return _decode(_of_agent, data)
 
 
@@ -255,4 +255,4 @@ def _decode(decoder: msgspec.msgpack.Decoder[Incoming], data: bytes) -> Incoming
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MessageError(f"no message that is known here: {error}") from error
+        raise MessageError(f"not a known message: {error}") from error

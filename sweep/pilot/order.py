@@ -1,4 +1,4 @@
-"""What a launcher orders of a pilot: everything its leader must know but the plan. Written once beside its script."""
+"""A launcher's order to a pilot: everything its leader needs besides the plan. Written once, next to its script."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ class PilotOrder:
     """kind of accelerator, for the records"""
     time_limit_s: int
     executor: str
-    """slurm: agents are started by srun; local: as processes, one per pretend node"""
+    """slurm: agents are started by srun; local: as processes, one per simulated node"""
     scratch: str
     """node-local directory for logs and temporary files"""
     container_prefix: tuple[str, ...] = ()
-    """words before an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
+    """prefix of an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
     srun: tuple[str, ...] = ()
-    """further options of the srun that starts agents, and of one that clears up after them"""
+    """further options of the sruns that start agents and that clean up after them"""
     torch_version: str | None = None
-    """what the site says, by which the plan rejected candidates; None: it says nothing"""
+    """the site's torch version, by which the plan rejected candidates; None: not stated"""
     seed: int = 0
     strategy: str = "exhaustive"
-    """which run comes next, and which are left out"""
+    """which run comes next, and which are excluded"""
     budget: dict[str, int | float] = field(default_factory=dict)
     """limits of ``sweep.inputs.grid.BudgetLimits`` that are given"""
     max_runs: int | None = None
     same_nodes: bool = False
-    """there are no other nodes: a retry may go where its run failed"""
+    """there are no other nodes: a retry may use the nodes where its run failed"""
     side_by_side: bool = True
-    """False: one run at a time, since all nodes are this one machine"""
+    """False: one run at a time, since all nodes are one machine"""
     isolate: bool = False
-    """a run of several nodes has the fabric to itself: beside it only runs that stay within one node"""
+    """a run of several nodes has the fabric to itself: concurrent runs must stay within one node"""
     limits: Limits
 
     def write(self, directory: Path) -> None:
-        """Leave the order in the pilot's directory."""
+        """Write the order to the pilot's directory."""
         write_once(directory / FILE_NAME, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
     @classmethod
     def read(cls, directory: Path) -> PilotOrder:
-        """The order in a pilot's directory; what an older launcher did not write has its default."""
+        """Read the order in a pilot's directory; what an older launcher did not write has its default."""
         return msgspec.json.decode((directory / FILE_NAME).read_bytes(), type=cls)

@@ -1,6 +1,6 @@
-"""The name by which a pilot that was started before `sweep.pilot.agent` was a package has orphans cleared.
+"""Old module name: a pilot started before `sweep.pilot.agent` was a package clears orphans by it.
 
-See `sweep.pilot.zygote`, which is there for the same reason and as long.
+See `sweep.pilot.zygote`, which exists for the same reason and as long.
 """
 
 import runpy

@@ -1,6 +1,6 @@
-"""The name by which a pilot that was started before `sweep.pilot.agent` was a package executes its zygotes.
+"""Old module name: a pilot started before `sweep.pilot.agent` was a package executes its zygotes by it.
 
-Such a pilot may go on for days after its checkout was updated. To be removed when none can be left (after 0.2).
+Such a pilot may run for days after its checkout was updated. Remove when none can be left (after 0.2).
 """
 
 import runpy

@@ -1,10 +1,10 @@
-"""Records out of the journals into one table, `results.parquet`: derived, deleting it loses nothing.
+"""Collects the journals' records into one table, `results.parquet`: derived, safe to delete.
 
-Beside it stand the two tables of the time line (`sweep.records.timeline`): `pilots.parquet` and `timeline.parquet`.
+Next to it are the two tables of the time line (`sweep.records.timeline`): `pilots.parquet` and `timeline.parquet`.
 
-Each table states, in its own metadata, how far each journal was read. A later collect reads only what was
-appended since, and adds it. Whatever does not fit together (another schema, a journal that became shorter, a
-damaged table, tables of different collects) makes it start anew.
+Each table's metadata stores how far each journal was read. A later collect reads only what was
+appended since. Any inconsistency (another schema, a journal that became shorter, a
+damaged table, tables of different collects) makes it start from scratch.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SAME_TRAINING = ("workload", "model", "shape_json", "sequence_length", "global_batch_tokens", "dtype", "params_json")
-"""Records alike in these, whatever their layout, train the same model on the same tokens"""
+"""Records equal in these, whatever their layout, train the same model on the same tokens"""
 
 METADATA = b"sweep"
 """Key of the table's metadata: schema version, journal offsets, reruns asked for."""
 
 PILOTS_FILE, TIMELINE_FILE = "pilots.parquet", "timeline.parquet"
-"""The time line's tables, beside the results"""
+"""The time line's tables, next to the results"""
 
 
 @dataclass(frozen=True)
 class JournalProgress:
-    """How far the journals are in the table."""
+    """How far the journals have been collected."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     """journal's file name -> bytes read"""
@@ -57,7 +57,7 @@ class JournalProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """What a collect did."""
+    """The result of a collect."""
 
     path: Path
     attempts: int
@@ -88,7 +88,7 @@ def collect(sweep: SweepDir) -> Collected:
 def read_records(directory: Path | str) -> pd.DataFrame:
     """All records of a sweep directory as a DataFrame: one row per attempt, columns as in docs/records.md.
 
-    Collects first, so that what has just ended is among them. Raises SweepError as ``collect`` does, and where there is
+    Collects first, so that the latest attempts are included. Raises SweepError as ``collect`` does, and where there is
     no sweep.
     """
     import pyarrow.parquet
@@ -104,7 +104,7 @@ def arrow_schema() -> pa.Schema:
 
 
 def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
-    """Records as a table of the schema; what collect adds is null.
+    """Records as a table of the schema; columns that collect adds are null.
 
     Raises SweepError naming each record that breaks the schema.
     """
@@ -119,12 +119,12 @@ def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
 
 
 def write_results(path: Path, records: Sequence[Record]) -> None:
-    """A results file from records that come from no journal, such as an import's."""
+    """Write a results file from records without a journal, such as an import's."""
     write_derived(path, _parquet(_finish(table_of(records), {}), JournalProgress()))
 
 
 def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timeline]:
-    """The tables as they stand and how far they reach, or nothing where they are of no use."""
+    """The existing tables and how far they reach, or empty ones where they are unusable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -144,7 +144,7 @@ def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timelin
 
 
 def _earlier_timeline(sweep: SweepDir, state: Mapping[str, Any]) -> Timeline | None:
-    """The fold that the time line's tables hold, or None where they are not of the same collect as the results."""
+    """The timeline stored in its tables, or None where they are not of the same collect as the results."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -172,7 +172,7 @@ def _write_timeline(sweep: SweepDir, results: pa.Table, line: Timeline, progress
 def _read_journals(
     sweep: SweepDir, progress: JournalProgress, line: Timeline
 ) -> tuple[list[pa.Table], JournalProgress]:
-    """The records appended since, and how far the journals are read now. Folds the events into ``line``."""
+    """The records appended since, and how far the journals are read now. Applies the events to ``line``."""
     offsets, rerun_after, tables = dict(progress.offsets), dict(progress.rerun_after), []
     for path in sweep.journals():
         offset = offsets.get(path.name, 0)
@@ -189,14 +189,14 @@ def _read_journals(
                     rerun_after[event.run_id] = max(rerun_after.get(event.run_id, 0), event.after)
             if records:
                 tables.append(table_of(records, str(path)))
-            if events and path.name.startswith("pilot-"):  # it grows as long as the leader lives
-                line.heard(path.stem.removeprefix("pilot-"), events[-1].time)
+            if events and path.name.startswith("pilot-"):  # it grows while the leader runs
+                line.note_line(path.stem.removeprefix("pilot-"), events[-1].time)
     return tables, JournalProgress(offsets, rerun_after)
 
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Parsed JSON holds no cycles, and looking for them takes longer than the parsing."""
+    """Disable garbage collection: parsed JSON holds no cycles, and searching them takes longer than parsing."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -214,7 +214,7 @@ def _joined(table: pa.Table | None, fresh: Sequence[pa.Table]) -> pa.Table:
 
 
 def _finish(table: pa.Table, rerun_after: Mapping[str, int]) -> pa.Table:
-    """One row per attempt, in order of time, each told whether it counts."""
+    """One row per attempt, in order of time, with the columns `final` and `surplus`."""
     import pyarrow as pa
 
     keys = table.select(["run_id", "attempt", "outcome", "started_at"]).to_pandas()
@@ -228,21 +228,21 @@ def _finish(table: pa.Table, rerun_after: Mapping[str, int]) -> pa.Table:
 
 
 def _with_suspects(table: pa.Table) -> pa.Table:
-    """Mark the records whose losses are not those of the model's other layouts; marks of an earlier collect go."""
+    """Mark the records whose losses differ from the model's other layouts; marks of an earlier collect are removed."""
     import pyarrow as pa
 
     ok = [i for i, outcome in enumerate(table["outcome"].to_pylist()) if outcome == str(Outcome.OK)]
     rows = table.select([*SAME_TRAINING, "losses"]).take(pa.array(ok, type=pa.int64())).to_pydict()
     same = list(zip(*(rows[name] for name in SAME_TRAINING), strict=True))
-    alike = {name: _same_start(name) for name in set(rows["workload"])}
+    same_start_of = {name: _same_start(name) for name in set(rows["workload"])}
     pairs = zip(rows["dtype"], rows["workload"], strict=True)
-    tolerances = [tolerance_of(dtype, same_start=alike[workload]) for dtype, workload in pairs]
+    tolerances = [tolerance_of(dtype, same_start=same_start_of[workload]) for dtype, workload in pairs]
     found = {ok[i]: note for i, note in disagreements(same, rows["losses"], tolerances).items()}
-    told = table["notes"].to_pylist()
-    notes = [[n for n in old or () if not n.startswith(NOTE)] for old in told]
+    earlier = table["notes"].to_pylist()
+    notes = [[n for n in old or () if not n.startswith(NOTE)] for old in earlier]
     for i, note in found.items():
         notes[i].append(note)
-    if notes == [old or [] for old in told]:
+    if notes == [old or [] for old in earlier]:
         return table
     for name, values in (("notes", notes), ("suspect", [bool(n) for n in notes])):
         at = table.schema.get_field_index(name)
@@ -251,7 +251,7 @@ def _with_suspects(table: pa.Table) -> pa.Table:
 
 
 def _same_start(workload: str) -> bool:
-    """Whether a workload's layouts start alike; one that is not installed here is held to it."""
+    """Whether a workload's layouts start from the same weights; assumed if it is not installed here."""
     try:
         return find_workload(workload).same_start
     except SweepError:
@@ -261,11 +261,11 @@ def _same_start(workload: str) -> bool:
 def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
     """The rows to keep, ordered by start: of several records of one attempt, the one that counts."""
     outcomes = [Outcome(outcome) for outcome in keys["outcome"]]
-    kept: dict[tuple[str, int], int] = {}
+    chosen: dict[tuple[str, int], int] = {}
     for row, key in enumerate(zip(keys["run_id"], keys["attempt"], strict=True)):
-        if supersedes(outcomes[row], outcomes[kept[key]] if key in kept else None):
-            kept[key] = row
-    ordered: pd.Index = keys.iloc[list(kept.values())].sort_values(["started_at", "run_id", "attempt"]).index
+        if supersedes(outcomes[row], outcomes[chosen[key]] if key in chosen else None):
+            chosen[key] = row
+    ordered: pd.Index = keys.iloc[list(chosen.values())].sort_values(["started_at", "run_id", "attempt"]).index
     return ordered
 
 

@@ -1,4 +1,4 @@
-"""The columns that hold JSON: what has no column of its own. Pure."""
+"""Columns that hold JSON: values without a column of their own. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 
 def json_text(value: Mapping[str, Json]) -> str:
-    """Sorted JSON; a number that JSON does not know becomes null."""
+    """Sorted JSON; a number that JSON cannot represent becomes null."""
     return json.dumps(_finite(value), sort_keys=True, separators=(",", ":"), default=str)
 
 
 def over_ranks(values: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-    """Many ranks' numbers in one: equal values once, numbers as their spread, else the first rank's."""
+    """Merge many ranks' values: equal values once, numbers as their spread, else the first rank's."""
     return {key: _spread([v[key] for v in values if key in v]) for key in dict.fromkeys(k for v in values for k in v)}
 
 

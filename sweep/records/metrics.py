@@ -1,4 +1,4 @@
-"""From what the ranks of an attempt measured to the metrics of its record. Pure."""
+"""Metrics of a record from the measurements of an attempt's ranks. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TERA = 1e12
 
 
 def metrics(run: Run, measurements: Sequence[Measurement | None], gpu: str | None, *, valid: bool) -> Metrics:
-    """``valid``: every rank measured what was asked. Else only memory and sizes, which are of use for failures too."""
+    """``valid``: every rank measured what was requested. Else only memory and sizes, useful for failures too."""
     given = [m for m in measurements if m is not None]
     speed = rates(run, given) if valid else Rates()
     counted = _counted_matmul_flops(given)
@@ -30,7 +30,7 @@ def metrics(run: Run, measurements: Sequence[Measurement | None], gpu: str | Non
 
 
 def rates(run: Run, measurements: Sequence[Measurement]) -> Rates:
-    """An iteration lasts as long as its slowest rank; the rate is taken from the median iteration."""
+    """Rates of the median iteration; an iteration lasts as long as its slowest rank."""
     times = [max(step) for step in zip(*(m.step_times_s for m in measurements), strict=True)]
     median = statistics.median(times)
     rate = run.global_batch_tokens / median
@@ -53,9 +53,9 @@ def efficiency(
     convention: FlopsConvention = DEFAULT_CONVENTION,
     counted_matmul: float | None = None,
 ) -> Efficiency:
-    """TFLOPS, MFU and HFU by a convention; null where the rate, the shape or the peak is not known.
+    """TFLOPS, MFU and HFU by a convention; null where the rate, the shape or the peak is unknown.
 
-    ``counted_matmul``: FLOPs of matrix products that one step executed, over all ranks, where they were counted.
+    ``counted_matmul``: FLOPs of matrix products executed in one step, over all ranks, where counted.
     """
     shape, rate = shape_of(run), tokens_per_second_per_gpu
     if shape is None:
@@ -77,15 +77,15 @@ def efficiency(
 def executed_flops_per_token(
     run: Run, shape: shapes.ModelShape, convention: FlopsConvention, counted_matmul: float | None
 ) -> float:
-    """By the count of what was executed where there is one, else by the formula of the kind of recomputation.
+    """From the counted FLOPs where available, else by the formula of the kind of recomputation.
 
-    The count knows what the formula cannot: torch's checkpoints stop before a layer's last product, and a schedule that
-    splits the backward computes a layer twice. Attention is the formula's in both, so that MFU and HFU count it alike.
+    The count is more exact: torch's checkpoints stop before a layer's last product, and a schedule that
+    splits the backward computes a layer twice. Attention is the formula's in both, so that MFU and HFU agree.
     """
     recompute = run.layout.recompute
     profile = profile_of(run.workload, run.params)
     if recompute == "selective" and profile is not None and profile.selective == "cheap":
-        recompute = "none"  # it keeps every product's and the attention's output
+        recompute = "none"  # it stores every product's and the attention's output
     if counted_matmul is None:
         return float(flops.hardware_flops_per_token(shape, run.sequence_length, recompute, convention))
     attention = flops.attention_forward_flops_per_token(shape, run.sequence_length, convention.attention)
@@ -104,7 +104,7 @@ def shape_of(run: Run) -> shapes.ModelShape | None:
 
 
 def memory(measurements: Sequence[Measurement | None]) -> MemoryColumns:
-    """Of the ranks that told it."""
+    """Memory columns, over the ranks that reported it."""
     allocated = [None if m is None else m.peak_allocated_bytes for m in measurements]
     reserved = [m.peak_reserved_bytes for m in measurements if m is not None]
     kinds = sorted({m.memory_kind for m in measurements if m is not None and m.peak_allocated_bytes is not None})
@@ -118,7 +118,7 @@ def memory(measurements: Sequence[Measurement | None]) -> MemoryColumns:
 
 
 def training(measurements: Sequence[Measurement | None], *, valid: bool) -> Training:
-    """Losses and gradient norms are the first rank's that has them: the last pipeline stage may be the only one."""
+    """Training columns. Losses and gradient norms are from the first rank that has them: maybe only the last stage."""
     given = [m for m in measurements if m is not None]
     sizes = [None if m is None else m.parameters for m in measurements]
     return Training(
@@ -130,7 +130,7 @@ def training(measurements: Sequence[Measurement | None], *, valid: bool) -> Trai
 
 
 def own_step_times_s(measurements: Sequence[Measurement]) -> list[float]:
-    """Per rank, the median of what its steps took without waiting for others; with it where that is not told."""
+    """Per rank, the median of its step times without waiting for others; with waiting where that is not reported."""
     medians = [(m.extra.get("own_time_median_s"), m.step_times_s) for m in measurements]
     return [statistics.median(steps) if own is None else float(own) for own, steps in medians]
 
@@ -138,8 +138,8 @@ def own_step_times_s(measurements: Sequence[Measurement]) -> list[float]:
 def slow_rank(medians: Sequence[float], step_s: float) -> int | None:
     """The rank whose own steps clearly take longest, or None where they are about equal.
 
-    ``step_s``: the median step of all. Where collectives overlap computation, own times may come near nothing or below:
-    then it takes a twentieth of a step to be late.
+    ``step_s``: the median step of all. Where collectives overlap computation, own times may be near zero or negative:
+    then a rank is slow from a twentieth of a step.
     """
     if len(medians) < 2:
         return None

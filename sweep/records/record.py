@@ -1,4 +1,4 @@
-"""The record that an attempt leaves: one row of the schema, built in one place."""
+"""The record of an attempt: one row of the schema, built in one place."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TYPES = get_type_hints(Record)
 
 @dataclass(frozen=True, kw_only=True)
 class EndedAttempt:
-    """Which attempt has ended, and where and when it ran: known whether or not anything was measured."""
+    """Which attempt ended, and where and when it ran: known whether or not anything was measured."""
 
     run: Run
     number: int
@@ -48,15 +48,15 @@ class EndedAttempt:
     """unix seconds"""
     ended_at: float
     torch_version: str | None = None
-    """what the site says of the ranks' torch, None where it does not. Another one is noted"""
+    """the ranks' torch version by the site, None where not stated. A different one is noted"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What was found out about an attempt besides its measurements."""
+    """Findings about an attempt besides its measurements."""
 
     facts: Mapping[str, Json] = field(default_factory=dict)
-    """kept in ``extra_json``"""
+    """stored in ``extra_json``"""
     notes: tuple[str, ...] = ()
     """A note alone does not make a record suspect: slow communication is slow, not wrong"""
     invalid: bool = False
@@ -74,9 +74,9 @@ def build_record(
     durations: Durations = UNKNOWN_DURATIONS,
     findings: Findings = NOTHING_FOUND,
 ) -> Record:
-    """The record of one attempt. ``measurements``: in rank order, None where a rank that was to measure gave none.
+    """The record of one attempt. ``measurements``: in rank order, None where a rank is missing its own.
 
-    Only ``ok`` has metrics, and an ``ok`` remains only where every rank measured what was asked: else the
+    Only ``ok`` has metrics, and it stays ``ok`` only where every rank measured what was requested: else the
     outcome becomes config_mismatch (ran something else), nan_loss (a loss that is not finite) or unknown
     (no measurement).
     """
@@ -94,7 +94,7 @@ def build_record(
 
 
 def identity(attempt: EndedAttempt) -> Identity:
-    """Which attempt it is."""
+    """The columns that identify the attempt."""
     return Identity(
         run_id=attempt.run.run_id,
         attempt=attempt.number,
@@ -108,7 +108,7 @@ def identity(attempt: EndedAttempt) -> Identity:
 
 
 def configuration(run: Run, gpu: str | None) -> Configuration:
-    """What the run asks for; parameters are null where it states no shape."""
+    """The run's configuration; parameters are null where it states no shape."""
     shape = shape_of(run)
     return Configuration(
         **vars(run.layout),
@@ -135,7 +135,7 @@ def configuration(run: Run, gpu: str | None) -> Configuration:
 def verdict(
     attempt: EndedAttempt, ending: Ending, measured: Metrics, given: Sequence[Measurement], findings: Findings
 ) -> VerdictColumns:
-    """How it ended, and what is odd about what the ranks gave."""
+    """The outcome, and what is odd about the ranks' measurements."""
     odd = oddities(given) + of_another_torch(given, attempt.torch_version)
     odd += implausible(measured, attempt.gpu, attempt.run.dtype)
     step_s = measured.step_time_median_s
@@ -164,7 +164,7 @@ def times(attempt: EndedAttempt, durations: Durations, given: Sequence[Measureme
 
 
 def record_from(values: Mapping[str, Json]) -> Record:
-    """The record of JSON values by column: columns that this version does not know are left out, missing ones null.
+    """The record of JSON values by column: columns that this version does not know are dropped, missing ones null.
 
     Raises ValueError naming the first column whose value is of the wrong type, or that is missing and must not be.
     """
@@ -172,12 +172,12 @@ def record_from(values: Mapping[str, Json]) -> Record:
 
 
 decode_in_full = decoder(Record)
-"""The event of a journal's line, a record with all its columns: those that are missing are null, unknown ones are left
-out. Raises EventError."""
+"""The event of a journal's line, a record with all its columns: those that are missing are null, unknown ones are
+dropped. Raises EventError."""
 
 
 def problems(record: Record) -> list[str]:
-    """The values that break the schema: of a wrong type, not finite, or too large. Empty if sound."""
+    """The values that break the schema: of a wrong type, not finite, or too large. Empty if valid."""
     return [
         f"{column.name} must be {column.type}, not {reprlib.repr(value)}"
         for column in COLUMNS

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 SCHEMA_VERSION = 1
-"""Rises where a column changes its meaning: results of another version are built anew from the journals."""
+"""Increase when a column changes its meaning: results of another version are rebuilt from the journals."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which attempt of which run it is, and when it was."""
+    """Which attempt of which run, and when."""
 
     run_id: Annotated[str, "", "readable slug and 16 hex digits of the run's canonical JSON"]
     attempt: Annotated[int, "", "1 for the first execution of the run"]
@@ -56,12 +56,12 @@ class Configuration:
     micro_batch_size: Annotated[int | None, "sequences", "per micro-batch and replica"] = None
     grad_accum: Annotated[int | None, "", "micro-batches per optimizer step"] = None
     recompute: Annotated[str | None, "", "none, selective or full"] = None
-    pp_schedule: Annotated[str | None, "", "pipeline schedule; of no effect where pp is 1"] = None
+    pp_schedule: Annotated[str | None, "", "pipeline schedule; no effect where pp is 1"] = None
     dtype: Annotated[str | None, "", "number format of the forward and backward pass"] = None
     compile: Annotated[bool | None, "", "torch.compile"] = None
     global_batch_tokens: Annotated[int | None, "tokens", "dp * micro_batch_size * grad_accum * sequence_length"] = None
     warmup_iterations: Annotated[int | None, "", "untimed iterations"] = None
-    iterations: Annotated[int | None, "", "timed iterations that were asked for"] = None
+    iterations: Annotated[int | None, "", "timed iterations that were requested"] = None
     params_json: Annotated[str | None, "", "the workload's own parameters, as JSON"] = None
     env_json: Annotated[str | None, "", "environment variables that the run sets, as JSON"] = None
 
@@ -73,8 +73,8 @@ class Rates:
     tokens_per_second: Annotated[float | None, "tokens/s", "global_batch_tokens / step_time_median_s"] = None
     tokens_per_second_per_gpu: Annotated[float | None, "tokens/s/GPU", "tokens_per_second / gpus"] = None
     step_time_median_s: Annotated[float | None, "s", "median over iterations of step_times_s"] = None
-    step_time_min_s: Annotated[float | None, "s", "least of step_times_s"] = None
-    step_time_max_s: Annotated[float | None, "s", "greatest of step_times_s"] = None
+    step_time_min_s: Annotated[float | None, "s", "smallest of step_times_s"] = None
+    step_time_max_s: Annotated[float | None, "s", "largest of step_times_s"] = None
     step_times_s: Annotated[list[float] | None, "s", "per timed iteration, the slowest rank's time"] = None
     rank_step_time_median_s: Annotated[list[float] | None, "s", "per rank, the median of its own times"] = None
 
@@ -91,16 +91,16 @@ class Efficiency:
         None
     )
     flops_convention: Annotated[str | None, "", "how FLOPs were counted"] = None
-    reported_mfu: Annotated[float | None, "fraction", "what an imported source calls MFU"] = None
+    reported_mfu: Annotated[float | None, "fraction", "MFU as an imported source reports it"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryColumns:
     """What it took of the devices' memory."""
 
-    peak_memory_bytes: Annotated[int | None, "bytes", "greatest over ranks of the peak, as memory_kind says"] = None
+    peak_memory_bytes: Annotated[int | None, "bytes", "largest over ranks of the peak, as memory_kind states"] = None
     peak_memory_reserved_bytes: Annotated[
-        int | None, "bytes", "greatest over ranks of the allocator's reserved peak"
+        int | None, "bytes", "largest over ranks of the allocator's reserved peak"
     ] = None
     rank_peak_memory_bytes: Annotated[list[int | None] | None, "bytes", "per rank"] = None
     memory_kind: Annotated[str | None, "", "what peak_memory_bytes counts"] = None
@@ -108,12 +108,12 @@ class MemoryColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What the model was, and how it learned."""
+    """The model, and its training."""
 
     losses: Annotated[list[float] | None, "", "mean loss of each iteration, warm-up included"] = None
     grad_norms: Annotated[list[float] | None, "", "gradient norm of each iteration, warm-up included"] = None
     rank_parameters: Annotated[list[int | None] | None, "", "parameters built on each rank"] = None
-    simulated: Annotated[bool | None, "", "true: no model was trained, the times are acted out"] = None
+    simulated: Annotated[bool | None, "", "true: no model was trained, the times are simulated"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class Ending:
     """How an attempt ended."""
 
     outcome: Annotated[Outcome, "", "how the attempt ended; ok or a named failure"]
-    message: Annotated[str | None, "", "what happened, in words"] = None
+    message: Annotated[str | None, "", "what happened, as text"] = None
     evidence: Annotated[str | None, "", "the line that proves the outcome"] = None
     advice: Annotated[str | None, "", "what to try"] = None
 
@@ -135,8 +135,8 @@ class Ending:
 class VerdictColumns(Ending):
     """How it ended, and what is odd about it."""
 
-    suspect: Annotated[bool | None, "", "true: the numbers contradict something; notes say what"] = None
-    notes: Annotated[list[str] | None, "", "everything odd about the attempt"] = None
+    suspect: Annotated[bool | None, "", "true: the numbers contradict something; see notes"] = None
+    notes: Annotated[list[str] | None, "", "all oddities of the attempt"] = None
     node_names: Annotated[list[str] | None, "", "nodes of the attempt, in node rank order"] = None
     slow_rank: Annotated[int | None, "", "rank whose own steps take clearly longer than the others'"] = None
     versions_json: Annotated[str | None, "", "versions of python, torch, cuda, nccl, as JSON"] = None
@@ -147,11 +147,11 @@ class VerdictColumns(Ending):
 class Durations:
     """How long its parts took."""
 
-    start_s: Annotated[float | None, "s", "from the order to the first iteration: import, rendezvous, build"] = None
+    start_s: Annotated[float | None, "s", "from start order to first iteration: import, rendezvous, build"] = None
     first_iteration_s: Annotated[float | None, "s", "the first warm-up iteration"] = None
     measure_s: Annotated[float | None, "s", "further warm-up and the timed iterations"] = None
     teardown_s: Annotated[float | None, "s", "from the last rank's result to a clean node"] = None
-    total_s: Annotated[float | None, "s", "the attempt, from order to clean node"] = None
+    total_s: Annotated[float | None, "s", "the attempt, from start order to clean nodes"] = None
     pilot_idle_s: Annotated[
         float | None, "s", "how long the attempt's nodes were allocated but idle just before it"
     ] = None
@@ -159,14 +159,14 @@ class Durations:
 
 @dataclass(frozen=True, kw_only=True)
 class Times(Durations):
-    """How long its parts took, and what has no column of its own."""
+    """How long its parts took, and facts without a column of their own."""
 
     extra_json: Annotated[str | None, "", "further numbers and facts, as JSON; units in their names"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record(Times, VerdictColumns, Metrics, Configuration, Identity):
-    """What an attempt leaves: one row of a results table. A missing value is null, never 0 or -1."""
+    """The record of an attempt: one row of a results table. A missing value is null, never 0 or -1."""
 
 
 @dataclass(frozen=True)
@@ -208,16 +208,16 @@ IDENTITY, CONFIGURATION, METRICS = _columns(Identity), _columns(Configuration), 
 VERDICT, TIMES = _columns(VerdictColumns), _columns(Times)
 
 COLUMNS: tuple[Column, ...] = _columns(Record)
-"""What a record holds."""
+"""The columns of a record."""
 
 COLLECTED = (
     Column("final", "bool", "", "the attempt that counts for its run: the ok one, else the last"),
-    Column("surplus", "bool", "", "an earlier attempt of the run is ok; this one counts for nothing"),
+    Column("surplus", "bool", "", "an earlier attempt of the run is ok; this one does not count"),
 )
-"""What `collect` adds, since it depends on the run's other attempts."""
+"""Columns that `collect` adds, since they depend on the run's other attempts."""
 
 OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
-"""Outcomes that say: it does not fit"""
+"""Outcomes that mean: it does not fit in memory"""
 
 TIME_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Durations))
 """The durations of an attempt's parts."""
@@ -248,7 +248,7 @@ def table_markdown(columns: Iterable[Column] = COLUMNS + COLLECTED) -> str:
 PAGE = """\
 # Records
 
-Every attempt leaves one record: a JSON line in a journal, and after `sweep collect` a row of `results.parquet`. Missing
+Every attempt has one record: a JSON line in a journal, and after `sweep collect` a row of `results.parquet`. Missing
 is null, never 0 or -1. Only attempts that are `ok` have metrics. The Parquet file states each column's unit and meaning
 in the column's metadata; `analysis.load(DIR).attrs["units"]` has them too.
 

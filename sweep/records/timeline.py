@@ -34,27 +34,27 @@ PILOTS: tuple[Column, ...] = (
     Column("node", "string", "", "one of its nodes, null while it has none"),
     Column("job_id", "string", "", "scheduler's job id"),
     Column("intended_at", "double", "unix s", "when the launcher decided to submit it"),
-    Column("allocated_at", "double", "unix s", "when its agents stood on the nodes, null while it waits"),
-    Column("ended_at", "double", "unix s", "its own last word, null where it said none"),
+    Column("allocated_at", "double", "unix s", "when its agents were connected, null while it waits"),
+    Column("ended_at", "double", "unix s", "its own last line, null where it wrote none"),
     Column("gone_at", "double", "unix s", "when the launcher found its job gone"),
     Column("heard_at", "double", "unix s", "the last line of its journal"),
-    Column("lost_at", "double", "unix s", "when the node failed, or could not be cleaned, and was used no more"),
+    Column("lost_at", "double", "unix s", "when the node failed, or could not be cleaned, and was no longer used"),
     Column("time_limit_s", "double", "s", "wall time of its job"),
-    Column("reason", "string", "", "why it ended, in its own word or the scheduler's"),
+    Column("reason", "string", "", "why it ended, by itself or by the scheduler"),
 )
 
 ATTEMPTS: tuple[Column, ...] = (
     Column("run_id", "string", "", "the run"),
     Column("attempt", "int64", "", "1 for the first execution of the run"),
     Column("pilot", "string", "", "pilot that made the attempt"),
-    Column("model", "string", "", "null while no record tells"),
+    Column("model", "string", "", "null while there is no record"),
     Column("node_names", "list<string>", "", "its nodes"),
     Column("outcome", "string", "", "null while it runs"),
-    Column("started_at", "double", "unix s", "the order to start"),
+    Column("started_at", "double", "unix s", "start order"),
     Column("first_at", "double", "unix s", "start of the first iteration"),
-    Column("steady_at", "double", "unix s", "end of the first iteration: from here on iterations are alike"),
+    Column("steady_at", "double", "unix s", "end of the first iteration: later iterations are steady"),
     Column("measured_at", "double", "unix s", "end of the last timed iteration"),
-    Column("ended_at", "double", "unix s", "clean nodes"),
+    Column("ended_at", "double", "unix s", "its nodes are clean"),
 )
 
 
@@ -77,7 +77,7 @@ class PilotTimes:
 
 @dataclass(frozen=True)
 class BegunAttempt:
-    """An attempt that has begun: what ``ATTEMPTS`` has of it while it runs."""
+    """A running attempt: its ``ATTEMPTS`` columns so far."""
 
     run_id: str
     attempt: int
@@ -89,17 +89,17 @@ class BegunAttempt:
 
 @dataclass
 class Timeline:
-    """The fold: pilots, and the attempts that have begun and left no record yet."""
+    """State rebuilt from events: pilots, and the attempts without a record yet."""
 
     pilots: dict[str, PilotTimes] = field(default_factory=dict)
     begun: dict[tuple[str, int], BegunAttempt] = field(default_factory=dict)
 
     def apply(self, event: Event) -> None:
-        """Fold an event in. Each journal's come in its order, journals in any."""
-        _fold(event, self)
+        """Apply an event. Events of one journal come in order, journals in any order."""
+        _apply(event, self)
 
-    def heard(self, pilot: str, time: float) -> None:
-        """The pilot's journal has a line of that time."""
+    def note_line(self, pilot: str, time: float) -> None:
+        """Note the time of a line in the pilot's journal."""
         of_pilot = self.pilot(pilot)
         of_pilot.heard_at = max(time, of_pilot.heard_at or time)
 
@@ -118,7 +118,7 @@ class Timeline:
 
 
 def resumed(pilot_rows: Sequence[Mapping[str, Any]], open_attempts: Sequence[Mapping[str, Any]]) -> Timeline:
-    """The fold as the two tables of an earlier collect left it."""
+    """Restore the state from the two tables of an earlier collect."""
     line = Timeline()
     plain = [f.name for f in fields(PilotTimes) if f.name not in ("nodes", "lost_at")]
     for row in pilot_rows:
@@ -134,7 +134,7 @@ def resumed(pilot_rows: Sequence[Mapping[str, Any]], open_attempts: Sequence[Map
 
 
 def attempts_table(results: pa.Table, begun: Sequence[BegunAttempt], schema: pa.Schema) -> pa.Table:
-    """Rows of ``ATTEMPTS``: the recorded attempts, then those that run. ``results``: one row per attempt."""
+    """Rows of ``ATTEMPTS``: the recorded attempts, then the running ones. ``results``: one row per attempt."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -150,23 +150,23 @@ def attempts_table(results: pa.Table, begun: Sequence[BegunAttempt], schema: pa.
 
 
 @singledispatch
-def _fold(_event: Event, _line: Timeline) -> None:
-    """A kind that says nothing of times."""
+def _apply(_event: Event, _line: Timeline) -> None:
+    """Event kinds without times."""
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotIntended, line: Timeline) -> None:
     pilot = line.pilot(event.pilot)
     pilot.intended_at = event.time
     pilot.time_limit_s = event.time_limit_s
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotSubmitted, line: Timeline) -> None:
     line.pilot(event.pilot).job_id = event.job_id
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotStarted, line: Timeline) -> None:
     pilot = line.pilot(event.pilot)
     pilot.allocated_at = event.time
@@ -175,13 +175,13 @@ def _(event: PilotStarted, line: Timeline) -> None:
     pilot.time_limit_s = pilot.time_limit_s if event.time_limit_s is None else event.time_limit_s
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotEnded, line: Timeline) -> None:
     pilot = line.pilot(event.pilot)
     pilot.ended_at, pilot.reason = event.time, event.reason
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotGone, line: Timeline) -> None:
     pilot = line.pilot(event.pilot)
     pilot.gone_at = event.time
@@ -189,7 +189,7 @@ def _(event: PilotGone, line: Timeline) -> None:
         pilot.reason = event.reason or event.word
 
 
-@_fold.register
+@_apply.register
 def _(event: AttemptStarted, line: Timeline) -> None:
     line.begun[event.run_id, event.attempt] = BegunAttempt(
         event.run_id, event.attempt, event.pilot, list(event.nodes), event.time
@@ -198,7 +198,7 @@ def _(event: AttemptStarted, line: Timeline) -> None:
         line.pilot(event.pilot).lost_at.pop(node, None)
 
 
-@_fold.register(Recorded)
+@_apply.register(Recorded)
 def _(event: Recorded[RecordFacts], line: Timeline) -> None:
     record = event.record
     if record.outcome is Outcome.NODE_FAIL:
@@ -206,7 +206,7 @@ def _(event: Recorded[RecordFacts], line: Timeline) -> None:
         lost.update(dict.fromkeys(event.accused, record.ended_at or event.time))
 
 
-@_fold.register
+@_apply.register
 def _(event: NodeBad, line: Timeline) -> None:
-    if event.pilot is not None:  # the user's own word does not take the node from the pilot that holds it
+    if event.pilot is not None:  # an exclusion by the user does not take the node from the pilot that holds it
         line.pilot(event.pilot).lost_at.setdefault(event.node, event.time)

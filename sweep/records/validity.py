@@ -1,4 +1,4 @@
-"""What a valid measurement must be, and what is odd about one. Pure."""
+"""Validity checks of measurements, and oddities. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweep.records.schema import Metrics
 
 
 def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outcome, str] | None:
-    """Why an attempt that ended well gave no valid measurement, or None where it did."""
+    """Why a successful attempt has no valid measurement, or None where it has one."""
     given = [m for m in measurements if m is not None]
     if not measurements or len(given) < len(measurements):
         missing = [str(rank) for rank, m in enumerate(measurements) if m is None]
@@ -34,16 +34,16 @@ def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outco
 
 
 def mismatches(run: Run, measurements: Sequence[Measurement]) -> list[str]:
-    """Each difference between what was asked and what ran, with both values."""
+    """Each difference between what was requested and what ran, with both values."""
     asked = requested(run)
     found: dict[str, None] = {}
     for rank, measurement in enumerate(measurements):
         for name, value in measurement.effective.items():
             if name in asked and value != asked[name]:
-                found.setdefault(f"{name}: asked {asked[name]}, ran {value} (rank {rank})")
+                found.setdefault(f"{name}: requested {asked[name]}, ran {value} (rank {rank})")
     counts = sorted({len(m.step_times_s) for m in measurements})
     if counts[0] < max(1, run.iterations):
-        found.setdefault(f"iterations: asked {run.iterations}, timed {counts[0]}")
+        found.setdefault(f"iterations: requested {run.iterations}, timed {counts[0]}")
     elif len(counts) > 1:
         found.setdefault(f"iterations: ranks timed {counts[0]} to {counts[-1]}")
     by_name: dict[str, list[str]] = {}
@@ -53,7 +53,7 @@ def mismatches(run: Run, measurements: Sequence[Measurement]) -> list[str]:
 
 
 def requested(run: Run) -> dict[str, Scalar]:
-    """What a run asks for, under the names that ``Measurement.effective`` may state."""
+    """What a run requests, under the names that ``Measurement.effective`` may have."""
     values: dict[str, Scalar] = dataclasses.asdict(run.layout)
     if run.layout.pp == 1:
         del values["pp_schedule"]
@@ -70,21 +70,21 @@ def requested(run: Run) -> dict[str, Scalar]:
 
 
 def oddities(measurements: Sequence[Measurement]) -> list[str]:
-    """What ranks of one attempt must agree on and do not."""
+    """Disagreements between ranks of one attempt."""
     notes = []
     for name in sorted({key for m in measurements for key in m.versions}):
         values = sorted({m.versions[name] for m in measurements if name in m.versions})
         if len(values) > 1:
             notes.append(f"ranks run different versions of {name}: {', '.join(values)}")
     first = next((m.losses for m in measurements if m.losses), None)
-    other = next((rank for rank, m in enumerate(measurements) if not _alike(first, m.losses)), None)
+    other = next((rank for rank, m in enumerate(measurements) if not _similar(first, m.losses)), None)
     if other is not None:
-        notes.append(f"rank {other} states other losses than the ranks before it: they do not train one model")
+        notes.append(f"rank {other} reports other losses than the ranks before it: they do not train one model")
     return notes
 
 
 def of_another_torch(measurements: Sequence[Measurement], planned: str | None) -> list[str]:
-    """Whether the ranks run another torch than the one whose rules made the plan. ``2.13`` stands for any 2.13.x."""
+    """Notes ranks that run another torch than the plan was made for. ``2.13`` means any 2.13.x."""
     from packaging.version import InvalidVersion, Version
 
     runs = next((m.versions["torch"] for m in measurements if "torch" in m.versions), None)
@@ -97,19 +97,19 @@ def of_another_torch(measurements: Sequence[Measurement], planned: str | None) -
     if found[: len(wanted)] == wanted:
         return []
     return [
-        f"the site says torch {planned}, the ranks run {runs}: candidates were rejected by the rules of another torch; "
+        f"the site states torch {planned}, the ranks run {runs}: candidates were rejected by another torch's rules; "
         f"plan again with torch_version: '{'.'.join(map(str, found))}'"
     ]
 
 
 def implausible(metrics: Metrics, gpu: str | None, dtype: str | None) -> list[str]:
-    """What cannot be true of a measurement, each as text. Empty for a plausible one."""
+    """Implausible values of a measurement, as text. Empty for a plausible one."""
     notes = []
     best = best_matmul_share(gpu, dtype)
     shares = {"mfu": metrics.mfu, "hfu": metrics.hfu, "reported_mfu": metrics.reported_mfu}
     for name, value in shares.items():
         if value is not None and value > 1:
-            notes.append(f"{name} is {value:.1%} of the peak: no hardware does more than its peak")
+            notes.append(f"{name} is {value:.1%} of the peak: no hardware exceeds its peak")
         elif value is not None and value > best:
             notes.append(f"{name} is {value:.1%}: the best matrix product on {gpu} reaches {best:.0%}")
     if metrics.mfu is not None and metrics.hfu is not None and metrics.hfu < metrics.mfu * (1 - 1e-9):
@@ -124,7 +124,7 @@ def implausible(metrics: Metrics, gpu: str | None, dtype: str | None) -> list[st
     return notes + [f"{name} is {value}" for name, value in positive.items() if value is not None and value <= 0]
 
 
-def _alike(first: Sequence[float] | None, other: Sequence[float] | None) -> bool:
+def _similar(first: Sequence[float] | None, other: Sequence[float] | None) -> bool:
     if first is None or other is None:
         return True
     pairs = zip(first, other, strict=False)

@@ -1,7 +1,7 @@
 """Every line that a journal may hold: one frozen class per kind of event, one encoder, one decoder.
 
-A line is a JSON object: ``event`` names its kind, ``time`` (unix seconds) says when it was written. The decoder refuses
-an unknown kind, a missing field and a value of the wrong type. A field that it does not know is passed over: a pilot
+A line is a JSON object: ``event`` names its kind, ``time`` (unix seconds) is when it was written. The decoder rejects
+an unknown kind, a missing field and a value of the wrong type. Unknown fields are ignored: a pilot
 that runs for days reads what a newer launcher writes.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 from sweep.outcomes import Outcome
 
 MAX_LINE_BYTES = 64 << 20
-"""far above any record (5 kB per rank at most): a longer line is damage, not data"""
+"""far above any record (5 kB per rank at most): a longer line is corrupt"""
 
 RecordT = TypeVar("RecordT")
 
@@ -26,7 +26,7 @@ class EventError(ValueError):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """What all events have."""
+    """Base of all events."""
 
     time: float
     """unix seconds, by the writer's clock"""
@@ -60,7 +60,7 @@ class PilotIntended(Event, frozen=True, kw_only=True, tag="pilot_intent"):
     nodes: int
     time_limit_s: int
     elsewhere: bool = False
-    """it is to stay off nodes on which its retries failed"""
+    """it excludes nodes on which its retries failed"""
 
 
 class PilotSubmitted(Event, frozen=True, kw_only=True, tag="pilot_submitted"):
@@ -71,7 +71,7 @@ class PilotSubmitted(Event, frozen=True, kw_only=True, tag="pilot_submitted"):
 
 
 class SubmitDelayed(Event, frozen=True, kw_only=True, tag="submit_delayed"):
-    """The launcher, when the scheduler took no pilot for now."""
+    """The launcher, when the scheduler accepts no pilot for now."""
 
     pilot: str
     reason: str
@@ -125,7 +125,7 @@ class AttemptStarted(Event, frozen=True, kw_only=True, tag="attempt_started"):
 
 
 class RecordFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns of a record (``sweep.records.record.Record``) that the folds read."""
+    """The columns of a record (``sweep.records.record.Record``) that state and timeline read."""
 
     run_id: str
     attempt: int
@@ -144,12 +144,12 @@ class RecordFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recorded(Event, Generic[RecordT], frozen=True, kw_only=True, tag="record"):
-    """A leader, when an attempt has ended and its nodes are clean; or the launcher, of an attempt that is lost."""
+    """A leader, when an attempt has ended and its nodes are clean; or the launcher, for a lost attempt."""
 
     record: RecordT
-    """all columns where it is written; readers decode the part that they need"""
+    """all columns when written; readers decode the part that they need"""
     pilot: str | None = None
-    """None where the launcher writes it"""
+    """None if written by the launcher"""
     accused: tuple[str, ...] = ()
     """the nodes that the outcome names"""
     slow_node: str | None = None
@@ -157,16 +157,16 @@ class Recorded(Event, Generic[RecordT], frozen=True, kw_only=True, tag="record")
 
 
 class NodeBad(Event, frozen=True, kw_only=True, tag="node_bad"):
-    """A leader, of a node that it could not clean, or `sweep nodes exclude`."""
+    """A leader, for a node that it could not clean, or `sweep nodes exclude`."""
 
     node: str
     reason: str
     pilot: str | None = None
-    """None where the user says it"""
+    """None if from the user"""
 
 
 class NodeCleared(Event, frozen=True, kw_only=True, tag="node_pardoned"):
-    """`sweep nodes pardon`: what was reported of the node until now counts no more."""
+    """`sweep nodes pardon`: earlier reports on the node no longer count."""
 
     node: str
 
@@ -176,7 +176,7 @@ class RerunRequested(Event, frozen=True, kw_only=True, tag="rerun"):
 
     run_id: str
     after: int
-    """number of its latest attempt at that moment"""
+    """number of its latest attempt at that time"""
 
 
 class Extended(Event, frozen=True, kw_only=True, tag="extend"):
@@ -244,7 +244,7 @@ def encode(event: Event) -> bytes:
     """The event as a line of a journal, without its line end."""
     try:
         return _encoder.encode(event)
-    except UnicodeEncodeError:  # a name of a file that is not UTF-8, as Python tells it: JSON can only escape that
+    except UnicodeEncodeError:  # a file name that is not UTF-8 holds lone surrogates: JSON can only escape those
         return json.dumps(msgspec.to_builtins(event), separators=(",", ":")).encode()
 
 
@@ -266,7 +266,7 @@ def decoder(record_type: type) -> Callable[[bytes], Event]:
 
 
 def _tolerant(line: bytes, kinds: Any, refusal: EventError) -> Event:
-    """The event of a line with NaN in it, which version 0.1 could write and JSON does not know."""
+    """The event of a line with NaN, which version 0.1 could write and JSON does not allow."""
     try:
         event: Event = msgspec.convert(json.loads(line), kinds)
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
@@ -275,4 +275,4 @@ def _tolerant(line: bytes, kinds: Any, refusal: EventError) -> Event:
 
 
 decode = decoder(RecordFacts)
-"""The event of a line, a record as far as the fold reads it. Raises EventError."""
+"""The event of a line, a record with the columns that the state reads. Raises EventError."""

@@ -1,7 +1,7 @@
-"""Which nodes later runs stay away from, and why. Pure: what attempts said of nodes, in; nodes with reasons, out.
+"""Which nodes later runs avoid, and why. Pure: reports on nodes in, nodes with reasons out.
 
-One hang accuses a node and does not convict it: a configuration that hangs everywhere would take one node after
-another out of service. The same run's success without the node, or a second run that hangs there, convicts.
+One hang accuses a node but does not quarantine it: a configuration that hangs everywhere would take one node after
+another out of service. Success of the same run without the node, or a second run that hangs there, confirms it.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from sweep.state.events import RecordFacts
 
 HANGS_OF_DIFFERENT_RUNS = 2
 HANG_SHARE = 1 / 3
-"""hangs convict a node where so many different runs stopped there, and so large a share of all runs that hung"""
+"""hangs quarantine a node where this many different runs hung, and this share of all runs that hung"""
 SLOW_IN_RUNS = 3
 SLOW_SHARE = 0.5
-"""a node is slow where it held the slowest rank in so many different runs whose ranks have like work, and in more than
-this share of its runs of that kind"""
+"""a node is slow where it held the slowest rank in this many different runs whose ranks have equal work, and in more
+than this share of its runs of that kind"""
 
 AT_ONCE = frozenset({Outcome.XID_HARDWARE, Outcome.NODE_FAIL})
-"""outcomes that convict the node that they name"""
+"""outcomes that quarantine the node that they name"""
 
 
 class ReportVerdict(Enum):
-    """What the run's other attempts say of a charge."""
+    """A report on a node, judged by the run's other attempts."""
 
     OPEN = "open"
     NODE = "node"
     """the run was ok without the node"""
     RUN = "run"
-    """the run failed alike on other nodes"""
+    """the run failed the same way on other nodes"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeReport:
-    """One accusation of one node."""
+    """One report against one node."""
 
     node: str
     time: float
     reason: str
     outcome: Outcome | None = None
-    """of the attempt that accuses; None where the pilot or the user does, which stands by itself"""
+    """of the reporting attempt; None where the pilot or the user reports, which needs no confirmation"""
     run_id: str = ""
     attempt: int = 0
 
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A run over several nodes, with ranks of like work, that was ok."""
+    """A run over several nodes, with equal work per rank, that was ok."""
 
     nodes: tuple[str, ...]
     time: float
@@ -60,7 +60,7 @@ class MeasuredRun:
 
 @dataclass
 class Ledger:
-    """All that was said of nodes."""
+    """All reports on nodes."""
 
     reports: list[NodeReport] = field(default_factory=list)
     cleared_at: dict[str, float] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Ledger:
     """run -> where and when it was measured"""
 
     def measured(self, run_id: str, nodes: tuple[str, ...], slow_node: str | None, time: float) -> None:
-        """A run was measured on these nodes. One node alone can be compared with none."""
+        """Add a measured run. A run on a single node allows no comparison."""
         if len(set(nodes)) < 2:
             return
         self.ok[run_id] = MeasuredRun(nodes, time)
@@ -79,15 +79,15 @@ class Ledger:
 
 
 def same_work(record: RecordFacts) -> bool:
-    """Have all ranks of a run the same work? Else the slowest of them says nothing of its node.
+    """Do all ranks of a run have the same work? Else the slowest of them implies nothing about its node.
 
-    Stages of a pipeline differ by the logits, and experts by the tokens that are sent to them, in every run again.
+    Stages of a pipeline differ by the logits, and experts by the tokens that are routed to them, in every run.
     """
     return record.pp == record.ep == 1
 
 
 def quarantined(ledger: Ledger, verdict_on: Callable[[NodeReport], ReportVerdict]) -> dict[str, str]:
-    """Node -> why it is avoided. ``verdict_on`` says what the accusing run's other attempts tell."""
+    """Node -> why it is avoided. ``verdict_on``: the verdict by the reporting run's other attempts."""
     found = dict(_slow(ledger))
     hangs: dict[str, dict[str, NodeReport]] = defaultdict(dict)
     for report in ledger.reports:
@@ -104,11 +104,11 @@ def quarantined(ledger: Ledger, verdict_on: Callable[[NodeReport], ReportVerdict
 
 
 def _hung(hangs: Mapping[str, Mapping[str, NodeReport]]) -> dict[str, str]:
-    """Nodes at which several runs stopped, and not just their part of a sweep in which runs hang everywhere."""
+    """Nodes at which several runs hung, more than expected in a sweep in which runs hang everywhere."""
     runs = {run for by_run in hangs.values() for run in by_run}
     least = max(HANGS_OF_DIFFERENT_RUNS, HANG_SHARE * len(runs))
     return {
-        node: f"{len(by_run)} different runs stopped there: {next(iter(by_run.values())).reason}"
+        node: f"{len(by_run)} different runs hung there: {next(iter(by_run.values())).reason}"
         for node, by_run in hangs.items()
         if len(by_run) >= least
     }
@@ -124,5 +124,5 @@ def _slow(ledger: Ledger) -> Mapping[str, str]:
         of_all = sum(at.time > since and node in at.nodes for at in ledger.ok.values())
         if len(runs) > SLOW_SHARE * of_all:
             share = f"{len(runs)} of its {of_all} runs over several nodes"
-            found[node] = f"held the slowest rank in {share} whose ranks have like work"
+            found[node] = f"held the slowest rank in {share} whose ranks have equal work"
     return found

@@ -1,7 +1,7 @@
-"""Whether a run may be attempted again, and where. Pure, and a table.
+"""Whether a run may be retried, and where. Pure: a table.
 
-A failure that the configuration causes comes again however often it is tried; one that a node, the network or the
-scheduler causes does not belong to the run, and is tried elsewhere a bounded number of times.
+A failure caused by the configuration recurs on every retry; one caused by a node, the network or the
+scheduler is not the run's, and is retried elsewhere a bounded number of times.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RETRIES: Mapping[Outcome, int] = {
     Outcome.LOST: 3,
     Outcome.UNKNOWN: 1,
 }
-"""outcome -> how many further attempts the attempts that ended so may have, in one run"""
+"""outcome -> number of retries that this outcome allows, in one run"""
 
 ELSEWHERE = frozenset(
     {
@@ -53,15 +53,15 @@ ELSEWHERE = frozenset(
         Outcome.UNKNOWN,
     }
 )
-"""outcomes that a node may have caused: the next attempt keeps off the nodes of this one, where there are others"""
+"""outcomes that a node may have caused: the next attempt avoids the nodes of this one, where there are others"""
 
 SAME_EVERYWHERE = ELSEWHERE - {Outcome.LOST}
-"""outcomes that are the run's own fault once they came on two disjoint sets of nodes. A lost attempt tells nothing of
+"""outcomes that are the configuration's fault once seen on two disjoint sets of nodes. A lost attempt tells nothing of
 the run: its pilot ended"""
 
 
 def may_retry(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]] = ()) -> bool:
-    """May a run whose attempts ended so, oldest first, on these nodes, be attempted again?
+    """May a run with these outcomes, oldest first, on these nodes, be retried?
 
     An interruption from outside (preempted, cancelled) never counts against the run.
     """
@@ -70,7 +70,7 @@ def may_retry(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]] = ()) ->
 
 
 def config_fault(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]]) -> bool:
-    """Did the run fail alike on two sets of nodes that share none? Then no node is to blame."""
+    """Did the run fail the same way on two disjoint sets of nodes? Then no node is at fault."""
     if not ended or not nodes or ended[-1] not in SAME_EVERYWHERE:
         return False
     last = nodes[-1]

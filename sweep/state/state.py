@@ -1,4 +1,4 @@
-"""The state of a sweep, as a fold over its journals. Nothing stores a status that could disagree with them."""
+"""The state of a sweep, rebuilt from its journals. No status is stored that could disagree with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sweep.state.retries import ELSEWHERE, config_fault, may_retry
 
 @dataclass(slots=True)
 class Attempt:
-    """One execution of a run, as far as the journals tell."""
+    """One execution of a run, as known from the journals."""
 
     number: int
     pilot: str
@@ -40,7 +40,7 @@ class Attempt:
     started_at: float | None = None
     ended_at: float | None = None
     outcome: Outcome | None = None
-    """None while no record tells how it ended"""
+    """None while there is no record"""
     message: str | None = None
     tokens_per_second_per_gpu: float | None = None
     peak_memory_bytes: float | None = None
@@ -52,7 +52,7 @@ class RunState:
 
     attempts: dict[int, Attempt] = field(default_factory=dict)
     rerun_after: int = 0
-    """the user asked for a further attempt when this many had begun"""
+    """the user requested a further attempt when this many had started"""
 
     @property
     def last(self) -> Attempt | None:
@@ -61,14 +61,14 @@ class RunState:
 
     @property
     def answered(self) -> Attempt | None:
-        """The first ok attempt after the last rerun that was asked for."""
+        """The first ok attempt after the last requested rerun."""
         ok = self.ok
         return ok if ok is not None and ok.number > self.rerun_after else None
 
     @property
     def ok(self) -> Attempt | None:
-        """The attempt that counts, where it is ok."""
-        if len(self.attempts) == 1:  # of most runs; it is asked of each of many thousand
+        """The attempt that counts, if it is ok."""
+        if len(self.attempts) == 1:  # most runs; this is read for each of many thousands
             (only,) = self.attempts.values()
             return only if only.outcome is Outcome.OK else None
         number = attempt_that_counts(((n, a.outcome) for n, a in self.attempts.items()), self.rerun_after)
@@ -89,12 +89,12 @@ class RunState:
         return last.number + 1 if may_retry(*self._ended()) else None
 
     def avoid(self) -> frozenset[str]:
-        """Nodes that the next attempt should keep off: an earlier one failed there in a way that a node may cause."""
+        """Nodes that the next attempt should avoid: an earlier one failed there in a way that a node may cause."""
         failed = [a for a in self.attempts.values() if a.outcome in ELSEWHERE]
         return frozenset(node for attempt in failed for node in attempt.nodes)
 
     def verdict_on(self, report: NodeReport) -> ReportVerdict:
-        """What the other attempts say of a charge that one of them brought."""
+        """The verdict of the other attempts on a report by one of them."""
         if config_fault(*self._ended()):
             return ReportVerdict.RUN
         later = [a for a in self.attempts.values() if a.outcome is Outcome.OK and a.number > report.attempt]
@@ -116,18 +116,18 @@ class PilotState:
     time_limit_s: int = 0
     intended_at: float = 0.0
     elsewhere: bool = False
-    """it was told to keep off nodes on which its retries failed"""
+    """it excludes nodes on which its retries failed"""
     job_id: str | None = None
     started_at: float | None = None
     node_names: tuple[str, ...] = ()
     heartbeats: int = 0
-    """how often its leader said that it lives"""
+    """number of its leader's heartbeats"""
     ended: str | None = None
-    """its own last word: why it ended"""
+    """why it ended, from its own last line"""
     ended_at: float | None = None
-    """when its last word was said, or where it had none, when it was found gone"""
+    """time of its last line, or else when it was found gone"""
     gone: str | None = None
-    """the launcher's finding: the job is confirmed gone (the scheduler's word for it), or was refused"""
+    """from the launcher: the job is confirmed gone (the scheduler's state), or was rejected"""
 
     @property
     def open(self) -> bool:
@@ -137,77 +137,77 @@ class PilotState:
 
 @dataclass
 class SweepState:
-    """What is known of a sweep. `apply` takes events in any order within a run's own causality."""
+    """The state of a sweep. `apply` accepts events in any order within a run's own causality."""
 
     runs: dict[str, RunState] = field(default_factory=dict)
     pilots: dict[str, PilotState] = field(default_factory=dict)
     nodes: Ledger = field(default_factory=Ledger)
-    """what was said of nodes"""
+    """reports on nodes"""
     cancelled: bool = False
-    """the user cancelled, and no launcher session has begun since"""
+    """the user cancelled, and no launcher session has started since"""
     session_at: float = 0.0
-    """when the present launcher session began"""
+    """when the current launcher session began"""
     delayed: str | None = None
-    """why the scheduler took no pilot when it was asked last; None where it took one"""
+    """why the scheduler rejected the last pilot; None if it accepted it"""
     delayed_at: float = 0.0
     touched: list[str] = field(default_factory=list)
-    """run_ids in the order of what happened to them: who follows the world reads on from where it was"""
+    """run_ids in the order of their events: a reader continues from its last position"""
 
     @property
     def bad_nodes(self) -> dict[str, str]:
-        """Node -> why later runs and pilots stay away from it."""
+        """Node -> why later runs and pilots avoid it."""
         return quarantined(self.nodes, lambda report: self.run_state(report.run_id).verdict_on(report))
 
     def apply_all(self, events: Iterable[Event]) -> None:
-        """Fold events in."""
+        """Apply events."""
         for event in events:
-            _fold(event, self)
+            _apply(event, self)
 
     def apply(self, event: Event) -> None:
-        """Fold one event in. Kinds that do not change the state (alive, …) pass by."""
-        _fold(event, self)
+        """Apply one event. Kinds that do not change the state (alive, …) are ignored."""
+        _apply(event, self)
 
     def run_state(self, run_id: str) -> RunState:
-        """The state of a run, empty where nothing happened to it yet. To be read only."""
+        """The state of a run, empty where nothing happened to it yet. Read-only."""
         return self.runs.get(run_id) or RunState()
 
     def run(self, run_id: str) -> RunState:
-        """The state of a run, empty where nothing happened to it yet. Whoever changes it asks for it here."""
+        """The state of a run, empty where nothing happened to it yet. For callers that change it."""
         self.touched.append(run_id)
         return self.runs.setdefault(run_id, RunState())
 
     def pilot(self, name: str) -> PilotState:
-        """The pilot of that name, made known where it was not."""
+        """The pilot of that name, created if unknown."""
         return self.pilots.setdefault(name, PilotState(name))
 
     def has_record(self, run_id: str, number: int) -> bool:
-        """Is it known how an attempt ended?"""
+        """Does the attempt have a record?"""
         state = self.runs.get(run_id)
         attempt = state.attempts.get(number) if state is not None else None
         return attempt is not None and attempt.outcome is not None
 
     def attempt(self, run_id: str, number: int, pilot: str) -> Attempt:
-        """The attempt, made known where it was not."""
+        """The attempt, created if unknown."""
         return self.run(run_id).attempts.setdefault(number, Attempt(number, pilot))
 
 
 @singledispatch
-def _fold(_event: Event, _sweep_state: SweepState) -> None:
-    """A kind that changes nothing."""
+def _apply(_event: Event, _sweep_state: SweepState) -> None:
+    """Event kinds that change nothing."""
 
 
-@_fold.register
+@_apply.register
 def _(event: SessionBegan, sweep_state: SweepState) -> None:
     sweep_state.cancelled = False
     sweep_state.session_at = event.time
 
 
-@_fold.register
+@_apply.register
 def _(_event: CancelRequested, sweep_state: SweepState) -> None:
     sweep_state.cancelled = True
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotIntended, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
     pilot.token = event.token
@@ -217,52 +217,52 @@ def _(event: PilotIntended, sweep_state: SweepState) -> None:
     pilot.elsewhere = event.elsewhere
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotSubmitted, sweep_state: SweepState) -> None:
     sweep_state.pilot(event.pilot).job_id = event.job_id
     sweep_state.delayed = None
 
 
-@_fold.register
+@_apply.register
 def _(event: SubmitDelayed, sweep_state: SweepState) -> None:
     sweep_state.delayed, sweep_state.delayed_at = event.reason, event.time
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotGone, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
     pilot.gone = event.word
     pilot.ended_at = pilot.ended_at or event.time
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotStarted, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
     pilot.started_at = event.time
     pilot.node_names = event.nodes
     pilot.job_id = event.job_id
-    pilot.gone = None  # a submission that was given up, and came after all
+    pilot.gone = None  # a submission that was given up but started after all
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotAlive, sweep_state: SweepState) -> None:
     sweep_state.pilot(event.pilot).heartbeats += 1
 
 
-@_fold.register
+@_apply.register
 def _(event: PilotEnded, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
     pilot.ended, pilot.ended_at = event.reason, event.time
 
 
-@_fold.register
+@_apply.register
 def _(event: AttemptStarted, sweep_state: SweepState) -> None:
     attempt = sweep_state.attempt(event.run_id, event.attempt, event.pilot)
     attempt.started_at = event.time
     attempt.nodes = event.nodes
 
 
-@_fold.register(Recorded)
+@_apply.register(Recorded)
 def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
     record = event.record
     attempt = sweep_state.attempt(record.run_id, record.attempt, record.pilot)
@@ -291,17 +291,17 @@ def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
     ]
 
 
-@_fold.register
+@_apply.register
 def _(event: RerunRequested, sweep_state: SweepState) -> None:
     run = sweep_state.run(event.run_id)
     run.rerun_after = max(run.rerun_after, event.after)
 
 
-@_fold.register
+@_apply.register
 def _(event: NodeBad, sweep_state: SweepState) -> None:
     sweep_state.nodes.reports.append(NodeReport(node=event.node, time=event.time, reason=event.reason))
 
 
-@_fold.register
+@_apply.register
 def _(event: NodeCleared, sweep_state: SweepState) -> None:
     sweep_state.nodes.cleared_at[event.node] = event.time

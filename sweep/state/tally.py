@@ -1,4 +1,4 @@
-"""How far a sweep is: runs by state, the best so far, what it cost, what is left. Pure: time is an argument."""
+"""How far a sweep is: runs by state, the best so far, the cost, what is left. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sweep.plan.runs import ASSUMED_RUN_S, PlannedRun
 from sweep.state.state import Attempt, RunState, SweepState
 
 PLACES = ("ok", "running", "waiting")
-"""words for a run that did not fail"""
+"""states of a run that did not fail"""
 
 
 @dataclass
 class Cell:
-    """One square of models × nodes, as far as it is known."""
+    """One cell of models × nodes, with the results so far."""
 
     runs: int = 0
     settled: int = 0
@@ -31,18 +31,18 @@ class Cell:
 
 
 class _Share(NamedTuple):
-    """What one run adds to the sums; taken back and added anew when something happens to it. One per run: a tuple."""
+    """One run's contribution to the sums; subtracted and added again when it changes. One per run: a tuple."""
 
     word: str
     begun: bool
     rate: float | None = None
     ended_s: float = 0.0
-    """what its ended attempts took"""
+    """total duration of its ended attempts"""
     ended: int = 0
 
 
 class Tally:
-    """The sums over a sweep's runs. It follows one world: a look costs what changed since the last one."""
+    """The sums over a sweep's runs. It follows one state: an update costs only what changed since the last one."""
 
     def __init__(self, runs: Sequence[PlannedRun], gpus_per_node: int) -> None:
         self._runs = {planned.run_id: planned for planned in runs}
@@ -53,10 +53,10 @@ class Tally:
         self._begin(SweepState())
 
     def look(self, sweep_state: SweepState) -> Tally:
-        """Read what changed."""
+        """Update with what changed."""
         if sweep_state is not self._sweep_state and self._read:
             self._begin(sweep_state)
-        self._sweep_state = sweep_state  # where nothing was read of the one before, the sums stand
+        self._sweep_state = sweep_state  # if nothing was read of the previous one, the sums stay
         changed = dict.fromkeys(sweep_state.touched[self._read :])
         self._read = len(sweep_state.touched)
         for run_id in changed:
@@ -70,9 +70,9 @@ class Tally:
         return len(self._runs)
 
     def counts(self, left_out: Mapping[str, str] | None = None) -> Mapping[str, int]:
-        """How many runs are where: by outcome of the attempt that counts, `running`, `waiting`.
+        """Number of runs by outcome of the attempt that counts, `running`, `waiting`.
 
-        ``left_out``: run_id -> the word for those that are not to begin (``sweep.search.search.Search.left_out``).
+        ``left_out``: run_id -> state name of those that must not start (``sweep.search.search.Search.left_out``).
         """
         found = self._words.copy()
         for run_id, word in (left_out or {}).items():
@@ -83,33 +83,33 @@ class Tally:
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """Outcome -> runs whose attempt that counts ended so, the commonest first."""
+        """Outcome -> runs whose attempt that counts has it, most frequent first."""
         failed = {word: number for word, number in self._words.items() if number and word not in PLACES}
         return dict(sorted(failed.items(), key=lambda item: -item[1]))
 
     def example(self, outcome: str) -> str:
-        """The message of the latest attempt that failed so; empty where it had none."""
+        """The message of the latest attempt with this outcome; empty where it had none."""
         return self._messages.get(outcome, "")
 
     @property
     def cells(self) -> Mapping[tuple[str, int], Cell]:
-        """(model, nodes) -> what is known of it, in the plan's order of models."""
+        """(model, nodes) -> cell, in the plan's order of models."""
         return self._cells
 
     @property
     def typical_run_s(self) -> float:
-        """What one attempt takes, by those that ended; an assumption where none did."""
+        """Typical duration of an attempt, from those that ended; an assumption where none did."""
         return self._ended_s / self._ended if self._ended else ASSUMED_RUN_S
 
     def in_flight(self) -> list[tuple[PlannedRun, Attempt]]:
-        """The runs that are measured now, with their attempts."""
+        """The runs that are being measured, with their attempts."""
         found = [(self._runs[run_id], self._sweep_state.runs[run_id].last) for run_id in self._in_flight]
         return [(planned, attempt) for planned, attempt in found if attempt is not None]
 
     def seconds_left(self, now: float, left_out: Mapping[str, str] | None = None) -> float:
-        """How long the rest takes on the nodes of the pilots that run now (of one pilot where none does).
+        """Time that the rest takes on the nodes of the running pilots (of one pilot where none runs).
 
-        A run is expected to take what the plan predicts for it, corrected by how runs so far compared with theirs.
+        A run's expected time is the plan's prediction, corrected by the ratio observed so far.
         """
         node_s = self._waiting_node_s - sum(self._expected(run_id) for run_id in self._not_begun(left_out or {}))
         node_s *= self._correction
@@ -120,7 +120,7 @@ class Tally:
         return max(0.0, node_s) / (at_work or max(self._widths, default=1))
 
     def gpu_hours(self, now: float) -> tuple[float, float]:
-        """GPU-hours spent so far: (all that pilots held, what attempts had of it)."""
+        """GPU-hours spent so far: (allocated to pilots, used by attempts)."""
         held_s = sum(
             pilot.nodes * max(0.0, (pilot.ended_at or now) - pilot.started_at)
             for pilot in self._sweep_state.pilots.values()
@@ -140,8 +140,8 @@ class Tally:
         self._messages: dict[str, str] = {}
         self._in_flight: dict[str, None] = {}
         self._ended_s, self._ended, self._ended_node_s, self._predicted_s = 0.0, 0, 0.0, 0.0
-        told = [planned.predicted_s for planned in self._runs.values() if planned.predicted_s]
-        self._assumed_s = sum(told) / len(told) if told else ASSUMED_RUN_S
+        predicted = [planned.predicted_s for planned in self._runs.values() if planned.predicted_s]
+        self._assumed_s = sum(predicted) / len(predicted) if predicted else ASSUMED_RUN_S
         self._waiting_node_s = sum(map(self._expected, self._runs))
         self._cells: dict[tuple[str, int], Cell] = {}
         for planned in self._runs.values():
@@ -149,11 +149,11 @@ class Tally:
 
     @property
     def _correction(self) -> float:
-        """What attempts took over what was expected of them."""
+        """Ratio of actual to expected time of attempts."""
         return self._ended_s / self._predicted_s if self._predicted_s else 1.0
 
     def _expected(self, run_id: str) -> float:
-        """Node-seconds of one attempt, by the plan alone."""
+        """Node-seconds of one attempt, from the plan only."""
         planned = self._runs[run_id]
         return planned.nodes * (planned.predicted_s or self._assumed_s)
 
@@ -214,12 +214,12 @@ def _word(state: RunState, ok: Attempt | None) -> str:
 def counts(
     sweep_state: SweepState, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None
 ) -> Mapping[str, int]:
-    """``Tally.counts`` of one look."""
+    """``Tally.counts`` of one state."""
     return Tally(runs, 1).look(sweep_state).counts(left_out)
 
 
 def typical_run_s(sweep_state: SweepState) -> float:
-    """What one attempt takes, by the attempts that ended so far; an assumption where none did."""
+    """Typical duration of an attempt, from those that ended so far; an assumption where none did."""
     shares = [_share(run) for run in sweep_state.runs.values()]
     ended = sum(share.ended for share in shares)
     return sum(share.ended_s for share in shares) / ended if ended else ASSUMED_RUN_S

@@ -1,5 +1,5 @@
-"""The sweep directory: every path in it, journals, the launcher's lease, snapshots, and what users ask of a sweep.
+"""The sweep directory: every path in it, journals, the launcher's lease, snapshots, and users' requests.
 
-Files are written once or appended to by one writer; truth is plans, journals and claims. What events mean belongs to
-``sweep.state``, rows of results to ``sweep.records``.
+Files are written once or appended to by one writer; plans, journals and claims are authoritative. What events mean: see
+``sweep.state``, rows of results: ``sweep.records``.
 """

@@ -1,7 +1,7 @@
-"""The sweep directory: every path in it, and the few ways in which a file there may come into being.
+"""The sweep directory: every path in it, and the few ways to create a file there.
 
 A file is written once, or only appended to by its one writer. There are no file locks and no database:
-neither is safe on every cluster file system. Everything is private to the user.
+neither is safe on every cluster file system. All files are private to the user.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class SweepDir:
 
     @property
     def provenance(self) -> Path:
-        """Versions, commit, command line, executor. Written last on creation: a directory without it is no sweep."""
+        """Versions, commit, command line, executor. Written last on creation: a directory without it is not a sweep."""
         return self.path / PROVENANCE
 
     @property
     def grid(self) -> Path:
-        """The user's grid, as it was read, with the overrides in force."""
+        """The user's grid as read, with the overrides in effect."""
         return self.path / "grid.yaml"
 
     @property
     def site(self) -> Path:
-        """The site in force."""
+        """The site in effect."""
         return self.path / "site.yaml"
 
     @property
     def plan(self) -> Path:
-        """Every candidate, runs and rejected ones, of the grid that the sweep was begun with."""
+        """Every candidate, runs and rejected ones, of the grid that the sweep was started with."""
         return self.path / "plan.parquet"
 
     def plans(self) -> list[Path]:
-        """The plan and, in their order, those that extended it."""
+        """The plan and its extensions, in order."""
         return [self.plan, *sorted(self.path.glob("plan-[0-9]*.parquet"))]
 
     def extension(self, number: int) -> tuple[Path, Path]:
@@ -62,7 +62,7 @@ class SweepDir:
 
     @property
     def snapshot(self) -> Path:
-        """Derived: the fold over the journals as of some moment (``sweep.store.snapshot``)."""
+        """Derived: the state rebuilt from the journals up to some time (``sweep.store.snapshot``)."""
         return self.path / "snapshot.msgpack"
 
     @property
@@ -72,7 +72,7 @@ class SweepDir:
 
     @property
     def figures(self) -> Path:
-        """Derived: pictures."""
+        """Derived: figures."""
         return self.path / "figures"
 
     def journals(self) -> list[Path]:
@@ -102,18 +102,18 @@ class SweepDir:
         return self.path / "pilots" / name
 
     def log(self, run_id: str, attempt: int) -> Path:
-        """The output that is kept of one attempt."""
+        """The stored output of one attempt."""
         return self.path / "logs" / f"{run_id}.{attempt}.log"
 
     def create_skeleton(self) -> None:
-        """Make the directories, private to the user."""
+        """Create the directories, private to the user."""
         for name in ("", "journal", "claims", "launchers", "pilots", "logs"):
             directory = self.path / name
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def find_sweep(given: Path | None) -> SweepDir:
-    """The sweep that the user means: the given directory, or the newest under the working directory.
+    """The user's sweep: the given directory, or the newest under the working directory.
 
     Raises SweepError where there is none.
     """
@@ -142,9 +142,9 @@ def _newest_under(root: Path) -> SweepDir:
 
 
 def write_once(path: Path, data: bytes | str) -> None:
-    """Write a file that is never written again: aside, fsync, then link to its name.
+    """Write a file that is never rewritten: temporary file, fsync, then link to its name.
 
-    Raises FileExistsError where the name is taken: its content is left alone.
+    Raises FileExistsError where the name is taken: its content is not changed.
     """
     aside = _write_aside(path, data)
     try:
@@ -154,7 +154,7 @@ def write_once(path: Path, data: bytes | str) -> None:
 
 
 def write_derived(path: Path, data: bytes | str) -> None:
-    """Write or replace a derived file: aside, fsync, rename."""
+    """Write or replace a derived file: temporary file, fsync, rename."""
     _write_aside(path, data).rename(path)
 
 
@@ -172,7 +172,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _link(aside: Path, path: Path) -> None:
-    """link(2) is atomic on NFS, but its answer may be lost: a second link count is the proof of success."""
+    """link(2) is atomic on NFS, but its reply may be lost: a link count of 2 proves success."""
     try:
         os.link(aside, path)
     except OSError:
@@ -192,7 +192,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 def try_claim(sweep: SweepDir, run_id: str, attempt: int, claim: Claim) -> bool:
     """Take the right to run an attempt. False where another has it.
 
-    May be called again after an OSError: a claim that was made all the same is known by its holder.
+    May be called again after an OSError: a claim that succeeded all the same is recognised by its holder.
     """
     path = sweep.claim(run_id, attempt)
     try:
@@ -205,7 +205,7 @@ def try_claim(sweep: SweepDir, run_id: str, attempt: int, claim: Claim) -> bool:
 def claims_of(
     sweep: SweepDir, known: Callable[[str, int], bool] = lambda *_: False
 ) -> Iterator[tuple[str, int, Claim]]:
-    """The claims, each with its run_id and attempt. ``known``: those of which nothing more is to be read."""
+    """The claims, each with its run_id and attempt. ``known``: those that need not be read."""
     with os.scandir(sweep.claims) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
     for name in names:
@@ -219,7 +219,7 @@ def _read_claim(path: Path) -> Claim:
 
 
 def boot_id() -> str:
-    """Identifies this host's present boot, so that a pid is never taken for one of an earlier boot."""
+    """Identifies this host's current boot, so that a pid is never mistaken for one of an earlier boot."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return socket.gethostname()

@@ -1,6 +1,6 @@
-"""Extend a sweep that stands by a further grid: its new runs are a further plan, written once, the plan last.
+"""Extend an existing sweep by a further grid: its new runs are a further plan, written once, the plan last.
 
-What was planned before keeps its run_ids and records. A launcher at work sees the plan, pilots that begin later too.
+Earlier runs keep their run_ids and records. A running launcher reads the plan, pilots that start later too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sweep.store.journal import write_request
 from sweep.store.sweep import Sweep, mistakes_of_site
 
 SAME = ("workload", "sequence_length", "global_batch", "tokens_per_gpu", "seed")
-"""keys of a grid that say what is compared in a cell: all runs of a sweep share them"""
+"""keys of a grid that define what is compared in a cell: all runs of a sweep share them"""
 SETTINGS = ("strategy", "budget", "timeouts", "max_run_time", "isolate")
-"""keys of a grid that say how the sweep goes on: those of the last grid are in force"""
+"""keys of a grid that control how the sweep continues: the last grid's are in effect"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Extension:
     planned_before: int
     """runs of the grid that the sweep has already"""
     settings: Mapping[str, tuple[Any, Any]]
-    """key -> what was in force and what is from now on, where the two differ"""
+    """key -> previous and new value, where the two differ"""
 
     @property
     def empty(self) -> bool:
@@ -51,8 +51,8 @@ class Extension:
 
 
 def mistakes_of(sweep: Sweep, grid: Grid, site: Site | None) -> list[Mistake]:
-    """Why the grid cannot extend the sweep: it means another thing by a cell or a model, or another site."""
-    remedy = "begin another sweep with `sweep launch`; `sweep heatmap A B` draws both as one"
+    """Why the grid cannot extend the sweep: it defines a cell or a model differently, or has another site."""
+    remedy = "start another sweep with `sweep launch`; `sweep heatmap A B` plots both as one"
     asked = ((key, getattr(grid, key), getattr(sweep.grid, key)) for key in SAME)
     mistakes = [
         grid.mistake(f"{key} is {new}, and that of the sweep's other runs is {old}", (key,), remedy)
@@ -91,8 +91,8 @@ def extension(sweep: Sweep, grid: Grid, plan: Plan) -> Extension:
 def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
     """Write the grid, then the plan, each once. Returns the plan's path. Raises SweepError where it cannot be written.
 
-    Cut off between the two, the sweep is as it was: the same grid's next extension takes that number, another's the
-    next one.
+    If interrupted between the two, the sweep is unchanged: the same grid's next extension takes that number, another's
+    the next one.
     """
     sink = io.BytesIO()
     pyarrow.parquet.write_table(added.table, sink, compression="zstd")
@@ -114,12 +114,12 @@ def _write(sweep: SweepDir, grid: str, plan: bytes) -> Path:
                 write_once(plan_path, plan)
                 return plan_path
             except FileExistsError:
-                pass  # the same grid's, at the same moment: then this one's runs stand twice, and count once
+                pass  # the same grid's, at the same moment: then its runs are stored twice, and count once
         number += 1
 
 
 def _written(path: Path, text: str) -> bool:
-    """Make the file say this. False where it says something else."""
+    """Write the file. False if it exists with other content."""
     try:
         write_once(path, text)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""A sweep while others write to it: the fold over its journals, its plans and what its search says, kept up to date."""
+"""A sweep that others write to: its state, plans and search results, kept up to date."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from sweep.store.sweep import Sweep, open_sweep
 from sweep.version import __version__
 
 WORTH_EVENTS = 5000
-"""a snapshot is written once so many events came after the last one"""
+"""a snapshot is written after this many new events"""
 WORTH_RUNS = 2000
-"""a sweep of so many runs is large: what its search says is worth storing"""
+"""a sweep with this many runs is large: its search result is stored"""
 STORE_S = 60.0
-"""of a large sweep that is being measured, the launcher writes a snapshot at least so often"""
+"""longest interval between the launcher's snapshots of a large running sweep"""
 
 
 class FollowedState:
-    """What is known of a sweep: begins with the snapshot, and reads on at each `refresh`."""
+    """The state of a sweep: starts from the snapshot, and reads new events at each `refresh`."""
 
     def __init__(self, directory: SweepDir) -> None:
         stored = load(directory)
         self.directory = directory
         self.sweep_state = stored.sweep_state
         self.stored_answer = stored.left_out
-        """of the search, as of the snapshot"""
+        """result of the search, as of the snapshot"""
         self.unstored = 0
         """events that came after the snapshot"""
         self.stored_at = time.monotonic()
@@ -56,7 +56,7 @@ class FollowedState:
 
 
 def read_state(directory: SweepDir) -> SweepState:
-    """What is known of a sweep now. Stores a snapshot where much had to be read."""
+    """The current state of a sweep. Stores a snapshot if much had to be read."""
     followed = FollowedState(directory)
     followed.refresh()
     if followed.unstored >= WORTH_EVENTS:
@@ -65,8 +65,8 @@ def read_state(directory: SweepDir) -> SweepState:
 
 
 class FollowedSweep:
-    """A sweep's plans, state, search and sums. ``max_age_s``: how old an answer of the search may be while a pilot is
-    open; what ended since is then not considered.
+    """A sweep's plans, state, search and sums. ``max_age_s``: how old a search result may be while a pilot is
+    open; later ends are then not considered.
     """
 
     def __init__(self, sweep: Sweep, *, max_age_s: float = 0.0) -> None:
@@ -84,7 +84,7 @@ class FollowedSweep:
 
     @property
     def sweep_state(self) -> SweepState:
-        """What is known, as of the last `refresh`."""
+        """The state, as of the last `refresh`."""
         return self._journals.sweep_state
 
     @property
@@ -94,11 +94,11 @@ class FollowedSweep:
 
     @property
     def large(self) -> bool:
-        """Is it worth storing what the search says?"""
+        """Is it large enough to store the search result?"""
         return len(self.sweep.runs) >= WORTH_RUNS
 
     def planned(self, run_id: str) -> PlannedRun | None:
-        """The run of that name, if a plan that is known has it."""
+        """The run of that name, if a known plan has it."""
         return self._planned.get(run_id)
 
     def refresh(self) -> int:
@@ -106,21 +106,21 @@ class FollowedSweep:
         return self._journals.refresh()
 
     def refresh_plans(self) -> None:
-        """Take up the runs that `sweep extend` added. Raises OSError, SweepError."""
+        """Add the runs of `sweep extend`. Raises OSError, SweepError."""
         if tuple(self.sweep.directory.plans()) != self.sweep.plans:
             self._use(open_sweep(self.sweep.directory.path))
 
     def asked_for(self) -> Sequence[PlannedRun]:
-        """The plan's runs, but for those that the strategy or the budget leaves out."""
+        """The plan's runs, except those that the strategy or the budget excludes."""
         return self._made_search().asked_for(self.sweep_state)
 
     def left_out(self) -> Mapping[str, str]:
-        """run_id -> why it is not to begin (``Search.left_out``), as far as is known now."""
+        """run_id -> why it must not start (``Search.left_out``), as currently known."""
         runs, question = self.sweep_state.runs, self._question()
         if self._answer is not None and self._answer.question == question and self._answer_holds(self._answer):
             return self._answer.words
         if all(run.run_id in runs and runs[run.run_id].attempts for run in self.sweep.runs):
-            return {}  # each has begun: no search need be made to know
+            return {}  # each has started: no search is needed
         words = dict(self._made_search().left_out(self.sweep_state))
         self._answer = LeftOut(question=question, at=time.time(), words=words)
         self._answered_at = len(self.sweep_state.touched)
@@ -134,19 +134,19 @@ class FollowedSweep:
         return not (waits or found.get("running") or any(pilot.open for pilot in self.sweep_state.pilots.values()))
 
     def store_if_due(self) -> None:
-        """Write a snapshot where much came after the last one. For the launcher, which does so for all readers."""
+        """Write a snapshot if many events came after the last one. For the launcher, which does so for all readers."""
         many = self._journals.unstored >= WORTH_EVENTS
         if many or (self.large and self._journals.unstored and time.monotonic() - self._journals.stored_at > STORE_S):
             self.store()
 
     def store(self) -> None:
-        """Write a snapshot, of a large sweep with what the search says now."""
+        """Write a snapshot; for a large sweep with the current search result."""
         if self.large:
             self.left_out()
         self._journals.store(self._answer if self._answered_at == len(self.sweep_state.touched) else None)
 
     def store_what_was_found(self) -> None:
-        """Write a snapshot after one look, where reading or searching took long. Not in a launcher's place."""
+        """Write a snapshot after one update, if reading or searching took long. Not while a launcher runs."""
         searched = self._answer is not self._journals.stored_answer
         at_rest = not any(pilot.open for pilot in self.sweep_state.pilots.values())
         if self._journals.unstored >= WORTH_EVENTS or (self.large and searched and at_rest):
@@ -166,7 +166,7 @@ class FollowedSweep:
         return self._search
 
     def _question(self) -> str:
-        """A digest of all that the answer of the search follows from, but for what happened to the runs."""
+        """A digest of all inputs of the search, except the runs' events."""
         sweep = self.sweep
         of = [__version__, sweep.grid.strategy, repr(sweep.grid.budget), repr(sweep.site.hardware)]
         digest = hashlib.sha256("\n".join(of + [run.run_id for run in sweep.runs]).encode())

@@ -1,4 +1,4 @@
-"""Append-only journals: one writer each, read from where the last look ended."""
+"""Append-only journals: one writer each, read from where the last read ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweep.store.directory import SweepDir
 Decode: TypeAlias = Callable[[bytes], Event]
 
 PIECE_BYTES = 8 << 20
-"""how much of a journal is read at once"""
+"""bytes of a journal read at once"""
 
 
 class Journal:
@@ -27,7 +27,7 @@ class Journal:
         self._size = 0
 
     def append(self, event: Event) -> None:
-        """Add one event. Raises OSError where the file system refuses; the journal then is as it was before."""
+        """Append one event. Raises OSError where the file system fails; the journal is then unchanged."""
         line = encode(event) + b"\n"
         try:
             written = os.write(self._fd, line)
@@ -35,7 +35,7 @@ class Journal:
                 raise OSError(f"short write: {written} of {len(line)} bytes")
             os.fsync(self._fd)
         except OSError:
-            # A line cut in the middle would hide all that follows it.
+            # A truncated line would hide all that follows it.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             raise
@@ -47,7 +47,7 @@ class Journal:
 
 
 def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
-    """A journal of its own for what a command asks for. ``kind``: the beginning of its name."""
+    """Write a command's request to its own journal. ``kind``: the beginning of its name."""
     journal = Journal(sweep.journal(f"{kind}-{time.time_ns()}-{os.getpid()}"))
     for event in events:
         journal.append(event)
@@ -57,8 +57,8 @@ def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
 def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[tuple[list[Event], int]]:
     """The events from `offset` (bytes) on, in pieces so that memory stays small, with the offset after each piece.
 
-    A line that is no event is reported on stderr and passed over. A torn last line is left for the next look. The file
-    is opened again each time: a held descriptor need not see another host's appends on NFS.
+    A line that is no event is reported on stderr and skipped. A torn last line is left for the next read. The file
+    is opened again each time: an open descriptor may not see another host's appends on NFS.
     """
     with path.open("rb") as file:
         file.seek(offset)
@@ -69,7 +69,7 @@ def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[t
                 try:
                     events += [decode(line)] if line.strip() else []
                 except EventError as error:
-                    log_error(f"{path}: the line at byte {offset} is passed over: {error}")
+                    log_error(f"{path}: the line at byte {offset} is skipped: {error}")
                 offset += len(line)
             yield events, offset
             if torn:
@@ -77,7 +77,7 @@ def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[t
 
 
 def read_events(path: Path, offset: int = 0, decode: Decode = decode) -> tuple[list[Event], int]:
-    """All events from `offset` (bytes) on, and the offset to go on from: see ``event_pieces``."""
+    """All events from `offset` (bytes) on, and the offset to continue from: see ``event_pieces``."""
     events: list[Event] = []
     for piece, end in event_pieces(path, offset, decode):
         events += piece
@@ -86,9 +86,9 @@ def read_events(path: Path, offset: int = 0, decode: Decode = decode) -> tuple[l
 
 
 class JournalReader:
-    """Reads all journals of a sweep, each from where it was left.
+    """Reads all journals of a sweep, each from where the last read ended.
 
-    ``offsets``: bytes by file name that are known. ``decode``: what makes an event of a line
+    ``offsets``: bytes by file name that were read. ``decode``: decodes a line
     (``sweep.state.events.decoder``).
     """
 
@@ -99,7 +99,7 @@ class JournalReader:
         """how far each journal was read, bytes by file name"""
 
     def new_events(self) -> Sequence[Event]:
-        """What was appended since the last look, oldest first. Raises OSError, and then has read nothing."""
+        """Events appended since the last read, oldest first. Raises OSError, and then has read nothing."""
         fresh: list[Event] = []
         read: dict[str, int] = {}
         for path in self._sweep.journals():
@@ -107,5 +107,5 @@ class JournalReader:
             if path.stat().st_size > offset:
                 events, read[path.name] = read_events(path, offset, self._decode)
                 fresh += events
-        self.offsets.update(read)  # only now: what a failing file system cut off here is read again
+        self.offsets.update(read)  # only now: after a file system error here all is read again
         return sorted(fresh, key=lambda event: event.time)

@@ -1,6 +1,6 @@
 """One launcher at a time: the lease. Its epoch only rises; the highest epoch is the holder's.
 
-And the process that writes a journal: what it tells of itself, and whether it must be taken for alive.
+Also the process that writes a journal: its identity, and whether it must be assumed alive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sweep.store.directory import SweepDir, boot_id, write_once
 from sweep.store.journal import Journal, read_events
 
 QUIET_S = 60.0
-"""a process on another host whose journal stood still for so long is taken for dead"""
+"""a process on another host whose journal did not change for this long is assumed dead"""
 
 
 class LeaseLostError(Exception):
@@ -29,7 +29,7 @@ class LeaseLostError(Exception):
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells a process from every other: the content of a lease's file."""
+    """The unique identity of a process: the content of a lease's file."""
 
     host: str
     pid: int
@@ -37,7 +37,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     process_started: float
     """unix seconds"""
     time: float
-    """unix seconds, when it stated this"""
+    """unix seconds, when this was written"""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Lease:
         return f"launcher-{self.epoch:04d}"
 
     def check(self) -> None:
-        """Look again, before each submission. Raises LeaseLostError where a higher epoch stands."""
+        """Check again, before each submission. Raises LeaseLostError where a higher epoch exists."""
         if _highest(self.sweep) != self.epoch:
             raise LeaseLostError(f"another launcher took over (epoch {_highest(self.sweep)})")
 
     def release(self) -> None:
-        """Give it back, where no session followed."""
+        """Release it, where no session followed."""
         journal = Journal(self.sweep.journal(self.writer))
         journal.append(SessionEnded(time=time.time()))
         journal.close()
@@ -77,7 +77,7 @@ def take(sweep: SweepDir, *, takeover: bool = False) -> Lease:
 
 
 def holder(sweep: SweepDir) -> str | None:
-    """Who holds the lease, in words, where a launcher must be taken for alive. Takes nothing."""
+    """The lease's holder, as text, if a launcher must be assumed alive. Does not take the lease."""
     highest = _highest(sweep)
     return _living(sweep, highest) if highest else None
 
@@ -87,7 +87,7 @@ def _refusal(sweep: SweepDir, trouble: str) -> SweepError:
         Mistake(
             f"another launcher holds this sweep: {trouble}",
             file=str(sweep.path),
-            remedy="watch it with `sweep status --watch`, or take its place with `sweep resume --takeover`",
+            remedy="watch it with `sweep status --watch`, or replace it with `sweep resume --takeover`",
         )
     )
 
@@ -97,7 +97,7 @@ def _highest(sweep: SweepDir) -> int:
 
 
 def _living(sweep: SweepDir, epoch: int) -> str | None:
-    """The lease's holder, as text, if it must be taken for alive."""
+    """The lease's holder, as text, if it must be assumed alive."""
     journal, file = sweep.journal(Lease(sweep, epoch).writer), sweep.launchers / str(epoch)
     try:
         holder = msgspec.json.decode(file.read_bytes(), type=Process)
@@ -125,10 +125,11 @@ def this_process() -> Process:
 
 
 def alive(process: Process | TrackingBegan, journal: Path) -> str | None:
-    """The process that writes the journal, as text, where it must be taken for alive; None where it is dead."""
+    """The process that writes the journal, as text, if it must be assumed alive; None where it is dead."""
     if process.host != socket.gethostname():
         quiet_s = time.time() - (journal.stat().st_mtime if journal.exists() else process.time)
-        return f"process {process.pid} on {process.host}, heard {quiet_s:.0f} s ago" if quiet_s < QUIET_S else None
+        text = f"process {process.pid} on {process.host}, last heartbeat {quiet_s:.0f} s ago"
+        return text if quiet_s < QUIET_S else None
     if process.boot_id != boot_id():
         return None
     with contextlib.suppress(psutil.Error):

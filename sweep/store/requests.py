@@ -1,4 +1,4 @@
-"""What a user asks of a sweep: measure runs again, leave nodes out, pardon them. Lines in journals of their own."""
+"""Users' requests to a sweep: measure runs again, exclude nodes, clear them. Lines in journals of their own."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ ADDED = "left out by the user"
 
 
 def reason_not_rerunnable(state: RunState | None) -> str | None:
-    """Why a further attempt of the run need not or cannot be asked for, in words; None where it can."""
+    """Why a further attempt of the run need not or cannot be requested, as text; None where it can."""
     if state is None or state.last is None:
         return "has not begun: there is nothing to measure again"
     if state.last.outcome is None:
         return f"is being measured now (attempt {state.last.number})"
     if (number := state.next_attempt()) is not None:
-        return f"is to have a further attempt already (attempt {number})"
+        return f"already has a further attempt requested (attempt {number})"
     return None
 
 
 def ask(sweep: SweepDir, wanted: Sequence[tuple[str, int]]) -> None:
-    """Ask for one further attempt of each run. ``wanted``: its run_id, and the number of its latest attempt.
+    """Request one further attempt of each run. ``wanted``: its run_id, and the number of its latest attempt.
 
-    A launcher and pilots that live see the lines; else the next `sweep resume` does.
+    A running launcher and pilots read the lines; else the next `sweep resume` does.
     """
     now = time.time()
     write_request(sweep, "rerun", [RerunRequested(time=now, run_id=run_id, after=after) for run_id, after in wanted])
 
 
 def exclude_nodes(sweep: SweepDir, nodes: Sequence[str], reason: str) -> None:
-    """Later pilots and runs keep off these nodes."""
+    """Later pilots and runs avoid these nodes."""
     write_request(sweep, "nodes", [NodeBad(time=time.time(), node=node, reason=f"{ADDED}: {reason}") for node in nodes])
 
 
 def clear_nodes(sweep: SweepDir, nodes: Sequence[str]) -> None:
-    """What was said of these nodes until now counts no more."""
+    """Earlier reports on these nodes no longer count."""
     write_request(sweep, "nodes", [NodeCleared(time=time.time(), node=node) for node in nodes])

@@ -1,6 +1,6 @@
-"""The fold over the journals as of some moment, with how far it had read: the next reader goes on from there.
+"""The state rebuilt from the journals up to some offsets: the next reader continues from there.
 
-Derived and disposable: nothing is lost with it, and one that does not fit the journals or this version is ignored.
+Derived and safe to delete. One that does not fit the journals or this version is ignored.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _FORM = " ".join(f"{kind.__name__}.{f.name}:{f.type}" for kind in _KINDS for f i
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What the search said of the runs that are not to begin (``sweep.search.search.Search.left_out``)."""
+    """The search's result: the runs that must not start (``sweep.search.search.Search.left_out``)."""
 
     question: str
-    """digest of all that the answer follows from, but for what happened to the runs"""
+    """digest of all inputs of the result, except the runs' events"""
     at: float
     """unix seconds"""
     words: dict[str, str]
@@ -32,18 +32,18 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored."""
+    """The stored snapshot."""
 
     form: str = _FORM
     offsets: dict[str, int] = {}
-    """journal's file name -> bytes that are in the fold"""
+    """journal's file name -> bytes that are in the state"""
     sweep_state: SweepState
     left_out: LeftOut | None = None
     """as of these offsets"""
 
 
 def load(sweep: SweepDir) -> Snapshot:
-    """The stored fold; an empty one where there is none that fits."""
+    """The stored snapshot; an empty one where none fits."""
     with contextlib.suppress(OSError, ValueError):  # msgspec's errors are ValueErrors
         stored = msgspec.msgpack.decode(sweep.snapshot.read_bytes(), type=Snapshot)
         if stored.form == _FORM and _fits(sweep, stored.offsets):
@@ -52,7 +52,7 @@ def load(sweep: SweepDir) -> Snapshot:
 
 
 def save(sweep: SweepDir, snapshot: Snapshot) -> None:
-    """Write it. Best effort: a process that may only read the directory, or finds it full, goes without."""
+    """Write it. Best effort: a process that may only read the directory, or finds it full, does without."""
     with contextlib.suppress(OSError):
         write_derived(sweep.snapshot, msgspec.msgpack.encode(snapshot))
 

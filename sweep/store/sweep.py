@@ -1,4 +1,4 @@
-"""Make a sweep directory from a grid and a site, or open one that stands."""
+"""Create a sweep directory from a grid and a site, or open an existing one."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from sweep.version import __version__
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that stands: its directory and what was written there once."""
+    """An existing sweep: its directory and the files written there once."""
 
     directory: SweepDir
     grid: Grid
-    """the grid in force: the sweep's name, the models of all its grids, the settings of the last one"""
+    """the grid in effect: the sweep's name, the models of all its grids, the settings of the last one"""
     site: Site
     executor: str
     sweep_id: str
@@ -48,7 +48,7 @@ class Sweep:
 def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str, grid_text: str) -> Sweep:
     """Write a new sweep directory: input, plan and provenance, the provenance last. Returns the sweep.
 
-    Raises SweepError where another launch makes it at this moment. One that another has just made is returned as it is.
+    Raises SweepError if another launch is creating it right now. One that another has just created is returned as is.
     """
     from sweep.store import lease
 
@@ -72,7 +72,7 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
 
 
 def open_sweep(directory: Path | str) -> Sweep:
-    """The sweep that stands in a directory. Raises SweepError where there is none."""
+    """The sweep in a directory. Raises SweepError where there is none."""
     sweep = find_sweep(Path(directory))
     try:
         return _opened(sweep)
@@ -98,7 +98,7 @@ def _opened(sweep: SweepDir) -> Sweep:
 
 
 def in_force(grids: Sequence[Grid]) -> Grid:
-    """What a sweep of these grids goes by: the settings of the last, the first one's name, the models of all."""
+    """The grid in effect: the settings of the last, the name of the first, the models of all."""
     models = {name: shape for grid in grids for name, shape in grid.models.items()}
     return grids[-1].model_copy(update={"name": grids[0].name, "models": models})
 
@@ -115,7 +115,7 @@ def _table(plan: Path) -> pyarrow.Table:
 def check_same(sweep: Sweep, grid: Grid, executor: str, site: Site | None) -> None:
     """Raises SweepError where a directory holds another grid's sweep, or one of another executor or site.
 
-    ``site``: as the user states it; None where it was left to be found out.
+    ``site``: as the user states it; None where it was auto-detected.
     """
     mistakes = mistakes_of_site(sweep, site)
     where = str(sweep.directory.path)
@@ -123,35 +123,35 @@ def check_same(sweep: Sweep, grid: Grid, executor: str, site: Site | None) -> No
         remedy = f"`sweep extend {where} GRID` adds this one's runs to it; or name another with --dir"
         mistakes.append(Mistake("this directory holds the sweep of another grid", file=where, remedy=remedy))
     if sweep.executor != executor:
-        fact = f"this sweep was begun with the executor {sweep.executor}, not {executor}"
+        fact = f"this sweep was started with the executor {sweep.executor}, not {executor}"
         mistakes.append(Mistake(fact, file=where, remedy=f"--executor {sweep.executor}, or another --dir"))
     if mistakes:
         raise SweepError(mistakes)
 
 
 def mistakes_of_site(sweep: Sweep, site: Site | None) -> list[Mistake]:
-    """How a site that the user states differs from the one that the sweep was begun with."""
+    """How the user's site differs from the one that the sweep was started with."""
     if site is None:
         return []
     new, old = site.model_dump(), sweep.site.model_dump()
     other = [key for key in new if new[key] != old[key]]
     if not other:
         return []
-    told = ", ".join(f"{key} is {new[key]!r}, was {old[key]!r}" for key in other[:3])
+    changes = ", ".join(f"{key} is {new[key]!r}, was {old[key]!r}" for key in other[:3])
     file = str(sweep.directory.site)
-    remedy = f"leave the site out; or change {file} and `sweep resume`; or begin another sweep"
-    return [Mistake(f"this sweep was begun with another site: {told}", file=file, remedy=remedy)]
+    remedy = f"omit the site; or change {file} and `sweep resume`; or start another sweep"
+    return [Mistake(f"this sweep was started with another site: {changes}", file=file, remedy=remedy)]
 
 
 def holds(sweep: Sweep, grid: Grid) -> bool:
-    """Is it one of the grids that the sweep was begun or extended with, wherever they are to run?"""
+    """Is it one of the grids that the sweep was started or extended with, on any site?"""
     nowhere = {"site": None}
     known = [one.model_copy(update=nowhere).to_yaml() for one in sweep.grids]
     return grid.model_copy(update=nowhere).to_yaml() in known
 
 
 def check_vacant(directory: Path) -> None:
-    """Raises SweepError where a directory holds something that is no sweep: nothing of it is touched."""
+    """Raises SweepError where a directory holds something that is not a sweep; changes nothing."""
     unfinished = {"grid.yaml", "site.yaml", "plan.parquet", "journal", "claims", "launchers", "pilots", "logs"}
     if directory.exists() and not directory.is_dir():
         raise SweepError(Mistake("is a file, not a directory", file=str(directory), remedy="name another with --dir"))
@@ -163,7 +163,7 @@ def check_vacant(directory: Path) -> None:
 
 
 def _write_again(path: Path, text: str) -> None:
-    """An input file of a directory that is no sweep yet (its provenance is not written): a cut-off creation left it."""
+    """Rewrite an input file of an incomplete sweep (no provenance yet): an interrupted creation left it."""
     write_derived(path, text)
 
 

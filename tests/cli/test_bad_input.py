@@ -191,7 +191,7 @@ def test_another_site_is_refused(tmp_path, monkeypatch, capsys, standing, stated
     more = ("--site", "site.yaml") if stated == "in a file" else ()
     code, _, err = sweep(monkeypatch, capsys, "launch", "grid.yaml", "--dir", "s", "--executor", "local", *more)
     assert code == 2
-    assert "begun with another site: account is 'right', was None" in " ".join(err.split())
+    assert "started with another site: account is 'right', was None" in " ".join(err.split())
     assert "another grid" not in err
     assert tree(tmp_path) == before
 

@@ -126,7 +126,7 @@ def test_a_launcher_at_work_is_named(sweep: Sweep, command: Command) -> None:
         (["--cell", "tiny-1M:3", "--outcome", "x"], ["no cell 'tiny-1M:3'", "tiny-1M:1", "no outcome 'x'"]),
         (["tiny"], ["'tiny' is a part of 4 run_ids"]),
         (["gpt", "tiny"], ["no run has 'gpt'", "'tiny' is a part of"]),
-        (["RUN2"], ["is to have a further attempt already"]),
+        (["RUN2"], ["already has a further attempt requested"]),
         (["RUN3", "RUN0"], ["is being measured now (attempt 1)"]),
     ],
 )

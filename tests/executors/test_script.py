@@ -1,4 +1,4 @@
-"""The pilot's script: whole scripts against goldens, and bash itself as the judge of quoting.
+"""The pilot's script: whole scripts against goldens, and bash itself to check the quoting.
 
 A golden is updated by ``SWEEP_UPDATE_GOLDENS=1 pytest tests/executors/test_script.py``, and only so.
 """
@@ -122,7 +122,7 @@ def test_bash_reads_back_what_was_given(value: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_leftovers_of_the_submitting_shell_are_unset() -> None:
+def test_slurm_variables_of_the_submitting_shell_are_unset() -> None:
     left = {"SBATCH_PARTITION": "x", "SLURM_MEM_PER_CPU": "1", "SLURM_HINT": "nomultithread", "SRUN_X": "1"}
     kept = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/c", "SLURM_CPUS_ON_NODE": "8", "PATH": os.environ["PATH"]}
     done = subprocess.run(
@@ -144,7 +144,7 @@ def test_leftovers_of_the_submitting_shell_are_unset() -> None:
 )
 def test_a_line_break_cannot_become_an_option(changes: dict[str, Any]) -> None:
     values = {"token": "t", "name": "p", "nodes": 1, "time_limit_s": 60, **changes}
-    with pytest.raises(SweepError, match="cannot stand in a batch script"):
+    with pytest.raises(SweepError, match="cannot be in a batch script"):
         rendered(Site(gpus_per_node=1, gpu="cpu"), PilotRequest(**values))
 
 

@@ -1,4 +1,4 @@
-"""SlurmExecutor on real clusters, with and without accounting. Nothing of Slurm is imitated."""
+"""SlurmExecutor on real clusters, with and without accounting. Nothing of Slurm is mocked."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_pilot_runs_as_its_script_says(cluster: Cluster, tmp_path: Path, monke
     assert not [name for name in environment if name.startswith("SBATCH_")]
     assert "SLURM_HINT" not in environment
     assert seen["core_limit"] == [0, 0]
-    assert seen["parent"] == "slurmstepd", "neither a shell nor srun stands between Slurm and the leader"
+    assert seen["parent"] == "slurmstepd", "neither a shell nor srun is between Slurm and the leader"
     assert (here / "stdout").read_text().endswith("told of p1\n") or "told of p1" in (here / "stdout").read_text()
     assert "and on stderr" in (here / "stderr").read_text()
     assert (here / "pilot.sbatch").read_text() == slurm.script(request)
@@ -133,7 +133,7 @@ def test_found_by_token(cluster: Cluster, tmp_path: Path) -> None:
     assert slurm.find(request.token) == (JobState.GONE, job)
 
 
-def test_controller_away_means_unknown(accounting_cluster: Cluster, tmp_path: Path) -> None:
+def test_controller_down_means_unknown(accounting_cluster: Cluster, tmp_path: Path) -> None:
     slurm = executor(tmp_path, "stay")
     request = request_for("p1")
     job = slurm.submit(request)
@@ -174,7 +174,7 @@ def test_a_timed_out_submission_is_found_and_runs(
     lasting = SITE.model_copy(update={"setup": ("sleep 10",)})  # a job that has ended is soon forgotten
     with monkeypatch.context() as patch:
         patch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
-        with pytest.raises(SubmitError, match="may have been heard all the same") as late:
+        with pytest.raises(SubmitError, match="may have accepted the request") as late:
             executor(tmp_path, site=lasting, submit_timeout_s=5).submit(request)
     assert late.value.retry
     slurm = executor(tmp_path)
@@ -201,7 +201,7 @@ def test_a_path_that_submitit_would_rewrite_is_refused(tmp_path: Path, pattern: 
         ({"sbatch": ("--gres=nosuchgres:4",)}, "(?i)gres"),
     ],
 )
-def test_refusals_for_ever(accounting_cluster: Cluster, tmp_path: Path, site: dict[str, Any], words: str) -> None:
+def test_permanent_rejections(accounting_cluster: Cluster, tmp_path: Path, site: dict[str, Any], words: str) -> None:
     slurm = executor(tmp_path, site=Site(gpus_per_node=2, gpu="h100", **site))
     with pytest.raises(SubmitError, match=words) as refused:
         slurm.submit(request_for("p1", nodes=1))
@@ -219,7 +219,7 @@ def test_many_ids_are_one_squeue(accounting_cluster: Cluster, tmp_path: Path, mo
     assert calls()[5:] == ["squeue", "sacct", "sacct", "sacct"]
 
 
-def test_slurmdbd_away(accounting_cluster: Cluster, tmp_path: Path) -> None:
+def test_slurmdbd_down(accounting_cluster: Cluster, tmp_path: Path) -> None:
     """squeue's answer is enough to know a job gone, but not to say that a token was never submitted."""
     slurm = executor(tmp_path)
     request = request_for("p1", nodes=1)

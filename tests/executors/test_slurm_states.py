@@ -1,4 +1,4 @@
-"""What the scheduler says of a refusal, in our words."""
+"""The scheduler's temporary rejections, explained."""
 
 import pytest
 
@@ -6,12 +6,21 @@ from sweep.executors.slurm_states import may_work_later, meaning
 
 
 @pytest.mark.parametrize(
-    ("said", "means"),
+    ("message", "means"),
     [
         ("QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy", "as many jobs in the queue"),
-        ("sbatch: error: AssocGrpSubmitJobsLimit; Job violates accounting/QOS policy", "your group has as many jobs"),
-        ("sbatch: error: QOSGrpSubmitJobsLimit; Job violates accounting/QOS policy", "your group has as many jobs"),
-        ("AssocMaxSubmitJobLimit; Job violates accounting/QOS policy", "as many jobs in the queue as you may have"),
+        (
+            "sbatch: error: AssocGrpSubmitJobsLimit; Job violates accounting/QOS policy",
+            "your group has reached its limit of jobs",
+        ),
+        (
+            "sbatch: error: QOSGrpSubmitJobsLimit; Job violates accounting/QOS policy",
+            "your group has reached its limit of jobs",
+        ),
+        (
+            "AssocMaxSubmitJobLimit; Job violates accounting/QOS policy",
+            "you have reached your limit of jobs in the queue",
+        ),
         (
             "sbatch: error: If munged is up, restart with --num-threads=10; sbatch: error: Munge encode failed: Failed "
             'to access "/run/munge/munge.socket.2": No such file or directory (Did you start munged?); sbatch: error: '
@@ -19,13 +28,13 @@ from sweep.executors.slurm_states import may_work_later, meaning
             "Batch job submission failed: Protocol authentication error",
             "munge",
         ),
-        ("Slurm temporarily unable to accept job, sleeping and retrying", "the cluster has as many jobs"),
-        ("Unable to contact slurm controller (connect failure)", "away or slow"),
-        ("Socket timed out on send/recv operation", "away or slow"),
-        ("sbatch did not answer within 60 s; it may have been heard all the same", "away or slow"),
-        ("RPC rate limit exceeded", "asked too often"),
+        ("Slurm temporarily unable to accept job, sleeping and retrying", "the cluster has reached its limit of jobs"),
+        ("Unable to contact slurm controller (connect failure)", "down or slow"),
+        ("Socket timed out on send/recv operation", "down or slow"),
+        ("sbatch did not answer within 60 s; it may have accepted the request", "down or slow"),
+        ("RPC rate limit exceeded", "too many requests"),
     ],
 )
-def test_what_passes_is_told_in_our_words(said, means):
-    assert means in meaning(said)
-    assert may_work_later(said) or "did not answer" in said
+def test_temporary_rejections_are_explained(message, means):
+    assert means in meaning(message)
+    assert may_work_later(message) or "did not answer" in message

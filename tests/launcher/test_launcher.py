@@ -1,4 +1,4 @@
-"""What a launcher bears: claims and words that are seen late, a file system that hangs, others beside it."""
+"""What a launcher tolerates: claims and lines that appear late, a file system that hangs, other launchers."""
 
 import time
 from pathlib import Path
@@ -29,12 +29,12 @@ from tests.support.made_sweeps import made
 
 
 @pytest.fixture
-def standing(tmp_path):
+def existing(tmp_path):
     return made(tmp_path / "s")
 
 
-def session_of(standing):
-    return Session(standing, lease.take(standing.directory), executor_of(standing))
+def session_of(existing):
+    return Session(existing, lease.take(existing.directory), executor_of(existing))
 
 
 def tell(directory, writer, *events):
@@ -51,12 +51,12 @@ ALIVE = PilotAlive(time=3.0, pilot="p0001")
 GONE = PilotGone(time=2.0, pilot="p0001", word="COMPLETED")
 
 
-def test_a_claim_seen_only_after_its_pilot_was_closed_is_settled(standing):
-    """A directory read from a cache: the run must not stay claimed by nobody for ever."""
-    directory, run_id = standing.directory, standing.runs[0].run_id
+def test_a_claim_seen_only_after_its_pilot_was_closed_is_marked_lost(existing):
+    """A directory read from a cache: the run must not stay claimed indefinitely."""
+    directory, run_id = existing.directory, existing.runs[0].run_id
     tell(directory, "launcher-earlier", INTENT, GONE)
     try_claim(directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
-    session = session_of(standing)
+    session = session_of(existing)
     Watch(session).check()
     session.close()
     (lost,) = driving.records_of(directory.path)
@@ -64,22 +64,22 @@ def test_a_claim_seen_only_after_its_pilot_was_closed_is_settled(standing):
     assert driving.state_of(directory.path).run(run_id).next_attempt() == 2
 
 
-def test_an_attempt_that_began_without_a_visible_claim_is_settled(standing):
-    directory, run_id = standing.directory, standing.runs[0].run_id
+def test_an_attempt_that_began_without_a_visible_claim_is_marked_lost(existing):
+    directory, run_id = existing.directory, existing.runs[0].run_id
     tell(directory, "launcher-earlier", INTENT, GONE)
     tell(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    session = session_of(standing)
+    session = session_of(existing)
     Watch(session).check()
     session.close()
     (lost,) = driving.records_of(directory.path)
     assert (lost["outcome"], lost["node_names"]) == ("lost", ["n1"])
 
 
-def test_what_an_open_pilot_began_is_left_alone(standing):
-    directory, run_id = standing.directory, standing.runs[0].run_id
+def test_attempts_of_an_open_pilot_are_not_marked_lost(existing):
+    directory, run_id = existing.directory, existing.runs[0].run_id
     tell(directory, "launcher-earlier", INTENT, PilotSubmitted(time=2.0, pilot="p0001", job_id="1:1:x"))
     tell(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    session = session_of(standing)
+    session = session_of(existing)
     mark_late_attempts_lost(session)
     assert not driving.records_of(directory.path)
     mark_attempts_lost(session, session.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
@@ -89,14 +89,14 @@ def test_what_an_open_pilot_began_is_left_alone(standing):
 
 
 class KeptAttributes:
-    """NFS with a long actimeo: the size of another host's file is as it was at the last look, until it is opened."""
+    """NFS with a long actimeo: another host's file has the size of the last poll, until it is opened."""
 
     def __init__(self, monkeypatch):
         self._kept = {}
         self.opened = []
         stat, opened = Path.stat, Path.open
 
-        def kept_stat(path, **options):
+        def cached_stat(path, **options):
             if not path.name.startswith("pilot-"):  # what this host writes itself it knows
                 return stat(path, **options)
             return self._kept.setdefault(path, stat(path, **options))
@@ -106,12 +106,12 @@ class KeptAttributes:
             self.opened.append(path.name)
             return opened(path, *arguments, **options)
 
-        monkeypatch.setattr(Path, "stat", kept_stat)
+        monkeypatch.setattr(Path, "stat", cached_stat)
         monkeypatch.setattr(Path, "open", asking_open)
 
 
 class Scheduler:
-    """Says the same of every job; knows which it was to end."""
+    """Reports the same state for every job; records cancelled jobs."""
 
     def __init__(self, state):
         self.state = state
@@ -125,22 +125,22 @@ class Scheduler:
 
 
 class Clock:
-    """The watch's monotonic clock, in the test's hand."""
+    """The watch's monotonic clock, set by the test."""
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
         monkeypatch.setattr("sweep.launcher.watch.time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
 
 
-def watched(standing, monkeypatch, state):
-    """A pilot that was last heard long ago, by a launcher that looks at it over NFS; its journal; the watch's clock."""
-    directory = standing.directory
+def watched(existing, monkeypatch, state):
+    """A pilot whose last heartbeat is old, read over NFS by a launcher; its journal; the watch's clock."""
+    directory = existing.directory
     tell(directory, "launcher-earlier", INTENT, SUBMITTED)
     journal = Journal(directory.journal("pilot-p0001"))
     for event in (STARTED, ALIVE):
         journal.append(event)
     nfs, clock = KeptAttributes(monkeypatch), Clock(monkeypatch)
-    session = session_of(standing)
+    session = session_of(existing)
     session.executor, session.local = Scheduler(state), False
     watch = Watch(session)
     watch.check()
@@ -151,8 +151,8 @@ def watched(standing, monkeypatch, state):
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_a_pilot_is_silent_only_where_its_opened_journal_is(standing, monkeypatch, lives):
-    watch, session, journal, nfs, clock = watched(standing, monkeypatch, JobState.RUNNING)
+def test_a_pilot_has_timed_out_only_if_its_opened_journal_shows_it(existing, monkeypatch, lives):
+    watch, session, journal, nfs, clock = watched(existing, monkeypatch, JobState.RUNNING)
     if lives:
         journal.append(ALIVE)
     watch.check()
@@ -161,25 +161,25 @@ def test_a_pilot_is_silent_only_where_its_opened_journal_is(standing, monkeypatc
     clock.now += 40
     watch.check()
     assert nfs.opened == [], "while a pilot is not under suspicion its journal is opened only where it grew"
-    assert len(driving.events_of(standing.directory.path, PilotSilent)) == (0 if lives else 1)
+    assert len(driving.events_of(existing.directory.path, PilotSilent)) == (0 if lives else 1)
     session.close()
 
 
-def test_what_a_gone_pilot_wrote_last_is_read_before_it_is_settled(standing, monkeypatch):
-    watch, session, journal, *_ = watched(standing, monkeypatch, JobState.GONE)
-    run_id = standing.runs[0].run_id
-    try_claim(standing.directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
-    record = made_record(standing.runs[0].run(), pilot="p0001", started_at=5.0, ended_at=6.0)
+def test_the_last_lines_of_a_gone_pilot_are_read_before_it_is_marked_lost(existing, monkeypatch):
+    watch, session, journal, *_ = watched(existing, monkeypatch, JobState.GONE)
+    run_id = existing.runs[0].run_id
+    try_claim(existing.directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
+    record = made_record(existing.runs[0].run(), pilot="p0001", started_at=5.0, ended_at=6.0)
     journal.append(record_event(record, 6.0))
     watch.check()
     assert session.sweep_state.pilots["p0001"].gone is not None
-    (found,) = driving.records_of(standing.directory.path)
+    (found,) = driving.records_of(existing.directory.path)
     assert found["outcome"] == "ok", "not lost"
     session.close()
 
 
-def test_what_a_failing_file_system_cut_off_is_read_again(standing):
-    directory = standing.directory
+def test_what_a_failing_file_system_cut_off_is_read_again(existing):
+    directory = existing.directory
     tell(directory, "launcher-earlier", INTENT)
     (directory.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
     reader = JournalReader(directory)
@@ -191,20 +191,20 @@ def test_what_a_failing_file_system_cut_off_is_read_again(standing):
 
 
 class EnoughError(Exception):
-    """The launcher has looked once."""
+    """The launcher has polled once."""
 
 
-@pytest.mark.parametrize(("reading", "forgiven"), [("swift", False), ("slow", True), ("refused", True)])
-def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launcher_waiting(
-    standing, monkeypatch, reading, forgiven
+@pytest.mark.parametrize(("reading", "timeouts_reset"), [("swift", False), ("slow", True), ("refused", True)])
+def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_system(
+    existing, monkeypatch, reading, timeouts_reset
 ):
-    """They cannot say that they live either; their healthy jobs must not be cancelled when it answers again."""
+    """They cannot write heartbeats either; their healthy jobs must not be cancelled when it answers again."""
     monkeypatch.setattr("sweep.launcher.loop.HUNG_S", 0.05)
     monkeypatch.setattr("sweep.launcher.loop.REFUSED_S", 0.0)
     clock, scheduler = Clock(monkeypatch), Scheduler(JobState.RUNNING)
-    tell(standing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    tell(standing.directory, "pilot-p0001", STARTED, ALIVE)
-    launcher = Launcher(standing, lease.take(standing.directory), scheduler)
+    tell(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    tell(existing.directory, "pilot-p0001", STARTED, ALIVE)
+    launcher = Launcher(existing, lease.take(existing.directory), scheduler)
     launcher.step()
     clock.now += 100
     trouble, read = [reading], JournalReader.new_events
@@ -222,5 +222,5 @@ def test_silence_of_pilots_does_not_count_while_the_file_system_keeps_the_launch
     monkeypatch.setattr(JournalReader, "new_events", new_events)
     with pytest.raises(EnoughError):
         launcher.run(look)
-    assert scheduler.cancelled == ([] if forgiven else ["7"])
+    assert scheduler.cancelled == ([] if timeouts_reset else ["7"])
     launcher.close()

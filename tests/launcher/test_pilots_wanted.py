@@ -40,7 +40,7 @@ def test_the_plan_gives_the_order():
     assert chosen(SweepState(), 2) == ("b", 1)
 
 
-def test_what_is_done_failed_for_good_or_in_flight_is_passed_over():
+def test_what_is_done_failed_for_good_or_in_flight_is_skipped():
     sweep_state = SweepState()
     ended(sweep_state, "a", Outcome.OOM_CUDA)
     assert chosen(sweep_state, 1) == ("c", 1)
@@ -61,7 +61,7 @@ def test_nothing_is_chosen_that_could_not_end_in_time():
     assert chosen(SweepState(), 1, seconds=10.0, expected=10.0) == ("a", 1)
 
 
-def test_anothers_claim_is_passed_over():
+def test_anothers_claim_is_skipped():
     assert chosen(SweepState(), 1, taken=[("a", 1)]) == ("c", 1)
 
 
@@ -76,7 +76,7 @@ def test_the_widest_that_fits_comes_first():
 
 CAPACITY = Capacity(max_pilots=4, pilot_time_s=600, run_s=60)
 LONG = {"run_s": 200}
-"""two runs of a width are worth a pilot of their own"""
+"""two runs of a width justify a pilot of their own"""
 
 
 def wanted(sweep_state, runs=RUNS, **changes):
@@ -149,8 +149,8 @@ def test_nothing_is_submitted_for_nothing():
     assert wanted(SweepState(cancelled=True)) == []
 
 
-@pytest.mark.parametrize(("barren", "given_up"), [(2, False), (3, True), (4, True)])
-def test_a_width_whose_pilots_begin_nothing_is_given_up(unproductive, given_up):
+@pytest.mark.parametrize(("unproductive", "given_up"), [(2, False), (3, True), (4, True)])
+def test_a_width_with_unproductive_pilots_is_given_up(unproductive, given_up):
     sweep_state = SweepState(
         pilots={f"p{i}": pilot(f"p{i}", 1, gone="FAILED", at=float(i)) for i in range(unproductive)}
     )
@@ -167,7 +167,7 @@ def test_a_new_session_tries_again_what_an_earlier_one_gave_up():
 
 
 def test_a_pilot_that_never_was_a_job_gives_no_width_up():
-    """The site's limit on submissions, or a controller that is away: no reason to stop asking."""
+    """The site's limit on submissions, or a controller that is down: no reason to stop submitting."""
     sweep_state = SweepState(pilots={f"p{i}": pilot(f"p{i}", 1, gone="NEVER_SUBMITTED", at=float(i)) for i in range(5)})
     for known in sweep_state.pilots.values():
         known.job_id = None

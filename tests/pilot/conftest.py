@@ -1,5 +1,5 @@
 """A sweep that exists, for tests of the parts of a pilot."""
 
-from tests.support.pilot_parts import standing
+from tests.support.pilot_parts import existing
 
-__all__ = ["standing"]
+__all__ = ["existing"]

@@ -1,4 +1,4 @@
-"""An agent and a leader prove themselves to each other before anything else is read."""
+"""An agent and a leader authenticate each other before anything else is read."""
 
 import asyncio
 import struct
@@ -104,7 +104,7 @@ def test_the_key_file_is_private(tmp_path):
 
 
 def received(*frames):
-    """What a leader receives that these bytes are sent to."""
+    """What a leader receives when these bytes are sent."""
 
     async def scenario():
         reader = asyncio.StreamReader()

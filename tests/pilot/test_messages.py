@@ -1,4 +1,4 @@
-"""Every message: there and back, and what is refused on the way."""
+"""Every message: round trip, and what is rejected."""
 
 import dataclasses
 import math
@@ -158,12 +158,12 @@ def measured(**changes):
     return Measured(attempt="r.1", rank=0, measurement=dataclasses.replace(MEASUREMENT, **changes))
 
 
-def test_a_loss_that_is_no_number_arrives():
+def test_a_nan_loss_arrives():
     (loss,) = decode_of_agent(encode(measured(losses=[math.nan]))).measurement.losses
     assert math.isnan(loss)
 
 
-def test_half_a_character_arrives_as_a_question_mark():
+def test_a_lone_surrogate_arrives_as_a_question_mark():
     arrived = decode_of_agent(encode(measured(extra={"name": "bad \ud83d name"}, losses=[math.inf])))
     assert arrived == measured(extra={"name": "bad ? name"}, losses=[math.inf])
     clean = Clean(attempt="r.1", ranks=(), not_ended=(), kernel=(), removed=("nccl-\udcff",))

@@ -1,4 +1,4 @@
-"""Layouts of one model whose losses differ are told apart from rounding."""
+"""Layouts of one model whose losses differ are distinguished from rounding."""
 
 import math
 from dataclasses import replace
@@ -20,7 +20,7 @@ def test_rounding_is_no_disagreement():
     assert disagreements(["m"] * 3, [BASE, off(1 + 1e-7), off(1 - 1e-7)], [tolerance_of("fp32")] * 3) == {}
 
 
-def test_the_one_that_differs_is_told():
+def test_the_one_that_differs_is_reported():
     found = disagreements(["m"] * 4, [BASE, BASE, off(1.01), BASE], [tolerance_of("fp32")] * 4)
     assert list(found) == [2]
     assert "the other 3 layouts" in found[2]
@@ -32,7 +32,7 @@ def test_a_gradient_lost_in_one_layout_shows_from_the_second_iteration():
     assert list(disagreements(["m"] * 3, [wrong, BASE, BASE], [tolerance_of("fp32")] * 3)) == [0]
 
 
-def test_of_two_that_differ_both_are_told():
+def test_of_two_that_differ_both_are_reported():
     assert set(disagreements(["m"] * 2, [BASE, off(1.001)], [tolerance_of("fp32")] * 2)) == {0, 1}
     assert disagreements(["m"] * 2, [BASE, off(1 + 5e-5)], [tolerance_of("fp32")] * 2) == {}
 
@@ -42,7 +42,7 @@ def test_bf16_may_differ_more():
     assert list(disagreements(["m"] * 3, [BASE, BASE, off(1.05)], [tolerance_of("bf16")] * 3)) == [2]
 
 
-def test_where_each_layout_has_weights_of_its_own_only_the_gross_is_told():
+def test_where_each_layout_has_its_own_weights_only_gross_errors_are_reported():
     loosely = [tolerance_of("fp32", same_start=False)] * 3
     assert disagreements(["m"] * 3, [BASE, BASE, off(1.01)], loosely) == {}
     assert list(disagreements(["m"] * 3, [BASE, BASE, off(0.5)], loosely)) == [2]
@@ -53,7 +53,7 @@ def test_other_models_and_records_without_losses_are_not_compared():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_disagrees(bad):
+def test_a_nan_loss_disagrees(bad):
     assert list(disagreements(["m"] * 3, [BASE, BASE, [bad] * 5], [tolerance_of("fp32")] * 3)) == [2]
 
 
@@ -69,13 +69,13 @@ def test_collect_marks_the_layout_that_trains_something_else(tmp_path):
     write_journal(sweep, "pilot-2", [record_event(records[2], losses=off(1.05))])
     path = collect(sweep).path
     rows = pq.read_table(path, columns=["pp", "suspect", "notes"]).to_pylist()
-    told = {row["pp"]: (row["suspect"], row["notes"]) for row in rows}
+    marks = {row["pp"]: (row["suspect"], row["notes"]) for row in rows}
     marked = [row for row in rows if row["suspect"]]
-    assert [row["pp"] for row in marked] == [2], told
+    assert [row["pp"] for row in marked] == [2], marks
     assert marked[0]["notes"][0].startswith("losses differ")
 
 
-def test_collect_holds_no_trainer_to_a_start_that_it_does_not_promise(tmp_path):
+def test_collect_expects_equal_starts_only_of_trainers_that_declare_them(tmp_path):
     from sweep.records.collect import collect
     from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
@@ -87,7 +87,7 @@ def test_collect_holds_no_trainer_to_a_start_that_it_does_not_promise(tmp_path):
     assert not any(pq.read_table(collect(sweep).path, columns=["suspect"])["suspect"].to_pylist())
 
 
-def test_a_workload_that_cannot_be_loaded_here_does_not_keep_results_from_being_collected(tmp_path, monkeypatch):
+def test_a_workload_that_cannot_be_loaded_here_does_not_prevent_collect(tmp_path, monkeypatch):
     from sweep.records.collect import collect
     from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 

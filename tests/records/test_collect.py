@@ -1,4 +1,4 @@
-"""From journals to results.parquet: one row per attempt, told whether it counts; only what is new is read."""
+"""From journals to results.parquet: one row per attempt, with whether it counts; only new lines are read."""
 
 import json
 import time
@@ -77,19 +77,19 @@ def test_where_none_is_ok_the_last_attempt_counts(sweep):
     assert [r["final"] for r in rows(sweep)] == [False, True]
 
 
-@pytest.mark.parametrize("late_in_the_same_look", [True, False])
-def test_a_late_ok_supersedes_lost_whichever_is_read_first(sweep, late_in_the_same_look):
+@pytest.mark.parametrize("late_in_the_same_read", [True, False])
+def test_a_late_ok_supersedes_lost_whichever_is_read_first(sweep, late_in_the_same_read):
     lost, late = attempt(1, Outcome.LOST), attempt(1)
     write_journal(sweep, "a-launcher", [record_event(lost, 50.0), record_event(attempt(2), 60.0)])
-    if not late_in_the_same_look:
+    if not late_in_the_same_read:
         assert collect(sweep).outcomes == {"ok": 1}
     write_journal(sweep, "b-pilot", [record_event(late, 55.0)])
     collect(sweep)
-    told = [(r["attempt"], r["outcome"], r["final"], r["surplus"]) for r in rows(sweep)]
-    assert told == [(1, "ok", True, False), (2, "ok", False, True)]
+    counted = [(r["attempt"], r["outcome"], r["final"], r["surplus"]) for r in rows(sweep)]
+    assert counted == [(1, "ok", True, False), (2, "ok", False, True)]
 
 
-def test_lost_never_supersedes_the_attempts_own_word(sweep):
+def test_lost_never_supersedes_the_attempts_own_record(sweep):
     write_journal(sweep, "a-pilot", [record_event(attempt(1, Outcome.OOM_CUDA))])
     collect(sweep)
     write_journal(sweep, "b-launcher", [record_event(attempt(1, Outcome.LOST), 99.0)])
@@ -109,7 +109,7 @@ def test_after_a_rerun_the_new_measurement_counts_once_it_is_ok(sweep):
     assert [(r["attempt"], r["final"]) for r in rows(sweep)] == [(1, False), (2, False), (3, True)]
 
 
-def test_a_torn_last_line_is_left_for_the_next_look(sweep):
+def test_a_torn_last_line_is_left_for_the_next_read(sweep):
     whole = line_of(attempt(2))
     write_journal(sweep, "p", [record_event(attempt(1))])
     with sweep.journal("p").open("a") as file:
@@ -124,7 +124,7 @@ def test_a_line_damaged_in_the_middle_is_reported_and_the_rest_is_read(sweep, ca
     sweep.journal("p").write_text(line_of(attempt(1)) + '{"event":"record", bro\n' + line_of(attempt(2)))
     assert collect(sweep).attempts == 2
     at = len(line_of(attempt(1)))
-    assert f"p.jsonl: the line at byte {at} is passed over: " in capfd.readouterr().err
+    assert f"p.jsonl: the line at byte {at} is skipped: " in capfd.readouterr().err
     assert collect(sweep).new == 0
 
 
@@ -162,7 +162,7 @@ def test_with_nothing_new_nothing_is_written(sweep):
 
 
 @pytest.mark.parametrize("harm", ["removed", "damaged", "not ours", "journal shrunk"])
-def test_the_table_is_built_anew_where_it_is_of_no_use(sweep, harm):
+def test_an_unusable_table_is_rebuilt(sweep, harm):
     write_journal(sweep, "p", [record_event(attempt(1)), record_event(attempt(2))])
     collect(sweep)
     if harm == "removed":
@@ -239,7 +239,7 @@ def test_records_without_a_journal_can_be_written(tmp_path):
     assert table_of([]).num_rows == 0
 
 
-def test_the_command_says_what_it_did(sweep):
+def test_the_command_reports_what_it_did(sweep):
     write_journal(
         sweep, "p", [record_event(attempt(1)), record_event(attempt(1, Outcome.HANG, run=made_run(dp=1, tp=2)))]
     )
@@ -248,8 +248,8 @@ def test_the_command_says_what_it_did(sweep):
     document = json.loads(done.stdout)
     assert document["outcomes"] == {"ok": 1, "hang": 1}
     assert document["path"] == str(sweep.results)
-    said = CliRunner().invoke(collect_command, [str(sweep.path)])
-    assert "2 attempts of 2 runs (1 hang, 1 ok)" in said.stderr
+    result = CliRunner().invoke(collect_command, [str(sweep.path)])
+    assert "2 attempts of 2 runs (1 hang, 1 ok)" in result.stderr
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""The results table and the fold choose the same attempt of a run, and the same record of an attempt."""
+"""The results table and the sweep state choose the same attempt of a run, and the same record of an attempt."""
 
 import pandas as pd
 from hypothesis import given
@@ -18,7 +18,7 @@ records_of_an_attempt = st.one_of(
     st.just([Outcome.LOST, Outcome.LOST]),  # by two launchers, of which the one took the other's place
     own_outcomes.map(lambda own: [own, Outcome.LOST]),
 )
-"""what is told of an attempt, in no order: its one pilot's own record, what launchers inferred, or both"""
+"""the records of an attempt, in no order: its one pilot's own record, what launchers inferred, or both"""
 
 
 @st.composite
@@ -27,12 +27,12 @@ def histories(draw):
     records, reruns = [], []
     for run_id in RUNS:
         attempts = draw(st.lists(records_of_an_attempt, max_size=5))
-        records += [(run_id, number, outcome) for number, told in enumerate(attempts, start=1) for outcome in told]
+        records += [(run_id, number, outcome) for number, given in enumerate(attempts, start=1) for outcome in outcomes]
         reruns += [(run_id, after) for after in draw(st.lists(st.integers(0, len(attempts)), max_size=2))]
     return records, reruns
 
 
-def folded(records, reruns, order) -> SweepState:
+def state_of(records, reruns, order) -> SweepState:
     events: list[Event] = [
         Recorded(time=1.0, record=RecordFacts(run_id=run_id, attempt=attempt, pilot="p", outcome=outcome))
         for run_id, attempt, outcome in records
@@ -56,8 +56,8 @@ def tabled(records, reruns, order) -> pd.DataFrame:
 
 
 @given(histories(), st.randoms(use_true_random=False))
-def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_fold(history, order):
-    sweep_state, table = folded(*history, order), tabled(*history, order)
+def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(history, order):
+    sweep_state, table = state_of(*history, order), tabled(*history, order)
     for run_id in RUNS:
         state, rows = sweep_state.run_state(run_id), table[table["run_id"] == run_id]
         counts = state.ok or state.last
@@ -67,8 +67,8 @@ def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_fold(histor
 
 
 @given(histories(), st.randoms(use_true_random=False))
-def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_the_fold(history, order):
-    sweep_state, table = folded(*history, order), tabled(*history, order)
+def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(history, order):
+    sweep_state, table = state_of(*history, order), tabled(*history, order)
     in_fold = {
         (run_id, number): str(attempt.outcome)
         for run_id, state in sweep_state.runs.items()
@@ -76,12 +76,12 @@ def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_th
     }
     in_table = {(run, attempt): outcome for run, attempt, outcome in table[["run_id", "attempt", "outcome"]].to_numpy()}
     assert in_table == in_fold
-    told: dict[tuple[str, int], set[Outcome]] = {}
+    outcomes: dict[tuple[str, int], set[Outcome]] = {}
     for run_id, attempt, outcome in history[0]:
-        told.setdefault((run_id, attempt), set()).add(outcome)
-    assert in_table == {key: str(next(iter(all_told - {Outcome.LOST}), Outcome.LOST)) for key, all_told in told.items()}
+        outcomes.setdefault((run_id, attempt), set()).add(outcome)
+    assert in_table == {key: str(next(iter(them - {Outcome.LOST}), Outcome.LOST)) for key, them in outcomes.items()}
 
 
 def test_a_sweep_without_a_record_has_an_empty_table(tmp_path):
-    """Its columns have no values that would tell their types."""
+    """Its columns have no values to infer types from."""
     assert collect(made_sweep(tmp_path / "s")).attempts == 0

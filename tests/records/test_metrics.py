@@ -1,4 +1,4 @@
-"""What is worked out of measurements: times, spreads, memory, oddities, refusals."""
+"""Metrics computed from measurements: times, spreads, memory, oddities, refusals."""
 
 import dataclasses
 import json
@@ -81,14 +81,14 @@ def test_where_no_peak_is_known_mfu_is_null_and_tflops_are_given():
 @pytest.mark.parametrize(
     ("effective", "words"),
     [
-        ({"dp": 1}, "dp: asked 2, ran 1"),
-        ({"micro_batch_size": 2}, "micro_batch_size: asked 1, ran 2"),
-        ({"global_batch_tokens": 512}, "global_batch_tokens: asked 1024, ran 512"),
-        ({"dtype": "fp32"}, "dtype: asked bf16, ran fp32"),
-        ({"recompute": "full", "zero": 3}, "recompute: asked none, ran full"),
+        ({"dp": 1}, "dp: requested 2, ran 1"),
+        ({"micro_batch_size": 2}, "micro_batch_size: requested 1, ran 2"),
+        ({"global_batch_tokens": 512}, "global_batch_tokens: requested 1024, ran 512"),
+        ({"dtype": "fp32"}, "dtype: requested bf16, ran fp32"),
+        ({"recompute": "full", "zero": 3}, "recompute: requested none, ran full"),
     ],
 )
-def test_what_ran_must_be_what_was_asked(effective, words):
+def test_what_ran_must_be_what_was_requested(effective, words):
     record = made_record(measurements=[made_measurement(), made_measurement(effective=effective)])
     assert record.outcome == "config_mismatch"
     assert words in record.message
@@ -103,7 +103,7 @@ def test_every_difference_is_named_once():
     assert "1 more rank" in message
 
 
-def test_the_schedule_is_of_no_effect_without_a_pipeline():
+def test_the_schedule_has_no_effect_without_a_pipeline():
     ranks = [made_measurement(effective={"pp_schedule": "gpipe"})] * 2
     assert made_record(measurements=ranks).outcome == "ok"
     run = made_run(dp=1, pp=2, grad_accum=8)
@@ -113,7 +113,7 @@ def test_the_schedule_is_of_no_effect_without_a_pipeline():
 def test_fewer_iterations_than_asked_are_a_mismatch_and_more_are_not():
     assert made_record(times=(0.1, 0.1)).outcome == "config_mismatch"
     none = [Measurement(step_times_s=[])] * 2
-    assert made_record(measurements=none).message == "iterations: asked 3, timed 0"
+    assert made_record(measurements=none).message == "iterations: requested 3, timed 0"
     assert made_record(times=(0.1,) * 9).outcome == "ok"
     uneven = [made_measurement(0.1, 0.1, 0.1), made_measurement(0.1, 0.1, 0.1, 0.1)]
     assert made_record(measurements=uneven).outcome == "config_mismatch"

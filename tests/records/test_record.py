@@ -31,7 +31,7 @@ def test_a_workload_without_a_model_has_no_flops():
 
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.OK])
-def test_a_failure_has_no_metrics_but_keeps_what_is_known(outcome):
+def test_a_failure_has_no_metrics_but_stores_what_is_known(outcome):
     measurements = [made_measurement(peak_allocated_bytes=5), None]
     record = made_record(outcome=outcome, message="why", evidence="line", advice="try", measurements=measurements)
     assert [getattr(record, name) for name in METRICS] == [None] * len(METRICS)
@@ -41,13 +41,13 @@ def test_a_failure_has_no_metrics_but_keeps_what_is_known(outcome):
 
 
 @pytest.mark.parametrize("measurements", [[], [None, None], [made_measurement(), None]])
-def test_silence_is_no_success(measurements):
+def test_a_missing_measurement_is_no_success(measurements):
     record = made_record(measurements=measurements)
     assert record.outcome == "unknown"
     assert "gave no measurement" in record.message
 
 
-def test_memory_is_the_greatest_over_ranks():
+def test_memory_is_the_largest_over_ranks():
     ranks = [made_measurement(peak_allocated_bytes=n, peak_reserved_bytes=10 * n, parameters=n) for n in (3, 7)]
     record = made_record(measurements=ranks)
     assert (record.peak_memory_bytes, record.peak_memory_reserved_bytes) == (7, 70)
@@ -55,11 +55,11 @@ def test_memory_is_the_greatest_over_ranks():
     assert record.memory_kind == "the allocator's peak over the timed iterations, greatest over ranks"
 
 
-def test_what_a_peak_counts_is_the_ranks_to_say():
+def test_what_a_peak_counts_is_reported_by_the_ranks():
     kinds = ("tensors alive at once in one further iteration", "as the trainer reports it")
     ranks = [made_measurement(peak_allocated_bytes=1, memory_kind=kind) for kind in (*kinds, kinds[0])]
-    told = made_record(measurements=ranks).memory_kind
-    assert told == f"{kinds[1]}; {kinds[0]}, greatest over ranks"
+    noted = made_record(measurements=ranks).memory_kind
+    assert noted == f"{kinds[1]}; {kinds[0]}, greatest over ranks"
     assert made_record(measurements=ranks[:1] + ranks[2:]).memory_kind == f"{kinds[0]}, greatest over ranks"
 
 
@@ -85,8 +85,8 @@ def test_the_slow_rank_is_named_and_equal_ranks_are_not():
         ([-0.01, -0.01, -0.01, 0.02], 3),
     ],
 )
-def test_own_times_that_overlap_has_eaten_accuse_nobody_for_nothing(own, slow):
-    """On a GPU collectives run beside computation: what is left of a step may be nothing, its tenth means nothing."""
+def test_own_times_near_zero_from_overlap_name_no_slow_rank(own, slow):
+    """Collectives run concurrently with computation: what is left of a step may be nothing, its tenth means nothing."""
     ranks = [made_measurement(0.1, 0.1, 0.1, extra={"own_time_median_s": value}) for value in own]
     run = made_run(gpus_per_node=4, dp=4, grad_accum=2)
     assert made_record(run, measurements=ranks).slow_rank == slow
@@ -104,16 +104,16 @@ def test_ranks_that_disagree_make_a_record_suspect():
 
 
 @pytest.mark.parametrize(
-    ("site", "told"),
+    ("site", "noted"),
     [(None, False), ("2.13", False), ("2.13.0", False), ("2.13.0+cu130", False), ("2.13.1", True), ("2.11.0", True)],
 )
-def test_a_site_that_names_another_torch_is_told(site, told):
+def test_a_site_that_names_another_torch_is_noted(site, noted):
     ranks = [made_measurement(versions={"torch": "2.13.0+cpu"})] * 2
     record = made_record(measurements=ranks, torch_version=site)
-    assert record.suspect is told
-    assert bool(record.notes) is told
-    if told:
-        assert f"the site says torch {site}, the ranks run 2.13.0+cpu" in record.notes[0]
+    assert record.suspect is noted
+    assert bool(record.notes) is noted
+    if noted:
+        assert f"the site states torch {site}, the ranks run 2.13.0+cpu" in record.notes[0]
         assert "torch_version: '2.13.0'" in record.notes[0]
 
 
@@ -124,7 +124,7 @@ def test_further_numbers_are_summed_up_over_ranks():
     assert (extra["kind"], extra["retries"], extra["note"]) == ("x", 0, None)
 
 
-def test_simulated_is_said():
+def test_simulated_is_recorded():
     assert made_record(measurements=[made_measurement(simulated=True)] * 2).simulated is True
     assert made_record().simulated is False
 
@@ -133,7 +133,7 @@ def test_more_than_the_peak_is_implausible():
     record = made_record(times=(1e-7, 1e-7, 1e-7), gpu="h100")
     assert record.mfu > 1
     assert record.suspect
-    assert any("no hardware does more than its peak" in note for note in record.notes)
+    assert any("no hardware exceeds its peak" in note for note in record.notes)
 
 
 def test_published_utilisation_is_plausible_and_an_impossible_one_is_not():
@@ -141,7 +141,7 @@ def test_published_utilisation_is_plausible_and_an_impossible_one_is_not():
         assert implausible(Metrics(reported_mfu=value / 100), "h100", "bf16") == []
 
 
-def test_times_are_kept_by_name_and_the_total_is_the_attempts():
+def test_times_are_stored_by_name_and_the_total_is_the_attempts():
     record = made_record(start_s=2.0, pilot_idle_s=0.5)
     assert (record.start_s, record.pilot_idle_s, record.total_s) == (2.0, 0.5, 3.0)
     assert record.teardown_s is None

@@ -24,7 +24,7 @@ def test_problems_name_what_breaks_the_schema():
         assert word in found
 
 
-def test_units_are_told_for_all_that_is_measured():
+def test_all_measured_columns_have_units():
     for column in COLUMNS + COLLECTED:
         assert column.meaning, column
         if column.name.endswith("_s"):
@@ -42,10 +42,10 @@ def test_the_requested_names_hold_every_layout_field():
 
 def test_the_docs_hold_the_schema(pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "records.md").read_text()
-    assert table_markdown() in page, "write it anew: python -m sweep.records.schema > docs/records.md"
+    assert table_markdown() in page, "rebuild it: python -m sweep.records.schema > docs/records.md"
 
 
-def test_what_the_folds_read_of_a_record_is_in_it_with_the_same_type():
+def test_what_state_and_timeline_read_of_a_record_is_in_it_with_the_same_type():
     """``sweep.state`` is below the records and cannot name their class."""
     columns = typing.get_type_hints(Record)
     for name, kind in typing.get_type_hints(RecordFacts).items():

@@ -57,7 +57,7 @@ def ended(run, nodes, start, end, outcome=Outcome.OK, attempt=1, pilot="p1", acc
     return Recorded(time=end, record=record, accused=accused)
 
 
-def test_a_pilots_nodes_are_told_from_intent_to_end(sweep):
+def test_a_pilots_nodes_are_listed_from_intent_to_end(sweep):
     gone = PilotGone(time=140.0, pilot="p1", word="ENDED", reason="x")
     write_journal(sweep, "launcher-1", [intent(), intent("p2", 95.0), gone])
     last = PilotEnded(time=130.0, pilot="p1", reason="nothing left that fits")
@@ -72,7 +72,7 @@ def test_a_pilots_nodes_are_told_from_intent_to_end(sweep):
     assert (waiting["pilot"], waiting["node"], waiting["allocated_at"]) == ("p2", None, None)
 
 
-def test_a_silent_pilot_is_heard_until_its_last_sign_of_life(sweep):
+def test_an_unresponsive_pilot_has_the_time_of_its_last_heartbeat(sweep):
     alive = [PilotAlive(time=100.0 + 10 * n, pilot="p1") for n in range(4)]
     write_journal(sweep, "pilot-p1", [started(), *alive])
     write_journal(sweep, "launcher-1", [LauncherAlive(time=500.0)])
@@ -80,7 +80,7 @@ def test_a_silent_pilot_is_heard_until_its_last_sign_of_life(sweep):
     assert {(r["heard_at"], r["ended_at"], r["gone_at"]) for r in table(sweep, "pilots")} == {(130.0, None, None)}
 
 
-def test_attempts_side_by_side_have_their_own_nodes_and_times(sweep):
+def test_concurrent_attempts_have_their_own_nodes_and_times(sweep):
     left, right = made_run(), made_run(model="3B")
     write_journal(sweep, "pilot-p1", [started(), begun(left, ["n1"], 101.0), begun(right, ["n2"], 102.0)])
     write_journal(sweep, "pilot-p1", [ended(right, ["n2"], 102.0, 110.0)])
@@ -142,7 +142,7 @@ def test_bit_by_bit_is_as_at_once(tmp_path, cut):
 
 
 @pytest.mark.parametrize("name", ["pilots", "timeline"])
-def test_a_table_that_is_gone_or_of_another_collect_is_made_anew(sweep, name):
+def test_a_table_that_is_missing_or_of_another_collect_is_rebuilt(sweep, name):
     file = sweep.path / f"{name}.parquet"
     run = made_run()
     write_journal(sweep, "pilot-p1", [started(), begun(run, ["n1"], 101.0)])

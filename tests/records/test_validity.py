@@ -1,4 +1,4 @@
-"""What cannot be true of a measurement, and how the parts of a record come about one by one."""
+"""Implausible measurements, and the parts of a record one by one."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from tests.support.made_records import made_measurement, made_record, made_run
 @pytest.mark.parametrize(
     ("measured", "gpu", "dtype", "words"),
     [
-        ({"reported_mfu": 1.15}, "h100", "bf16", "no hardware does more than its peak"),
+        ({"reported_mfu": 1.15}, "h100", "bf16", "no hardware exceeds its peak"),
         ({"mfu": 0.5, "hfu": 0.4}, "h100", "bf16", "hfu 40.0% is less than mfu 50.0%"),
         ({"tokens_per_second": 0.0}, None, None, "tokens_per_second is 0.0"),
         ({"mfu": 0.82}, "h100", "bf16", "the best matrix product on h100 reaches 81%"),
@@ -27,7 +27,7 @@ from tests.support.made_records import made_measurement, made_record, made_run
         ({}, None, None, None),
     ],
 )
-def test_what_cannot_be_true_is_said(measured, gpu, dtype, words):
+def test_implausible_values_are_reported(measured, gpu, dtype, words):
     notes = implausible(Metrics(**measured), gpu, dtype)
     assert len(notes) == (words is not None)
     assert words is None or words in notes[0]
@@ -73,7 +73,7 @@ def test_efficiency_without_a_rate_or_shape_is_null_where_it_needs_one():
 
 
 def test_values_of_many_ranks_become_one():
-    told = over_ranks([{"a": 1, "b": "x", "c": True}, {"a": 3, "b": "y", "c": False, "d": None}])
-    assert told == {"a": {"min": 1, "median": 2, "max": 3, "max_rank": 1}, "b": "x", "c": True, "d": None}
+    merged = over_ranks([{"a": 1, "b": "x", "c": True}, {"a": 3, "b": "y", "c": False, "d": None}])
+    assert merged == {"a": {"min": 1, "median": 2, "max": 3, "max_rank": 1}, "b": "x", "c": True, "d": None}
     text = json_text({"b": [float("nan"), 1], "a": {"x": float("inf")}})
     assert json.loads(text) == {"a": {"x": None}, "b": [None, 1]}

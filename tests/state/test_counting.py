@@ -11,17 +11,17 @@ OK, HANG, OOM, LOST = Outcome.OK, Outcome.HANG, Outcome.OOM_CUDA, Outcome.LOST
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_the_first_record_of_an_attempt_counts_whatever_it_says(outcome):
+def test_the_first_record_of_an_attempt_counts_whatever_its_outcome(outcome):
     assert supersedes(outcome, None)
 
 
 @pytest.mark.parametrize("own", [outcome for outcome in Outcome if outcome is not LOST])
-def test_the_pilots_own_record_takes_the_place_of_lost_however_late(own):
+def test_the_pilots_own_record_replaces_lost_however_late(own):
     assert supersedes(own, LOST)
 
 
 @pytest.mark.parametrize("known", Outcome)
-def test_lost_takes_the_place_of_nothing(known):
+def test_lost_replaces_no_record(known):
     assert not supersedes(LOST, known)
 
 
@@ -67,12 +67,12 @@ def test_a_rerun_of_a_run_that_never_was_ok_counts_once_it_is_ok_and_until_then_
     assert attempt_that_counts([(1, OOM), (2, OK), (3, HANG)], 1) == 2
 
 
-def test_an_attempt_that_had_begun_when_the_rerun_was_asked_for_does_not_answer_it():
+def test_an_attempt_that_had_begun_when_the_rerun_was_requested_does_not_answer_it():
     assert attempt_that_counts([(1, OK), (2, OK), (3, HANG)], 2) == 1
     assert attempt_that_counts([(1, OK), (2, OK), (3, OK)], 2) == 3
 
 
-def test_the_numbers_decide_and_not_the_order_in_which_attempts_are_told():
+def test_the_numbers_decide_and_not_the_order_in_which_attempts_are_given():
     for attempts in itertools.permutations([(1, HANG), (2, OK), (10, OK), (11, OOM)]):
         assert attempt_that_counts(attempts, 0) == 2
         assert attempt_that_counts(iter(attempts), 2) == 10

@@ -225,7 +225,7 @@ def recorded_lines():
     return [line for path in paths for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-def test_every_line_that_version_0_1_wrote_is_read_and_written_alike_but_for_defaults():
+def test_every_line_that_version_0_1_wrote_is_read_and_written_back_except_for_defaults():
     lines, whole = recorded_lines(), decoder(dict)
     assert len(lines) > 80
     for then in map(json.loads, lines):
@@ -318,11 +318,11 @@ def test_a_column_of_the_wrong_type_is_refused(column, text):
 
 
 @each_kind
-def test_a_field_of_a_newer_version_is_passed_over(event, form):
+def test_a_field_of_a_newer_version_is_ignored(event, form):
     assert decode(line({**form, "newer": {"x": [1, None, "é"]}})) == event
 
 
-def test_a_column_of_a_newer_version_is_passed_over():
+def test_a_column_of_a_newer_version_is_ignored():
     assert decode(line(with_record(newer=[1.5]))).record == FACTS
 
 
@@ -352,7 +352,7 @@ def test_a_line_longer_than_any_event_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_does_not_know_is_read_in_a_record_as_version_0_1_wrote_it(number):
+def test_a_number_that_json_does_not_allow_is_read_in_a_record_as_version_0_1_wrote_it(number):
     then = line(with_record(tokens_per_second_per_gpu=number, losses=[4.0, number]))
     assert any(word in then for word in (b"NaN", b"Infinity"))
     assert str(decode(then).record.tokens_per_second_per_gpu) == str(number)
@@ -386,7 +386,7 @@ def test_a_line_that_is_cut_anywhere_is_refused(event, form):
 
 
 @given(st.binary(max_size=60), st.integers(0, len(EXAMPLES) - 1), st.integers(0, 300), st.integers(0, 20))
-def test_whatever_stands_in_a_line_nothing_else_is_raised(noise, example, at, length):
+def test_whatever_a_line_holds_nothing_else_is_raised(noise, example, at, length):
     whole = encode(EXAMPLES[example][0])
     for damaged in (noise, whole[:at] + noise + whole[at + length :]):
         with contextlib.suppress(EventError):

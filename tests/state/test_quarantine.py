@@ -1,4 +1,4 @@
-"""Which nodes are left out, and where a retry may go: tables over the fold of events."""
+"""Which nodes are quarantined, and where a retry may go: tables over the state from events."""
 
 import json
 import random
@@ -30,7 +30,7 @@ def state_of(*events):
 
 
 @pytest.mark.parametrize("outcome", sorted(SAME_EVERYWHERE))
-def test_failing_alike_on_disjoint_nodes_is_the_runs_own_fault(outcome):
+def test_failing_the_same_way_on_disjoint_nodes_is_a_config_fault(outcome):
     assert config_fault([outcome, outcome], [A, B])
     assert not may_retry([outcome, outcome], [A, B])
     assert not config_fault([outcome, outcome], [A, AB]), "they share a node"
@@ -39,12 +39,12 @@ def test_failing_alike_on_disjoint_nodes_is_the_runs_own_fault(outcome):
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.PREEMPTED, Outcome.CANCELLED, Outcome.PORT_IN_USE])
-def test_what_tells_nothing_of_the_run_is_not_its_fault(outcome):
+def test_an_outcome_unrelated_to_the_run_is_no_config_fault(outcome):
     assert not config_fault([outcome, outcome], [A, B])
     assert may_retry([outcome, outcome], [A, B])
 
 
-def test_different_failures_on_disjoint_nodes_are_not_alike():
+def test_different_failures_on_disjoint_nodes_are_no_config_fault():
     assert may_retry([Outcome.NODE_FAIL, Outcome.XID_HARDWARE], [A, B])
     assert not may_retry([Outcome.NODE_FAIL, Outcome.XID_HARDWARE, Outcome.NODE_FAIL], [A, AB, B])
 
@@ -54,20 +54,20 @@ def test_what_is_never_retried_needs_no_other_node():
 
 
 @pytest.mark.parametrize("outcome", [Outcome.XID_HARDWARE, Outcome.NODE_FAIL])
-def test_a_node_that_failed_itself_is_left_out_at_once(outcome):
+def test_a_node_that_failed_itself_is_quarantined_at_once(outcome):
     sweep_state = state_of(record("r", 1, outcome, ("a1", "a2"), 1.0, accused=["a2"]))
     assert list(sweep_state.bad_nodes) == ["a2"]
     assert f"{outcome} in r.1" in sweep_state.bad_nodes["a2"]
 
 
-def test_a_run_that_fails_alike_elsewhere_acquits_the_nodes():
+def test_a_run_that_fails_the_same_way_elsewhere_clears_the_nodes():
     first = record("r", 1, Outcome.NODE_FAIL, ("a1", "a2"), 1.0, accused=["a2"])
     second = record("r", 2, Outcome.NODE_FAIL, ("b1", "b2"), 2.0, accused=["b1"])
     assert list(state_of(first).bad_nodes) == ["a2"]
     assert state_of(first, second).bad_nodes == {}
 
 
-def test_one_hang_accuses_and_the_success_elsewhere_convicts():
+def test_one_hang_reports_a_node_and_success_elsewhere_quarantines_it():
     hang = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
     assert state_of(hang).bad_nodes == {}
     with_it = record("r", 2, Outcome.OK, ("a1", "b2"), 2.0)
@@ -76,7 +76,7 @@ def test_one_hang_accuses_and_the_success_elsewhere_convicts():
     assert list(state_of(hang, without).bad_nodes) == ["a1"]
 
 
-def test_hangs_of_two_different_runs_convict_and_two_of_one_run_do_not():
+def test_hangs_of_two_different_runs_quarantine_and_two_of_one_run_do_not():
     first = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
     again = record("r", 2, Outcome.HANG, ("a1", "b2"), 2.0, accused=["a1"])
     other = record("q", 1, Outcome.HANG, ("a1", "b1"), 3.0, accused=["a1"])
@@ -110,8 +110,8 @@ def test_slowest_again_and_again(count, slow_in, bad):
 
 
 @pytest.mark.parametrize("axis", ["pp", "ep"])
-def test_the_slowest_stage_or_expert_says_nothing_of_its_node(axis):
-    """The last stage computes the logits in every run: its node would be convicted for nothing."""
+def test_the_slowest_stage_or_expert_implies_nothing_about_its_node(axis):
+    """The last stage computes the logits in every run: its node would be quarantined wrongly."""
     events = [record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2", **{axis: 2}) for i in range(9)]
     assert state_of(*events).bad_nodes == {}
     slow = [record(f"s{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2") for i in range(SLOW_IN_RUNS)]
@@ -123,7 +123,7 @@ def test_a_node_alone_is_never_the_slowest_of_several():
     assert state_of(*events).bad_nodes == {}
 
 
-def test_a_pardon_clears_what_was_and_not_what_comes():
+def test_clearing_a_node_drops_earlier_reports_and_not_later_ones():
     dirty, again = (NodeBad(time=time, node="a1", reason="not clean") for time in (1.0, 3.0))
     clear_nodes, late = (NodeCleared(time=time, node="a1") for time in (2.0, 99.0))
     assert state_of(dirty).bad_nodes == {"a1": "not clean"}
@@ -150,7 +150,7 @@ def planned(name, nodes=2):
     return PlannedRun(name, "1B", nodes, None, json.dumps({**a_run(), "nodes": nodes}))
 
 
-def test_a_retry_keeps_off_the_nodes_of_its_failure():
+def test_a_retry_avoids_the_nodes_of_its_failure():
     sweep_state = state_of(record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0))
     runs = [planned("r")]
     search = Search(runs)

@@ -1,4 +1,4 @@
-"""The fold over the journals, the retry policy and what may be claimed next."""
+"""The state rebuilt from the journals, the retry policy and what may be claimed next."""
 
 import itertools
 
@@ -93,7 +93,7 @@ def test_a_submission_given_up_that_comes_after_all_is_watched_again():
     assert sweep_state.pilots["p0001"].job_id == "77"
 
 
-def test_a_pilots_own_words_may_be_seen_before_the_launchers_intent():
+def test_a_pilots_own_lines_may_be_seen_before_the_launchers_intent():
     started = PilotStarted(time=2.0, pilot="p0001", job_id="77", nodes=("n1",))
     gone = PilotGone(time=3.0, pilot="p0001", word="COMPLETED")
     for events in ([started, intent(nodes=3)], [intent(nodes=3), started]):
@@ -102,5 +102,5 @@ def test_a_pilots_own_words_may_be_seen_before_the_launchers_intent():
     assert not state_of(gone, intent()).pilots["p0001"].open
 
 
-def test_events_of_no_consequence_pass_by():
+def test_events_without_effect_are_ignored():
     assert state_of(LauncherAlive(time=1.0), TrackingAlive(time=2.0)) == SweepState()

@@ -76,7 +76,7 @@ def test_a_journal_has_one_writer(sweep):
 FIRST, LAST = SessionBegan(time=1.0, epoch=1), RerunRequested(time=2.0, run_id="run-é", after=1)
 
 
-def test_a_torn_last_line_is_left_for_the_next_look_and_then_read_whole(sweep, capsys):
+def test_a_torn_last_line_is_left_for_the_next_read_and_then_read_whole(sweep, capsys):
     """Wherever it is cut: between the bytes of a letter, or before its line end."""
     line = encode(LAST) + b"\n"
     for cut in range(1, len(line)):
@@ -112,8 +112,8 @@ def test_a_line_that_is_no_event_is_reported_with_file_and_byte_and_all_around_i
     path.write_bytes(before + garbage + b"\n" + after + garbage + b"\n" + after)
     assert read_events(path) == ([FIRST, LAST, LAST], path.stat().st_size)
     places = (len(before), len(before) + len(garbage) + 1 + len(after))
-    for place, told in zip(places, capsys.readouterr().err.splitlines(), strict=True):
-        assert told.startswith(f"{path}: the line at byte {place} is passed over: ")
+    for place, error in zip(places, capsys.readouterr().err.splitlines(), strict=True):
+        assert error.startswith(f"{path}: the line at byte {place} is skipped: ")
 
 
 def test_a_line_that_is_no_event_is_reported_once_and_hides_nothing_that_is_appended_later(sweep, capsys):
@@ -125,17 +125,17 @@ def test_a_line_that_is_no_event_is_reported_once_and_hides_nothing_that_is_appe
         file.write(encode(LAST) + b"\n")
     assert reader.new_events() == [LAST]
     assert reader.new_events() == []
-    assert capsys.readouterr().err.count("is passed over") == 1
+    assert capsys.readouterr().err.count("is skipped") == 1
 
 
-def test_an_empty_line_is_no_damage(sweep, capsys):
+def test_an_empty_line_is_no_corruption(sweep, capsys):
     path = sweep.journal("w")
     path.write_bytes(encode(FIRST) + b"\n\n \r\n" + encode(LAST) + b"\n")
     assert read_events(path) == ([FIRST, LAST], path.stat().st_size)
     assert capsys.readouterr().err == ""
 
 
-def test_who_cannot_be_told_of_damage_reads_on(sweep, monkeypatch):
+def test_reading_continues_where_corruption_cannot_be_reported(sweep, monkeypatch):
     class Full:
         def write(self, _text):
             raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""A sweep that is followed: its state, plans and what its search says, as of the journals' end."""
+"""A followed sweep: its state, plans and search result, as of the journals' end."""
 
 import dataclasses
 import json
@@ -24,11 +24,11 @@ def followed(sweep) -> FollowedSweep:
 
 
 def out_of_memory(directory):
-    """A sweep of which the strategy leaves something out, since one run ran out of memory. (sweep, that run)"""
-    standing = made(directory)
-    first = next(run for run in standing.runs if run.run().layout.micro_batch_size == 1)
-    pilot_wrote(standing, "p0001", (first.run_id, 1, Outcome.OOM_CUDA))
-    return standing, first
+    """A sweep in which the strategy excludes runs, since one run ran out of memory. (sweep, that run)"""
+    existing = made(directory)
+    first = next(run for run in existing.runs if run.run().layout.micro_batch_size == 1)
+    pilot_wrote(existing, "p0001", (first.run_id, 1, Outcome.OOM_CUDA))
+    return existing, first
 
 
 def counts(command, directory):
@@ -48,27 +48,27 @@ def no_search(*_):
 
 @pytest.mark.usefixtures("small")
 def test_what_the_strategy_leaves_out_is_stored_and_needs_no_search(tmp_path, command, monkeypatch):
-    standing, _ = out_of_memory(tmp_path / "s")
-    found = counts(command, standing.directory.path)
+    existing, _ = out_of_memory(tmp_path / "s")
+    found = counts(command, existing.directory.path)
     assert found["not_run_strategy"] > 0
     monkeypatch.setattr(Search, "of", no_search)
-    assert counts(command, standing.directory.path) == found
-    Journal(standing.directory.journal("launcher-0009")).append(SessionBegan(time=9.0))
-    assert counts(command, standing.directory.path) == found
+    assert counts(command, existing.directory.path) == found
+    Journal(existing.directory.journal("launcher-0009")).append(SessionBegan(time=9.0))
+    assert counts(command, existing.directory.path) == found
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("after", ["rerun", "record", "strategy", "gpu", "plan"])
-def test_a_stored_answer_that_is_out_of_date_is_not_believed(tmp_path, command, monkeypatch, after):
-    standing, first = out_of_memory(tmp_path / "s")
-    directory = standing.directory
+def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monkeypatch, after):
+    existing, first = out_of_memory(tmp_path / "s")
+    directory = existing.directory
     before = counts(command, directory.path)
     if after == "rerun":
         wish = RerunRequested(time=time.time(), run_id=first.run_id, after=1)
         Journal(directory.journal("launcher-0009")).append(wish)
     elif after == "record":
-        ruled_out = next(iter(followed(standing).left_out()))
-        pilot_wrote(standing, "p0002", (ruled_out, 1, Outcome.OK))
+        ruled_out = next(iter(followed(existing).left_out()))
+        pilot_wrote(existing, "p0002", (ruled_out, 1, Outcome.OK))
     elif after == "strategy":
         directory.grid.write_text(directory.grid.read_text().replace("strategy: prune", "strategy: exhaustive"))
     asked = open_sweep(directory.path)
@@ -89,21 +89,21 @@ def test_a_stored_answer_that_is_out_of_date_is_not_believed(tmp_path, command, 
 
 @pytest.mark.usefixtures("small")
 def test_the_answer_is_not_stored_while_a_pilot_is_open(tmp_path, command):
-    standing, _ = out_of_memory(tmp_path / "s")
+    existing, _ = out_of_memory(tmp_path / "s")
     intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
-    Journal(standing.directory.journal("launcher-0009")).append(intent)
-    counts(command, standing.directory.path)
-    assert not standing.directory.snapshot.exists()
+    Journal(existing.directory.journal("launcher-0009")).append(intent)
+    counts(command, existing.directory.path)
+    assert not existing.directory.snapshot.exists()
 
 
 @pytest.mark.usefixtures("small")
-def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_will_do(tmp_path, command, monkeypatch):
-    standing, first = out_of_memory(tmp_path / "s")
-    directory = standing.directory
+def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_is_used(tmp_path, command, monkeypatch):
+    existing, first = out_of_memory(tmp_path / "s")
+    directory = existing.directory
     intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
     launcher = Journal(directory.journal("launcher-0009"))
     launcher.append(intent)
-    launchers = followed(standing)
+    launchers = followed(existing)
     launchers.store()
     left_out = launchers.left_out()
     launcher.append(RerunRequested(time=time.time(), run_id=first.run_id, after=1))

@@ -26,7 +26,7 @@ def holder(sweep, epoch, **changes):
     (sweep.launchers / str(epoch)).write_bytes(msgspec.json.encode(process))
 
 
-def test_a_living_holder_refuses_the_second(sweep):
+def test_a_living_holder_blocks_a_second_launcher(sweep):
     lease.take(sweep)
     with pytest.raises(SweepError, match="another launcher holds this sweep"):
         lease.take(sweep)

@@ -1,4 +1,4 @@
-"""The stored fold over the journals: equal to a fold from their beginning, ignored where it does not fit."""
+"""The stored state: equal to one rebuilt from the journals' beginning, ignored where it does not fit."""
 
 import dataclasses
 import itertools
@@ -35,9 +35,9 @@ NODES = ("n1", "n2", "n3")
 
 
 def events(runs=12) -> list[Event]:
-    """A sweep's life with failures, retries, accusations, a slow node, a rerun and a node pardoned."""
+    """A sweep's life with failures, retries, node reports, a slow node, a rerun and a cleared node."""
     clock = itertools.count(1.0)
-    said: list[Event] = [
+    written: list[Event] = [
         SessionBegan(time=next(clock), epoch=1),
         PilotIntended(time=next(clock), pilot="p0001", token="t-p0001", nodes=3, time_limit_s=600),
         SubmitDelayed(time=next(clock), pilot="p0002", reason="QOSMaxSubmitJobPerUserLimit"),
@@ -51,9 +51,9 @@ def events(runs=12) -> list[Event]:
             [Outcome.HANG, Outcome.HANG],
         )[number % 4]
         for attempt, outcome in enumerate(outcomes, start=1):
-            said += attempted(f"run-{number}", attempt, outcome, clock)
+            written += attempted(f"run-{number}", attempt, outcome, clock)
     return [
-        *said,
+        *written,
         RerunRequested(time=next(clock), run_id="run-0", after=1),
         NodeBad(time=next(clock), node="n1", reason="smells"),
         NodeCleared(time=next(clock), node="n2"),
@@ -90,9 +90,9 @@ def sweep(tmp_path):
     return directory
 
 
-def write(sweep, writer, said):
+def write(sweep, writer, written):
     journal = Journal(sweep.journal(writer))
-    for event in said:
+    for event in written:
         journal.append(event)
     return journal
 
@@ -103,24 +103,24 @@ def rebuilt(sweep):
     return sweep_state
 
 
-def alike(a, b):
+def equal_but_for_touches(a, b):
     """Equal in all but how often a run was touched."""
     return {**vars(a), "touched": None} == {**vars(b), "touched": None} and set(a.touched) == set(b.touched)
 
 
 @pytest.mark.parametrize("known", [0, 1, 5, 17, 30, 100])
-def test_the_stored_state_and_what_follows_equal_a_fold_from_the_beginning(sweep, known):
-    said = events()
-    journal = write(sweep, "launcher-0001", said[:known])
+def test_the_stored_state_and_what_follows_equal_a_state_rebuilt_from_the_beginning(sweep, known):
+    written = events()
+    journal = write(sweep, "launcher-0001", written[:known])
     followed = FollowedState(sweep)
     followed.refresh()
     followed.store()
-    for event in said[known:]:
+    for event in written[known:]:
         journal.append(event)
     assert len(snapshot.load(sweep).offsets) == min(1, known)
     later = FollowedState(sweep)
-    assert later.refresh() == len(said[known:])
-    assert alike(later.sweep_state, rebuilt(sweep))
+    assert later.refresh() == len(written[known:])
+    assert equal_but_for_touches(later.sweep_state, rebuilt(sweep))
     assert later.sweep_state.bad_nodes == rebuilt(sweep).bad_nodes
 
 
@@ -141,7 +141,7 @@ def test_one_that_does_not_fit_is_ignored(sweep, damage):
     other = {"cut": data[: len(data) // 2], "not a map": b"\x90", "of version 0.1": b'{"form": ["3"], "offsets": {}}'}
     sweep.snapshot.write_bytes(other.get(damage, data))
     assert snapshot.load(sweep) == snapshot.Snapshot(sweep_state=SweepState())
-    assert alike(read_state(sweep), rebuilt(sweep))
+    assert equal_but_for_touches(read_state(sweep), rebuilt(sweep))
 
 
 def test_much_that_was_read_is_stored_and_little_is_not(sweep, monkeypatch):
@@ -157,7 +157,7 @@ def test_much_that_was_read_is_stored_and_little_is_not(sweep, monkeypatch):
     assert sweep.snapshot.stat().st_mode & 0o077 == 0
 
 
-def test_a_reader_that_may_not_write_goes_without(sweep, monkeypatch):
+def test_a_reader_that_may_not_write_does_without(sweep, monkeypatch):
     write(sweep, "launcher-0001", events())
 
     def refuse(path, data):
@@ -165,7 +165,7 @@ def test_a_reader_that_may_not_write_goes_without(sweep, monkeypatch):
 
     monkeypatch.setattr(follow, "WORTH_EVENTS", 1)
     monkeypatch.setattr(snapshot, "write_derived", refuse)
-    assert alike(read_state(sweep), rebuilt(sweep))
+    assert equal_but_for_touches(read_state(sweep), rebuilt(sweep))
 
 
 def parts(sweep_state):
@@ -199,6 +199,6 @@ def test_no_field_of_the_state_is_forgotten(sweep, kind):
     stored = snapshot.load(sweep).sweep_state
     followed.sweep_state.touched = list(dict.fromkeys(followed.sweep_state.touched))
     for field in dataclasses.fields(kind):
-        said = [getattr(value, field.name) for value in parts(followed.sweep_state)[kind]]
-        assert any(value != default(field) for value in said), f"{field.name} is at its default: set it in events()"
-        assert [getattr(value, field.name) for value in parts(stored)[kind]] == said, field.name
+        written = [getattr(value, field.name) for value in parts(followed.sweep_state)[kind]]
+        assert any(value != default(field) for value in written), f"{field.name} is at its default: set it in events()"
+        assert [getattr(value, field.name) for value in parts(stored)[kind]] == written, field.name

@@ -35,13 +35,13 @@ site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}
 
 
 @pytest.fixture
-def standing(tmp_path):
+def existing(tmp_path):
     grid = parse_grid(GRID, "grid.yaml")
     return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
 
 
-def a_run(standing):
-    return standing.runs[0].run()
+def a_run(existing):
+    return existing.runs[0].run()
 
 
 class Mute:
@@ -163,9 +163,9 @@ def heartbeats(*heartbeats):
     return Heartbeats(attempt="r.1", heartbeats=tuple(told))
 
 
-def runner_on(standing, *links):
+def runner_on(existing, *links):
     workload = Workload(name="w", main="none:main", axes={})
-    run = a_run(standing)
+    run = a_run(existing)
     return AttemptRunner("r.1", run, workload, links, LIMITS, 0)
 
 
@@ -179,9 +179,9 @@ def order(**changes):
     return PilotOrder(**{**values, **changes})
 
 
-def conducted(standing, limit_s=900.0):
+def conducted(existing, limit_s=900.0):
     return Conducted(
-        run=a_run(standing),
+        run=a_run(existing),
         attempt=1,
         order=order(),
         job_id="7",
@@ -189,7 +189,7 @@ def conducted(standing, limit_s=900.0):
         started_at=1.0,
         idle_s=0.5,
         limit_s=limit_s,
-        beside={"other.1"},
+        concurrent={"other.1"},
     )
 
 

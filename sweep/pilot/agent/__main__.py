@@ -29,7 +29,7 @@ async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> int:
     try:
         released = await serving
     except asyncio.CancelledError:
-        return 143  # Slurm's own SIGTERM: the short teardown
+        return 143  # SIGTERM from Slurm: the short teardown
     finally:
         await agent.end(grace_s=1.0)
         channel.close()
@@ -39,7 +39,7 @@ async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> int:
 
 
 def main() -> None:
-    """Take the arguments PILOT_DIR --node NAME --scratch DIR, and serve the leader until it lets us go."""
+    """Take the arguments PILOT_DIR --node NAME --scratch DIR, and serve the leader until it sends Leave."""
     parser = argparse.ArgumentParser()
     parser.add_argument("pilot_dir", type=Path)
     parser.add_argument("--node", default=os.environ.get("SLURMD_NODENAME") or socket.gethostname())

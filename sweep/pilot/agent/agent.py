@@ -1,7 +1,7 @@
-"""The process a pilot has on each of its nodes: starts ranks, forwards what they report, clears up after them.
+"""The process a pilot has on each of its nodes: starts ranks, forwards what they report, cleans up after them.
 
 Free of torch and single-threaded. It runs one attempt at a time, so all its descendants but the zygotes are that
-attempt's. When its leader is silent it ends its ranks, and the job: a job whose first node died stays RUNNING
+attempt's. When its leader times out, it ends its ranks and the job: a job whose first node died stays RUNNING
 indefinitely under --no-kill (seen on Slurm 22.05).
 """
 
@@ -26,7 +26,7 @@ LEADER_SILENCE_S = 20.0
 CONNECT_TIMEOUT_S = 20.0
 
 Inbox = asyncio.Queue[LeaderMessage | None]
-"""None: the leader is lost"""
+"""None: the connection to the leader is lost"""
 
 
 class Agent:
@@ -39,7 +39,7 @@ class Agent:
         self._last_message_at = time.monotonic()
 
     async def serve(self, channel: AgentChannel) -> bool:
-        """Do what the leader says until it lets us go (True) or is lost (False)."""
+        """Execute the leader's messages until Leave (True) or until the leader is lost (False)."""
         node = self._node
         stale = tuple(sorted(stale_tokens(node.scratch)))
         channel.send(Hello(node=node.name, index=node.index, stale_tokens=stale))
@@ -60,13 +60,13 @@ class Agent:
         return False
 
     async def end(self, grace_s: float) -> None:
-        """Leave nothing behind."""
+        """End all ranks and zygotes and remove the pilot's files."""
         ranks = self._attempt.ranks if self._attempt is not None else []
         await clear(ranks, [], grace_s, self.reap)
         remove_scratch(self._node.scratch)
 
     def reap(self) -> None:
-        """A child ended: collect it."""
+        """Reap ended child processes."""
         self._zygotes.reap()
 
     async def _handle(self, message: LeaderMessage, channel: AgentChannel) -> None:
@@ -88,22 +88,22 @@ class Agent:
                 raise AssertionError(f"{type(message).__name__} before Prepare")
 
     async def _clear_stale(self, tokens: Sequence[str]) -> None:
-        """Their jobs are gone, as the leader knows from the scheduler."""
+        """Clean up after pilots whose jobs have ended, as the scheduler told the leader."""
         for text in await clear_dead(tokens):
-            log_error(f"{self._node.name}: left by a pilot that is gone, and could not be ended: {text}")
+            log_error(f"{self._node.name}: stale process of an ended pilot, could not be killed: {text}")
         for token in tokens:
             for path in self._node.scratch.parent.glob(f"{token}.*"):
                 if path.is_dir() and path.stat().st_uid == os.getuid():
                     remove_scratch(path)
 
     async def _listen_to(self, channel: AgentChannel, inbox: Inbox) -> None:
-        """Take messages off the line at once, so that a long task (an import, a teardown) is not taken for silence."""
+        """Receive messages at once, so that a long task (an import, a teardown) does not look like a timeout."""
         try:
             while (message := await channel.receive()) is not None:
                 self._last_message_at = time.monotonic()
                 inbox.put_nowait(message)
         except ChannelError as error:
-            log_error(f"{self._node.name}: the leader cannot be understood: {error}")
+            log_error(f"{self._node.name}: cannot decode the leader's message: {error}")
         inbox.put_nowait(None)
 
     async def _watch_leader(self, inbox: Inbox) -> None:

@@ -1,4 +1,4 @@
-"""One attempt on one node: zygote and directories, its ranks and what they report, the end of them."""
+"""One attempt on one node: zygote and directories, its ranks and their reports, teardown."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ TAIL_BYTES = 32_000
 
 @dataclass(frozen=True)
 class Node:
-    """This node, as its agent knows it."""
+    """The agent's view of its node."""
 
     name: str
     index: int
     scratch: Path
-    """the pilot's directory here"""
+    """the pilot's directory on this node"""
     temporary: Path
     """TMPDIR of the ranks"""
 
@@ -76,7 +76,7 @@ class NodeAttempt:
         self._activity = Activity()
 
     async def prepare(self) -> None:
-        """Have a zygote, a scratch directory and, on the first node, a listening socket; say so."""
+        """Get a zygote, a scratch directory and, on the first node, a listening socket; then report."""
         try:
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             zygote = await self._zygote()
@@ -98,7 +98,7 @@ class NodeAttempt:
         self._close_listener()
 
     async def stop(self, order: Stop) -> None:
-        """End the attempt: evidence, the kill, the checks; say what was found; then remove its files."""
+        """End the attempt: evidence, kill, checks; report the findings; then remove its files."""
         stacks = await evidence.gather(self.ranks, self._scratch) if order.evidence else {}
         killed = [rank.number for rank in self.ranks if rank.alive]
         spared = [zygote.pid for zygote in self._zygotes.zygotes]
@@ -127,7 +127,7 @@ class NodeAttempt:
         self._leave()
 
     def report_busy(self) -> None:
-        """Tell which ranks work though they do not iterate yet: a slow start is no hang."""
+        """Report ranks that do work before their first iteration: a slow start is no hang."""
         early = [rank for rank in self.ranks if rank.alive and not self._heartbeats.iterates(rank.number)]
         pids = [rank.pid for rank in one_per_process(early) if rank.pid is not None]
         working = {pid for pid in pids if self._activity.busy(pid)}
@@ -139,7 +139,7 @@ class NodeAttempt:
         return await self._zygotes.get(self._order.preload, self._order.env)
 
     def _listen(self) -> tuple[str, int]:
-        """Open rank 0's socket before any rank starts: it is handed over open, so the port cannot be lost."""
+        """Open rank 0's socket before any rank starts. It is passed on open, so the port cannot be taken."""
         self._listener = listen_on_free_port()
         return self._channel.local_address, int(self._listener.getsockname()[1])
 
@@ -159,7 +159,7 @@ class NodeAttempt:
                 self._not_started(rank, error)
 
     def _environment(self) -> dict[str, str]:
-        """Defaults of the ranks: temporary files on this node, compiled kernels kept for the pilot's next runs."""
+        """Defaults of the ranks: temporary files on this node, compiled kernels stored for the pilot's next runs."""
         defaults = {
             "TMPDIR": str(self._node.temporary),
             "TORCHINDUCTOR_CACHE_DIR": str(self._node.scratch / "inductor"),
@@ -169,7 +169,7 @@ class NodeAttempt:
         return {**defaults, **users}
 
     def _not_started(self, rank: Rank, error: Exception) -> None:
-        """To the leader it is a rank that failed at once."""
+        """Report a rank that could not be started as failed."""
         rank.status = 1 << 8
         self._failed(rank, failure(type(error).__name__, f"the rank could not be started: {error}"))
         self._on_exit(rank)
@@ -222,7 +222,7 @@ class NodeAttempt:
 
 
 def _outcome_of(error: Exception) -> Outcome:
-    """Why a node could not be made ready: no space left, no free port, or no interpreter that starts."""
+    """Why a node could not be prepared: no space left, no free port, or no interpreter that starts."""
     if not isinstance(error, OSError):
         return Outcome.UNKNOWN
     return Outcome.DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Outcome.PORT_IN_USE

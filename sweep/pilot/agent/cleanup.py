@@ -1,10 +1,10 @@
-"""The end of an attempt on one node: SIGTERM, a bounded wait, SIGKILL to every descendant, a look that none is left.
+"""The end of an attempt on one node: SIGTERM, a bounded wait, SIGKILL to every descendant, a check that none is left.
 
-Never by name: only processes that descend from this agent, or that carry this pilot's and node's marks: these are this
-attempt's and no one else's.
+Never by name: only processes that descend from this agent or carry this pilot's and node's marks. These are this
+attempt's and nobody else's.
 
-And files that an attempt may leave besides processes, in /dev/shm and temporary ones: only files of this user, of the
-kinds that NCCL, torch and Python's multiprocessing make, begun during the attempt, and held by nobody.
+Also files that an attempt may leak in /dev/shm, and temporary ones: only files of this user, of the
+kinds that NCCL, torch and Python's multiprocessing make, created during the attempt and not in use.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TEMPORARY_LINK = "tmp"
 
 
 async def clear(ranks: Sequence[Rank], spare: Sequence[int], grace_s: float, reap: Callable[[], None]) -> list[str]:
-    """End every process of the attempt but the spared ones (zygotes). What could not be ended is told, in words."""
+    """Kill every process of the attempt except `spare` (zygotes). Returns those that could not be killed, as text."""
     for rank in ranks:
         rank.terminate()
     await _until(lambda: not any(rank.alive for rank in ranks), grace_s)
@@ -65,17 +65,17 @@ async def clear(ranks: Sequence[Rank], spare: Sequence[int], grace_s: float, rea
 
 
 async def clear_dead(tokens: Sequence[str]) -> list[str]:
-    """End what pilots that are known to be gone left on this node. What could not be ended, in words."""
+    """Kill stale processes of pilots that are known to have ended. Returns those that could not be killed, as text."""
     return [describe(p) for p in await _kill(lambda: of_tokens(tokens), lambda: None)]
 
 
 async def end_escaped(token: str, node: str) -> list[str]:
-    """End what ranks of this pilot and node left when their agent died. What could not be ended, in words."""
+    """Kill what this pilot's ranks on this node left when their agent died. Returns those that survived, as text."""
     return [describe(p) for p in await _kill(lambda: escaped(token, node, known=()), lambda: None)]
 
 
 async def _kill(find: Callable[[], list[psutil.Process]], reap: Callable[[], None]) -> list[psutil.Process]:
-    """SIGKILL to what `find` finds, until it finds nothing or the time is up; what is left."""
+    """SIGKILL to what `find` finds, until it finds nothing or the time is up. Returns the survivors."""
     deadline = time.monotonic() + KILL_WAIT_S
     while True:
         reap()
@@ -93,8 +93,8 @@ async def _until(done: Callable[[], bool], timeout_s: float) -> None:
 
 
 def remove_shared_memory(since: float, directory: Path = SHARED_MEMORY) -> list[str]:
-    """Remove what was left since `since` (unix seconds); the names. A file that a process holds is left alone."""
-    candidates = [path for path in _files(directory) if _begun_by_us(path, since)]
+    """Remove files leaked since `since` (unix seconds); returns their names. Skips files in use."""
+    candidates = [path for path in _files(directory) if _created_by_us(path, since)]
     if not candidates:
         return []
     held = _held(directory)
@@ -113,7 +113,7 @@ def _files(directory: Path) -> Iterable[Path]:
     return []
 
 
-def _begun_by_us(path: Path, since: float) -> bool:
+def _created_by_us(path: Path, since: float) -> bool:
     with contextlib.suppress(OSError):
         stat = path.lstat()
         return stat.st_uid == os.getuid() and min(stat.st_ctime, stat.st_mtime) >= since
@@ -136,14 +136,14 @@ def _held(directory: Path) -> set[str]:
 
 
 def make_temporary(scratch: Path) -> Path:
-    """A short-named directory for TMPDIR (sockets' paths are bounded), known by a link in the pilot's scratch."""
+    """A short-named directory for TMPDIR (sockets' paths are bounded), found by a link in the pilot's scratch."""
     made = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=scratch.parent))
     (scratch / TEMPORARY_LINK).symlink_to(made)
     return made
 
 
 def empty(directory: Path) -> None:
-    """Remove what is in a directory, and not the directory."""
+    """Remove the contents of a directory, not the directory itself."""
     with contextlib.suppress(OSError):
         for entry in directory.iterdir():
             with contextlib.suppress(OSError):

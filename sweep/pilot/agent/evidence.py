@@ -1,7 +1,7 @@
-"""What is kept of ranks that are about to be killed: Python stacks, state in /proc, torch's NCCL flight recorder.
+"""Evidence from ranks that are about to be killed: Python stacks, state in /proc, torch's NCCL flight recorder.
 
 A flight recorder's dump is a pickle of plain values (torch/csrc/distributed/c10d/FlightRecorder.hpp): it is read by an
-unpickler that makes nothing else. It is asked for by a write to `<TORCH_NCCL_DEBUG_INFO_PIPE_FILE><rank>.pipe`. Not
+unpickler that creates nothing else. Requested by a write to `<TORCH_NCCL_DEBUG_INFO_PIPE_FILE><rank>.pipe`. Not
 verified on hardware.
 """
 
@@ -23,7 +23,7 @@ STACKS_WAIT_S = 0.5
 STACKS_BYTES = 16_000
 PY_SPY_S = 5.0
 PY_SPY_RANKS = 8
-"""so many at once on one node: with more, the first ones tell enough"""
+"""at most this many at once on one node: the first ones are enough"""
 
 
 DUMP_PREFIX = "flight."
@@ -32,9 +32,9 @@ _BAD_DUMP = (OSError, pickle.UnpicklingError, EOFError, ValueError, TypeError, K
 
 
 async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
-    """Rank -> what it was doing, for every living process its first rank.
+    """Rank -> what it was doing, the first rank of every living process.
 
-    Bounded: one that cannot answer is described from outside.
+    Bounded in time: a process that cannot answer is described from outside.
     """
     living = one_per_process(ranks)
     for rank in living:
@@ -51,14 +51,14 @@ async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
 
 
 def _stacks(rank: Rank, scratch: Path) -> str:
-    """What faulthandler wrote; empty for a program that does not have it, or that cannot answer."""
+    """What faulthandler wrote; empty for a program without it, or that cannot answer."""
     with contextlib.suppress(OSError):
         return (scratch / f"stacks.{rank.number}").read_text(errors="replace")[:STACKS_BYTES]
     return ""
 
 
 async def _spy(rank: Rank) -> str:
-    """py-spy's look from outside, where it is installed and may."""
+    """py-spy's stack dump from outside, where it is installed and permitted."""
     if shutil.which("py-spy") is None:
         return ""
     command = ["py-spy", "dump", "--nonblocking", "--pid", str(rank.pid)]
@@ -85,7 +85,7 @@ def _describe(rank: Rank, scratch: Path, spied: str) -> str:
 
 
 def flight_recorder_environment(scratch: Path) -> dict[str, str]:
-    """What makes torch record, dump on a timeout without delay, and listen for the order to dump."""
+    """Environment that makes torch record, dump on a timeout without delay, and listen for dump requests."""
     return {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
@@ -98,7 +98,7 @@ def flight_recorder_environment(scratch: Path) -> dict[str, str]:
 
 
 def ask_for_dump(scratch: Path, rank: int) -> None:
-    """Order a dump; without a listener nothing happens."""
+    """Request a dump; without a listener nothing happens."""
     with contextlib.suppress(OSError):
         fd = os.open(scratch / f"{DUMP_PREFIX}{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
         with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ def ask_for_dump(scratch: Path, rank: int) -> None:
 
 
 def dump_text(scratch: Path, rank: int) -> str:
-    """The last collective of the rank, in words; empty where there is no dump."""
+    """The last collective of the rank, as text; empty where there is no dump."""
     path = scratch / f"{DUMP_PREFIX}{rank}"
     with contextlib.suppress(*_BAD_DUMP):
         if path.stat().st_size <= DUMP_BYTES:
@@ -117,11 +117,11 @@ def dump_text(scratch: Path, rank: int) -> str:
 
 
 def as_text(dump: Mapping[str, Any]) -> str:
-    """The last entry that had begun and not completed, else the last completed."""
+    """The last entry that started and did not complete, else the last completed."""
     entries = list(dump.get("entries", ()))
     pending = [entry for entry in entries if entry.get("state") != "completed"]
     if not entries:
-        return "NCCL flight recorder: no collective was begun"
+        return "NCCL flight recorder: no collective was started"
     entry = pending[0] if pending else entries[-1]
     return (
         f"NCCL flight recorder: {entry.get('profiling_name')} number {entry.get('collective_seq_id')} is "
@@ -134,4 +134,4 @@ class _PlainUnpickler(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         """Refuse every class and function."""
-        raise pickle.UnpicklingError(f"{module_name}.{global_name} is no plain value")
+        raise pickle.UnpicklingError(f"{module_name}.{global_name} is not a plain value")

@@ -1,4 +1,4 @@
-"""Heartbeats of a node's ranks, gathered for a moment: one message for all of them. Pure."""
+"""Heartbeats of a node's ranks, batched into one message. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EARLY_ITERATIONS = 5
 
 
 class HeartbeatBuffer:
-    """Heartbeats since the last message."""
+    """Buffers the heartbeats since the last message."""
 
     def __init__(self) -> None:
         self._heartbeats: dict[int, list[tuple[RankHeartbeat, float]]] = {}
@@ -24,7 +24,7 @@ class HeartbeatBuffer:
         return rank in self._iterating
 
     def add(self, rank: int, heartbeat: RankHeartbeat, now: float) -> None:
-        """Keep it. The first tell the leader how long an iteration is; of later ones the last tells all."""
+        """Store it. The first ones give the iteration time; of later ones only the last is needed."""
         heartbeats = self._heartbeats.setdefault(rank, [])
         if self.iterates(rank) and (heartbeat.iteration or 0) > EARLY_ITERATIONS:
             heartbeats.clear()
@@ -35,7 +35,7 @@ class HeartbeatBuffer:
             self._iterating.discard(rank)
 
     def take(self, now: float) -> tuple[Heartbeat, ...]:
-        """All that were kept; none is kept any more."""
+        """Return all buffered heartbeats and empty the buffer."""
         taken = tuple(
             Heartbeat(
                 rank=rank, phase=heartbeat.phase, iteration=heartbeat.iteration, due_s=heartbeat.due_s, age_s=now - at

@@ -22,7 +22,7 @@ class KernelWatch:
 
     def __init__(self) -> None:
         self._log = -1
-        with contextlib.suppress(OSError):  # dmesg_restrict, a container: then the counter alone tells
+        with contextlib.suppress(OSError):  # dmesg_restrict, a container: then only the counter is available
             self._log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
             os.lseek(self._log, 0, os.SEEK_END)
         self._counter = kill_counter()
@@ -38,7 +38,7 @@ class KernelWatch:
         return found[-MAX_LINES:]
 
     def close(self) -> None:
-        """Let the log go."""
+        """Close the log."""
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
@@ -54,7 +54,7 @@ class KernelWatch:
                 record = os.read(self._log, 8192).decode(errors="replace")
             except BlockingIOError:
                 break
-            except BrokenPipeError:  # overwritten before it was read: go on with the next
+            except BrokenPipeError:  # overwritten before it was read: continue with the next
                 continue
             except OSError:
                 break
@@ -63,7 +63,7 @@ class KernelWatch:
 
 
 class KernelEvidence:
-    """A KernelWatch of an attempt. A kernel that reports in another way costs its evidence, and not the agent."""
+    """A KernelWatch of an attempt. Unexpected kernel output loses the evidence, never the agent."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -71,18 +71,18 @@ class KernelEvidence:
         try:
             self._watch = KernelWatch()
         except Exception as error:
-            log_error(f"{node}: the kernel is not watched: {error!r}")
+            log_error(f"{node}: cannot watch the kernel log: {error!r}")
 
     def facts(self, pids: Iterable[int]) -> tuple[str, ...]:
-        """As `KernelWatch.facts`; nothing where it cannot be asked."""
+        """As `KernelWatch.facts`; empty where it cannot be read."""
         try:
             return tuple(self._watch.facts(pids)) if self._watch is not None else ()
         except Exception as error:
-            log_error(f"{self._node}: what the kernel reports is not known: {error!r}")
+            log_error(f"{self._node}: cannot read the kernel log: {error!r}")
             return ()
 
     def close(self) -> None:
-        """Let the log go."""
+        """Close the log."""
         if self._watch is not None:
             self._watch.close()
 
@@ -127,4 +127,4 @@ def _limit(counter: Path | None) -> str:
         with contextlib.suppress(OSError):
             if counter is not None:
                 return f"limit is {(counter.parent / name).read_text().strip()} bytes"
-    return "limit is not known"
+    return "limit is unknown"

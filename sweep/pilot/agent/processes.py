@@ -1,6 +1,6 @@
-"""Processes of this node: marks, ancestry, activity, the end of them, and what is left of them on the job's GPUs.
+"""Processes of this node: marks, ancestry, activity, signals, and stale processes on the job's GPUs.
 
-The few Linux-only calls are guarded and live here. What nvidia-smi tells is not verified on hardware.
+The few Linux-only calls are guarded and live here. nvidia-smi's output is not verified on hardware.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 PILOT_MARK = "SWEEP_PILOT"
 """Environment variable that every process of a pilot carries from exec on; its value is the pilot's token."""
 NODE_MARK = "SWEEP_NODE"
-"""The same for the node's name: several pretend nodes of one machine share a token."""
+"""The same for the node's name: several simulated nodes of one machine share a token."""
 
 _PILOT_PREFIX, _NODE_PREFIX = (f"\0{name}=".encode() for name in (PILOT_MARK, NODE_MARK))
 _PR_SET_PDEATHSIG = 1
@@ -29,7 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 ACTIVITY_CHECK_S = 5.0
 ACTIVITY_SHARE = 0.1
-"""of one core: below it, waiting loops and pings of libraries"""
+"""fraction of one core: below it, waiting loops and pings of libraries"""
 ACTIVITY_BYTES = 1 << 20
 NVIDIA_SMI_S = 10.0
 GPU_POLL_S = 0.5
@@ -58,20 +58,20 @@ def thread_count() -> int:
 
 
 def descendants(spare: Iterable[int] = ()) -> list[psutil.Process]:
-    """Every living descendant of this process, but for the spared ones themselves (their children are not spared)."""
+    """Every living descendant of this process, except `spare` (their children are included)."""
     spared = frozenset(spare)
     found = psutil.Process().children(recursive=True)
     return [p for p in found if p.pid not in spared and _alive(p)]
 
 
 def escaped(token: str, node: str, known: Iterable[int]) -> list[psutil.Process]:
-    """Processes of ranks of this pilot and node, by their marks, that no ancestry leads to any more."""
+    """Processes of ranks of this pilot and node, by their marks, that are no longer descendants."""
     expected = frozenset(known)
     return _mine(pid for pid, marks in _marked() if pid not in expected and marks == (token, node))
 
 
 def tokens_of_sweep(prefix: str) -> set[str]:
-    """The tokens, on this node, of this user's living processes whose token begins so."""
+    """The tokens with this prefix that this user's living processes on this node carry."""
     return {token for pid, (token, _) in _marked() if token.startswith(prefix) and _mine([pid])}
 
 
@@ -82,9 +82,9 @@ def of_tokens(tokens: Iterable[str]) -> list[psutil.Process]:
 
 
 def _marked() -> Iterator[tuple[int, tuple[str, str]]]:
-    """Pid, token and node of every process that carries a pilot's mark and that may be looked at, but for this one.
+    """Pid, token and node of every process that carries a pilot's mark and that may be read, except this one.
 
-    It looks at each process of the machine after each attempt: /proc itself is five times cheaper than psutil.
+    It reads each process of the machine after each attempt: /proc itself is five times cheaper than psutil.
     """
     linux = sys.platform == "linux"
     for pid in psutil.pids():
@@ -108,7 +108,7 @@ def _marks_by_psutil(pid: int) -> tuple[str, str]:
 
 
 def _mine(pids: Iterable[int]) -> list[psutil.Process]:
-    """Of these processes the living ones of this user."""
+    """The living processes of this user among these pids."""
     found = []
     for pid in pids:
         with contextlib.suppress(psutil.Error):
@@ -125,7 +125,7 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
-    """Signal each process; one that is gone already is no error."""
+    """Signal each process; one that has ended already is no error."""
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)
@@ -153,13 +153,13 @@ def describe(process: psutil.Process) -> str:
 
 
 class Activity:
-    """Compares each look with the one before."""
+    """Whether a process works: compares each poll with the previous one."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[float, float, int]] = {}
 
     def busy(self, pid: int) -> bool:
-        """Did the rank, or a compiler or loader that it started, work since the last look? False at the first."""
+        """Did the rank, or a compiler or loader that it started, work since the last poll? False at the first."""
         now, before = _work(pid), self._seen.get(pid)
         self._seen[pid] = now
         if before is None:
@@ -183,7 +183,7 @@ def _work(pid: int) -> tuple[float, float, int]:
 
 
 def allocated(environment: Mapping[str, str] | None = None) -> frozenset[str] | None:
-    """Indices or UUIDs of the GPUs of this job; None where nothing says which they are: then none is looked at."""
+    """Indices or UUIDs of the GPUs of this job; None where they are unknown: then none is checked."""
     source = os.environ if environment is None else environment
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         names = frozenset(part.strip() for part in source.get(name, "").split(",") if part.strip())
@@ -193,7 +193,7 @@ def allocated(environment: Mapping[str, str] | None = None) -> frozenset[str] | 
 
 
 def left_on_gpus(wait_s: float) -> list[str]:
-    """Living processes on the allocated GPUs once `wait_s` went by, in words; empty where there is no nvidia-smi."""
+    """Living processes on the allocated GPUs after `wait_s`, as text; empty where there is no nvidia-smi."""
     ours = allocated()
     if ours is None or shutil.which("nvidia-smi") is None:
         return []
@@ -227,7 +227,7 @@ def _rows(query: str) -> list[tuple[str, str]]:
 
 
 def _lives(pid: int) -> bool:
-    """nvidia-smi may list the dead."""
+    """Whether it lives: nvidia-smi may list dead processes."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

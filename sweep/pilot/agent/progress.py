@@ -1,4 +1,4 @@
-"""What ranks write to their progress pipes, as values. Whatever a workload of someone else writes there is bounded."""
+"""What ranks write to their progress pipes, decoded. Input from third-party workloads is bounded in size."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sweep.pilot.messages import RankFailure
 
 READ_BYTES = 1 << 16
 READS = 32
-"""so many in one go, more than any pipe holds: a rank may write as fast as its agent reads"""
+"""read limit per call, more than any pipe holds: a rank may write as fast as its agent reads"""
 MAX_LINE_BYTES = 8 << 20
-"""far beyond any measurement: as a message to the leader it stays below the limit of one"""
+"""far beyond any measurement: a message to the leader stays below its limit"""
 TOO_LONG = RankFailure(
     type="MessageTooLong",
-    message=f"the rank gave a message of over {MAX_LINE_BYTES >> 20} MiB: it is not kept",
+    message=f"the rank sent a message of over {MAX_LINE_BYTES >> 20} MiB: it is discarded",
 )
 WHOLE_NUMBERS = ("peak_allocated_bytes", "peak_reserved_bytes", "parameters")
 FIELDS = frozenset(field.name for field in dataclasses.fields(Measurement))
@@ -48,15 +48,15 @@ class ProgressPipe:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unread = b""
         self._skipping = False
-        """the rest of a line that is too long is passed over"""
+        """the rest of a line that is too long is skipped"""
 
     def watch(self, on_readable: Callable[[], None]) -> None:
-        """Have the running loop call this whenever something can be read."""
+        """Have the running loop call this whenever there is data to read."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.fd, on_readable)
 
     def read(self) -> list[Report]:
-        """What can be read now. At the end of the pipe it is closed (`fd` is -1)."""
+        """The reports that can be read now. At the end of the pipe it is closed (`fd` is -1)."""
         reports: list[Report] = []
         for _ in range(READS):
             if self.fd < 0:
@@ -73,7 +73,7 @@ class ProgressPipe:
         return reports
 
     def close(self) -> None:
-        """No more is read."""
+        """Stop reading and close the pipe."""
         if self.fd < 0:
             return
         if self._loop is not None:
@@ -96,9 +96,9 @@ class ProgressPipe:
 
 
 def report_in(line: bytes) -> Report | None:
-    """What a line says; None where it is no report. A measurement of another form is a failure of its rank.
+    """The report in a line; None where it is none. A malformed measurement is a failure of its rank.
 
-    Python's own reader: it takes NaN, which a loss may be, and half a character, which a message may quote.
+    Python's own parser: it accepts NaN, which a loss may be, and lone surrogates, which a message may quote.
     """
     with contextlib.suppress(ValueError, RecursionError):
         values = json.loads(line)
@@ -113,7 +113,7 @@ def report_in(line: bytes) -> Report | None:
 
 
 def failure(kind: Any, message: Any, traceback: Any = None) -> RankFailure:
-    """A failure as texts of bounded length, in whatever form it was given."""
+    """A failure as texts of bounded length, whatever types it was given in."""
     return RankFailure(
         type=str(kind or "Exception")[:200],
         message=str(message or "")[:4000],
@@ -123,7 +123,7 @@ def failure(kind: Any, message: Any, traceback: Any = None) -> RankFailure:
 
 def _measurement(values: Mapping[str, Any]) -> Measurement | RankFailure:
     given = {name: value for name, value in values.items() if name != "kind"}
-    given |= {name: _whole(given[name]) for name in WHOLE_NUMBERS if name in given}  # worked out of GiB
+    given |= {name: _whole(given[name]) for name in WHOLE_NUMBERS if name in given}  # converted from GiB
     unknown = sorted(given.keys() - FIELDS)
     try:
         if unknown:

@@ -1,4 +1,4 @@
-"""The agent's hold on its ranks: a process from a zygote, a log file and a progress pipe for each."""
+"""The agent's handles on its ranks: a process from a zygote, a log file and a progress pipe for each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sweep.pilot.agent.zygotes import Zygote
 
 @dataclass
 class Rank:
-    """One rank of the present attempt, on this node."""
+    """One rank of the current attempt, on this node."""
 
     number: int
     log: Path
-    """of its process: ranks of one process share it"""
+    """pid of its process: ranks of one process share it"""
     pid: int | None = None
     status: int | None = None
     """wait status, once it ended"""
@@ -34,7 +34,7 @@ class Rank:
         return self.pid is not None and self.status is None
 
     def terminate(self) -> None:
-        """SIGTERM to its whole session's group."""
+        """SIGTERM to its process group."""
         if self.alive and self.pid is not None:
             signal_group(self.pid, signal.SIGTERM)
 
@@ -47,7 +47,7 @@ class Rank:
         return os.WEXITSTATUS(self.status), None
 
     def close_progress(self) -> None:
-        """No more progress is read."""
+        """Stop reading its progress."""
         if self.pipe is not None:
             self.pipe.close()
 
@@ -62,7 +62,7 @@ class Rank:
 
 
 def one_per_process(ranks: Iterable[Rank]) -> list[Rank]:
-    """The living ranks, of each process the first: it has the main thread, and the files that the process writes."""
+    """The first living rank of each process: it has the main thread and the files that the process writes."""
     first: dict[int | None, Rank] = {}
     for rank in ranks:
         if rank.alive:
@@ -83,7 +83,7 @@ async def start_ranks(
 ) -> None:
     """Fork one process for these ranks (mostly one) with its log, a progress pipe for each and rank 0's listener.
 
-    The end of the process is the end of all of them, each with its status.
+    When the process ends, all of them end with its status.
     """
 
     def ended(status: int) -> None:
@@ -109,12 +109,12 @@ def _read_last(rank: Rank, on_reports: OnReports) -> None:
     try:
         if rank.pipe is not None:
             on_reports(rank, rank.pipe.read())
-    except Exception as error:  # whatever it reported last: its end is reported, and so are the ends of others
+    except Exception as error:  # whatever it sent last: its exit must be reported, and the exits of others
         log_error(f"the last reports of rank {rank.number} are lost: {error!r}")
 
 
 def _open_pipe(rank: Rank, on_reports: OnReports) -> int:
-    """The end that the rank writes to; ours is read whenever it can be."""
+    """The write end for the rank; the read end is read by the event loop."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(read_fd, False)
     pipe = rank.pipe = ProgressPipe(read_fd)

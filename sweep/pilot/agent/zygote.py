@@ -33,7 +33,7 @@ MAX_DESCRIPTORS = 253
 
 
 def serve(control: socket.socket, preload: list[str]) -> None:
-    """Import, say ready (or why not), then fork ranks until the agent closes the socket."""
+    """Import, report Ready (or why not), then fork ranks until the agent closes the socket."""
     trouble = _preload(preload)
     gc.collect()
     gc.freeze()
@@ -57,7 +57,7 @@ def serve(control: socket.socket, preload: list[str]) -> None:
 
 
 def _preload(modules: list[str]) -> str | None:
-    """Import the modules; what is wrong with that, or None."""
+    """Import the modules; returns an error text or None."""
     with _single_threaded_blas():
         trouble = _import_all(modules)
     threads = thread_count()
@@ -85,13 +85,13 @@ def _import_all(modules: list[str]) -> str | None:
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception as error:  # any import may raise anything; the rank meets the same and reports it
+        except Exception as error:  # any import may raise anything; the rank meets the same error and reports it
             return f"cannot import {module}: {type(error).__name__}: {error}"
     return None
 
 
 def _answer(control: socket.socket) -> bool:
-    """Serve one request; False at the end of the agent."""
+    """Serve one request; False once the agent has ended."""
     data, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, MAX_DESCRIPTORS)
     if not data:
         return False
@@ -115,7 +115,7 @@ def _answer(control: socket.socket) -> bool:
 
 
 def _child(parent: int, body: Callable[[], int]) -> None:
-    """The process's life: never returns."""
+    """Body of the forked process: never returns."""
     code = 1
     try:
         os.setsid()
@@ -128,7 +128,7 @@ def _child(parent: int, body: Callable[[], int]) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process, whatever other threads do."""
+    """Exit the process, whatever other threads do."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -136,9 +136,9 @@ def _leave(code: int) -> NoReturn:
 
 
 def run_ranks(request: ForkRequest, fds: list[int]) -> int:
-    """Be the ranks of one process: take descriptors and environment, call the workload, report. Returns the exit code.
+    """Run the ranks of one process: take descriptors and environment, call the workload, report. Returns the exit code.
 
-    The first rank has the main thread. A rank that fails ends the process, as its death would end it alone.
+    The first rank has the main thread. A rank that fails ends the whole process.
     """
     log, *further = fds
     os.dup2(log, 1)

@@ -1,4 +1,4 @@
-"""What an agent and its zygotes say to each other, in JSON lines on one socket. Standard library: ranks inherit it.
+"""Messages between an agent and its zygotes: JSON lines on one socket. Standard library only: ranks inherit it.
 
 Agents of an older version, which still run, start today's zygote: neither the keys nor their meaning change, and what
 older agents do not send has a default.
@@ -18,7 +18,7 @@ from sweep.contract import Place
 class ForkRequest:
     """Agent: fork one process.
 
-    With it go descriptors: the process's log, the progress pipe of each of its ranks and, last, rank 0's listening
+    Descriptors sent with it: the process's log, the progress pipe of each of its ranks and, last, rank 0's listening
     socket if it is among them.
     """
 
@@ -27,12 +27,12 @@ class ForkRequest:
     run: str
     """its canonical JSON"""
     places: tuple[Place, ...]
-    """of the ranks of the process, mostly one"""
+    """places of the ranks of the process, mostly one"""
     env: Mapping[str, str]
 
     @classmethod
     def decode(cls, line: bytes) -> ForkRequest:
-        """The request in a line."""
+        """Decode a request from a line."""
         values = json.loads(line)
         return cls(**{**values, "places": tuple(Place(**place) for place in values["places"])})
 
@@ -46,14 +46,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Refused:
-    """Zygote, in the place of Ready or Forked."""
+    """Zygote, instead of Ready or Forked."""
 
     error: str
 
 
 @dataclass(frozen=True)
 class Forked:
-    """Zygote, to a request."""
+    """Zygote, in answer to a request."""
 
     pid: int
 
@@ -75,7 +75,7 @@ def encode(message: ForkRequest | Answer) -> bytes:
 
 
 def decode_answer(line: bytes) -> Answer:
-    """What a zygote said."""
+    """Decode a zygote's message."""
     values = json.loads(line)
     if "exited" in values:
         return Exited(values["exited"], values["status"])

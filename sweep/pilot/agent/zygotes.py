@@ -23,7 +23,7 @@ MAX_ZYGOTES = 3
 
 
 class ZygoteError(Exception):
-    """No zygote could be started, or it is gone."""
+    """A zygote could not be started, or has ended."""
 
 
 class Zygote:
@@ -32,7 +32,7 @@ class Zygote:
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
         self.pid = process.pid
         self.dead = False
-        """no rank can be forked from it any more"""
+        """no more ranks can be forked from it"""
         self.preloaded = True
         """False: its modules could not be imported, each rank does that itself"""
         self._process = process
@@ -41,12 +41,12 @@ class Zygote:
         self._answers: asyncio.Queue[Ready | Forked | Refused] = asyncio.Queue()
         self._on_exit: dict[int, Callable[[int], None]] = {}
         self._early: dict[int, int] = {}
-        """ends that were reported before their fork's answer was taken"""
+        """exits that were reported before their fork's answer was processed"""
         asyncio.get_running_loop().add_reader(control, self._read)
 
     @classmethod
     async def start(cls, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
-        """Exec a zygote and wait until it has imported the modules. Raises ZygoteError with what went wrong."""
+        """Start a zygote and wait until it has imported the modules. Raises ZygoteError with the reason."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "sweep.pilot.agent.zygote", str(theirs.fileno()), str(os.getpid()), *preload]
         process = subprocess.Popen(
@@ -66,15 +66,15 @@ class Zygote:
         return zygote
 
     async def fork(self, request: ForkRequest, fds: Sequence[int], on_exit: Callable[[int], None]) -> int:
-        """Fork one process; its pid. `on_exit` is called with the wait status. Raises ZygoteError."""
+        """Fork one process; returns its pid. `on_exit` is called with the wait status. Raises ZygoteError."""
         await self._send(encode(request), fds)
         try:
             answer = await asyncio.wait_for(self._answers.get(), FORK_TIMEOUT_S)
         except asyncio.TimeoutError:
-            self.died()  # its late answer would be taken for another's
+            self.died()  # its late answer would be mistaken for another's
             raise ZygoteError(f"the zygote did not fork in {FORK_TIMEOUT_S:.0f} s") from None
         if not isinstance(answer, Forked):
-            raise ZygoteError(answer.error if isinstance(answer, Refused) else "the zygote answers out of turn")
+            raise ZygoteError(answer.error if isinstance(answer, Refused) else "unexpected answer from the zygote")
         if answer.pid in self._early:
             asyncio.get_running_loop().call_soon(on_exit, self._early.pop(answer.pid))
         else:
@@ -82,7 +82,7 @@ class Zygote:
         return answer.pid
 
     def died(self) -> None:
-        """The zygote ended: its ranks have died with it (PDEATHSIG), and nobody can tell how."""
+        """The zygote ended: its ranks died with it (PDEATHSIG), their statuses are unknown."""
         self.dead = True
         self.close()
         self._answers.put_nowait(Refused("the zygote ended"))
@@ -91,7 +91,7 @@ class Zygote:
         self._on_exit.clear()
 
     def close(self) -> None:
-        """Let it end: it does so when its socket closes."""
+        """Close its socket, which ends it."""
         with contextlib.suppress(ValueError, OSError):
             asyncio.get_running_loop().remove_reader(self._control)
         self._control.close()
@@ -104,7 +104,7 @@ class Zygote:
             if sent < len(line):
                 await asyncio.get_running_loop().sock_sendall(self._control, line[sent:])
         except OSError as error:
-            raise ZygoteError(f"the zygote is gone: {error}") from error
+            raise ZygoteError(f"the zygote has ended: {error}") from error
 
     def _read(self) -> None:
         try:
@@ -130,7 +130,7 @@ class Zygote:
 
 
 class ZygotePool:
-    """A node's zygotes, by what they import and their environment."""
+    """A node's zygotes, keyed by modules and environment."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -138,11 +138,11 @@ class ZygotePool:
 
     @property
     def zygotes(self) -> list[Zygote]:
-        """They live on from one attempt to the next; the longest unused first."""
+        """All zygotes, least recently used first. They persist across attempts."""
         return list(self._zygotes.values())
 
     async def get(self, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
-        """A zygote for these; the longest unused goes when there are too many. Raises ZygoteError."""
+        """A zygote for these; the least recently used is closed when there are too many. Raises ZygoteError."""
         key = (tuple(preload), tuple(sorted(env.items())))
         zygote = self._zygotes.pop(key, None)
         if zygote is None or zygote.dead:
@@ -153,7 +153,7 @@ class ZygotePool:
         return zygote
 
     def reap(self) -> None:
-        """Collect orphans that came back to this process, and notice a zygote that died."""
+        """Reap orphans reparented to this process, and detect zygotes that died."""
         while True:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -167,7 +167,7 @@ class ZygotePool:
                     zygote.died()
 
     async def _start(self, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
-        """Where the modules allow no zygote, one that imports nothing: ranks then start without preload."""
+        """Start a zygote; where the modules cannot be preloaded, one that imports nothing."""
         marked = {**env, PILOT_MARK: os.environ.get(PILOT_MARK, ""), NODE_MARK: self._node}
         try:
             return await Zygote.start(preload, marked)

@@ -1,11 +1,11 @@
-"""One process per job: chooses runs, conducts attempts, watches their progress, writes journal and records.
+"""One process per job: chooses runs, executes attempts, watches their progress, writes journal and records.
 
-What happens on a node belongs to ``sweep.pilot.agent``; what a failure means to ``sweep.diagnose``.
+What happens on a node is in ``sweep.pilot.agent``; what a failure means in ``sweep.diagnose``.
 """
 
 
 def main(sweep_dir: str, pilot: str) -> None:
-    """Run a pilot to its end. Jobs are submitted with this name, so that those already queued outlive an upgrade."""
+    """Run a pilot to its end. Jobs are submitted with this name, so that queued ones survive an upgrade."""
     from sweep.pilot.leader import leader
 
     leader.main(sweep_dir, pilot)

@@ -1,6 +1,6 @@
-"""One attempt, as the leader conducts it: prepare nodes, start ranks, follow them, end them, say how it ended.
+"""The leader's side of one attempt: prepare nodes, start ranks, follow them, end them, report the result.
 
-What messages mean for the attempt is in ``attempt_state``; this sends, waits and keeps time.
+What messages mean for the attempt is in ``attempt_state``; this module sends, waits and measures time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepare
 GRACE_S = 8.0
 SHORT_GRACE_S = 1.0
 CLEAN_S = 40.0
-"""beyond the grace: evidence, kills, and the wait for the GPUs to be empty"""
+"""beyond the grace period: evidence, kills, and the wait for the GPUs to be empty"""
 SHORT_CLEAN_S = 1.0
-"""the same when the scheduler counts the seconds: all within its KillWait less 2 s"""
+"""the same when the scheduler is ending the job: all within its KillWait less 2 s"""
 
 
 class AttemptRunner:
-    """Conducts one attempt. `stop` may be called at any time, from a signal handler too."""
+    """Runs one attempt. `stop` may be called at any time, from a signal handler too."""
 
     def __init__(
         self,
@@ -51,20 +51,20 @@ class AttemptRunner:
         self._state = AttemptState(name, run, [link.node for link in links], limits, time.monotonic())
         self._short = False
         self._began = False
-        """ranks were ordered"""
+        """Start was sent"""
 
     def stop(self, verdict: Verdict, *, short: bool) -> None:
-        """End the attempt for a reason from outside. `short`: no evidence, little patience."""
+        """End the attempt for an external reason. `short`: no evidence, short timeouts."""
         self._short = self._short or short
         self._state.end(verdict)
         self._inbox.put_nowait((self._links[0].node, StopAsked()))
 
     async def conduct(self) -> AttemptResult:
-        """The whole attempt. Every rank that began has ended when this returns, or its node is not `clean`."""
+        """The whole attempt. Every started rank has ended when this returns, or its node is not `clean`."""
         state = self._state
         for link in self._links:
             link.inbox = self._inbox
-            if not link.alive:  # it went between the choice and here
+            if not link.alive:  # it was lost since it was chosen
                 self._inbox.put_nowait((link.node, NodeLost()))
         try:
             await self._run_ranks()
@@ -77,18 +77,18 @@ class AttemptRunner:
         return AttemptResult.of(state, time.monotonic())
 
     async def _run_ranks(self) -> None:
-        """From a clean node to the end of the ranks, or the reason to end them."""
+        """From clean nodes to the end of the ranks, or a verdict to end them."""
         try:
             where = await self._prepare()
             if where is not None:
                 self._start(*where)
                 while not self._state.over(time.monotonic()):
                     await self._next_message()
-        except Exception:  # something unexpected: it costs this attempt, not the pilot
+        except Exception:  # unexpected: fail this attempt, not the pilot
             self._state.verdict = Verdict(Outcome.UNKNOWN, "the pilot failed: " + traceback.format_exc(limit=-3))
 
     async def _prepare(self) -> tuple[str, int] | None:
-        """Zygotes and the listening socket: its address and port, or None where the attempt is over already."""
+        """Zygotes and the listening socket: its address and port, or None if the attempt is over already."""
         preload, env = self._workload.preload, self._run.env
         for number, link in enumerate(self._links):
             link.send(Prepare(attempt=self._name, preload=preload, env=env, first=number == 0))
@@ -122,7 +122,7 @@ class AttemptRunner:
             )
 
     def _places(self, node: int, address: str, port: int) -> tuple[Place, ...]:
-        """Of the ranks of a node, given its number."""
+        """The places of the ranks on a node, given its number."""
         per_node = self._run.gpus_per_node
         return tuple(
             Place(
@@ -139,7 +139,7 @@ class AttemptRunner:
         )
 
     async def _next_message(self) -> tuple[str, OfAttempt | NodeLost | StopAsked | None]:
-        """Wait for a message or the next deadline; what it means for the attempt is noted here."""
+        """Wait for a message or the next deadline, and update the attempt's state."""
         try:
             timeout = max(0.0, self._state.next_check() - time.monotonic())
             node, message = await asyncio.wait_for(self._inbox.get(), timeout)
@@ -156,7 +156,7 @@ class AttemptRunner:
             self._state.receive(message, time.monotonic())
 
     async def _clear(self) -> None:
-        """Stop what still runs and have every node say that it is clean."""
+        """Stop what still runs and wait until every node reports Clean."""
         living = [link for link in self._links if link.alive]
         grace_s = SHORT_GRACE_S if self._short or self._state.all_measured else GRACE_S
         evidence = not self._short and not all(rank.measurement or rank.exited for rank in self._state.ranks)
@@ -164,20 +164,20 @@ class AttemptRunner:
             link.send(Stop(attempt=self._name, evidence=evidence, grace_s=grace_s, short=self._short))
         patience_s = SHORT_GRACE_S + SHORT_CLEAN_S if self._short else grace_s + CLEAN_S
         late = await self._wait_for_clean({link.node for link in living}, time.monotonic() + patience_s)
-        # A pilot told to end has no time to tell slow from dirty. Where no rank began, an agent still imports.
+        # A pilot that is being ended cannot tell slow from dirty. Where no rank started, an agent may still import.
         if self._began and not self._short:
-            self._state.remains.not_ended |= dict.fromkeys(late, ("its agent did not answer in time",))
+            self._state.remains.not_ended |= dict.fromkeys(late, ("its agent timed out",))
         for link in living:
             link.clean = link.clean and link.node not in self._state.remains.not_ended
 
     async def _wait_for_clean(self, waiting: set[str], deadline: float) -> set[str]:
-        """Until all of these nodes are clear or lost, or the deadline; those that are neither."""
+        """Wait until all of these nodes are clean or lost, or the deadline; returns those that are neither."""
         while waiting:
             try:
                 node, message = await asyncio.wait_for(self._inbox.get(), max(0.0, deadline - time.monotonic()))
             except asyncio.TimeoutError:
                 break
-            if isinstance(message, StopAsked) and self._short:  # the scheduler's SIGTERM came amid a full teardown
+            if isinstance(message, StopAsked) and self._short:  # the scheduler's SIGTERM came during a full teardown
                 deadline = min(deadline, time.monotonic() + SHORT_GRACE_S + SHORT_CLEAN_S)
             elif isinstance(message, NodeLost):
                 waiting.discard(node)

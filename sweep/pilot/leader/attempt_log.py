@@ -1,4 +1,4 @@
-"""The one file that is kept of an attempt's output, whatever the number of ranks."""
+"""The one stored file of an attempt's output, whatever the number of ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sweep.records.schema import Record
 
 
 def attempt_log(record: Record, result: AttemptResult) -> str:
-    """Rank 0's output of a success; every rank's end, exception and stacks of a failure."""
+    """Rank 0's output of a success; every rank's exit, exception and stacks of a failure."""
     head = f"# {record.run_id}.{record.attempt}: {record.outcome}"
     parts = [head + (f": {record.message}" if record.message else "")]
     if record.outcome is Outcome.OK:
@@ -33,5 +33,5 @@ def _section(number: int, rank: RankReport, what: str) -> str:
         end = f"exit code {rank.exit_code}"
     else:
         end = "end unknown"
-    stood = f"; {rank.progress}" if rank.progress else ""
-    return f"## rank {number} on {rank.node} ({end}{stood}): {what}"
+    progress = f"; {rank.progress}" if rank.progress else ""
+    return f"## rank {number} on {rank.node} ({end}{progress}): {what}"

@@ -1,4 +1,4 @@
-"""How an attempt ended, from what is known of it: values, for the record and the log. Pure."""
+"""The result of an attempt, from its state: values for the record and the log. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sweep.pilot.leader.attempt_state import AttemptState, RankReport
 
 @dataclass
 class AttemptResult:
-    """How an attempt ended, for the record and the log."""
+    """The result of an attempt, for the record and the log."""
 
     diagnosis: Diagnosis
     message: str | None
     ranks: list[RankReport]
     times_s: dict[str, float]
     not_cleaned: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """node -> processes that could not be ended there"""
+    """node -> processes that could not be killed there"""
     accused: tuple[str, ...] = ()
     """the nodes that the outcome names"""
     removed: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -31,13 +31,13 @@ class AttemptResult:
 
     @classmethod
     def none(cls, run: Run, nodes: Sequence[str], outcome: Outcome, message: str) -> AttemptResult:
-        """Of an attempt of which nothing but its end is known."""
+        """The result of an attempt of which only the outcome is known."""
         ranks = [RankReport(nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
         return cls(Diagnosis(outcome, message, "", None, None), message, ranks, {})
 
     @classmethod
     def of(cls, state: AttemptState, now: float) -> AttemptResult:
-        """Of an attempt whose nodes are cleared."""
+        """The result of an attempt whose nodes are cleared."""
         diagnosis = _diagnosis(state)
         message = None
         if diagnosis.outcome is not None and diagnosis.outcome is not Outcome.OK:
@@ -54,7 +54,7 @@ class AttemptResult:
 
 
 def _diagnosis(state: AttemptState) -> Diagnosis:
-    """Every rank's measurement in hand is success, however a rank's teardown went after it."""
+    """Success once every rank has measured, whatever happened during teardown."""
     if state.all_measured:
         return Diagnosis(Outcome.OK, "", "", None, None)
     verdict = state.verdict
@@ -81,7 +81,7 @@ def _end(number: int, report: RankReport) -> RankEnd:
 
 
 def _accused(state: AttemptState, diagnosis: Diagnosis) -> tuple[str, ...]:
-    """The nodes that a hang's culprits, a lost agent or an Xid name; none where all ranks stopped alike."""
+    """The nodes named by a hang's culprits, a lost agent or an Xid; none where all ranks stopped in the same place."""
     named: set[str | None] = set()
     if diagnosis.outcome is Outcome.NODE_FAIL:
         named = set(state.lost_nodes) or {diagnosis.node}

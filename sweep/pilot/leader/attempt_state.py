@@ -1,4 +1,4 @@
-"""What is known of a running attempt: messages and times in, a verdict out. Pure; times are one monotonic clock's."""
+"""State of a running attempt: messages and times in, a verdict out. Pure; times are of one monotonic clock."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sweep.pilot.messages import (
 )
 
 SETTLE_S = 2.0
-"""after the first rank failed, how long the others may take to fail by themselves: their own words are evidence"""
+"""after the first rank failed, how long the others may take to fail by themselves: their errors are evidence"""
 
 
 @dataclass
 class RankReport:
-    """What the leader knows of one rank."""
+    """The leader's view of one rank."""
 
     node: str
     measurement: Measurement | None = None
@@ -47,17 +47,17 @@ class RankReport:
 
 @dataclass
 class Moments:
-    """When an attempt got how far; None: it did not."""
+    """When an attempt reached each stage; None: it did not."""
 
     began: float
     first_iteration: float | None = None
     steady: float | None = None
     measured: float | None = None
     ended: float | None = None
-    """its ranks ended, or were to be ended"""
+    """its ranks ended, or were ordered to end"""
 
     def durations_s(self, now: float) -> dict[str, float]:
-        """The record's times, by their names."""
+        """The record's durations, by column name."""
         ended = now if self.ended is None else self.ended
         times = {"teardown_s": now - ended, "total_s": now - self.began}
         times["start_s"] = (self.first_iteration or ended) - self.began
@@ -71,7 +71,7 @@ class Moments:
 
 @dataclass
 class NodeRemains:
-    """What nodes reported when they were cleared, by node."""
+    """What nodes reported after cleanup, by node."""
 
     kernel: dict[str, tuple[str, ...]] = field(default_factory=dict)
     removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -79,13 +79,13 @@ class NodeRemains:
 
 
 class AttemptState:
-    """Follows the ranks of one attempt, from before they start until their nodes are clear."""
+    """Follows the ranks of one attempt, from before they start until their nodes are clean."""
 
     def __init__(self, name: str, run: Run, nodes: Sequence[str], limits: Limits, now: float) -> None:
         self.name = name
         self.ranks = [RankReport(nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
         self.verdict: Verdict | None = None
-        """why it is to be ended before its ranks ended by themselves"""
+        """why it must be ended before its ranks end by themselves"""
         self.moments = Moments(now)
         self.remains = NodeRemains()
         self.lost_nodes: list[str] = []
@@ -95,43 +95,43 @@ class AttemptState:
 
     @property
     def all_measured(self) -> bool:
-        """Whether each rank gave its measurement."""
+        """Whether every rank has sent its measurement."""
         return all(rank.measurement is not None for rank in self.ranks)
 
     def begin(self, now: float, start_limits: StartLimits | None) -> None:
-        """The ranks start now. `start_limits`: shorter limits of a start."""
+        """The ranks start now. `start_limits`: shorter limits for the start."""
         self._watchdog.begin(now, start_limits)
 
     def end(self, verdict: Verdict) -> None:
-        """It is to be ended. The first verdict holds."""
+        """It must be ended. The first verdict holds."""
         if self.verdict is None:
             self.verdict = verdict
 
     def lost(self, node: str) -> None:
-        """The agent of a node is gone."""
+        """The agent of a node is lost."""
         if self.verdict is None:
             self.lost_nodes.append(node)
-            self.end(Verdict(Outcome.NODE_FAIL, f"the agent on {node} is gone"))
+            self.end(Verdict(Outcome.NODE_FAIL, f"the agent on {node} is lost"))
 
     def over(self, now: float) -> bool:
-        """Every rank ended, or the others had their time after the first failure, or there is a verdict."""
+        """Every rank ended, or the others' time after the first failure is up, or there is a verdict."""
         if self.verdict is not None or all(rank.exited for rank in self.ranks):
             return True
         return self._failed_at is not None and now >= self._failed_at + SETTLE_S
 
     def next_check(self) -> float:
         """When to check again, if no message comes before."""
-        if self._failed_at is not None:  # the others fall silent, of course
+        if self._failed_at is not None:  # the others then time out, as expected
             return self._failed_at + SETTLE_S
         return self._watchdog.next_deadline()
 
     def check(self, now: float) -> None:
-        """A deadline may have passed: then there is a verdict."""
+        """Set a verdict if a deadline has passed."""
         if self._failed_at is None and self.verdict is None:
             self.verdict = self._watchdog.verdict(now, self._places)
 
     def receive(self, message: OfAttempt, now: float) -> None:
-        """Take note of what an agent says of its ranks; of another attempt it is nothing."""
+        """Process an agent's message; ignore one of another attempt."""
         if message.attempt != self.name:
             return
         match message:
@@ -168,14 +168,14 @@ class AttemptState:
             self._failed_at = now
 
     def end_ranks(self, now: float) -> None:
-        """They ended, or are to be ended now: where each is, is kept with the evidence."""
+        """They ended, or must be ended now: store each one's progress with the evidence."""
         self.moments.ended = now
         for number, progress in self._watchdog.ranks.items():
-            iteration = "" if progress.iteration is None else f", iteration {progress.iteration}"
-            self.ranks[number].progress = f"{progress.phase}{iteration}, last beat {now - progress.at:.1f} s before"
+            at = "" if progress.iteration is None else f", iteration {progress.iteration}"
+            self.ranks[number].progress = f"{progress.phase}{at}, last heartbeat {now - progress.at:.1f} s before"
 
     def cleared(self, node: str, message: Clean) -> None:
-        """A node was cleared, as far as it could be."""
+        """A node was cleaned, as far as possible."""
         for remains in message.ranks:
             report = self.ranks[remains.rank]
             report.tail, report.stacks = remains.tail, remains.stacks
@@ -187,7 +187,7 @@ class AttemptState:
             self.remains.not_ended[node] = message.not_ended
 
     def name_suspects(self) -> None:
-        """A hang whose ranks all stopped in the same iteration: their stacks show who is not where the others wait."""
+        """A hang whose ranks all stopped in the same iteration: find those not waiting with the others."""
         if self.verdict is None or self.verdict.outcome is not Outcome.HANG:
             return
         stacks = {number: rank.stacks for number, rank in enumerate(self.ranks) if rank.stacks}

@@ -1,4 +1,4 @@
-"""The attempts that run now: each is conducted, all can be stopped, and each knows which others shared its time."""
+"""The running attempts: executes each, can stop all, and tracks which ones overlapped in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweep.plugins import find_workload
 
 
 class Attempts:
-    """Conducts the attempts of a pilot."""
+    """Runs the attempts of a pilot."""
 
     def __init__(self, order: PilotOrder) -> None:
         self.stopping: Verdict | None = None
@@ -27,10 +27,10 @@ class Attempts:
         self._order = order
         self._runners: dict[str, AttemptRunner] = {}
         self._concurrent: dict[str, set[str]] = {}
-        """an attempt that runs -> those that shared a part of its time"""
+        """running attempt -> those that overlapped it in time"""
 
     def begin(self, name: str) -> Set[str]:
-        """Those that share this attempt's time: a set that later attempts are added to."""
+        """The attempts that overlap this one: a set that later attempts are added to."""
         for others in self._concurrent.values():
             others.add(name)
         self._concurrent[name] = set(self._concurrent)
@@ -39,7 +39,7 @@ class Attempts:
     async def conduct(
         self, name: str, run: Run, links: Sequence[Link], limit_s: float, start_limits: StartLimits | None
     ) -> AttemptResult:
-        """An attempt that began. Whatever goes wrong costs it alone, and its nodes where ranks may be left there."""
+        """Run an attempt. An error fails it alone, and loses its nodes where ranks may be left there."""
         nodes = [link.node for link in links]
         try:
             runner = self._runner(name, run, links, replace(self._order.limits, attempt_s=limit_s), start_limits)
@@ -56,7 +56,7 @@ class Attempts:
             del self._concurrent[name]
 
     def stop(self, verdict: Verdict) -> None:
-        """Stop all, and those that begin from now on: no evidence, little patience."""
+        """Stop all, and those that begin from now on: no evidence, short timeouts."""
         self.stopping = verdict
         for runner in self._runners.values():
             runner.stop(verdict, short=True)

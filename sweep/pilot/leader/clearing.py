@@ -1,4 +1,4 @@
-"""What others left on the pilot's nodes, and what its own agents leave when they die: the leader has it cleared."""
+"""Clearing nodes of stale processes: of dead pilots, and of this pilot's own agents when they die."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLEAR_STALE_S = 30.0
 
 
 async def clear_stale_pilots(sweep: SweepDir, order: PilotOrder, links: Sequence[Link]) -> None:
-    """End what dead pilots of this sweep left on our nodes. Where the scheduler does not answer, touch nothing."""
+    """Clear stale processes of this sweep's dead pilots from our nodes. Nothing if the scheduler does not answer."""
     tokens = sorted({token for link in links for token in link.stale_tokens})
     with contextlib.suppress(OSError, UnicodeError, SweepError):
         dead = await asyncio.to_thread(dead_tokens, sweep, order.executor, tokens)
@@ -33,7 +33,7 @@ async def clear_stale_pilots(sweep: SweepDir, order: PilotOrder, links: Sequence
 
 
 def dead_tokens(sweep: SweepDir, executor_name: str, tokens: Iterable[str]) -> list[str]:
-    """Those of the tokens whose jobs the scheduler knows to be gone. No answer: none of them."""
+    """The tokens whose jobs the scheduler reports as gone. No answer: none of them."""
     jobs = {token: _job_of(sweep, token) for token in tokens}
     if not jobs:
         return []
@@ -52,7 +52,7 @@ def _gone(executor: Executor, token: str, job: str | None, statuses: Mapping[str
 
 
 def _job_of(sweep: SweepDir, token: str) -> str | None:
-    """The job that its leader named when it began."""
+    """The job id that its leader wrote when it began."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         started = json.loads((sweep.pilot(token.rpartition("-")[2]) / "started").read_text())
         return str(started["job_id"])
@@ -66,7 +66,7 @@ def _executor(sweep: SweepDir, name: str) -> Executor:
 
 
 class OrphanClearing:
-    """Clears nodes whose agents died alone: those can clear nothing any more."""
+    """Clears nodes whose agents died while the job goes on."""
 
     def __init__(self, order: PilotOrder, links: Sequence[Link]) -> None:
         self._order = order
@@ -74,12 +74,12 @@ class OrphanClearing:
         self._watching = [asyncio.ensure_future(self._clear_after(link)) for link in links]
 
     def stop(self) -> None:
-        """The whole job goes, agents first: whose agent ends from now on is not cleared."""
+        """The whole job is ending, agents first: no longer clear nodes whose agent ends."""
         for task in self._watching:
             task.cancel()
 
     async def end(self, *, at_once: bool) -> None:
-        """Wait for what is being cleared. `at_once`: there is no time for it."""
+        """Wait for clearing in progress. `at_once`: there is no time to wait."""
         for task in self._clearing if at_once else ():
             task.cancel()
         await asyncio.gather(*self._clearing, return_exceptions=True)

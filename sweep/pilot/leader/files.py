@@ -1,7 +1,7 @@
-"""The leader's hold on the sweep directory: in a thread of its own, and patient.
+"""The leader's access to the sweep directory: in its own thread, with retries.
 
-A shared file system may hang for minutes or refuse for a while. The event loop must go on meanwhile: an agent that
-does not hear its leader ends the job. One thread keeps what is written and read in order.
+A shared file system may hang for minutes or fail for a while. The event loop must go on meanwhile: an agent that
+gets no heartbeat of its leader ends the job. One thread keeps writes and reads in order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Files:
-    """One writer's journal, and what it reads and claims of the sweep."""
+    """One writer's journal, its reads of the sweep and its claims."""
 
     def __init__(self, sweep: SweepDir, writer: str) -> None:
         self._sweep = sweep
@@ -31,31 +31,31 @@ class Files:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="files")
 
     async def do(self, act: Callable[[], T]) -> T:
-        """Do it in the thread, after all that was asked before. Raises what it raises."""
+        """Run `act` in the thread, after all earlier calls. Raises what it raises."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, act)
 
-    async def look(self) -> Sequence[Event]:
-        """What was appended to the journals since the last look. Raises OSError."""
+    async def poll(self) -> Sequence[Event]:
+        """Events appended to the journals since the last poll. Raises OSError."""
         return await self.do(self._reader.new_events)
 
     async def new_events(self) -> Sequence[Event]:
-        """The same, however long the file system refuses."""
-        return await self._patiently("read", self._reader.new_events)
+        """The same, retrying while the file system fails."""
+        return await self._retrying("read", self._reader.new_events)
 
     async def append(self, event: Event) -> None:
-        """Write a line to the journal, however long the file system refuses: nothing may be lost."""
-        await self._patiently("written", lambda: self._journal.append(event))
+        """Write a line to the journal, retrying while the file system fails: nothing may be lost."""
+        await self._retrying("written", lambda: self._journal.append(event))
 
     async def claim(self, run_id: str, attempt: int, claim: Claim) -> bool:
-        """Take the right to run an attempt, however long the file system refuses. False where another has it."""
-        return await self._patiently("claimed in", lambda: try_claim(self._sweep, run_id, attempt, claim))
+        """Claim an attempt, retrying while the file system fails. False if another has it."""
+        return await self._retrying("claimed in", lambda: try_claim(self._sweep, run_id, attempt, claim))
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the journal."""
         self._thread.shutdown()
         self._journal.close()
 
-    async def _patiently(self, what: str, act: Callable[[], T]) -> T:
+    async def _retrying(self, what: str, act: Callable[[], T]) -> T:
         while True:
             try:
                 return await self.do(act)

@@ -1,4 +1,4 @@
-"""Which nodes a further run may have. Pure."""
+"""Which nodes the next run may use. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sweep.pilot.order import PilotOrder
 
 
 def usable(order: PilotOrder, links: Iterable[Link], quarantined: Container[str]) -> list[Link]:
-    """The nodes that live, are clean and are not in quarantine (there is nothing else on this one machine)."""
+    """The nodes that are alive, clean and not in quarantine (a single machine has no other)."""
     clean = [link for link in links if link.alive and link.clean]
     return clean if order.executor == "local" else [link for link in clean if link.node not in quarantined]
 
 
 def widest(order: PilotOrder, free: int, running: Sequence[int]) -> int:
-    """Nodes of the widest run that may begin now, given the free ones and those that each running one takes.
+    """Nodes of the widest run that may start now, given the free nodes and the nodes of each running run.
 
     A shared machine takes one run at a time, an isolated fabric one across nodes.
     """

@@ -1,6 +1,6 @@
-"""Who differs: of ranks that stopped in the same iteration, the culprit is where the others are not. Pure.
+"""Hang suspects: of ranks that stopped in the same iteration, those whose stacks differ from the others'. Pure.
 
-In a hang most ranks wait in the same collective; the few whose stacks differ from that crowd are the suspects
+In a hang most ranks wait in the same collective; the few whose stacks differ from that majority are the suspects
 (the method of ByteRobust, arXiv 2509.16293, sec. 4).
 """
 
@@ -23,7 +23,7 @@ _WAITS = re.compile(
 def suspects(stacks: Mapping[int, str]) -> dict[int, str]:
     """Rank -> its innermost frames, for the ranks outside the largest group of equal stacks.
 
-    Without a crowd (two ranks, say): those that stand in no collective while at least as many others do; else empty.
+    Without a majority (two ranks, say): those in no collective while at least as many others are in one; else empty.
     ``stacks``: rank -> faulthandler's text.
     """
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -48,7 +48,7 @@ def _not_waiting(groups: Mapping[tuple[str, ...], list[int]]) -> dict[int, str]:
 
 
 def innermost(text: str) -> str:
-    """Where the main thread stands, as `name (file:line) from caller (file:line)`."""
+    """Where the main thread is, as `name (file:line) from caller (file:line)`."""
     return _place(_signature(text))
 
 

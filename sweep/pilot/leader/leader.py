@@ -1,4 +1,4 @@
-"""The leader of a pilot: holds the allocation and measures runs in it, side by side where they fit, until none does."""
+"""The leader of a pilot: holds the allocation and measures runs in it, concurrently where they fit, until none fits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sweep.pilot.leader.free_nodes import usable, widest
 from sweep.pilot.leader.nodes import Link, agents
 from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.record import Conducted, recording_of
-from sweep.pilot.leader.start_limits import Starts
+from sweep.pilot.leader.start_limits import ObservedStarts
 from sweep.pilot.leader.watchdog import Verdict
 from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
@@ -39,11 +39,11 @@ from sweep.state.state import SweepState
 from sweep.store.directory import Claim, SweepDir, write_derived, write_once
 
 ALIVE_S = 10.0
-"""how often the journal says that the leader lives"""
-LOOK_AGAIN_S = 5.0
-"""while runs go on beside free nodes: how often to look whether something new may begin on those"""
-LAST_LOOK_S = 2.0
-"""how long a pilot that is told to end may take to find out who ends it"""
+"""interval of the leader's heartbeat in the journal"""
+POLL_AGAIN_S = 5.0
+"""while some nodes run and others are free: how often to check for a new run for those"""
+LAST_POLL_S = 2.0
+"""how long a pilot that got SIGTERM may take to find out who sent it"""
 
 
 class Leader:
@@ -57,19 +57,19 @@ class Leader:
         self._files = Files(sweep, f"pilot-{order.name}")
         self._sweep_state = SweepState()
         self._search = Search.of(runs, GPUS.get(order.gpu or ""), order.strategy, order.budget)
-        self._starts = Starts(runs)
+        self._starts = ObservedStarts(runs)
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(order, os.environ, time.time())
         self._attempts = Attempts(order)
         self._free_since: dict[str, float] = {}
         self._draining: str | None = None
-        self._told_to_end: asyncio.Task[None] | None = None
+        self._termination: asyncio.Task[None] | None = None
         self._orphans: OrphanClearing | None = None
 
     async def lead(self) -> None:
-        """Measure runs until none fits, then let the nodes go."""
+        """Measure runs until none fits, then release the nodes."""
         loop = asyncio.get_running_loop()
-        # submitit ignores SIGTERM in its jobs: here it is the scheduler's word that the end is near.
+        # submitit ignores SIGTERM in its jobs: here it is the scheduler's notice that the job will end.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminate)
         loop.add_signal_handler(signal.SIGUSR2, self._drain)
@@ -88,38 +88,38 @@ class Leader:
             await clear_stale_pilots(self._sweep, self._order, links)
             self._free_since = dict.fromkeys(nodes, time.monotonic())
             reason = await self._measure_all(links)
-            await self._orphans.end(at_once=self._told_to_end is not None)
+            await self._orphans.end(at_once=self._termination is not None)
             alive.cancel()
             await self._write(PilotEnded(time=time.time(), pilot=self._order.name, reason=reason))
         self._files.close()
 
     async def _measure_all(self, links: Sequence[Link]) -> str:
-        """Runs on all nodes that are free, until nothing goes on. Returns why no further one was taken."""
-        going: dict[asyncio.Task[None], list[Link]] = {}
+        """Measure runs on all free nodes until none is running. Returns why no further one was started."""
+        running: dict[asyncio.Task[None], list[Link]] = {}
         begun = 0
         while True:
-            busy = {link.node for chosen in going.values() for link in chosen}
+            busy = {link.node for chosen in running.values() for link in chosen}
             free = [link for link in usable(self._order, links, self._sweep_state.bad_nodes) if link.node not in busy]
             reason = self._reason_to_end(begun, free)
-            most = widest(self._order, len(free), [len(chosen) for chosen in going.values()])
+            most = widest(self._order, len(free), [len(chosen) for chosen in running.values()])
             choice = await self._next(free, most) if reason is None else None
             if choice is not None:
                 chosen = [link for link in free if link.node in choice.nodes]
-                going[asyncio.ensure_future(self._measure(choice, chosen))] = chosen
+                running[asyncio.ensure_future(self._measure(choice, chosen))] = chosen
                 begun += 1
                 continue
-            if not going:
-                return reason or "nothing left that fits"
-            looks = LOOK_AGAIN_S if free and reason is None else None
-            done, _ = await asyncio.wait(going, timeout=looks, return_when=asyncio.FIRST_COMPLETED)
+            if not running:
+                return reason or "no remaining run fits"
+            poll_s = POLL_AGAIN_S if free and reason is None else None
+            done, _ = await asyncio.wait(running, timeout=poll_s, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                del going[task]
+                del running[task]
                 task.result()
 
     async def _next(self, free: Sequence[Link], most: int) -> Choice | None:
-        """The run to begin now on at most so many of the free nodes, claimed; None where there is none."""
+        """Choose and claim the run to start now on at most `most` of the free nodes; None where there is none."""
         while most:
-            self._take_in(await self._files.new_events())
+            self._apply(await self._files.new_events())
             choice = choose(
                 self._runs,
                 self._sweep_state,
@@ -147,11 +147,11 @@ class Leader:
 
     @property
     def _ending(self) -> bool:
-        return self._told_to_end is not None or self._draining is not None
+        return self._termination is not None or self._draining is not None
 
     def _reason_to_end(self, begun: int, free: Sequence[Link]) -> str | None:
-        if self._told_to_end is not None:
-            return "told to end (SIGTERM)"
+        if self._termination is not None:
+            return "received SIGTERM"
         if self._draining is not None:
             return self._draining
         if self._order.max_runs is not None and begun >= self._order.max_runs:
@@ -167,7 +167,7 @@ class Leader:
         return await self._files.claim(*key, claim)
 
     async def _measure(self, choice: Choice, links: Sequence[Link]) -> None:
-        """One attempt, from its first journal line to its record."""
+        """Run one attempt, from its first journal line to its record."""
         run = choice.planned.run()
         name = f"{run.run_id}.{choice.attempt}"
         nodes = tuple(link.node for link in links)
@@ -181,12 +181,12 @@ class Leader:
             started_at=time.time(),
             idle_s=begun - min(self._free_since[node] for node in nodes),
             limit_s=min(self._order.limits.attempt_s, self._time.left_s(time.time())),
-            beside=self._attempts.begin(name),
+            concurrent=self._attempts.begin(name),
         )
         start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._order.limits)
         result = await self._attempts.conduct(name, run, links, conducted.limit_s, start_limits)
-        if self._told_to_end is not None:
-            await self._told_to_end  # whose word it was decides what the attempt is
+        if self._termination is not None:
+            await self._termination  # who sent it decides the attempt's outcome
         found = recording_of(conducted, result, self._attempts.stopping, ended_at=time.time())
         recorded = Recorded(
             time=time.time(),
@@ -204,19 +204,19 @@ class Leader:
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
 
     async def _store_log(self, run_id: str, attempt: int, record: Record, result: AttemptResult) -> None:
-        """Best effort: a record is worth more than its log."""
+        """Best effort: the record matters more than its log."""
         path = self._sweep.log(run_id, attempt)
         try:
             await self._files.do(lambda: write_derived(path, attempt_log(record, result)))
         except Exception as error:
-            log_error(f"no log of {run_id}.{attempt}: {error!r}")
+            log_error(f"cannot write the log of {run_id}.{attempt}: {error!r}")
 
     async def _write(self, event: Event) -> None:
-        """Append to the journal, and take it into account."""
+        """Append to the journal and apply the event."""
         await self._files.append(event)
-        self._take_in([event])
+        self._apply([event])
 
-    def _take_in(self, events: Sequence[Event]) -> None:
+    def _apply(self, events: Sequence[Event]) -> None:
         self._sweep_state.apply_all(events)
         self._starts.apply_all(events)
 
@@ -226,22 +226,22 @@ class Leader:
             await self._files.append(PilotAlive(time=time.time(), pilot=self._order.name))
 
     def _terminate(self) -> None:
-        """The scheduler or the user ends the job: no evidence, a record, and out within KillWait."""
+        """The scheduler or the user ends the job: no evidence, a record, and exit within KillWait."""
         if self._orphans is not None:
             self._orphans.stop()
-        if self._told_to_end is None:
-            self._told_to_end = asyncio.ensure_future(self._end_now())
+        if self._termination is None:
+            self._termination = asyncio.ensure_future(self._end_now())
 
     async def _end_now(self) -> None:
         with contextlib.suppress(OSError, asyncio.TimeoutError):
-            self._take_in(await asyncio.wait_for(self._files.look(), LAST_LOOK_S))
+            self._apply(await asyncio.wait_for(self._files.poll(), LAST_POLL_S))
         if self._sweep_state.cancelled:
             self._attempts.stop(Verdict(Outcome.CANCELLED, "cancelled by the user"))
         else:
-            self._attempts.stop(Verdict(Outcome.PREEMPTED, "the pilot's job was told to end (SIGTERM)"))
+            self._attempts.stop(Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM"))
 
     def _drain(self) -> None:
-        """The warning before the end of the wall time: what runs may end, nothing new begins."""
+        """The warning before the end of the wall time: running attempts may end, no new ones begin."""
         self._draining = "drained at the warning signal"
 
 
@@ -257,7 +257,7 @@ def main(sweep_dir: str, pilot: str) -> None:
         me = {"job_id": job_id, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
         write_once(directory / "started", json.dumps(me))
     except FileExistsError:
-        return  # a second job with this token (a submission that was taken for lost): the first has the work
+        return  # a second job with this token (its submission was assumed lost): the first does the work
     os.environ["SWEEP_PILOT"] = order.token
     tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
     asyncio.run(Leader(sweep, order, runs_of_all(tables), job_id).lead())

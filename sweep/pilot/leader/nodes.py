@@ -1,4 +1,4 @@
-"""The leader's hold on its nodes: starts one agent on each, takes their connections, tells them that it lives."""
+"""The leader's nodes: starts one agent on each, accepts their connections, sends them heartbeats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sweep.pilot.order import PilotOrder
 
 READY_TIMEOUT_S = 180.0
 STRAGGLER_S = 30.0
-"""once half of the agents are there, how long the rest may take before the pilot goes on without them"""
+"""once half of the agents have connected, how long the rest may take before the pilot goes on without them"""
 PING_S = 5.0
 LEAVE_S = 20.0
 UNANSWERED_MS = 30_000
@@ -36,7 +36,7 @@ UNANSWERED_MS = 30_000
 
 @contextlib.asynccontextmanager
 async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]]:
-    """Start the agents; yield a link to each that came, in node order; on exit let them go and wait for their end."""
+    """Start the agents; yield a link to each that connected, in node order; on exit end them and wait."""
     arrived: dict[int, Link] = {}
     tasks: set[asyncio.Task[None]] = set()
     key = new_key()
@@ -44,11 +44,11 @@ async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await authenticate(reader, writer, key, b"leader", b"agent")
-            _notice_silence(writer)
+            _detect_power_loss(writer)
             channel = leader_channel(reader, writer)
             hello = await channel.receive()
         except ChannelError as error:
-            log_error(f"a connection is refused: {error}")
+            log_error(f"connection refused: {error}")
             writer.close()
             return
         if isinstance(hello, Hello):
@@ -72,12 +72,12 @@ async def agents(order: PilotOrder, directory: Path) -> AsyncIterator[list[Link]
         for task in tasks:
             task.cancel()
         server.close()
-        with contextlib.suppress(OSError):  # read-only for a while: without its leader the key opens nothing
+        with contextlib.suppress(OSError):  # read-only for a while: without its leader the key is useless
             rendezvous.unlink(missing_ok=True)
 
 
-def _notice_silence(writer: asyncio.StreamWriter) -> None:
-    """A node that loses its power says nothing: what is sent to it and not acknowledged ends the connection."""
+def _detect_power_loss(writer: asyncio.StreamWriter) -> None:
+    """A node that loses power sends nothing: unacknowledged data ends the connection."""
     line: socket.socket | None = writer.get_extra_info("socket")
     if line is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MS)
@@ -100,7 +100,7 @@ def _start(order: PilotOrder, directory: Path) -> list[subprocess.Popen[bytes]]:
 
 
 def _srun(order: PilotOrder) -> list[str]:
-    """One step with all of each node, that outlives the death of another node (seen on Slurm 22.05)."""
+    """One step with all of each node, that survives the failure of another node (seen on Slurm 22.05)."""
     command = ["srun", f"--nodes={order.nodes}", f"--ntasks={order.nodes}", "--ntasks-per-node=1"]
     command += ["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none", "--mem=0", "--unbuffered"]
     cpus = os.environ.get("SLURM_CPUS_ON_NODE")
@@ -109,7 +109,7 @@ def _srun(order: PilotOrder) -> list[str]:
 
 
 async def _wait_for(arrived: dict[int, Link], wanted: int, processes: list[subprocess.Popen[bytes]]) -> None:
-    """Until all agents are there, or those that are not must be given up."""
+    """Wait until all agents have connected, or give up on the missing ones."""
     waited = since_half = 0.0
     while len(arrived) < wanted and waited < READY_TIMEOUT_S and since_half < STRAGGLER_S:
         if all(process.poll() is not None for process in processes):
@@ -138,45 +138,45 @@ async def _wait_for_end(processes: list[subprocess.Popen[bytes]]) -> None:
 
 @dataclass(frozen=True)
 class NodeLost:
-    """No message: the agent is gone, or cannot be understood any more."""
+    """Local event: the agent is lost, or its messages cannot be decoded."""
 
 
 @dataclass(frozen=True)
 class StopAsked:
-    """No message: the attempt was asked to stop."""
+    """Local event: the attempt was asked to stop."""
 
 
 Inbox = asyncio.Queue[tuple[str, OfAttempt | NodeLost | StopAsked]]
-"""of an attempt: what came, and the node that it came from"""
+"""of an attempt: a message or event, and its node"""
 
 
 @dataclass(eq=False)
 class Link:
-    """One node of the pilot, through its agent. `inbox` is the present attempt's."""
+    """The connection to one node's agent. `inbox` is the current attempt's."""
 
     node: str
     channel: LeaderChannel
     alive: bool = True
     inbox: Inbox | None = None
     stale_tokens: tuple[str, ...] = ()
-    """of this sweep's other pilots that have left something on the node, or live there"""
+    """of this sweep's other pilots that have processes or files on the node"""
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     clean: bool = True
     """False where processes of an attempt could not be ended: no further attempt goes there"""
 
     def send(self, message: LeaderMessage) -> None:
-        """Tell the agent something; a dead one is told nothing."""
+        """Send to the agent; without effect on a dead one."""
         if self.alive:
             self.channel.send(message)
 
     async def read(self) -> None:
-        """Forward what the agent says, until it is gone or cannot be understood any more."""
+        """Forward the agent's messages until it is lost or a message cannot be decoded."""
         try:
             while (message := await self.channel.receive()) is not None:
                 self._take(message)
         except Exception as error:
-            log_error(f"the agent on {self.node} says what nobody can read: {error!r}")
+            log_error(f"cannot decode a message of the agent on {self.node}: {error!r}")
         finally:
             self.alive = False
             self.cleared.set()

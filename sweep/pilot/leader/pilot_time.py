@@ -1,4 +1,4 @@
-"""How long a pilot's job still lasts, and how long its next run may take. Pure; times are unix seconds."""
+"""Remaining time of a pilot's job, and time limit of its next run. Pure; times are unix seconds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import ASSUMED_RUN_S
 
 UNKNOWN_RUN = 2.0
-"""before any run was measured in this pilot, the next may take so many times what is assumed of one"""
+"""before any run was measured in this pilot, the next may take this many times the assumed duration"""
 MARGIN_S = 45.0
-"""kept free before the end of the job, for a full teardown"""
+"""reserved before the end of the job, for a full teardown"""
 LATELY = 20
-"""so many attempts say how long the next may take"""
+"""number of latest attempts from which the next one's duration is estimated"""
 
 
 class PilotTime:
@@ -24,21 +24,21 @@ class PilotTime:
         self._durations: list[float] = []
 
     def took(self, seconds: float) -> None:
-        """An attempt took so long, from its choice to its record."""
+        """Note an attempt's duration, from its choice to its record."""
         self._durations.append(seconds)
 
     def left_s(self, now: float) -> float:
-        """What is left for runs."""
+        """Time left for runs."""
         return self._ends_at - now - min(MARGIN_S, 0.1 * self._order.time_limit_s)
 
     def next_run_s(self) -> float:
-        """What the next run may take: somewhat more than the longest lately."""
+        """Estimate for the next run: somewhat more than the longest recent one."""
         if self._durations:
             return 1.5 * max(self._durations[-LATELY:])
         return min(UNKNOWN_RUN * ASSUMED_RUN_S, self._order.limits.attempt_s, 0.5 * self._order.time_limit_s)
 
 
 def _end_of_job(environment: Mapping[str, str]) -> float:
-    """When the job's wall time ends. Slurm tells from 22.05 on; else the limit counts from now."""
-    told = environment.get("SLURM_JOB_END_TIME", "")
-    return float(told) if told.isdigit() else float("inf")
+    """When the job's wall time ends. Slurm reports it from 22.05 on; else the limit counts from now."""
+    end = environment.get("SLURM_JOB_END_TIME", "")
+    return float(end) if end.isdigit() else float("inf")

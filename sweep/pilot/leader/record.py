@@ -1,4 +1,4 @@
-"""From how an attempt went to the record that it leaves, with what its communication and memory tell. Pure."""
+"""From an attempt's result to its record, with findings on communication and memory. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sweep.records.record import EndedAttempt, Findings, build_record, problems
 from sweep.records.schema import Durations, Ending, Record
 
 ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.CANCELLED, Outcome.UNKNOWN})
-"""what the end of the whole job looks like: the scheduler signals agents and ranks at the same moment as the leader"""
+"""outcomes seen when the whole job ends: the scheduler signals agents and ranks at the same moment as the leader"""
 MOST_OF_IT = 0.8
-"""an attempt that had so much of a pilot's time and did not end would not end in the next pilot either"""
+"""an attempt that had this fraction of a pilot's time and did not end would not end in the next pilot either"""
 MOST_PROBLEMS = 5
-"""so many are told: the first says what the workload does wrong"""
+"""at most this many are reported: the first shows what the workload does wrong"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conducted:
-    """An attempt, as its leader knows it."""
+    """The leader's view of an attempt."""
 
     run: Run
     attempt: int
@@ -39,14 +39,14 @@ class Conducted:
     idle_s: float
     """how long its nodes were idle before"""
     limit_s: float
-    """what it was given: less than the order's limit where the pilot's time is near its end"""
-    beside: Set[str]
-    """attempts of the same pilot that shared a part of its time"""
+    """its time limit: less than the order's limit where the pilot's time is nearly over"""
+    concurrent: Set[str]
+    """attempts of the same pilot that overlapped it in time"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What the journal gets of an attempt: its record, and what it says of nodes."""
+    """What is journalled of an attempt: its record, and its reports on nodes."""
 
     record: Record
     accused: tuple[str, ...] = ()
@@ -56,24 +56,24 @@ class Recording:
 
 
 def recording_of(conducted: Conducted, result: AttemptResult, stopping: Verdict | None, ended_at: float) -> Recording:
-    """`stopping`: why the whole pilot is being ended, if it is; then the attempt says nothing of nodes.
+    """`stopping`: why the whole pilot is being ended, if it is; then the attempt reports nothing about nodes.
 
-    A measurement that is none (a workload of someone else may send anything) is left out, and an ok attempt then is
-    `unknown`: a record that breaks the schema would keep every later collect from reading the sweep.
+    An invalid measurement (a third-party workload may send anything) is dropped, and an ok attempt then becomes
+    `unknown`: a record that breaks the schema would make every later collect of the sweep fail.
     """
     ending = _ending(conducted, result, stopping)
     measurements = [rank.measurement for rank in result.ranks]
     try:
         record = _record(conducted, result, ending, measurements, ended_at)
         wrong = "; ".join(problems(record)[:MOST_PROBLEMS])
-    except Exception:  # unexpected: it costs the attempt, not the pilot
+    except Exception:  # unexpected: fail the attempt, not the pilot
         wrong = traceback.format_exc(limit=-2)
     if wrong:
-        told = f"the measurement cannot be recorded: {wrong}"
+        reason = f"the measurement cannot be recorded: {wrong}"
         if ending.outcome is Outcome.OK:
-            ending = replace(ending, outcome=Outcome.UNKNOWN, message=told)
+            ending = replace(ending, outcome=Outcome.UNKNOWN, message=reason)
         else:
-            ending = replace(ending, message=f"{ending.message}; {told}")
+            ending = replace(ending, message=f"{ending.message}; {reason}")
         record = _record(conducted, result, ending, [None] * len(measurements), ended_at)
     if stopping is not None or conducted.order.executor == "local":  # locally all nodes are this one machine
         return Recording(record=record)
@@ -108,7 +108,7 @@ def _record(
     ended_at: float,
 ) -> Record:
     durations = Durations(**result.times_s, pilot_idle_s=conducted.idle_s)
-    facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.beside)}
+    facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.concurrent)}
     findings = findings_of((rank.tail for rank in result.ranks), [{} if m is None else m.extra for m in measurements])
     findings = replace(findings, facts={**findings.facts, **{name: value for name, value in facts.items() if value}})
     return build_record(_ended(conducted, ended_at), ending, measurements, durations, findings)
@@ -142,7 +142,7 @@ def findings_of(outputs: Iterable[str], extras: Sequence[Mapping[str, Json]]) ->
 
 
 def nccl_findings(outputs: Iterable[str]) -> tuple[dict[str, Json] | None, list[str]]:
-    """The summary of all ranks' NCCL lines as JSON values, and its findings; (None, []) where NCCL said nothing."""
+    """The summary of all ranks' NCCL lines as JSON values, and its findings; (None, []) without NCCL lines."""
     summary = summarize(line for text in outputs if "NCCL" in text for line in text.splitlines())
     return (None, []) if summary is None else (summary.as_json(), list(summary.findings))
 
@@ -158,7 +158,7 @@ def allocator_findings(extras: Sequence[Mapping[str, Json]]) -> tuple[dict[str, 
 
 
 def _verdict(extra: Mapping[str, Json]) -> AllocatorVerdict | None:
-    """From what a workload's rank gives: ``allocator`` (peaks), ``allocator_new`` (counters over the timed iterations)
+    """From the extra values of a rank: ``allocator`` (peaks), ``allocator_new`` (counters over the timed iterations)
     and ``device_memory_not_torch_bytes``.
     """
     new, peaks, outside = (extra.get(n) for n in ("allocator_new", "allocator", "device_memory_not_torch_bytes"))
@@ -175,6 +175,6 @@ def _numbers(values: Json) -> dict[str, float]:
 
 
 def _notes_of_the_workload(extras: Sequence[Mapping[str, Json]]) -> list[str]:
-    """What the workload itself found odd: the ``notes`` of its ranks' further values, each once."""
+    """What the workload itself reports as odd: the ``notes`` of its ranks' further values, each once."""
     notes = [note for extra in extras if isinstance(found := extra.get("notes"), list) for note in found]
     return list(dict.fromkeys(str(note) for note in notes))

@@ -1,7 +1,7 @@
-"""How long like runs took until they iterated, and how long a further one may therefore be silent. Pure.
+"""Start limits observed on similar runs: how long the next one may go without a heartbeat. Pure.
 
-The limits of the grid are for the worst start that anyone expects. Once some runs have started, a hang in a start is
-found sooner. Nothing is held against a run for good by what was learned: a further attempt has the grid's limits.
+The grid's limits are for the worst expected start. Once some runs have started, a hang during start is
+found sooner. Observed limits never fail a run for good: a further attempt has the grid's limits.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from sweep.plan.runs import PlannedRun
 from sweep.state.events import Event, Recorded, RecordFacts
 
 ENOUGH = 3
-"""so many like runs must have begun to iterate before anything is learned of them"""
+"""minimum number of similar runs that iterated before their starts are used"""
 FACTOR = 5.0
-"""a start may take so many times the longest of the like ones"""
+"""a start may take this many times the longest of the similar ones"""
 FLOOR_S = 90.0
-"""never less: a compilation of a minute is borne whatever was seen before it"""
+"""lower bound: a compilation of a minute is tolerated whatever was observed before"""
 WIDER = 2
-"""runs on less than one part in so many of the nodes tell nothing of the rendezvous of this one"""
+"""runs on fewer nodes than this one's divided by this do not predict its rendezvous"""
 
 
 @dataclass(frozen=True)
 class MeasuredStart:
-    """How one attempt got to its second iteration."""
+    """Times of one attempt up to its second iteration."""
 
     nodes: int
     work: float
-    """of one iteration, in a unit that its like share"""
+    """work of one iteration, in a unit that similar runs share"""
     start_s: float
     first_iteration_s: float
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A run, as far as its start depends on it."""
+    """The properties of a run that its start depends on."""
 
     planned: PlannedRun
 
@@ -57,19 +57,19 @@ class _Kind:
 
     @property
     def work(self) -> float:
-        """By the plan's prediction; where there is none, by the tokens of one GPU."""
+        """The plan's prediction; where there is none, the tokens of one GPU."""
         return self.planned.predicted_s or self.run.global_batch_tokens / self.run.gpus
 
 
-class Starts:
-    """What the journals tell of starts in this sweep."""
+class ObservedStarts:
+    """Start times observed in this sweep, from the journals."""
 
     def __init__(self, runs: Sequence[PlannedRun]) -> None:
         self._kinds = {planned.run_id: _Kind(planned) for planned in runs}
         self._seen: dict[tuple[Hashable, ...], dict[tuple[str, int], MeasuredStart]] = defaultdict(dict)
 
     def apply_all(self, events: Iterable[Event]) -> None:
-        """Read on in the journals: take note of records whose ranks began to iterate, however they ended."""
+        """Note the records whose ranks began to iterate, whatever their outcome."""
         for event in events:
             if isinstance(event, Recorded):
                 self._add(event.record)
@@ -83,18 +83,18 @@ class Starts:
         self._seen[kind.key][record.run_id, record.attempt] = start
 
     def start_limits(self, planned: PlannedRun, attempt: int, grid: Limits) -> StartLimits | None:
-        """The limits of an attempt's start, never above the grid's; None where these hold."""
+        """The limits of an attempt's start, never above the grid's; None where the grid's apply."""
         if attempt > 1:
             return None
         kind = _Kind(planned)
-        like = [start for start in self._seen[kind.key].values() if WIDER * start.nodes >= planned.nodes]
-        return limits_from(like, kind.work, grid) if len(like) >= ENOUGH else None
+        similar = [start for start in self._seen[kind.key].values() if WIDER * start.nodes >= planned.nodes]
+        return limits_from(similar, kind.work, grid) if len(similar) >= ENOUGH else None
 
 
-def limits_from(like: Sequence[MeasuredStart], work: float, grid: Limits) -> StartLimits:
-    """From the longest of the like starts; a run with more work is given more for its first iteration."""
-    start_s = max(start.start_s for start in like)
-    first_s = max(start.first_iteration_s * max(1.0, work / start.work) for start in like)
+def limits_from(similar: Sequence[MeasuredStart], work: float, grid: Limits) -> StartLimits:
+    """Limits from the longest of the similar starts; the first iteration's scales with the run's work."""
+    start_s = max(start.start_s for start in similar)
+    first_s = max(start.first_iteration_s * max(1.0, work / start.work) for start in similar)
     return StartLimits(
         start_s=min(grid.start_s, max(FLOOR_S, FACTOR * start_s)),
         first_iteration_s=min(grid.first_iteration_s, max(FLOOR_S, FACTOR * first_s)),

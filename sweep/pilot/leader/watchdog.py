@@ -1,4 +1,4 @@
-"""Progress, not life: whether an attempt's ranks still get on. Pure; times are the watcher's own monotonic clock."""
+"""The watchdog: whether an attempt's ranks still make progress. Pure; times are the watchdog's monotonic clock."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sweep.outcomes import Outcome
 from sweep.pilot.limits import Limits
 
 BUSY_FACTOR = 2.0
-"""a rank that works before its first iteration is done may be silent for so many limits. No longer: a rank that waits
+"""a rank that works before its first iteration is done times out after this many limits. No later: a rank that waits
 in a collective may spin, which looks like work"""
 PHASE_ORDER = {phase: number for number, phase in enumerate(Phase)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartLimits:
-    """Shorter limits of a start, from those of like runs, in seconds."""
+    """Shorter limits for a start, from those of similar runs, in seconds."""
 
     start_s: float
     first_iteration_s: float
@@ -26,7 +26,7 @@ class StartLimits:
 
 @dataclass
 class RankProgress:
-    """The last that was heard of one rank."""
+    """The last known progress of one rank."""
 
     phase: Phase
     iteration: int | None
@@ -39,12 +39,12 @@ class RankProgress:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why an attempt is to be stopped."""
+    """Why an attempt must be stopped."""
 
     outcome: Outcome
     text: str
     ranks: tuple[int, ...] = ()
-    """the ranks that stand still"""
+    """the ranks without progress"""
 
 
 @dataclass
@@ -64,31 +64,31 @@ class Watchdog:
         return cls(limits, now, ranks)
 
     def begin(self, now: float, start_limits: StartLimits | None = None) -> None:
-        """The nodes are ready and the ranks start now: what an image took to import is no part of their start."""
+        """The nodes are ready and the ranks start now: preloading the zygote does not count as start."""
         self.start_limits = start_limits
         for progress in self.ranks.values():
             progress.at = now
 
     def heartbeat(self, rank: int, phase: Phase, iteration: int | None, due_s: float | None, at: float) -> None:
-        """A rank's statement of progress, heard at `at`."""
+        """A rank's heartbeat, sent at `at`."""
         last = self.ranks[rank]
         if phase is Phase.STEADY and last.iteration is not None and iteration is not None:
             gone = iteration - last.iteration
-            # Beats may be bundled on their way. A first iteration alone (compilation) tells nothing of the next.
+            # Heartbeats may arrive batched. A first iteration alone (compilation) does not predict the next.
             if gone > 1 or (gone == 1 and last.phase is Phase.STEADY):
                 self._iteration_s.append((at - last.at) / gone)
         self.ranks[rank] = RankProgress(phase, iteration, at, due_s)
 
     def busy(self, rank: int, at: float) -> None:
-        """The rank, silent as it may be, was seen to work."""
+        """The rank did work, though it may send no heartbeat."""
         self.ranks[rank].busy_at = at
 
     def ended(self, rank: int) -> None:
-        """The rank's process is gone; nothing more is expected of it."""
+        """The rank's process ended; no more heartbeats are expected."""
         self.ranks[rank].ended = True
 
     def limit_s(self, progress: RankProgress) -> float:
-        """How long this rank may be silent. What the rank itself declares can lengthen it, never shorten."""
+        """The limit between heartbeats of this rank. The rank itself can lengthen it, never shorten."""
         floor = {
             Phase.START: (self.start_limits or self.limits).start_s,
             Phase.FIRST_ITERATION: (self.start_limits or self.limits).first_iteration_s,
@@ -98,14 +98,14 @@ class Watchdog:
         return max(floor, progress.due_s or 0.0)
 
     def deadline(self, progress: RankProgress) -> float:
-        """When this rank's silence becomes a hang. A slow start that works (imports, compilers) is given longer."""
+        """When a missing heartbeat becomes a hang. Slow starts that work (imports, compilers) get more."""
         limit_s = self.limit_s(progress)
         if progress.busy_at is None or progress.phase not in (Phase.START, Phase.FIRST_ITERATION):
             return progress.at + limit_s
         return min(max(progress.at, progress.busy_at) + limit_s, progress.at + BUSY_FACTOR * self._longest_s(progress))
 
     def _longest_s(self, progress: RankProgress) -> float:
-        """What was learned of like runs is no reason to end one that works."""
+        """Limits observed on similar runs do not end a rank that works."""
         start = progress.phase is Phase.START
         grid_s = self.limits.start_s if start else self.limits.first_iteration_s
         return max(grid_s, progress.due_s or 0.0)
@@ -116,15 +116,15 @@ class Watchdog:
         return max(self.limits.steady_s, self.limits.steady_factor * statistics.median(self._iteration_s))
 
     def next_deadline(self) -> float:
-        """When to look again, on the watcher's clock, if nothing is heard until then."""
-        silences = [self.deadline(p) for p in self.ranks.values() if not p.ended]
-        return min([self.started_at + self.limits.attempt_s, *silences])
+        """When to check again, on the watchdog's clock, if no heartbeat comes before."""
+        deadlines = [self.deadline(p) for p in self.ranks.values() if not p.ended]
+        return min([self.started_at + self.limits.attempt_s, *deadlines])
 
     def verdict(self, now: float, places: Mapping[int, str]) -> Verdict | None:
-        """Why the attempt must be stopped now, or None. `places`: rank -> node, for the words."""
-        silent = [rank for rank, p in self.ranks.items() if not p.ended and now >= self.deadline(p)]
-        if silent:
-            return self._hang(now, silent, places)
+        """Why the attempt must be stopped now, or None. `places`: rank -> node, for the text."""
+        timed_out = [rank for rank, p in self.ranks.items() if not p.ended and now >= self.deadline(p)]
+        if timed_out:
+            return self._hang(now, timed_out, places)
         if now >= self.started_at + self.limits.attempt_s:
             return Verdict(
                 Outcome.TIME_LIMIT,
@@ -132,8 +132,8 @@ class Watchdog:
             )
         return None
 
-    def _hang(self, now: float, silent: Sequence[int], places: Mapping[int, str]) -> Verdict:
-        """The culprits are those that got least far: the others wait for them in a collective."""
+    def _hang(self, now: float, timed_out: Sequence[int], places: Mapping[int, str]) -> Verdict:
+        """The culprits are the ranks with the least progress: the others wait for them in a collective."""
         living = {rank: p for rank, p in self.ranks.items() if not p.ended}
         least = min(_progress_key(p) for p in living.values())
         culprits = tuple(rank for rank, p in living.items() if _progress_key(p) == least)
@@ -146,17 +146,18 @@ class Watchdog:
         waiting = f"; the {others} others wait for it" if others > 0 else ""
         text = (
             f"no progress for {now - first.at:.0f} s: {named}{more} stopped in {_place(first)}{waiting}"
-            f" ({len(silent)} of {len(living)} ranks silent beyond {self.limit_s(first):.0f} s{self._by_what(first)})"
+            f" ({len(timed_out)} of {len(living)} ranks timed out after {self.limit_s(first):.0f} s"
+            f"{self._limit_source(first)})"
         )
         return Verdict(Outcome.HANG, text, culprits)
 
-    def _by_what(self, progress: RankProgress) -> str:
+    def _limit_source(self, progress: RankProgress) -> str:
         early = progress.phase in (Phase.START, Phase.FIRST_ITERATION)
-        return ", as starts of like runs allow" if early and self.start_limits is not None else ""
+        return ", from starts of similar runs" if early and self.start_limits is not None else ""
 
     def _where(self) -> str:
         living = [p for p in self.ranks.values() if not p.ended]
-        return f"the last rank stands in {_place(min(living, key=_progress_key))}" if living else "all ranks ended"
+        return f"the slowest rank is in {_place(min(living, key=_progress_key))}" if living else "all ranks ended"
 
 
 def _progress_key(progress: RankProgress) -> tuple[int, int]:

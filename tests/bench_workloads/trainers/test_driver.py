@@ -98,7 +98,7 @@ def test_the_figures_are_those_that_the_script_printed(faults):
 
 
 def test_a_batch_that_was_changed_is_told_with_both_values(faults):
-    assert "global_batch_sequences: asked 32, ran 16" in faults[0]["mismatch"]["message"]
+    assert "global_batch_sequences: requested 32, ran 16" in faults[0]["mismatch"]["message"]
 
 
 def test_too_few_steps_are_told_in_words(faults):

@@ -140,7 +140,7 @@ def test_the_first_pilot_tells_that_the_nodes_have_another_torch(swept):
 
     for record in swept:
         assert record["suspect"]
-        assert any(f"the site says torch 2.11.0, the ranks run {torch.__version__}" in n for n in record["notes"])
+        assert any(f"the site states torch 2.11.0, the ranks run {torch.__version__}" in n for n in record["notes"])
 
 
 def test_losses_of_stragglers_are_those_of_the_others(swept):

@@ -1,4 +1,4 @@
-"""An agent before a leader that the test plays."""
+"""An agent with a leader played by the test."""
 
 import asyncio
 import errno
@@ -33,7 +33,7 @@ ODD_BEATS = [
 
 
 @pytest.mark.parametrize("odd", ODD_BEATS, ids=range(len(ODD_BEATS)))
-def test_an_odd_beat_costs_nothing_that_comes_with_it(tmp_path, monkeypatch, odd):
+def test_an_odd_heartbeat_does_not_affect_other_messages(tmp_path, monkeypatch, odd):
     good = {"kind": "beat", "phase": "steady", "iteration": 6, "due_s": None}
     lines = [good, {"kind": "beat", **odd}, good, {"kind": "measurement", "step_times_s": [0.1]}]
     monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", Image("".join(f"{json.dumps(line)}\n" for line in lines)))
@@ -43,9 +43,9 @@ def test_an_odd_beat_costs_nothing_that_comes_with_it(tmp_path, monkeypatch, odd
         await Agent("n1", 0, tmp_path).serve(line)
         return {type(message): message for message in line.sent}
 
-    heard = asyncio.run(scenario())
-    assert heard[Measured].measurement == Measurement(step_times_s=[0.1])
-    assert [(heartbeat.rank, heartbeat.phase, heartbeat.iteration) for heartbeat in heard[Heartbeats].heartbeats] == [
+    got = asyncio.run(scenario())
+    assert got[Measured].measurement == Measurement(step_times_s=[0.1])
+    assert [(heartbeat.rank, heartbeat.phase, heartbeat.iteration) for heartbeat in got[Heartbeats].heartbeats] == [
         (1, "steady", 6)
     ]
 
@@ -63,7 +63,7 @@ def fill(directory):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
-def test_a_node_without_room_for_the_attempt_says_disk_full(tmp_path):
+def test_a_node_without_space_for_the_attempt_reports_disk_full(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "none", scratch], check=True)

@@ -1,4 +1,4 @@
-"""Files that an attempt leaves on its node: which go, and which stay."""
+"""Files that an attempt leaks on its node: which are removed, which are not."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import time
 from sweep.pilot.agent.cleanup import empty, make_temporary, remove_scratch, remove_shared_memory
 
 
-def test_shared_memory_of_the_attempt_goes_and_all_else_stays(tmp_path):
+def test_shared_memory_of_the_attempt_is_removed_and_all_else_stays(tmp_path):
     old = tmp_path / "torch_1_old"
     old.touch()
     os.utime(old, (1, 1))
@@ -23,7 +23,7 @@ def test_shared_memory_of_the_attempt_goes_and_all_else_stays(tmp_path):
     assert {"another_program", "nccl-held"} <= left
 
 
-def test_a_file_that_a_process_maps_is_held(tmp_path):
+def test_a_file_that_a_process_maps_is_not_removed(tmp_path):
     program = (
         "import mmap,sys; f=open(sys.argv[1],'r+b'); m=mmap.mmap(f.fileno(),0); f.close(); print(1,flush=True); input()"
     )
@@ -41,7 +41,7 @@ def test_files_from_before_the_attempt_stay(tmp_path):
     assert remove_shared_memory(time.time() + 60, tmp_path) == []
 
 
-def test_the_temporary_directory_goes_with_the_scratch(tmp_path):
+def test_the_temporary_directory_is_removed_with_the_scratch(tmp_path):
     scratch = tmp_path / "token.n1.x"
     scratch.mkdir()
     temporary = make_temporary(scratch)

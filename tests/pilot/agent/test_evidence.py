@@ -6,7 +6,7 @@ import pickle
 from sweep.pilot.agent import evidence
 
 
-def test_a_flight_recorder_dump_is_told_and_runs_nothing(tmp_path):
+def test_a_flight_recorder_dump_is_described_and_runs_nothing(tmp_path):
     entry = {"profiling_name": "nccl:all_reduce", "collective_seq_id": 41, "state": "started", "input_sizes": [[4]]}
     done = {**entry, "collective_seq_id": 40, "state": "completed"}
     (tmp_path / "flight.3").write_bytes(pickle.dumps({"version": "2.10", "entries": [done, entry]}))

@@ -1,4 +1,4 @@
-"""Heartbeats on their way: which are kept, which one says all."""
+"""The heartbeat buffer: which heartbeats are stored."""
 
 from sweep.contract import Phase
 from sweep.pilot.agent.heartbeats import EARLY_ITERATIONS, HeartbeatBuffer
@@ -9,7 +9,7 @@ def steady(iteration):
     return RankHeartbeat(phase=Phase.STEADY, iteration=iteration)
 
 
-def test_the_first_are_all_kept_and_of_later_ones_the_last():
+def test_the_first_are_all_stored_and_of_later_ones_the_last():
     buffer = HeartbeatBuffer()
     for iteration in range(20):
         buffer.add(0, steady(iteration), float(iteration))

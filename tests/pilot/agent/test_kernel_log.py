@@ -1,4 +1,4 @@
-"""What the kernel tells of ranks, and what happens where it cannot be asked."""
+"""The kernel's messages about ranks, and what happens where they cannot be read."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ def test_the_kill_counter_of_both_versions(tmp_path, monkeypatch, cgroup, file, 
 @pytest.mark.parametrize(
     "text", ["oom_kill_disable 0\nunder_oom 0\n", "", "oom_kill\n", "oom_kill many\n", "a b c\n", "\xff"]
 )
-def test_a_kill_counter_that_does_not_count_costs_no_agent(tmp_path, monkeypatch, text):
+def test_a_kill_counter_that_does_not_count_does_not_fail_the_agent(tmp_path, monkeypatch, text):
     """Before Linux 4.13 memory.oom_control has no such row."""
     counter = tmp_path / "memory.oom_control"
     counter.write_text(text, encoding="latin-1")
@@ -51,13 +51,13 @@ def fail(*_):
 
 
 async def nothing_left(*_):
-    """In the place of `clear`, which ends every descendant of the agent's process: here that is pytest's."""
+    """Replaces `clear`, which ends every descendant of the agent's process: here that is pytest's."""
     return []
 
 
 @pytest.mark.parametrize("part", ["kill_counter", "KernelWatch.facts"])
-def test_a_kernel_that_cannot_be_watched_costs_no_agent(tmp_path, monkeypatch, part):
-    """Evidence is worth less than the node."""
+def test_a_kernel_log_that_cannot_be_read_does_not_fail_the_agent(tmp_path, monkeypatch, part):
+    """The node matters more than the evidence."""
     monkeypatch.setattr(f"sweep.pilot.agent.kernel_log.{part}", fail)
     monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", Image())
     monkeypatch.setattr("sweep.pilot.agent.attempt.clear", nothing_left)

@@ -1,4 +1,4 @@
-"""All ranks of a node in one process: each with its own voice, one end for all of them, and records that say so."""
+"""All ranks of a node in one process: separate reports, one exit for all of them, and records that show it."""
 
 import asyncio
 import signal
@@ -22,8 +22,8 @@ RUN = Run(
 )  # fmt: skip
 
 
-class Told:
-    """What the agent would hear."""
+class Reports:
+    """The reports that the agent would receive."""
 
     def __init__(self):
         self.messages = {number: [] for number in range(RANKS)}
@@ -41,7 +41,7 @@ class Told:
 
 async def ranks_that(act, tmp_path, then):
     """Fork the ranks as one process; `then` ends them where they do not end."""
-    told = Told()
+    reports = Reports()
     environment = {"ACT": act, "PYTHONPATH": str(REPOSITORY)}
     zygote = await Zygote.start(["tests.support.shared_process"], environment)
     ranks = [Rank(number, tmp_path / "rank0.log") for number in range(RANKS)]
@@ -61,30 +61,30 @@ async def ranks_that(act, tmp_path, then):
     main = "tests.support.shared_process:act"
     request = ForkRequest(main=main, run=RUN.canonical_json(), places=places, env={})
     try:
-        await start_ranks(zygote, ranks, request, None, told.progress, told.end)
-        await then(ranks, told)
-        await asyncio.wait_for(all_ended(told), 20)
+        await start_ranks(zygote, ranks, request, None, reports.progress, reports.end)
+        await then(ranks, reports)
+        await asyncio.wait_for(all_ended(reports), 20)
     finally:
         for rank in ranks:
             rank.close_progress()
         zygote.close()
-    return told, ranks
+    return reports, ranks
 
 
-async def all_ended(told):
-    while len(told.ends) < RANKS:
+async def all_ended(reports):
+    while len(reports.ends) < RANKS:
         await asyncio.sleep(0.02)
 
 
-async def nothing(ranks, told):
+async def nothing(ranks, reports):
     """They end by themselves."""
 
 
-def test_ranks_of_one_process_speak_for_themselves(tmp_path):
-    told, ranks = asyncio.run(ranks_that("", tmp_path, nothing))
+def test_ranks_of_one_process_report_separately(tmp_path):
+    reports, ranks = asyncio.run(ranks_that("", tmp_path, nothing))
     assert len({rank.pid for rank in ranks}) == 1
-    assert {number: messages[0].due_s for number, messages in told.messages.items()} == {0: 0.0, 1: 1.0, 2: 2.0}
-    assert sorted(told.ends) == [(0, 0, None), (1, 0, None), (2, 0, None)]
+    assert {number: messages[0].due_s for number, messages in reports.messages.items()} == {0: 0.0, 1: 1.0, 2: 2.0}
+    assert sorted(reports.ends) == [(0, 0, None), (1, 0, None), (2, 0, None)]
     lines = ranks[0].tail(4096).splitlines()
     assert sorted(line.partition(" in ")[0] for line in lines) == [f"rank {n} of 3" for n in range(RANKS)]
     assert "rank 0 of 3 in MainThread" in lines
@@ -93,26 +93,26 @@ def test_ranks_of_one_process_speak_for_themselves(tmp_path):
 @pytest.mark.parametrize(("act", "code", "number"), [("raise", 1, None), ("exit", 7, None), ("kill", None, 9)])
 def test_the_end_of_one_rank_is_the_end_of_all(tmp_path, act, code, number):
     begin = time.monotonic()
-    told, ranks = asyncio.run(ranks_that(act, tmp_path, nothing))
-    assert sorted(told.ends) == [(rank, code, number) for rank in range(RANKS)]
+    reports, ranks = asyncio.run(ranks_that(act, tmp_path, nothing))
+    assert sorted(reports.ends) == [(rank, code, number) for rank in range(RANKS)]
     assert time.monotonic() - begin < 20, "the others wait for a minute"
-    failed = [rank for rank in range(RANKS) if RankFailure in told.kinds(rank)]
-    assert failed == ([1] if act == "raise" else []), "it is told of the rank that failed, and of no other"
+    failed = [rank for rank in range(RANKS) if RankFailure in reports.kinds(rank)]
+    assert failed == ([1] if act == "raise" else []), "it is reported for the rank that failed, and for no other"
     assert ("KeyError" in ranks[0].tail(4096)) == (act == "raise")
 
 
 def test_a_hang_is_shown_by_one_dump_of_all_threads_and_ended_at_once(tmp_path):
     stacks = {}
 
-    async def look(ranks, told):
-        while not all(told.messages.values()):
+    async def inspect(ranks, reports):
+        while not all(reports.messages.values()):
             await asyncio.sleep(0.02)
         assert one_per_process(ranks) == ranks[:1]
         stacks.update(await evidence.gather(ranks, tmp_path))
         ranks[2].terminate()
 
-    told, _ = asyncio.run(ranks_that("hang", tmp_path, look))
-    assert sorted(told.ends) == [(rank, None, int(signal.SIGTERM)) for rank in range(RANKS)]
+    reports, _ = asyncio.run(ranks_that("hang", tmp_path, inspect))
+    assert sorted(reports.ends) == [(rank, None, int(signal.SIGTERM)) for rank in range(RANKS)]
     assert list(stacks) == [0]
     assert stacks[0].count(" in act\n") == RANKS
 

@@ -1,4 +1,4 @@
-"""Which processes are a pilot's: by their marks, whoever their parent is."""
+"""Which processes are a pilot's: by their marks, whatever their parent."""
 
 import os
 import subprocess
@@ -35,28 +35,28 @@ def pids(found):
 
 def test_marks_tell_whose_a_process_is(sleeper):
     token = f"test{os.getpid()}-p0001"
-    mine, beside = sleeper(token, "n1"), sleeper(token, "n2")
+    mine, other = sleeper(token, "n1"), sleeper(token, "n2")
     other, nobody = sleeper(f"test{os.getpid()}-p0002", "n1"), sleeper(None, "n1")
     assert pids(processes.escaped(token, "n1", known=())) == {mine}
     assert processes.escaped(token, "n1", known=[mine]) == []
-    assert pids(processes.of_tokens([token])) == {mine, beside}
+    assert pids(processes.of_tokens([token])) == {mine, other}
     assert processes.tokens_of_sweep(f"test{os.getpid()}-") == {token, f"test{os.getpid()}-p0002"}
     assert nobody not in pids(processes.of_tokens([""]))
     assert other not in pids(processes.of_tokens([token]))
 
 
-def test_a_name_that_only_ends_like_the_mark_is_none(sleeper, monkeypatch):
+def test_a_name_that_only_ends_with_the_mark_is_no_mark(sleeper, monkeypatch):
     token = f"test{os.getpid()}-suffix"
     monkeypatch.setenv(f"MY_{PILOT_MARK}", token)
     sleeper(None, None)
     assert processes.of_tokens([token]) == []
 
 
-def test_the_dead_are_no_longer_there(sleeper):
+def test_dead_processes_are_not_listed(sleeper):
     token = f"test{os.getpid()}-dead"
     pid = sleeper(token, "n1")
     os.kill(pid, 9)
-    time.sleep(0.2)  # a zombie, until its parent looks
+    time.sleep(0.2)  # a zombie, until its parent reaps it
     assert processes.of_tokens([token]) == []
 
 
@@ -67,7 +67,7 @@ def test_other_systems_ask_psutil(sleeper, monkeypatch):
     assert pids(processes.escaped(token, "n1", known=())) == {pid}
 
 
-def test_only_allocated_gpus_are_looked_at():
+def test_only_allocated_gpus_are_checked():
     assert allocated({}) is None
     assert allocated({"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}) == {"GPU-1", "GPU-2"}
     assert allocated({"SLURM_JOB_GPUS": "2,3"}) == {"2", "3"}

@@ -1,4 +1,4 @@
-"""Lines of ranks, whatever a workload of someone else writes there."""
+"""Lines of ranks, whatever a third-party workload writes there."""
 
 import fcntl
 import json
@@ -14,13 +14,13 @@ from sweep.contract import Measurement, Phase, Progress
 from sweep.pilot.agent.progress import MAX_LINE_BYTES, ProgressPipe, RankHeartbeat, report_in
 from sweep.pilot.messages import Measured, RankFailure, encode
 
-BEAT = b'{"kind": "beat", "phase": "steady"}\n'
+HEARTBEAT = b'{"kind": "beat", "phase": "steady"}\n'
 NO_MESSAGES = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"[1]", b"1" * 5000, b'"\\ud83d"']
 
 
 @pytest.mark.parametrize("line", NO_MESSAGES, ids=range(len(NO_MESSAGES)))
-def test_what_is_no_message_costs_none_beside_it(tmp_path, line):
-    assert reports_in(tmp_path, line + b"\n" + BEAT) == [RankHeartbeat(phase=Phase.STEADY)]
+def test_an_invalid_message_does_not_affect_its_neighbours(tmp_path, line):
+    assert reports_in(tmp_path, line + b"\n" + HEARTBEAT) == [RankHeartbeat(phase=Phase.STEADY)]
 
 
 def reports_in(tmp_path, data, capacity=1 << 20):
@@ -38,10 +38,10 @@ def reports_in(tmp_path, data, capacity=1 << 20):
     return found
 
 
-def test_a_message_too_long_to_forward_is_told_as_the_failure_of_its_rank(tmp_path):
-    """The leader takes 64 MiB in one piece. Beyond it, it could only take the node for lost."""
+def test_a_message_too_long_to_forward_is_reported_as_the_failure_of_its_rank(tmp_path):
+    """The leader takes 64 MiB in one piece. Beyond it, it could only mark the node lost."""
     long = b'{"kind": "measurement", "extra": "' + b"x" * (2 * MAX_LINE_BYTES) + b'"}\n'
-    before, too_long, after = reports_in(tmp_path, BEAT + long + b'{"kind": "failure"}\n')
+    before, too_long, after = reports_in(tmp_path, HEARTBEAT + long + b'{"kind": "failure"}\n')
     assert (before, after.message) == (RankHeartbeat(phase=Phase.STEADY), "")
     assert "8 MiB" in too_long.message
 
@@ -58,7 +58,7 @@ def test_the_longest_message_can_be_forwarded_whatever_it_is_written_as(tmp_path
     assert encode(Measured(attempt="r.1", rank=0, measurement=measurement))
 
 
-def test_a_rank_that_beats_without_pause_does_not_hold_its_agent(tmp_path):
+def test_a_rank_that_sends_heartbeats_without_pause_does_not_block_its_agent(tmp_path):
     """Its agent reads no faster than it writes: the other ranks and the leader wait meanwhile."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(read_fd, False)
@@ -79,13 +79,13 @@ def test_a_rank_that_beats_without_pause_does_not_hold_its_agent(tmp_path):
         os.close(read_fd)
 
 
-def test_half_a_character_in_a_message_is_passed_on(tmp_path):
+def test_a_lone_surrogate_in_a_message_is_passed_on(tmp_path):
     """The encoder replaces it: `tests/pilot/test_messages.py`."""
     written = json.dumps({"kind": "failure", "message": "bad \ud83d name"}).encode() + b"\n"
     assert reports_in(tmp_path, written) == [RankFailure(type="Exception", message="bad \ud83d name")]
 
 
-def test_a_beat_is_read_whatever_comes_with_it():
+def test_a_heartbeat_is_read_whatever_comes_with_it():
     line = b'{"kind": "beat", "phase": "steady", "iteration": 7.0, "due_s": 2, "of a later version": 1}'
     assert report_in(line) == RankHeartbeat(phase=Phase.STEADY, iteration=7, due_s=2.0)
 
@@ -99,7 +99,7 @@ ODD_BEATS = [
 
 
 @pytest.mark.parametrize("odd", ODD_BEATS)
-def test_a_beat_that_is_none_is_passed_over(odd):
+def test_an_invalid_heartbeat_is_skipped(odd):
     assert report_in(b'{"kind": "beat", %s}' % odd.encode()) is None
 
 
@@ -118,13 +118,13 @@ def test_what_progress_writes_is_read_back():
     assert "KeyError" in failed.traceback
 
 
-def test_a_loss_that_is_no_number_gets_through():
+def test_a_nan_loss_gets_through():
     (loss,) = report_in(b'{"kind": "measurement", "step_times_s": [1], "losses": [NaN]}').losses
     assert math.isnan(loss)
 
 
 def test_bytes_that_come_as_a_fraction_are_rounded():
-    """They were worked out of GiB: no reason to lose the attempt."""
+    """They were converted from GiB: no reason to lose the attempt."""
     given = {"kind": "measurement", "step_times_s": [0.1], "peak_allocated_bytes": 12.3 * 2**30, "parameters": 7e9}
     measurement = report_in(json.dumps(given).encode())
     assert (measurement.peak_allocated_bytes, measurement.parameters) == (13207024435, 7_000_000_000)
@@ -140,26 +140,26 @@ def test_bytes_that_come_as_a_fraction_are_rounded():
         ({"peak_memory": 1, "speed": 2}, "peak_memory, speed"),
     ],
 )
-def test_a_measurement_of_another_form_is_a_failure_that_names_it(odd, named):
-    """A workload of someone else: its mistake is the attempt's, not the pilot's."""
+def test_a_malformed_measurement_is_a_failure_that_names_it(odd, named):
+    """A third-party workload: its error fails the attempt, not the pilot."""
     failed = report_in(json.dumps({"kind": "measurement", "step_times_s": [0.1], **odd}).encode())
     assert failed.type == "TypeError"
     assert named in failed.message
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("fields", "expected"),
     [
         ({}, RankFailure(type="Exception", message="")),
         ({"type": "E", "message": 7}, RankFailure(type="E", message="7")),
         ({"type": None, "traceback": ["a"]}, RankFailure(type="Exception", message="", traceback="['a']")),
     ],
 )
-def test_a_failure_in_another_form_becomes_texts(said, expected):
-    assert report_in(json.dumps({"kind": "failure", **said}).encode()) == expected
+def test_a_failure_in_another_form_becomes_texts(fields, expected):
+    assert report_in(json.dumps({"kind": "failure", **fields}).encode()) == expected
 
 
-def test_a_failure_of_megabytes_is_kept_in_part():
+def test_a_failure_of_megabytes_is_truncated():
     long = {"type": "E" * 2**20, "message": "m" * 2**20, "traceback": "t" * 2**20 + "the cause"}
     failed = report_in(json.dumps({"kind": "failure", **long}).encode())
     assert len(str(failed)) < 50_000

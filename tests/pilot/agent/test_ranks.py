@@ -7,7 +7,7 @@ from sweep.pilot.agent.zygote_messages import ForkRequest
 from tests.support.pilot_parts import Image
 
 
-def test_the_end_of_a_rank_is_reported_whatever_it_said_last(tmp_path):
+def test_the_exit_of_a_rank_is_reported_whatever_it_sent_last(tmp_path):
     """The ends of others may come in the same read from the zygote."""
     request = ForkRequest(main="m:f", run="{}", places=(), env={})
 

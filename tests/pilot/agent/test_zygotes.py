@@ -1,4 +1,4 @@
-"""What agent and zygote say to each other, and the set of zygotes."""
+"""Messages between agent and zygote, and the zygote pool."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def pool_of(act):
     return asyncio.run(scenario())
 
 
-def test_a_zygote_is_shared_by_what_it_imports_and_the_longest_unused_goes(monkeypatch):
+def test_a_zygote_is_shared_by_what_it_imports_and_the_least_recently_used_is_closed(monkeypatch):
     monkeypatch.setattr(zygotes, "MAX_ZYGOTES", 2)
 
     async def act(pool):
@@ -78,7 +78,7 @@ def test_a_zygote_that_died_is_replaced():
     pool_of(act)
 
 
-def test_modules_that_allow_no_zygote_are_left_to_the_ranks():
+def test_modules_that_cannot_be_preloaded_are_imported_by_the_ranks():
     async def act(pool):
         return (await pool.get(["no_such_module_anywhere"], {})).preloaded
 

@@ -1,4 +1,4 @@
-"""Attempts before agents that the test plays: odd messages, failures, and what they cost."""
+"""Attempts with agents played by the test: odd messages, failures, and their effects."""
 
 import asyncio
 import dataclasses
@@ -24,31 +24,31 @@ from tests.support.pilot_parts import (
 )
 
 
-def said_by_ranks(standing, *messages):
-    """The result of an attempt whose agent says this of its two ranks."""
+def result_of_messages(existing, *messages):
+    """The result of an attempt whose agent sends these messages about its two ranks."""
 
     async def scenario():
         link = Link("n1", Mute())
-        return await played(runner_on(standing, link), link, *messages)
+        return await played(runner_on(existing, link), link, *messages)
 
     return asyncio.run(scenario())
 
 
-def test_a_failure_has_a_log_and_a_record(standing):
+def test_a_failure_has_a_log_and_a_record(existing):
     failure = RankFailure(type="E", message="7", traceback="['a']")
     failed = Failed(attempt="r.1", rank=0, failure=failure)
-    result = said_by_ranks(standing, heartbeats(("steady", 4)), failed, *exits(1, 1))
+    result = result_of_messages(existing, heartbeats(("steady", 4)), failed, *exits(1, 1))
     assert result.ranks[0].failure == failure
-    assert result.ranks[0].progress.startswith("steady, iteration 4, last beat ")
-    record = recording_of(conducted(standing), result, None, 2.0).record
+    assert result.ranks[0].progress.startswith("steady, iteration 4, last heartbeat ")
+    record = recording_of(conducted(existing), result, None, 2.0).record
     assert problems(record) == []
     assert record.outcome == "python_exception"
     assert "['a']" in attempt_log(record, result)
 
 
-def test_a_node_that_went_before_the_attempt_began_costs_no_start_limit(standing):
+def test_a_node_lost_before_the_attempt_does_not_use_the_start_limit(existing):
     async def scenario():
-        return await runner_on(standing, Link("n1", Mute(), alive=False)).conduct()
+        return await runner_on(existing, Link("n1", Mute(), alive=False)).conduct()
 
     began = time.monotonic()
     result = asyncio.run(scenario())
@@ -57,7 +57,7 @@ def test_a_node_that_went_before_the_attempt_began_costs_no_start_limit(standing
     assert time.monotonic() - began < 5
 
 
-def test_a_failure_nobody_thought_of_costs_the_attempt_and_its_nodes_are_cleared(standing):
+def test_an_unexpected_error_fails_the_attempt_and_its_nodes_are_cleared(existing):
     class Failing(Mute):
         def send(self, message):
             super().send(message)
@@ -66,7 +66,7 @@ def test_a_failure_nobody_thought_of_costs_the_attempt_and_its_nodes_are_cleared
 
     async def scenario():
         link = Link("n1", Failing())
-        return await played(runner_on(standing, link), link)
+        return await played(runner_on(existing, link), link)
 
     result = asyncio.run(scenario())
     assert result.diagnosis.outcome is Outcome.UNKNOWN
@@ -74,14 +74,14 @@ def test_a_failure_nobody_thought_of_costs_the_attempt_and_its_nodes_are_cleared
     assert not result.not_cleaned
 
 
-def test_no_rank_began_where_an_agent_still_imports(standing, monkeypatch):
-    """Another node's trouble ended the attempt: who is late with its answer is busy, not dirty."""
+def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch):
+    """Another node's failure ended the attempt: a late agent is busy, not dirty."""
     monkeypatch.setattr("sweep.pilot.leader.attempt.GRACE_S", 0.1)
     monkeypatch.setattr("sweep.pilot.leader.attempt.CLEAN_S", 0.1)
 
     async def scenario():
         links = [Link("n1", Mute(), alive=False), Link("n2", Mute())]
-        run = dataclasses.replace(a_run(standing), nodes=2)
+        run = dataclasses.replace(a_run(existing), nodes=2)
         runner = AttemptRunner("r.1", run, Workload(name="w", main="n:m", axes={}), links, LIMITS, 0)
         return await runner.conduct(), links
 

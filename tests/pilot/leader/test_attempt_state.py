@@ -60,8 +60,13 @@ def after(*messages):
 
 def test_an_attempt_whose_ranks_all_measured_is_ok_however_they_end():
     attempt, now = after(
-        heartbeat(0, "first_iteration"), heartbeat(0, "steady", 1), measured(0), measured(1), exited(0), exited(1, None, 11)
-    )  # fmt: skip
+        heartbeat(0, "first_iteration"),
+        heartbeat(0, "steady", 1),
+        measured(0),
+        measured(1),
+        exited(0),
+        exited(1, None, 11),
+    )
     assert attempt.over(now)
     attempt.end_ranks(now)
     result = AttemptResult.of(attempt, 10.0)
@@ -77,7 +82,7 @@ def test_it_goes_on_until_the_others_had_their_time_to_fail_by_themselves():
     assert attempt.next_check() == now + SETTLE_S
     assert attempt.over(now + SETTLE_S)
     attempt.check(1000.0)
-    assert attempt.verdict is None, "the others fall silent, of course"
+    assert attempt.verdict is None, "the others then time out, as expected"
 
 
 def test_a_rank_that_measured_and_ended_is_no_failure():
@@ -86,7 +91,7 @@ def test_a_rank_that_measured_and_ended_is_no_failure():
     assert not attempt.all_measured
 
 
-def test_silence_beyond_a_limit_is_a_hang_and_work_puts_it_off():
+def test_a_missed_heartbeat_is_a_hang_and_work_postpones_it():
     attempt, _ = after()
     assert attempt.next_check() == 30.0
     attempt.receive(Busy(attempt="r.1", ranks=(0, 1)), 20.0)
@@ -102,7 +107,7 @@ def test_the_age_of_a_heartbeat_counts():
     assert attempt.moments.first_iteration == 6.0
 
 
-def test_what_belongs_to_another_attempt_is_passed_over():
+def test_messages_of_another_attempt_are_ignored():
     attempt = state()
     for message in (Busy(attempt="r.2", ranks=(7,)), RankExited(attempt="r.0", rank=0, exit_code=1, signal=None)):
         attempt.receive(message, 1.0)
@@ -134,7 +139,7 @@ def test_a_failure_is_diagnosed_from_what_is_left_of_it():
 
 
 @pytest.mark.parametrize("lines", [(), ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",)])
-def test_an_xid_accuses_the_node_that_reported_it(lines):
+def test_an_xid_names_the_node_that_reported_it(lines):
     attempt, now = after(exited(0, None, 9), exited(1, None, 9))
     attempt.end_ranks(now)
     attempt.cleared("n1", clean(0))

@@ -1,4 +1,4 @@
-"""Whose remains are cleared: of pilots whose jobs the scheduler knows to be gone, and of agents that died alone."""
+"""Clearing stale processes: of pilots whose jobs the scheduler knows to be gone, and of agents that died alone."""
 
 import asyncio
 
@@ -31,17 +31,17 @@ class Scheduler:
 @pytest.mark.parametrize(
     ("error", "cleared"), [(None, ("s-p0001", "s-p0003")), (SubmitError("no answer", retry=True), None)]
 )
-def test_only_what_the_scheduler_knows_to_be_gone_is_cleared(standing, monkeypatch, error, cleared):
+def test_only_what_the_scheduler_knows_to_be_gone_is_cleared(existing, monkeypatch, error, cleared):
     for name, job in (("p0001", "1"), ("p0002", "2")):
-        (standing.directory.pilot(name)).mkdir()
-        (standing.directory.pilot(name) / "started").write_text(f'{{"job_id": "{job}"}}')
+        (existing.directory.pilot(name)).mkdir()
+        (existing.directory.pilot(name) / "started").write_text(f'{{"job_id": "{job}"}}')
     monkeypatch.setattr(clearing, "find_executor", lambda name: lambda site, path: Scheduler(error))
     tokens = ("s-p0001", "s-p0002", "s-p0003", "s-p0004")
 
     async def scenario():
         links = [Link("n1", Mute(), stale_tokens=tokens), Link("n2", Mute(), stale_tokens=("s-p0002",))]
         links[0].cleared.set()
-        await clear_stale_pilots(standing.directory, order(), links)
+        await clear_stale_pilots(existing.directory, order(), links)
         return [link.channel.sent for link in links]
 
     asked, other = asyncio.run(scenario())
@@ -49,8 +49,8 @@ def test_only_what_the_scheduler_knows_to_be_gone_is_cleared(standing, monkeypat
     assert other == []
 
 
-@pytest.mark.parametrize("job_goes", [False, True])
-def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_goes(monkeypatch, job_goes):
+@pytest.mark.parametrize("job_ends", [False, True])
+def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(monkeypatch, job_ends):
     cleared = []
 
     async def clear(_order, node):
@@ -62,11 +62,11 @@ def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_goes(monkeypatch
         links = [Link("n1", Mute()), Link("n2", Mute())]
         orphans = OrphanClearing(order(), links)
         await asyncio.sleep(0)
-        if job_goes:
+        if job_ends:
             orphans.stop()
         links[1].gone.set()
         await asyncio.sleep(0.01)
-        await orphans.end(at_once=job_goes)
+        await orphans.end(at_once=job_ends)
 
     asyncio.run(scenario())
-    assert cleared == ([] if job_goes else ["n2"])
+    assert cleared == ([] if job_ends else ["n2"])

@@ -8,9 +8,9 @@ from sweep.state.events import LauncherAlive
 from tests.support import driving
 
 
-def test_the_loop_goes_on_while_the_file_system_hangs(standing):
+def test_the_loop_goes_on_while_the_file_system_hangs(existing):
     async def scenario():
-        files = Files(standing.directory, "pilot-p0001")
+        files = Files(existing.directory, "pilot-p0001")
         hung = asyncio.ensure_future(files.do(lambda: time.sleep(1.0)))
         written = asyncio.ensure_future(files.append(LauncherAlive(time=1.0)))
         ticks = 0
@@ -22,4 +22,4 @@ def test_the_loop_goes_on_while_the_file_system_hangs(standing):
         return ticks
 
     assert asyncio.run(scenario()) > 20, "pings must go out meanwhile"
-    assert len(driving.events_of(standing.directory.path, LauncherAlive)) == 1, "what came after the hang is in order"
+    assert len(driving.events_of(existing.directory.path, LauncherAlive)) == 1, "what came after the hang is in order"

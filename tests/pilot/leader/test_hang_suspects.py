@@ -14,13 +14,13 @@ WAITING = dump(("all_reduce", "distributed_c10d.py", 3000), ("step", "train.py",
 ASLEEP = dump(("sleep_for_ever", "train.py", 12), ("step", "train.py", 38))
 
 
-def test_the_rank_outside_the_crowd_is_named():
+def test_the_rank_outside_the_majority_is_named():
     assert suspects({0: WAITING, 1: WAITING, 2: ASLEEP, 3: WAITING}) == {
         2: "sleep_for_ever (train.py:12) from step (train.py:38)"
     }
 
 
-def test_without_a_crowd_nobody_is_named():
+def test_without_a_majority_no_rank_is_named():
     assert suspects({0: ASLEEP, 1: dump(("load", "data.py", 3))}) == {}
     assert suspects({0: WAITING, 1: WAITING}) == {}
     assert suspects({}) == {}
@@ -39,4 +39,4 @@ def test_of_two_ranks_the_one_outside_the_collective_is_the_suspect():
     assert suspects({0: backward, 1: ASLEEP}) == {1: "sleep_for_ever (train.py:12) from step (train.py:38)"}
     assert suspects({0: WAITING, 1: backward}) == {}, "both wait, each in a collective of its own"
     other = dump(("load", "data.py", 3))
-    assert suspects({0: ASLEEP, 1: other}) == {}, "nobody waits: nobody is named"
+    assert suspects({0: ASLEEP, 1: other}) == {}, "no rank waits: none is named"

@@ -1,4 +1,4 @@
-"""The leader's links to its nodes: what agents say that nobody can read."""
+"""The leader's links to its nodes: messages that cannot be decoded."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.support.pilot_parts import (
 
 
 @pytest.mark.parametrize("last", [ChannelError("a frame of 99999999 bytes"), ValueError("unexpected"), None])
-def test_a_line_that_cannot_be_read_any_more_is_seen_as_gone(standing, last):
+def test_a_connection_that_cannot_be_decoded_is_lost(existing, last):
     class Line(Mute):
         async def receive(self):
             if last is not None:

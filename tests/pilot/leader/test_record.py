@@ -1,4 +1,4 @@
-"""From how an attempt went to its record."""
+"""From an attempt's result to its record."""
 
 import dataclasses
 import json
@@ -20,8 +20,8 @@ from tests.support.pilot_parts import (
 
 
 @pytest.mark.parametrize("times", ["not a list", [None] * 5, [{"a": 1}] * 5])
-def test_a_measurement_that_is_none_voids_the_attempt(standing, times):
-    record = recording_of(conducted(standing), result_of(Outcome.OK, Measurement(step_times_s=times)), None, 2.0).record
+def test_an_invalid_measurement_makes_the_attempt_unknown(existing, times):
+    record = recording_of(conducted(existing), result_of(Outcome.OK, Measurement(step_times_s=times)), None, 2.0).record
     assert problems(record) == []
     assert record.outcome == "unknown"
     assert record.step_time_median_s is None
@@ -41,10 +41,10 @@ NUMBERS_THAT_ARE_NONE = [
 
 
 @pytest.mark.parametrize("values", NUMBERS_THAT_ARE_NONE, ids=lambda values: f"{values}"[:40])
-def test_a_value_of_the_wrong_kind_voids_the_attempt_and_not_the_table(standing, values):
+def test_a_value_of_the_wrong_type_makes_the_attempt_unknown_and_keeps_the_table_readable(existing, values):
     """One such value in the journal, and no collect would ever read the sweep again."""
     measurement = Measurement(**{"step_times_s": [0.1] * 5, **values})
-    record = recording_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0).record
+    record = recording_of(conducted(existing), result_of(Outcome.OK, measurement), None, 2.0).record
     assert record.outcome == "unknown"
     assert "cannot be recorded" in record.message
     assert len(record.message) < 2000
@@ -52,25 +52,25 @@ def test_a_value_of_the_wrong_kind_voids_the_attempt_and_not_the_table(standing,
     assert table_of([record_from(as_json(record))]).num_rows == 1
 
 
-def test_a_whole_number_of_a_column_of_doubles_is_read_as_a_double(standing):
+def test_a_whole_number_of_a_column_of_doubles_is_read_as_a_double(existing):
     """Arrow refuses one beyond 2^53 that is not a double."""
     measurement = Measurement(step_times_s=[0.1] * 5, losses=[2**60 + 1] * 5)
-    record = recording_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0).record
+    record = recording_of(conducted(existing), result_of(Outcome.OK, measurement), None, 2.0).record
     assert record.outcome == "ok"
     assert table_of([record_from(as_json(record))])["losses"].to_pylist() == [[2.0**60] * 5]
 
 
-def test_the_reason_names_the_value(standing):
+def test_the_reason_names_the_value(existing):
     measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
-    record = recording_of(conducted(standing), result_of(Outcome.OK, measurement), None, 2.0).record
+    record = recording_of(conducted(existing), result_of(Outcome.OK, measurement), None, 2.0).record
     assert "peak_memory_bytes must be int64, not '12 GB'" in record.message
     assert record.peak_memory_bytes is None
 
 
-def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(standing):
-    """An out-of-memory that tells its peak in words is an out-of-memory all the same."""
+def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(existing):
+    """An out-of-memory that gives its peak as text is still an out-of-memory."""
     measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
-    record = recording_of(conducted(standing), result_of(Outcome.OOM_CUDA, measurement), None, 2.0).record
+    record = recording_of(conducted(existing), result_of(Outcome.OOM_CUDA, measurement), None, 2.0).record
     assert problems(record) == []
     assert record.outcome == "oom_cuda"
     assert record.peak_memory_bytes is None
@@ -78,40 +78,40 @@ def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(standing):
     assert "12 GB" in record.message
 
 
-def test_the_record_says_what_ran_beside_it(standing):
-    record = recording_of(conducted(standing), result_of(Outcome.HANG), None, 2.0).record
+def test_the_record_lists_concurrent_attempts(existing):
+    record = recording_of(conducted(existing), result_of(Outcome.HANG), None, 2.0).record
     assert json.loads(record.extra_json)["beside"] == ["other.1"]
 
 
-def test_what_a_workload_finds_odd_is_noted_once(standing):
+def test_what_a_workload_finds_odd_is_noted_once(existing):
     odd = Measurement(step_times_s=[0.1] * 5, extra={"notes": ["the trainer says 2, its steps make 3"]})
-    record = recording_of(conducted(standing), result_of(Outcome.OK, odd), None, 2.0).record
+    record = recording_of(conducted(existing), result_of(Outcome.OK, odd), None, 2.0).record
     assert record.notes.count("the trainer says 2, its steps make 3") == 1
     assert record.outcome == "ok"
 
 
 @pytest.mark.parametrize(("limit_s", "outcome"), [(900.0, "time_limit"), (850.0, "time_limit"), (300.0, "preempted")])
-def test_a_run_longer_than_a_whole_pilot_is_not_tried_for_ever(standing, limit_s, outcome):
-    record = recording_of(conducted(standing, limit_s), result_of(Outcome.TIME_LIMIT), None, 2.0).record
+def test_a_run_longer_than_a_whole_pilot_is_not_retried_indefinitely(existing, limit_s, outcome):
+    record = recording_of(conducted(existing, limit_s), result_of(Outcome.TIME_LIMIT), None, 2.0).record
     assert record.outcome == outcome
     assert ("pilot_time" in record.message) is (limit_s == 850.0)
 
 
-def test_only_the_user_or_the_scheduler_cancels(standing):
+def test_only_the_user_or_the_scheduler_cancels(existing):
     stopping = Verdict(Outcome.CANCELLED, "cancelled by the user")
     cancelled = result_of(Outcome.CANCELLED)
-    assert recording_of(conducted(standing), cancelled, stopping, 2.0).record.outcome == "cancelled"
-    assert recording_of(conducted(standing), cancelled, None, 2.0).record.outcome == "unknown"
+    assert recording_of(conducted(existing), cancelled, stopping, 2.0).record.outcome == "cancelled"
+    assert recording_of(conducted(existing), cancelled, None, 2.0).record.outcome == "unknown"
 
 
-def test_what_ends_with_the_whole_job_accuses_no_node(standing):
-    stopping = Verdict(Outcome.PREEMPTED, "the pilot's job was told to end (SIGTERM)")
-    slurm = dataclasses.replace(conducted(standing), order=order(executor="slurm"))
+def test_attempts_that_end_with_the_whole_job_accuse_no_node(existing):
+    stopping = Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM")
+    slurm = dataclasses.replace(conducted(existing), order=order(executor="slurm"))
     accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))
-    told = recording_of(slurm, accusing, stopping, 2.0)
-    assert (told.record.outcome, told.accused, told.slow_node) == ("preempted", (), None)
-    told = recording_of(slurm, accusing, None, 2.0)
-    assert (told.record.outcome, told.accused) == ("node_fail", ("n1",))
+    recording = recording_of(slurm, accusing, stopping, 2.0)
+    assert (recording.record.outcome, recording.accused, recording.slow_node) == ("preempted", (), None)
+    recording = recording_of(slurm, accusing, None, 2.0)
+    assert (recording.record.outcome, recording.accused) == ("node_fail", ("n1",))
 
 
 def test_findings_reach_the_record():

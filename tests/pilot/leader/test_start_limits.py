@@ -1,4 +1,4 @@
-"""What starts of like runs allow a further one, as a table; and real sweeps in which a hang is found sooner by it."""
+"""Start limits from similar runs, as a table; and real sweeps in which they find a hang sooner."""
 
 import asyncio
 import dataclasses
@@ -10,7 +10,7 @@ from sweep.contract import Layout, Phase, Run, Workload
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.nodes import Link
-from sweep.pilot.leader.start_limits import MeasuredStart, Starts, limits_from
+from sweep.pilot.leader.start_limits import MeasuredStart, ObservedStarts, limits_from
 from sweep.pilot.leader.watchdog import StartLimits, Watchdog
 from sweep.plan.runs import PlannedRun
 from sweep.state.events import Recorded, RecordFacts
@@ -40,10 +40,10 @@ def record(run, start_s=4.0, first_iteration_s=10.0, attempt=1):
     return Recorded(time=0.0, record=facts)
 
 
-def learned_by(run, *told, attempt=1):
-    """What is learned for `run` from (run, record's changes)."""
-    starts = Starts([run, *(other for other, _ in told)])
-    starts.apply_all(record(other, **changes) for other, changes in told)
+def observed_for(run, *records, attempt=1):
+    """The start limits records for `run` from (run, record's changes)."""
+    starts = ObservedStarts([run, *(other for other, _ in records)])
+    starts.apply_all(record(other, **changes) for other, changes in records)
     return starts.start_limits(run, attempt, GRID_LIMITS)
 
 
@@ -55,8 +55,8 @@ def three(first_iteration_s=10.0, **changes):
     ("longest", "allowed"), [((4.0, 10.0), (90, 90)), ((30.0, 40.0), (150, 200)), ((100.0, 70.0), (300, 300))]
 )
 def test_a_start_may_take_five_times_the_longest_between_a_floor_and_the_grids_limit(longest, allowed):
-    like = [MeasuredStart(1, 1.0, *longest), MeasuredStart(1, 1.0, 0.1, 0.1)]
-    assert limits_from(like, 1.0, GRID_LIMITS) == StartLimits(start_s=allowed[0], first_iteration_s=allowed[1])
+    similar = [MeasuredStart(1, 1.0, *longest), MeasuredStart(1, 1.0, 0.1, 0.1)]
+    assert limits_from(similar, 1.0, GRID_LIMITS) == StartLimits(start_s=allowed[0], first_iteration_s=allowed[1])
 
 
 def test_limits_below_the_floor_that_the_grid_sets_hold():
@@ -65,19 +65,19 @@ def test_limits_below_the_floor_that_the_grid_sets_hold():
 
 
 def test_a_run_with_more_work_is_given_more():
-    like = [MeasuredStart(1, 100.0, 4.0, 20.0)]
-    assert limits_from(like, 250.0, GRID_LIMITS).first_iteration_s == 250
-    assert limits_from(like, 50.0, GRID_LIMITS).first_iteration_s == 100
+    similar = [MeasuredStart(1, 100.0, 4.0, 20.0)]
+    assert limits_from(similar, 250.0, GRID_LIMITS).first_iteration_s == 250
+    assert limits_from(similar, 50.0, GRID_LIMITS).first_iteration_s == 100
 
 
-def test_nothing_is_learned_of_two_runs_and_something_of_three():
-    assert learned_by(planned(), *three()[:2]) is None
-    assert learned_by(planned(), *three()) == StartLimits(start_s=90, first_iteration_s=90)
+def test_two_runs_give_no_limits_and_three_do():
+    assert observed_for(planned(), *three()[:2]) is None
+    assert observed_for(planned(), *three()) == StartLimits(start_s=90, first_iteration_s=90)
 
 
 def test_a_record_that_is_read_twice_counts_once():
     one = three()[0]
-    assert learned_by(planned(), one, one, one) is None
+    assert observed_for(planned(), one, one, one) is None
 
 
 @pytest.mark.parametrize(
@@ -90,27 +90,27 @@ def test_a_record_that_is_read_twice_counts_once():
         {"env": {"NCCL_DEBUG": "INFO"}},
     ],
 )
-def test_runs_that_build_or_compile_otherwise_are_not_like(changes):
-    assert learned_by(planned(), *three(**changes)) is None
+def test_runs_that_build_or_compile_otherwise_are_not_similar(changes):
+    assert observed_for(planned(), *three(**changes)) is None
 
 
 @pytest.mark.parametrize(("nodes", "known"), [(1, False), (2, True), (4, True), (8, True)])
-def test_much_narrower_runs_tell_nothing_of_the_rendezvous(nodes, known):
-    assert (learned_by(planned(nodes=4), *three(nodes=nodes)) is not None) is known
+def test_much_narrower_runs_do_not_predict_the_rendezvous(nodes, known):
+    assert (observed_for(planned(nodes=4), *three(nodes=nodes)) is not None) is known
 
 
 def test_a_further_attempt_has_the_grids_limits():
-    """What was wrongly taken for a hang is not lost."""
-    assert learned_by(planned(), *three(), attempt=2) is None
+    """A run wrongly taken for hung gets another chance."""
+    assert observed_for(planned(), *three(), attempt=2) is None
 
 
-def test_attempts_that_never_iterated_tell_nothing():
-    assert learned_by(planned(), *three(first_iteration_s=None)) is None
+def test_attempts_that_never_iterated_do_not_count():
+    assert observed_for(planned(), *three(first_iteration_s=None)) is None
 
 
 def test_without_a_prediction_the_tokens_of_a_gpu_are_the_work():
     runs = [planned(number, predicted_s=None) for number in range(4)]
-    starts = Starts(runs)
+    starts = ObservedStarts(runs)
     starts.apply_all(record(run, first_iteration_s=40.0) for run in runs[:3])
     assert starts.start_limits(runs[3], 1, GRID_LIMITS).first_iteration_s == pytest.approx(300)
     assert starts.start_limits(runs[0], 1, GRID_LIMITS).first_iteration_s == pytest.approx(200)
@@ -122,15 +122,15 @@ def begun(start_limits, now=100.0):
     return dog
 
 
-def test_what_the_image_took_to_import_is_no_part_of_a_learned_start():
+def test_preloading_the_zygote_is_no_part_of_an_observed_start():
     dog = begun(StartLimits(start_s=90, first_iteration_s=90))
     assert dog.verdict(189.9, PLACES) is None
     verdict = dog.verdict(190.0, PLACES)
     assert verdict.outcome is Outcome.HANG
-    assert "as starts of like runs allow" in verdict.text
+    assert "from starts of similar runs" in verdict.text
 
 
-def test_a_minute_of_compilation_is_borne_whatever_was_learned():
+def test_a_minute_of_compilation_is_tolerated_whatever_was_observed():
     dog = begun(limits_from([MeasuredStart(1, 1.0, 0.5, 0.5)], 1.0, GRID_LIMITS))
     for rank in (0, 1):
         dog.heartbeat(rank, Phase.FIRST_ITERATION, 0, None, 101.0)
@@ -147,7 +147,7 @@ def test_a_rank_that_works_has_the_grids_limit_twice():
 
 @pytest.mark.parametrize("preloaded", [True, False])
 def test_ranks_that_import_by_themselves_have_the_grids_limits(preloaded):
-    """Ranks that never say a word: by which limit they are taken for hung."""
+    """Ranks that never send a heartbeat: by which limit they are taken for hung."""
 
     async def scenario():
         link = Link("n1", Mute())
@@ -161,14 +161,14 @@ def test_ranks_that_import_by_themselves_have_the_grids_limits(preloaded):
 
     result = asyncio.run(scenario())
     assert result.diagnosis.outcome is Outcome.HANG
-    assert ("as starts of like runs allow" in result.message) is preloaded
+    assert ("from starts of similar runs" in result.message) is preloaded
     assert (result.times_s["total_s"] > 0.4) is not preloaded
 
 
 def test_a_grid_of_runs_is_of_one_kind_but_for_its_parameters():
     run = planned().run()
     other = dataclasses.replace(run, layout=Layout(dp=1, tp=2), repeat=3)
-    assert learned_by(PlannedRun(other.run_id, "m", 1, 100.0, other.canonical_json()), *three()) is not None
+    assert observed_for(PlannedRun(other.run_id, "m", 1, 100.0, other.canonical_json()), *three()) is not None
 
 
 HANGS = """
@@ -201,7 +201,7 @@ def test_a_hang_in_a_start_is_found_sooner_after_some_runs(tmp_path, iteration, 
     assert done.returncode == 0, done.stderr
     records = driving.records_of(tmp_path / "s")
     hangs = [record for record in records if record["outcome"] == "hang"]
-    assert [record["outcome"] for record in records[:4]] == ["ok"] * 4, "else nothing is learned before the hang"
+    assert [record["outcome"] for record in records[:4]] == ["ok"] * 4, "else nothing is records before the hang"
     by_attempt = {n: [r["total_s"] for r in hangs if r["attempt"] == n] for n in (1, 2)}
     assert by_attempt[1], "a run hangs"
     assert all(90 <= total_s < 90 + 15 for total_s in by_attempt[1]), by_attempt

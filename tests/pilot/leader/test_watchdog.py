@@ -26,13 +26,13 @@ def steady(ranks=2, iterations=4, step_s=0.1, limits=LIMITS, first_s=1.0):
     return dog, now - step_s
 
 
-def test_silence_in_the_start_is_borne_up_to_its_limit():
+def test_missing_heartbeats_in_the_start_are_tolerated_up_to_its_limit():
     dog = Watchdog.over(2, LIMITS, 10.0)
     assert dog.verdict(309.0, PLACES) is None
     assert dog.verdict(310.0, PLACES).outcome is Outcome.HANG
 
 
-def test_a_slow_first_iteration_is_not_a_hang_but_silence_after_it_is():
+def test_a_slow_first_iteration_is_not_a_hang_but_a_missing_heartbeat_after_it_is():
     dog, now = steady(first_s=60.0)
     assert dog.verdict(now + 19.9, PLACES) is None
     assert dog.verdict(now + 20.0, PLACES).outcome is Outcome.HANG
@@ -58,7 +58,7 @@ def test_a_rank_may_declare_more_time_but_not_less():
     assert dog.limit_s(dog.ranks[1]) == 20.0
 
 
-def test_the_rank_that_got_least_far_is_named():
+def test_the_rank_with_the_least_progress_is_named():
     dog, now = steady(ranks=4)
     for rank in (0, 1, 3):
         dog.heartbeat(rank, Phase.STEADY, 5, None, now + 1)
@@ -68,21 +68,21 @@ def test_the_rank_that_got_least_far_is_named():
     assert "the 3 others wait for it" in verdict.text
 
 
-def test_an_ended_rank_owes_nothing():
+def test_an_ended_rank_needs_no_heartbeat():
     dog, now = steady()
     dog.ended(0)
     dog.ended(1)
     assert dog.verdict(now + 100, PLACES) is None
 
 
-def test_bundled_beats_still_tell_the_iteration_time():
+def test_batched_heartbeats_still_give_the_iteration_time():
     dog = Watchdog.over(1, LIMITS, 0.0)
     dog.heartbeat(0, Phase.FIRST_ITERATION, 0, None, 1.0)
     dog.heartbeat(0, Phase.STEADY, 3, None, 1.2)
     assert dog.next_deadline() == pytest.approx(1.2 + 20)
 
 
-def test_an_attempt_that_goes_on_for_ever_is_ended():
+def test_an_attempt_that_runs_indefinitely_is_ended():
     dog, _ = steady(limits=replace(LIMITS, attempt_s=30))
     dog.heartbeat(0, Phase.STEADY, 400, None, 29.0)
     dog.heartbeat(1, Phase.STEADY, 400, None, 29.0)
@@ -91,7 +91,7 @@ def test_an_attempt_that_goes_on_for_ever_is_ended():
     assert "30 s" in verdict.text
 
 
-def test_a_slow_start_that_works_is_given_twice_the_limit_and_no_more():
+def test_a_slow_start_that_works_gets_twice_the_limit_and_no_more():
     dog = Watchdog.over(1, LIMITS, 0.0)
     for at in range(5, 700, 5):
         dog.busy(0, float(at))
@@ -102,7 +102,7 @@ def test_a_slow_start_that_works_is_given_twice_the_limit_and_no_more():
     assert idle.verdict(400.0, PLACES).outcome is Outcome.HANG
 
 
-def test_work_does_not_excuse_silence_between_iterations():
+def test_work_does_not_replace_heartbeats_between_iterations():
     dog, now = steady()
     dog.busy(0, now + 15.0)
     dog.busy(1, now + 15.0)
