@@ -342,7 +342,7 @@ def test_impossible_tokens_per_gpu_offers_near_ones():
         ("include: [{recompute: some}]", "has no recompute 'some'", "include[0].recompute"),
         ("exclude: [{colour: red}]", "'colour' is no axis", "exclude[0].colour"),
         ("env: {optimizer: x}", "also the name of an axis", "env.optimizer"),
-        ("constraints: ['tp + 1']", "is no condition", "constraints[0]"),
+        ("constraints: ['tp + 1']", "is not a condition", "constraints[0]"),
         ("constraints: ['recompute < 3']", "cannot be evaluated", "constraints[0]"),
     ],
 )  # fmt: skip
