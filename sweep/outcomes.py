@@ -36,4 +36,4 @@ class Outcome(str, Enum):
 
 
 NO_FAILURE = "no_failure"
-"""What diagnosis says of a healthy log. It is no outcome of an attempt."""
+"""The diagnosis of a healthy log. It is not an outcome of an attempt."""

@@ -1,6 +1,6 @@
-"""What can be plugged in, by name: workloads, trainers, executors, search strategies, trackers. And their one loader.
+"""Plug-ins by name: workloads, trainers, executors, search strategies, trackers. And their one loader.
 
-A seam is a table of name -> "module:attribute", so that nothing is imported before it is asked for. Other packages
+Each kind has a table of name -> "module:attribute", so that nothing is imported before it is requested. Other packages
 register workloads and trainers by entry points.
 """
 
@@ -48,19 +48,19 @@ TRACKERS: dict[str, str] = {
 
 
 def load_object(place: str) -> Any:
-    """What "module:attribute" names. Raises whatever the import of the module raises, and AttributeError."""
+    """The object that "module:attribute" names. Raises whatever the import of the module raises, and AttributeError."""
     module, _, attribute = place.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
 def workload_names() -> tuple[str, ...]:
-    """The names that a grid may give."""
+    """The workload names that a grid may give."""
     return _names(WORKLOADS, WORKLOAD_GROUP)
 
 
 def find_workload(name: str) -> Workload:
-    """The declaration of a workload. Raises SweepError where there is none, or where it cannot be loaded."""
-    from sweep.contract import Workload  # here: `sweep --help` needs the loader, and no workload
+    """The declaration of a workload. Raises SweepError if there is none, or if it cannot be loaded."""
+    from sweep.contract import Workload  # imported here: `sweep --help` needs the loader, but no workload
 
     found = _find("workload", name, WORKLOADS, path="workload", group=WORKLOAD_GROUP)
     if not isinstance(found, Workload):
@@ -69,12 +69,12 @@ def find_workload(name: str) -> Workload:
 
 
 def trainer_names() -> tuple[str, ...]:
-    """Every trainer whose adapter can be found."""
+    """Every trainer with an adapter."""
     return _names(TRAINERS, TRAINER_GROUP)
 
 
 def find_trainer(name: str) -> Adapter:
-    """The adapter of a trainer. Raises SweepError where there is none, or where it cannot be loaded."""
+    """The adapter of a trainer. Raises SweepError if there is none, or if it cannot be loaded."""
     from bench_workloads.trainers.adapter import Adapter
 
     found = _find("trainer", name, TRAINERS, path="trainer", group=TRAINER_GROUP)
@@ -85,17 +85,17 @@ def find_trainer(name: str) -> Adapter:
 
 
 def find_executor(name: str) -> Any:
-    """The class of an executor. Raises SweepError where there is none, or where it cannot be loaded."""
+    """The class of an executor. Raises SweepError if there is none, or if it cannot be loaded."""
     return _find("executor", name, EXECUTORS, path="--executor")
 
 
 def find_strategy(name: str) -> Any:
-    """The class of a search strategy. Raises SweepError where there is none, or where it cannot be loaded."""
+    """The class of a search strategy. Raises SweepError if there is none, or if it cannot be loaded."""
     return _find("strategy", name, STRATEGIES, path="strategy")
 
 
 def find_tracker(name: str) -> Any:
-    """The class of a tracker. Raises SweepError where there is none, or where it cannot be loaded."""
+    """The class of a tracker. Raises SweepError if there is none, or if it cannot be loaded."""
     return _find("tracker", name, TRACKERS, path="--to", remedy=f"pip install {name}")
 
 
@@ -104,7 +104,7 @@ def _names(table: Mapping[str, str], group: str) -> tuple[str, ...]:
 
 
 def _registered(group: str) -> tuple[EntryPoint, ...]:
-    from importlib.metadata import entry_points  # a tenth of `sweep --help`
+    from importlib.metadata import entry_points  # a tenth of the time of `sweep --help`
 
     return tuple(entry_points(group=group))
 
@@ -112,7 +112,7 @@ def _registered(group: str) -> tuple[EntryPoint, ...]:
 def _find(
     kind: str, name: str, table: Mapping[str, str], *, path: str, group: str = "", remedy: str | None = None
 ) -> Any:
-    """``path``: where the user names it; ``remedy``: what helps where it is known and cannot be loaded."""
+    """``path``: where the user names it; ``remedy``: what helps if it is known but cannot be loaded."""
     registered = _registered(group) if group and name not in table else ()
     point = next((point for point in registered if point.name == name), None)
     if name not in table and point is None:
@@ -120,5 +120,5 @@ def _find(
         raise SweepError(Mistake(f"unknown {kind} {name!r}", path=path, remedy=nearest(name, known)))
     try:
         return load_object(table[name]) if point is None else point.load()
-    except Exception as error:  # others' code: a plug-in that cannot be loaded may raise anything
+    except Exception as error:  # third-party code: loading a plug-in may raise anything
         raise SweepError(Mistake(f"the {kind} {name!r} cannot be loaded: {error}", path=path, remedy=remedy)) from error

@@ -28,14 +28,14 @@ class _Share(click.ParamType[float]):
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """As a fraction; click reports what is none."""
+        """Converts to a fraction; click reports values that are not one."""
         if isinstance(value, float):
             return value
         text = str(value).strip()
         try:
             share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
         except ValueError:
-            self.fail(f"{value!r} is no share: write 3% or 0.03", param, ctx)
+            self.fail(f"{value!r} is not a fraction: write 3% or 0.03", param, ctx)
         if not 0 <= share < 1:
             self.fail(f"{value!r} is out of range: from 0% to below 100%", param, ctx)
         return share
@@ -44,23 +44,23 @@ class _Share(click.ParamType[float]):
 @click.command(short_help="Two sweeps cell by cell, with significance; a guard for CI.")
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option("--metric", default=METRIC, show_default=True, help="What is compared; a wrong one lists them.")
+@click.option("--metric", default=METRIC, show_default=True, help="What is compared; an unknown name lists all.")
 @click.option(
-    "--fail-if-slower", "least", type=_Share(), metavar="SHARE",
-    help="Exit 1 where a cell is significantly worse by at least that (3%), or has lost its last working run.",
+    "--fail-if-slower", "min_slowdown", type=_Share(), metavar="SHARE",
+    help="Exit 1 where a cell is significantly worse by at least that (3%), or no longer has a working run.",
 )  # fmt: skip
 @click.option(
-    "--level", type=_Share(), default=0.01, show_default=True, help="Chance to report anything if nothing changed."
+    "--level", type=_Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
 )
-@click.option("--noise", type=_Share(), help="Run-to-run noise, where it is known. Default: estimated from the runs.")
+@click.option("--noise", type=_Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
 @json_option
 def compare(
-    a: Path, b: Path, metric: str, least: float | None, level: float, noise: float | None, as_json: bool
+    a: Path, b: Path, metric: str, min_slowdown: float | None, level: float, noise: float | None, as_json: bool
 ) -> int:
-    """Compare two sweeps, A the old one and B the new one: a new NCCL, another trainer version, a repaired switch.
+    """Compare two sweeps, A the old one and B the new one: a new NCCL, another trainer version, a replaced switch.
 
-    Each cell by its best configuration and by the runs that both have, each run by itself. What is within noise is
-    not reported: iterations and run-to-run spread are weighed, and the number of comparisons is corrected for.
+    Compares each cell by its best configuration and by the runs that both have, and each run alone. Changes within
+    noise are not reported: it uses iterations and run-to-run spread, corrected for the number of comparisons.
 
     \b
     Examples:
@@ -71,14 +71,14 @@ def compare(
     from analysis.compare import compare as compare_records
 
     found = compare_records(_records(a), _records(b), metric=metric, level=level, noise=noise)
-    slower = found.slower_cells(least) if least is not None else []
+    slower = found.slower_cells(min_slowdown) if min_slowdown is not None else []
     if as_json:
-        told = {"a": str(a), "b": str(b), **found.document(), "fail_if_slower": least, "failed": bool(slower)}
-        click.echo(json.dumps({**told, "slower": [[cell.model, cell.nodes] for cell in slower]}))
+        report = {"a": str(a), "b": str(b), **found.document(), "fail_if_slower": min_slowdown, "failed": bool(slower)}
+        click.echo(json.dumps({**report, "slower": [[cell.model, cell.nodes] for cell in slower]}))
     else:
         click.echo("\n".join(_lines(found)))
-        if least is not None:
-            click.echo(_judgement(slower, least, found.level))
+        if min_slowdown is not None:
+            click.echo(_summary_text(slower, min_slowdown, found.level))
     return 1 if slower else 0
 
 
@@ -97,7 +97,7 @@ def _records(source: Path) -> pd.DataFrame:
 
 
 def _lines(found: Comparison) -> list[str]:
-    """The comparison as text: what changed, and in one line what did not."""
+    """The comparison as text: the changes, and one line for what did not change."""
     metric = found.metric
     how = "estimated from the runs" if found.noise.estimated else "taken as given: too few runs to estimate it"
     lines = [f"{metric.label}; run-to-run noise of a change {found.noise.deviation:.2%} ({how})"]
@@ -135,8 +135,8 @@ _WORDS = {
 
 def _cell_line(cell: CellPair, found: Comparison, width: int) -> str:
     a, b = (_value(value, found) for value in (cell.value_a, cell.value_b))
-    typical = f"{_told(cell.typical, found.level)} ({cell.pairs} runs)" if cell.typical else ""
-    best = _told(cell.best, found.level) if cell.best else cell.verdict
+    typical = f"{_change_text(cell.typical, found.level)} ({cell.pairs} runs)" if cell.typical else ""
+    best = _change_text(cell.best, found.level) if cell.best else cell.verdict
     return f"{cell.model:{width}} {cell.nodes:>5} {a:>9} {b:>9}  {best:25} {typical}".rstrip()
 
 
@@ -146,7 +146,7 @@ def _value(value: float | None, found: Comparison) -> str:
     return "–" if value is None else number(value * found.metric.factor)
 
 
-def _told(change: Change | None, level: float) -> str:
+def _change_text(change: Change | None, level: float) -> str:
     """-5.1% (-6.0 to -4.2) *, the star where it is significant."""
     if change is None:
         return ""
@@ -157,7 +157,7 @@ def _told(change: Change | None, level: float) -> str:
 def _run_lines(found: Comparison) -> list[str]:
     changed = sorted(found.changed_runs(), key=lambda run: run.change.change)
     lines = [f"{len(found.runs)} runs in both: {len(changed)} changed"]
-    lines += [f"  {_told(run.change, found.level):27} {run.run_a}" for run in changed[:SHOWN]]
+    lines += [f"  {_change_text(run.change, found.level):27} {run.run_a}" for run in changed[:SHOWN]]
     return lines + _more(len(changed))
 
 
@@ -165,11 +165,11 @@ def _more(count: int) -> list[str]:
     return [f"  … and {count - SHOWN} more: --json"] if count > SHOWN else []
 
 
-def _judgement(slower: Sequence[CellPair], least: float, level: float) -> str:
+def _summary_text(slower: Sequence[CellPair], min_slowdown: float, level: float) -> str:
     if not slower:
-        return f"no cell is worse by {least:.1%} or more"
-    told = [
+        return f"no cell is worse by {min_slowdown:.1%} or more"
+    report = [
         f"{cell.model} on {cell.nodes} ({'lost' if cell.verdict == 'lost' else f'-{cell.slowdown(level):.1%}'})"
         for cell in slower
     ]
-    return f"worse by {least:.1%} or more: {', '.join(told)}"
+    return f"worse by {min_slowdown:.1%} or more: {', '.join(report)}"

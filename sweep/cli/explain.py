@@ -29,7 +29,7 @@ _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node
 )
 @json_option
 def explain(directory: Path | None, run: str | None, log_file: Path | None, as_json: bool) -> int:
-    """Say why a run ended as it did: the outcome, the line that proves it and what to try.
+    """Explain why a run ended as it did: the outcome, the log line that proves it, and what to try.
 
     RUN is any part of a run_id that no other run has, or RUN.ATTEMPT. With --log, any program's log file is diagnosed.
 
@@ -85,7 +85,7 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
 
 
 def _records_of(sweep: SweepDir, words: str) -> list[Record]:
-    """The records of one run, by attempt. Raises SweepError where `words` name none, or several."""
+    """The records of one run, by attempt. Raises SweepError if `words` match none, or several."""
     from sweep.records.record import decode_in_full
     from sweep.state.counting import supersedes
     from sweep.state.events import Recorded
@@ -105,8 +105,8 @@ def _records_of(sweep: SweepDir, words: str) -> list[Record]:
     if not chosen:
         which = run_id if attempt is None else f"{run_id}.{attempt}"
         others = ", ".join(f"{run_id}.{number}" for number in sorted(ended))
-        remedy = f"ended are {others}" if ended else "`sweep status`"
-        raise SweepError(Mistake(f"no attempt {which} has ended here", file=str(sweep.path), remedy=remedy))
+        remedy = f"ended: {others}" if ended else "`sweep status`"
+        raise SweepError(Mistake(f"no attempt {which} has ended in this sweep", file=str(sweep.path), remedy=remedy))
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""`sweep export`: the best configuration of each cell, as a table or as a trainer takes it."""
+"""`sweep export`: the best configuration of each cell, as a table or in a trainer's own format."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum")
 FORMS = ("json", "csv", "markdown", "flags")
-"""Forms of our own; any other name is a trainer's."""
+"""Our own formats; any other name is a trainer's."""
 
 Row = dict[str, Any]
 
 
-@click.group(short_help="The best configuration of each cell: JSON, CSV, a trainer's own form.")
+@click.group(short_help="The best configuration of each cell: JSON, CSV, a trainer's own format.")
 def export() -> None:
-    """Hand results on to other programs.
+    """Export results for other programs.
 
     \b
     Examples:
@@ -39,14 +39,14 @@ def export() -> None:
     "form",
     default="json",
     show_default=True,
-    help=f"{', '.join(FORMS)}, or a trainer (a wrong one lists them).",
+    help=f"{', '.join(FORMS)}, or a trainer (an unknown name lists all).",
 )
-@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; a wrong one lists them.")
-@click.option("--filter", "expression", metavar="EXPRESSION", help='Only records that meet it, e.g. "zero <= 1".')
+@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; an unknown one lists all.")
+@click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
 @click.option("--model", "models", multiple=True, help="Only this model's cells. Repeatable.")
-@click.option("--nodes", "widths", type=int, multiple=True, help="Only cells of so many nodes. Repeatable.")
-@click.option("--iterations", type=click.IntRange(1), help="Of a trainer's form. Default: as it was measured.")
-@click.option("--out", type=click.Path(path_type=Path), help="Of a trainer's form: a directory to write its files to.")
+@click.option("--nodes", "widths", type=int, multiple=True, help="Only cells with this many nodes. Repeatable.")
+@click.option("--iterations", type=click.IntRange(1), help="For a trainer's format. Default: as measured.")
+@click.option("--out", type=click.Path(path_type=Path), help="For a trainer's format: directory for its files.")
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 def best(
     sources: tuple[Path, ...],
@@ -60,7 +60,7 @@ def best(
 ) -> int:
     """Print the best configuration of each cell that was measured.
 
-    A trainer's form is what its adapter makes of the run: its configuration files and its command.
+    A trainer's format is its adapter's output for the run: configuration files and command.
 
     \b
     Examples:
@@ -104,13 +104,13 @@ def _winners(
     places, _ = _places(tuple(sources))
     asked = [] if expression is None else names_in(expression)
     records = analysis.load(places, [*NEEDED, *(name for name in asked if name not in NEEDED)])
-    kept = records if expression is None else analysis.keep(records, expression)
-    found = analysis.best_per_cell(kept, metric)
+    matching = records if expression is None else analysis.keep(records, expression)
+    found = analysis.best_per_cell(matching, metric)
     order = model_order(records, list(dict.fromkeys(found["model"])))
     wanted = found[(found["model"].isin(models) | (not models)) & (found["nodes"].isin(widths) | (not widths))]
     if wanted.empty:
         cells = ", ".join(f"{model} on {nodes}" for model, nodes in found[["model", "nodes"]].itertuples(index=False))
-        fact = f"no configuration that was measured has {metric}" if found.empty else "no such cell was measured"
+        fact = f"no measured configuration has {metric}" if found.empty else "no such cell was measured"
         raise SweepError(Mistake(fact, remedy=f"measured: {cells}" if cells else "another --metric or --filter"))
     light = wanted.drop(columns=[name for name in HEAVY if name in wanted])
     rows: list[Row] = json.loads(light.to_json(orient="records", double_precision=15))
@@ -118,7 +118,7 @@ def _winners(
 
 
 def _row(record: Mapping[str, Any], metric: str, more: Sequence[str] = ()) -> Row:
-    """What is told of a cell."""
+    """The exported columns of a cell."""
     names = ("model", "nodes", *LAYOUT, *more)
     row = {name: record[name] for name in names} | {metric: record["value"]}
     return row | {name: record[name] for name in ("peak_memory_bytes", "run_id")}
@@ -146,14 +146,14 @@ def _csv(rows: Sequence[Row]) -> str:
 
 
 def _markdown(rows: Sequence[Row]) -> str:
-    """Numbers to the right, as they are; a bar in a name would end the cell."""
+    """Numbers right-aligned, unrounded; a bar in a name is escaped, since it would end the cell."""
     lines = [" | ".join(rows[0]), " | ".join("---" if name in ("model", "run_id") else "---:" for name in rows[0])]
     lines += [" | ".join("" if v is None else str(v).replace("|", "\\|") for v in row.values()) for row in rows]
     return "".join(f"| {line} |\n" for line in lines)
 
 
 def _flags(rows: Sequence[Row], metric: str) -> str:
-    """One line of shell words per cell, after a comment that says which."""
+    """One line of shell arguments per cell, after a comment that names the cell."""
     import shlex
 
     lines = []

@@ -1,4 +1,4 @@
-"""A measured configuration as a trainer takes it: what the trainer's adapter makes of the run."""
+"""A measured configuration in a trainer's own format, made by the trainer's adapter."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from sweep.plugins import find_trainer, trainer_names
 
 @dataclass(frozen=True)
 class Made:
-    """One cell in a trainer's form."""
+    """One cell in a trainer's format."""
 
     cell: str
-    """in words"""
+    """the cell as text"""
     folder: str
-    """a name for its files' directory"""
+    """name of its files' directory"""
     files: Mapping[str, str]
     command: str
-    """what starts it, with the environment variables before it. From the files' directory, to which paths are relative
-    then; or it changes to where the trainer has to start, and paths are whole"""
+    """the start command, after its environment variables. It runs in the files' directory, with paths relative to it;
+    or it changes to the directory where the trainer has to start, with absolute paths"""
 
 
 def check(name: str, others: Sequence[str]) -> None:
-    """Raises SweepError where there is no trainer of that name."""
+    """Raises SweepError if no trainer has that name."""
     names = trainer_names()
     if name not in names:
         remedy = nearest(name, (*others, *names))
@@ -41,9 +41,9 @@ def check(name: str, others: Sequence[str]) -> None:
 
 
 def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: Path | None) -> Made:
-    """A cell's best configuration as the trainer's files and command; ``out``: where they are to be written.
+    """A cell's best configuration as the trainer's files and command; ``out``: where they are written.
 
-    Raises SweepError where the record does not say enough, or the trainer cannot run the layout.
+    Raises SweepError if the record lacks values, or the trainer cannot run the layout.
     """
     adapter = find_trainer(trainer)
     run = run_of(record, trainer)
@@ -63,24 +63,24 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
             files = (Path() if out is None else out / folder).absolute()
             launch = adapter.configure(run, str(files), steps)
     except (ValueError, KeyError, TypeError) as error:
-        fact = f"{trainer} cannot take this run: {error}" if run.shape else "the record does not say the model's shape"
+        fact = f"{trainer} cannot take this run: {error}" if run.shape else "the record lacks the model's shape"
         raise SweepError(Mistake(fact, path=cell)) from error
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
     return Made(cell, folder, launch.files, there + _command(launch, run, settings))
 
 
 def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
-    """What starts a rank, as a shell takes it."""
+    """The shell command that starts a rank."""
     environment = [f"{name}={shlex.quote(value)}" for name, value in {**run.env, **launch.env}.items()]
     interpreter = [str(settings["python"] or "python")] if launch.python else []
     return " ".join([*environment, shlex.join([*interpreter, *launch.program, *shlex.split(settings["arguments"])])])
 
 
 def run_of(record: Mapping[str, Any], trainer: str) -> Run:
-    """The run that a record (JSON values) measured, as one of the trainer's.
+    """The run that a record (JSON values) measured, as a run of the trainer.
 
     Raises SweepError naming every value that is missing.
-    Another workload's parameters mean nothing to the trainer: it takes its own defaults.
+    The trainer ignores another workload's parameters and uses its own defaults.
     """
     own = record.get("workload") == trainer
     plain = {f.name for f in dataclasses.fields(Run)} - {"layout", "shape", "params", "env", "workload", "repeat"}
@@ -101,7 +101,7 @@ def run_of(record: Mapping[str, Any], trainer: str) -> Run:
     missing = [name for name in required if (values | layout).get(name) is None]
     if missing:
         where = f"{values.get('model')} on {values.get('nodes')} nodes"
-        raise SweepError([Mistake(f"the record does not say {name}", path=where) for name in missing])
+        raise SweepError([Mistake(f"the record lacks {name}", path=where) for name in missing])
     return Run(
         workload=trainer,
         shape=_shape(texts["shape"], str(values["model"])),
@@ -113,7 +113,7 @@ def run_of(record: Mapping[str, Any], trainer: str) -> Run:
 
 
 def text(cells: Sequence[Made]) -> str:
-    """Everything for a terminal; a single file of a single cell stands alone, so that it can be redirected."""
+    """Everything for a terminal; a single file of a single cell is printed alone, so that it can be redirected."""
     if len(cells) == 1 and len(cells[0].files) == 1:
         return next(iter(cells[0].files.values()))
     return "\n".join(line for cell in cells for line in _lines(cell)) + "\n"
@@ -142,14 +142,14 @@ def _lines(cell: Made) -> list[str]:
 
 
 def _shape(text: str | None, model: str) -> dict[str, Any]:
-    """Every field of the model's shape: as recorded, else by the model's name; empty where neither is known."""
+    """Every field of the model's shape: as recorded, else by the model's name; empty if neither is known."""
     if text and (given := json.loads(text)):
         return ModelShape(**given).as_dict()
     return MODELS[model].as_dict() if model in MODELS else {}
 
 
 def _beyond(run: Run, axes: frozenset[str], choices: Mapping[str, Sequence[Any]]) -> list[str]:
-    """What the layout varies and the trainer does not have."""
+    """The layout's values that the trainer does not support."""
     default, found = Layout(), []
     values = dataclasses.asdict(run.layout) | {"dtype": run.dtype, "compile": run.compile}
     usual = dataclasses.asdict(default) | {"dtype": "bf16", "compile": False}

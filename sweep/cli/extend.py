@@ -1,4 +1,4 @@
-"""`sweep extend`: a further grid's runs for a sweep that stands."""
+"""`sweep extend`: another grid's runs for an existing sweep."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from sweep.store.sweep import Sweep
 
 
-@click.command(short_help="Add a further grid's runs to a sweep that stands.")
+@click.command(short_help="Add another grid's runs to an existing sweep.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
 @overrides_option
 @site_option
-@click.option("--dry-run", is_flag=True, help="Say what would be added; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be added; write nothing.")
 @json_option
 def extend(
     directory: Path, grid_file: Path, overrides: tuple[str, ...], site_given: str | None, dry_run: bool, as_json: bool
 ) -> int:
     """Add the runs of a grid that a sweep does not have yet. Runs planned before keep their names and records.
 
-    The grid must mean the same by a cell: workload, sequence length, batch, seed, models of one name; and the site is
-    the sweep's. Its strategy, budget and timeouts are in force for the whole sweep from then on. A launcher at work
-    and pilots that begin later take the runs up; else `sweep resume` does.
+    A cell must have the same meaning in the grid: workload, sequence length, batch, seed, models of one name; and the
+    site is the sweep's. Its strategy, budget and timeouts then apply to the whole sweep. A running launcher and
+    pilots that start later measure the new runs; otherwise `sweep resume` does.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def extend(
 
 
 def _site(grid: Grid, given: str | None) -> Site | None:
-    """The site that the user states, where one is stated."""
+    """The site that the user names, if any."""
     from sweep.inputs.load import load_site
 
     return load_site(grid, given, None) if given is not None or grid.site is not None else None
@@ -84,8 +84,8 @@ def _say(sweep: Sweep, added: Extension, path: Path | None, *, dry_run: bool, as
         click.echo("nothing was written" if dry_run else "nothing to add: nothing was written", err=True)
         return
     resume = f"`sweep resume {sweep.directory.path}`"
-    way = f"the launcher at work ({holder}) goes on with it, else {resume}" if holder else f"{resume} goes on with it"
-    click.echo(f"{path}: {way}", err=True)
+    text = f"{resume} continues with it"
+    click.echo(f"{path}: {f'the running launcher ({holder}) or {text}' if holder else text}", err=True)
 
 
 def _plain(value: Any) -> Any:

@@ -19,14 +19,14 @@ from sweep.cli.options import json_option
     type=click.Choice(["png", "svg", "pdf"]),
     default="png",
     show_default=True,
-    help="Of the files.",
+    help="File format.",
 )
 @json_option
 def figures(words: tuple[str, ...], out: Path | None, ending: str, as_json: bool) -> int:
     """Draw the named figures, or all, of the newest sweep unless another is named.
 
-    A figure whose data are missing says so, in the picture and here.
-    A sweep's new records are collected first. A wrong name lists them all.
+    A figure whose data are missing reports so, in the picture and on stderr.
+    A sweep's new records are collected first. An unknown name lists them all.
 
     \b
     Examples:
@@ -42,23 +42,23 @@ def figures(words: tuple[str, ...], out: Path | None, ending: str, as_json: bool
     chosen = drawing.named(words if source is None else words[1:])
     place, folder = _place(source)
     tables = drawing.load_tables(place)
-    told = []
+    figures = []
     for name in chosen:
         drawn = drawing.draw(name, tables)
         target = (out or folder) / f"{name}.{ending}"
         save_figure(drawn.figure, target)
-        told.append({"name": name, "path": str(target), "caption": drawn.caption, "lacking": drawn.lacking})
+        figures.append({"name": name, "path": str(target), "caption": drawn.caption, "lacking": drawn.lacking})
         if not as_json:
             click.echo(str(target))
             if drawn.lacking is not None:
                 click.echo(f"{name}: {drawn.lacking}", err=True)
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(figures))
     return 0
 
 
 def _place(source: Path | None) -> tuple[Path, Path]:
-    """What to read, a sweep brought up to date, and where its pictures go."""
+    """What to read (a sweep is collected first), and where its pictures go."""
     from sweep.records.collect import collect
     from sweep.store.directory import find_sweep
 

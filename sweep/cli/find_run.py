@@ -13,10 +13,10 @@ CANDIDATES_SHOWN = 20
 NEAREST_SHOWN = 5
 
 
-def find_run(known: Sequence[str], words: str, file: Path, told: Callable[[str], str] = lambda _: "") -> str:
-    """The one run_id that is ``words`` or has it as a part. ``told``: what a list of candidates says of a run.
+def find_run(known: Sequence[str], words: str, file: Path, label: Callable[[str], str] = lambda _: "") -> str:
+    """The one run_id that is ``words`` or has it as a part. ``label``: text after each run in a list of candidates.
 
-    Raises SweepError that lists the candidates where there are several, or the nearest names where there is none.
+    Raises SweepError that lists the candidates if there are several, or the nearest names if there is none.
     """
     if words in known:
         return words
@@ -25,15 +25,15 @@ def find_run(known: Sequence[str], words: str, file: Path, told: Callable[[str],
         remedy = f"nearest: {', '.join(_nearest(known, words))}" if known else "the plan has no run"
         raise SweepError(Mistake(f"no run has {words!r} in its run_id", file=str(file), remedy=remedy))
     if len(found) > 1:
-        shown = "".join(f"\n  {run_id}{told(run_id)}" for run_id in found[:CANDIDATES_SHOWN])
+        shown = "".join(f"\n  {run_id}{label(run_id)}" for run_id in found[:CANDIDATES_SHOWN])
         rest = f"\n  … and {len(found) - CANDIDATES_SHOWN} more" if len(found) > CANDIDATES_SHOWN else ""
-        fact = f"{words!r} is a part of {len(found)} run_ids; name more of one:{shown}{rest}"
+        fact = f"{words!r} is a part of {len(found)} run_ids; give a longer part:{shown}{rest}"
         raise SweepError(Mistake(fact, file=str(file)))
     return found[0]
 
 
 def split_attempt(known: Sequence[str], words: str) -> tuple[str, int | None]:
-    """A run and the attempt named with it, as in llama-8b-n4.2; None where no attempt is named."""
+    """A run and the attempt named with it, as in llama-8b-n4.2; None if no attempt is named."""
     match = re.fullmatch(r"(.+)\.([1-9]\d*)", words)
     if match is None or any(words in run_id for run_id in known):
         return words, None
@@ -41,7 +41,7 @@ def split_attempt(known: Sequence[str], words: str) -> tuple[str, int | None]:
 
 
 def _nearest(known: Sequence[str], words: str) -> list[str]:
-    """The run_ids most like the words, of which only as much counts as the words are long: a part is typed, not a name.
+    """The run_ids most similar to the words; only parts as long as the words are compared, since users type a part.
 
     So ``sweep.errors.nearest``, which compares whole names, would find none.
     """

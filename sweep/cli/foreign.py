@@ -1,4 +1,4 @@
-"""`sweep import` and `sweep replay`: results that others measured, and how a search would have done on results."""
+"""`sweep import` and `sweep replay`: results measured elsewhere; a search replayed on recorded results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sweep.cli.options import json_option
 
 @click.command("import", short_help="Foreign results (CSV, Parquet) into the record schema.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--map", "map_file", type=click.Path(path_type=Path), help="Which column means what (YAML).")
+@click.option("--map", "map_file", type=click.Path(path_type=Path), help="Map of columns (YAML).")
 @click.option("--out", type=click.Path(path_type=Path), help="Default: FILE with the ending .results.parquet.")
 @json_option
 def import_results(file: Path, map_file: Path | None, out: Path | None, as_json: bool) -> int:
-    """Bring a foreign table into the record schema, for heatmap, report, replay and compare.
+    """Convert a foreign table to the record schema, for heatmap, report, replay and compare.
 
-    Units are checked, unknown columns are kept, MFU is computed anew from tokens/s and the model's shape by one named
-    convention; what the source calls MFU stays as reported_mfu. Rows that cannot be true are marked as suspect.
+    Units are checked, unknown columns are retained, MFU is recomputed from tokens/s and the model's shape by one named
+    convention; the source's own MFU stays as reported_mfu. Implausible rows are marked as suspect.
     Without a map the table's columns are those of a record.
 
     \b
@@ -44,12 +44,12 @@ def import_results(file: Path, map_file: Path | None, out: Path | None, as_json:
 
 @click.command(short_help="How a search strategy would have done on recorded results.")
 @click.argument("results", type=click.Path(path_type=Path))
-@click.option("--strategy", "name", default="guided", show_default=True, help="A wrong one lists them.")
-@click.option("--budget", default=1.0, show_default=True, help="Runs that may be spent, as a share of all.")
+@click.option("--strategy", "name", default="guided", show_default=True, help="An unknown name lists all.")
+@click.option("--budget", default=1.0, show_default=True, help="Runs that may be measured, as a fraction of all.")
 @click.option("--model", "models", multiple=True, help="Only this model's runs. Repeatable.")
 @json_option
 def replay(results: Path, name: str, budget: float, models: tuple[str, ...], as_json: bool) -> int:
-    """Run a search strategy against recorded results as if live: it sees a result once it has asked for the run.
+    """Run a search strategy against recorded results as if live: it sees a result only after requesting the run.
 
     Reports per cell and overall: runs spent, failures avoided, successes rejected, regret against the best by
     tokens/s/GPU, and runs needed to come within 2 %.
@@ -68,7 +68,7 @@ def replay(results: Path, name: str, budget: float, models: tuple[str, ...], as_
 
     strategy = strategy_named(name)
     if not 0 < budget <= 1:
-        raise SweepError(Mistake(f"{budget:g} is no share", path="--budget", remedy="a number over 0, at most 1"))
+        raise SweepError(Mistake(f"{budget:g} is not a fraction", path="--budget", remedy="a number over 0, at most 1"))
     recorded = read_recorded(results, models)
     runs = max(1, int(budget * len(recorded.candidates)))
     document = report(run_replay(recorded, strategy, Budget(runs=runs)))

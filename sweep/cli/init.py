@@ -1,4 +1,4 @@
-"""`sweep init`: a commented grid and site to begin with, for this cluster or machine."""
+"""`sweep init`: a commented grid and site to start from, for this cluster or machine."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ OTHERS_SHOWN = 12
 @click.command(short_help="Write a commented grid and site for this cluster or machine.")
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.option(
-    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm where sbatch answers, else local."
+    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
-@click.option("--gpu", metavar="KIND", help="The GPUs' kind, where it cannot be found out, such as h100.")
+@click.option("--gpu", metavar="KIND", help="The GPUs' kind, if it cannot be detected, such as h100.")
 @json_option
 def init(directory: Path, executor: str | None, gpu: str | None, as_json: bool) -> int:
-    """Write grid.yaml and site.yaml into DIR (default: here): a small first grid, and what is known of the cluster.
+    """Write grid.yaml and site.yaml into DIR (default: here): a small first grid, and detected facts about the cluster.
 
-    Every other key stands there too, commented out, with what it means. Nothing that exists is overwritten.
+    Every other key is there too, commented out, with its meaning. No existing file is overwritten.
 
     \b
     Examples:
@@ -52,12 +52,12 @@ def init(directory: Path, executor: str | None, gpu: str | None, as_json: bool) 
         return 0
     click.echo(f"{grid}\n{site}", err=True)
     words = f"{shlex.quote(str(grid))} --site {shlex.quote(str(site))}"
-    click.echo(f"look at both, then `sweep plan {words}` and `sweep launch {words}`", err=True)
+    click.echo(f"check both, then `sweep plan {words}` and `sweep launch {words}`", err=True)
     return 0
 
 
 def _check(directory: Path, gpu: str | None) -> None:
-    """Raises SweepError with everything that stands in the way."""
+    """Raises SweepError with every obstacle."""
     from sweep.errors import nearest
     from sweep.physics.hardware import GPUS
 
@@ -81,7 +81,7 @@ def _remark(group: NodeGroup) -> str:
 
 
 def _write(directory: Path, texts: tuple[str, str]) -> tuple[Path, Path]:
-    """Both files. Raises SweepError where one cannot be written, or came to be meanwhile."""
+    """Both files. Raises SweepError if one cannot be written, or was created meanwhile."""
     from sweep.store.directory import write_once
 
     paths = directory / NAMES[0], directory / NAMES[1]

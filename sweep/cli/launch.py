@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @overrides_option
 @site_option
 @click.option(
-    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm where sbatch answers, else local."
+    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
 @click.option(
     "--dir",
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     help="Sweep directory. Default: sweeps/<name of the grid>.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before anything is submitted.")
-@click.option("--detach", is_flag=True, help="Submit and return; `sweep status` and `sweep resume` go on from there.")
+@click.option("--detach", is_flag=True, help="Submit and return; continue with `sweep status` and `sweep resume`.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and the scripts; submit and write nothing.")
-@click.option("--takeover", is_flag=True, help="Take the place of a launcher that holds the sweep.")
+@click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
 @track_option
 @json_option
 def launch(
@@ -64,7 +64,7 @@ def launch(
 ) -> int:
     """Measure every run of a grid: plan it, submit pilots, watch them, and draw the heatmap.
 
-    On a directory that holds the same grid's sweep it resumes. It may be killed at any moment.
+    If the directory holds a sweep of the same grid, it resumes. It may be killed at any moment.
 
     \b
     Examples:
@@ -95,20 +95,20 @@ def launch(
             raise click.Abort
         sweep = create(directory, grid, site, plan, executor=chosen, grid_text=grid_file.read_text())
     stated = site if site_given is not None or grid.site is not None else None
-    check_same(sweep, grid, chosen, stated)  # also where another launch made it just now
+    check_same(sweep, grid, chosen, stated)  # also if another launch has just created it
     if dry_run:
-        raise SweepError(Mistake("this sweep stands already", file=str(directory), remedy="`sweep status` shows it"))
+        raise SweepError(Mistake("this sweep exists already", file=str(directory), remedy="`sweep status` shows it"))
     return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
 
 
-@click.command(short_help="Carry on exactly what is missing or may be retried.")
+@click.command(short_help="Continue exactly what is missing or may be retried.")
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
-@click.option("--takeover", is_flag=True, help="Take the place of a launcher that holds the sweep.")
+@click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
 @track_option
 @json_option
 def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | None, as_json: bool) -> int:
-    """Carry on a sweep: what is missing or may be retried, and nothing else.
+    """Continue a sweep: what is missing or may be retried, and nothing else.
 
     \b
     Examples:
@@ -123,12 +123,12 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
     return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
 
 
-@click.command(short_help="Stop pilots and ranks; leave the record straight.")
+@click.command(short_help="Stop pilots and ranks; record every attempt.")
 @directory_argument
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for the pilots to be gone.")
 @json_option
 def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
-    """Stop a sweep: its pilots end their ranks, and every attempt that began leaves a record.
+    """Stop a sweep: its pilots end their ranks, and every attempt that began is recorded.
 
     \b
     Examples:
@@ -145,24 +145,24 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"cancelled": gone, "pilots_open": still}))
     elif gone:
-        click.echo(f"cancelled; `sweep resume {sweep.directory.path}` carries on", err=True)
+        click.echo(f"cancelled; `sweep resume {sweep.directory.path}` continues", err=True)
     else:
         click.echo(f"still there after {timeout:.0f} s: {', '.join(still)}; try again, or see `sweep status`", err=True)
     return 0 if gone else 1
 
 
 def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
-    """Raises SweepError where there is nothing to run, or where it cannot be run here."""
+    """Raises SweepError if there is nothing to run, or if it cannot run here."""
     from sweep.inputs.load import max_local_ranks
 
     mistakes = []
     if not plan.runs:
         mistakes.append(
-            grid.mistake("no candidate of this grid can work", (), "`sweep plan GRID --show rejected` tells why")
+            grid.mistake("no candidate of this grid can work", (), "`sweep plan GRID --show rejected` shows why")
         )
     widest = max((planned.nodes for planned in plan.runs), default=0) * site.gpus_per_node
     if executor == "local" and widest > max_local_ranks(site):
-        fact = f"the widest run has {widest} ranks, and this machine is to bear {max_local_ranks(site)} at once"
+        fact = f"the widest run has {widest} ranks, and this machine may run {max_local_ranks(site)} at once"
         mistakes.append(grid.mistake(fact, ("nodes",), "fewer nodes, or max_local_ranks in the site"))
     if grid.max_run_time is not None and grid.max_run_time > site.pilot_time_s:
         fact = f"a run may take {grid.max_run_time:.0f} s, and a pilot has {site.pilot_time_s:.0f} s"
@@ -182,11 +182,11 @@ def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
     gpu_hours = node_hours * site.gpus_per_node
     most = f"{gpu_hours:,.0f}" if gpu_hours >= 10 else f"{gpu_hours:.2g}"
     runs = f"{len(nodes)} run{'s' * (len(nodes) != 1)}"
-    return f"{runs} {where}, up to {most} GPU-hours if each took its limit. Go on?"
+    return f"{runs} {where}, up to {most} GPU-hours if each took its limit. Continue?"
 
 
 def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -> int:
-    """What would be submitted first, for each width."""
+    """What would be submitted first, for each node count."""
     from sweep.launcher.dry_run import first_scripts
 
     scripts = first_scripts(plan, grid, site, executor)
@@ -200,7 +200,7 @@ def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -
 
 
 def _check_tracker(tracker: str | None, detach: bool, executor: str) -> None:
-    """Raises SweepError where a tracker is named that cannot be had, before anything is written or submitted."""
+    """Raises SweepError if the named tracker is not available, before anything is written or submitted."""
     if tracker is not None:
         from sweep.cli.track import check_tracker
 
@@ -220,7 +220,7 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, a
 
 
 def _submit_and_leave(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
-    """One look and what follows from it; 1 where work waits and no pilot was submitted."""
+    """One poll and its actions; 1 if runs wait and no pilot was submitted."""
     from sweep.launcher.submission import StuckError
 
     path = sweep.directory.path
@@ -235,12 +235,12 @@ def _submit_and_leave(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     if not jobs and not launcher.done:
         click.echo(f"error: no pilot could be submitted; try again with `sweep resume {path} --detach`", err=True)
         return 1
-    click.echo(f"{len(jobs)} pilots submitted; `sweep status {path}` shows how it goes", err=True)
+    click.echo(f"{len(jobs)} pilots submitted; `sweep status {path}` shows its progress", err=True)
     return 0
 
 
 def _detach_local(sweep: Sweep, takeover: bool, tracker: str | None, as_json: bool) -> int:
-    """This machine has no scheduler: a launcher in the background takes its part."""
+    """This machine has no scheduler: a launcher in the background replaces it."""
     path = sweep.directory.path
     with (path / "launcher.out").open("ab") as output:
         command = sweep_command("resume", str(path), *["--takeover"] * takeover)
@@ -250,7 +250,7 @@ def _detach_local(sweep: Sweep, takeover: bool, tracker: str | None, as_json: bo
         )
     if as_json:
         click.echo(json.dumps({"directory": str(path), "launcher_pid": process.pid}))
-    click.echo(f"launcher {process.pid} goes on in the background; `sweep status {path}` shows how it goes", err=True)
+    click.echo(f"launcher {process.pid} runs in the background; `sweep status {path}` shows its progress", err=True)
     return 0
 
 
@@ -264,8 +264,8 @@ def _watch(sweep: Sweep, launcher: Launcher, tracker: str | None, as_json: bool)
 
     give_back()
     try:
-        with tracking_alongside(sweep, tracker), live_view() as look:
-            launcher.run(look)
+        with tracking_alongside(sweep, tracker), live_view() as show:
+            launcher.run(show)
     except (StuckError, LeaseLostError) as error:
         click.echo(f"error: {error}", err=True)
         if isinstance(error, StuckError):
@@ -277,14 +277,14 @@ def _watch(sweep: Sweep, launcher: Launcher, tracker: str | None, as_json: bool)
 
 
 def _interrupted(sweep: Sweep, launcher: Launcher) -> int:
-    """Ctrl-C: on this machine it means stop; on a cluster the pilots do not need us."""
+    """Ctrl-C: on this machine it means stop; on a cluster the pilots run without the launcher."""
     path = sweep.directory.path
     if sweep.executor == "local":
         click.echo("stopping the ranks …", err=True)
         launcher.cancel(60.0, lambda _followed: None)
-        click.echo(f"stopped; `sweep resume {path}` carries on", err=True)
+        click.echo(f"stopped; `sweep resume {path}` continues", err=True)
     else:
-        click.echo(f"pilots go on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them", err=True)
+        click.echo(f"pilots run on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them", err=True)
     launcher.close()
     return 130
 

@@ -1,4 +1,4 @@
-"""The live view of a sweep: a picture that moves on a terminal, plain lines elsewhere. All of it on stderr."""
+"""The live view of a sweep: a refreshed picture on a terminal, plain lines elsewhere. All on stderr."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sweep.cli.progress_text import summary_line
 PLAIN_EVERY_S = 30.0
 PLAIN_AT_MOST_EVERY_S = 2.0
 DRAW_EVERY_S = 1.0
-"""how often the picture is drawn anew, at most: its clocks go on also where nothing happens"""
+"""shortest time between redraws: its clocks advance even if nothing happens"""
 
 Look = Callable[["FollowedSweep"], None]
 
 
 @contextlib.contextmanager
 def live_view(console: Console | None = None) -> Iterator[Look]:
-    """Yields a function that shows a sweep; what it was shown last stands at the end."""
+    """Yields a function that shows a sweep; the last state stays on the screen at the end."""
     if console is None and not sys.stderr.isatty():
         yield _plain()
         return
@@ -37,7 +37,7 @@ def live_view(console: Console | None = None) -> Iterator[Look]:
     with Live(console=console or RichConsole(stderr=True), auto_refresh=False, transient=False) as live:
         drawing = _Drawing(live)
         try:
-            yield drawing.look
+            yield drawing.show
         finally:
             drawing.draw()
 
@@ -50,7 +50,7 @@ class _Drawing:
         self._followed: FollowedSweep | None = None
         self._drawn_at = 0.0
 
-    def look(self, followed: FollowedSweep) -> None:
+    def show(self, followed: FollowedSweep) -> None:
         self._followed = followed
         if time.monotonic() - self._drawn_at >= DRAW_EVERY_S:
             self.draw()
@@ -65,17 +65,17 @@ class _Drawing:
 
 
 def _plain() -> Look:
-    """A line whenever the counts change, at most every few seconds; one every half minute in any case."""
-    said, said_at = "", 0.0
+    """A line whenever the counts change, at most every few seconds; at least one every half minute."""
+    printed, printed_at = "", 0.0
 
-    def look(followed: FollowedSweep) -> None:
-        nonlocal said, said_at
-        quiet_s = time.monotonic() - said_at
+    def show(followed: FollowedSweep) -> None:
+        nonlocal printed, printed_at
+        quiet_s = time.monotonic() - printed_at
         if quiet_s <= PLAIN_AT_MOST_EVERY_S:
             return
         line = summary_line(followed)
-        if line != said or quiet_s > PLAIN_EVERY_S:
+        if line != printed or quiet_s > PLAIN_EVERY_S:
             click.echo(line, err=True)
-            said, said_at = line, time.monotonic()
+            printed, printed_at = line, time.monotonic()
 
-    return look
+    return show

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 COLOURS = {"ok": "green", "running": "cyan", "waiting": "dim"}
 SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
-"""viridis: even in lightness, for every kind of colour vision"""
+"""viridis: perceptually uniform, also for colour-blind readers"""
 PILOTS_SHOWN, FAILURES_SHOWN = 4, 4
 OTHER_LINES = 8
 """head, blank lines and headings of the picture"""
 LEAST_SPAN = 0.2
-"""the shades span at least this part of a model's best, so that small differences look small"""
+"""the colour scale spans at least this fraction of a model's best, so that small differences look small"""
 MODELS_SHOWN = 4
-"""of the heatmap, at least, however low the terminal"""
+"""fewest rows of the heatmap, however small the terminal"""
 
 
 def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> RenderableType:
@@ -48,12 +48,12 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
             parts += [Text(), Text(title, style="bold"), table]
     bad = sweep_state.bad_nodes
     if bad:
-        parts.append(Text(f"left out: {_few(sorted(bad))} (`sweep nodes` tells why)", style="yellow"))
+        parts.append(Text(f"left out: {_few(sorted(bad))} (`sweep nodes` shows why)", style="yellow"))
     return Group(*parts)
 
 
 def _head(followed: FollowedSweep, now: float) -> RenderableType:
-    """The name, how far it is, how long it will take, what it cost."""
+    """The name, progress, estimated time left, cost."""
     tally = followed.tally
     found = tally.counts(followed.left_out())
     settled = tally.total - found.get("waiting", 0) - found.get("running", 0)
@@ -104,7 +104,7 @@ def _heatmap(tally: Tally, models: Sequence[str], most: int) -> Table:
 
 
 def _cell(cell: Cell | None, rates: Sequence[float], *, wide: bool) -> Text:
-    """The value on its shade among the model's rates, and how much of the cell is done."""
+    """The value on its colour in the model's range, and how much of the cell is done."""
     if cell is None:
         return Text("·", style="dim")
     done = f"{cell.settled}/{cell.runs}"
@@ -118,7 +118,7 @@ def _cell(cell: Cell | None, rates: Sequence[float], *, wide: bool) -> Text:
 
 
 def _pilots(sweep_state: SweepState, tally: Tally, now: float) -> Table:
-    """The pilots that are open: their nodes, and what they measure."""
+    """The open pilots: their nodes, and what they measure."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     held = sorted((p for p in sweep_state.pilots.values() if p.open), key=lambda p: (p.started_at is None, p.name))
     running = {attempt.pilot: (planned.run_id, attempt.started_at) for planned, attempt in tally.in_flight()}

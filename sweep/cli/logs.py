@@ -1,4 +1,4 @@
-"""`sweep logs`: what was kept of an attempt's output, and what a pilot itself wrote."""
+"""`sweep logs`: the stored output of an attempt, or the output of a pilot itself."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from sweep.store.directory import SweepDir
 
 PILOT_FILES = ("stdout", "stderr", "agents.log")
-"""what a pilot's job wrote, and its agents"""
+"""output of a pilot's job and its agents"""
 
 
-@click.command(short_help="An attempt's output; a pilot's own.")
+@click.command(short_help="The output of an attempt, or of a pilot.")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.argument("run", metavar="[RUN]", required=False)
 @click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one that began.")
 @click.option("--pilot", metavar="NAME", help="The output of a pilot's job and agents instead, such as p0001.")
 @json_option
 def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: str | None, as_json: bool) -> int:
-    """Print what was kept of an attempt's output: rank 0's where it was ok, every rank's end where it failed.
+    """Print an attempt's stored output: rank 0's if it was ok, the end of every rank's if it failed.
 
-    RUN is any part of a run_id that no other run has, or RUN.ATTEMPT; where several have it, they are listed.
+    RUN is any part of a run_id that no other run has, or RUN.ATTEMPT; if several match, they are listed.
 
     \b
     Examples:
@@ -60,20 +60,20 @@ def _show_attempt(directory: SweepDir, words: str, asked: int | None, as_json: b
     name, named = split_attempt(known, words)
     if asked is not None and named is not None and asked != named:
         raise SweepError(Mistake(f"{words!r} and --attempt {asked} name two attempts", remedy="keep one of them"))
-    run_id = find_run(known, name, directory.path, lambda run_id: _told(sweep_state, run_id))
+    run_id = find_run(known, name, directory.path, lambda run_id: _attempts_text(sweep_state, run_id))
     document = _document(directory, sweep_state, run_id, _attempt(directory, sweep_state, run_id, asked or named))
     if as_json:
         click.echo(json.dumps(document))
     elif document["text"] is not None:
-        click.echo(f"{_head(document)}, kept in {document['path']}", err=True)
+        click.echo(f"{_head(document)}, stored in {document['path']}", err=True)
         click.echo(document["text"], nl=False)
     else:
         click.echo(f"{_head(document)}: {document['missing']}", err=True)
     return 0 if document["text"] is not None else 1
 
 
-def _told(sweep_state: SweepState, run_id: str) -> str:
-    """What the list of candidates says of a run."""
+def _attempts_text(sweep_state: SweepState, run_id: str) -> str:
+    """A run's attempts, for the list of candidates."""
     state = sweep_state.runs.get(run_id)
     last = state.last if state is not None else None
     if state is None or last is None:
@@ -82,11 +82,11 @@ def _told(sweep_state: SweepState, run_id: str) -> str:
 
 
 def _attempt(directory: SweepDir, sweep_state: SweepState, run_id: str, asked: int | None) -> int:
-    """The attempt to show. Raises SweepError where there is none."""
+    """The attempt to show. Raises SweepError if there is none."""
     state = sweep_state.runs.get(run_id)
     numbers = sorted(state.attempts) if state is not None else []
     if not numbers:
-        remedy = "`sweep status` tells what runs and waits"
+        remedy = "`sweep status` shows what runs and waits"
         raise SweepError(Mistake(f"no attempt of {run_id} has begun", file=str(directory.path), remedy=remedy))
     if asked is not None and asked not in numbers:
         fact = f"{run_id} has no attempt {asked}"
@@ -117,8 +117,8 @@ def _why_missing(state: RunState, number: int) -> str:
     attempt = state.attempts[number]
     pilot = f"`sweep logs DIR --pilot {attempt.pilot}` shows what its pilot wrote"
     if attempt.outcome is None:
-        return f"it is measured now in pilot {attempt.pilot}, and its output is kept when it ends; {pilot}"
-    return f"none of its output was kept ({attempt.message or 'no message'}); {pilot}"
+        return f"it is measured now in pilot {attempt.pilot}, and its output is stored when it ends; {pilot}"
+    return f"none of its output was stored ({attempt.message or 'no message'}); {pilot}"
 
 
 def _head(document: dict[str, Any]) -> str:
@@ -128,7 +128,7 @@ def _head(document: dict[str, Any]) -> str:
 
 
 def _show_pilot(directory: SweepDir, name: str, as_json: bool) -> int:
-    """A pilot's own files, each under its name; 0 also where all are empty: a healthy pilot has nothing to say."""
+    """A pilot's own files, each under its name; 0 even if all are empty: a healthy pilot prints nothing."""
     names = sorted(path.name for path in (directory.path / "pilots").iterdir() if path.is_dir())
     if name not in names:
         remedy = f"there are {', '.join(names)}" if names else "none was submitted yet"

@@ -16,23 +16,23 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("sweep.cli.plan:schema", "Print the grid's JSON schema, for editors."),
     "init": ("sweep.cli.init:init", "Write a commented grid and site for this cluster or machine."),
     "launch": ("sweep.cli.launch:launch", "Plan, submit pilots, and watch them to the end."),
-    "extend": ("sweep.cli.extend:extend", "Add a further grid's runs to a sweep that stands."),
-    "resume": ("sweep.cli.launch:resume", "Carry on exactly what is missing or may be retried."),
-    "cancel": ("sweep.cli.launch:cancel", "Stop pilots and ranks; leave the record straight."),
+    "extend": ("sweep.cli.extend:extend", "Add another grid's runs to an existing sweep."),
+    "resume": ("sweep.cli.launch:resume", "Continue exactly what is missing or may be retried."),
+    "cancel": ("sweep.cli.launch:cancel", "Stop pilots and ranks; record every attempt."),
     "status": ("sweep.cli.status:status", "What ran, what runs, what failed and why."),
     "collect": ("sweep.cli.results:collect", "Records to results.parquet."),
     "heatmap": ("sweep.cli.results:heatmap", "Best configuration per model and node count, as a picture."),
-    "report": ("sweep.cli.report:report", "One self-contained HTML page: the answer, how sure, and all behind it."),
+    "report": ("sweep.cli.report:report", "One self-contained HTML page: best configurations, confidence, all data."),
     "compare": ("sweep.cli.compare:compare", "Two sweeps cell by cell, with significance; a guard for CI."),
-    "export": ("sweep.cli.export:export", "The best configuration of each cell: JSON, CSV, a trainer's own form."),
+    "export": ("sweep.cli.export:export", "The best configuration of each cell: JSON, CSV, a trainer's own format."),
     "track": ("sweep.cli.track:track", "Results to an experiment tracker."),
     "figures": ("sweep.cli.figures:figures", "Scaling, axes, Pareto, outcomes, time line and more, as pictures."),
     "memory": ("sweep.cli.memory:memory", "What a layout needs on a GPU, or every layout that fits."),
-    "size": ("sweep.cli.size:size", "How many GPUs for how long, and where more stop paying."),
+    "size": ("sweep.cli.size:size", "How many GPUs for how long, and where more no longer pay off."),
     "nodes": ("sweep.cli.nodes:nodes", "Nodes, their verdicts, quarantine; add, pardon."),
     "import": ("sweep.cli.foreign:import_results", "Foreign results (CSV, Parquet) into the record schema."),
     "replay": ("sweep.cli.foreign:replay", "How a search strategy would have done on recorded results."),
-    "logs": ("sweep.cli.logs:logs", "An attempt's output; a pilot's own."),
+    "logs": ("sweep.cli.logs:logs", "The output of an attempt, or of a pilot."),
     "rerun": ("sweep.cli.rerun:rerun", "Measure runs again, as a further attempt of each."),
     "explain": ("sweep.cli.explain:explain", "Why a run ended as it did, and what to try."),
 }
@@ -80,7 +80,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. Exit 0 done, 1 the work failed, 2 the input is wrong, 130 interrupted."""
-    os.umask(0o077)  # what a sweep writes is its user's alone
+    os.umask(0o077)  # only the user may read a sweep's files
     try:
         code = cli(prog_name="sweep", standalone_mode=False)
     except SweepError as error:

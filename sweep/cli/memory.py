@@ -29,7 +29,7 @@ _RULES = {
     "experts_by_ep": "--ep",
     "ep_without_experts": "--ep",
 }
-"""a plan's general rule of one option and the shape -> the option. None between options: --fits solves for those"""
+"""a plan's general rule on one option and the shape -> the option. None between options: --fits solves for those"""
 _SHOWN_FITS = 30
 _NOT_EXACT = {"--fits": "list_fits", "--plot": "plot"}
 
@@ -59,9 +59,9 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--pp-schedule", default="1f1b", show_default=True, help="As in a grid: 1f1b, gpipe, interleaved_1f1b, …")
 @click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), default="bf16", show_default=True)
 @click.option("--optimizer", help="adamw, adamw-bf16, adamw-8bit, lion, sgd, …; default: what the profile updates with")
-@click.option("--profile", "profile_name", default="ours", show_default=True, help="Whose habits: ours, nanotron, …")
+@click.option("--profile", "profile_name", default="ours", show_default=True, help="Memory profile: ours, nanotron, …")
 @click.option("--gpu", "gpu_name", default="h100", show_default=True)
-@click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, the fastest first.")
+@click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, fastest first.")
 @click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--global-batch", type=click.IntRange(min=1), default=2**20, help="With --fits: tokens per step. 1 Mi.")
@@ -74,7 +74,7 @@ def memory(model: str, **options: Any) -> int:
     """Memory of one GPU for MODEL (a name of the catalogue, or a shape as in a grid) by kind, stage and time.
 
     Formulas, not a run: weights, gradients, master copies and optimizer states under ZeRO, activations in flight,
-    logits and buffers. What torch does not count (CUDA context, NCCL) stands apart.
+    logits and buffers. What torch does not count (CUDA context, NCCL) is shown separately.
 
     \b
     Examples:
@@ -101,7 +101,7 @@ def memory(model: str, **options: Any) -> int:
 
 
 def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, MemoryProfile]:
-    """The values that names stand for. Raises SweepError for all that are unknown or cannot be."""
+    """The values that names stand for. Raises SweepError for all that are unknown or impossible."""
     from sweep.errors import nearest
     from sweep.physics.hardware import GPUS
     from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
@@ -133,7 +133,7 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
 
 
 def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
-    """The shape that a name stands for, or that is written as in a grid: {num_layers: …, hidden_size: …}."""
+    """The shape of a catalogue name, or one written as in a grid: {num_layers: …, hidden_size: …}."""
     from sweep.inputs.models import read_models
     from sweep.inputs.yaml_lines import load
 
@@ -154,7 +154,7 @@ def _layout_mistakes(model: str, shape: ModelShape, options: Mapping[str, Any]) 
 
 
 def _exact_mistakes(options: Mapping[str, Any]) -> list[Mistake]:
-    """What does not go with --exact, and --stage without it."""
+    """Options that --exact excludes, and --stage without it."""
     pp = options["pp"] or 1
     if not options["exact"]:
         found = [Mistake("--stage names the rank that --exact traces", remedy="add --exact")]
@@ -177,7 +177,7 @@ def _columns(shape: ModelShape, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _document(model: str, columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile) -> dict[str, Any]:
-    """Everything that is shown, as JSON values: bytes as whole numbers."""
+    """All output as JSON values: bytes as whole numbers."""
     from sweep.physics import memory as physics
     from sweep.physics import pipeline
 
@@ -236,7 +236,7 @@ def _verdict(document: Mapping[str, Any], unit: str) -> str:
         return f"{text} does NOT fit, and a plan rejects it."
     over = document["needed_bytes"] / document["available_bytes"] - 1
     margin = document["limit_bytes"] / document["available_bytes"] - 1
-    return f"{text} over by {over:.1%}, within the model's error of {margin:.0%}: a plan keeps it."
+    return f"{text} over by {over:.1%}, within the model's error of {margin:.0%}: a plan accepts it."
 
 
 def _plot(path: Path, document: Mapping[str, Any]) -> None:
@@ -268,14 +268,14 @@ def _fits(model: str, shape: ModelShape, gpu: Gpu, profile: MemoryProfile, optio
     if len(rows) > _SHOWN_FITS:
         click.echo(f"  … {len(rows) - _SHOWN_FITS:,} more (--json lists all)")
     if near := counts["plan_keeps"] - len(rows):
-        click.echo(f"{near:,} more are over by less than the model may err ({profile.margin:.0%}): a plan keeps them")
+        click.echo(f"{near:,} more are over by less than the model's error ({profile.margin:.0%}): a plan accepts them")
     return 0 if rows else 1
 
 
 def _fitting(
     shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """(the layouts that fit, the fastest first; how many were tried, and how many a plan keeps)."""
+    """(the layouts that fit, fastest first; how many were tried, and how many a plan accepts)."""
     import numpy as np
 
     from sweep.physics import memory as physics

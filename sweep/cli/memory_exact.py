@@ -25,9 +25,9 @@ _FORMULAS = {
     "activations": ("activations", "logits"),
     "other": ("workspace", "pipeline_buffers", "fixed", "fragmentation"),
 }
-"""kind of the trace -> kinds of the formulas. FSDP keeps fp32 weights (the formulas' master copy) and gathers copies"""
+"""kind of the trace -> kinds of the formulas. FSDP has fp32 weights (the formulas' master copy) and gathers copies"""
 _WEIGHTS = {"adamw": "fp32", "adamw-bf16": "bf16"}
-"""optimizer -> the workload's weights_dtype that stands for it"""
+"""optimizer -> the workload's weights_dtype that corresponds to it"""
 
 
 def exact(
@@ -38,7 +38,7 @@ def exact(
     options: Mapping[str, Any],
     unit: float,
 ) -> int:
-    """Trace and print. Raises SweepError where our workload rejects the layout, or torch is missing or cannot do it."""
+    """Trace and print. Raises SweepError if our workload rejects the layout, or torch is missing or cannot trace it."""
     from sweep.plugins import find_workload
 
     if optimizer not in _WEIGHTS:
@@ -92,7 +92,7 @@ def _torch_version() -> str | None:
 def _formulas(
     columns: Mapping[str, Any], params: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[dict[str, int], int, str]:
-    """(bytes by kind of the trace, stage, the formulas' name of it): of the stage asked for, or of the heaviest."""
+    """(bytes by kind of the trace, stage, the formulas' name of it): of the requested stage, or of the heaviest."""
     from sweep.physics import memory, pipeline
     from sweep.physics.profiles import profile_of
 
@@ -132,18 +132,18 @@ def _run(model: str, shape: ModelShape, columns: Mapping[str, Any], params: Mapp
 
 
 def _traced(run: Run, stage: int, *, gpu_kernels: bool) -> tuple[Any, float]:
-    """(what one rank of the stage holds, seconds that it took to find out)."""
+    """(what one rank of the stage holds, seconds that the trace took)."""
     start = time.perf_counter()
     try:
         from bench_workloads.transformer import exact
     except ImportError as error:
         text = f"--exact runs the training code, which needs torch: {error}"
-        raise SweepError(Mistake(text, remedy="install torch, or leave it out: formulas need none")) from error
+        raise SweepError(Mistake(text, remedy="install torch, or omit --exact: the formulas do not need it")) from error
     try:
         return exact.trace(run, stage, gpu_kernels=gpu_kernels), time.perf_counter() - start
     except (exact.NotTraceableError, RuntimeError, NotImplementedError, AttributeError) as error:
         text = f"cannot be traced: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-        raise SweepError(Mistake(text, path="--exact", remedy="leave it out: the formulas know this layout")) from error
+        raise SweepError(Mistake(text, path="--exact", remedy="omit it: the formulas cover this layout")) from error
 
 
 def _text(document: Mapping[str, Any], unit: str, size: float) -> str:
@@ -161,14 +161,14 @@ def _text(document: Mapping[str, Any], unit: str, size: float) -> str:
 
 
 def _how(document: Mapping[str, Any]) -> str:
-    """What was traced, and how far the formulas are from it."""
+    """What was traced, and the formulas' deviation from it."""
     layout, seen = document["layout"], document["micro_batches_traced"]
     distance = document["formulas"]["peak_bytes"] / document["peak_bytes"] - 1
     text = [
-        f"The formulas say {distance:+.1%}. Traced in {document['seconds']:.0f} s: {document['parameters']:,} weights"
+        f"The formulas give {distance:+.1%}. Traced in {document['seconds']:.0f} s: {document['parameters']:,} weights"
     ]
     if seen < layout["grad_accum"]:
-        text.append(f"{seen} of {layout['grad_accum']} micro-batches, further ones need no more")
+        text.append(f"{seen} of {layout['grad_accum']} micro-batches, further ones need no more memory")
     if layout["pp"] > 1:
-        text.append(f"the {layout['pp_schedule']} schedule itself, its neighbours' tensors without content")
+        text.append(f"the {layout['pp_schedule']} schedule itself, with empty tensors from its neighbours")
     return "; ".join(text) + ".\nBytes of tensors: no fragmentation, CUDA context or NCCL."

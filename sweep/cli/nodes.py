@@ -1,4 +1,4 @@
-"""`sweep nodes`: the sweep's nodes, which are left out and why; leave out or pardon one."""
+"""`sweep nodes`: the sweep's nodes, which are excluded and why; exclude or clear one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 @click.command(short_help="Nodes, their verdicts, quarantine; add, pardon.")
 @click.argument("words", metavar="[DIR] [add|pardon NODE…]", nargs=-1)
-@click.option("--reason", default="", help="Why a node is left out; shown by `sweep status`.")
+@click.option("--reason", default="", help="Why a node is excluded; shown by `sweep status`.")
 @json_option
 def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
-    """Show the nodes that a sweep ran on, and which of them are left out, with the reason.
+    """Show the nodes that a sweep ran on, and which of them are excluded, with the reason.
 
-    A node is left out after an Xid or its own failure, when it cannot be cleaned, when hangs name it (the run was ok
-    without it, or two different runs stopped there), and when it is the slowest in run after run. Pilots that are
-    queued already may still get it; they then do not use it.
+    A node is excluded after an Xid or its own failure, if its clean-up fails, if hangs point to it (the run was ok
+    without it, or two different runs stopped there), and if it is repeatedly the slowest. `pardon` clears it. Pilots
+    that are queued already may still get it; they then do not use it.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
     if not names:
         mistakes.append(Mistake(f"{action}: no node is named", remedy=f"`sweep nodes DIR {action} NODE`"))
     mistakes += [
-        Mistake(f"{name!r} is no node's name", remedy="one name after the other, as sinfo -N shows them")
+        Mistake(f"{name!r} is not a node name", remedy="separate names by blanks, as sinfo -N shows them")
         for name in names
         if not _NODE.fullmatch(name)
     ]
@@ -86,10 +86,10 @@ def _show(sweep_state: SweepState, as_json: bool) -> None:
         click.echo(json.dumps({"nodes": rows}))
         return
     for row in rows:
-        words = f"left out: {row['left_out']}" if row["left_out"] else "in use"
+        words = f"excluded: {row['left_out']}" if row["left_out"] else "in use"
         click.echo(f"{row['node']}: {row['ok']} of {row['attempts']} attempts ok; {words}")
     if not rows:
-        click.echo("no attempt has begun, and no node is left out", err=True)
+        click.echo("no attempt has begun, and no node is excluded", err=True)
 
 
 def _attempts(sweep_state: SweepState, bad: dict[str, str]) -> dict[str, tuple[int, int]]:

@@ -8,15 +8,15 @@ from pathlib import Path
 import click
 
 METRIC = "tokens_per_second_per_gpu"
-"""What ranks configurations, unless another is asked for: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
+"""The default metric that ranks configurations: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
 
 _MAIN = "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; from sweep.cli.main import main; main()"
 
 
 def sweep_command(*words: str) -> list[str]:
-    """The words that run `sweep WORDS` with this interpreter, as its installed script does.
+    """The argument list that runs `sweep WORDS` with this interpreter, as its installed script does.
 
-    Not `python -m sweep.cli.main`: that puts the working directory before what is installed, and a folder of the user's
+    Not `python -m sweep.cli.main`: that puts the working directory before installed packages, and a user's folder
     named analysis before ours.
     """
     root = str(Path(__file__).parents[2])  # last: where sweep is in a checkout that is not installed
@@ -38,7 +38,7 @@ site_option = click.option(
     "--site",
     "site_given",
     metavar="FILE_OR_NAME",
-    help="Site file, or the name of one in ~/.config/sweep/sites/. Default: the grid's own, else detected.",
+    help="Site file, or the name of one in ~/.config/sweep/sites/. Default: the grid's own, otherwise detected.",
 )
 track_option = click.option(
     "--track", "tracker", metavar="TRACKER", help="Also write runs to wandb or trackio as they end; see `sweep track`."

@@ -1,4 +1,4 @@
-"""`sweep plan` and `sweep schema`: what a grid comes to, before anything is submitted."""
+"""`sweep plan` and `sweep schema`: the plan of a grid, before anything is submitted."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _REASONS_SHOWN = 3
 @click.option(
     "--show",
     type=click.Choice(["rejected", "runs"]),
-    help="One line per rejected candidate with every reason, or per run in the order of measuring.",
+    help="One line per rejected candidate with every reason, or per run in measurement order.",
 )
 @overrides_option
 @site_option
 @json_option
 def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_given: str | None, as_json: bool) -> int:
-    """Show what a grid comes to: runs per model and node count, rejected candidates by reason, and a guess of the cost.
+    """Show the plan of a grid: runs per model and node count, rejected candidates by reason, and an estimated cost.
 
     Nothing is written and nothing is submitted.
 
@@ -66,7 +66,7 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
 
 @click.command(short_help="Print the grid's JSON schema, for editors.")
 def schema() -> int:
-    """Print the JSON schema of a grid file, for editors that check YAML while it is written.
+    """Print the JSON schema of a grid file, for editors that check YAML while you type.
 
     \b
     Example:
@@ -98,7 +98,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _guess(row: dict[str, Any]) -> str:
-    """What is predicted of a run, in words; empty where nothing is."""
+    """A run's predictions as text; empty if there are none."""
     words = []
     if row["predicted_s"] is not None:
         step = row["predicted_step_s"]

@@ -1,4 +1,4 @@
-"""How far a sweep is, as short texts: counts, time to go, cost. Shared by the live view, status and the rest."""
+"""A sweep's progress as short texts: counts, time left, cost. Shared by the live view, status and other commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def summary_line(followed: FollowedSweep) -> str:
-    """Counts, pilots, the time to go and what it cost, in one line."""
+    """Counts, pilots, time left and cost, in one line."""
     tally = followed.tally
     found = tally.counts(followed.left_out())
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
@@ -22,7 +22,7 @@ def summary_line(followed: FollowedSweep) -> str:
 
 
 def eta(followed: FollowedSweep) -> str:
-    """How much is left, by what was predicted and what runs took so far, in words."""
+    """The time left as text, from predictions and the runs' durations so far."""
     tally, left_out = followed.tally, followed.left_out()
     found = tally.counts(left_out)
     if not found.get("waiting") and not found.get("running"):

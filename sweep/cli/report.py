@@ -1,4 +1,4 @@
-"""`sweep report`: one self-contained HTML page of a sweep, and the same page kept fresh while the sweep runs."""
+"""`sweep report`: one self-contained HTML page of a sweep, and the same page updated while the sweep runs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 EVERY_S = 15
 
 
-@click.command(short_help="One self-contained HTML page: the answer, how sure it is, and all behind it.")
+@click.command(short_help="One self-contained HTML page: best configurations, confidence, all data.")
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Default: report.html of the sweep, or beside the file.")
-@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; a wrong one lists them.")
-@click.option("--watch", is_flag=True, help="Write the page again and again until the sweep is done.")
+@click.option("--out", type=click.Path(path_type=Path), help="Default: report.html of the sweep, or next to the file.")
+@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; an unknown one lists all.")
+@click.option("--watch", is_flag=True, help="Rewrite the page until the sweep is done.")
 @click.option("--every", "every_s", type=click.IntRange(min=2), default=EVERY_S, show_default=True, help="Seconds.")
 @click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the figures into the page.")
 @click.option("--open", "open_it", is_flag=True, help="Open the page in a browser.")
@@ -45,8 +45,8 @@ def report(
 ) -> int:
     """Write one HTML file that opens from a file system with no network.
 
-    First the best configuration of each cell and how to use it, then how sure that is, all attempts to sort and
-    filter, figures, failures with evidence, environment, grid. A sweep's new records are collected first.
+    First the best configuration of each cell and how to use it, then its confidence, all attempts to sort and filter,
+    figures, failures with evidence, environment, grid. A sweep's new records are collected first.
 
     \b
     Examples:
@@ -71,14 +71,14 @@ def report(
 
 
 class _Work:
-    """Reads, builds and writes; remembers what it wrote."""
+    """Reads, builds and writes the page; stores what it wrote."""
 
     def __init__(self, sweeps: list[SweepDir], files: list[Path], target: Path, metric: str, figures: bool) -> None:
         self.sweeps, self.files, self.target, self.metric, self.figures = sweeps, files, target, metric, figures
         self.attempts = 0
 
     def write(self, refresh_s: int | None) -> None:
-        """Collect what is new, build the page and put it in its place in one step."""
+        """Collect new records, build the page and replace the file atomically."""
         import analysis
         from analysis.report import About, build, columns_needed
         from sweep.records.collect import collect
@@ -103,12 +103,12 @@ class _Work:
         self.attempts = len(records)
 
     def document(self) -> dict[str, Any]:
-        """What was written, for scripts."""
+        """The JSON output, for scripts."""
         return {"path": str(self.target), "attempts": self.attempts, "bytes": self.target.stat().st_size}
 
 
 def _sources(given: tuple[Path, ...]) -> tuple[list[SweepDir], list[Path]]:
-    """Sweep directories (the newest where none is named) and results files."""
+    """Sweep directories (the newest if none is named) and results files."""
     from sweep.store.directory import find_sweep
 
     files = [source for source in given if source.is_file()]
@@ -137,18 +137,18 @@ def _watch(work: _Work, every_s: int, open_it: bool) -> None:
 
 
 def _follow(directory: SweepDir) -> Callable[[], tuple[bool, bool]]:
-    """A look at the sweep: (is nothing left to be done, was anything appended since the last look)."""
+    """A function that polls the sweep: (is it done, was anything appended since the last poll)."""
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import open_sweep
 
     followed = FollowedSweep(open_sweep(directory.path))
 
-    def look() -> tuple[bool, bool]:
+    def poll() -> tuple[bool, bool]:
         events = followed.refresh()
         followed.refresh_plans()
         return followed.at_rest, events > 0
 
-    return look
+    return poll
 
 
 def _origin(sweeps: list[SweepDir]) -> tuple[str | None, dict[str, Any]]:
@@ -163,7 +163,7 @@ def _origin(sweeps: list[SweepDir]) -> tuple[str | None, dict[str, Any]]:
 
 
 def _title(records: pd.DataFrame, places: list[Path]) -> str:
-    """The names that the records give to their sweeps, else those of the files."""
+    """The sweep names in the records, otherwise the file names."""
     named = list(dict.fromkeys(str(name) for name in records["sweep_name"].dropna()))
     names = named or [place.stem for place in places]
     return " + ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
@@ -178,12 +178,12 @@ def _pictures(places: list[Path]) -> list[Picture]:
 
 
 def _usage(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Texts to copy: the layout, a grid, and the trainer's own configuration where its adapter takes the run."""
+    """Texts to copy: the layout, a grid, and the trainer's own configuration if its adapter accepts the run."""
     from analysis.report.usage import plain_record, usage_of
     from sweep.cli import export_trainer
 
     texts, workload = list(usage_of(cell)), str(cell.get("workload"))
-    with contextlib.suppress(SweepError):  # no adapter for that workload, or the record does not say enough
+    with contextlib.suppress(SweepError):  # no adapter for that workload, or the record lacks values
         export_trainer.check(workload, ())
         made = export_trainer.made(plain_record(cell), workload, None, None)
         texts.append((f"as {workload} takes it", export_trainer.text([made])))

@@ -25,7 +25,7 @@ SHOWN = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Which runs are meant, beside those that are named. All that are given must hold."""
+    """Filters on runs, in addition to names. A run must match all that are given."""
 
     failed: bool = False
     outcomes: frozenset[Outcome] = frozenset()
@@ -35,7 +35,7 @@ class Filters:
         return self.failed or bool(self.outcomes or self.cells)
 
     def hold(self, planned: PlannedRun, state: RunState | None) -> bool:
-        """Is the run meant? Its outcome is that of the attempt that counts."""
+        """Whether the run matches. Its outcome is that of the attempt that counts."""
         counting = (state.ok or state.last) if state is not None else None
         outcome = counting.outcome if counting is not None else None
         if self.failed and outcome in (None, Outcome.OK):
@@ -47,17 +47,17 @@ class Filters:
 
 @click.command(short_help="Measure runs again, as a further attempt of each.")
 @click.argument("words", metavar="[DIR] [RUN]...", nargs=-1)
-@click.option("--failed", is_flag=True, help="Runs that failed for good.")
+@click.option("--failed", is_flag=True, help="Runs that failed finally.")
 @click.option("--outcome", "outcomes", metavar="OUTCOME", multiple=True, help="Runs that ended so. Repeatable.")
 @click.option("--cell", "cells", metavar="MODEL:NODES", multiple=True, help="Runs of this cell. Repeatable.")
 @json_option
 def rerun(
     words: tuple[str, ...], failed: bool, outcomes: tuple[str, ...], cells: tuple[str, ...], as_json: bool
 ) -> int:
-    """Ask for a further attempt of runs that have ended. What was measured before is kept; nothing is deleted.
+    """Request a further attempt of runs that have ended. Earlier attempts are retained; nothing is deleted.
 
     The new attempt counts once it is ok. RUN is any part of a run_id that no other run has; options narrow the runs
-    named, or all runs where none is named. A launcher or pilot at work takes it up; else `sweep resume` does.
+    named, or all runs if none is named. A running launcher or pilot starts it; otherwise `sweep resume` does.
 
     \b
     Examples:
@@ -78,22 +78,22 @@ def rerun(
     sweep_state = read_state(directory)
     if not names and not filters:
         remedy = "name runs, or give --failed, --outcome or --cell"
-        raise SweepError(Mistake("nothing says which runs to measure again", file=str(directory.path), remedy=remedy))
+        raise SweepError(Mistake("no runs are selected", file=str(directory.path), remedy=remedy))
     meant = [run for run in _named(sweep.runs, names, directory) if filters.hold(run, sweep_state.runs.get(run.run_id))]
-    hindered = {
+    blocked = {
         run.run_id: why for run in meant if (why := reason_not_rerunnable(sweep_state.runs.get(run.run_id))) is not None
     }
-    chosen = [run.run_id for run in meant if run.run_id not in hindered]
-    if names and not filters and hindered:
-        raise SweepError([Mistake(f"{name} {why}", file=str(directory.path)) for name, why in hindered.items()])
+    chosen = [run.run_id for run in meant if run.run_id not in blocked]
+    if names and not filters and blocked:
+        raise SweepError([Mistake(f"{name} {why}", file=str(directory.path)) for name, why in blocked.items()])
     if chosen:
         ask(directory, [(run_id, max(sweep_state.runs[run_id].attempts)) for run_id in chosen])
-    _say(directory, sweep_state, chosen, hindered, as_json)
+    _print_result(directory, sweep_state, chosen, blocked, as_json)
     return 0
 
 
 def _parse(words: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """(directory, runs): the first word is a directory where one has that name, or where no run_id could."""
+    """(directory, runs): the first word is a directory if one has that name, or if no run_id can contain it."""
     rest = list(words)
     if rest and ("/" in rest[0] or rest[0] in (".", "..") or Path(rest[0]).is_dir()):
         return Path(rest.pop(0)), rest
@@ -126,7 +126,7 @@ def _filters(runs: Sequence[PlannedRun], failed: bool, outcomes: Sequence[str], 
 
 
 def _named(runs: Sequence[PlannedRun], names: Sequence[str], directory: SweepDir) -> list[PlannedRun]:
-    """The runs that are named, in the plan's order; all where none is. Raises SweepError with every mistake."""
+    """The runs that are named, in the plan's order; all if none is. Raises SweepError with every mistake."""
     if not names:
         return list(runs)
     known, found = [run.run_id for run in runs], set()
@@ -141,15 +141,15 @@ def _named(runs: Sequence[PlannedRun], names: Sequence[str], directory: SweepDir
     return [run for run in runs if run.run_id in found]
 
 
-def _say(
-    directory: SweepDir, sweep_state: SweepState, chosen: Sequence[str], hindered: Mapping[str, str], as_json: bool
+def _print_result(
+    directory: SweepDir, sweep_state: SweepState, chosen: Sequence[str], blocked: Mapping[str, str], as_json: bool
 ) -> None:
     from sweep.store import lease
 
     holder = lease.holder(directory)
     if as_json:
         asked = [{"run_id": run_id, "attempt": max(sweep_state.runs[run_id].attempts) + 1} for run_id in chosen]
-        passed = [{"run_id": run_id, "reason": why} for run_id, why in hindered.items()]
+        passed = [{"run_id": run_id, "reason": why} for run_id, why in blocked.items()]
         document = {"directory": str(directory.path), "asked": asked, "passed_over": passed, "launcher": holder}
         click.echo(json.dumps(document))
         return
@@ -157,13 +157,13 @@ def _say(
         click.echo(f"{run_id}: attempt {max(sweep_state.runs[run_id].attempts) + 1}", err=True)
     if len(chosen) > SHOWN:
         click.echo(f"… and {len(chosen) - SHOWN} more", err=True)
-    if hindered:
-        name, why = next(iter(hindered.items()))
-        click.echo(f"{len(hindered)} passed over, such as {name}, which {why}", err=True)
+    if blocked:
+        name, why = next(iter(blocked.items()))
+        click.echo(f"{len(blocked)} skipped, such as {name}, which {why}", err=True)
     if not chosen:
-        click.echo("no run is to be measured again", err=True)
+        click.echo("no run will be measured again", err=True)
     elif holder is not None and not sweep_state.cancelled:
-        way = f"the launcher at work ({holder}) takes them up, else `sweep resume {directory.path}`"
+        way = f"the running launcher ({holder}) starts them, otherwise `sweep resume {directory.path}`"
         click.echo(f"{len(chosen)} runs; {way}", err=True)
     else:
         click.echo(f"{len(chosen)} runs; `sweep resume {directory.path}` measures them", err=True)

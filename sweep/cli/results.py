@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @directory_argument
 @json_option
 def collect(directory: Path | None, as_json: bool) -> int:
-    """Bring the records of a sweep into results.parquet, one row per attempt.
+    """Collect the records of a sweep in results.parquet, one row per attempt.
 
-    Only what is new since the last time is read. The table may be deleted: this builds it again.
+    Only new records are read. The table may be deleted: this command rebuilds it.
 
     \b
     Examples:
@@ -52,12 +52,10 @@ def collect(directory: Path | None, as_json: bool) -> int:
     "--metric",
     default=METRIC,
     show_default=True,
-    help="Ranks the configurations; also mfu, reported_mfu, tflops_per_gpu and others (a wrong one lists them).",
+    help="Ranks the configurations; also mfu, reported_mfu, tflops_per_gpu and others (an unknown name lists all).",
 )
-@click.option("--filter", "expression", metavar="EXPRESSION", help='Only records that meet it, e.g. "zero <= 1".')
-@click.option(
-    "--annotate", default="auto", show_default=True, help="How much a cell says: auto, full, brief, value, none."
-)
+@click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
+@click.option("--annotate", default="auto", show_default=True, help="Text of a cell: auto, full, brief, value, none.")
 @click.option("--width", "width_in", type=float, default=7.0, show_default=True, help="Inches; 7 is a page's width.")
 @json_option
 def heatmap(
@@ -69,7 +67,7 @@ def heatmap(
     width_in: float,
     as_json: bool,
 ) -> int:
-    """Draw the best configuration per model and node count. Blank cells say why they are blank.
+    """Draw the best configuration per model and node count. Blank cells state the reason.
 
     Several sweeps are drawn as one. A sweep's new records are collected first.
 
@@ -91,7 +89,7 @@ def heatmap(
 
 
 def draw_heatmap(sweep: SweepDir) -> Path:
-    """Collect, draw with every default, and say where the picture is."""
+    """Collect, draw with every default, and return the picture's path."""
     from sweep.launcher.loop import give_back
 
     places, target = _places((sweep.path,))
@@ -101,7 +99,7 @@ def draw_heatmap(sweep: SweepDir) -> Path:
 
 
 def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
-    """What to read, sweeps brought up to date, and where the picture goes by default."""
+    """What to read (sweeps are collected first), and where the picture goes by default."""
     from sweep.records.collect import collect as collect_records
     from sweep.store.directory import find_sweep
 
@@ -119,7 +117,7 @@ def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
 
 
 def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:
-    """The plan with a column that says of runs that are not to begin why: strategy or budget."""
+    """The plan with a column for why a run will not be started: strategy or budget."""
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import open_sweep
 

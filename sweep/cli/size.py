@@ -1,4 +1,4 @@
-"""`sweep size`: how many GPUs for how long, and where more stop paying."""
+"""`sweep size`: how many GPUs for how long, and where more no longer pay off."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
         except ValueError:
             number = 0.0
         if not 0 < number < float("inf"):
-            self.fail(f"{value!r} is no positive number like 3B, 11T or 1500000", param, ctx)
+            self.fail(f"{value!r} is not a positive number like 3B, 11T or 1500000", param, ctx)
         return number
 
 
-@click.command(short_help="How many GPUs for how long, and where more stop paying.")
-@click.option("--params", "parameters", type=_Count(), help="Parameters that a token passes: 3B. Or --model.")
+@click.command(short_help="How many GPUs for how long, and where more no longer pay off.")
+@click.option("--params", "parameters", type=_Count(), help="Active parameters per token: 3B. Or --model.")
 @click.option("--model", help="A model of the catalogue instead of --params.")
 @click.option("--tokens", type=_Count(), required=True, help="Tokens to train on: 11T.")
 @click.option("--gpu", default="h100", show_default=True, help="Kind of GPU, for its bf16 peak.")
 @click.option("--peak-tflops", type=click.FloatRange(min=0, min_open=True), help="Peak TFLOP/s instead of the GPU's.")
 @click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction. Default 0.40.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that training may take.")
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs that there are, instead of --days.")
+@click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
 @click.option("--from", "results", type=click.Path(path_type=Path), help="Measured results: their speed and scaling.")
 @json_option
 def size(
@@ -149,7 +149,7 @@ def _best_by_gpus(results: Path, model: str | None) -> dict[int, float]:
 
 
 def _gpus_for(scaling: Scaling, tokens: float, days: float | None) -> int:
-    """The least number of GPUs whose measured throughput is enough."""
+    """The smallest number of GPUs with enough measured throughput."""
     assert days is not None
     needed = tokens / (days * 86400)
     left = 1 / needed - scaling.serial_s
@@ -191,12 +191,12 @@ def _text(found: Size, source: str, scaling: Scaling | None) -> str:
         f"{found.tokens_per_second_per_gpu:,.0f} tokens/s/GPU",
     ]
     if scaling is None:
-        lines.append(f"Amdahl, speed-up of {found.gpus:,} GPUs over one where a share of the work cannot be spread:")
+        lines.append(f"Amdahl, speed-up of {found.gpus:,} GPUs over one by the serial share of the work:")
         lines += [f"  {100 * r['serial_share']:>6g} %  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
         return "\n".join(lines)
     lines.append(f"Amdahl through the measured runs: serial share {100 * scaling.serial_share:.3g} %")
     most = scaling.most_gpus
-    lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more stop paying there.")
+    lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
     for n in _curve(found.gpus):
         speed = scaling.tokens_per_second(n)
         lines.append(f"  {n:>7,} GPUs  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU")

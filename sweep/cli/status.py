@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 FAILURES_SHOWN = 20
 LAUNCHERS_ANSWER_S = 300.0
-"""one look at a large sweep takes what the launcher's search said so long ago, rather than search by itself"""
+"""for a large sweep, reuse the launcher's search result up to this age instead of searching again"""
 ALL_LINES = 10_000
-"""what is printed once may be longer than the terminal"""
+"""height for a single print: it may be longer than the terminal"""
 
 
 @click.command(short_help="What ran, what runs, what failed and why.")
@@ -30,7 +30,7 @@ ALL_LINES = 10_000
 @click.option("--watch", is_flag=True, help="Show it again and again, until all is done.")
 @json_option
 def status(directory: Path | None, watch: bool, as_json: bool) -> int:
-    """Show where a sweep stands, from its journals alone: no launcher need live, and the scheduler is not asked.
+    """Show a sweep's progress, from its journals alone: no launcher has to run, and the scheduler is not queried.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
       sweep status --watch
     """
     if not watch:
-        gc.disable()  # nothing of what is read dies before the end: to look for it took a third of the time
+        gc.disable()  # all that is read lives until the end: collection took a third of the time
     try:
         return _status(directory, watch=watch, as_json=as_json)
     finally:
@@ -65,13 +65,13 @@ def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
 def _watch(followed: FollowedSweep) -> None:
     from sweep.cli.live import live_view
 
-    with live_view() as look:
-        look(followed)
+    with live_view() as show:
+        show(followed)
         while not followed.at_rest:
             time.sleep(1.0)
             followed.refresh()
             followed.refresh_plans()
-            look(followed)
+            show(followed)
 
 
 def _show(followed: FollowedSweep) -> None:
@@ -92,21 +92,21 @@ def _show(followed: FollowedSweep) -> None:
     if len(failures) > FAILURES_SHOWN:
         console.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
     for node, reason in sorted(sweep_state.bad_nodes.items()):
-        console.print(f"node {node} is left out: {reason}", markup=False)
+        console.print(f"node {node} is excluded: {reason}", markup=False)
     if (delay := _delay(sweep, sweep_state)) is not None:
         console.print(delay, markup=False, highlight=False, soft_wrap=True)
     if sweep_state.cancelled:
-        console.print(f"cancelled; `sweep resume {sweep.directory.path}` carries on", markup=False)
+        console.print(f"cancelled; `sweep resume {sweep.directory.path}` continues", markup=False)
 
 
 def _delay(sweep: Sweep, sweep_state: SweepState) -> str | None:
-    """Why no further pilot is submitted now, where the scheduler refuses and runs wait."""
+    """Why no further pilot is submitted now, if the scheduler refuses and runs wait."""
     from sweep.state.tally import counts
 
     if sweep_state.delayed is None or sweep_state.cancelled or not counts(sweep_state, sweep.runs).get("waiting"):
         return None
     at = time.strftime("%H:%M:%S", time.localtime(sweep_state.delayed_at))
-    return f"the scheduler took no further pilot at {at}: {sweep_state.delayed}; the launcher tries again later"
+    return f"the scheduler refused a further pilot at {at}: {sweep_state.delayed}; the launcher tries again later"
 
 
 def _failed(sweep: Sweep, sweep_state: SweepState) -> list[tuple[str, RunState, Attempt]]:

@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 LOOK_S = 2.0
 AGAIN_S = (10.0, 300.0)
-"""after a refusal the next try waits so long, twice as long each time up to the second"""
+"""first delay before a retry; it doubles each time, up to the second value"""
 LAST_WORDS_S = 30.0
-"""how long a sweep that is done waits for its tracker"""
+"""how long a finished sweep waits for its tracker"""
 ORPHAN_S = 600
-"""how long a tracker may take that nobody waits for, since the launcher was killed"""
+"""how long a tracker may run after its launcher was killed"""
 
 
 @click.command(short_help="Results to an experiment tracker.")
 @directory_argument
 @click.option("--to", "name", required=True, metavar="TRACKER", help="wandb or trackio.")
 @click.option("--project", help="Default: the name of the grid.")
-@click.option("--follow", is_flag=True, hidden=True, help="Go on until standard input ends (for `sweep launch`).")
+@click.option("--follow", is_flag=True, hidden=True, help="Continue until standard input ends (for `sweep launch`).")
 @json_option
 def track(directory: Path | None, name: str, project: str | None, follow: bool, as_json: bool) -> int:
     """Write every finished run to a tracker: configuration, metrics, iterations, and with the last one the heatmap.
 
-    What was written once is not written again. Weights & Biases is offline unless WANDB_MODE says otherwise;
+    A run is written only once. Weights & Biases is offline unless WANDB_MODE sets otherwise;
     Trackio writes to TRACKIO_DIR, or to the server that TRACKIO_SERVER_URL or TRACKIO_SPACE_ID names.
 
     \b
@@ -64,22 +64,22 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
             os.nice(10)
             _follow(tracking)
             signal.alarm(ORPHAN_S)
-        tracking.look()
+        tracking.poll()
         known, waiting = tracking.known, tracking.waiting
-        trouble = _write_all(tracking, sweep)
+        problem = _write_all(tracking, sweep)
     new = waiting - tracking.waiting
     if as_json:
         document = {"tracker": name, "destination": tracker.destination, "known": known, "new": new}
-        click.echo(json.dumps({**document, "left": tracking.waiting, "error": trouble}))
-    if trouble is not None:
-        click.echo(f"error: {trouble}; {tracking.waiting} runs are left: try again", err=True)
+        click.echo(json.dumps({**document, "left": tracking.waiting, "error": problem}))
+    if problem is not None:
+        click.echo(f"error: {problem}; {tracking.waiting} runs are left: try again", err=True)
         return 1
     click.echo(f"{new} of {known} runs were new; {tracker.hint}", err=True)
     return 0
 
 
 def _write_all(tracking: Tracking, sweep: Sweep) -> str | None:
-    """Write what waits, the heatmap with the last; the trouble in words, or None."""
+    """Write waiting runs, the heatmap with the last; the error as text, or None."""
     from sweep.trackers.tracker import TrackerError
 
     try:
@@ -90,7 +90,7 @@ def _write_all(tracking: Tracking, sweep: Sweep) -> str | None:
 
 
 def _picture(sweep: Sweep) -> Path | None:
-    """The heatmap as it is now, or None where nothing can be drawn yet."""
+    """The heatmap as it is now, or None if nothing can be drawn yet."""
     from sweep.cli.results import draw_heatmap
 
     try:
@@ -101,12 +101,12 @@ def _picture(sweep: Sweep) -> Path | None:
 
 
 def _follow(tracking: Tracking) -> None:
-    """Write runs as they end, but keep one back: the last is written with the heatmap, after standard input ended."""
+    """Write runs as they end, but hold back one: the last is written with the heatmap, after standard input ended."""
     from sweep.trackers.tracker import TrackerError
 
     again_at, again_s = 0.0, AGAIN_S[0]
     while not select.select([sys.stdin], [], [], LOOK_S)[0]:
-        tracking.look()
+        tracking.poll()
         if time.monotonic() < again_at:
             continue
         try:
@@ -118,20 +118,20 @@ def _follow(tracking: Tracking) -> None:
 
 
 def check_tracker(name: str, *, detach: bool, executor: str) -> None:
-    """Raises SweepError where a sweep that is about to begin names a tracker that cannot be had."""
+    """Raises SweepError if a sweep about to start names a tracker that is not available."""
     from sweep.trackers.tracker import open_tracker
 
     if detach and executor != "local":
-        fact = "a launcher that does not stay cannot track"
+        fact = "a detached launcher cannot track"
         raise SweepError(Mistake(fact, path="--track", remedy=f"later: `sweep track DIR --to {name}`"))
     open_tracker(name, "check", Path.cwd())
 
 
 @contextlib.contextmanager
 def tracking_alongside(sweep: Sweep, name: str | None) -> Iterator[None]:
-    """A process beside the launcher that tracks what ends meanwhile. Whatever befalls it, the sweep goes on.
+    """A process alongside the launcher that tracks runs as they end. If it fails, the sweep continues.
 
-    It is told the end by its standard input's, also where the launcher is killed.
+    Its standard input ends with the launcher, also if that is killed: this stops it.
     """
     if name is None:
         yield
@@ -140,8 +140,8 @@ def tracking_alongside(sweep: Sweep, name: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if child is not None and (trouble := _end(child, LAST_WORDS_S)) is not None:
-            click.echo(f"{trouble}; `sweep track {sweep.directory.path} --to {name}` goes on", err=True)
+        if child is not None and (problem := _end(child, LAST_WORDS_S)) is not None:
+            click.echo(f"{problem}; `sweep track {sweep.directory.path} --to {name}` continues", err=True)
 
 
 def _start(path: Path, name: str) -> subprocess.Popen[bytes] | None:
@@ -152,12 +152,12 @@ def _start(path: Path, name: str) -> subprocess.Popen[bytes] | None:
                 command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
             )
     except OSError as error:
-        click.echo(f"no tracking beside this launch: {error}", err=True)
+        click.echo(f"no tracking with this launch: {error}", err=True)
         return None
 
 
 def _end(child: subprocess.Popen[bytes], wait_s: float) -> str | None:
-    """Let the child write the rest, for a while; then end it with all that it started. What went wrong, in words."""
+    """Let the child write the rest, for a limited time; then end it and all its processes. The error as text."""
     assert child.stdin is not None
     with contextlib.suppress(OSError):
         child.stdin.close()
@@ -167,4 +167,4 @@ def _end(child: subprocess.Popen[bytes], wait_s: float) -> str | None:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         return f"the tracker did not end within {wait_s:.0f} s"
-    return "the tracker failed, and track.out in the sweep directory tells why" if code else None
+    return "the tracker failed, and track.out in the sweep directory has the reason" if code else None

@@ -1,4 +1,4 @@
-"""What the CUDA caching allocator's counters say of the timed iterations. Pure.
+"""Verdict on the timed iterations from the CUDA caching allocator's counters. Pure.
 
 Keys: ``torch.cuda.memory_stats`` (c10/cuda/CUDACachingAllocator.h). Counters are compared before and after the timed
 iterations, peaks are those of the timed iterations (reset after the warm-up). Missing keys (cudaMallocAsync leaves
@@ -11,22 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _FRAGMENTED_SHARE = 0.15
-"""of reserved memory that is idle in split blocks, from which on fragmentation is named"""
+"""fraction of reserved memory idle in split blocks above which fragmentation is reported"""
 _ROUNDED_SHARE = 1.10
 """allocated over requested bytes"""
 _NON_TORCH_BYTES = 2 * 2**30
-"""what context, NCCL and libraries usually stay below; above it the finding is said in words"""
+"""what context, NCCL and libraries usually stay below; above it the finding is reported as text"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatorVerdict:
-    """One rank's allocator over the timed iterations. None where the counters do not say."""
+    """One rank's allocator over the timed iterations. None if the counters are missing."""
 
     pressure: bool | None = None
     """cudaMalloc failed and the cache was flushed: the timing is not valid"""
     fragmented: bool | None = None
     cache_thrash: bool | None = None
-    """segments were taken from or given back to the device after the warm-up"""
+    """segments were allocated from or returned to the device after the warm-up"""
     alloc_retries: int | None = None
     ooms: int | None = None
     device_allocs: int | None = None
@@ -85,7 +85,7 @@ def _words(verdict: AllocatorVerdict) -> list[str]:
         )
     if verdict.cache_thrash and not verdict.pressure:
         texts.append(
-            f"The allocator still took or gave back device memory {verdict.device_allocs} times after the warm-up: "
+            f"The allocator still allocated or returned device memory {verdict.device_allocs} times after the warm-up: "
             "warm up longer, or look for shapes that change and calls of empty_cache."
         )
     if verdict.rounding is not None and verdict.rounding > _ROUNDED_SHARE:

@@ -25,7 +25,7 @@ _STATES: dict[str, tuple[Outcome, Weight, float]] = {
     "CANCELLED": (Outcome.CANCELLED, Weight.CONSEQUENCE, _LAST),
     "REVOKED": (Outcome.CANCELLED, Weight.CONSEQUENCE, _LAST),
 }
-"""Slurm's job state -> outcome, weight, and whether it comes before or after what the ranks say"""
+"""Slurm's job state -> outcome, weight, and whether it comes before or after the ranks' evidence"""
 
 _VERDICTS: dict[Outcome, tuple[Weight, float]] = {
     Outcome.HANG: (Weight.SUSPECT, _LAST),
@@ -33,25 +33,25 @@ _VERDICTS: dict[Outcome, tuple[Weight, float]] = {
     Outcome.LOST: (Weight.CONSEQUENCE, _LAST),
     Outcome.UNKNOWN: (Weight.SIGN, _LAST),
 }
-"""Any other verdict of the watcher stands first, as a cause: it knows what was done to the ranks"""
+"""Any other verdict of the watcher comes first, as a cause: the watcher knows what it did to the ranks"""
 
 _ADVICE: dict[Outcome, str] = {
-    Outcome.HANG: "Look at the stacks of the rank that stopped first; the others wait for it. It is tried once more on "
+    Outcome.HANG: "Look at the stacks of the rank that stopped first; the others wait for it. It is retried once on "
     "other nodes.",
-    Outcome.TIME_LIMIT: "Raise the time limit, or measure fewer iterations; look whether the run was slow or stuck.",
-    Outcome.NODE_FAIL: "The node is left out and the run tried elsewhere; tell the administrators.",
+    Outcome.TIME_LIMIT: "Raise the time limit, or measure fewer iterations; check whether the run was slow or stuck.",
+    Outcome.NODE_FAIL: "The node is excluded and the run retried elsewhere; tell the administrators.",
     Outcome.PREEMPTED: "Run again, or use a partition or QOS that is not preempted.",
-    Outcome.CANCELLED: "Somebody cancelled it: `sweep resume` carries on.",
+    Outcome.CANCELLED: "It was cancelled: `sweep resume` continues.",
     Outcome.OOM_HOST: "Ask for more host memory (--mem), or use fewer data-loading workers.",
-    Outcome.LOST: "Nothing was heard of the attempt's end: it is tried again.",
+    Outcome.LOST: "The attempt's end was not reported: it is retried.",
 }
-_HEALTHY = Diagnosis(None, "no line tells of a failure", "Nothing to do.")
+_HEALTHY = Diagnosis(None, "no line reports a failure", "Nothing to do.")
 
 
 def diagnose(facts: Facts) -> Diagnosis:
-    """The cause of an attempt's end. ``outcome`` is None where every rank ended well and nothing speaks against it.
+    """The cause of an attempt's end. ``outcome`` is None if every rank ended well and nothing shows a failure.
 
-    SIGKILL that was not ours is ``oom_host`` only where the kernel or Slurm says so, else ``unknown``. 127 (and 126 and
+    SIGKILL that was not ours is ``oom_host`` only if the kernel or Slurm reports it, else ``unknown``. 127 (and 126 and
     argparse's 2) without a better reason is ``config_error``: the command is wrong.
     """
     well = all(rank.exit_code == 0 and rank.signal is None and rank.failure is None for rank in facts.ranks)
@@ -67,7 +67,7 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 
 def diagnose_text(text: str) -> Diagnosis:
-    """The cause that a log file tells of; ``outcome`` is None for a healthy log."""
+    """The cause that a log file shows; ``outcome`` is None for a healthy log."""
     return _chosen(replace(hit, order=(0.0, float(hit.position))) for hit in scan(text))
 
 
@@ -79,9 +79,9 @@ def _chosen(hits: Iterable[Hit]) -> Diagnosis:
 
 
 def _killed_first(facts: Facts) -> RankEnd | None:
-    """The rank that was killed from outside before any other ended: what its peers say of their connections follows.
+    """The rank killed from outside before any other ended: its peers' connection errors are consequences.
 
-    Where Slurm's state tells of the job's end, that explains the kill.
+    If Slurm's state reports the job's end, that explains the kill.
     """
     ended = sorted((r for r in facts.ranks if r.ended_at_s is not None), key=lambda r: r.ended_at_s or 0.0)
     if not ended or ended[0].signal != signals.SIGKILL or ended[0].killed_by_us or any(_state(facts)):
@@ -90,7 +90,7 @@ def _killed_first(facts: Facts) -> RankEnd | None:
 
 
 def _of_rank(rank: RankEnd, *, first_killed: bool = False) -> Iterator[Hit]:
-    """What a rank's exception, log and exit say, in the order of its end among the ranks."""
+    """Hits from a rank's exception, log and exit, in the order of its end among the ranks."""
     when = (math.inf if rank.ended_at_s is None else rank.ended_at_s) + (1e9 if rank.killed_by_us else 0.0)
     for index, hit in enumerate([*_failure(rank), *scan(rank.log_tail)]):
         if hit.guess or (rank.killed_by_us and hit.outcome in (Outcome.PYTHON_EXCEPTION, Outcome.CANCELLED)):
@@ -113,7 +113,7 @@ def _failure(rank: RankEnd) -> list[Hit]:
 
 
 def _kernel(facts: Facts) -> Iterator[Hit]:
-    """Xid and machine checks come before the ranks' own words, OOM and segfaults confirm what these do not say."""
+    """Xid and machine checks come before the ranks' own logs; OOM and segfaults add what these lack."""
     for index, hit in enumerate(scan("\n".join(facts.kernel))):
         first = hit.weight is Weight.CAUSE and hit.outcome in (Outcome.XID_HARDWARE, Outcome.NODE_FAIL)
         order = (-2.0 if first else math.inf, float(index))
@@ -129,7 +129,7 @@ def _verdict(facts: Facts) -> Iterator[Hit]:
         facts.verdict,
         weight,
         evidence,
-        _ADVICE.get(facts.verdict, "Look at the attempt's evidence."),
+        _ADVICE.get(facts.verdict, "Read the attempt's evidence."),
         order=(when, 0.0),
     )
 

@@ -1,4 +1,4 @@
-"""What an exit code or a signal alone says. Codes above 128 are the shell's way to tell of a signal."""
+"""The diagnosis of an exit code or signal alone. Codes above 128 are how shells report a signal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CRASH = (
     "A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check compiled extensions against "
     "torch, CUDA and driver."
 )
-_COMMAND = "The command could not be run as written: check the program's path, its rights and its arguments."
+_COMMAND = "The command could not be run as written: check the program's path, permissions and arguments."
 
 _SIGNALS: dict[int, tuple[Outcome, Weight, str]] = {
     signals.SIGSEGV: (Outcome.SEGFAULT, Weight.SUSPECT, _CRASH),
@@ -20,18 +20,18 @@ _SIGNALS: dict[int, tuple[Outcome, Weight, str]] = {
     signals.SIGBUS: (
         Outcome.SEGFAULT,
         Weight.SUSPECT,
-        "SIGBUS: mostly a full /dev/shm or a mapped file that was cut: enlarge /dev/shm.",
+        "SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm.",
     ),
     signals.SIGKILL: (
         Outcome.UNKNOWN,
         Weight.SIGN,
-        "Something killed the rank and neither the kernel's OOM killer nor Slurm says why: look into dmesg and ask "
+        "Something killed the rank and neither the kernel's OOM killer nor Slurm reports why: check dmesg and ask "
         "the administrators.",
     ),
     signals.SIGABRT: (
         Outcome.UNKNOWN,
         Weight.SIGN,
-        "The process aborted itself: its log, just before the end, says why.",
+        "The process aborted itself: the end of its log has the reason.",
     ),
     signals.SIGTERM: (
         Outcome.CANCELLED,
@@ -57,12 +57,12 @@ _CODES: dict[int, tuple[Outcome, Weight, str]] = {
 _OTHER = (
     Outcome.UNKNOWN,
     Weight.SIGN,
-    "The program failed and said nothing that is known: look at the whole log of this rank.",
+    "The program failed without a known message: read the whole log of this rank.",
 )
 
 
 def exit_hit(code: int | None, signal: int | None) -> Hit | None:
-    """The hit for an exit; None where it says nothing (0, or not known)."""
+    """The hit for an exit; None if it shows no failure (0, or unknown)."""
     if signal is None and code is not None and (code < 0 or 128 < code < 128 + 65):
         signal = -code if code < 0 else code - 128
     if signal is not None:

@@ -1,4 +1,4 @@
-"""The values of diagnosis: what is known of an attempt's end, the rules, and the verdict."""
+"""The types of diagnosis: the facts of an attempt's end, the rules, and the verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RankEnd:
     exit_code: int | None = None
     signal: int | None = None
     ended_at_s: float | None = None
-    """seconds since the attempt's start; None where not known"""
+    """seconds since the attempt's start; None if unknown"""
     failure: Mapping[str, Any] | None = None
     """the exception as ``sweep.contract.Progress.failed`` sends it: type, message, traceback"""
     log_tail: str = ""
@@ -30,21 +30,21 @@ class RankEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """All that is known of an attempt's end."""
+    """All facts of an attempt's end."""
 
     ranks: Sequence[RankEnd]
     slurm_state: str | None = None
-    """the job's state in Slurm's words (OUT_OF_MEMORY, NODE_FAIL, …), where it is known"""
+    """the job's Slurm state (OUT_OF_MEMORY, NODE_FAIL, …), if known"""
     kernel: Sequence[str] = ()
     """kernel lines of the attempt's nodes and time: Xid, OOM killer, segfaults"""
     verdict: Outcome | None = None
-    """what the watcher already knows: hang, time_limit, node_fail, cancelled, preempted, …"""
+    """the watcher's verdict: hang, time_limit, node_fail, cancelled, preempted, …"""
     verdict_text: str = ""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """An outcome, the line that proves it and what to try. ``outcome`` is None where nothing failed."""
+    """An outcome, the line that proves it and what to try. ``outcome`` is None if nothing failed."""
 
     outcome: Outcome | None
     evidence: str
@@ -54,21 +54,21 @@ class Diagnosis:
 
 
 class Weight(IntEnum):
-    """How much a line says about the cause. The heaviest wins; among equals, the earliest."""
+    """How strong a line is as evidence of the cause. The heaviest wins; among equals, the earliest."""
 
     SIGN = 0
-    """something failed; the line does not say what"""
+    """something failed; the line does not show what"""
     CONSEQUENCE = 1
     """usually follows from a failure elsewhere; names the outcome only if nothing better is found"""
     SUSPECT = 2
-    """a cause, or what another rank's failure leads to: the order of time decides"""
+    """a cause, or a consequence of another rank's failure: the order in time decides"""
     CAUSE = 3
-    """explains the end by itself, even where its line comes late (kernel, Slurm and allocator say what they did)"""
+    """explains the end by itself, even where its line comes late (kernel, Slurm and allocator report what they did)"""
 
 
 @dataclass(frozen=True)
 class LineRule:
-    """One kind of line. ``keys`` (lower case) are looked for first; ``pattern`` is tried only on lines with a key."""
+    """One kind of line. ``keys`` (lower case) are searched first; ``pattern`` is tried only on lines with a key."""
 
     name: str
     outcome: Outcome
@@ -77,9 +77,9 @@ class LineRule:
     pattern: re.Pattern[str]
     advice: str
     guess: bool = False
-    """true only of bare text: where exit codes and kernel lines are known, they decide instead"""
+    """applies only to bare text: if exit codes and kernel lines are known, they decide instead"""
     lasting: bool = False
-    """stands even if iterations go on afterwards"""
+    """counts even if iterations continue afterwards"""
 
 
 def rule(
@@ -113,6 +113,6 @@ class Hit:
     guess: bool = False
     lasting: bool = False
     order: tuple[float, ...] = field(default=(0.0,))
-    """place in time among hits of several texts"""
+    """order in time among hits of several texts"""
     rank: int | None = None
     node: str | None = None

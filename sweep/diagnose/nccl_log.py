@@ -1,7 +1,7 @@
-"""What an ``NCCL_DEBUG=INFO`` log says of the communication: a summary, and findings in words. Pure.
+"""Communication as reported by an ``NCCL_DEBUG=INFO`` log: a summary, and findings as text. Pure.
 
 Line forms: NCCL 2.7 to 2.28 (src/init.cc, src/bootstrap.cc, src/transport/net_ib.cc, net_socket.cc, p2p.cc, shm.cc,
-nvls.cc). The prefix is ``host:pid:tid [dev] NCCL INFO``; ``NCCL version`` stands without one.
+nvls.cc). The prefix is ``host:pid:tid [dev] NCCL INFO``; ``NCCL version`` has none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_SPEAKS = re.compile(r"NCCL (?:INFO|WARN)")
+_NCCL_LINE = re.compile(r"NCCL (?:INFO|WARN)")
 _PREFIX = re.compile(r"(\S+?):(\d+):\d+ \[-?\w+\] ")
 _VERSION = re.compile(r"NCCL version (\d[\w.+-]{,60})")
 _HCA = re.compile(r"\[\d+\](\S{1,64}?):\d+/(\w+)")
@@ -28,14 +28,14 @@ _PEER_LEFT = re.compile(
 )
 _ADVISORY = re.compile(r"MTU|[Pp]lugin|ignor|not supported|deprecat|P2P is disabled|mixed local Net device")
 PREFIX_CHARS = 300
-"""where the prefix stands before NCCL's word: a host's name of 64, numbers, the file and line of a WARN"""
+"""the prefix precedes NCCL's message within this: a host's name of 64, numbers, the file and line of a WARN"""
 LINE_CHARS = 2000
-"""so much of a line is read: the patterns would take hours for one of megabytes without a blank"""
+"""characters of a line that are read: the patterns would take hours for megabytes without a blank"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NcclSummary:
-    """One attempt's communication. None where the log does not say."""
+    """One attempt's communication. None if the log does not show it."""
 
     version: str | None = None
     network: str | None = None
@@ -50,18 +50,18 @@ class NcclSummary:
     gpudirect_rdma: bool | None = None
     nvls: bool | None = None
     coll_channels: tuple[int, ...] = ()
-    """the different numbers of channels that communicators got, ascending"""
+    """the distinct channel counts of communicators, ascending"""
     rings: bool = False
     trees: bool = False
     ranks: int | None = None
     """of the largest communicator"""
     init_missing: tuple[int, ...] = ()
-    """ranks that began to set up a communicator and never said that it was complete"""
+    """ranks that started to set up a communicator and never reported completion"""
     init_s: float | None = None
     """longest set-up of a communicator"""
     bootstrap_s: float | None = None
     root_warning: str | None = None
-    """the first WARN that is not about a peer that had gone"""
+    """the first WARN that is not about a lost peer"""
     environment: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[str, ...] = ()
 
@@ -71,7 +71,7 @@ class NcclSummary:
 
 
 def summarize(lines: Iterable[str]) -> NcclSummary | None:
-    """The summary of a log; None where NCCL said nothing. Lines of other programs are passed over."""
+    """The summary of a log; None if NCCL printed nothing. Lines of other programs are skipped."""
     reader = _Reader()
     for line in lines:
         if "NCCL" in line:
@@ -87,7 +87,7 @@ class _Line:
 
 
 class _Reader:
-    """Collects what the lines say."""
+    """Collects the facts in the lines."""
 
     def __init__(self) -> None:
         self.spoke = False
@@ -106,7 +106,7 @@ class _Reader:
         if version:
             self.spoke = True
             self.values.setdefault("version", version.group(1))
-        speaks = _SPEAKS.search(line)
+        speaks = _NCCL_LINE.search(line)
         if speaks is None:
             return
         prefix = _PREFIX.search(line, max(0, speaks.start() - PREFIX_CHARS), speaks.start())
@@ -230,7 +230,7 @@ _TAKERS: tuple[tuple[str, Callable[[_Reader, _Line], None]], ...] = (
     ("set by environment", _Reader.setting),
     ("comm 0x", _Reader.comm),
 )
-"""first key in a line decides who reads it"""
+"""the first key in a line decides which reader gets it"""
 
 
 def _findings(seen: NcclSummary) -> list[str]:
@@ -245,19 +245,19 @@ def _network_findings(seen: NcclSummary, several: bool) -> Iterable[str]:
         where = f" on {seen.interface}" if seen.interface else ""
         yield (
             f"NCCL fell back to TCP sockets{where}: expect communication between nodes about 10 times slower. "
-            "Look why no InfiniBand or EFA device was used (NCCL_IB_DISABLE, NCCL_NET, the network plugin, "
+            "Check why no InfiniBand or EFA device was used (NCCL_IB_DISABLE, NCCL_NET, the network plugin, "
             "the container's devices)."
         )
     elif seen.gpudirect_rdma is False:
         yield (
-            "GPUDirect RDMA is off: data between nodes takes a detour through host memory. "
+            "GPUDirect RDMA is off: data between nodes goes through host memory. "
             "Load nvidia-peermem or use DMA-BUF, and check that GPU and HCA share a PCIe switch."
         )
     counts = set(seen.hcas_per_host.values())
     if len(counts) > 1:
-        least = min(seen.hcas_per_host, key=lambda host: seen.hcas_per_host[host])
+        fewest = min(seen.hcas_per_host, key=lambda host: seen.hcas_per_host[host])
         yield (
-            f"Nodes use different numbers of HCAs ({min(counts)} to {max(counts)}): {least} lacks some and slows all "
+            f"Nodes use different numbers of HCAs ({min(counts)} to {max(counts)}): {fewest} lacks some and slows all "
             "others."
         )
 
@@ -265,7 +265,7 @@ def _network_findings(seen: NcclSummary, several: bool) -> Iterable[str]:
 def _node_findings(seen: NcclSummary) -> Iterable[str]:
     if seen.transports.get("SHM", 0) > seen.transports.get("P2P", 0):
         yield (
-            "GPUs of one node talk through host shared memory, not NVLink or PCIe P2P: look for PCIe ACS, IOMMU, "
+            "GPUs of one node communicate through host shared memory, not NVLink or PCIe P2P: check PCIe ACS, IOMMU, "
             "NCCL_P2P_DISABLE or isolated containers."
         )
     if seen.nvls is False and "P2P" in seen.transports and seen.environment.get("NCCL_NVLS_ENABLE") != "0":
@@ -288,4 +288,4 @@ def _init_findings(seen: NcclSummary) -> Iterable[str]:
         yield f"First warning: {seen.root_warning[:300]}"
     debug = [name for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS") if "TRACE" in seen.environment.get(name, "")]
     if debug or seen.environment.get("NCCL_DEBUG_SUBSYS", "") == "ALL":
-        yield "NCCL traces every call: its timings are not to be compared."
+        yield "NCCL traces every call: its timings are not comparable."

@@ -1,4 +1,4 @@
-"""The table of all rules, in the order in which they claim a line: what is more specific comes first."""
+"""The table of all rules, in matching order: more specific rules come first."""
 
 from __future__ import annotations
 

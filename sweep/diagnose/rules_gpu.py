@@ -16,7 +16,7 @@ _NODE = "Run again on other nodes; have this GPU drained, reset and checked (nvi
 _BUG = "Run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel; check indices, shapes and custom kernels."
 
 GPU: tuple[LineRule, ...] = (
-    # What a faulty program can cause as well as a faulty GPU (13, 31, 43, 45, …): a CUDA error in a rank wins.
+    # Xids that a faulty program can cause as well as a faulty GPU (13, 31, 43, 45, …): a CUDA error in a rank wins.
     rule(
         "xid-application",
         Outcome.XID_HARDWARE,
@@ -57,7 +57,7 @@ GPU: tuple[LineRule, ...] = (
         r"|row remapping failure|uncorrectable .{0,30}error",
         advice=_NODE,
     ),
-    # Every release words it a little otherwise; XLA says RESOURCE_EXHAUSTED; NCCL reports the driver's error 2.
+    # The wording differs between releases; XLA reports RESOURCE_EXHAUSTED; NCCL reports the driver's error 2.
     rule(
         "oom-cuda",
         Outcome.OOM_CUDA,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sweep.diagnose.model import LineRule, Weight, rule
 from sweep.outcomes import Outcome
 
-_PEER = "Another process went away first: look at the other ranks' logs for the earliest error."
+_PEER = "Another process ended first: check the other ranks' logs for the earliest error."
 _LINK = (
     "Check that the nodes reach each other on the chosen interface (NCCL_SOCKET_IFNAME, NCCL_IB_HCA), the "
     "fabric's ports and firewalls."
@@ -64,10 +64,10 @@ NET: tuple[LineRule, ...] = (
         r"(?:failed to extend|while creating|while attaching to|posix_fallocate|No space left).{0,60}(?:/dev/shm"
         r"|shared memory segment)"
         r"|/dev/shm/\S+.*No space left",
-        advice="Shared memory is full: give the job or container a larger /dev/shm and remove what dead runs left "
+        advice="Shared memory is full: give the job or container a larger /dev/shm and remove files of dead runs "
         "there.",
     ),
-    # A peer that vanished: torch and NCCL say so in many ways, always on the ranks that are still there.
+    # A lost peer: torch and NCCL report it in many ways, always on the surviving ranks.
     rule(
         "peer-gone",
         Outcome.NCCL_ERROR,
@@ -115,7 +115,7 @@ NET: tuple[LineRule, ...] = (
         r"|on) .{0,40}(?:rank|barrier|worker|client)|wait timeout after \d+ ?ms"
         r"|Timed out waiting \d+ms for"
         r"|(?:gloo|c10d|TCPStore|barrier).{0,160}timed out",
-        advice="Not every rank came to the rendezvous: look for ranks that failed to start, and check MASTER_ADDR, "
+        advice="Not every rank joined the rendezvous: look for ranks that failed to start, and check MASTER_ADDR, "
         "the port and "
         "that nodes reach each other.",
     ),
@@ -191,7 +191,7 @@ NET: tuple[LineRule, ...] = (
         Weight.CONSEQUENCE,
         "exitcode|sigbus|signal 7",
         r"exitcode ?: ?-7\b|SIGBUS|Signal 7 \(",
-        advice="SIGBUS: mostly a full /dev/shm or a mapped file that was cut: enlarge /dev/shm.",
+        advice="SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm.",
     ),
     rule(
         "elastic-sigkill",
@@ -200,7 +200,7 @@ NET: tuple[LineRule, ...] = (
         "exitcode|sigkill|signal 9|exit code|return code|signal: 9",
         r"exitcode ?: ?-9\b|(?:exit|return) code ?[=:]? ?(?:-9|137)\b|Signal 9 \(SIGKILL\)"
         r"|died with <Signals\.SIGKILL|terminated with signal SIGKILL",
-        advice="SIGKILL without a word is mostly the kernel's OOM killer: look into dmesg, ask for more memory or use "
+        advice="SIGKILL without a message is mostly the kernel's OOM killer: check dmesg, ask for more memory or use "
         "fewer "
         "data-loading workers.",
         guess=True,

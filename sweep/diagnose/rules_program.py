@@ -10,14 +10,14 @@ from sweep.diagnose.model import LineRule, Weight, rule
 from sweep.outcomes import Outcome
 
 _ENV = "Install the missing module in the environment that the ranks use, or load the module or path that has it."
-_BINARY = "Build the extension anew against the installed torch, CUDA and C library."
+_BINARY = "Rebuild the extension against the installed torch, CUDA and C library."
 _SIZES = (
     "Choose sizes that divide: heads, layers, hidden size, vocabulary and batch by the parallel widths and "
     "the GPU count."
 )
 _NAN = (
     "Lower the learning rate, clip gradients, use bf16 instead of fp16 and check the data; the speed measured "
-    "is not to be trusted."
+    "is not reliable."
 )
 
 _DIVISIBLE = (
@@ -71,7 +71,7 @@ PROGRAM: tuple[LineRule, ...] = (
         r"|Error: (?:No such option|Missing option|Invalid value for|Got unexpected extra)|JSONDecodeError"
         r"|yaml\.\w+\.\w+Error|\bConfig(?:uration)?Error\b|Invalid ?Config\w*Error"
         r"|Some specified arguments are not used",
-        advice="The configuration is refused: correct the key or value that the message names.",
+        advice="The configuration is rejected: correct the key or value that the message names.",
     ),
     rule(
         "config-sizes",
@@ -102,7 +102,7 @@ PROGRAM: tuple[LineRule, ...] = (
         r"|line \d+): .*(?:No such file or directory|Permission denied)|not a valid model identifier"
         r"|Repository Not Found|is not a local folder|Cannot access gated repo|FileNotFoundError|PermissionError"
         r"|does not appear to have a file named",
-        advice="A program or file that the run names is not there or not readable on the node: check the path, the "
+        advice="A program or file that the run names is missing or not readable on the node: check the path, the "
         "spelling and the job's environment.",
     ),
     rule(
@@ -123,7 +123,7 @@ PROGRAM: tuple[LineRule, ...] = (
         r"|contains (?:either )?`?(?:inf`?, `?)?nan|found invalid values|loss diverged|encountered nan|detected nan",
         advice=_NAN,
     ),
-    # What a training line prints; it counts only if the values stay so (see scan.py).
+    # A training progress line; it counts only if the values stay nan (see scan.py).
     rule(
         "nan-metric",
         Outcome.NAN_LOSS,
@@ -165,7 +165,6 @@ PROGRAM: tuple[LineRule, ...] = (
         Weight.CONSEQUENCE,
         "bus error",
         r"(?<!PCIe )Bus error",
-        advice="SIGBUS: mostly a full /dev/shm or a mapped file that was cut: enlarge /dev/shm and check the file "
-        "system.",
+        advice="SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm and check the file system.",
     ),
 )

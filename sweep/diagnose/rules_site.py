@@ -36,7 +36,7 @@ SITE: tuple[LineRule, ...] = (
         "due to deadline|timed-out and not checkpoint",
         r"DUE TO (?:TIME LIMIT|DEADLINE)|TERM_RUNLIMIT|walltime .*exceed|exceeded.{0,20}walltime|Job has timed out"
         r"|reached its time limit|time limit exhausted|timed-out and not checkpoint",
-        advice="The job's time was up: ask for more time, or measure fewer iterations; look whether the run was slow "
+        advice="The job's time limit: ask for more time, or measure fewer iterations; check whether it was slow "
         "or stuck.",
         lasting=True,
     ),
@@ -120,7 +120,7 @@ SITE: tuple[LineRule, ...] = (
         Weight.CONSEQUENCE,
         "killed",
         r"^\s*(?:\S+: line \d+:\s+)?(?:\d+ )?Killed(?:\s|$)|^\S*Killed\s*$",
-        advice="A bare «Killed» is mostly the kernel's OOM killer: look into dmesg. " + _HOST,
+        advice="A bare «Killed» is mostly the kernel's OOM killer: check dmesg. " + _HOST,
         guess=True,
     ),
     rule(
@@ -135,7 +135,7 @@ SITE: tuple[LineRule, ...] = (
         r"|not enough (?:free )?disk space|insufficient disk|disk full|out of disk space",
         advice=_SPACE,
     ),
-    # torch.save on a full disk: the zip writer notices before the file system says so.
+    # torch.save on a full disk: the zip writer fails before the file system reports it.
     rule(
         "torch-save-failed",
         Outcome.DISK_FULL,
@@ -166,7 +166,7 @@ SITE: tuple[LineRule, ...] = (
         Weight.SUSPECT,
         "blocked for more than",
         r"task \S+ blocked for more than \d+ seconds",
-        advice="A process sat in the kernel (D state), mostly on a file system or a driver: keep off the node until "
+        advice="A process hung in the kernel (D state), mostly on a file system or a driver: avoid the node until "
         "it is gone.",
     ),
     rule(
@@ -175,7 +175,7 @@ SITE: tuple[LineRule, ...] = (
         Weight.CAUSE,
         "[hardware error]|kernel panic|soft lockup|hard lockup|machine check",
         r"\[Hardware Error\](?!.*[Cc]orrected)|Kernel panic|(?:soft|hard) lockup",
-        advice="The node's hardware or kernel failed: keep off it, and tell the administrators.",
+        advice="The node's hardware or kernel failed: avoid it, and tell the administrators.",
     ),
     rule(
         "kernel-segfault",
@@ -185,7 +185,7 @@ SITE: tuple[LineRule, ...] = (
         r"segfault at [0-9a-f]+ ip|traps: .*general protection",
         advice="A native library crashed, named at the line's end: check that it matches torch, CUDA and the driver.",
     ),
-    # With no reason given it is scancel, or srun ending the step after another task's failure.
+    # Without a reason it is scancel, or srun ending the step after another task's failure.
     rule(
         "slurm-cancelled",
         Outcome.CANCELLED,
@@ -193,7 +193,7 @@ SITE: tuple[LineRule, ...] = (
         "cancelled at|cancelled by|force terminated|revoked|got signal: |signalexception",
         r"CANCELLED AT \S+ (?:by|\*\*\*)|CANCELLED by \d+|Force Terminated|job allocation \d+ has been revoked"
         r"|Process \d+ got signal: (?:1|2|15)\b",
-        advice="The job or step was cancelled: if nobody did so, look for an earlier failure of a task.",
+        advice="The job or step was cancelled: if that was not intended, look for an earlier failure of a task.",
         lasting=True,
     ),
     rule(

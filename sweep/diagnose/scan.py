@@ -1,7 +1,7 @@
-"""From a text to the lines in it that say why something failed.
+"""Finds the lines of a text that show why something failed.
 
 Linear in the text: each rule's literal keys are searched in the lower-cased text, and its pattern is tried only on
-lines that hold one. Lines are looked at in a window, so that one endless line costs no more than many short ones.
+lines that hold one. Lines are searched in a window, so that one very long line costs no more than many short ones.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sweep.outcomes import Outcome
 
 _BEFORE, _AFTER = 300, 1200
 _WINDOWS = 8
-"""of one line, for one key"""
+"""characters of one line, for one key"""
 _MOST_HITS = 300
-"""of one rule in one text"""
+"""hits of one rule in one text"""
 
 _LONG, _KEPT_TAIL, _ALIKE = 4_000_000, 1_000_000, 20
-"""characters from which on a log is condensed, characters of its end that stay whole, and lines alike that are kept"""
+"""size in characters above which a log is condensed, characters kept at its end, and similar lines kept"""
 _NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -49,7 +49,7 @@ _NCCL_INFO = "NCCL INFO"
 
 
 def scan(text: str) -> list[Hit]:
-    """All telling lines of ``text``, in its order, less those that the text shows to have been overcome."""
+    """All matching lines of ``text``, in order, without those that the text shows to be recovered from."""
     text = _condensed(_plain(text))
     lower = text.lower()
     claimed: dict[int, Hit] = {}
@@ -66,7 +66,7 @@ def scan(text: str) -> list[Hit]:
 
 
 def _plain(text: str) -> str:
-    """Without carriage returns (progress bars) and colours, and such that lower-casing keeps every offset."""
+    """Without carriage returns (progress bars) and colours, and such that lower-casing preserves every offset."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text:
@@ -132,7 +132,7 @@ def _hit(item: LineRule, window: str, start: int, text: str) -> Hit:
 
 
 def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
-    """Without what was overcome: later iterations went on, values became finite again, or the work was already done."""
+    """Drops recovered failures: iterations continued, values became finite again, or the work was already done."""
     if not hits:
         return hits
     heartbeats = _progress(text, hits[0].position)
@@ -152,7 +152,7 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
 
 
 def _progress(text: str, start: int) -> list[tuple[int, int]]:
-    """(offset, number) of the last lines that tell of an iteration; enough to see whether work went on."""
+    """(offset, number) of the last lines that report an iteration; enough to see whether work continued."""
     tail = max(start, len(text) - 400_000)
     return [(tail + m.start(), int(m.group(1) or m.group(2))) for m in _PROGRESS.finditer(text[tail:])]
 

@@ -1,4 +1,4 @@
-"""Python exceptions that no other rule names: the last line of a traceback, also where ranks prefix their lines."""
+"""Python exceptions that no other rule matches: the last line of a traceback, also with rank prefixes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOGGED = re.compile(
     re.MULTILINE,
 )
 _END = 2000
-"""characters at the end of a log where an exception on an error line is taken for the end's reason"""
+"""an exception on an error line within this many characters of a log's end is taken as the reason of the end"""
 _FRAME = re.compile(r'^(?:\[?\w+\]?:? ?)?  File "[^"\n]+", line \d+, in \S', re.MULTILINE)
 _WARNED = re.compile(
     r"\b(?:WARNING|WARN|DEBUG|UserWarning|RuntimeWarning)\b|Logging error|[Ii]gnor(?:ed|ing)|(?:fall(?:ing)?"
@@ -50,7 +50,7 @@ class Traceback:
     at: int
     line: str
     overcome: bool
-    """logged as a warning or ignored by the interpreter, and the log goes on after it"""
+    """logged as a warning or ignored by the interpreter, and the log continues after it"""
 
 
 def tracebacks(text: str) -> list[Traceback]:
@@ -111,12 +111,12 @@ def _overcome(text: str, start: int, at: int) -> bool:
 
 
 def _is_report(line: str) -> bool:
-    """The exception of a launcher about its child, or of an interruption: no cause of its own."""
+    """The exception of a launcher about its child, or of an interruption: not a cause of its own."""
     return line.split(":")[0].endswith(_NOT_ITSELF)
 
 
 def _without_header(text: str, claimed: Container[int]) -> Iterator[Hit]:
-    """A text that was cut: the exception's line alone, or frames without their exception."""
+    """A truncated text: the exception's line alone, or frames without their exception."""
     for match in _BARE.finditer(text):
         if match.start() not in claimed and not _is_report(match.group(1)):
             yield Hit(
@@ -135,7 +135,7 @@ def _without_header(text: str, claimed: Container[int]) -> Iterator[Hit]:
             )
     frame = _FRAME.search(text)
     if frame is not None and frame.start() not in claimed:
-        advice = "The log is cut before the exception's own line: look at the whole log of this rank."
+        advice = "The log is truncated before the exception's own line: read the whole log of this rank."
         yield Hit(
             Outcome.PYTHON_EXCEPTION, Weight.CONSEQUENCE, frame.group(0).strip()[:500], advice, frame.start(), "frames"
         )

@@ -1,4 +1,4 @@
-"""What PyTorch's out-of-memory message says: a real need, or fragmentation.
+"""Analysis of PyTorch's out-of-memory message: insufficient memory, or fragmentation.
 
 Formats: c10/cuda/CUDACachingAllocator.cpp of PyTorch 1.4 to 2.x ("already allocated … reserved in total", later
 "of which … is free … reserved by PyTorch but unallocated"; 2.0 and 2.1 spell "capacty").
@@ -24,7 +24,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class CudaMemory:
-    """The figures of an out-of-memory message, in bytes; None where it does not give them."""
+    """The figures of an out-of-memory message, in bytes; None if it does not state them."""
 
     tried_bytes: float | None = None
     total_bytes: float | None = None
@@ -45,7 +45,7 @@ class CudaMemory:
 
     @property
     def fragmented(self) -> bool:
-        """The request would have fitted into memory that the allocator holds idle."""
+        """The request would have fitted into idle memory of the allocator."""
         idle = self.idle_bytes
         return idle is not None and self.tried_bytes is not None and idle >= self.tried_bytes
 
@@ -56,11 +56,11 @@ def parse_cuda_memory(message: str) -> CudaMemory:
 
 
 def cuda_memory_advice(message: str) -> str | None:
-    """What to try, by the message's figures; None where it has none."""
+    """What to try, by the message's figures; None if it has none."""
     memory = parse_cuda_memory(message)
     if memory.tried_bytes is None:
         return None
-    facts = f"{_gib(memory.tried_bytes)} were asked for"
+    facts = f"{_gib(memory.tried_bytes)} were requested"
     if memory.free_bytes is not None:
         facts += f", {_gib(memory.free_bytes)} were free"
     if memory.total_bytes is not None:
@@ -78,10 +78,10 @@ def _remedy(memory: CudaMemory) -> str:
         others = memory.total_bytes - memory.free_bytes - memory.process_bytes
         if others > max(2**30, 0.1 * memory.total_bytes):
             return (
-                f"Other processes hold about {_gib(others)} of this GPU: look for left-over processes, or ranks that "
+                f"Other processes hold about {_gib(others)} of this GPU: look for stale processes, or ranks that "
                 f"share it."
             )
-    return "A real need, not fragmentation: lower the micro-batch size, raise tp, pp or the ZeRO stage, or recompute."
+    return "Not fragmentation: lower the micro-batch size, raise tp, pp or the ZeRO stage, or recompute."
 
 
 def _bytes(match: re.Match[str] | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Results that others measured, brought into the record schema: maps of columns, units, conversion, plausibility.
+"""Results measured elsewhere, converted to the record schema: maps of columns, units, conversion, plausibility.
 
-The schema itself and what we measured belong to ``sweep.records``.
+The schema itself and our own results belong to ``sweep.records``.
 """

@@ -1,4 +1,4 @@
-"""Rows of a foreign table to records: values read by the map, derived columns computed, what is odd said in notes."""
+"""Rows of a foreign table to records: values read by the map, derived columns computed, implausible values noted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sweep.records.schema import Efficiency, Rates, Record
 MOST_MISTAKES = 20
 DEFAULT_GPUS_PER_NODE = 8
 _OF_THE_SOURCE = ("gpus", "global_batch_tokens", "warmup_iterations", "iterations")
-"""Columns of the configuration that a run does not derive: what the source does not state is null"""
+"""Configuration columns that are not derived from a run: null if the source does not state them"""
 
 
 def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file: str) -> list[Record]:
@@ -57,13 +57,13 @@ def _check_sources(row: Mapping[str, Any], mapping: ImportMap, file: str) -> Non
     """Columns that the map names and the table lacks; a map of the schema itself takes what there is."""
     plain = all(reading == Reading(source=name) for name, reading in mapping.columns.items())
     needed = ("model", "sequence_length", "nodes") if plain else mapping.columns
-    lacking = [n for n in needed if n in mapping.columns and mapping.columns[n].source not in row]
-    if lacking:
+    missing = [n for n in needed if n in mapping.columns and mapping.columns[n].source not in row]
+    if missing:
         remedy = f"its columns are {', '.join(row)}"
         raise SweepError(
             [
                 Mistake(f"no column {mapping.columns[n].source!r}, which gives {n}", file, 1, remedy=remedy)
-                for n in lacking
+                for n in missing
             ]
         )
 
@@ -77,13 +77,13 @@ def _record(row: Mapping[str, Any], mapping: ImportMap, seen: Counter[str]) -> R
     values = given | vars(configuration(run, given.get("gpu")))
     values |= {name: given.get(name) for name in _OF_THE_SOURCE}
     values |= {"run_id": run.run_id, "attempt": 1, "repeat": run.repeat, "sweep_name": mapping.name}
-    kept = {name: row[name] for name in unknown_columns(list(row), mapping)}
-    values |= {"pilot": "imported", "simulated": False, "notes": [], "extra_json": json_text({"source": kept})}
+    unknown = {name: row[name] for name in unknown_columns(list(row), mapping)}
+    values |= {"pilot": "imported", "simulated": False, "notes": [], "extra_json": json_text({"source": unknown})}
     return _with_metrics(record_from(values), run, _convention(row, mapping))
 
 
 def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
-    """The record's columns that the row and the map's constants state; a failed row may write anything for a metric."""
+    """The record's columns that the row and the map's constants state; a failed row's metrics may be any text."""
     given = dict(mapping.constants)
     outcome = _outcome(row, mapping)
     for name, reading in mapping.columns.items():
@@ -108,12 +108,12 @@ def _outcome(row: Mapping[str, Any], mapping: ImportMap) -> Outcome:
     word = reading.values.get(cell, reading.otherwise if reading.otherwise is not None else cell)
     valid = {str(outcome) for outcome in Outcome}
     if word not in valid:
-        raise ValueError(f"{reading.source} is {cell!r}, which the map's outcome does not know")
+        raise ValueError(f"{reading.source} is {cell!r}, which the map's outcome does not list")
     return Outcome(word)
 
 
 def _value(cell: Any, reading: Reading, name: str) -> Any:
-    """One value in the record's type and unit; None where the source says nothing."""
+    """One value in the record's type and unit; None if the source has none."""
     text = _text(cell)
     if reading.match is not None:
         hit = re.search(reading.match, text)
@@ -134,7 +134,7 @@ def _typed(value: Any, reading: Reading, name: str) -> Any:
     try:
         number = float(value) * (factor(column.unit, reading.unit) or 1.0)
     except ValueError:
-        raise ValueError(f"{reading.source} is {value!r}, no number for {name}") from None
+        raise ValueError(f"{reading.source} is {value!r}, not a number for {name}") from None
     if column.type == "int64" and column.unit != "bytes" and number != round(number):
         raise ValueError(f"{reading.source} is {value!r}, and {name} is a whole number")
     return round(number) if column.type == "int64" else number
@@ -171,7 +171,7 @@ def _shape(given: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
     if shape is None and name in MODELS:
         shape = MODELS[name].as_dict()
     if shape is None:
-        raise ValueError(f"the model {name!r} stands neither in the map nor in the catalogue")
+        raise ValueError(f"the model {name!r} is neither in the map nor in the catalogue")
     plain = {key: given[item] if isinstance(item, str) and item in given else item for key, item in shape.items()}
     return shapes.ModelShape(**plain).as_dict()
 
@@ -202,7 +202,7 @@ def _convention(row: Mapping[str, Any], mapping: ImportMap) -> flops.FlopsConven
 
 
 def _with_metrics(record: Record, run: Run, convention: flops.FlopsConvention) -> Record:
-    """Of what worked the rates, step time and efficiency, those that are stated stay. What failed has none."""
+    """Rates, step time and efficiency of successful rows; stated values stay. Failed rows have none."""
     rate = _rate(record)
     if record.outcome is not Outcome.OK:
         return replace(record, **vars(Rates()), **vars(Efficiency()))
@@ -226,7 +226,7 @@ def _with_metrics(record: Record, run: Run, convention: flops.FlopsConvention) -
 
 
 def _rate(record: Record) -> float | None:
-    """Tokens per second and GPU, from whatever the source states."""
+    """Tokens per second and GPU, from what the source states."""
     gpus = record.gpus or 1
     if record.tokens_per_second_per_gpu is not None:
         return record.tokens_per_second_per_gpu

@@ -35,7 +35,7 @@ _NEEDED = (
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did."""
+    """The result of an import."""
 
     path: Path
     rows: int
@@ -43,7 +43,7 @@ class Imported:
     suspects: Sequence[tuple[int, str]]
     """(line of the source, what is wrong with it)"""
     kept: Sequence[str]
-    """columns of the source that no column of the record took, kept under their own names"""
+    """columns of the source that no column of the record uses, stored under their own names"""
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
@@ -51,10 +51,10 @@ class Imported:
         return {**vars(self), "path": str(self.path), "outcomes": dict(self.outcomes), "suspects": suspects}
 
     def shown(self) -> list[str]:
-        """The first suspects, in words."""
+        """The first suspects, as text."""
         lines = [f"line {line}: {notes}" for line, notes in self.suspects[:_SHOWN]]
         rest = len(self.suspects) - len(lines)
-        return lines + ([f"and {rest} further suspect rows: the column notes says why"] if rest > 0 else [])
+        return lines + ([f"and {rest} further suspect rows: see the column notes"] if rest > 0 else [])
 
 
 def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
@@ -72,18 +72,18 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
 
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
-    """Results (of a sweep or an import) as what a replay runs against: one run per configuration and repeat."""
+    """Results (of a sweep or an import) as the input of a replay: one run per configuration and repeat."""
     import pyarrow.parquet as pq
 
     table = _opened(path, lambda: pq.read_table(path))
-    lacking = [name for name in _NEEDED if name not in table.column_names]
-    if lacking:
-        fact = f"no results table: it lacks {', '.join(lacking[:5])}"
-        raise SweepError(Mistake(fact, str(path), remedy="bring foreign tables in by `sweep import`"))
+    missing = [name for name in _NEEDED if name not in table.column_names]
+    if missing:
+        fact = f"not a results table: it lacks {', '.join(missing[:5])}"
+        raise SweepError(Mistake(fact, str(path), remedy="convert foreign tables with `sweep import`"))
     rows = [row for row in table.select(_NEEDED).to_pylist() if row["final"] and (not models or row["model"] in models)]
     if not rows:
-        said = f" of {', '.join(models)}" if models else ""
-        raise SweepError(Mistake(f"there are no runs{said}", str(path)))
+        of_models = f" of {', '.join(models)}" if models else ""
+        raise SweepError(Mistake(f"there are no runs{of_models}", str(path)))
     return _recorded(rows)
 
 
@@ -102,7 +102,7 @@ def _recorded(rows: list[dict[str, Any]]) -> RecordedRun:
 
 
 def _common(kinds: set[Any]) -> Any:
-    """Of several kinds of GPU the one with the most memory: what cannot fit there fits nowhere."""
+    """Of several kinds of GPU the one with the most memory: what does not fit there fits nowhere."""
     gpus = [GPUS[kind] for kind in sorted(map(str, kinds)) if kind in GPUS]
     return max(gpus, key=lambda gpu: gpu.memory_bytes or 0, default=UNKNOWN_GPU)
 
@@ -144,7 +144,7 @@ def _opened(path: Path, read: Any) -> Any:
 
 
 def _keep_unknown(target: Path, source: Any, mapping: ImportMap, run_ids: Sequence[str]) -> list[str]:
-    """Add the source's further columns to the written table, by run_id; a name that the schema has gets a prefix."""
+    """Add the source's further columns to the written table, by run_id; a name that the schema uses gets a prefix."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""The map of a foreign table: which of its columns mean what. Written in YAML, checked as a whole.
+"""The map of a foreign table: the meaning of its columns. Written in YAML, checked as a whole.
 
 columns:                       # column of the record: column of the source, or how to read it
   nodes: nodes
@@ -45,7 +45,7 @@ class Reading:
     values: Mapping[str, Any] = field(default_factory=dict)
     """what the source writes -> what it means"""
     otherwise: Any = None
-    """where the source is empty, or nothing matches"""
+    """value if the source is empty, or nothing matches"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class ImportMap:
     """name in the source -> fields of its shape; a text value names a column of the record (learned_positions)"""
     flops: Reading | str = "matmul-causal"
     flops_stated: bool = True
-    """False: the map says nothing of how the source counts FLOPs, so that its MFU and TFLOPS cannot be checked"""
+    """False: the map does not state how the source counts FLOPs, so its MFU and TFLOPS cannot be checked"""
 
 
 def read_map(document: Document) -> ImportMap:
@@ -76,8 +76,8 @@ def read_map(document: Document) -> ImportMap:
     models = _models(document, _mapping(document, "models", mistakes), mistakes)
     flops = _flops(document, value.get("flops", "matmul-causal"), mistakes)
     given = columns.keys() | constants.keys()
-    lacking = [name for name in _NEEDED if name not in given] + ["nodes"] * (not given & {"nodes", "gpus"})
-    mistakes += [document.mistake(f"no column gives {name}", ("columns",)) for name in lacking]
+    missing = [name for name in _NEEDED if name not in given] + ["nodes"] * (not given & {"nodes", "gpus"})
+    mistakes += [document.mistake(f"no column gives {name}", ("columns",)) for name in missing]
     if mistakes:
         raise SweepError(mistakes)
     name = str(value.get("name", "imported"))
@@ -87,7 +87,7 @@ def read_map(document: Document) -> ImportMap:
 
 
 def plain_map(name: str) -> ImportMap:
-    """The map of a table whose columns bear the record's own names and units already."""
+    """The map of a table whose columns have the record's names and units already."""
     names = [column.name for column in COLUMNS if not column.type.startswith("list<") and column.name not in _RESERVED]
     return ImportMap(name=name, columns={n: Reading(source=n) for n in names}, flops_stated=False)
 
@@ -112,7 +112,7 @@ def _columns(document: Document, given: Mapping[str, Any], mistakes: list[Mistak
         unit = BY_NAME[name].unit
         if factor(unit, reading.unit) is None:
             valid = ", ".join(FACTORS.get(unit, {})) or "it has no unit"
-            mistakes.append(document.mistake(f"{reading.unit!r} is no unit of {name}", path, f"one of: {valid}"))
+            mistakes.append(document.mistake(f"{reading.unit!r} is not a unit of {name}", path, f"one of: {valid}"))
         if name == "outcome":
             mistakes += _outcomes(document, reading, path)
         found[name] = reading
@@ -121,9 +121,9 @@ def _columns(document: Document, given: Mapping[str, Any], mistakes: list[Mistak
 
 def _known(document: Document, name: str, path: Path, mistakes: list[Mistake]) -> bool:
     if name in _RESERVED:
-        mistakes.append(document.mistake(f"{name} is derived, and not read", path))
+        mistakes.append(document.mistake(f"{name} is derived, not read", path))
     elif name not in BY_NAME:
-        mistakes.append(document.mistake(f"{name!r} is no column of a record", path, nearest(str(name), BY_NAME)))
+        mistakes.append(document.mistake(f"{name!r} is not a column of a record", path, nearest(str(name), BY_NAME)))
     return name in BY_NAME and name not in _RESERVED
 
 
@@ -137,7 +137,7 @@ def _reading(document: Document, value: Any, path: Path, mistakes: list[Mistake]
     mistakes += [document.mistake(f"unknown key {key!r}", (*path, key), nearest(str(key), _READING)) for key in wrong]
     match = value.get("match")
     if match is not None and not _is_pattern(match):
-        mistakes.append(document.mistake(f"match: {match!r} is no regular expression with a group", path))
+        mistakes.append(document.mistake(f"match: {match!r} is not a regular expression with a group", path))
         match = None
     values = value.get("values") or {}
     if not isinstance(values, dict):
@@ -157,16 +157,16 @@ def _is_pattern(text: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """As a cell of a table writes it."""
+    """As written in a table cell."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _outcomes(document: Document, reading: Reading, path: Path) -> list[Mistake]:
     valid = [str(outcome) for outcome in Outcome]
-    said = [*reading.values.values()] + ([reading.otherwise] if reading.otherwise is not None else [])
+    names = [*reading.values.values()] + ([reading.otherwise] if reading.otherwise is not None else [])
     return [
-        document.mistake(f"{word!r} is no outcome", path, nearest(str(word), valid))
-        for word in said
+        document.mistake(f"{word!r} is not an outcome", path, nearest(str(word), valid))
+        for word in names
         if word not in valid
     ]
 
@@ -209,15 +209,15 @@ def _shape_mistakes(document: Document, value: Mapping[str, Any], path: Path) ->
 def _flops(document: Document, value: Any, mistakes: list[Mistake]) -> Reading | str:
     path: Path = ("flops",)
     if isinstance(value, str):
-        said: list[Any] = [value]
+        names: list[Any] = [value]
         found: Reading | str = value
     else:
         reading = _reading(document, value, path, mistakes)
         if reading is None:
             return "matmul-causal"
-        said, found = [*reading.values.values(), *([reading.otherwise] if reading.otherwise else [])], reading
-    wrong = [word for word in said if word not in CONVENTIONS]
+        names, found = [*reading.values.values(), *([reading.otherwise] if reading.otherwise else [])], reading
+    wrong = [word for word in names if word not in CONVENTIONS]
     mistakes += [
-        document.mistake(f"{word!r} is no convention", path, nearest(str(word), CONVENTIONS)) for word in wrong
+        document.mistake(f"{word!r} is not a convention", path, nearest(str(word), CONVENTIONS)) for word in wrong
     ]
     return found

@@ -1,4 +1,4 @@
-"""Results that cannot be true: each record checked by itself, and by its neighbours."""
+"""Implausible results: each record checked by itself, and against its neighbours."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from sweep.records.schema import Record
 from sweep.records.validity import implausible
 
 MFU_TOLERANCE = 0.05
-"""by how much the source's MFU may differ from that of its own tokens/s by the stated convention"""
+"""allowed difference of the source's MFU from that of its own tokens/s by the stated convention"""
 TFLOPS_TOLERANCE = 0.05
 RATE_TOLERANCE = 0.01
 NEIGHBOUR_FACTOR = 5.0
-"""how many times slower or faster than its neighbours a run may be"""
+"""allowed factor between a run and its neighbours"""
 LEAST_NEIGHBOURS = 3
 NEAR_DOUBLINGS = 3
-"""over all axes: one axis traded for another at the same batch"""
+"""over all axes: one axis exchanged for another at the same batch"""
 _NEAR_AXES = attrgetter("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum")
 _NEAR_SAME = attrgetter("model", "nodes", "gpu", "sequence_length", "dtype", "recompute")
 
 
 def findings(records: Sequence[Record], flops_stated: bool = True) -> list[list[str]]:
-    """What is wrong with each record, as text; empty where nothing is.
+    """What is wrong with each record, as text; empty if nothing is.
 
     ``flops_stated``: the records' convention is the source's own, so that its MFU and TFLOPS can be checked by it.
     """
@@ -55,7 +55,7 @@ def _by_convention(record: Record) -> list[str]:
     if mfu and stated and abs(stated / mfu - 1) > MFU_TOLERANCE:
         convention = str(record.flops_convention).split(":")[0]
         notes.append(
-            f"the source says {stated:.2%} MFU, its tokens/s give {mfu:.2%} ({convention}): {stated / mfu - 1:+.1%}"
+            f"the source states {stated:.2%} MFU, its tokens/s give {mfu:.2%} ({convention}): {stated / mfu - 1:+.1%}"
         )
     tflops = record.tflops_per_gpu
     expected = (record.tokens_per_second_per_gpu or 0.0) * (record.flops_per_token or 0.0) / 1e12
@@ -98,7 +98,7 @@ def _rates(record: Record) -> list[str]:
 
 
 def _out_of_line(records: Sequence[Record]) -> dict[int, str]:
-    """Rates far off those of neighbours: same model, nodes and kind, NEAR_DOUBLINGS away at most."""
+    """Rates far from those of neighbours: same model, nodes and kind, NEAR_DOUBLINGS away at most."""
     groups: dict[Hashable, dict[int, float]] = {}
     for index, record in enumerate(records):
         if (rate := record.tokens_per_second_per_gpu) and record.outcome is Outcome.OK:

@@ -20,7 +20,7 @@ FACTORS: dict[str, dict[str, float]] = {
 
 
 def factor(record_unit: str, source_unit: str | None) -> float | None:
-    """What to multiply a source's number by, 1 where it states no unit; None where the units do not go together."""
+    """The factor for a source's number, 1 if it states no unit; None if the units are incompatible."""
     if source_unit is None or source_unit == record_unit:
         return 1.0
     return FACTORS.get(record_unit, {}).get(source_unit)

@@ -1,4 +1,4 @@
-"""Axes of a grid: a scalar, a list, a range, or `auto`. And how far apart two wordings of one value are: not at all."""
+"""Axes of a grid: a scalar, a list, a range, or `auto`. Different spellings of one value are equal."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def listed(value: Any) -> list[Any]:
         return _range(value)
     values = value if isinstance(value, list | tuple) else [value]
     if not values:
-        raise ValueError("the list is empty: leave the key out, or give a value")
+        raise ValueError("the list is empty: omit the key, or give a value")
     if len(values) > MAX_VALUES:
         raise ValueError(f"{len(values):,} values are too many (at most {MAX_VALUES:,})")
     for i, item in enumerate(values):
         if any(item == other and type(item) is type(other) for other in values[:i]):
-            raise ValueError(f"{item!r} stands twice in the list")
+            raise ValueError(f"{item!r} is in the list twice")
     return list(values)
 
 
@@ -77,7 +77,7 @@ def _words(value: Any) -> tuple[str, ...] | Auto:
     values = listed(value)
     for item in values:
         if not isinstance(item, str) or not item:
-            raise ValueError(f"expected words or auto, found {item!r}")
+            raise ValueError(f"expected text or auto, found {item!r}")
     return tuple(values)
 
 

@@ -1,4 +1,4 @@
-"""What a grid asks of a workload and a site that cannot be: mistakes of the user, not rejected candidates."""
+"""Requests of a grid that the workload or the site cannot meet: user errors, not rejected candidates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweep.plugins import find_workload
 
 
 def problems_of(grid: Grid, site: Site, workload: Workload) -> list[Problem]:
-    """Everything that the grid asks and that no plan can give."""
+    """Every request of the grid that no plan can meet."""
     return [
         *_parameters(grid, workload),
         *_choices(grid, workload),
@@ -30,7 +30,7 @@ def problems_of(grid: Grid, site: Site, workload: Workload) -> list[Problem]:
 
 
 def _problems_with_workload(grid: Grid) -> list[Problem]:
-    """What the workload of the grid cannot give; nothing where it cannot be loaded, which is said elsewhere."""
+    """Requests that the grid's workload cannot meet; nothing if it cannot be loaded, which is reported elsewhere."""
     try:
         workload = find_workload(grid.workload)
     except SweepError:
@@ -51,7 +51,7 @@ def _parameters(grid: Grid, workload: Workload) -> Iterator[Problem]:
 
 
 def _unfit(value: Any, default: Any) -> str | None:
-    """What is wrong with a parameter's value, judged by its default. None where nothing is."""
+    """What is wrong with a parameter's value, by the type of its default. None if it is valid."""
     if value is None or default is None or type(value) is type(default):
         return None
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
@@ -80,7 +80,7 @@ def _points(grid: Grid, workload: Workload) -> Iterator[Problem]:
     for key, points, known in (("include", grid.include, axes), ("exclude", grid.exclude, axes | COLUMNS)):
         for i, point in enumerate(points):
             for name in sorted(set(point) - known):
-                yield Problem((key, i, name), f"{name!r} is no axis", nearest(name, known))
+                yield Problem((key, i, name), f"{name!r} is not an axis", nearest(name, known))
             for value in point.get("model", ()):
                 if value not in grid.models:
                     fact = f"{value!r} is not among the grid's models"
@@ -96,7 +96,7 @@ def _kinds(i: int, point: Any) -> Iterator[Problem]:
         lowest = 0 if name == "zero" else 1
         for value in point[name]:
             if type(value) is not wanted or (isinstance(value, int) and value < lowest):
-                yield Problem(("include", i, name), f"{value!r} is no value of {name}")
+                yield Problem(("include", i, name), f"{value!r} is not a value of {name}")
 
 
 def _nodes(grid: Grid, site: Site) -> Iterator[Problem]:
@@ -118,11 +118,11 @@ def _names(grid: Grid, workload: Workload) -> Iterator[Problem]:
 
 
 _NECESSARY = {"models": {"1B": MODELS["1B"]}, "nodes": 1, "sequence_length": 1}
-"""in place of what is missing or wrong, where the rest of a grid is still to be checked"""
+"""placeholders for missing or wrong values, so that the rest of a grid is still checked"""
 
 
 def problems_of_the_rest(value: Any) -> list[Problem]:
-    """What the workload cannot give of the keys that are well-formed, in a grid that is wrong elsewhere."""
+    """Requests in well-formed keys that the workload cannot meet, in a grid that is wrong elsewhere."""
     asked = value if isinstance(value, dict) else {}
     rest = _NECESSARY | {k: v for k, v in asked.items() if k in Grid.model_fields and k != "tokens_per_gpu"}
     rest["global_batch"] = 1

@@ -1,6 +1,6 @@
-"""What can be found out about this machine or cluster: by Slurm's clients, nvidia-smi and the CPU count.
+"""Detects facts about this machine or cluster: by Slurm's clients, nvidia-smi and the CPU count.
 
-Parsers are pure, text in and values out; only ``_output`` runs anything. What cannot be found is the user's to write.
+Parsers are pure, text in and values out; only ``_output`` runs anything. What is not detected, the user states.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ TIMEOUT_S = 20.0
 LONGEST_PILOT_S = 4 * 3600
 SINFO_FORMAT = "%P|%a|%l|%D|%c|%m|%G"
 CPU_RANKS = 8
-"""ranks per node that a machine without GPUs is given at most, unless the site says otherwise"""
+"""most ranks per node on a machine without GPUs, unless the site states otherwise"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
-    """Nodes of one shape in one partition, as one line of sinfo tells."""
+    """Nodes of one kind in one partition, from one line of sinfo."""
 
     partition: str
     default: bool
@@ -41,20 +41,20 @@ class NodeGroup:
 
 
 def slurm_answers() -> bool:
-    """Whether sbatch is here and a controller stands behind it."""
+    """Whether sbatch is installed and its controller is up."""
     return shutil.which("sbatch") is not None and "is UP" in (_output(["scontrol", "ping"]) or "")
 
 
 def detect_site(executor: str = "slurm", gpu: str | None = None) -> Mapping[str, object]:
-    """Keys of a site file, as far as they can be found out. ``gpu``: its kind, where the user says it.
+    """Keys of a site file, as far as they can be detected. ``gpu``: its kind, if the user states it.
 
-    Raises SweepError where that is not enough to start.
+    Raises SweepError if that is not enough to start.
     """
     return _cluster_facts(gpu) if executor == "slurm" else _machine_facts(gpu)
 
 
 def other_partitions(chosen: object) -> list[NodeGroup]:
-    """The groups of nodes that are up in partitions beside the chosen one; none where sinfo does not answer."""
+    """The groups of nodes that are up in partitions other than the chosen one; none if sinfo does not answer."""
     groups = parse_sinfo(_output(["sinfo", "-h", "-o", SINFO_FORMAT]) or "")
     return [group for group in groups if group.up and group.nodes and group.partition != chosen]
 
@@ -62,7 +62,7 @@ def other_partitions(chosen: object) -> list[NodeGroup]:
 def _cluster_facts(gpu: str | None) -> dict[str, object]:
     listing = _output(["sinfo", "-h", "-o", SINFO_FORMAT])
     if listing is None:
-        fact = "sinfo does not answer, so nothing is known of the cluster"
+        fact = "sinfo does not answer, so nothing is known about the cluster"
         raise SweepError(Mistake(fact, path="site", remedy="write a site file, or launch with --executor local"))
     group = widest_group(parse_sinfo(listing))
     if group is None:
@@ -76,7 +76,7 @@ def cluster_site(group: NodeGroup, config: Mapping[str, str], local_gpus: Sequen
     """Site keys for one group of nodes. The GPU's kind comes from the gres, else from this machine's own GPUs."""
     kind = "cpu" if not group.gpus else gpu_kind([group.gpu_type, *local_gpus])
     if kind is None:
-        fact = f"partition {group.partition} has {group.gpus} GPUs per node, but their kind cannot be found out"
+        fact = f"partition {group.partition} has {group.gpus} GPUs per node, but their kind cannot be detected"
         known = ", ".join(name for name in GPUS if name != "cpu")
         raise SweepError(
             Mistake(
@@ -139,7 +139,7 @@ def _group(partition: str, up: str, limit: str, nodes: str, cpus: str, memory: s
 
 
 def widest_group(groups: Iterable[NodeGroup]) -> NodeGroup | None:
-    """The nodes to use where nobody said: of the default partition (else any) those with GPUs, and most of them."""
+    """The nodes to use by default: in the default partition (else any), the largest group with GPUs."""
     up = [group for group in groups if group.up and group.nodes]
     choice = [group for group in up if group.default] or up
     return max(choice, key=lambda group: (group.gpus * group.nodes, group.nodes), default=None)
@@ -152,7 +152,7 @@ def parse_gres(text: str) -> tuple[int, str]:
         found = re.fullmatch(r"gpu(?::([^:]+?))??(?::(\d+))?", part.strip())
         if found:
             counts[found[1] or ""] = counts.get(found[1] or "", 0) + int(found[2] or 1)
-    # Nodes that mix types: their most numerous one stands for them.
+    # Nodes with mixed types: the most numerous one is used.
     kind = max(counts, key=lambda name: counts[name], default="")
     return sum(counts.values()), kind
 
@@ -167,7 +167,7 @@ def parse_time(text: str) -> int | None:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Key -> value of ``scontrol show config``; "(null)" is left out."""
+    """Key -> value of ``scontrol show config``; "(null)" is omitted."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, value in pairs if value.strip() != "(null)"}
 
@@ -180,7 +180,7 @@ def parse_gpu_names(text: str) -> list[str]:
 def gpu_kind(names: Iterable[str]) -> str | None:
     """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-40gb" are.
 
-    Whole words only: a GH200 is no H200. A further word may tell a variant: an A100 of 40 GB, an H100 on PCIe.
+    Whole words only: a GH200 is not an H200. A further word may name a variant: an A100 of 40 GB, an H100 on PCIe.
     """
     for name in names:
         words = re.findall(r"[a-z0-9]+", name.lower())
@@ -203,7 +203,7 @@ def _whole(text: str) -> int:
 
 
 def _output(command: Sequence[str]) -> str | None:
-    """What a command prints; None where it is missing, fails or takes too long."""
+    """What a command prints; None if it is missing, fails or takes too long."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_"))}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False)

@@ -1,4 +1,4 @@
-"""What the user wants to be measured: models, node counts, axes, constraints. A document in, value or problems out."""
+"""What the user wants to measure: models, node counts, axes, constraints. A document in, value or problems out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_sch
 DERIVED = ("dp", "grad_accum")
 """follow from the two equations; a grid may restrict them"""
 FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_tokens")
-"""further columns that rules and constraints see, beside the fields of the model's shape"""
+"""further columns that rules and constraints see, in addition to the fields of the model's shape"""
 COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *ModelShape.__dataclass_fields__})
 
 Tokens = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
@@ -59,7 +59,7 @@ _CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=Fal
 
 
 class Timeouts(BaseModel):
-    """How long a run may go without a beat, per phase. Seconds once read; written 300, 90s or 5m."""
+    """Longest time without a heartbeat, per phase. Seconds once read; written 300, 90s or 5m."""
 
     model_config = _CONFIG
 
@@ -68,7 +68,7 @@ class Timeouts(BaseModel):
     first_iteration: Seconds = 300.0
     """the first step, with compilation"""
     steady: Seconds = 20.0
-    """every later iteration: at least this, and more where the steps themselves are long"""
+    """every later iteration: at least this, and more if the steps themselves are long"""
 
 
 class BudgetLimits(BaseModel):
@@ -89,7 +89,7 @@ class BudgetLimits(BaseModel):
 
 
 class Grid(BaseModel):
-    """One sweep as the user writes it. Each field is a key of the grid file; an axis left out keeps one value."""
+    """One sweep as the user writes it. Each field is a key of the grid file; an omitted axis has one value."""
 
     model_config = _CONFIG
 
@@ -106,9 +106,9 @@ class Grid(BaseModel):
     global_batch: Tokens | None = None
     """tokens per optimizer step: 1048576, 1M (1,000,000) or 1Mi (1,048,576)"""
     tokens_per_gpu: Tokens | None = None
-    """weak scaling: tokens per step and GPU, in place of global_batch"""
+    """weak scaling: tokens per step and GPU, instead of global_batch"""
     global_batch_tolerance: float = Field(default=0.0, ge=0, lt=1)
-    """how far, as a fraction, a layout's batch may be from the one asked for"""
+    """allowed deviation of a layout's batch from the requested one, as a fraction"""
     tp: Sizes = (1,)
     """auto: the divisors of a node's GPUs, or of all GPUs with tp_across_nodes"""
     pp: Sizes = (1,)
@@ -147,14 +147,14 @@ class Grid(BaseModel):
     budget: BudgetLimits = BudgetLimits()
     """what may be spent"""
     isolate: bool = False
-    """a run of several nodes has its pilot's fabric to itself: beside it only runs that stay within one node"""
+    """a run of several nodes has its pilot's fabric to itself: concurrently only runs that stay within one node"""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """of the weights and the synthetic data, the same for all runs"""
     timeouts: Timeouts = Timeouts()
     max_run_time: Seconds | None = None
     """an attempt is ended after this, whatever its phase"""
     site: Site | None = None
-    """facts about the cluster, where they are not in a file of their own"""
+    """facts about the cluster, if they are not in their own file"""
 
     _source: Document | None = PrivateAttr(default=None)
 
@@ -197,7 +197,7 @@ class Grid(BaseModel):
         return (self._source or Document(None, "grid")).mistake(fact, path, remedy)
 
     def global_batch_for(self, gpus: int) -> int:
-        """Tokens per optimizer step that so many GPUs are asked for."""
+        """Requested tokens per optimizer step for this many GPUs."""
         return self.global_batch if self.global_batch is not None else (self.tokens_per_gpu or 0) * gpus
 
     def to_yaml(self) -> str:
@@ -214,7 +214,7 @@ def read_grid(document: Document) -> tuple[Grid | None, list[Problem]]:
 
 
 def _parameters(workload: str | None) -> set[str]:
-    """The names of a workload's parameters; none where it cannot be loaded, which the plan says."""
+    """The names of a workload's parameters; none if it cannot be loaded, which the plan reports."""
     try:
         return set(find_workload(workload).params) if workload else set()
     except SweepError:
@@ -222,7 +222,7 @@ def _parameters(workload: str | None) -> set[str]:
 
 
 def _batch_problems(value: Any) -> list[Problem]:
-    """The batch must be given, and once. Read from the plain values, so that it is said beside any other mistake."""
+    """The batch must be given exactly once. Read from the plain values, so that it is reported with other mistakes."""
     given = [
         key for key in ("global_batch", "tokens_per_gpu") if isinstance(value, dict) and value.get(key) is not None
     ]

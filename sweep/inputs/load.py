@@ -20,7 +20,7 @@ MAX_INPUT_BYTES = 4 << 20
 
 
 def sites_directory() -> Path:
-    """Where a user's named sites stand."""
+    """The directory of a user's named sites."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "sweep" / "sites"
 
 
@@ -44,7 +44,7 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
 
 
 def load_site(grid: Grid | None = None, given: str | None = None, executor: str | None = None) -> Site:
-    """The site: the file or name given, else the grid's own, else what can be found out about this machine or cluster.
+    """The site: the file or name given, else the grid's own, else what is detected on this machine or cluster.
 
     Raises SweepError with every mistake.
     """
@@ -59,7 +59,7 @@ def load_site(grid: Grid | None = None, given: str | None = None, executor: str 
 
 
 def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor: str | None) -> tuple[Grid, Site]:
-    """Grid and site. ``executor``: None where it is found out, should a site have to be. Raises SweepError with every
+    """Grid and site. ``executor``: None if it is detected, should a site have to be. Raises SweepError with every
     mistake of both.
     """
     mistakes: list[Mistake] = []
@@ -87,12 +87,12 @@ def choose_executor(asked: str | None) -> str:
 
 
 def max_local_ranks(site: Site) -> int:
-    """How many ranks this machine is to bear at once: what the site says, else two per core and at least eight."""
+    """Most ranks at once on this machine: as the site states, else two per core and at least eight."""
     return site.max_local_ranks or max(8, 2 * (os.cpu_count() or 1))
 
 
 def _site_path(given: str) -> Path:
-    """A name without a slash or ending stands for a file of the user's sites directory."""
+    """A name without a slash or suffix means a file in the user's sites directory."""
     path = Path(given)
     if path.exists() or "/" in given or path.suffix in (".yaml", ".yml"):
         return path
@@ -105,7 +105,7 @@ def _site_path(given: str) -> Path:
 
 
 def _read(path: Path, what: str) -> str:
-    """The text of an input file. Raises SweepError where it cannot be one."""
+    """The text of an input file. Raises SweepError if it cannot be one."""
     try:
         if path.is_file() and path.stat().st_size > MAX_INPUT_BYTES:
             raise SweepError(Mistake(f"too large for a {what}: over {MAX_INPUT_BYTES >> 20} MiB", file=str(path)))
@@ -115,6 +115,6 @@ def _read(path: Path, what: str) -> str:
     except IsADirectoryError:
         raise SweepError(Mistake(f"is a directory, not a {what} file", file=str(path))) from None
     except UnicodeDecodeError:
-        raise SweepError(Mistake(f"is not text, so no {what}", file=str(path), remedy="YAML in UTF-8")) from None
+        raise SweepError(Mistake(f"is not text, so not a {what}", file=str(path), remedy="YAML in UTF-8")) from None
     except OSError as error:
         raise SweepError(Mistake(f"cannot be read: {error.strerror}", file=str(path))) from None

@@ -29,15 +29,15 @@ def read_models(document: Document) -> list[Problem]:
         path: Path = ("models", i) if isinstance(value, list) else ("models",)
         for name, shape in _pairs(item, path, problems):
             if name in shapes:
-                problems.append(Problem(path, f"the model {name!r} stands twice"))
+                problems.append(Problem(path, f"the model {name!r} is given twice"))
             found = _shape(name, shape, (*path, name), problems)
             if found is not None:
                 shapes[name] = found
             document.lines[("models", name)] = document.line((*path, name)) or 0
-    # Names are sorted, so that the order of keys or of the list makes no other plan.
+    # Names are sorted, so that the order of keys or of the list does not change the plan.
     document.value["models"] = {name: shapes[name] for name in sorted(shapes)}
     if not shapes and problems:
-        document.value["models"] = {"1B": MODELS["1B"]}  # said already: the rest of the grid is still checked
+        document.value["models"] = {"1B": MODELS["1B"]}  # reported already: the rest of the grid is still checked
     return problems
 
 
@@ -84,7 +84,7 @@ def _check_field(key: str, value: Any, path: Path, problems: list[Problem]) -> N
         return
     wanted = str(_FIELDS[key].type)
     if type(value) is not _TYPES[wanted]:
-        words = {"int": "a whole number", "bool": "true or false", "str": "a word"}[wanted]
+        words = {"int": "a whole number", "bool": "true or false", "str": "text"}[wanted]
         problems.append(Problem(path, f"expected {words}, found {value!r:.40}"))
     elif isinstance(value, int) and not 0 <= value < 2**31:
         problems.append(Problem(path, f"{value} is out of range"))

@@ -45,7 +45,7 @@ def _put(document: Document, path: Path, value: Any, where: str) -> list[Mistake
             target[part] = {}
         target = target[part]
         if not isinstance(target, dict):
-            return [Mistake(f"{part} is no mapping, so nothing can be set below it", where)]
+            return [Mistake(f"{part} is not a mapping, so nothing can be set below it", where)]
     target[path[-1]] = value
     document.lines = {p: n for p, n in document.lines.items() if p[: len(path)] != path}
     document.lines[path] = 0

@@ -34,7 +34,7 @@ def _word(text: str) -> str:
 
 def _constraint(text: str) -> str:
     if not _CONSTRAINT.fullmatch(text):
-        raise ValueError(f"{text[:60]!r} is no Slurm feature expression: use names joined by & | * [ ] ( )")
+        raise ValueError(f"{text[:60]!r} is not a Slurm feature expression: use names joined by & | * [ ] ( )")
     return text
 
 
@@ -45,7 +45,7 @@ def _gpu(text: str) -> str:
 
 
 def _shell_line(text: str) -> str:
-    """A line of the user's own shell: passed on as it is, so only what cannot be a line is refused."""
+    """A line of the user's own shell: passed on unchanged, so only what cannot be a line is refused."""
     if "\0" in text or "\r" in text:
         raise ValueError("a shell line cannot hold NUL or carriage-return characters")
     return text
@@ -59,16 +59,16 @@ def _one_line(text: str) -> str:
 
 def _sbatch_option(text: str) -> str:
     if not re.fullmatch(r"--[a-z][a-z-]*(?:[= ][^\n\r\0]*)?", text):
-        raise ValueError(f"{text[:60]!r} is no sbatch option: one line that starts with --, such as --exclude=node7")
+        raise ValueError(f"{text[:60]!r} is not an sbatch option: one line starting with --, such as --exclude=node7")
     name = re.split(r"[= ]", text)[0]
     if name in _OWN_OPTIONS:
-        raise ValueError(f"{name} is set by sweep itself: use the site's own key where there is one")
+        raise ValueError(f"{name} is set by sweep itself: use the site's own key if there is one")
     return text
 
 
 def _srun_option(text: str) -> str:
     if not re.fullmatch(r"--[a-z][a-z-]*(?:=[^\n\r\0]*)?", text):
-        raise ValueError(f"{text[:60]!r} is no srun option: one word such as --container-image=/images/torch.sqsh")
+        raise ValueError(f"{text[:60]!r} is not an srun option: one word such as --container-image=/images/torch.sqsh")
     name = text.split("=")[0]
     if name in _OWN_SRUN_OPTIONS:
         raise ValueError(f"{name} is set by sweep itself")
@@ -86,11 +86,11 @@ def _environment(value: Any) -> Any:
 
 
 def environment_value(name: str, value: Any) -> str:
-    """The text of an environment variable. Raises ValueError where name or value cannot be one."""
+    """The text of an environment variable. Raises ValueError if name or value is invalid."""
     if not _ENV_NAME.fullmatch(name):
-        raise ValueError(f"{name[:60]!r} is no name of an environment variable")
+        raise ValueError(f"{name[:60]!r} is not a name of an environment variable")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{name} must be text or a number: quote it, so that its spelling is kept")
+        raise ValueError(f"{name} must be text or a number: quote it, so that its spelling is preserved")
     text = str(value)
     if "\0" in text or "\n" in text:
         raise ValueError(f"{name} cannot hold a new line or NUL")
@@ -121,7 +121,7 @@ Seconds = Annotated[float, BeforeValidator(seconds), WithJsonSchema({"type": ["n
 
 def _torch_version(text: str) -> str:
     if not _VERSION.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is no version: write it in quotes, such as '2.13.0'")
+        raise ValueError(f"{text[:40]!r} is not a version: write it in quotes, such as '2.13.0'")
     return text
 
 
@@ -153,7 +153,7 @@ class Site(BaseModel):
     env: Environment = Field(default_factory=dict)
     """environment variables of every rank"""
     container_prefix: Annotated[tuple[Annotated[str, AfterValidator(_one_line)], ...], BeforeValidator(_tuple)] = ()
-    """words put before the command that starts in a container"""
+    """arguments before the command that starts in a container"""
     srun: Annotated[tuple[Annotated[str, AfterValidator(_srun_option)], ...], BeforeValidator(_tuple)] = ()
     """further options of the srun that starts the agents, each starting with --: Pyxis' --container-image=…"""
     sbatch: Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], BeforeValidator(_tuple)] = ()
@@ -164,7 +164,7 @@ class Site(BaseModel):
     max_runs_per_pilot: int | None = Field(default=None, ge=1)
     """None: as many as its time allows; 1: one job per run"""
     torch_version: Annotated[str, AfterValidator(_torch_version)] | None = None
-    """torch on the compute nodes; None: unknown, and every rule about torch versions holds"""
+    """torch on the compute nodes; None: unknown, and every rule about torch versions applies"""
     max_local_ranks: int | None = Field(default=None, ge=1, le=65536)
     """ranks at once on this machine (local executor)"""
     python: Annotated[str, AfterValidator(_one_line)] | None = None
@@ -181,7 +181,7 @@ class Site(BaseModel):
 
     @property
     def hardware(self) -> Gpu:
-        """What is known of the site's GPU kind."""
+        """The known facts about the site's GPU kind."""
         return GPUS[self.gpu]
 
 

@@ -1,4 +1,4 @@
-"""A first grid and a site as commented text: what is known filled in, every other key commented out with its meaning.
+"""A first grid and a site as commented text: known values filled in, every other key commented out with its meaning.
 
 Pure: facts in, text out.
 """
@@ -16,7 +16,7 @@ Line = tuple[str, str, str]
 """a key, an example of its value as YAML, what it means"""
 WIDTH = 36
 WIDEST = 4
-"""nodes that a first grid goes up to"""
+"""most nodes in a first grid"""
 SEQUENCES = 256
 """sequences in a step of a first grid on GPUs, at least"""
 SMALL_GPU_BYTES = 40 * 10**9
@@ -40,7 +40,7 @@ SITE: tuple[Line, ...] = (
     ("nice", "100", "as sbatch --nice: a higher number lets others go first"),
     ("setup", "[module load cuda]", "shell lines of your own, run once per pilot; a venv: see python"),
     ("env", "{NCCL_IB_HCA: mlx5}", "environment variables of every rank"),
-    ("container_prefix", "[apptainer, exec, --nv, --bind, /shared, image.sif]", "words before each agent's command"),
+    ("container_prefix", "[apptainer, exec, --nv, --bind, /shared, image.sif]", "put before each agent's command"),
     ("srun", "[--container-image=/images/torch.sqsh]", "further options of the agents' srun, such as Pyxis'"),
     ("sbatch", "[--exclude=node7]", "further sbatch options; --mem and --gres replace sweep's own"),
     ("python", "/shared/venv/bin/python", "the interpreter on compute nodes; without it the one that launches"),
@@ -60,7 +60,7 @@ GRID: tuple[tuple[str, tuple[Line, ...]], ...] = (
             ("nodes", "[1, 2, 4, 8]", "numbers of nodes; also {from: 1, to: 8, times: 2}"),
             ("sequence_length", "4096", "tokens"),
             ("global_batch", "1Mi", "tokens per optimizer step; 1Mi is 1,048,576"),
-            ("tokens_per_gpu", "8Ki", "in place of global_batch: weak scaling"),
+            ("tokens_per_gpu", "8Ki", "instead of global_batch: weak scaling"),
             ("global_batch_tolerance", "0.05", "how far, as a fraction, a layout's batch may be off"),
             ("workload", "transformer", "or torchtitan, command, … (docs/grid.md#workloads)"),
             ("params", "{attention: [auto]}", "parameters of the workload; a list is an axis"),
@@ -76,7 +76,7 @@ GRID: tuple[tuple[str, tuple[Line, ...]], ...] = (
             ("ep", "[1, 2]", "expert parallel, of models with experts"),
             ("zero", "[0, 1, 3]", "ZeRO stages"),
             ("micro_batch_size", "[1, 2, 4]", "sequences; auto: 1 to 16"),
-            ("recompute", "[none, selective, full]", "activations that are computed anew"),
+            ("recompute", "[none, selective, full]", "activations that are recomputed"),
             ("pp_schedule", "[gpipe, 1f1b]", "order of the pipeline's micro-batches"),
             ("dtype", "bf16", "number format"),
             ("compile", "[false, true]", "torch.compile"),
@@ -98,7 +98,7 @@ GRID: tuple[tuple[str, tuple[Line, ...]], ...] = (
             ("budget", "{node_hours: 20, runs_per_cell: 10}", "also share, runs, wall_time, node_hours_per_cell"),
             ("isolate", "true", "a run of several nodes has the fabric to itself"),
             ("seed", "0", "of the weights and the synthetic data"),
-            ("timeouts", "{start: 5m, first_iteration: 5m, steady: 20s}", "how long a run may be silent"),
+            ("timeouts", "{start: 5m, first_iteration: 5m, steady: 20s}", "longest time without a heartbeat"),
             ("max_run_time", "15m", "an attempt is ended after this, and not tried again"),
         ),
     ),
@@ -107,20 +107,18 @@ GRID: tuple[tuple[str, tuple[Line, ...]], ...] = (
 
 
 def site_text(facts: Mapping[str, object], others: Sequence[str] = ()) -> str:
-    """A site file. ``facts``: keys that were found out. ``others``: remarks on what else was seen."""
+    """A site file. ``facts``: detected keys. ``others``: remarks on what else was detected."""
     known = dict(facts)
     if isinstance(seconds := known.get("pilot_time"), int):
         known["pilot_time"] = _span(seconds)
-    head = ["# The site: facts about this cluster or machine. What stands here without # was found out: check it."]
+    head = ["# The site: facts about this cluster or machine. Keys without # were detected: check them."]
     return _joined([*head, *(f"# {remark}" for remark in others), *_lines(SITE, known)])
 
 
 def grid_text(facts: Mapping[str, Any]) -> str:
-    """A grid file that plans on the site of these facts, small enough to begin with."""
+    """A grid file that plans on the site of these facts, small enough as a first sweep."""
     values = _first_values(facts)
-    lines = [
-        "# The grid: what to measure. `sweep plan GRID --site SITE` shows what it comes to; change it until it fits."
-    ]
+    lines = ["# The grid: what to measure. `sweep plan GRID --site SITE` shows its plan; change it until it fits."]
     for title, keys in GRID:
         lines += ["", f"# {title}", *_lines(keys, values)]
     return _joined(lines)
@@ -148,7 +146,7 @@ def _sequences(ranks: int, least: int) -> int:
 
 
 def _lines(keys: Iterable[Line], known: Mapping[str, Any]) -> list[str]:
-    """One line per key: with its value where that is known, else commented out with the example."""
+    """One line per key: with its value if known, else commented out with the example."""
     lines = []
     for key, example, meaning in keys:
         value = _inline(known[key]) if key in known else example

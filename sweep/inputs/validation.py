@@ -58,7 +58,7 @@ def seconds(value: Any) -> float:
     else:
         total = _seconds_of_text(str(value).strip())
     if not 0 < total < 366 * 86400:
-        raise ValueError(f"{value!r} is no duration between 0 and a year")
+        raise ValueError(f"{value!r} is not a duration between 0 and a year")
     return total
 
 
@@ -68,7 +68,7 @@ def _seconds_of_text(text: str) -> float:
         return days * 86400 + hours * 3600 + minutes * 60 + rest
     match = _DURATION.match(text)
     if not match or not text:
-        raise ValueError(f"{text!r} is no duration: write 4h, 30m, 90s, 1h30m or 1-00:00:00")
+        raise ValueError(f"{text!r} is not a duration: write 4h, 30m, 90s, 1h30m or 1-00:00:00")
     days_, hours_, minutes_, rest_ = (float(part or 0) for part in match.groups())
     return days_ * 86400 + hours_ * 3600 + minutes_ * 60 + rest_
 
@@ -81,16 +81,16 @@ def amount(value: Any) -> int:
         value = int(value)
     match = _AMOUNT.match(str(value).strip().replace("_", "").replace(",", ""))
     if not match:
-        raise ValueError(f"{value!r} is no count: write 1048576, 1M (1,000,000) or 1Mi (1,048,576)")
+        raise ValueError(f"{value!r} is not a count: write 1048576, 1M (1,000,000) or 1Mi (1,048,576)")
     unit = (match[2] or "").lower()
     number = float(match[1]) * (_BINARY.get(unit) or _SCALE[unit])
     if not number.is_integer() or not 1 <= number < 2**50:
-        raise ValueError(f"{value!r} is no positive whole number in a sensible range")
+        raise ValueError(f"{value!r} is not a positive whole number in a sensible range")
     return int(number)
 
 
 def amount_text(value: int) -> str:
-    """The short form of a count where it has an exact one: 1Mi, 2M, else with separators."""
+    """The short form of a count if there is an exact one: 1Mi, 2M, else with separators."""
     for unit, scale in (*_BINARY.items(), *_SCALE.items()):
         if unit and value % scale == 0 and 1 <= value // scale < 1024:
             return f"{value // scale}{unit[0].upper()}{unit[1:]}"

@@ -1,4 +1,4 @@
-"""YAML as plain values, with the line of every key and item, so that a mistake can say where it stands.
+"""YAML as plain values, with the line of every key and item, so that a mistake can state its line.
 
 Scalars follow YAML 1.2's core schema: only true and false are booleans, 010 is ten, 4:00:00 stays text, 1e6 a number.
 """
@@ -38,12 +38,12 @@ class Document:
     value: Any
     file: str
     lines: dict[Path, int] = field(default_factory=dict)
-    """path -> line, from 1; an override has line 0, which stands for none"""
+    """path -> line, from 1; an override has line 0, which means none"""
     mistakes: list[Mistake] = field(default_factory=list)
-    """duplicate keys and the like, which do not stop the reading"""
+    """duplicate keys and similar mistakes that do not stop the reading"""
 
     def line(self, path: Path) -> int | None:
-        """The line of the path, or of the nearest thing above it."""
+        """The line of the path, or of its nearest parent."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.lines:
                 return self.lines[path[:end]] or None
@@ -68,7 +68,7 @@ def path_text(path: Path) -> str:
 
 
 def load(text: str, file: str) -> Document:
-    """Read one YAML document. Raises SweepError where it is not YAML, or not safe to read."""
+    """Read one YAML document. Raises SweepError if it is not YAML, or not safe to read."""
     if len(text) > MAX_BYTES:
         raise SweepError(Mistake(f"the file has over {MAX_BYTES:,} characters", file))
     try:
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
 
 
 class _CoreDumper(yaml.SafeDumper):
-    """Quotes exactly what the core schema would take for something else than text."""
+    """Quotes exactly what the core schema would read as something other than text."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
@@ -108,7 +108,7 @@ class _CoreDumper(yaml.SafeDumper):
 
 
 class _CoreLoader(yaml.SafeLoader):
-    """YAML 1.2's core schema in place of 1.1's surprises (on, off, 1:30, 010, dates)."""
+    """YAML 1.2's core schema instead of 1.1's surprises (on, off, 1:30, 010, dates)."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
@@ -126,7 +126,7 @@ for _name, _pattern, _first in (
 
 
 _REFUSED = object()
-"""a value that a mistake speaks of already: left out, so that nothing more is said of it"""
+"""a value reported in a mistake already: omitted, so that no further mistake is reported"""
 
 
 class _Reader:
@@ -175,7 +175,7 @@ class _Reader:
                 continue
             key = str(key_node.value)
             if key in first:
-                fact = f"the key {key!r} stands twice, first in line {first[key]}"
+                fact = f"the key {key!r} is given twice, first in line {first[key]}"
                 self.document.mistakes.append(Mistake(fact, self.document.file, line, path_text(path) or None))
                 continue
             first[key] = line

@@ -1,4 +1,4 @@
-"""Formulas, of numbers or numpy arrays alike: shapes, FLOPs, hardware, memory, communication, step time, sizing. Pure.
+"""Formulas on numbers or numpy arrays: shapes, FLOPs, hardware, memory, communication, step time, sizing. Pure.
 
-What a measurement teaches about them belongs to ``sweep.search``. How trainers differ is here (``profiles``).
+Corrections by measurements belong to ``sweep.search``. Differences between trainers are here (``profiles``).
 """

@@ -1,7 +1,7 @@
-"""Activations that one layer keeps for its backward, in bytes per token of one rank.
+"""Activations that one layer stores for its backward, in bytes per token of one rank.
 
 The forms of Korthikanti et al. 2022 (arXiv 2205.05198, table 2), term by term, so that grouped-query attention, gated
-MLPs, mixtures of experts, flash attention and each trainer's own habits have their exact form. With as many kv heads
+MLPs, mixtures of experts, flash attention and each trainer's own behaviour have their exact form. With as many kv heads
 as heads, an MLP of 4 h that is not gated, and dropout, the terms add up to the paper's 34 h + 5 a s.
 """
 
@@ -17,7 +17,7 @@ from sweep.physics.profiles import MemoryProfile
 
 
 def layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Bytes that a layer keeps per local token, by the column ``recompute``."""
+    """Bytes that a layer stores per local token, by the column ``recompute``."""
     kept, selective, full = _everything(columns, shape, profile), *_recomputing(columns)
     if selective.any():
         kept = np.where(selective, _selective(columns, shape, profile), kept)
@@ -27,7 +27,7 @@ def layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: Memor
 
 
 def recomputed_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Bytes that one layer brings back in backward when it is recomputed; 0 without recomputation."""
+    """Bytes that one layer's recomputation restores in backward; 0 without recomputation."""
     if not any(kind.any() for kind in _recomputing(columns)):
         return np.zeros(())
     return _everything(columns, shape, profile) - layer_bytes_per_token(columns, shape, profile)
@@ -50,7 +50,7 @@ def whole_hidden_bytes_per_token(columns: Mapping[str, Any], shape: Any) -> Any:
 
 
 def split_hidden_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """One activation of the residual path as the trainer keeps it between layers."""
+    """One activation of the residual path as the trainer stores it between layers."""
     return whole_hidden_bytes_per_token(columns, shape) / _sequence_split(columns, profile)
 
 
@@ -108,7 +108,7 @@ def _scores(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> A
 def _mlp(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """Outputs of the first matrices and the input of the last one; gated, not fused, also the activation's own output.
 
-    Experts keep the same for every token that they are sent, its copies before and after, and the router's scores.
+    Experts store the same for every token sent to them, its copies before and after, and the router's scores.
     """
     element, tp = element_bytes(columns), read(columns, "tp")
     inner = 1 + shape.gated_mlp * (1 if profile.fused_activation else 2)
@@ -121,7 +121,7 @@ def _mlp(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
 
 
 def _outputs_of_products(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """What "cheap" selective recomputation keeps: a layer's input, outputs of matrices, attention and collectives."""
+    """What "cheap" selective recomputation stores: a layer's input, outputs of matrices, attention and collectives."""
     element, tp = element_bytes(columns), read(columns, "tp")
     split = _sequence_split(columns, profile)
     matrices = (1 + shape.gated_mlp) * _mlp_width(shape) / tp

@@ -32,7 +32,7 @@ def _mixture(base: ModelShape, *, experts: int, per_token: int, width: int, shar
 
 
 MODELS: dict[str, ModelShape] = {
-    # The playbook's, vocabulary 131,072, as many kv heads as heads but for 70B.
+    # The playbook's, vocabulary 131,072, as many kv heads as heads except for 70B.
     "1B": _llama(16, 2048, 32, 32, 8192, 131072, tied=True),
     "3B": _llama(28, 3072, 32, 32, 8192, 131072, tied=True),
     "8B": _llama(32, 4096, 32, 32, 14336, 131072),

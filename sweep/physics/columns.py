@@ -1,4 +1,4 @@
-"""Columns of candidates as the physics reads them: a name that is absent takes its plain default."""
+"""Columns of candidates as the formulas read them: an absent name has its default."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PLAIN: dict[str, Any] = {
     "virtual_stages": 2,
     "gpus_per_node": 8,
 }
-"""values of a layout that says nothing else"""
+"""default values of a layout"""
 
 
 class Numbers(Mapping[str, Any]):
-    """Columns whose numbers are converted once, and what is computed from them once: the formulas ask many times."""
+    """Columns with cached conversions and derived values: the formulas read them many times."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self._columns = columns
@@ -34,11 +34,11 @@ class Numbers(Mapping[str, Any]):
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Numbers:
-        """The columns themselves where they are such already."""
+        """The columns themselves if they are cached already."""
         return columns if isinstance(columns, Numbers) else cls(columns)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value under the key, made when first asked for."""
+        """The value under the key, computed on first use."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
@@ -70,7 +70,7 @@ def _number(columns: Mapping[str, Any], name: str) -> Any:
 
 
 def equals(columns: Mapping[str, Any], name: str, *values: str) -> Any:
-    """True where the column is one of the words."""
+    """True where the column is one of the texts."""
     column = read(columns, name)
     if column.ndim == 0:
         return np.asarray(str(column) in values)
@@ -86,12 +86,12 @@ def element_bytes(columns: Mapping[str, Any]) -> Any:
 
 
 def matrix_input_bytes(columns: Mapping[str, Any]) -> Any:
-    """Bytes of one element that is kept as a matrix's input: fp8 training keeps the quantised one."""
+    """Bytes of one element stored as a matrix's input: fp8 training stores the quantised one."""
     return np.where(equals(columns, "dtype", "fp8"), 1.0, element_bytes(columns))
 
 
 def expert_split(columns: Mapping[str, Any]) -> Any:
-    """Over how many ranks one layer's routed experts are split: ep * etp, etp being tp where no column says else."""
+    """Over how many ranks one layer's routed experts are split: ep * etp, etp being tp unless a column sets it."""
     width = read(columns, "etp") if "etp" in columns else read(columns, "tp")
     return read(columns, "ep") * width
 

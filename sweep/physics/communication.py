@@ -25,7 +25,7 @@ _NOMINAL_LINK = 2e11
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What collectives reach, as shares of what links can do. Defaults: NCCL on nodes of 8 H100.
+    """Efficiency of collectives, as fractions of link bandwidth. Defaults: NCCL on nodes of 8 H100.
 
     Near the bus bandwidths that the Ultra-Scale Playbook measured (256 MB): all-reduce 436 GB/s on one node, 362 on 2
     and less with every doubling, a part of it latency; all-gather and reduce-scatter 250 and 185.
@@ -42,7 +42,7 @@ class Network:
     between_latency_s: float = 5e-5
     """per step between nodes"""
     send_latency_s: float = 2e-4
-    """of one send to the next pipeline stage, the waiting of both sides included"""
+    """of one send to the next pipeline stage, including the waiting time of both sides"""
 
 
 def inside_bytes_per_s(gpu: Gpu) -> float:
@@ -51,7 +51,7 @@ def inside_bytes_per_s(gpu: Gpu) -> float:
 
 
 def between_bytes_per_s(gpu: Gpu, network: Network, nodes: Any) -> Any:
-    """One GPU's share of the network when so many nodes take part."""
+    """One GPU's share of the network when this many nodes take part."""
     alone = gpu.network_bytes_per_s or inside_bytes_per_s(gpu) / 8
     return alone * (2 / np.maximum(nodes, 2)) ** network.congestion
 
@@ -147,7 +147,7 @@ def pipeline_s(columns: Mapping[str, Any], gpu: Gpu, network: Network) -> Any:
 
 
 def context_s(columns: Mapping[str, Any], gpu: Gpu, network: Network) -> Any:
-    """Seconds of passing keys and values round the context-parallel ranks per step: forward once, backward twice."""
+    """Seconds of passing keys and values round the context-parallel ring per step: forward once, backward twice."""
     shape = shape_columns(columns)
     kv = (
         2

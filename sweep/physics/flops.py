@@ -17,12 +17,12 @@ class FlopsConvention:
 
     name: str
     weights: str
-    """"all": every parameter that a token passes; "no_input_embedding": all but the token embedding (which counts
+    """"all": every parameter active for a token; "no_input_embedding": all but the token embedding (which counts
     once where it is also the output projection); "matmul": only matrices that a token is multiplied by"""
     attention: str = "full"
     """"full": every token attends to all s positions; "causal": to half of them; "none": not counted"""
     recomputed_output: bool = False
-    """full recomputation is taken to repeat the output projection too (HFU = 4/3 MFU)"""
+    """full recomputation is assumed to repeat the output projection too (HFU = 4/3 MFU)"""
     selective_attention_flops: float = 4.0
     """FLOPs per (layer, attention channel, position) that selective recomputation adds, with full attention"""
     source: str = ""
@@ -78,7 +78,7 @@ CONVENTIONS: dict[str, FlopsConvention] = {
 """name -> convention"""
 
 DEFAULT_CONVENTION = CONVENTIONS["matmul-causal"]
-"""The one our own records are computed by"""
+"""The convention of our own records"""
 
 
 def attention_forward_flops_per_token(shape: Any, sequence_length: Any, attention: str) -> Any:
@@ -122,7 +122,7 @@ def hardware_flops_per_token(
 
 
 def utilisation(tokens_per_second_per_gpu: Any, flops_per_token: Any, peak_flops: float | None) -> Any:
-    """MFU (with model FLOPs) or HFU (with hardware FLOPs), as a fraction. None where the peak is not known."""
+    """MFU (with model FLOPs) or HFU (with hardware FLOPs), as a fraction. None if the peak is unknown."""
     if peak_flops is None or tokens_per_second_per_gpu is None:
         return None
     return tokens_per_second_per_gpu * flops_per_token / peak_flops

@@ -1,4 +1,4 @@
-"""What each kind of GPU can do. Peaks are dense (no structured sparsity), per GPU, from the makers' data sheets."""
+"""Data of each kind of GPU. Peaks are dense (no structured sparsity), per GPU, from the makers' data sheets."""
 
 from __future__ import annotations
 
@@ -209,6 +209,6 @@ def best_matmul_share(gpu: str | None, dtype: str | None) -> float:
     """The share of its dense peak that the best matrix product reaches on a kind of GPU: no MFU is above it.
 
     Stas Bekman, ML Engineering, table of maximum achievable matmul FLOPS (A100 0.86, H100 0.80, MI300X 0.58, B200
-    0.78; of bf16 and fp16), rounded up; elsewhere no more than a bound.
+    0.78; of bf16 and fp16), rounded up; elsewhere only an upper bound.
     """
     return _BEST_MATMUL.get((gpu or "").lower(), _ANY_MATMUL) if dtype in ("bf16", "fp16") else _ANY_MATMUL

@@ -1,4 +1,4 @@
-"""Every layout of a model on a number of GPUs, as columns: what a question about memory alone is asked of."""
+"""Every layout of a model on a number of GPUs, as columns, for questions about memory alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def layouts_on(
 
     tp divides the heads and stays inside a node, stages are no more than layers, a pipeline has pp - 1 micro-batches
     at least, ep divides the experts and the ranks of a stage. ``asked``: axes with the values to try, instead of all
-    sensible ones.
+    useful ones.
     """
     asked = dict(asked or {})
     powers = tuple(2**i for i in range(7))

@@ -1,7 +1,7 @@
-"""Peak memory of a rank, by pipeline stage, kind and time: numbers or arrays over a million candidates alike.
+"""Peak memory of a rank, by pipeline stage, kind and time: for numbers or arrays over a million candidates.
 
-The peak is that of the second forward and backward, when the optimizer's states stand beside every activation in
-flight. Bytes throughout; 1 GiB = 2^30.
+The peak is that of the second forward and backward, when the optimizer's states and every activation in flight are
+allocated. Bytes throughout; 1 GiB = 2^30.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sweep.physics.states import gathered_bytes, passing_layer_bytes, state_byte
 STATE_KINDS = ("weights", "gradients", "master_weights", "optimizer_states", "gradient_buckets")
 STEP_KINDS = ("activations", "logits", "workspace", "pipeline_buffers", "gathered")
 CONTEXT_BYTES = 0.6 * GIB
-"""CUDA context and kernels of one process: 0.5 to 2 GB by the texts, about 0.6 on H100 with lazy loading of kernels"""
+"""CUDA context and kernels of one process: 0.5 to 2 GB in publications, about 0.6 on H100 with lazy kernel loading"""
 NCCL_BYTES_PER_GROUP = 0.2 * GIB
 """channels and proxy buffers of one communicator (NCCL's defaults: 4 MiB per channel and peer)"""
 USABLE = 0.995
-"""of a GPU's memory, what a process can have: an 80 GB H100 reports 81,559 MiB, an A100 81,920"""
+"""fraction of a GPU's memory available to a process: an 80 GB H100 reports 81,559 MiB, an A100 81,920"""
 
 
 def breakdown(columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "first") -> dict[str, Any]:
@@ -60,7 +60,7 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     return {
         "activations": tokens * kept * flight,
         "logits": logits,
-        # The loss's peak is over when the last layer's backward begins: of what is allocated the larger counts.
+        # The loss's peak is over when the last layer's backward begins: the larger of both allocations counts.
         "workspace": np.maximum(passing - (0.0 if profile.reserved else logits), 0.0)
         + tokens * _gathered_per_token(columns, shape, profile),
         "pipeline_buffers": tokens * hidden * _buffers_between_stages(columns, profile, stage),
@@ -69,7 +69,7 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
 
 
 def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> Any:
-    """Logits at the loss's peak: of one micro-batch, and what is kept of those that wait for their backward."""
+    """Logits at the loss's peak: of one micro-batch, and what is stored of those that wait for their backward."""
     split = read(columns, "tp") if profile.vocabulary_parallel else np.ones(())
     logits = local_tokens(columns) * shape_columns(columns).vocab_size / split * pipeline.has_output(columns, stage)
     per_logit = np.where(split > 1, profile.split_logit_bytes or profile.logit_bytes, profile.logit_bytes)
@@ -83,7 +83,7 @@ def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) 
 
 
 def stage_totals(columns: Mapping[str, Any], profile: MemoryProfile) -> dict[str, Any]:
-    """Bytes of each stage's rank by name of the stage; 0 where the pipeline has no such stage."""
+    """Bytes of each stage's rank by name of the stage; 0 if the pipeline has no such stage."""
     columns = Numbers.of(columns)
     return {
         stage: np.where(pipeline.exists(columns, stage), breakdown(columns, profile, stage)["total"], 0.0)
@@ -125,7 +125,7 @@ def heaviest(columns: Mapping[str, Any], profile: MemoryProfile) -> Heaviest:
 
 
 def outside_torch_bytes(columns: Mapping[str, Any]) -> Any:
-    """CUDA context and NCCL's buffers: one communicator per axis that is wider than 1, and one of the world."""
+    """CUDA context and NCCL's buffers: one communicator per axis that is wider than 1, and one for all ranks."""
     groups = sum((read(columns, axis) > 1) * 1.0 for axis in ("dp", "tp", "pp", "cp", "ep"))
     return CONTEXT_BYTES + NCCL_BYTES_PER_GROUP * (groups + (groups > 0))
 
@@ -161,23 +161,23 @@ class Fit:
     needed_bytes: Any
     """what the heaviest rank is predicted to need, with the CUDA context and NCCL"""
     available_bytes: float | None
-    """what the GPU has; None where it is not known, and then everything fits"""
+    """what the GPU has; None if unknown, and then everything fits"""
     limit_bytes: float | None
-    """the most that may be predicted: ``available_bytes``, and what the model may err by on top"""
+    """the largest accepted prediction: ``available_bytes`` plus the model's error margin"""
 
     @property
     def fits(self) -> Any:
-        """What a plan keeps: nothing predicted above the limit."""
+        """What a plan accepts: nothing predicted above the limit."""
         return self.needed_bytes <= (np.inf if self.limit_bytes is None else self.limit_bytes)
 
     @property
     def over(self) -> Any:
-        """Predicted to need more than the GPU has. What fits nevertheless is over by less than the model may err."""
+        """Predicted to need more than the GPU has. What still fits is over by less than the model's error."""
         return self.needed_bytes > (np.inf if self.available_bytes is None else self.available_bytes)
 
 
 def usable_bytes(gpu: Gpu) -> float | None:
-    """Memory that a process can have: data sheets say GB and mean GiB (80 GB is 80 GiB, less what the driver keeps)."""
+    """Memory that a process can have: data sheets say GB and mean GiB (80 GB is 80 GiB, less the driver's part)."""
     return None if gpu.memory_bytes is None else gpu.memory_bytes / 1e9 * GIB * USABLE
 
 
@@ -197,8 +197,8 @@ def _embedding_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: 
 def _buffers_between_stages(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> Any:
     """How many micro-batches' hidden states a rank holds for its neighbours.
 
-    torch.distributed.pipelining makes a buffer per micro-batch, once, for each stage that hears of an earlier one and
-    for each that gets gradients from a later one. Received hidden states in flight are inputs of layers, counted there.
+    torch.distributed.pipelining makes a buffer per micro-batch, once, for each stage that receives from an earlier one
+    and for each that gets gradients from a later one. Received hidden states in flight count as layer inputs.
     """
     pp = read(columns, "pp")
     if not profile.torch_pipeline:
@@ -218,6 +218,6 @@ def _passing_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryProfil
 
 
 def _gathered_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Buffers for gathered inputs under tp, which live on from layer to layer."""
+    """Buffers for gathered inputs under tp, which persist from layer to layer."""
     whole = activations.whole_hidden_bytes_per_token(columns, shape) * profile.workspace_buffers
     return np.where(read(columns, "tp") > 1, whole, 0.0)

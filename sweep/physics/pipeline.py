@@ -1,4 +1,4 @@
-"""Pipelines: which layers a stage holds, how many micro-batches it keeps, and how long it stands idle.
+"""Pipelines: which layers a stage holds, how many micro-batches it stores, and how long it is idle.
 
 Sources: 1F1B and interleaved, Narayanan et al. 2021 (arXiv 2104.04473 sec. 2.2) and Korthikanti et al. 2022
 (arXiv 2205.05198 sec. 4.2.3); zero bubble, Qi et al. 2024 (arXiv 2401.10241); DualPipeV, DeepSeek-V3 (2412.19437).
@@ -49,7 +49,7 @@ def exists(columns: Mapping[str, Any], stage: str) -> Any:
 def layers(columns: Mapping[str, Any], shape: Any, stage: str, placement: str = "even") -> Any:
     """Layers of the rank.
 
-    "even": as equal as can be, the earlier stages take the rest. "cost": stages take layers until their share of all
+    "even": as equal as possible, more in earlier stages. "cost": stages take layers until their share of all
     parameters that are multiplied by is passed, the output projection included (nanotron).
     """
     pp = read(columns, "pp")

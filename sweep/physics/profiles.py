@@ -1,4 +1,4 @@
-"""How trainers differ in what they keep on a GPU: one value per trainer, used by every formula of the memory model.
+"""How trainers differ in their GPU memory use: one value per trainer, used by every formula of the memory model.
 
 Bytes are per parameter of a rank's part of the model unless a field says otherwise. Which of them ZeRO shards follows
 Rajbhandari et al. 2020 (arXiv 1910.02054): master weights and optimizer states from stage 1, gradients from stage 2,
@@ -41,12 +41,12 @@ class MemoryProfile:
     master_bytes: float = 4
     """fp32 copy of the weights that the optimizer updates; sharded from stage 1 on"""
     optimizer: str = "adamw"
-    """what it updates with, of OPTIMIZER_STATE_BYTES"""
+    """the optimizer, a key of OPTIMIZER_STATE_BYTES"""
     fsdp: bool = False
     """built on FSDP2: the fp32 shards are the weights, half-precision copies live while they are gathered; stage 1
     reduces at once where a step is one micro-batch; a pipeline reduces once, so that gradients are whole in it"""
     bucket_bytes: float = 0
-    """communication buckets of gradients, beside the gradients themselves; only where dp * cp > 1, in stages 0 and 1"""
+    """communication buckets of gradients, on top of the gradients; only where dp * cp > 1, in stages 0 and 1"""
     gathered_layers: float = 2
     """stage 3: layers whose weights are whole at once: the one that computes and the one fetched ahead"""
     gathered_gradient_bytes: float = 2
@@ -95,12 +95,12 @@ class MemoryProfile:
     reserved: bool = False
     """peaks are what the allocator reserves: what the loss leaves is not yet used again by the first backward"""
     compiled: bool = False
-    """layers are compiled: a compiler keeps what "cheap" selective recomputation keeps, and computes the rest anew"""
+    """layers are compiled: a compiler stores what "cheap" selective recomputation stores, and recomputes the rest"""
     margin: float = 0.1
-    """by what share a prediction must be over a GPU's memory before a layout is rejected; 0 where the profile was
+    """fraction by which a prediction must exceed a GPU's memory before a layout is rejected; 0 if the profile was
     checked against many measured peaks"""
     fixed_bytes: float = 0
-    """small things that torch counts: rotary tables, kernels' workspaces"""
+    """small allocations that torch counts: rotary tables, kernels' workspaces"""
     source: str = ""
 
 
@@ -195,20 +195,20 @@ PROFILES["transformer"] = PROFILES["ours"]
 
 
 SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention")
-"""parameters of the transformer workload that change what it keeps"""
+"""parameters of the transformer workload that change its memory use"""
 
 
 BUILT_ON = {"nemo": "megatron"}
 """trainer -> the one whose memory it has: Megatron-Bridge runs Megatron Core"""
 ANY_SCRIPT = frozenset({"deepspeed"})
-"""trainers that run a script of the user's: their profile has the states of a published estimate, but nobody knows
-whether the script recomputes its activations"""
+"""trainers that run a script of the user's: their profile has the states of a published estimate, but whether
+the script recomputes its activations is unknown"""
 
 
 def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = False) -> MemoryProfile | None:
-    """The profile of a workload with these parameters; None where nothing is known of what the workload keeps.
+    """The profile of a workload with these parameters; None if the workload's memory use is unknown.
 
-    ``compiled``: layers and loss are compiled; then the loss needs no fp32 copy of the logits beside their gradient.
+    ``compiled``: layers and loss are compiled; then the loss needs no fp32 copy of the logits on top of their gradient.
     """
     if workload in ANY_SCRIPT:
         return None

@@ -54,9 +54,9 @@ class ModelShape:
     moe_intermediate_size: int = 0
     """width of one expert; 0 on construction: intermediate_size where there are experts"""
     shared_experts: int = 0
-    """experts that every token passes, each of moe_intermediate_size"""
+    """experts that every token uses, each of moe_intermediate_size"""
     dense_layers: int = 0
-    """leading layers of a mixture model that keep the dense MLP"""
+    """leading layers of a mixture model that have the dense MLP"""
 
     def __post_init__(self) -> None:
         self._derive("num_kv_heads", self.num_heads)
@@ -122,7 +122,7 @@ def moe_layers(shape: Any) -> Any:
 def layer_parameters(shape: Any, *, moe: Any = None, active: bool = False) -> Any:
     """One layer, norms and biases included.
 
-    ``moe``: a mixture layer (by default: where the shape has experts). ``active``: only what one token passes.
+    ``moe``: a mixture layer (by default: where the shape has experts). ``active``: only weights that a token uses.
     """
     is_moe = (shape.num_experts > 0) if moe is None else moe
     experts = (shape.experts_per_token if active else shape.num_experts) + shape.shared_experts
@@ -138,7 +138,7 @@ def total_parameters(shape: Any) -> Any:
 
 
 def active_parameters(shape: Any) -> Any:
-    """The weights that one token passes: experts_per_token and the shared experts of each mixture layer."""
+    """The active weights per token: experts_per_token and the shared experts of each mixture layer."""
     return _sum_of_layers(shape, active=True) + embedding_parameters(shape) + _last_norm(shape)
 
 
@@ -183,7 +183,7 @@ def _problems(shape: ModelShape) -> list[str]:
     if shape.norm not in NORMS:
         found.append(f"norm is one of {', '.join(NORMS)}, not {shape.norm!r}")
     if shape.num_heads % shape.num_kv_heads:
-        found.append(f"num_heads {shape.num_heads} is no multiple of num_kv_heads {shape.num_kv_heads}")
+        found.append(f"num_heads {shape.num_heads} is not a multiple of num_kv_heads {shape.num_kv_heads}")
     return found + _expert_problems(shape)
 
 

@@ -1,4 +1,4 @@
-"""How many GPUs a training run takes for how long, and where more of them stop paying.
+"""How many GPUs a training run takes for how long, and where more of them no longer pay off.
 
 Total compute is 6 N tokens (Kaplan et al. 2020, arXiv 2001.08361); a GPU delivers its peak times MFU. Scaling follows
 Amdahl's law: a step takes ``serial + parallel / n``.
@@ -17,7 +17,7 @@ ENOUGH_GAIN = 1.5
 
 @dataclass(frozen=True)
 class Size:
-    """What one training run takes."""
+    """The requirements of one training run."""
 
     total_flops: float
     flops_per_s_per_gpu: float
@@ -28,7 +28,7 @@ class Size:
 
 
 def total_flops(parameters: float, tokens: float) -> float:
-    """FLOPs of training: 6 per parameter (those a token passes) and token."""
+    """FLOPs of training: 6 per active parameter and token."""
     return 6.0 * parameters * tokens
 
 
@@ -84,7 +84,7 @@ class Scaling:
 
     @property
     def most_gpus(self) -> float:
-        """GPUs from which a further doubling gains less than ``ENOUGH_GAIN``; infinite where nothing is serial."""
+        """GPUs from which a further doubling gains less than ``ENOUGH_GAIN``; infinite if nothing is serial."""
         if self.serial_s == 0:
             return math.inf
         # (a + b/n) / (a + b/2n) = g  =>  n = b (1 - g/2) / (a (g - 1))

@@ -19,8 +19,8 @@ def stage_parameters(columns: Mapping[str, Any], shape: Any, stage: str, profile
     """(dense, routed expert) parameters of a rank's part of the model, before ZeRO shards them.
 
     Matrices are split over tp; norms are whole on every rank, which is less than a thousandth. Routed experts are
-    split over ep and tp (or the column ``etp`` in its place). The first stage of a mixture is taken to be of mixtures
-    alone: it holds no less than any other.
+    split over ep and tp (or the column ``etp`` instead). The first stage of a mixture is assumed to have only mixture
+    layers: it holds no less than any other.
     """
     tp = read(columns, "tp")
     layers = pipeline.layers(columns, shape, stage, profile.placement)
@@ -78,8 +78,8 @@ def _gradients_sharded(columns: Mapping[str, Any], profile: MemoryProfile) -> An
 def gathered_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> Any:
     """Weights and gradients of the layers that are whole at once where ZeRO shards them: stage 3, gradients in 2.
 
-    Embedding and output projection are gathered whole too; the largest of them and of a layer counts. Where they stay
-    whole while layers come and go (``profile.whole_ends``), they alone: layers are ``passing_layer_bytes``.
+    Embedding and output projection are gathered whole too; the largest of them and of a layer counts. If they stay
+    whole while layers are freed (``profile.whole_ends``), only they count: layers are ``passing_layer_bytes``.
     """
     if profile.whole_ends:
         return _whole_ends_bytes(columns, shape, stage, profile)
@@ -93,7 +93,7 @@ def gathered_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: 
 
 
 def passing_layer_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Whole weights and gradients of layers while their backward runs, beside ends that stay whole."""
+    """Whole weights and gradients of layers while their backward runs, in addition to ends that stay whole."""
     if not profile.whole_ends:
         return np.zeros(())
     per_weight = profile.gathered_layers * _gathered_weight_bytes(columns, profile) * (read(columns, "zero") == 3)

@@ -27,20 +27,20 @@ _NOMINAL_MEMORY = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What kernels, and the program between them, reach."""
+    """Efficiency of kernels, and of the program between them."""
 
     best_efficiency: float = 0.55
-    """of the dense peak, in large matrix products together with what stands between them (norms, attention)"""
+    """of the dense peak, in large matrix products together with the operations between them (norms, attention)"""
     half_speed_rows: float = 400.0
     """rows of a matrix product at which it runs at half of that: few rows do not fill the GPU"""
     half_speed_width: float = 200.0
     """columns per rank (hidden or MLP width over tp) at which it runs at half of that"""
     layer_launch_s: float = 2e-3
-    """least seconds of one layer's forward and backward: the host launches kernels no faster"""
+    """minimum seconds of one layer's forward and backward: the host launches kernels no faster"""
     hidden_data: float = 0.8
     """share of a backward pass that can hide gradient reduction"""
     never_hidden: float = 0.1
-    """share of data-parallel communication that stands in the way all the same: the first and last buckets"""
+    """share of data-parallel communication that is never hidden: the first and last buckets"""
     hidden_tensor: float = 0.0
     """share of tensor-parallel communication that matrix products hide"""
     hidden_context: float = 0.7
@@ -50,7 +50,7 @@ class Speed:
 
 
 SPEEDS: dict[str, Speed] = {"nanotron": Speed(layer_launch_s=1e-2)}
-"""profile -> speed, where it differs: nanotron's eager modules and blocking sends leave the host in the way"""
+"""profile -> speed, where it differs: nanotron's eager modules and blocking sends make the host the bottleneck"""
 NETWORKS: dict[str, Network] = {"nanotron": Network(send_latency_s=1e-2)}
 """profile -> network, where it differs: nanotron sends each tensor's shape before it, and waits"""
 
@@ -85,7 +85,7 @@ def predict(
     """Seconds of one optimizer step by part.
 
     Columns of a layout and shape, ``sequence_length``, ``dtype`` and ``gpus_per_node``. Unknown peaks and links count
-    as nominal ones: that leaves an order, but no seconds to rely on.
+    as nominal ones: that gives an order, but no reliable seconds.
     """
     columns = Numbers.of(columns)
     network = network or NETWORKS.get(profile.name, Network())
@@ -117,7 +117,7 @@ def step_time_s(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = P
 
 
 def tokens_per_second_per_gpu(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> Any:
-    """What runs are ordered by: tokens of a step over its seconds and GPUs."""
+    """The sort key of runs: tokens of a step over its seconds and GPUs."""
     gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
     sequences = read(columns, "dp") * read(columns, "micro_batch_size") * read(columns, "grad_accum")
     return sequences * read(columns, "sequence_length") / step_time_s(columns, gpu, profile) / gpus
@@ -159,9 +159,9 @@ def _busiest_share(columns: Mapping[str, Any], shape: Any) -> Any:
 def _exposed_data(
     columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile, network: Network, speed: Speed, backward: Any
 ) -> Any:
-    """What no pass hides. Gradients go with the last backward, in stages 2, 3 with each; weights of 3 with all.
+    """Exposed communication. Gradients go with the last backward, in stages 2, 3 with each; weights of 3 with all.
 
-    Stages 1 and 2 gather weights between the optimizer step and the next forward, where nothing runs beside it.
+    Stages 1 and 2 gather weights between the optimizer step and the next forward, where nothing runs concurrently.
     """
     moved = communication.data_parallel(columns, gpu, network, profile)
     zero, again = read(columns, "zero"), read(columns, "grad_accum")
@@ -182,7 +182,7 @@ def _width(shape: Any) -> Any:
 
 
 def peaks_flops(columns: Mapping[str, Any], gpu: Gpu) -> Any:
-    """FLOP/s of each candidate's dtype; a nominal figure where it is not known."""
+    """FLOP/s of each candidate's dtype; a nominal figure if unknown."""
     dtype = np.asarray(columns["dtype"])
     found: Any = np.full(dtype.shape, _NOMINAL_PEAK)
     for name, value in gpu.peaks_flops.items():
@@ -191,5 +191,5 @@ def peaks_flops(columns: Mapping[str, Any], gpu: Gpu) -> Any:
 
 
 def memory_bytes_per_s(gpu: Gpu) -> float:
-    """Of the GPU's memory; a nominal figure where it is not known."""
+    """Of the GPU's memory; a nominal figure if unknown."""
     return gpu.memory_bytes_per_s or _NOMINAL_MEMORY

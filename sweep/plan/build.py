@@ -32,14 +32,14 @@ _OFFERED = 3
 def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
     """The plan. ``workload``: the declaration, by default that of the name in the grid.
 
-    Raises SweepError where the grid asks for what the workload or the site cannot give, where no layout at all has
-    the global batch, and where two runs have the same run_id.
+    Raises SweepError if the grid asks for what the workload or the site does not support, if no layout at all has
+    the global batch, and if two runs have the same run_id.
     """
     return Plan(grid.name, build_table(grid, site, workload))
 
 
 def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
-    """One row per candidate (``sweep.plan.table.SCHEMA``). Raises SweepError as ``build`` says."""
+    """One row per candidate (``sweep.plan.table.SCHEMA``). Raises SweepError as ``build`` does."""
     workload = workload or _declared(grid)
     if problems := problems_of(grid, site, workload):
         raise SweepError(grid.located(problems))
@@ -74,7 +74,7 @@ class Builder:
         self._repeats: list[Indices] = []
 
     def add(self, product: AxisProduct, columns: Columns) -> None:
-        """Judge the candidates; keep the rejected with their reasons, and make runs of the others."""
+        """Check the candidates; store the rejected with their reasons, and make runs of the others."""
         broken = np.zeros(columns.size, dtype=bool)
         predicted = self._physics.check(columns)
         found: list[tuple[Indices, Indices]] = []
@@ -87,7 +87,7 @@ class Builder:
         self._keep(product, columns, np.flatnonzero(~broken), predicted)
 
     def table(self) -> Any:
-        """One row per candidate: the runs in their order, then the rejected. Raises SweepError for two alike runs."""
+        """One row per candidate: the runs in their order, then the rejected. Raises SweepError for duplicate runs."""
         parts = [self._ordered_runs()] if self._runs else []
         for batch, offsets, codes in self._rejected:
             reasons = lists(offsets, self._words.array("reasons", codes))
@@ -95,7 +95,7 @@ class Builder:
         return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty_table()
 
     def _masks(self, columns: Columns) -> list[Any]:
-        """What each rule rejects. Raises SweepError with every constraint that is no condition."""
+        """What each rule rejects. Raises SweepError with every constraint that is not a condition."""
         masks, mistakes = [], []
         for rule in self._rules:
             try:
@@ -112,10 +112,10 @@ class Builder:
         if not len(rows):
             return
         offsets, codes = listed(found, columns.size)
-        # Candidates without a reason have no codes, so the offsets of the others stand as they are.
-        kept = np.append(offsets[:-1][rows], offsets[-1]).astype(np.int32)
+        # Candidates without a reason have no codes, so the offsets of the others remain valid.
+        row_offsets = np.append(offsets[:-1][rows], offsets[-1]).astype(np.int32)
         batch = candidates(columns, rows, self._words) | _peaks(predicted, rows)
-        self._rejected.append((batch, kept, codes.astype(np.int32)))
+        self._rejected.append((batch, row_offsets, codes.astype(np.int32)))
 
     def _keep(self, product: AxisProduct, columns: Columns, rows: Indices, predicted: Predicted) -> None:
         if not len(rows):
@@ -165,7 +165,7 @@ def _peaks(predicted: Predicted, rows: Indices) -> dict[str, Any]:
 
 
 def _place(rule: str) -> Path:
-    """The path in the grid of a rule that it states itself: constraints[2]."""
+    """The path of a rule that the grid states itself: constraints[2]."""
     match = re.fullmatch(r"(\w+)\[(\d+)\]", rule)
     return (match[1], int(match[2])) if match else (rule,)
 
@@ -174,12 +174,12 @@ def _refuse_alike(ids: Sequence[str]) -> None:
     if len(set(ids)) == len(ids):
         return
     seen: set[str] = set()
-    alike = sorted({run_id for run_id in ids if run_id in seen or seen.add(run_id)})  # type: ignore[func-returns-value]
-    raise SweepError([Mistake(f"two runs of the plan have the same run_id {run_id}") for run_id in alike[:10]])
+    twice = sorted({run_id for run_id in ids if run_id in seen or seen.add(run_id)})  # type: ignore[func-returns-value]
+    raise SweepError([Mistake(f"two runs of the plan have the same run_id {run_id}") for run_id in twice[:10]])
 
 
 def refuse_impossible_batch(grid: Grid, products: Sequence[AxisProduct]) -> None:
-    """Raise SweepError where no candidate of the whole grid meets the batch equation, though some meet the other."""
+    """Raise SweepError if no candidate of the whole grid meets the batch equation, though some meet the other."""
     nearest: dict[tuple[int, int], set[int]] = {}
     for product in products:
         for columns in chunks(product):
@@ -217,6 +217,6 @@ def _remedy(grid: Grid, asked: int, near: Sequence[int], gpus: int) -> str:
 
 
 def _power_of_two_near(asked: int, sequence_length: int) -> int | None:
-    """What was probably meant by 1M: 1Mi. None where no power of two is within a tenth, or it is no whole batch."""
+    """What was probably meant by 1M: 1Mi. None if no power of two is within a tenth, or it is not a whole batch."""
     binary: int = 2 ** round(math.log2(asked))
     return binary if abs(binary - asked) <= asked / 10 and binary % sequence_length == 0 else None

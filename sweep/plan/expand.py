@@ -20,7 +20,7 @@ from sweep.physics.layouts import divisors
 from sweep.physics.shapes import ModelShape
 
 CHUNK = 1 << 18
-"""candidates computed at once: bounds memory, whatever the size of the grid"""
+"""candidates computed at once: bounds memory for any size of grid"""
 AUTO_MICRO_BATCHES = tuple(range(1, 17))
 """what ``micro_batch_size: auto`` tries"""
 _PLAIN = Run(workload="", model="", shape={}, nodes=1, gpus_per_node=1, sequence_length=1, layout=Layout())
@@ -32,14 +32,14 @@ DEFAULTS: dict[str, Scalar] = {
 
 Indices = npt.NDArray[np.int64]
 FROM_DP = frozenset({"dp", "dp tokens", "grad_accum", "global_batch_tokens", "nearest tokens", "batch is near"})
-"""columns that mean nothing where the GPU equation has no whole dp"""
+"""columns that are undefined if the GPU equation has no whole dp"""
 FROM_BATCH = frozenset({"grad_accum", "global_batch_tokens", "over memory"})
-"""columns that mean nothing where no batch is near enough"""
+"""columns that are undefined if no batch is near enough"""
 
 
 @dataclass(frozen=True)
 class AxisProduct:
-    """The candidates of one cell of the heatmap that every combination of some values of the axes makes."""
+    """The candidates of one cell of the heatmap: every combination of some values of the axes."""
 
     model: str
     shape: ModelShape
@@ -54,9 +54,9 @@ class AxisProduct:
     params: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     """which of the axes are parameters that the grid states, and which environment variables. Runs carry these; rules
-    see the defaults of the other parameters too, which stay out of a run so that a new one changes no run_id"""
+    see the defaults of the other parameters too, which are not in a run, so that a new one changes no run_id"""
     known: tuple[Mapping[str, tuple[Any, ...]], ...] = ()
-    """products that were expanded before in this cell: their points are not repeated"""
+    """products expanded earlier in this cell: their points are not repeated"""
 
     @property
     def gpus(self) -> int:
@@ -65,7 +65,7 @@ class AxisProduct:
 
     @property
     def size(self) -> int:
-        """Points of the product, before any is found alike or rejected."""
+        """Points of the product, before duplicates are dropped or any is rejected."""
         return int(np.prod([len(values) for values in self.axes.values()], dtype=object))
 
 
@@ -127,34 +127,34 @@ def _auto(name: str, grid: Grid, site: Site, workload: Workload, shape: ModelSha
 
 
 def chunks(product: AxisProduct) -> Iterator[Columns]:
-    """The candidates of a product, so many at a time that memory stays bounded."""
+    """The candidates of a product, in chunks so that memory stays bounded."""
     names = [name for name, values in product.axes.items() if len(values) > 1]
     lengths = [len(product.axes[name]) for name in names]
     for start in range(0, product.size, CHUNK):
         rows = np.arange(start, min(start + CHUNK, product.size), dtype=np.int64)
         found = np.unravel_index(rows, lengths) if names else ()
         codes: dict[str, Indices] = dict(zip(names, found, strict=True))
-        keep = ~_alike(product, codes, len(rows))
+        keep = ~_duplicates(product, codes, len(rows))
         if not keep.all():
             codes = {name: code[keep] for name, code in codes.items()}
         if keep.any():
             yield _columns(product, codes, int(keep.sum()))
 
 
-def _alike(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> Any:
-    """Points that say the same as another: a schedule where there is no pipeline, and products that overlap."""
-    alike = np.zeros(size, dtype=bool)
+def _duplicates(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> Any:
+    """Points that duplicate another: a schedule without a pipeline, and overlapping products."""
+    duplicate = np.zeros(size, dtype=bool)
     alone = _values(product, codes, "pp") == 1
     if "pp_schedule" in codes:
-        alike |= alone & (codes["pp_schedule"] > 0)
+        duplicate |= alone & (codes["pp_schedule"] > 0)
     for axes in product.known:
         inside = np.ones(size, dtype=bool)
         for name, values in product.axes.items():
             member = np.array([value in axes[name] for value in values])
             found = member[codes[name]] if name in codes else member[0]
             inside &= found | alone if name == "pp_schedule" else found
-        alike |= inside
-    return alike
+        duplicate |= inside
+    return duplicate
 
 
 def _values(product: AxisProduct, codes: Mapping[str, Indices], name: str) -> Any:
@@ -189,7 +189,7 @@ def _solve_gpus(columns: Columns, product: AxisProduct) -> None:
 
 
 def _solve_batch(columns: Columns, product: AxisProduct) -> None:
-    """grad_accum: the whole number whose batch is nearest to the one asked for, the smaller one of two."""
+    """grad_accum: the whole number whose batch is nearest to the requested one, the smaller of two."""
     unit = columns["dp"] * columns["micro_batch_size"] * product.sequence_length
     below = np.maximum(product.asked_tokens // unit, 1)
     above_is_nearer = (below + 1) * unit - product.asked_tokens < np.abs(product.asked_tokens - below * unit)
@@ -211,9 +211,9 @@ def _ignore_schedule_without_pipeline(columns: Columns) -> None:
 
 
 class Columns(Mapping[str, Any]):
-    """Column name -> array over the candidates, or a scalar where all of them agree.
+    """Column name -> array over the candidates, or a scalar if all are equal.
 
-    Columns of our own, which no rule of others reads, have a blank in their names, so that no parameter is named so.
+    Internal columns, which no plug-in's rule reads, have a blank in their names, so that no parameter clashes.
     """
 
     def __init__(
@@ -227,15 +227,15 @@ class Columns(Mapping[str, Any]):
         self._facts = facts
         self._axes = axes
         self.size = size
-        """how many candidates there are"""
+        """number of candidates"""
         self.named = named
         """the names of the parameters ("params") and of the variables ("env")"""
         self.codes = codes
-        """axis -> which of its values each candidate has; an axis of one value has no entry"""
+        """axis -> index of each candidate's value; an axis of one value has no entry"""
         self._made: dict[str, Any] = {}
         self._derived: dict[str, Callable[[], Any]] = {}
         self.read: set[str] = set()
-        """names read since it was last cleared"""
+        """names read since the last clear"""
 
     def derive(self, name: str, make: Callable[[], Any]) -> None:
         """Add a column, or replace one, that is computed when it is first read."""

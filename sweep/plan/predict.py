@@ -1,4 +1,4 @@
-"""What the physics say of candidates: peak memory, step time, which cannot fit; and the order that follows from it."""
+"""Predictions for candidates: peak memory, step time, which cannot fit; and the resulting order."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ FITS = Rule(
 
 
 ASSUMED_START_S = 30.0
-"""import, rendezvous, build and teardown of one attempt, before any is measured"""
+"""seconds of import, rendezvous, build and teardown of one attempt, before any is measured"""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions of some candidates; nan where there are none."""
+    """Predictions for candidates; nan if there are none."""
 
     peak_bytes: Floats
     """of the heaviest rank, as torch counts it"""
     over: npt.NDArray[np.bool_]
-    """needs more than the GPU has, though perhaps by less than the model may err"""
+    """needs more than the GPU has, though perhaps by less than the model's error"""
 
 
 class Physics:
     """The models of memory and step time for one workload on one kind of GPU.
 
-    A workload of which no profile tells what it keeps has no predicted peak, and none of its candidates is rejected
-    by memory; nor is any where the GPU's memory is not known.
+    A workload without a memory profile has no predicted peak, and none of its candidates is rejected by memory; nor is
+    any if the GPU's memory is unknown.
     """
 
     def __init__(self, workload: str, gpu: Gpu) -> None:
@@ -54,11 +54,11 @@ class Physics:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """What memory rejects: nothing where it cannot be judged."""
+        """What memory rejects: nothing if it cannot be predicted."""
         return (FITS,) if self._usable is not None and profile_of(self._workload, {}) is not None else ()
 
     def check(self, columns: Columns) -> Predicted:
-        """Predict every candidate whose layout is known, and add what FITS reads to the columns."""
+        """Predict every candidate with a known layout, and add the columns that FITS reads."""
         whole = np.broadcast_to(columns["dp is whole"] & columns["batch is near"], columns.size)
         rows = np.flatnonzero(whole)
         total, states, needed, limit = (np.full(columns.size, np.nan) for _ in range(4))
@@ -73,17 +73,17 @@ class Physics:
             limit[mine] = (self._usable or np.inf) * (1 + margin)
         with np.errstate(invalid="ignore"):
             over, broken = needed > (self._usable or np.inf), needed > limit
-        self._tell(columns, broken, needed, states, stage, margin)
+        self._add_columns(columns, broken, needed, states, stage, margin)
         return Predicted(total, over)
 
     def step_s(self, columns: Columns, rows: Indices) -> Floats:
-        """Seconds of one optimizer step of each row. Nominal ones, good for an order alone, on unknown hardware."""
+        """Seconds of one optimizer step of each row. Nominal on unknown hardware, good only for an order."""
         profile = profile_of(self._workload, {}) or PROFILES["ours"]
         found = step_time.step_time_s(Taken(columns, rows), self._gpu, profile)
         return np.broadcast_to(found, len(rows)).astype(np.float64)
 
     def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, MemoryProfile]]:
-        """The rows by what changes the workload's profile: parameters of the workload, and compilation."""
+        """The rows grouped by what changes the workload's profile: its parameters, and compilation."""
         names = [name for name in (*SETTINGS, "compile") if name in columns]
         varied = [name for name in names if name in columns.codes]
         number = np.zeros(len(rows), dtype=np.int64)
@@ -96,7 +96,7 @@ class Physics:
             if profile is not None:
                 yield mine, profile
 
-    def _tell(
+    def _add_columns(
         self, columns: Columns, broken: Any, needed: Floats, states: Floats, stage: Indices, margin: float
     ) -> None:
         piped = np.broadcast_to(columns["pp"], columns.size) > 1
@@ -110,7 +110,7 @@ class Physics:
 
 
 def three_digits(values: Floats) -> Floats:
-    """Each value rounded to three digits; what is not positive and finite becomes 0."""
+    """Each value rounded to three digits; values not positive and finite become 0."""
     good = np.isfinite(values) & (values > 0)
     safe = np.where(good, values, 1.0)
     unit = 10.0 ** (np.floor(np.log10(safe)) - 2)
@@ -119,7 +119,7 @@ def three_digits(values: Floats) -> Floats:
 
 
 class Taken(Mapping[str, Any]):
-    """Some rows of columns, taken when asked for."""
+    """Some rows of columns, selected on access."""
 
     def __init__(self, columns: Columns, rows: Indices) -> None:
         self._columns, self._rows = columns, rows
@@ -136,7 +136,7 @@ class Taken(Mapping[str, Any]):
 
 
 def costs(step_s: Any, tokens: Any, over: Any) -> Any:
-    """What runs are ordered by: seconds per token, a hundred times as much where the predicted memory is over."""
+    """The sort key of runs: seconds per token, a hundred times as much if the predicted memory is over."""
     return step_s / tokens * np.where(over, 100.0, 1.0)
 
 

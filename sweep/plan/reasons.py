@@ -1,4 +1,4 @@
-"""Why candidates are rejected: each text made once, each candidate holding the numbers of all its texts."""
+"""Why candidates are rejected: each text stored once, each candidate with the numbers of all its texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class StringTable:
-    """Texts with numbers: equal texts have one number."""
+    """Interned texts: equal texts have one number."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -33,9 +33,9 @@ class StringTable:
 
 
 def broken_by(rule: Rule, columns: Columns) -> Mask:
-    """The candidates that the rule rejects, of those for which all that it reads has a meaning.
+    """The candidates that the rule rejects, of those for which all columns it reads are defined.
 
-    Raises ValueError where a constraint is no condition, SweepError where a workload's rule fails.
+    Raises ValueError if a constraint is not a condition, SweepError if a workload's rule fails.
     """
     columns.read.clear()
     try:
@@ -52,7 +52,7 @@ def broken_by(rule: Rule, columns: Columns) -> Mask:
 
 
 def reason_numbers(rule: Rule, columns: Columns, rows: Indices, string_table: StringTable) -> Indices:
-    """For each of the rows the number of its reason: the rule's name, and the text with the candidate's own values."""
+    """For each row the number of its reason: the rule's name, and the text with the candidate's own values."""
     fields = [name for _, name, _, _ in string.Formatter().parse(rule.reason) if name]
     combined, values = _combine([_coded(columns, name, rows) for name in dict.fromkeys(fields)], len(rows))
     kinds, inverse = np.unique(combined, return_inverse=True)
@@ -78,7 +78,7 @@ def listed(found: Sequence[tuple[Indices, Indices]], size: int) -> tuple[Indices
 
 
 def _coded(columns: Columns, name: str, rows: Indices) -> tuple[Any, list[Any]]:
-    """(codes, values): the column's values at the rows as numbers into a list of what they are."""
+    """(codes, values): the column's values at the rows as indices into a list of values."""
     column = columns[name]
     if np.ndim(column) == 0:
         return None, [column.item() if isinstance(column, np.generic | np.ndarray) else column]

@@ -1,4 +1,4 @@
-"""What makes a candidate impossible for any trainer, and what the grid and the workload add.
+"""What makes a candidate infeasible for any trainer, and the rules of the grid and the workload.
 
 General rules must not reject what real trainers have run: uneven layers per stage, replicated kv heads, tp wider than
 a node where the grid allows it. What only one workload or schedule needs belongs to its declaration.
@@ -73,7 +73,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
 )
 _SUPPORTED_TORCH = (*(Version(f"2.{minor}") for minor in range(11, 60)), Version("9999"))
-"""from the oldest torch that the project installs on"""
+"""the oldest torch that the project supports"""
 _TP_IN_NODE = Rule(
     "tp_within_node",
     lambda c: c["tp"] > c["gpus_per_node"],
@@ -84,17 +84,17 @@ _TP_IN_NODE = Rule(
 def rules_for(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
     """Every rule that the candidates of the grid must pass, in the order of their reasons.
 
-    A workload's rule takes the place of the general one of the same name.
+    A workload's rule replaces the general one of the same name.
     """
     own = tuple(rule for rule in workload.rules if applies(rule, site.torch_version))
     sharpened = {rule.name for rule in workload.rules}
     general = tuple(rule for rule in GENERAL if rule.name not in sharpened)
     node = () if grid.tp_across_nodes else (_TP_IN_NODE,)
-    return (*general, *node, *_not_varied(workload), *own, *_kept(grid), *_constraints(grid), *_excluded(grid))
+    return (*general, *node, *_not_varied(workload), *own, *_restricted(grid), *_constraints(grid), *_excluded(grid))
 
 
 def applies(rule: Rule, torch_version: str | None) -> bool:
-    """Whether a rule about torch versions holds. Of an unknown version: where it does for any that is supported."""
+    """Whether a rule about torch versions holds. For an unknown version: whether it holds for any supported one."""
     versions = _SUPPORTED_TORCH if torch_version is None else (Version(torch_version),)
     return not rule.torch or any(SpecifierSet(rule.torch).contains(v, prereleases=True) for v in versions)
 
@@ -111,7 +111,7 @@ def _not_varied(workload: Workload) -> tuple[Rule, ...]:
     )
 
 
-def _kept(grid: Grid) -> tuple[Rule, ...]:
+def _restricted(grid: Grid) -> tuple[Rule, ...]:
     """The grid's own limits on what is derived."""
     asked = {name: getattr(grid, name) for name in DERIVED if getattr(grid, name) is not None}
     return tuple(

@@ -11,26 +11,26 @@ from typing import Any, NamedTuple
 from sweep.contract import Run
 
 ASSUMED_RUN_S = 60.0
-"""what one attempt is taken to last where nothing was measured and the hardware's speed is not known"""
+"""assumed duration of one attempt if nothing was measured and the hardware's speed is unknown"""
 
 RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json", "position"]
-"""the columns of a plan's table that ``runs_of`` reads: who wants nothing else need not load the others"""
+"""the columns of a plan's table that ``runs_of`` reads: a caller that needs no others need not load them"""
 
 
 class PlannedRun(NamedTuple):
-    """One run of a plan: what a scheduler of runs needs, the rest on demand. A tuple: a plan has many thousands."""
+    """One run of a plan: the fields needed to schedule it, the rest on demand. A tuple: a plan has many thousands."""
 
     run_id: str
     model: str
     nodes: int
     predicted_s: float | None
-    """rough seconds of one attempt; None where the hardware's speed is not known"""
+    """estimated seconds of one attempt; None if the hardware's speed is unknown"""
     run_json: str
     """canonical JSON of the run"""
 
     @property
     def expected_s(self) -> float:
-        """Seconds of one attempt, by the plan alone."""
+        """Seconds of one attempt, from the plan alone."""
         return self.predicted_s or ASSUMED_RUN_S
 
     def run(self) -> Run:
@@ -53,7 +53,7 @@ class Plan:
 
     @property
     def run_count(self) -> int:
-        """How many runs there are; makes none of them."""
+        """Number of runs; creates none of them."""
         column = self.table.column("run_id")
         return len(column) - int(column.null_count)
 
@@ -69,7 +69,7 @@ def runs_of(table: Any) -> tuple[PlannedRun, ...]:
     ids = table.column("run_id")
     runs = table.select(RUN_COLUMNS).slice(0, len(ids) - ids.null_count)  # the runs come first
     if runs.column("run_id").null_count:
-        import pyarrow.compute as pc  # a tenth of a second: only for a table that somebody put in another order
+        import pyarrow.compute as pc  # import takes a tenth of a second: only for a table in another order
 
         runs = table.select(RUN_COLUMNS).filter(pc.is_valid(ids))
     positions = runs.column("position").to_pylist()
@@ -80,7 +80,7 @@ def runs_of(table: Any) -> tuple[PlannedRun, ...]:
 
 
 def _values_of(column: Any) -> list[Any]:
-    """A column's values. Of a dictionary, each text is made once: to_pylist makes it for every row."""
+    """A column's values. In a dictionary column, each text is created once: to_pylist creates it for every row."""
     if not all(hasattr(chunk, "dictionary") for chunk in column.chunks):
         values: list[Any] = column.to_pylist()
         return values
@@ -92,7 +92,7 @@ def _values_of(column: Any) -> list[Any]:
 
 
 def runs_of_all(tables: Iterable[Any]) -> tuple[PlannedRun, ...]:
-    """The runs of a sweep's plans, one plan after the other. A run that is in two of them counts where it is first."""
+    """The runs of a sweep's plans, one plan after the other. A run that is in two of them counts in the first."""
     plans = [runs_of(table) for table in tables]
     if len(plans) == 1:
         return plans[0]

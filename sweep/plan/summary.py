@@ -1,4 +1,4 @@
-"""A plan in numbers: counts by reason, runs per cell, and a prediction of what it will spend."""
+"""A plan in numbers: counts by reason, runs per cell, and predicted cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweep.plan.runs import ASSUMED_RUN_S, Plan
 from sweep.plan.table import as_numpy
 
 COMMONEST = 10
-"""reasons with their numbers that a summary shows per rule"""
+"""number of example reasons that a summary shows per rule"""
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _runs_per_cell(runs: Any) -> dict[tuple[str, int], tuple[int, float]]:
 
 
 def _by_rule(table: Any, is_run: Any) -> list[dict[str, Any]]:
-    """Rejected candidates per rule, most first. A candidate counts once with every rule that rejects it."""
+    """Rejected candidates per rule, most first. A candidate counts once for every rule that rejects it."""
     reasons = table.filter(pc.invert(is_run)).column("reasons").combine_chunks()
     if not len(reasons):
         return []
@@ -64,7 +64,7 @@ def _by_rule(table: Any, is_run: Any) -> list[dict[str, Any]]:
 
 
 def _cells(table: Any, runs: dict[tuple[str, int], tuple[int, float]]) -> list[dict[str, Any]]:
-    """Every (model, nodes) cell, by model and nodes, those without a run included."""
+    """Every (model, nodes) cell, by model and nodes, including those without a run."""
     if not table.num_rows:
         return []
     table = table.select(["model", "nodes", "gpus"]).unify_dictionaries()

@@ -42,19 +42,19 @@ SCHEMA = pa.schema(
         ("reasons", pa.list_(TEXT)),
     ]
 )
-"""status: run or rejected. position: the place in the order of measuring; null where rejected, as are run_id, run_json,
-repeat and predictions of time. predicted_peak_bytes: of the heaviest rank, as torch counts it; null where it is not
-known what the workload keeps. predicted_step_s: of one optimizer step, predicted_s: of one attempt; null where the
-hardware's speed is not known. params and env are JSON. dp and grad_accum are null where their equation has no
+"""status: run or rejected. position: the place in the measurement order; null if rejected, as are run_id, run_json,
+repeat and predictions of time. predicted_peak_bytes: of the heaviest rank, as torch counts it; null if the
+workload's memory profile is unknown. predicted_step_s: of one optimizer step, predicted_s: of one attempt; null if the
+hardware's speed is unknown. params and env are JSON. dp and grad_accum are null if their equation has no
 solution."""
 
 
 CANDIDATE = ("model", *INTEGERS, "global_batch_tokens", *WORDS[1:], "compile")
-"""the columns that tell candidates apart"""
+"""the columns that distinguish candidates"""
 
 
 class Words:
-    """The texts of each column of words, with numbers that hold over the whole table."""
+    """The texts of each text column, with numbers that are valid for the whole table."""
 
     def __init__(self) -> None:
         self.string_tables: dict[str, StringTable] = {name: StringTable() for name in (*WORDS, "reasons")}
@@ -120,7 +120,7 @@ def candidates(columns: Columns, rows: Indices, string_table: Words) -> dict[str
 
 
 def table_of(status: str, size: int, arrays: Mapping[str, Any], string_table: Words) -> Any:
-    """Arrays of one status as a table of the SCHEMA; what is absent is null."""
+    """Arrays of one status as a table of the SCHEMA; absent columns are null."""
     arrays = dict(arrays)
     arrays["status"] = words(np.zeros(size), [status])
     for name in WORDS:
@@ -160,7 +160,7 @@ def lists(offsets: npt.NDArray[Any], values: Any) -> Any:
 
 
 def as_numpy(column: Any) -> npt.NDArray[Any]:
-    """A column of numbers without nulls, or the codes of a column of words (its dictionary must be one)."""
+    """A column of numbers without nulls, or the codes of a text column (with a single dictionary)."""
     parts = []
     for chunk in column.chunks:
         array = chunk.indices if pa.types.is_dictionary(chunk.type) else chunk
@@ -171,11 +171,11 @@ def as_numpy(column: Any) -> npt.NDArray[Any]:
 
 
 def further(table: Any, earlier: Sequence[Any]) -> Any:
-    """The rows of the plan's table (``sweep.plan.table.SCHEMA``) that are new beside the earlier plans' tables.
+    """The rows of the plan's table (``sweep.plan.table.SCHEMA``) that no earlier plan has.
 
-    A run is known by its run_id; a rejected candidate by its configuration, so that one which was a run stays one.
+    A run is identified by its run_id; a rejected candidate by its configuration, so that a run stays a run.
     """
-    import pyarrow.compute as pc  # a tenth of a second: only an extension needs it
+    import pyarrow.compute as pc  # import takes a tenth of a second: only an extension needs it
 
     is_run = pc.is_valid(table.column("run_id"))
     known = pa.chunked_array([chunk for plan in earlier for chunk in plan.column("run_id").chunks], pa.string())

@@ -1,5 +1,5 @@
-"""Which run comes next, how a sweep learns while it runs, and the replay of a search on recorded results. Pure.
+"""Which run comes next, how predictions are updated as a sweep runs, and replay of a search on recorded results. Pure.
 
-A strategy picks among candidates by what is known of them (``observations``); ``search`` puts it to work on a sweep.
-What a candidate is belongs to ``sweep.plan``; the formulas of memory and step time to ``sweep.physics``.
+A strategy picks among candidates by their results so far (``observations``); ``search`` applies it to a sweep.
+Candidates are defined in ``sweep.plan``; the formulas of memory and step time to ``sweep.physics``.
 """

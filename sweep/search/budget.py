@@ -16,7 +16,7 @@ from sweep.search.step_time_model import Floats, Ints
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """BudgetLimits of a search; None where there is none. Raises SweepError where a limit is not positive."""
+    """BudgetLimits of a search; None means no limit. Raises SweepError if a limit is not positive."""
 
     runs: int | None = None
     runs_per_cell: int | None = None
@@ -32,7 +32,7 @@ class Budget:
 
     @classmethod
     def of(cls, limits: Mapping[str, Any], runs_total: int) -> Budget:
-        """The budget of a grid (``sweep.inputs.grid.BudgetLimits``); ``share`` is of all runs, at least one."""
+        """The budget of a grid (``sweep.inputs.grid.BudgetLimits``); ``share``: fraction of all runs, at least one."""
         values = {key: value for key, value in limits.items() if value is not None}
         share = values.pop("share", None)
         if share is not None:
@@ -47,7 +47,7 @@ class Budget:
         return self.runs is not None or self.node_hours is not None
 
     def affordable(self, known: Known, seconds: Floats, elapsed_s: float = 0.0) -> Bools:
-        """Which runs can still be paid for. ``seconds``: what each run took, or is expected to take."""
+        """Which runs still fit the budget. ``seconds``: each run's measured or expected duration."""
         c = known.candidates
         hours = c.nodes * seconds / 3600
         spent = np.bincount(c.cells[known.begun], hours[known.begun], minlength=len(c.cell_names))
@@ -65,10 +65,10 @@ class Budget:
         return free
 
     def shares(self, known: Known, seconds: Floats, open_: Bools) -> Ints:
-        """How many further runs each cell may begin, of the ``open_`` ones.
+        """How many further runs each cell may start, of the ``open_`` ones.
 
-        What is left of a limit that cells share is for the cells with the fewest runs first, as for taking turns:
-        otherwise the width that the cluster gives first would spend it all.
+        The rest of a limit that cells share goes to the cells with the fewest runs first, as in their turns: otherwise
+        the node count that the cluster allocates first would spend it all.
         """
         c, cells = known.candidates, len(known.candidates.cell_names)
         hours = c.nodes * seconds / 3600
@@ -88,9 +88,9 @@ class Budget:
 
 
 def _levelled(tries: Ints, room: Ints, price: Floats, left: float) -> Ints:
-    """Per cell how many runs it gets of what is left, so that all come as near to one level of tries as there is room.
+    """Number of the remaining runs per cell, so that all cells get as near as possible to the same number of tries.
 
-    The rest, too little for all cells, goes to the cells of the fewest tries.
+    The rest, too few for all cells, goes to the cells with the fewest tries.
     """
 
     def upto(level: int) -> Ints:

@@ -1,4 +1,4 @@
-"""The runs of a plan as arrays, made once: what strategies compute with."""
+"""The runs of a plan as arrays, made once, for strategies to compute with."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sweep.search.step_time_terms import NAMES, time_terms
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")
 WORKS = 0.9
-"""how likely a run works that is far from the memory's limit, before anything is measured"""
+"""prior success probability of a run far below the memory limit"""
 FULL = 0.9
-"""of a GPU's usable memory: from there on fragmentation and retries of the allocator end most runs"""
+"""fraction of a GPU's usable memory above which fragmentation and allocator retries end most runs"""
 MEMORY_ERROR = 0.12
 """standard deviation of the logarithm of a predicted peak"""
 
@@ -38,7 +38,7 @@ class Candidates:
     columns: Mapping[str, Any]
     """layout, shape, ``nodes``, ``sequence_length``, ``dtype``, ``gpus_per_node``"""
     kinds: list[Any]
-    """what else must be equal for two runs to be comparable: shape, workload, parameters, environment"""
+    """what must also be equal for two runs to be comparable: shape, workload, parameters, environment"""
     workloads: tuple[str, ...]
     gpu: Gpu
     cells: Ints
@@ -48,24 +48,24 @@ class Candidates:
     nodes: Ints
     repeats: Ints
     planned: bool = False
-    """a plan has let them through: its workload's rules say which micro-batches a pipeline needs, no general one"""
+    """a plan accepted them: its workload's rules decide which micro-batches a pipeline needs, not a general rule"""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """run_id -> place."""
+        """run_id -> index."""
         return {run_id: i for i, run_id in enumerate(self.ids)}
 
     @cached_property
     def digests(self) -> npt.NDArray[np.uint64]:
-        """The digest of each run_id as a number: an order that depends on nothing else."""
+        """The digest of each run_id as a number: a reproducible order."""
         return np.array([int(run_id[-16:], 16) for run_id in self.ids], dtype=np.uint64)
 
     @cached_property
     def terms(self) -> Floats:
-        """(runs, parts): seconds of each part of a step; all alike where the runs have no model (collectives)."""
+        """(runs, parts): seconds of each part of a step; all equal if the runs have no model (collectives)."""
         if "hidden_size" not in self.columns:
             return np.ones((len(self), len(NAMES)))
         found: Floats = np.broadcast_to(time_terms(self.columns, self.gpu), (len(self), len(NAMES))).copy()
@@ -81,7 +81,7 @@ class Candidates:
 
     @cached_property
     def features(self) -> Floats:
-        """(runs, features): where a run stands among the others, in doublings; kinds as steps of two."""
+        """(runs, features): a run's position among the others, in doublings; categories as steps of two."""
         widths = ["tp", "pp", "micro_batch_size", "grad_accum", "nodes", "cp", "ep"]
         widths += ["hidden_size"] * ("hidden_size" in self.columns)
         parts = [np.log2(read(self.columns, name)) for name in widths]
@@ -91,7 +91,7 @@ class Candidates:
 
     @cached_property
     def duplicates(self) -> Ints:
-        """A number per configuration: equal for repeats of one."""
+        """A number per configuration: equal for its repeats."""
         names = sorted(self.columns)
         rows = zip(
             self.kinds, *(np.broadcast_to(self.columns[name], len(self)).tolist() for name in names), strict=True
@@ -101,7 +101,7 @@ class Candidates:
 
     @cached_property
     def needs(self) -> Needs:
-        """What each run needs of memory, comparable without a model."""
+        """Each run's memory needs, comparable without a model."""
         bounded: Bools = np.zeros(len(self), dtype=bool)
         for rows, profile in self._profiles:
             bounded[rows] = not profile.torch_pipeline
@@ -109,9 +109,9 @@ class Candidates:
 
     @cached_property
     def impossible(self) -> Bools:
-        """Runs that cannot work by the static rules: too few micro-batches for the stages, or over the memory.
+        """Runs that the static rules reject: too few micro-batches for the stages, or over the memory.
 
-        By memory only those of trainers that are known by name; what others keep is not judged.
+        Memory is checked only for trainers known by name, since the memory use of others is unknown.
         """
         few = (not self.planned) & (read(self.columns, "grad_accum") < read(self.columns, "pp") - 1)
         found: Bools = np.broadcast_to(few, len(self)) | (self._judged & (self.memory_use > 1))
@@ -119,7 +119,7 @@ class Candidates:
 
     @cached_property
     def memory_use(self) -> Floats:
-        """Predicted peak over what the GPU and the profile's margin allow; 0 where one of them is not known."""
+        """Predicted peak over what the GPU and the profile's margin allow; 0 if one of them is unknown."""
         use = np.zeros(len(self))
         for rows, profile in self._profiles:
             columns = {name: value if np.ndim(value) == 0 else value[rows] for name, value in self.columns.items()}
@@ -130,7 +130,7 @@ class Candidates:
 
     @property
     def memory_limit_bytes(self) -> float:
-        """What the GPU has for torch's tensors; infinite where it is not known."""
+        """GPU memory available to torch's tensors; infinite if unknown."""
         return memory.usable_bytes(self.gpu) or float("inf")
 
     @cached_property
@@ -141,14 +141,14 @@ class Candidates:
 
     @cached_property
     def works(self) -> Floats:
-        """How likely each run works before anything is measured: less, the nearer it is to the memory's limit."""
+        """Prior success probability of each run: lower, the nearer it is to the memory limit."""
         z = np.log(FULL / np.maximum(self.memory_use, 1e-9)) / MEMORY_ERROR
         found: Floats = WORKS * 0.5 * (1 + np.tanh(0.8 * np.clip(z, -20, 20)))
         return np.maximum(found, 0.02)
 
     @cached_property
     def _profiles(self) -> list[tuple[Ints, MemoryProfile]]:
-        """The runs by what is known of what they keep; those of which nothing is known are in no group."""
+        """The runs by memory profile; runs without a known profile are in no group."""
         compiled = np.broadcast_to(np.asarray(self.columns.get("compile", False), dtype=bool), len(self)).tolist()
         groups: dict[tuple[str, str, bool], list[int]] = {}
         for i, (kind, whole) in enumerate(zip(self.kinds, compiled, strict=True)):
@@ -170,7 +170,7 @@ class Candidates:
 
 def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU) -> Candidates:
     """The candidates of a plan's runs."""
-    # One text: keys that recur in thousands of runs are made once.
+    # One JSON text: keys that recur in thousands of runs are created once.
     values = json.loads(f"[{','.join([run.run_json for run in runs])}]")
     return replace(from_configurations([run.run_id for run in runs], values, gpu), planned=True)
 
@@ -197,7 +197,7 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """An array per key, with 0 where a row has it not."""
+    """An array per key, with 0 if a row lacks it."""
     keys = dict.fromkeys(map(tuple, rows))
     if len(keys) == 1:
         (names,) = keys
@@ -209,7 +209,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _kinds(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
-    """Of each run its workload, and shape, parameters and environment as sorted JSON: made once for equal ones."""
+    """Each run's workload, and shape, parameters and environment as sorted JSON: created once for equal ones."""
     texts: dict[str, str] = {}
 
     def text(value: Any) -> str:

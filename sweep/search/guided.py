@@ -1,7 +1,7 @@
-"""The guided search: physics corrected by what was measured, cell by cell, until nothing left is likely to win.
+"""The guided search: physics corrected by what was measured, cell by cell, until no remaining run is likely to win.
 
-Cells take turns: the one with the fewest runs so far is next, so that no cell starves while another is uncertain.
-Within a cell the run with the best corrected prediction comes first. A cell stops when nothing left in it is likely
+Cells take turns: the one with the fewest runs so far is next, so that none starves while another is uncertain.
+Within a cell the run with the best corrected prediction comes first. A cell stops when no remaining run is likely
 to beat its best by more than a tolerance.
 """
 
@@ -17,20 +17,20 @@ from sweep.search.step_time_model import Floats, Ints, probability_above
 from sweep.search.strategies import Pick
 
 FAILURE_WEIGHT = 0.4
-"""how much of the logarithm of a run's chance to work counts in its order: failures of unstated cause say little"""
+"""weight of the log success probability in a run's order: failures without a known cause are weak evidence"""
 MIN_RUNS = 8
-"""runs of a cell that are looked at before all others when it is asked whether it may stop"""
+"""runs of a cell that are checked first when deciding whether it may stop"""
 FINALIST = 0.03
-"""repeats are measured of configurations within this of their cell's best"""
+"""configurations within this of their cell's best are repeated"""
 
 
 @dataclass(frozen=True)
 class Guided:
-    """Stops each cell when no run left has a chance over ``max_probability`` to be ``tolerance`` better than its best."""
+    """Stops a cell once no run has a chance over ``max_probability`` to beat its best by ``tolerance``."""
 
     tolerance: float = 0.02
     max_probability: float = 0.05
-    least: int = 4
+    min_tries: int = 4
     """runs of a cell before it may stop"""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
@@ -45,7 +45,7 @@ class Guided:
         return _repeat(known, np.flatnonzero(open_ & (known.candidates.repeats > 0)))
 
     def open(self, known: Known, free: Bools) -> Bools:
-        """All that may work in cells that have not stopped, and the finalists' repeats."""
+        """All feasible runs in cells that have not stopped, and the finalists' repeats."""
         able = free & ~known.infeasible
         first = able & (known.candidates.repeats == 0)
         found: Bools = np.zeros(len(known.candidates), dtype=bool)
@@ -59,12 +59,12 @@ class Guided:
         return found
 
     def chance(self, known: Known, rows: Ints, cell: int) -> Floats:
-        """Of each row, the chance to beat its cell's best by more than the tolerance."""
+        """Per row, the probability of beating its cell's best by more than the tolerance."""
         found: Floats = self._above(known, rows, cell) * known.success(rows)
         return found
 
     def _above(self, known: Known, rows: Ints, cell: int) -> Floats:
-        """The same, should the run work."""
+        """The same, given that the run succeeds."""
         threshold = known.best[cell] + float(np.log1p(self.tolerance))
         return probability_above(known.predicted(rows), float(known.model().spreads[cell]), threshold)
 
@@ -82,10 +82,10 @@ class Guided:
         return Pick(int(rows[place]), why)
 
     def _may_stop(self, known: Known, cell: int) -> bool:
-        return bool(known.tries[cell] >= self.least and np.isfinite(known.best[cell]))
+        return bool(known.tries[cell] >= self.min_tries and np.isfinite(known.best[cell]))
 
     def _stopped(self, known: Known, rows: Ints, cell: int) -> bool:
-        """Whether none of the cell's rows has a chance over the doubt. The likeliest are looked at first."""
+        """Whether none of the cell's rows has a chance over ``max_probability``. The likeliest are checked first."""
         if not self._may_stop(known, cell):
             return False
         above = self._above(known, rows, cell)
@@ -115,7 +115,7 @@ def _repeat(known: Known, rows: Ints) -> Pick | None:
 
 
 def _finalists(known: Known) -> Ints:
-    """The configurations, by the number of their twins, whose median is near their cell's best."""
+    """The configurations, by their group of duplicates, whose median is near their cell's best."""
     c = known.candidates
     measured = np.flatnonzero(~np.isnan(known.log_rates))
     near = measured[known.log_rates[measured] >= known.best[c.cells[measured]] + np.log1p(-FINALIST)]

@@ -1,7 +1,7 @@
-"""What is known of a plan's runs so far, and what follows from it.
+"""The observed results of a plan's runs, and what follows from them.
 
-All that follows is a function of what is known alone, not of the order in which it was told: a pilot that followed the
-sweep from its beginning and a launcher that reads the journals anew come to the same decisions.
+Everything derived is a function of the results alone, not of the order in which they arrived: a pilot that followed the
+sweep from the start and a launcher that rereads the journals make the same decisions.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sweep.search.step_time_model import MOST_ANCHORS, Floats, Ints, TimeModel, 
 from sweep.search.step_time_terms import NAMES
 
 RULES_OUT = frozenset({Outcome.OOM_CUDA})
-"""Outcomes that rule out what needs more; oom_host does not, since a host's memory is shared with what else runs"""
+"""Outcomes that rule out runs that need more; not oom_host, since a host's memory is shared with other processes"""
 PEAK_WEIGHT = 3.0
-"""a measured scale of the memory model counts as if so many further peaks had been as predicted"""
+"""weight of the prior: a measured scale of the memory model counts as if this many more peaks had been as predicted"""
 SURE = 2.0
-"""standard deviations by which a corrected prediction must be over the memory"""
+"""standard deviations by which a corrected prediction must exceed the memory"""
 RECHECK_PEAKS_EVERY = 1.25
-"""measured peaks are looked at anew when there are so many times more of them"""
+"""measured peaks are re-evaluated when their number has grown by this factor"""
 MOST_TRIED = 128
-"""runs that a chance to work is judged by: the latest"""
+"""success probability is estimated from this many of the latest runs"""
 LEARN_EVERY = 1.02
-"""the model is learned anew when there are so many times more measurements"""
+"""the model is refitted when the number of measurements has grown by this factor"""
 
 
 class _End(NamedTuple):
@@ -41,25 +41,25 @@ class _End(NamedTuple):
 
 
 class Known:
-    """The runs that were tried and how they ended. Mutable: one per sweep and reader of it."""
+    """The runs that were tried and how they ended. Mutable: one per sweep and reader."""
 
     def __init__(self, candidates: Candidates) -> None:
         size = len(candidates)
         self.candidates = candidates
         self.begun: Bools = np.zeros(size, dtype=bool)
         self.log_rates: Floats = np.full(size, np.nan)
-        """logarithm of measured tokens/s/GPU; nan where there is none"""
+        """logarithm of measured tokens/s/GPU; nan if there is none"""
         self.tries: Ints = np.zeros(len(candidates.cell_names), dtype=np.int64)
         self.best: Floats = np.full(len(candidates.cell_names), -np.inf)
         """logarithm of the best measured tokens/s/GPU of each cell"""
         self.ruled_out: Bools = np.zeros(size, dtype=bool)
-        """needs at least as much memory as a run that ran out of it"""
+        """needs at least as much memory as a run that ran out of memory"""
         self._ends: dict[int, _End] = {}
         self._ended = _InOrder()
         self._measured = _InOrder()
         self._peaks = _InOrder()
-        self._lessons: list[tuple[int, TimeModel]] = [(0, unlearned(len(NAMES), len(candidates.cell_names)))]
-        """(from how many of the first measurements, the model): each lesson begins where the one before it ended"""
+        self._fits: list[tuple[int, TimeModel]] = [(0, unlearned(len(NAMES), len(candidates.cell_names)))]
+        """(number of first measurements used, the model): each fit starts from the one before"""
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
 
@@ -77,9 +77,9 @@ class Known:
         peak_memory_bytes: float | None = None,
         when: float | None = None,
     ) -> None:
-        """A run ended. Only an out-of-memory of the GPU rules out others; any failure moves its likes back.
+        """A run ended. Only an out-of-memory of the GPU rules out others; any failure moves similar runs back.
 
-        ``when``: what the ends are ordered by; by default they come in their order.
+        ``when``: the key that orders the ends; by default their order of arrival.
         """
         rate = tokens_per_second_per_gpu if outcome is Outcome.OK else None
         log_rate = float(np.log(rate)) if rate else None
@@ -102,7 +102,7 @@ class Known:
             self.best[cell] = max(self.best[cell], log_rate)
 
     def reopen(self, index: int) -> None:
-        """What was known of a run's end does not count any more: it is measured again."""
+        """Discard a run's result: it is measured again."""
         end = self._ends.pop(index, None)
         if end is None:
             return
@@ -116,7 +116,7 @@ class Known:
                 self._rule_out(other)
 
     def _rule_out(self, index: int) -> None:
-        """What needs as much as this run. Where another rules this one out already, it has ruled out all that too."""
+        """Rule out what needs as much as this run. If this run is ruled out already, so are all of those."""
         if not self.ruled_out[index]:
             self.ruled_out |= self.candidates.needs.dominating(index)
 
@@ -128,7 +128,7 @@ class Known:
 
     @property
     def infeasible(self) -> Bools:
-        """Runs that cannot work: by the static rules, by an out-of-memory that they dominate, by measured peaks."""
+        """Infeasible runs: by the static rules, by an out-of-memory that they dominate, by measured peaks."""
         enough = 0
         while (further := _next(enough, RECHECK_PEAKS_EVERY)) <= len(self._peaks):
             enough = further
@@ -138,25 +138,25 @@ class Known:
         return found
 
     def model(self) -> TimeModel:
-        """Step times as learned so far."""
-        lessons = self._lessons
-        while self._measured.changed_before(lessons[-1][0]):
-            lessons.pop()
-        while (enough := _next(lessons[-1][0], LEARN_EVERY)) <= len(self._measured):
+        """The step-time model fitted so far."""
+        fits = self._fits
+        while self._measured.changed_before(fits[-1][0]):
+            fits.pop()
+        while (enough := _next(fits[-1][0], LEARN_EVERY)) <= len(self._measured):
             mine = self._measured.first(enough)[-MOST_ANCHORS:]
             log_times = self.candidates.log_tokens_per_gpu[mine] - self.log_rates[mine]
             cells, terms = self.candidates.cells[mine], self.candidates.terms[mine]
-            lessons.append((enough, learn_times(terms, cells, log_times, lessons[-1][1])))
-        return lessons[-1][1]
+            fits.append((enough, learn_times(terms, cells, log_times, fits[-1][1])))
+        return fits[-1][1]
 
     def predicted(self, rows: npt.NDArray[np.int64]) -> Floats:
-        """Logarithm of tokens/s/GPU that the rows are predicted to reach."""
+        """Logarithm of the rows' predicted tokens/s/GPU."""
         model, c = self.model(), self.candidates
         found: Floats = c.log_tokens_per_gpu[rows] - model.log_times(c.terms[rows], c.cells[rows])
         return found
 
     def success(self, rows: npt.NDArray[np.int64]) -> Floats:
-        """How likely each of the rows works, by its likes that were tried."""
+        """Success probability of each row, by similar runs that were tried."""
         tried = self._ended.last(MOST_TRIED)
         worked = np.array([float(self._ends[i].outcome is Outcome.OK) for i in tried.tolist()])
         features = self.candidates.features
@@ -184,7 +184,7 @@ class Known:
 
 
 class _InOrder:
-    """Runs in the order of their ends, whatever order they were told in."""
+    """Runs in the order of their ends, in whatever order they arrive."""
 
     def __init__(self) -> None:
         self._items: list[tuple[float, int]] = []
@@ -200,7 +200,7 @@ class _InOrder:
     def add(self, when: float, index: int) -> None:
         item = (when, index)
         if not self._items or self._items[-1] < item:
-            self._items.append(item)  # the common case, and it changes none of the first ones
+            self._items.append(item)  # the common case, which changes none of the earlier ones
             self._changed = min(self._changed, len(self._items) - 1)
             return
         place = bisect.bisect_left(self._items, item)
@@ -214,7 +214,7 @@ class _InOrder:
             self._changed = min(self._changed, place)
 
     def changed_before(self, place: int) -> bool:
-        """Whether one of so many first ones is not what it was when ``first`` last gave as many."""
+        """Whether any of the first ``count`` changed since ``first`` last returned as many."""
         return self._changed < place
 
     def first(self, number: int) -> Ints:
@@ -226,5 +226,5 @@ class _InOrder:
 
 
 def _next(number: int, growth: float) -> int:
-    """How many must be known before a lesson from so many is worth another."""
+    """Number of results that must be known before refitting a model fitted to this many."""
     return int(number * growth) + 1

@@ -1,8 +1,8 @@
-"""Which runs an observed out-of-memory rules out: those that need at least as much of everything.
+"""Which runs an observed out-of-memory rules out: those with at least the same needs in every respect.
 
 A run is described by a class, within which memory needs can be compared without a model, and by a vector of needs.
-A run dominates another of its class whose vector is no larger in any place; what runs out of memory takes with it all
-that dominate it. Failures of any other or unstated cause rule out nothing.
+A run dominates another of its class whose vector is no larger in any component; a run that runs out of memory rules
+out all that dominate it. Failures of any other or unstated cause rule out nothing.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import numpy.typing as npt
 from sweep.physics.columns import equals, read
 
 _SAME = ("sequence_length", "pp", "cp", "ep", "gpus_per_node", "recompute", "pp_schedule", "dtype", "compile")
-"""equal within a class, besides the model's shape and the workload's parameters"""
+"""equal within a class, in addition to the model's shape and the workload's parameters"""
 
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What each of some candidates needs, comparable within its class."""
+    """The memory needs of candidates, comparable within a class."""
 
     classes: npt.NDArray[np.int64]
     vectors: npt.NDArray[np.float64]
     """(candidates, needs); a larger number is a greater need"""
 
     def dominating(self, index: int) -> Bools:
-        """The candidates that need at least as much of everything as this one, itself among them."""
+        """The candidates with at least the needs of this one in every component, itself included."""
         mine = self._members[self.classes[index]]
         mask: Bools = np.zeros(len(self.classes), dtype=bool)
         mask[mine[(self.vectors[mine] >= self.vectors[index]).all(axis=1)]] = True
@@ -46,13 +46,13 @@ class Needs:
 
 
 def needs(columns: Mapping[str, Any], kinds: list[Hashable], bounded: Bools) -> Needs:
-    """The needs of candidates. ``kinds``: per candidate whatever else must be equal (shape, parameters, environment).
-    ``bounded``: known not to be built on FSDP and torch's pipelines, so that 1F1B keeps room for no more than the
+    """The needs of candidates. ``kinds``: per candidate what else must be equal (shape, parameters, environment).
+    ``bounded``: known not to be built on FSDP and torch's pipelines, so that 1F1B allocates only the
     micro-batches in flight, and a step of one micro-batch never needs more than one of several.
 
     In the vector, each larger where more memory is needed with all else equal: the micro-batch; fewer tensor ranks;
-    micro-batches in flight (1F1B keeps at most pp of them, and gradients live on from the second); the samples of a
-    whole step on a rank, of which other schedules keep more, or all; a lower ZeRO stage; fewer ranks to shard over,
+    micro-batches in flight (1F1B holds at most pp of them, and gradients persist from the second); the samples of a
+    whole step on a rank, of which other schedules hold more, or all; a lower ZeRO stage; fewer ranks to shard over,
     where anything is sharded.
     """
     size = len(kinds)

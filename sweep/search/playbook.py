@@ -1,4 +1,4 @@
-"""The playbook's three steps: each axis alone first, drop what hurts, then combine what is left.
+"""The playbook's three steps: each axis alone first, drop values that slow it down, then combine the rest.
 
 A cell's first success is its base. Runs that differ from it in one axis come next; a value that costs over a fifth is
 dropped; the rest are combined, the greatest sum of single effects first.
@@ -21,10 +21,10 @@ HURTS = float(np.log(0.8))
 
 
 class OneAxisFirst:
-    """Each cell on its own, cells in turn."""
+    """Each cell independently, cells in turn."""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The next run of the cell with the fewest runs that has one."""
+        """The next run, from the cell with the fewest runs that has one."""
         open_ = free & ~known.infeasible
         cells = known.candidates.cells
         present = np.unique(cells[open_])
@@ -35,7 +35,7 @@ class OneAxisFirst:
         return None
 
     def open(self, known: Known, free: Bools) -> Bools:
-        """All that may work in cells that have a next run: what it drops is known only as it goes."""
+        """All feasible runs in cells that have a next run: dropped values are known only during the search."""
         able = free & ~known.infeasible
         found: Bools = np.zeros(len(known.candidates), dtype=bool)
         cells = known.candidates.cells
@@ -51,8 +51,8 @@ def _in_cell(known: Known, rows: Ints, open_: Bools) -> Pick | None:
     rates = known.log_rates[rows]
     measured = np.flatnonzero(~np.isnan(rates))
     if not len(measured):
-        return Pick(int(rows[int(np.argmax(free))]), "the first that may work, as the base of its cell")
-    base = int(measured[0])  # in the plan's order: the most promising one that works
+        return Pick(int(rows[int(np.argmax(free))]), "the first feasible run, as the base of its cell")
+    base = int(measured[0])  # in the plan's order: the most promising success
     differs = values != values[base]
     single = free & (differs.sum(axis=1) == 1)
     if single.any():
@@ -67,7 +67,7 @@ def _in_cell(known: Known, rows: Ints, open_: Bools) -> Pick | None:
 
 
 def _effects(values: Ints, gains: Floats, differs: Bools) -> Floats:
-    """(runs, axes): what each run's value of each axis was worth alone; 0 where that was not measured."""
+    """(runs, axes): the effect of each run's value of each axis alone; 0 if not measured."""
     found = np.zeros(values.shape)
     alone = (differs.sum(axis=1) == 1) & ~np.isnan(gains)
     for axis in range(values.shape[1]):

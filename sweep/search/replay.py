@@ -1,4 +1,4 @@
-"""How a strategy would have done on a recorded sweep: it is shown each result only once it has asked for the run."""
+"""Replay of a strategy on a recorded sweep: it sees a result only after requesting the run."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from sweep.search.step_time_model import Floats, Ints
 from sweep.search.strategies import Strategy
 
 NEAR = 0.02
-"""of the best: what counts as found"""
+"""distance to the best rate within which it counts as found"""
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """What really happened to each candidate."""
+    """The recorded result of each candidate."""
 
     candidates: Candidates
     outcomes: tuple[Outcome, ...]
     tokens_per_second_per_gpu: Floats
-    """nan where there is none; that of a failed run counts for nothing"""
+    """nan if there is none; that of a failed run is ignored"""
     peak_memory_bytes: Floats
     seconds: Floats | None = None
-    """what each run took; by default a minute"""
+    """each run's duration; by default a minute"""
 
     @property
     def worked(self) -> Any:
-        """Runs that ended well, with a rate."""
+        """Successful runs with a rate."""
         ok = np.array([outcome is Outcome.OK for outcome in self.outcomes], dtype=bool)
         return ok & np.isfinite(self.tokens_per_second_per_gpu)
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a strategy did."""
+    """The result of a replay."""
 
     recorded: RecordedRun
     order: Ints
-    """the runs it asked for, in that order"""
+    """the requested runs, in order"""
     infeasible: Any
-    """the runs that it had ruled out at the end"""
+    """the runs ruled out at the end"""
 
 
 def promising_order(candidates: Candidates) -> Ints:
-    """Candidates in a plan's kind of order, by what the search expects of each before anything is measured."""
+    """Candidates ordered as in a plan, by the search's predictions before anything is measured."""
     predicted = Known(candidates).predicted(np.arange(len(candidates)))
     return order(candidates.cells.tolist(), -predicted, candidates.repeats, candidates.ids)
 
@@ -78,11 +78,11 @@ def replay(recorded: RecordedRun, strategy: Strategy, budget: Budget) -> Replaye
 
 
 def report(done: Replayed) -> dict[str, Any]:
-    """Figures per cell and overall, as JSON values. Shares and regrets are fractions; null where they have no meaning.
+    """Figures per cell and overall, as JSON values. Shares and regrets are fractions; null if undefined.
 
-    ``regret``: 1 - best found / best recorded, by tokens/s/GPU; 1 where nothing that works was found.
-    ``runs_to_within_2pct``: runs of all cells until the cell was within 2 % of its best; null where it never was.
-    ``successes_rejected``: runs that work and were ruled out; ``cell_bests_rejected``: cells whose best was.
+    ``regret``: 1 - best found / best recorded, by tokens/s/GPU; 1 if no success was found.
+    ``runs_to_within_2pct``: runs of all cells until the cell was within 2 % of its best; null if never.
+    ``successes_rejected``: successful runs that were ruled out; ``cell_bests_rejected``: cells whose best was.
     """
     recorded, c = done.recorded, done.recorded.candidates
     failures = ~recorded.worked

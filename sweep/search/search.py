@@ -1,7 +1,7 @@
-"""A search that follows a sweep: reads what changed in the world, and asks its strategy what a pilot runs next.
+"""A search that follows a sweep: reads what changed in the sweep state, and asks its strategy what a pilot runs next.
 
-All it says is a function of the plan and the world: pilots and launcher, each with a search of its own, agree once they
-have read the same journals.
+Its answers are a function of the plan and the sweep state: pilots and launcher, each with its own search, agree once
+they have read the same journals.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sweep.search.strategies import Strategy, strategy_named
 from sweep.state.state import RunState, SweepState
 
 BY_STRATEGY, BY_BUDGET = "not_run_strategy", "not_run_budget"
-"""why a run is not begun: the strategy does not want it, or nothing is left of the budget"""
+"""why a run is not started: the strategy skips it, or the budget is spent"""
 
 
 class Search:
-    """One search over the runs of a plan. Keeps what it has read, so that a choice costs what changed since the last.
+    """One search over the runs of a plan. Incremental: a choice costs what changed since the last.
 
-    Raises SweepError where there is no such strategy.
+    Raises SweepError for an unknown strategy.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class Search:
     def of(
         cls, runs: Sequence[PlannedRun], gpu: Gpu | None = None, strategy: str = "exhaustive", limits: Any = None
     ) -> Search:
-        """The search of a grid's ``strategy`` and ``budget`` (its limits as a mapping; none: no budget)."""
+        """The search of a grid's ``strategy`` and ``budget`` (its limits as a mapping; empty: no budget)."""
         given = {key: value for key, value in (limits or {}).items() if value is not None}
         return cls(runs, gpu, strategy, Budget.of(given, len(runs)) if given else None)
 
     @property
     def known(self) -> Known:
-        """What the search knows, as of the last look."""
+        """The observations as of the last update."""
         return self._known
 
-    def look(self, sweep_state: SweepState) -> Known:
-        """Read what changed in the world since the last look. Always given the same world, or one begun anew."""
+    def update(self, sweep_state: SweepState) -> Known:
+        """Read what changed since the last call. Pass the same sweep state each time, or one rebuilt from scratch."""
         if self._sweep_state is not sweep_state:
             self._begin(sweep_state)
         changed = dict.fromkeys(sweep_state.touched[self._read :])
@@ -77,11 +77,11 @@ class Search:
     def choices(
         self, sweep_state: SweepState, most: int, taken: frozenset[tuple[str, int]]
     ) -> Iterator[tuple[int, int]]:
-        """(place in the plan, attempt) to consider, the widest first: of each width the strategy's pick, then retries.
+        """(place in the plan, attempt) to consider, the widest first: per node count the strategy's pick, then retries.
 
-        ``most``: so many nodes are free. ``taken``: attempts that are another's.
+        ``most``: number of free nodes. ``taken``: attempts that others claimed.
         """
-        known = self.look(sweep_state)
+        known = self.update(sweep_state)
         free = self._free(known).copy()
         for run_id, attempt in taken:
             place = self._candidates.index.get(run_id)
@@ -97,14 +97,14 @@ class Search:
                     yield place, self._retries[place]
 
     def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
-        """The runs that began, and of the others as many as are still to begin: the plan but for what is left out."""
-        open_ = self._to_begin(self.look(sweep_state))
+        """The runs that began, and as many others as will still be started: the plan without skipped runs."""
+        open_ = self._to_begin(self.update(sweep_state))
         keep = np.flatnonzero(open_ | self._known.begun)
         return self._runs if len(keep) == len(self._runs) else [self._runs[place] for place in keep.tolist()]
 
     def left_out(self, sweep_state: SweepState) -> Mapping[str, str]:
-        """run_id -> BY_STRATEGY or BY_BUDGET, of the runs that are not to begin, as far as is known now."""
-        known = self.look(sweep_state)
+        """run_id -> BY_STRATEGY or BY_BUDGET, for runs that will not be started, as known now."""
+        known = self.update(sweep_state)
         if "out" not in self._cached:
             out = ~known.begun & ~self._to_begin(known)
             wanted = self._strategy.open(known, ~known.begun) if out.any() else out
@@ -125,7 +125,7 @@ class Search:
         self._cached: dict[str, Any] = {}
 
     def _free(self, known: Known) -> Bools:
-        """What may begin as far as the budget goes."""
+        """The runs that the budget allows."""
         if self._budget is None:
             return ~known.begun
         if "free" not in self._cached:
@@ -142,7 +142,7 @@ class Search:
         return self._budget.shares(known, self._seconds, self._strategy.open(known, free))
 
     def _to_begin(self, known: Known) -> Bools:
-        """What is still to begin: of each cell no more than its share of the budget."""
+        """The runs still to be started: per cell no more than its share of the budget."""
         if "open" not in self._cached:
             open_ = self._strategy.open(known, self._free(known)).copy()
             if self._budget is not None:
@@ -172,7 +172,7 @@ class Search:
         self._known.end(place, Outcome(counting.outcome), rate, peak, when=counting.ended_at or 0.0)
 
     def _read_times(self, state: RunState, place: int) -> None:
-        """What the run's attempts took; one that has not ended counts as long as expected."""
+        """Duration of the run's attempts; one that has not ended counts with its expected duration."""
         spent = 0.0
         for attempt in state.attempts.values():
             times = [at for at in (attempt.started_at, attempt.ended_at) if at is not None]
@@ -184,12 +184,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Choice:
-    """A run and the number of the attempt to be claimed."""
+    """A run and the number of the attempt to claim."""
 
     planned: PlannedRun
     attempt: int
     nodes: tuple[str, ...] = ()
-    """the free nodes to run on; none where it only waits"""
+    """the free nodes to run on; empty if it only waits"""
 
 
 def waiting(runs: Sequence[PlannedRun], sweep_state: SweepState) -> list[Choice]:
@@ -215,12 +215,12 @@ def choose(
     names: Sequence[str],
     same_nodes: bool = False,
 ) -> Choice | None:
-    """The attempt that a pilot should claim now, of the widest run that fits; or None where nothing does.
+    """The attempt that a pilot should claim now, of the widest run that fits; or None if nothing does.
 
-    ``free_nodes``: how many the run may have. ``expected_s``: what one run takes here, by what was measured so far. A
-    run that could not end before the pilot's wall time is left for another pilot. ``taken``: claims seen to be
-    another's, not in the journals yet. ``search``: what follows the sweep and gives the order. ``names``: the free
-    nodes. ``same_nodes``: there are no others, so a retry may go where the run failed.
+    ``free_nodes``: how many the run may use. ``expected_s``: duration of one run here, from measurements so far. A
+    run that could not end before the pilot's wall time is left for another pilot. ``taken``: claims of others that
+    are not in the journals yet. ``search``: follows the sweep and gives the order. ``names``: the free nodes.
+    ``same_nodes``: there are no others, so a retry may use nodes where the run failed.
     """
     if sweep_state.cancelled or seconds_left < expected_s:
         return None
@@ -233,8 +233,8 @@ def choose(
 
 
 def _fit(choice: Choice, sweep_state: SweepState, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:
-    """The free nodes on which the run did not fail in a way that a node may cause; with the others last where there
-    are no more nodes than these.
+    """The free nodes on which the run did not fail in a way that a node may cause; followed by the others if there
+    are no further nodes.
     """
     if choice.attempt == 1:
         return tuple(names)

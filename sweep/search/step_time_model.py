@@ -1,8 +1,8 @@
-"""What measurements teach about runs not yet measured. Pure; a few matrix products per lesson.
+"""Predictions for unmeasured runs, fitted to measurements. Pure; a few matrix products per fit.
 
-Time: the parts of ``sweep.search.step_time_terms`` weighted by learned factors, one set for all cells, so that
-neighbours in nodes and size inform each other; then an offset per cell. Failures: how often runs like this one failed,
-whatever the cause; that only moves a run back.
+Time: the parts of ``sweep.search.step_time_terms`` weighted by fitted factors, one set for all cells, so that
+neighbours in nodes and size inform each other; then an offset per cell. Failures: how often similar runs failed, for
+any cause; that only moves a run back in the order.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ NOISE = 0.2
 OUTLIER = 0.3
 """residuals beyond it count less (Cauchy weights): disturbed runs are common on large clusters"""
 OFFSET_WEIGHT = 1.0
-"""a cell's offset is shrunk as if it had so many more measurements without any"""
+"""a cell's offset is shrunk as if it had this many more measurements with offset zero"""
 SPREAD_WEIGHT = 4.0
-"""how many measurements say that the spread of all cells is NOISE, and that a cell's is that of all"""
+"""prior weight, in measurements, of NOISE as the spread of all cells, and of that as the spread of each cell"""
 LENGTH = 2.0
-"""doublings (of tp, pp, …) over which a failure says something"""
+"""doublings (of tp, pp, …) over which a failure is informative"""
 MOST_ANCHORS = 512
-"""measurements that a lesson looks at: the latest"""
+"""a fit uses this many of the latest measurements"""
 PRIOR_WEIGHT = 2.0
 
 
@@ -39,7 +39,7 @@ class TimeModel:
     factors: Floats
     """logarithm of each part's factor"""
     offsets: Floats
-    """per cell, what its measured logarithms are above the weighted parts"""
+    """per cell, the offset of its measured logarithms from the weighted parts"""
     spreads: Floats
     """per cell, the scale of a measurement's logarithm about its prediction: large clusters are noisier"""
 
@@ -55,7 +55,7 @@ def unlearned(parts: int, cells: int) -> TimeModel:
 
 
 def learn_times(terms: Floats, cells: Ints, log_times: Floats, before: TimeModel, steps: int = 5) -> TimeModel:
-    """The model that explains the measured seconds best, begun at an earlier one.
+    """The model that fits the measured seconds best, starting from an earlier one.
 
     ``terms`` (n, parts) and ``cells`` (n,) of the measured runs, ``log_times`` (n,) the logarithm of their seconds.
     """
@@ -72,7 +72,7 @@ def learn_times(terms: Floats, cells: Ints, log_times: Floats, before: TimeModel
 
 
 def success_rates(prior: Floats, features: Floats, tried: Floats, succeeded: Floats) -> Floats:
-    """How likely each candidate works, by those tried near it: (successes + prior) / (trials + prior), weighted.
+    """Success probability per candidate, from similar tried runs: (successes + prior) / (trials + prior), weighted.
 
     ``prior`` (n,) and ``features`` (n, f) of the candidates, ``tried`` (m, f) of the runs that ended, ``succeeded``
     (m,) 1 or 0.
@@ -86,7 +86,7 @@ def success_rates(prior: Floats, features: Floats, tried: Floats, succeeded: Flo
 def probability_above(mean: Floats, spread: float, threshold: float) -> Floats:
     """P(x > threshold) for x distributed by Student's t with 3 degrees of freedom about the mean.
 
-    Predictions of step times err by much more than a normal distribution would let them now and then.
+    Errors of predicted step times have heavier tails than a normal distribution.
     """
     z = (mean - threshold) / spread / np.sqrt(3.0)
     found: Floats = 0.5 + (z / (1 + z**2) + np.arctan(z)) / np.pi
@@ -105,7 +105,7 @@ def _step(terms: Floats, log_times: Floats, factors: Floats) -> Floats:
 
 
 def _spreads(residuals: Floats, cells: Ints, counts: Ints) -> Floats:
-    """Per cell the root mean square of its residuals (outliers clipped), shrunk towards that of all cells."""
+    """Per cell the root mean square of its residuals (outliers clipped), shrunk towards the value of all cells."""
     square = np.clip(residuals, -2 * OUTLIER, 2 * OUTLIER) ** 2
     pooled = (SPREAD_WEIGHT * NOISE**2 + square.sum()) / (SPREAD_WEIGHT + len(square))
     own = np.bincount(cells, square, minlength=len(counts))

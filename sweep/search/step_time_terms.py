@@ -1,7 +1,7 @@
-"""What a step's time is made of, one column a part: what the learned model weighs by what was measured.
+"""The parts of a step's time, one column each: the fitted model weights them by measurements.
 
-Each part is seconds by a nominal constant (links, launch and network latencies of current clusters). A sweep learns
-by which factor each part is off on its own cluster and trainer: a few factors say much about all cells at once.
+Each part is seconds by a nominal constant (links, launch and network latencies of current clusters). A sweep fits
+a correction factor per part for its cluster and trainer: a few factors apply to all cells at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def time_terms(columns: Mapping[str, Any], gpu: Gpu) -> Any:
 
 
 def _compute(columns: Mapping[str, Any], gpu: Gpu) -> dict[str, Any]:
-    """Matrix products, what keeps them from their best speed, and launches; with the pipeline's bubble."""
+    """Matrix products, their efficiency losses, and kernel launches; with the pipeline's bubble."""
     shape, tp, pp = shape_columns(columns), read(columns, "tp"), read(columns, "pp")
     gas, rows = read(columns, "grad_accum"), _rows(columns)
     again = np.where(np.asarray(columns["recompute"]) == "full", 4 / 3, 1.0)
@@ -77,7 +77,7 @@ def _between_gpus(columns: Mapping[str, Any], gpu: Gpu) -> dict[str, Any]:
 
 
 def _per_step(columns: Mapping[str, Any], gpu: Gpu) -> dict[str, Any]:
-    """Gradient reduction, ZeRO's gathering, the optimizer, and what every step takes."""
+    """Gradient reduction, ZeRO's gathering, the optimizer, and a constant per step."""
     shape, zero, gas = shape_columns(columns), read(columns, "zero"), read(columns, "grad_accum")
     ways = read(columns, "dp") * read(columns, "cp")
     layers = (total_parameters(shape) - embedding_parameters(shape)) / (read(columns, "pp") * read(columns, "tp"))
@@ -101,7 +101,7 @@ def _rows(columns: Mapping[str, Any]) -> Any:
 
 
 def _busy(columns: Mapping[str, Any]) -> Any:
-    """By how much the bubble stretches a 1F1B step."""
+    """The factor by which the bubble lengthens a 1F1B step."""
     return 1 + (read(columns, "pp") - 1) / np.maximum(read(columns, "grad_accum"), 1)
 
 

@@ -1,4 +1,4 @@
-"""Which run next: search strategies by name. Each is pure: what is known and what may start now, in; a pick, out.
+"""Which run next: search strategies by name. Each is a pure function of the observations and of what may start now.
 
 A further strategy is a class with ``pick`` and an entry in ``sweep.plugins.STRATEGIES``.
 """
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pick:
-    """A run to be started, by its place among the candidates, and why."""
+    """A run to start, by its index among the candidates, and the reason."""
 
     index: int
     why: str
 
 
 class Strategy(Protocol):
-    """How a sweep is searched."""
+    """The interface of a search strategy."""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The run to start now among the ``free`` ones (not begun, and fit to be started); None where none is worth it.
+        """The run to start now among the ``free`` ones (not begun, and ready to start); None if none is promising.
 
-        A strategy may remember nothing but what follows from ``known``.
+        A strategy has no state other than what follows from ``known``.
         """
         ...
 
     def open(self, known: Known, free: Bools) -> Bools:
-        """The ``free`` runs that it may still ask for, as far as is known now: none is picked beside these.
+        """The ``free`` runs that it may still pick, as known now: no others are picked.
 
         In a cell there is an open run if and only if ``pick`` has one for that cell.
         """
@@ -44,7 +44,7 @@ class Strategy(Protocol):
 
 
 def strategy_named(name: str) -> Strategy:
-    """The strategy. Raises SweepError where there is none of that name."""
+    """The strategy. Raises SweepError for an unknown name."""
     strategy: Strategy = find_strategy(name)()
     return strategy
 
@@ -62,26 +62,26 @@ class Exhaustive:
 
 
 class Prune:
-    """Every run in the plan's order, but for what cannot fit or needs more than a run that ran out of memory."""
+    """Every run in the plan's order, except those that cannot fit or need more than a run that ran out of memory."""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The first that is free and not hopeless."""
+        """The first that is free and feasible."""
         return _first(self.open(known, free), "next in the plan of those that can fit")
 
     def open(self, known: Known, free: Bools) -> Bools:
-        """Those that are not hopeless."""
+        """The feasible ones."""
         return free & ~known.infeasible
 
 
 class InRandomOrder:
-    """Every run, in an order that depends on nothing but the run_ids. A baseline to compare with."""
+    """Every run, in an order that depends only on the run_ids. A baseline for comparison."""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The free run with the least digest."""
+        """The free run with the smallest digest."""
         rows = np.flatnonzero(free)
         if not len(rows):
             return None
-        return Pick(int(rows[int(np.argmin(known.candidates.digests[rows]))]), "by chance")
+        return Pick(int(rows[int(np.argmin(known.candidates.digests[rows]))]), "random order")
 
     def open(self, known: Known, free: Bools) -> Bools:  # noqa: ARG002
         """All."""

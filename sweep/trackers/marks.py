@@ -1,7 +1,7 @@
-"""What was tracked already, and who is tracking now: told by journals of the sweep directory, one per session.
+"""What was tracked already, and which process tracks now: journals in the sweep directory, one per session.
 
-A session marks a run once it is written. A later session reads all marks and writes only what has none; where
-a session was cut off between the two, the same run is written again under the same key.
+A session marks a run after writing it. A later session reads all marks and writes only runs without one; if a
+session was killed between the two, the run is written again under the same key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALIVE_S = 20.0
 
 
 class TrackingSession:
-    """The one session that tracks a sweep now. Raises SweepError on construction where another one lives."""
+    """The one session that tracks a sweep now. Raises SweepError on construction if another one is running."""
 
     def __init__(self, sweep: SweepDir) -> None:
         self._sweep = sweep
@@ -37,15 +37,15 @@ class TrackingSession:
         if holder is not None:
             self.close()
             fact = f"another process tracks this sweep: {holder}"
-            raise SweepError(Mistake(fact, file=str(sweep.path), remedy="it will write what is new; or end it first"))
+            raise SweepError(Mistake(fact, file=str(sweep.path), remedy="it will write new runs; or end it first"))
 
     def mark(self, destination: str, run_id: str, attempt: int, outcome: str) -> None:
-        """The run is written there."""
+        """Mark the run as written."""
         now = time.time()
         self._write(Tracked(time=now, destination=destination, run_id=run_id, attempt=attempt, outcome=outcome))
 
     def alive(self) -> None:
-        """Say so now and then, for sessions on other hosts."""
+        """Write a heartbeat, for sessions on other hosts."""
         if time.time() - self._said_at > ALIVE_S:
             self._write(TrackingAlive(time=time.time()))
 
@@ -69,7 +69,7 @@ def marks(events: Iterable[Event], destination: str) -> dict[tuple[str, int], st
 
 
 def _new_journal(sweep: SweepDir) -> tuple[str, Journal]:
-    """The next number is taken by creating its file: of two sessions, the lower number came first."""
+    """The next number is claimed by creating its file: of two sessions, the lower number was first."""
     while True:
         taken = [path.stem for path in sweep.journals() if path.stem.startswith(PREFIX)]
         name = f"{PREFIX}{1 + max((int(stem.removeprefix(PREFIX)) for stem in taken), default=0):06d}"

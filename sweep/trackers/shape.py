@@ -1,4 +1,4 @@
-"""From a record to what a tracker takes. Pure."""
+"""From a record to a tracker's run. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SUMMARY = (
     *TIME_NAMES,
 )
 JSON_COLUMNS = {"shape_json": "shape", "params_json": "params", "env_json": "env", "versions_json": "versions"}
-"""Columns that hold JSON, and the names under which a tracker gets the values"""
+"""Columns that hold JSON, and their names in the tracker"""
 
 
 def key_of(sweep_id: str, run_id: str, attempt: int) -> str:
-    """The tracker's own id of an attempt: the same whenever and wherever it is written."""
+    """The tracker's id of an attempt: always the same, on any host."""
     return hashlib.sha256(json.dumps([sweep_id, run_id, attempt]).encode()).hexdigest()[:24]
 
 
@@ -44,18 +44,18 @@ def tracked(record: Record, sweep_id: str) -> TrackedRun:
 
 
 def history(record: Record) -> list[dict[str, float]]:
-    """One row per iteration: its number from 0, loss, gradient norm, and where it was timed its time and rate.
+    """One row per iteration: its number from 0, loss, gradient norm, and if it was timed its time and rate.
 
-    Losses include the warm-up, times do not: times belong to the last iterations. No name is one of the summary's,
-    which a tracker would overwrite by the last row's.
+    Losses include the warm-up, times do not: times belong to the last iterations. Names differ from the summary's,
+    which a tracker would overwrite with the last row's values.
     """
     times = record.step_times_s or []
-    told = {"loss": record.losses or [], "grad_norm": record.grad_norms or []}
-    total = max(len(times), *(len(values) for values in told.values()))
+    series = {"loss": record.losses or [], "grad_norm": record.grad_norms or []}
+    total = max(len(times), *(len(values) for values in series.values()))
     rows = []
     for iteration in range(total):
         row: dict[str, float] = {"iteration": iteration}
-        row |= {name: values[iteration] for name, values in told.items() if iteration < len(values)}
+        row |= {name: values[iteration] for name, values in series.items() if iteration < len(values)}
         timed = iteration - (total - len(times))
         if timed >= 0:
             row |= _pace(record, times[timed])

@@ -1,4 +1,4 @@
-"""Where results go besides the sweep directory: experiment trackers. A tracker writes what it is given, nothing more.
+"""Where results go besides the sweep directory: experiment trackers. A tracker only writes what it is given.
 
 Trackers are called on the launcher's side only, in a process of their own (`sweep track`), never by ranks.
 """
@@ -15,10 +15,10 @@ from sweep.plugins import find_tracker
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """One attempt as a tracker takes it. JSON values only."""
+    """One attempt as passed to a tracker. JSON values only."""
 
     key: str
-    """the same for the same attempt of the same sweep, whenever it is written: 24 letters and digits"""
+    """always the same for one attempt of one sweep: 24 letters and digits"""
     name: str
     """for people: run_id.attempt; unique within the sweep"""
     group: str
@@ -26,7 +26,7 @@ class TrackedRun:
     config: Mapping[str, Any]
     """layout, environment, identity"""
     summary: Mapping[str, Any]
-    """metrics, outcome, times; missing ones are left out"""
+    """metrics, outcome, times; missing ones are omitted"""
     history: Sequence[Mapping[str, float]]
     """one row per iteration, warm-up included"""
     failed: bool
@@ -37,25 +37,25 @@ class TrackerError(Exception):
 
 
 class Tracker(Protocol):
-    """The seam of trackers."""
+    """The interface of trackers."""
 
     @property
     def destination(self) -> str:
-        """Where runs go, in one line: what went there once is not written there again."""
+        """The destination, in one line: a run is written to one destination only once."""
 
     @property
     def hint(self) -> str:
-        """How to look at what was written, in one line."""
+        """How to view the results, in one line."""
 
     def write(self, run: TrackedRun, picture: Path | None = None) -> None:
-        """Write one run whole; what an interrupted write left under its key is replaced. Raises TrackerError.
+        """Write one complete run; replaces the remains of an interrupted write under its key. Raises TrackerError.
 
         ``picture``: a PNG that goes with it under the name `heatmap`.
         """
 
 
 def open_tracker(name: str, project: str, sweep_dir: Path) -> Tracker:
-    """The tracker of that name. Raises SweepError where there is none, or where its package is not installed."""
+    """The tracker of that name. Raises SweepError if there is none, or if its package is not installed."""
     tracker: Tracker = find_tracker(name)(project, sweep_dir)
     return tracker
 

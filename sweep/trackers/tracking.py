@@ -1,4 +1,4 @@
-"""Brings what is new in a sweep's journals to a tracker. Cost grows with what is new."""
+"""Writes new runs in a sweep's journals to a tracker. Cost is proportional to the new entries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweep.trackers.tracker import Tracker
 
 
 class Tracking:
-    """One sweep and one tracker. `look` reads on; `write_waiting` writes what the looks found."""
+    """One sweep and one tracker. `poll` reads new entries; `write_waiting` writes what it found."""
 
     def __init__(self, sweep: SweepDir, sweep_id: str, tracker: Tracker, session: TrackingSession) -> None:
         self._sweep_id = sweep_id
@@ -34,7 +34,7 @@ class Tracking:
         """Attempts that are still to be written."""
         return len(self._waiting)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read what was appended to the journals."""
         events = self._reader.new_events()
         self._written |= marks(events, self._tracker.destination)
@@ -45,10 +45,10 @@ class Tracking:
         self._session.alive()
 
     def write_waiting(self, *, keep: int = 0, picture: Callable[[], Path | None] = lambda: None) -> int:
-        """Write what waits, oldest first, but for the last ``keep``; how many were written.
+        """Write waiting attempts, oldest first, except the last ``keep``; how many were written.
 
-        ``picture``: asked for once, before the last of all is written, which it goes with: a tracker holds no
-        picture but in a run. Raises TrackerError; what was written by then is marked.
+        ``picture``: called once, before the last of all is written, which carries it: a tracker stores a picture only
+        in a run. Raises TrackerError; what was written before that is marked.
         """
         due = list(self._waiting)[: len(self._waiting) - keep]
         for number, identity in enumerate(due, start=1):
@@ -62,7 +62,7 @@ class Tracking:
         return len(due)
 
     def _found(self, record: Record) -> None:
-        """A record waits unless it was written; one that was written as `lost` is written again by its own word."""
+        """A record waits unless it was written; one written as `lost` is written again with its reported outcome."""
         identity = (record.run_id, record.attempt)
         waiting = self._waiting.get(identity)
         earlier = self._written.get(identity) if waiting is None else waiting.outcome

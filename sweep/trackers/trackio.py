@@ -1,4 +1,4 @@
-"""Trackio: a local SQLite file, or where TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says so, a server."""
+"""Trackio: a local SQLite file, or a server if TRACKIO_SPACE_ID or TRACKIO_SERVER_URL is set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweep.trackers.tracker import TrackedRun, TrackerError
 
 
 class TrackioTracker:
-    """Writes runs by the Trackio client. It knows no summary: metrics follow the iterations as one more row."""
+    """Writes runs with the Trackio client. It has no summary: metrics follow the iterations as one more row."""
 
     def __init__(self, project: str, sweep_dir: Path) -> None:  # noqa: ARG002
         self._project = project
@@ -30,15 +30,15 @@ class TrackioTracker:
 
     @property
     def hint(self) -> str:
-        """How to look at it."""
+        """How to view it."""
         if self._remote is not None:
             return f"project {self._project} of the server"
         return f"`trackio show --project {self._project}`"
 
     def write(self, run: TrackedRun, picture: Path | None = None) -> None:
-        """Write one run. Raises TrackerError where it cannot be stored."""
+        """Write one run. Raises TrackerError if it cannot be stored."""
         name = f"{run.name}-{run.key[:8]}"
-        # Trackio says several lines of each run on stdout, which belongs to the command's own result.
+        # Trackio prints several lines per run on stdout, which is for the command's own result.
         with contextlib.redirect_stdout(io.StringIO()):
             try:
                 self._clear(name)
@@ -66,14 +66,14 @@ class TrackioTracker:
         self._check(name, begun.id, rows=len(run.history) + 1)
 
     def _check(self, name: str, run_id: str, *, rows: int) -> None:
-        """Trackio never raises: what it could not store or send shows here alone."""
+        """Trackio never raises: what it could not store or send shows only here."""
         if self._remote is not None and SQLiteStorage.has_pending_data(self._project):
             raise TrackerError(f"trackio could not send {name} to its server")
         if self._remote is None and SQLiteStorage.get_log_count(self._project, name, run_id=run_id) != rows:
-            raise TrackerError(f"trackio did not store {name} whole in {TRACKIO_DIR}")
+            raise TrackerError(f"trackio did not store {name} completely in {TRACKIO_DIR}")
 
     def _clear(self, name: str) -> None:
-        """Remove what an interrupted write left: Trackio would add a second run of the name."""
+        """Remove the remains of an interrupted write: Trackio would add a second run of the name."""
         stored = SQLiteStorage.get_latest_run_record_by_name(self._project, name)
         if stored is not None:
             StoredRun(self._project, name, run_id=stored["id"]).delete()

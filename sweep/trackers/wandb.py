@@ -1,4 +1,4 @@
-"""Weights & Biases. Offline unless WANDB_MODE says otherwise: files in the sweep directory, for `wandb sync`."""
+"""Weights & Biases. Offline unless WANDB_MODE sets otherwise: files in the sweep directory, for `wandb sync`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ QUIET: dict[str, Any] = {
     "x_disable_machine_info": True,
     "x_save_requirements": False,
 }
-"""This process only passes results on: its own machine, code, output and packages say nothing about them."""
+"""This process only forwards results: its own machine, code, output and packages are unrelated to them."""
 
 INIT_TIMEOUT_S = 30.0
 
 
 class WandbTracker:
-    """Writes runs by the wandb client. Settings of the user's environment (WANDB_MODE, WANDB_DIR, …) hold."""
+    """Writes runs with the wandb client. Settings in the user's environment (WANDB_MODE, WANDB_DIR, …) apply."""
 
     def __init__(self, project: str, sweep_dir: Path) -> None:
         self._project = project
         self._mode = os.environ.get("WANDB_MODE", "offline")
         self._root = Path(os.environ.get("WANDB_DIR", sweep_dir)).absolute()
         self._left = self._folders()
-        """folders of offline runs by key: where a run has to be written again, its old one would be uploaded too"""
+        """folders of offline runs by key: if a run is written again, its old folder would be uploaded too"""
 
     @property
     def destination(self) -> str:
@@ -48,13 +48,13 @@ class WandbTracker:
 
     @property
     def hint(self) -> str:
-        """How to look at it."""
+        """How to view it."""
         if self._mode == "online":
             return f"project {self._project}"
         return f"`wandb sync {self._root}/wandb/offline-run-*` uploads it"
 
     def write(self, run: TrackedRun, picture: Path | None = None) -> None:
-        """Write one run. Raises TrackerError where the server cannot be reached or refuses."""
+        """Write one run. Raises TrackerError if the server cannot be reached or refuses."""
         for folder in self._left.pop(run.key, ()):
             shutil.rmtree(folder, ignore_errors=True)
         try:
@@ -95,5 +95,5 @@ class WandbTracker:
 
 
 def _known(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those that the installed client has: names that begin with x_ come and go."""
+    """The settings that the installed client has: names that start with x_ come and go."""
     return {name: value for name, value in settings.items() if name in wandb.Settings.model_fields}

@@ -1,4 +1,4 @@
-"""`sweep explain`: a log file or a run of a sweep, in words or as JSON."""
+"""`sweep explain`: a log file or a run of a sweep, as text or JSON."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_one_attempt_as_json_by_a_part_of_its_name(sweep: Sweep) -> None:
     assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "node_fail")]
 
 
-def test_an_attempt_is_told_by_its_own_word_not_as_lost(sweep: Sweep) -> None:
+def test_an_attempt_is_shown_by_its_own_record_not_as_lost(sweep: Sweep) -> None:
     documents = json.loads(call(str(sweep.directory.path), sweep.runs[2].run_id, "--json").stdout)
     assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "ok")]
 
@@ -95,5 +95,5 @@ def test_unknown_and_ambiguous_runs_are_mistakes(sweep: Sweep) -> None:
         call(where, "tiny")
     with pytest.raises(SweepError, match=f"no attempt {waiting} has ended"):
         call(where, waiting)
-    with pytest.raises(SweepError, match=rf"no attempt {first}\.3 has ended here \(.*ended are {first}\.1, {first}\.2"):
+    with pytest.raises(SweepError, match=rf"no attempt {first}\.3 has ended in .*\(.*ended: {first}\.1, {first}\.2"):
         call(where, f"{first}.3")

@@ -1,4 +1,4 @@
-"""`sweep extend`: a further grid's runs become a further plan, and nothing that was planned changes."""
+"""`sweep extend`: another grid's runs become a further plan, and existing plans do not change."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_same_again_adds_nothing(sweep: Sweep, command: Command) -> None:
     assert tree(sweep.directory.path) == before
 
 
-def test_launching_either_grid_resumes_and_a_third_is_told_the_way(sweep: Sweep, command: Command) -> None:
+def test_launching_either_grid_resumes_and_a_third_gets_a_remedy(sweep: Sweep, command: Command) -> None:
     command("extend", "s", "wider.yaml")
     lease.take(sweep.directory)
     for grid in ("grid.yaml", "wider.yaml"):
@@ -225,14 +225,14 @@ class Patient:
         raise AssertionError(job_ids)
 
 
-def test_a_launcher_at_work_takes_the_new_runs_up(sweep: Sweep, command: Command) -> None:
+def test_a_running_launcher_measures_the_new_runs(sweep: Sweep, command: Command) -> None:
     """It also sets straight what a pilot of its own left of a run that was added after the launcher began."""
     executor = Patient()
     launcher = Launcher(sweep, lease.take(sweep.directory), executor)
     launcher.step()
     old = executor.submitted[-1]
     _, _, err = command("extend", "s", "wider.yaml")
-    assert "the launcher at work (process " in err
+    assert "the running launcher (process " in err
     new = open_sweep(sweep.directory.path).runs[-1]
     pilot_wrote_into(sweep, old.name, new.run_id)
     executor.state = JobState.GONE

@@ -80,7 +80,7 @@ def test_several_sweeps_are_drawn_as_one(sweep, tmp_path):
     [
         (["--metric", "speed"], "unknown metric 'speed'"),
         (["--filter", "zeroo < 1"], "did you mean zero"),
-        (["--filter", "zero <"], "is no expression"),
+        (["--filter", "zero <"], "is not an expression"),
         (["--filter", "zero == 2"], "no record meets"),
         (["--out", "x.bmp"], "unknown picture format"),
         (["--annotate", "all"], "unknown annotation"),

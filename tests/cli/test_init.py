@@ -119,10 +119,10 @@ def test_as_json(tmp_path: Path, command: Command) -> None:
 def test_on_a_cluster(
     slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: Command
 ) -> None:
-    """Its GPUs tell no kind: the user says it, and all else is found out."""
+    """Its GPUs report no kind: the user states it, and all else is detected."""
     slurm_cluster.use(monkeypatch)
     code, _, err = command("init", tmp_path)
-    assert (code, "their kind cannot be found out" in err, "`sweep init --gpu KIND`" in err) == (2, True, True)
+    assert (code, "their kind cannot be detected" in err, "`sweep init --gpu KIND`" in err) == (2, True, True)
     assert tree(tmp_path) == []
     code, out, _ = command("init", tmp_path, "--gpu", "H100", "--json")
     assert (code, json.loads(out)["executor"]) == (0, "slurm")

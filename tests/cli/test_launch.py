@@ -28,5 +28,5 @@ def test_the_question_tells_the_most_that_can_be_spent(tmp_path, monkeypatch, co
     monkeypatch.setattr(sys, "stdin", answer)
     code, _, err = command("launch", "grid.yaml", "--executor", "local", *given)
     assert code == 130
-    assert f"{told} if each took its limit. Go on?" in err
+    assert f"{told} if each took its limit. Continue?" in err
     assert tree(tmp_path) == before

@@ -1,4 +1,4 @@
-"""`sweep logs`: what was kept of attempts and pilots, found by parts of names."""
+"""`sweep logs`: the stored output of attempts and pilots, found by parts of names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_last_attempt_is_meant_where_none_is_named_and_it_is_still_going(swe
 def test_an_attempt_that_left_nothing_is_told_so(sweep: Sweep, command: Command) -> None:
     code, out, err = command("logs", sweep.directory.path, sweep.runs[1].run_id)
     assert (code, out) == (1, "")
-    assert "lost: none of its output was kept" in err
+    assert "lost: none of its output was stored" in err
     assert "--pilot p0001" in err
 
 

@@ -41,7 +41,9 @@ def test_what_does_not_fit_is_said():
 
 def test_what_is_over_by_less_than_the_model_may_err_is_kept_by_a_plan():
     near = ("8B", "--dp", 8, "--zero", 1, "--sequence-length", 7000)
-    assert run(*near).stdout.endswith("of 79.6 GiB: over by 3.0%, within the model's error of 10%: a plan keeps it.\n")
+    assert run(*near).stdout.endswith(
+        "of 79.6 GiB: over by 3.0%, within the model's error of 10%: a plan accepts it.\n"
+    )
     found = document(*near)
     assert (found["fits"], found["plan_keeps"]) == (False, True)
     every = ("8B", "--fits", "--gpus", 8, "--zero", 1)
@@ -49,7 +51,7 @@ def test_what_is_over_by_less_than_the_model_may_err_is_kept_by_a_plan():
     kept = listed["plan_keeps"] - len(listed["fitting"])
     assert kept > 0
     assert run(*every).stdout.endswith(
-        f"{kept} more are over by less than the model may err (10%): a plan keeps them\n"
+        f"{kept} more are over by less than the model's error (10%): a plan accepts them\n"
     )
 
 

@@ -66,4 +66,4 @@ def test_without_torch_it_says_what_to_install():
     assert found.stderr.count("error:") == 1
     assert "needs torch" in found.stderr
     assert "install torch" in found.stderr
-    assert subprocess.run(argv, capture_output=True, timeout=60).returncode == 0, "formulas need none"
+    assert subprocess.run(argv, capture_output=True, timeout=60).returncode == 0, "the formulas do not need it"

@@ -37,7 +37,7 @@ def test_a_user_adds_and_pardons(done):
     assert left_out(done) == {}
     assert driving.run("nodes", done, "add", "n17", "n18", "--reason", "ECC errors").returncode == 0
     assert left_out(done) == dict.fromkeys(("n17", "n18"), "left out by the user: ECC errors")
-    assert "node n17 is left out: left out by the user: ECC errors" in driving.run("status", done).stdout
+    assert "node n17 is excluded: left out by the user: ECC errors" in driving.run("status", done).stdout
     assert driving.run("nodes", done, "pardon", "n17").returncode == 0
     assert list(left_out(done)) == ["n18"]
     assert "local-0: 1 of 1 attempts ok; in use" in driving.run("nodes", done).stdout
@@ -45,7 +45,7 @@ def test_a_user_adds_and_pardons(done):
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(("drop", "n1"), "unknown action 'drop'"), (("add",), "no node is named"), (("add", "n[1-4]"), "no node's name")],
+    [(("drop", "n1"), "unknown action 'drop'"), (("add",), "no node is named"), (("add", "n[1-4]"), "not a node name")],
 )
 def test_mistakes_are_told(done, words, told):
     failed = driving.run("nodes", done, *words)

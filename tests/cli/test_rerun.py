@@ -107,7 +107,7 @@ def test_asked_twice_is_asked_once(sweep: Sweep, command: Command) -> None:
     before = tree(sweep.directory.path)
     code, _, err = command("rerun", sweep.directory.path, "--failed")
     assert code == 0
-    assert "no run is to be measured again" in err
+    assert "no run will be measured again" in err
     assert "further attempt already" in err
     assert tree(sweep.directory.path) == before
 
@@ -115,13 +115,13 @@ def test_asked_twice_is_asked_once(sweep: Sweep, command: Command) -> None:
 def test_a_launcher_at_work_is_named(sweep: Sweep, command: Command) -> None:
     lease.take(sweep.directory)
     _, _, err = command("rerun", sweep.directory.path, "--failed")
-    assert "the launcher at work (process " in err
+    assert "the running launcher (process " in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ["nothing says which runs"]),
+        ([], ["no runs are selected"]),
         (["--outcome", "hung"], ["no outcome 'hung'", "did you mean hang?"]),
         (["--cell", "tiny-1M:3", "--outcome", "x"], ["no cell 'tiny-1M:3'", "tiny-1M:1", "no outcome 'x'"]),
         (["tiny"], ["'tiny' is a part of 4 run_ids"]),

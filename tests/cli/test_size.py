@@ -101,4 +101,4 @@ def test_every_mistake_at_once():
 def test_counts_that_are_none(text):
     result = run("--tokens", text, "--params", "1B", "--days", 1, standalone_mode=True, catch_exceptions=True)
     assert result.exit_code == 2
-    assert "no positive number" in result.output
+    assert "not a positive number" in result.output

@@ -1,4 +1,4 @@
-"""Diagnosis from facts: exit codes, structured exceptions, logs, Slurm, the kernel, and what the watcher knows."""
+"""Diagnosis from facts: exit codes, structured exceptions, logs, Slurm, the kernel, and the watcher's verdict."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_hang_stands_unless_a_rank_had_failed_by_itself() -> None:
 
 
 @pytest.mark.parametrize("verdict", [Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NODE_FAIL, Outcome.PORT_IN_USE])
-def test_what_the_watcher_did_or_saw_stands(verdict: Outcome) -> None:
+def test_a_verdict_of_the_watcher_comes_first(verdict: Outcome) -> None:
     late = rank(0, exit_code=1, ended_at_s=3.0, failure={"type": "ConnectionResetError", "message": "reset by peer"})
     assert outcome(ranks=[late, *torn_down(1)], verdict=verdict) is verdict
 
@@ -187,7 +187,7 @@ def test_advice_tells_fragmentation_from_need() -> None:
     assert "8.06 GiB were asked for, 1.27 GiB were free of 79.10 GiB" in fragmented
     assert "expandable_segments" in fragmented
     need = OOM["message"].replace("12.65 GiB is reserved", "0.65 GiB is reserved")
-    assert "A real need" in diagnose_text(need).advice
+    assert "Not fragmentation" in diagnose_text(need).advice
     shared = need.replace("77.83 GiB memory in use", "40.00 GiB memory in use")
     assert "Other processes hold about 37.83 GiB" in diagnose_text(shared).advice
 
@@ -280,7 +280,7 @@ def test_reference_texts() -> None:
     assert len(wrong) <= len(lines) * 3 // 60
 
 
-def test_a_rank_that_was_killed_first_is_the_cause_and_its_peers_words_follow() -> None:
+def test_a_rank_that_was_killed_first_is_the_cause_and_its_peers_errors_are_consequences() -> None:
     closed = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:4711: Connection reset by peer"
     peers = [
         RankEnd(rank=0, node="n1", exit_code=1, ended_at_s=5.2, log_tail=closed),

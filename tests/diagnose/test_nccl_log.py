@@ -1,4 +1,4 @@
-"""NCCL logs: what is read out of them, and what is said of it. Lines as NCCL 2.14 to 2.27 prints them."""
+"""NCCL logs: the summary and the findings. Lines as NCCL 2.14 to 2.27 prints them."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_long_unbroken_line_is_read_at_once(line: str) -> None:
     began = time.perf_counter()
     seen = summarize([line])
     assert time.perf_counter() - began < 1.0
-    assert len(str(seen)) < 10_000, "what is kept of it goes into the record"
+    assert len(str(seen)) < 10_000, "the stored part goes into the record"
 
 
 @pytest.mark.parametrize(

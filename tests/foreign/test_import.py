@@ -81,7 +81,7 @@ def test_unknown_columns_are_kept(tmp_path):
     }
 
 
-def test_a_failed_row_may_write_anything_for_a_metric_and_repeats_are_numbered():
+def test_a_failed_rows_metrics_may_be_any_text_and_repeats_are_numbered():
     first, second, third = records(ROW, ROW, {**ROW, "status": "OOM", "ktok": "OOM", "gib": None})
     assert (first.repeat, second.repeat, third.repeat) == (0, 1, 2)
     assert len({record.run_id for record in (first, second, third)}) == 3
@@ -116,8 +116,8 @@ def test_what_the_source_does_not_state_is_null():
 @pytest.mark.parametrize(
     ("change", "fact"),
     [
-        ({"status": "maybe"}, "'maybe', which the map's outcome does not know"),
-        ({"ktok": "fast"}, "no number for tokens_per_second_per_gpu"),
+        ({"status": "maybe"}, "'maybe', which the map's outcome does not list"),
+        ({"ktok": "fast"}, "not a number for tokens_per_second_per_gpu"),
         ({"dp": 2.5}, "dp is a whole number"),
         ({"model": "other"}, "neither in the map nor in the catalogue"),
     ],
@@ -167,7 +167,7 @@ def test_a_sound_record_has_no_notes():
     [
         ({"mfu": 1.2}, "no hardware exceeds"),
         ({"mfu": 0.9, "hfu": 0.9}, "the best matrix product on h100 reaches 81%"),
-        ({"reported_mfu": 0.2933 * 1.15}, "the source says 33.73% MFU"),
+        ({"reported_mfu": 0.2933 * 1.15}, "the source states 33.73% MFU"),
         ({"dp": 8}, "dp*tp*pp*cp = 16, not the 8 GPUs"),
         ({"global_batch_tokens": 1}, "not the 1 tokens of the batch"),
         ({"tflops_per_gpu": 100.0}, "100 TFLOP/s per GPU do not match"),
@@ -208,7 +208,7 @@ def test_replay_of_what_was_imported_by_the_command_line(tmp_path):
     assert document["cells"][0] | {"model": "small", "nodes": 1, "regret": 0.0} == document["cells"][0]
 
 
-def test_a_source_that_does_not_say_how_it_counts_flops_is_not_judged_by_ours(tmp_path):
+def test_a_source_without_a_flops_convention_is_not_checked_by_ours(tmp_path):
     source, map_file = tmp_path / "t.parquet", tmp_path / "m.yaml"
     pq.write_table(pa.Table.from_pylist([{**ROW, "mfu": 40.0}]), source)
     map_file.write_text(MAP)

@@ -1,4 +1,4 @@
-"""Grids: what is read from YAML, and what is said of a bad one."""
+"""Grids: values read from YAML, and mistakes reported."""
 
 import itertools
 
@@ -44,7 +44,7 @@ BAD = {
     "zero iterations": ("iterations", "0", "expected at least 1"),
     "negative nodes": ("nodes", "[-3]", "-3 is not between 1 and"),
     "no nodes": ("nodes", "[]", "the list is empty"),
-    "twice the same": ("tp", "[1, 2, 1]", "1 stands twice"),
+    "twice the same": ("tp", "[1, 2, 1]", "1 is in the list twice"),
     "a truth value for a number": ("tp", "[true]", "expected whole numbers"),
     "a bad range": ("pp", "{from: 8, to: 1}", "from <= to"),
     "an odd range": ("pp", "{from: 1, to: 8, by: 2}", "a range is {from"),
@@ -52,7 +52,7 @@ BAD = {
     "unknown stage": ("zero", "[4]", "4 is not between 0 and 3"),
     "unknown model": ("models", "[9B]", "unknown model '9B'"),
     "near model": ("models", "[Llama-3-8b-]", "did you mean"),
-    "model twice": ("models", "[8B, 8B]", "stands twice"),
+    "model twice": ("models", "[8B, 8B]", "is given twice"),
     "incomplete shape": ("models", "{mine: {num_layers: 2}}", "the shape lacks hidden_size"),
     "unknown key of a shape": (
         "models",
@@ -62,29 +62,29 @@ BAD = {
     "a shape that cannot be": (
         "models",
         "{m: {num_layers: 2, hidden_size: 8, num_heads: 3, num_kv_heads: 2, intermediate_size: 8, vocab_size: 9}}",
-        "no multiple of num_kv_heads",
+        "not a multiple of num_kv_heads",
     ),
     "hostile model name": ("models", "{'a; rm -rf ~': {num_layers: 2}}", "the shape lacks"),
     "hostile name": ("name", "'\"; rm -rf ~\"'", "is not allowed here"),
     "template in a name": ("name", "'{{ x }}'", "is not allowed here"),
     "path as a name": ("name", "../up", "is not allowed here"),
     "new line in a name": ("name", '"good\\n"', "is not allowed here"),
-    "not a batch": ("global_batch", "lots", "is no count"),
-    "a zero batch": ("global_batch", "0", "no positive whole number"),
+    "not a batch": ("global_batch", "lots", "is not a count"),
+    "a zero batch": ("global_batch", "0", "not a positive whole number"),
     "both batches": ("tokens_per_gpu", "8192", "exclude each other"),
     "tolerance of all": ("global_batch_tolerance", "1.5", "expected under 1"),
     "not a number": ("global_batch_tolerance", ".nan", "expected a number"),
     "constraint with an unknown name": ("constraints", "[tpp <= 8]", "unknown name 'tpp'"),
-    "constraint that is no expression": ("constraints", "['tp <=']", "is no expression"),
+    "constraint that is no expression": ("constraints", "['tp <=']", "is not an expression"),
     "constraint that calls": ("constraints", ["__import__('os').system('x')"], "may be called"),
     "constraint with an attribute": ("constraints", "['tp.__class__ == 1']", "Attribute is not allowed"),
-    "constraint that is a statement": ("constraints", "['tp = 3']", "no single condition"),
+    "constraint that is a statement": ("constraints", "['tp = 3']", "not a single condition"),
     "a bomb of a constraint": ("constraints", f"['tp < {'9' * 40}']", "too large"),
     "constraint that is a list": ("constraints", "[[1]]", "expected text"),
     "exclude without a point": ("exclude", "[3]", "expected `axis: value` pairs"),
-    "a bad variable": ("env", "{1X: a}", "no name of an environment variable"),
+    "a bad variable": ("env", "{1X: a}", "not a name of an environment variable"),
     "a truth value for a variable": ("env", "{A: true}", "quote it"),
-    "a bad timeout": ("timeouts", "{start: soon}", "is no duration"),
+    "a bad timeout": ("timeouts", "{start: soon}", "is not a duration"),
     "an unknown timeout": ("timeouts", "{begin: 3}", "unknown key 'begin'"),
     "a bad site": ("site", "{gpu: h101, gpus_per_node: 8}", "did you mean h100?"),
     "an incomplete site": ("site", "{gpu: h100}", "gpus_per_node is missing"),
@@ -117,7 +117,7 @@ def test_each_bad_value_is_said_once_at_its_line(case):
         ("a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
             f"{c}: &{c} [{','.join([f'*{p}'] * 9)}]\n" for p, c in itertools.pairwise("abcdefghi")
         ), "aliases"),
-        (GOOD + "name: again\n", "the key 'name' stands twice, first in line 1"),
+        (GOOD + "name: again\n", "the key 'name' is given twice, first in line 1"),
         (GOOD + "params: !!python/object/apply:os.system [id]\n", "tag !!python/object/apply:os.system is not allowed"),
         (GOOD + "env: {<<: {A: 1}}\n", "<< cannot be a key"),
         (GOOD.replace("global_batch: 1Mi\n", ""), "neither global_batch nor tokens_per_gpu"),
@@ -151,7 +151,7 @@ iterations: 0
     assert sum("unknown name 'tpp'" in mistake.fact for mistake in found) == 1
 
 
-def test_what_the_workload_lacks_is_said_beside_other_mistakes():
+def test_what_the_workload_lacks_is_reported_with_other_mistakes():
     text = GOOD.replace("tp: [1, 2]", "tq: [1, 2]").replace("nodes: [1, 2]", "nodes: x")
     text += "params: {fusd_optimizer: true}\nrecompute: [partial]\nexclude: [{colour: 1}]\n"
     found = said(text)
@@ -161,7 +161,7 @@ def test_what_the_workload_lacks_is_said_beside_other_mistakes():
         "nodes: expected",
         "did you mean fused_optimizer?",
         "no recompute 'partial'",
-        "'colour' is no axis",
+        "'colour' is not an axis",
     ):
         assert sum(words in one for one in found) == 1, words
 
@@ -236,7 +236,7 @@ def test_overrides_replace_values_and_name_themselves():
         ("nodes=[1", "not YAML"),
         ("tp=x", "tp: expected whole numbers"),
         ("timeouts.begin=3", "unknown key 'begin'"),
-        ("name.x=3", "name is no mapping"),
+        ("name.x=3", "name is not a mapping"),
     ],
 )
 def test_a_bad_override_is_said(option, words):
@@ -256,7 +256,7 @@ def test_a_grid_goes_around_through_yaml():
     assert again.to_yaml() == grid.to_yaml()
 
 
-def test_order_of_keys_makes_no_other_grid():
+def test_order_of_keys_does_not_change_the_grid():
     lines = GOOD.splitlines()
     grids = [parse_grid("\n".join(order), "g") for order in itertools.islice(itertools.permutations(lines), 50)]
     assert all(grid == grids[0] for grid in grids)

@@ -1,4 +1,4 @@
-"""Sites: what is read, and what is said of a bad or hostile one."""
+"""Sites: values read, and mistakes reported for a bad or hostile one."""
 
 import pytest
 import yaml
@@ -46,18 +46,18 @@ def test_hostile_values_of_options_are_refused(key, value):
         ("partitoin: x", "did you mean partition?"),
         ("max_nodes: none", "expected a whole number"),
         ("max_nodes: 0", "expected at least 1"),
-        ("pilot_time: soon", "is no duration"),
-        ("pilot_time: 0", "no duration between"),
+        ("pilot_time: soon", "is not a duration"),
+        ("pilot_time: 0", "not a duration between"),
         ("setup: module load cuda", "expected a list"),
         ("setup: [3]", "expected text"),
         ('setup: ["a\\0b"]', "NUL character"),
         ("env: {A: [1]}", "A must be text or a number"),
-        ("env: {A-B: x}", "no name of an environment variable"),
+        ("env: {A-B: x}", "not a name of an environment variable"),
         ('env: {A: "a\\nb"}', "cannot hold a new line"),
-        ("sbatch: [exclude=n1]", "is no sbatch option"),
+        ("sbatch: [exclude=n1]", "is not an sbatch option"),
         ("sbatch: ['--time=3']", "--time is set by sweep itself"),
-        ('sbatch: ["--exclude=n1\\n#SBATCH --wrap=x"]', "is no sbatch option"),
-        ("srun: ['--container-image image.sqsh']", "is no srun option"),
+        ('sbatch: ["--exclude=n1\\n#SBATCH --wrap=x"]', "is not an sbatch option"),
+        ("srun: ['--container-image image.sqsh']", "is not an srun option"),
         ("srun: ['--ntasks=3']", "--ntasks is set by sweep itself"),
         ('container_prefix: ["a\\nb"]', "one line of text"),
         ('scratch: "/tmp\\nx"', "one line of text"),
@@ -100,10 +100,10 @@ def test_what_is_no_duration_or_an_unclear_one(text):
     if text == "30":
         assert parse_site(GOOD + "pilot_time: 30\n", "s").pilot_time_s == 30
         return
-    assert "is no duration" in str(mistakes(GOOD + f"pilot_time: '{text}'\n")[0])
+    assert "is not a duration" in str(mistakes(GOOD + f"pilot_time: '{text}'\n")[0])
 
 
-def test_the_users_own_shell_is_passed_on_as_it_is():
+def test_the_users_own_shell_is_passed_on_unchanged():
     setup = ["module load cuda/12.4", 'export X="{{ not a template }}"', "source ~/venv/bin/activate; echo $HOME"]
     assert parse_site(GOOD + yaml.safe_dump({"setup": setup}), "s").setup == tuple(setup)
 

@@ -95,7 +95,7 @@ def test_shape_derives_what_is_left_out_and_goes_around():
     ("change", "said"),
     [
         ({"num_layers": 0}, "num_layers must be positive"),
-        ({"num_kv_heads": 3}, "no multiple of num_kv_heads"),
+        ({"num_kv_heads": 3}, "not a multiple of num_kv_heads"),
         ({"norm": "batchnorm"}, "norm is one of"),
         ({"num_experts": 4}, "experts_per_token must be 1 to num_experts"),
         ({"shared_experts": 1}, "need num_experts"),

@@ -336,17 +336,17 @@ def test_impossible_tokens_per_gpu_offers_near_ones():
         ("params: {width: wide}", "expected a number", "params.width"),
         ("recompute: [none, partial]", "has no recompute 'partial'", "recompute"),
         ("pp_schedule: 1f1", "did you mean 1f1b?", "pp_schedule"),
-        ("include: [{tpp: 3}]", "'tpp' is no axis", "include[0].tpp"),
-        ("include: [{tp: many}]", "'many' is no value of tp", "include[0].tp"),
+        ("include: [{tpp: 3}]", "'tpp' is not an axis", "include[0].tpp"),
+        ("include: [{tp: many}]", "'many' is not a value of tp", "include[0].tp"),
         ("include: [{model: large}]", "not among the grid's models", "include[0].model"),
         ("include: [{recompute: some}]", "has no recompute 'some'", "include[0].recompute"),
-        ("exclude: [{colour: red}]", "'colour' is no axis", "exclude[0].colour"),
+        ("exclude: [{colour: red}]", "'colour' is not an axis", "exclude[0].colour"),
         ("env: {optimizer: x}", "also the name of an axis", "env.optimizer"),
-        ("constraints: ['tp + 1']", "is no condition", "constraints[0]"),
+        ("constraints: ['tp + 1']", "is not a condition", "constraints[0]"),
         ("constraints: ['recompute < 3']", "cannot be evaluated", "constraints[0]"),
     ],
 )  # fmt: skip
-def test_what_no_plan_can_give_is_a_mistake_of_the_grid(lines, words, path):
+def test_a_request_that_no_plan_can_meet_is_a_mistake_of_the_grid(lines, words, path):
     with pytest.raises(SweepError) as caught:
         plan_of(BASE + lines + "\n")
     (mistake,) = caught.value.mistakes
@@ -375,7 +375,7 @@ def test_an_axis_that_the_workload_lacks_is_a_reason():
     assert reasons(plan) == {"tp_not_varied: the workload narrow cannot vary tp: 2 asked, only 1 possible"}
 
 
-def test_a_workloads_rule_takes_the_place_of_the_general_one():
+def test_a_workloads_rule_replaces_the_general_one():
     strict = Rule("kv_heads_by_tp", lambda c: c["num_kv_heads"] % c["tp"] != 0, "kv {num_kv_heads} tp {tp}")
     text = BASE.replace("nodes: [1]", "nodes: [2]") + "tp: [4, 12]\ntp_across_nodes: true\n"
     general = plan_of(text)

@@ -1,4 +1,4 @@
-"""What the physics say in a plan: who cannot fit and why, what is predicted, and where nothing can be said."""
+"""Predictions in a plan: what cannot fit and why, predicted values, and cases without a prediction."""
 
 import dataclasses
 import re
@@ -69,7 +69,7 @@ def test_the_reason_names_the_rank_that_needs_most():
             assert words in reason
 
 
-def test_predictions_stand_beside_every_run():
+def test_every_run_has_predictions():
     grid, rows = rows_of(TEXT, NANOTRON)
     runs = [row for row in rows if row["status"] == "run"]
     assert len(runs) > 50
@@ -97,14 +97,14 @@ def test_nothing_is_rejected_by_memory_where_it_is_not_known():
     assert any(row["predicted_peak_bytes"] for row in rows)
 
 
-def test_nothing_is_rejected_by_memory_where_nobody_knows_what_the_workload_keeps():
+def test_nothing_is_rejected_by_memory_without_a_memory_profile():
     _, rows = rows_of(TEXT, dataclasses.replace(NANOTRON, name="strange"))
     assert not [row for row in rows if any(reason.startswith("memory") for reason in row["reasons"])]
     assert {row["predicted_peak_bytes"] for row in rows} == {None}
     assert all(row["predicted_s"] for row in rows if row["status"] == "run")
 
 
-def test_parameters_and_compilation_change_what_is_kept():
+def test_parameters_and_compilation_change_the_predicted_memory():
     text = TEXT + "params: {weights_dtype: [fp32, bf16]}\ncompile: [false, true]\n"
     grid, rows = rows_of(text, OURS, "nodes=[1]", "models=[8B]")
     seen = set()

@@ -37,7 +37,7 @@ def grown(tmp_path_factory):
         first = driving.records_of(directory)[0]["run_id"]
         for command, words in ((rerun, (first,)), (extend, (str(grid), "-o", "nodes=[1,2]", *SLOW))):
             done = CliRunner().invoke(command, (str(directory), *words), catch_exceptions=False, standalone_mode=False)
-            assert "the launcher at work (process " in done.output
+            assert "the running launcher (process " in done.output
         assert launcher.wait(120) == 0, (root / "out").read_text()
     return directory, (root / "out").read_text()
 
