@@ -102,7 +102,7 @@ def test_a_batch_that_was_changed_is_told_with_both_values(faults):
 
 
 def test_too_few_steps_are_told_in_words(faults):
-    assert "told of 3 iterations; 5 were to be measured" in faults[0]["short"]["message"]
+    assert "reported 3 of 5 iterations to measure" in faults[0]["short"]["message"]
 
 
 def test_one_torchrun_per_node_reads_all_its_ranks_at_once(tmp_path):

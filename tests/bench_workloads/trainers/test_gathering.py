@@ -2,14 +2,14 @@
 
 import pytest
 
-from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.adapter import ParsedLine
 from bench_workloads.trainers.driver.gathering import Gathered
 
 
 def told(*entries, warmup=2, iterations=3):
     gathered = Gathered(warmup, iterations)
     for iteration, at_s, values in entries:
-        gathered.add(Said(iteration=iteration, values=values), at_s)
+        gathered.add(ParsedLine(iteration=iteration, values=values), at_s)
     return gathered
 
 
@@ -58,5 +58,5 @@ def test_counts_from_zero_and_repeats_of_other_ranks():
 
 def test_values_on_a_line_of_their_own_belong_to_the_iteration_before():
     gathered = told((1, 0.0, {}), (2, 1.0, {}), warmup=1, iterations=1)
-    gathered.add(Said(values={"loss": 4.0}), 1.1)
+    gathered.add(ParsedLine(values={"loss": 4.0}), 1.1)
     assert gathered.entries[-1].values == {"loss": 4.0}

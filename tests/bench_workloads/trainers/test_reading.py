@@ -5,7 +5,7 @@ from pprint import pformat
 
 import pytest
 
-from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.adapter import ParsedLine
 from bench_workloads.trainers.command import reader_of
 from bench_workloads.trainers.driver import gathering
 from bench_workloads.trainers.driver.gathering import Gathered
@@ -40,7 +40,7 @@ def test_two_ranks_in_one_line_are_two_iterations():
 def test_json_lines_with_layout():
     reader = reader_of("json iteration=step step_time_ms=ms loss tp=tensor_parallel")
     found = reader.read('INFO {"step": 3, "ms": 250, "loss": 1.5, "tensor_parallel": 2, "other": [1]}')
-    assert found == [Said(iteration=3, values={"step_time_s": 0.25, "loss": 1.5}, effective={"tp": 2})]
+    assert found == [ParsedLine(iteration=3, values={"step_time_s": 0.25, "loss": 1.5}, effective={"tp": 2})]
     assert reader.read("{not json") == []
     assert reader.read('{"step": true}') == []
 

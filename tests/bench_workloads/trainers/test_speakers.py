@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.adapter import ParsedLine
 from bench_workloads.trainers.driver.speakers import STEADY_FACTOR, Speakers
 from sweep.contract import Layout, Place, Progress, RankRun
 
@@ -41,7 +41,7 @@ def rank():
 
 def tell(speakers, rank, iterations, every=1, **values):
     for iteration in range(every, iterations + 1, every):
-        speakers.receive(rank, Said(iteration=iteration, values=values), float(iteration))
+        speakers.receive(rank, ParsedLine(iteration=iteration, values=values), float(iteration))
 
 
 def test_a_ranks_own_words_count_once_it_tells_of_iterations(rank):
@@ -51,14 +51,14 @@ def test_a_ranks_own_words_count_once_it_tells_of_iterations(rank):
     tell(speakers, 1, 2, loss=1.0)
     assert speakers.chosen(own_is_over=False) is None, "its own are not done"
     assert speakers.chosen(own_is_over=True).series("loss") == [0.0] * 3, "its trainer ended: another's again"
-    speakers.receive(1, Said(iteration=3, values={"loss": 1.0}), 3.0)
+    speakers.receive(1, ParsedLine(iteration=3, values={"loss": 1.0}), 3.0)
     assert speakers.chosen(own_is_over=True).series("loss") == [1.0] * 3
-    assert speakers.most_told() == 3
+    assert speakers.most_iterations() == 3
 
 
 def test_each_iteration_is_one_beat_whoever_tells_of_it(rank):
     speakers, sent = rank(1)
-    speakers.receive(1, Said(begun=True), 0.0)
+    speakers.receive(1, ParsedLine(begun=True), 0.0)
     tell(speakers, 0, 2)
     tell(speakers, 1, 2)
     assert [(heartbeat["phase"], heartbeat["iteration"]) for heartbeat in sent()] == [
@@ -78,7 +78,7 @@ def test_memory_is_of_the_rank_itself_and_losses_are_of_rank_0_alone(rank):
     for own, losses in ((0, [2.0] * 3), (1, None)):
         speakers, _ = rank(own)
         tell(speakers, 0, 3, loss=2.0, allocated_bytes=100)
-        speakers.receive(1, Said(values={"allocated_bytes": 7}, effective={"dp": 2}), 3.0)
+        speakers.receive(1, ParsedLine(values={"allocated_bytes": 7}, effective={"dp": 2}), 3.0)
         measured = speakers.measurement(speakers.chosen(own_is_over=False), "", {"torch": "2.11"})
         assert measured.peak_allocated_bytes == (7 if own else 100)
         assert measured.losses == losses
