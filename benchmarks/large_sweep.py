@@ -115,7 +115,7 @@ def _play(sweep: Sweep, runs: Sequence[PlannedRun]) -> None:
 def _lead(sweep: Sweep, name: str, job_id: str, nodes: int, runs: Sequence[PlannedRun], begin: float) -> float:
     """One pilot's journal; its end time."""
     journal = Journal(sweep.directory.journal(f"pilot-{name}"))
-    names, now, said = [f"node{i:03d}" for i in range(nodes)], begin, begin
+    names, now, alive_at = [f"node{i:03d}" for i in range(nodes)], begin, begin
     journal.append(PilotStarted(time=now, pilot=name, job_id=job_id, nodes=tuple(names)))
     for planned in runs:
         mine = names[: planned.nodes]
@@ -124,9 +124,9 @@ def _lead(sweep: Sweep, name: str, job_id: str, nodes: int, runs: Sequence[Plann
         record = _record(sweep, planned, name, job_id, mine, now)
         now += RUN_S
         journal.append(Recorded(time=now, pilot=name, record=record))
-        while said < now:
-            said += ALIVE_S
-            journal.append(PilotAlive(time=said, pilot=name))
+        while alive_at < now:
+            alive_at += ALIVE_S
+            journal.append(PilotAlive(time=alive_at, pilot=name))
     journal.append(PilotEnded(time=now, pilot=name, reason="nothing left that fits"))
     journal.close()
     return now

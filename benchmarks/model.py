@@ -2,7 +2,7 @@
 
     python -m benchmarks.model [--nodes 10000] [--runs 100000] [--max-pilots 300] [--pilot-time 7200]
 
-`sweep.search` chooses what a pilot runs next and `sweep.launcher.pilots_wanted` which pilots are submitted; journals are
+`sweep.search` chooses a pilot's next run and `sweep.launcher.pilots_wanted` which pilots are submitted; journals are
 events applied to one `SweepState`. Modelled are the cluster (first come, first served, with EASY backfill by the jobs'
 limits), the time that runs take (log-normal, unknown beforehand), and the overhead of pilots (`START_S`,
 `END_S`, `BETWEEN_S`: more than benchmarks/rivals measures on one machine). Prints JSON.
@@ -42,7 +42,7 @@ from sweep.state.events import (
 from sweep.state.state import SweepState
 
 START_S, END_S, BETWEEN_S = 15.0, 5.0, 2.0
-"""from the job's start to its first attempt; from its last one to its end; overhead of each attempt beyond its iterations"""
+"""from the job's start to its first attempt; from its last one to its end; overhead of each attempt"""
 QUEUE_S = 30.0
 """from a submission to the scheduler's first pass over it"""
 LOOK_S = 15.0

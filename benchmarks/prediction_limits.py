@@ -1,7 +1,7 @@
 """The limits of prediction on recorded results, by kind of row: python -m benchmarks.prediction_limits RESULTS.parquet.
 
 RESULTS comes from `sweep import`. Prints Markdown: the failures that the static rules leave, by predicted memory and by
-pipeline, next to the successes of the same kind; and the error of predicted peaks, uncalibrated and after a fifth of the
+pipeline, and the successes of the same kind; and the error of predicted peaks, uncalibrated and after a fifth of the
 runs, in the order of a sweep and in random orders.
 """
 

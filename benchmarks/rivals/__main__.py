@@ -166,7 +166,7 @@ def table(found: list[Found]) -> str:
     return "\n".join(lines)
 
 
-def warm_starts(task: Task) -> str:
+def preloaded_starts(task: Task) -> str:
     """Time until the first iteration of a pilot's later runs (preloaded zygote), and the time between runs."""
     rows = [record for record in records(task) if record["outcome"] == "ok"]
     starts = [float(str(record["start_s"])) for record in rows[1:]]
@@ -206,7 +206,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(METHODS))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found, said = [], ""
+    found, start_times = [], ""
     with tempfile.TemporaryDirectory(prefix="rivals-") as folder:
         env = environment(Path(folder))
         with cluster_of_one(env) as cluster:
@@ -216,11 +216,11 @@ def main() -> int:
                 count = given.runs if method == "sweep" else given.rivals_runs
                 task = Task(count, given.iterations, given.sleep, mine, given.hydra_python)
                 found.append(measure(cluster, method, task, {**cluster.env, **env}))
-                said = warm_starts(task) or said
+                start_times = preloaded_starts(task) or start_times
                 print(found[-1], file=sys.stderr, flush=True)
     train_s = statistics.fmean(one.train_s / max(1, one.ok) for one in found)
     counts = f"{given.runs} runs ({given.rivals_runs} by the other methods)"
-    print(f"{counts} of 2 ranks, {train_s:.2f} s of training each. {machine()}.\n\n{table(found)}\n\n{said}")
+    print(f"{counts} of 2 ranks, {train_s:.2f} s of training each. {machine()}.\n\n{table(found)}\n\n{start_times}")
     if given.json:
         rows: list[dict[str, Any]] = [{**asdict(one), "overhead_s": one.overhead_s} for one in found]
         given.json.write_text(json.dumps(rows, indent=1) + "\n")

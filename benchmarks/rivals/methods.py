@@ -1,6 +1,6 @@
 """The methods, each as a command that measures all runs and returns once they are done or submitted.
 
-All run under equal conditions: training runs with one thread per rank everywhere, jobs are submitted at once and without delays,
+Conditions are equal: training runs with one thread per rank everywhere, jobs are submitted at once and without delays,
 and every method's jobs have the node exclusively, since two runs on two cores would disturb each other.
 """
 

@@ -59,7 +59,7 @@ def meet_and_train(iterations: int, sleep_s: float) -> list[float]:
 
 
 def submitits_environment() -> None:
-    """The variables of submitit's helper, except the host: nodes of a one-machine cluster have no address of their own."""
+    """What submitit's helper sets, except the host: nodes of a one-machine cluster have no address of their own."""
     from submitit.helpers import TorchDistributedEnvironment
 
     TorchDistributedEnvironment().export()

@@ -50,7 +50,7 @@ def column(page, name):
     return page.locator(f"#attempts tbody td.{name}").all_inner_texts()
 
 
-def test_it_loads_nothing_complains_of_nothing_and_runs_nothing_of_a_log(page):
+def test_it_loads_nothing_logs_no_error_and_runs_nothing_of_a_log(page):
     shown, heard = page
     assert shown.title().startswith("made </script>"), "the hostile text is text"
     assert shown.locator("#failures pre").first.inner_text() == HOSTILE
@@ -112,9 +112,9 @@ def test_hover_and_keys_name_a_point(page):
     plot.scroll_into_view_if_needed()
     mark = shown.locator("#plot .p").first.bounding_box()
     shown.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
-    told = shown.locator("#tip").inner_text()
-    assert "memory GiB" in told
-    assert "MFU %" in told
+    tip = shown.locator("#tip").inner_text()
+    assert "memory GiB" in tip
+    assert "MFU %" in tip
     shown.mouse.move(0, 0)
     assert shown.locator("#tip").count() == 0
     plot.focus()
@@ -144,7 +144,7 @@ def test_theme(page):
     assert shown.evaluate(background) == light
 
 
-def test_a_square_leads_to_its_flags(page):
+def test_a_cell_links_to_its_flags(page):
     shown, _ = page
     shown.locator(".heat a").first.press("Enter")
     opened_row = shown.locator(".winners tr:target + tr")

@@ -163,7 +163,7 @@ def test_nanotron_has_every_key(number):
     assert unknown == []
 
 
-def test_a_template_that_names_what_is_not_there_is_refused_in_words():
+def test_a_template_with_an_unknown_variable_is_refused_with_a_message():
     run = run_of("command", params={"command": "python train.py {{ no_such_name }}"})
     with pytest.raises(ValueError, match="no_such_name"):
         find_trainer("command").configure(run, "/d", 8)

@@ -70,7 +70,7 @@ def test_every_override_is_a_field_of_megatron_bridge(number):
 
 @pytest.mark.parametrize("zero", [0, 1])
 @pytest.mark.parametrize("dp", [1, 2])
-def test_what_a_recipe_overlaps_and_interleaves_is_not_kept(dp, zero):
+def test_what_a_recipe_overlaps_and_interleaves_is_reset(dp, zero):
     """Recipes have virtual stages and buffers for one layout; `comm_overlap` is null in others, so that no field of it
     can be overridden: Hydra refuses keys below null."""
     found = nemo.overrides(run_of("nemo", dp=dp, pp=2, grad_accum=4, zero=zero), 8)

@@ -43,7 +43,7 @@ def test_no_other_module_names_a_trainer():
     assert found == []
 
 
-def test_the_look_finds_what_it_looks_for():
+def test_the_search_finds_trainer_names():
     words = set(names_in_code(REPOSITORY / "bench_workloads/trainers/__init__.py"))
     assert set(NAMES) <= words
 
@@ -105,9 +105,9 @@ def reasons(trainer, axes="", shape=""):
     ],
 )
 def test_the_plan_rejects_what_it_cannot_run(trainer, axes, shape, reason):
-    runs, said = reasons(trainer, axes, shape)
+    runs, rejected = reasons(trainer, axes, shape)
     assert runs == []
-    assert reason in said
+    assert reason in rejected
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_the_plan_rejects_what_it_cannot_run(trainer, axes, shape, reason):
     ],
 )
 def test_the_plan_keeps_what_it_can(trainer, axes):
-    runs, said = reasons(trainer, axes)
-    assert len(runs) >= 2, said
+    runs, rejected = reasons(trainer, axes)
+    assert len(runs) >= 2, rejected
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_
     ("nodes", "ep", "width", "fits"),
     [(2, 8, 0, False), (4, 2, 0, True), (16, 8, 0, True), (2, 8, 1, True), (2, 8, 2, False)],
 )
-def test_megatron_splits_experts_by_tp_too_unless_told(nodes, ep, width, fits):
+def test_megatron_splits_experts_by_tp_too_by_default(nodes, ep, width, fits):
     """Expert-tensor width times ep*pp must divide the ranks (parallel_state.py)."""
     text = f"""
 workload: megatron

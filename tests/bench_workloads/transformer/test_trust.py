@@ -81,7 +81,7 @@ def test_no_rank_is_named_where_none_is_late(zygote: Zygote):
     assert None in named or len(set(named)) > 1, f"always {named[0]}"
 
 
-def test_steps_alone_would_not_tell_the_straggler(zygote: Zygote):
+def test_steps_alone_would_not_identify_the_straggler(zygote: Zygote):
     """Why own times are measured: every rank's step is as long as the straggler's."""
     record = with_straggler(zygote, "dp=2 zero=0", 1)
     first, second = record["rank_step_time_median_s"]
@@ -135,7 +135,7 @@ def test_a_whole_sweep_measures_until_the_median_is_known_or_the_cap(swept):
     assert [json.loads(record["extra_json"])["median_known"] for record in swept] == [False, False]
 
 
-def test_the_first_pilot_tells_that_the_nodes_have_another_torch(swept):
+def test_the_first_pilot_reports_that_the_nodes_have_another_torch(swept):
     import torch
 
     for record in swept:
