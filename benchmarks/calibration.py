@@ -29,7 +29,7 @@ _NOISE = 0.1
 
 @dataclass(frozen=True)
 class Calibration:
-    """Correction factors learned from measured runs."""
+    """Correction factors fitted to measured runs."""
 
     anchors: Any
     """features of the measured runs, (n, features)"""

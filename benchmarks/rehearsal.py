@@ -5,7 +5,7 @@
 
 Needs what ``python -m tests.support.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB). The runs are 1, 2, 4 and
 8 nodes wide, as 4 : 3 : 2 : 1 in number. Their ranks sleep; those of a node are threads of one process, as their
-records say. Everything else is as in a sweep on a cluster: launcher, sbatch, leaders, agents, claims,
+records state. Everything else is as in a sweep on a cluster: launcher, sbatch, leaders, agents, claims,
 journals. Prints JSON. Allocations are from Slurm's accounting (sacct, whole seconds); times of attempts are from the
 records.
 """

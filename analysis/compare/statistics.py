@@ -16,11 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 
 MEDIAN_FACTOR = math.sqrt(math.pi / 2)
-"""The standard error of a median of normal values is so many times that of their mean"""
+"""Ratio of the standard error of the median of normal values to that of their mean"""
 MAD_FACTOR = 1.4826
-"""Of normal values the standard deviation is so many times the median absolute deviation"""
+"""Ratio of the standard deviation of normal values to their median absolute deviation"""
 FAR = 3.0
-"""Values so many robust standard deviations from the middle did change: they do not measure noise"""
+"""Values this many robust standard deviations from the median did change: they do not measure noise"""
 _TRIMMED = 0.9866
 """Standard deviation of normal values without those beyond ``FAR``"""
 SURENESS = 0.7
@@ -28,7 +28,7 @@ SURENESS = 0.7
 
 
 def student_two_sided(t: float, freedom: float) -> float:
-    """The chance that Student's t of so many degrees of freedom is at least as far from 0 as ``t``."""
+    """The chance that Student's t with ``freedom`` degrees of freedom is at least as far from 0 as ``t``."""
     if math.isnan(t):
         return 1.0
     if math.isinf(t):

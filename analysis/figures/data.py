@@ -28,7 +28,7 @@ PREDICTIONS = ("predicted_peak_bytes", "predicted_step_s", "predicted_s")
 
 
 class LackingError(Exception):
-    """The data do not hold what a figure shows; the text says what is missing and how to get it."""
+    """The data do not hold what a figure shows; the text states what is missing and how to get it."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def sheet(
 
     if simulated:
         title += " (simulated)"
-        notes = ["Simulated: no model was trained; ranks acted out the step times of a formula.", *notes]
+        notes = ["Simulated: no model was trained; ranks slept for the step times of a formula.", *notes]
     room = (WIDTH_IN * 72 - 2 * MARGIN) * HINTED
     head = wrap_phrases(held, room, UNDER)
     foot = [line for note in notes for line in paragraph(note, room, SMALL)]
@@ -178,7 +178,7 @@ def simulated(rows: pd.DataFrame) -> bool:
 
 
 def models_shown(rows: pd.DataFrame, most: int = MOST_SERIES) -> tuple[list[str], list[str]]:
-    """At most so many models, from small to large and spread over them, and a note where some are left out."""
+    """At most ``most`` models, from small to large and spread over them, and a note where some are left out."""
     names = model_order(rows, [str(name) for name in rows["model"].dropna().unique()])
     if len(names) <= most:
         return names, []

@@ -81,7 +81,7 @@ class _Content:
         return measured
 
     def text(self, cell: Mapping[str, Any], level: str) -> Sequence[Group]:
-        """Groups of words of any cell, measured or blank."""
+        """Groups of words of all cells, measured or blank."""
         if cell["status"] == "best":
             return groups(cell, self.metric, self.shown, level)
         if level == "none":
@@ -121,7 +121,7 @@ def draw(
     numbers, notes = caption.blank_notes(table[table["status"] != "best"])
     rows = caption.measured_rows(records, keep)
     if caption.is_simulated(rows):
-        notes.insert(0, "simulated: no model was trained; ranks acted out the step times of a formula.")
+        notes.insert(0, "simulated: no model was trained; ranks slept for the step times of a formula.")
     content = _Content(table, rows, chosen, shown, numbers, notes)
     return Heatmap(_figure(content, annotate, width_in * 72, keep), table)
 

@@ -190,7 +190,7 @@ def _sureness(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
 
 
 def _ahead(cell: Mapping[str, Any], metric: Metric) -> str:
-    """By how much the best beats the second, in per cent of the second."""
+    """The lead of the best over the second, in per cent of the second."""
     best, second = float(cell["value"]), float(cell["runner_up"]) if known(cell.get("runner_up")) else float("nan")
     if not second > 0 or not best > 0:
         return "–"

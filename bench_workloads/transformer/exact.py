@@ -52,7 +52,7 @@ class Traced:
 
 
 class NotTraceableError(Exception):
-    """This run, or this torch, cannot be traced. The message says why."""
+    """This run, or this torch, cannot be traced. The message states why."""
 
 
 def trace(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> Traced:

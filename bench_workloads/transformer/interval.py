@@ -47,8 +47,8 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
 def is_known(samples: Sequence[float], tolerance: float) -> bool:
     """Whether the median is known to the tolerance: half the width of its interval, relative to it.
 
-    Checked after every sample, so by the 98 % interval: stopping at the first 95 % interval that is narrow enough
-    selects by chance, and such intervals cover the true median in 92 % of cases only.
+    Checked after every sample, so by the 98 % interval: stopping at the first narrow enough 95 % interval
+    selects lucky ones, which cover the true median in 92 % of cases only.
     """
     known = median_interval(samples, STOPPING_CONFIDENCE)
     return known.confidence >= STOPPING_CONFIDENCE and known.half_width <= tolerance

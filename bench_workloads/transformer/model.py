@@ -124,7 +124,7 @@ class Decoder(nn.Module):
         self.tie()
 
     def tie(self) -> None:
-        """Let embedding and output projection share one weight, where the shape says so and this part has both."""
+        """Let embedding and output projection share one weight, where the shape ties them and this part has both."""
         if self.shape.tied_embeddings and self.embedding is not None and self.output is not None:
             self.output.weight = self.embedding.weight
 

@@ -1,4 +1,4 @@
-"""Two sweeps compared: noise stays silent, a slower cell is found, and the statistics are what they say."""
+"""Two sweeps compared: noise is not reported, a slower cell is found, and the statistics are correct."""
 
 from __future__ import annotations
 

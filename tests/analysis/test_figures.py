@@ -1,4 +1,4 @@
-"""The figures: each is drawn from any data, says what it lacks, and nothing in it is cut, overlapping or too small."""
+"""The figures: each is drawn from any data, states what is missing, and nothing is cut, overlapping or too small."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""--filter: what is kept, what is refused."""
+"""--filter: what matches, what is refused."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""The heatmap as a picture: nothing cut, nothing overlapping, every number legible; and the command that draws it."""
+"""The heatmap as an image: nothing cut, nothing overlapping, every number legible; and the command that draws it."""
 
 import re
 import time
@@ -52,7 +52,7 @@ def sound(heatmap):
 
 def no_overlap(texts):
     edges = np.array([[b.x0, b.y0, b.x1, b.y1] for _, b in texts])
-    # Lines of one block may share the room of ascenders and descenders.
+    # Lines of one block may overlap in ascenders and descenders.
     shrink = (edges[:, 3] - edges[:, 1]) * 0.16
     edges[:, 1] += shrink
     edges[:, 3] -= shrink

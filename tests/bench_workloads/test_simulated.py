@@ -1,4 +1,4 @@
-"""The rehearsal workload: its ranks sleep as they say, and what they act out really happens."""
+"""The simulated workload: its ranks sleep as reported, and injected faults really happen."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def test_signal_is_sent(light: Zygote):
 
 
 def test_ignored_sigterm_survives_one():
-    """The act itself, in a process of its own: SIGTERM does nothing, SIGKILL does."""
+    """The fault itself, in a separate process: SIGTERM does nothing, SIGKILL does."""
     code = (
         "from bench_workloads.simulated import faults; from bench_workloads.simulated.settings import Settings;"
         "from sweep.contract import Layout; from tests.support.simulated import big, placed;"
-        "print('deaf soon', flush=True);"
+        "print('ignoring SIGTERM', flush=True);"
         "faults.act(faults.Fault('ignore_sigterm', 0, 0), placed(big(Layout())), Settings())"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=REPOSITORY) as child:
@@ -122,7 +122,7 @@ def test_ignored_sigterm_survives_one():
 
 
 def test_leaked_child_outlives_its_rank(light: Zygote):
-    """The child has left the session and its parent: found by what its memory image says, then ended."""
+    """The child has left the session and its parent: found by its memory map, then ended."""
     before = set(_sleepers())
     rank = rehearse(light, 1, fault="leak_child", fault_s=30.0)[0]
     assert rank.exit == 0

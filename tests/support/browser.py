@@ -19,7 +19,7 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass
-class Heard:
+class PageEvents:
     """What a page did and must not do."""
 
     console: list[str] = field(default_factory=list)
@@ -47,16 +47,16 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, file: Path, **context: Any) -> Iterator[tuple[Page, Heard]]:
+def opened(browser: Browser, file: Path, **context: Any) -> Iterator[tuple[Page, PageEvents]]:
     """The file in a new window, with its console and requests recorded from the start."""
     window = browser.new_context(**context)
-    page, heard = window.new_page(), Heard()
+    page, events = window.new_page(), PageEvents()
     url = file.resolve().as_uri()
-    page.on("console", lambda m: heard.console.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: heard.console.append(str(error)))
-    page.on("request", lambda r: heard.requests.append(r.url) if r.url.partition("#")[0] != url else None)
+    page.on("console", lambda m: events.console.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: events.console.append(str(error)))
+    page.on("request", lambda r: events.requests.append(r.url) if r.url.partition("#")[0] != url else None)
     page.goto(url)
     try:
-        yield page, heard
+        yield page, events
     finally:
         window.close()

@@ -38,7 +38,7 @@ def environment(checkout=None, more=None):
 
 
 def sweep(*arguments, cwd, checkout=None, env=None, timeout=120):
-    """A `sweep` command to its end. The working directory must not contain code of sweep: it would be imported first."""
+    """A `sweep` command to its end. The working directory must hold no code of sweep: it would be imported first."""
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,

@@ -55,7 +55,7 @@ def _python_kind(process: psutil.Process) -> str | None:
 
 
 def _image_kind(process: psutil.Process) -> str:
-    """A zygote stays in its agent's session, a rank leads one, a daemon's session has no leader or is not a zygote's."""
+    """A zygote stays in its agent's session, a rank leads one, a daemon's has no leader or is not a zygote's."""
     parent = process.parent()
     if parent is not None and "sweep.pilot.agent.zygote" in parent.cmdline():
         return "rank" if os.getsid(process.pid) == process.pid else "daemon"

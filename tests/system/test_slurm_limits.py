@@ -113,7 +113,7 @@ def test_max_job_count(slurm_or_skip, tmp_path):
 
 @pytest.mark.slurm
 def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
-    """A slow controller takes the job, and its reply is too late: the job is found by its name, never submitted twice."""
+    """A slow controller takes the job, and its reply is too late: the job is found by its name, never resubmitted."""
     folder = tmp_path / "bin"
     folder.mkdir()
     late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"

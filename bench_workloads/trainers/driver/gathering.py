@@ -35,7 +35,7 @@ class Stretch:
 
     span: int
     seconds: float | None
-    """of each of them; None for the first line, where the trainer does not say how long it took"""
+    """of each of them; None for the first line, where the trainer does not report its time"""
     values: dict[str, float]
 
 
@@ -137,8 +137,8 @@ class Gathered:
         before: Entry | None = None
         for entry in self._distinct():
             span = entry.number - before.number if before else max(1, entry.number)
-            heard = (entry.at_s - before.at_s) / span if before else None
-            yield Stretch(span, entry.values.get("step_time_s", heard), entry.values)
+interval_s = (entry.at_s - before.at_s) / span if before else None
+            yield Stretch(span, entry.values.get("step_time_s", interval_s), entry.values)
             before = entry
 
     def _distinct(self) -> Iterator[Entry]:

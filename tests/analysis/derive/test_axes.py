@@ -1,4 +1,4 @@
-"""What axes cost: bubbles of pipelines, and fixing an axis."""
+"""The cost of axes: pipeline bubbles, and fixing an axis."""
 
 import pandas as pd
 import pytest

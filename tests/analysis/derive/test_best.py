@@ -1,4 +1,4 @@
-"""Tables into memory, filters, the best of each cell, ties, and why a cell is blank."""
+"""Loading, filters, the best of each cell, ties, and why a cell is blank."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing loaded, nothing complained of, sort, filter, hover, theme and keyboard work."""
+"""The report in a real browser: nothing loaded, no console errors, sort, filter, hover, theme and keyboard work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ expect = pytest.importorskip("playwright.sync_api").expect
 
 
 def records() -> pd.DataFrame:
-    """Two models on three node counts; what failed says something hostile, in every field of text."""
+    """Two models on three node counts; failures contain hostile text in every text field."""
     rows = made_grid(2, 3, per_cell=20)
     rows["run_id"] += "-001b"  # a word such as 1B must not find the hex digits of other models' runs
     worse = made_grid(1, 1, per_cell=30, failing=False).assign(
@@ -63,7 +63,7 @@ def test_axe_finds_nothing_serious_in_light_and_dark(page):
     from axe_playwright_python.sync_playwright import Axe
 
     shown, _ = page
-    shown.locator("#filter").fill("tp=4 nodes=4")  # a few rows stand for all
+    shown.locator("#filter").fill("tp=4 nodes=4")  # a few rows represent all
     expect(shown.locator("#attempts tbody tr")).not_to_have_count(100)
     for scheme, options in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
         shown.emulate_media(color_scheme=scheme)

@@ -1,4 +1,4 @@
-"""The report as text: what it says, what it leaves out, its size and time, and pages of poor data."""
+"""The report as text: content, omissions, size, time, and incomplete data."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_failures_are_listed_by_kind_with_evidence_and_cost():
     failed = rows.assign(
         run_id=[f"x{i}" for i in range(8)],
         outcome=["oom_cuda"] * 6 + ["hang"] * 2,
-        message=[f"needs {i} GiB" for i in range(6)] + ["no beat"] * 2,
+        message=[f"needs {i} GiB" for i in range(6)] + ["no heartbeat"] * 2,
         evidence="CUDA out of memory",
         advice="a smaller micro-batch",
     )
@@ -169,7 +169,7 @@ def test_five_thousand_runs_stay_under_five_megabytes():
     rows["run_id"] = [f"{i:05}-8B-n16-dp16-tp2-pp4-mbs1-gas16-z1-293dd56ade92cded" for i in range(len(rows))]
     assert 4000 < len(rows) <= 5000
     page = build(rows, None, ABOUT)
-    assert len(page.encode()) < 2e6, "so that figures have 3 MB"
+    assert len(page.encode()) < 2e6, "leaves 3 MB for figures"
 
 
 def test_a_hundred_thousand_records_in_time_and_capped():
@@ -201,7 +201,7 @@ def test_the_command_writes_the_page_of_a_file(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert printed == {"path": str(tmp_path / "report.html"), "attempts": 2, "bytes": len(page.encode())}
     assert '<img src="data:image/' in page
-    assert not re.search(r'(src|href)="(?!data:|#)', page), "nothing outside is named"
+    assert not re.search(r'(src|href)="(?!data:|#)', page), "no external link"
     wrong = driving.run("report", tmp_path / "none")
     assert wrong.returncode == 2
     followed = driving.run("report", tmp_path / "results.parquet", "--watch")

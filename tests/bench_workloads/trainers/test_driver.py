@@ -1,4 +1,4 @@
-"""A script of somebody else through `sweep launch`: figures, faults, and nothing left of it."""
+"""An external script through `sweep launch`: figures, faults, and no process left."""
 
 import json
 import time

@@ -1,6 +1,6 @@
-"""What goes wrong inside real trainers, DeepSpeed and Hugging Face's Trainer, ends as named and leaves no process.
+"""Faults inside real trainers, DeepSpeed and Hugging Face's Trainer: the expected outcome, and no process left.
 
-For SWEEP_DEEPSPEED_PYTHON and SWEEP_TRANSFORMERS_PYTHON see test_external.py. `real_fault.py` says what is real.
+For SWEEP_DEEPSPEED_PYTHON and SWEEP_TRANSFORMERS_PYTHON see test_external.py. `real_fault.py` lists what is real.
 """
 
 import json

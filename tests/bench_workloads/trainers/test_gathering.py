@@ -1,4 +1,4 @@
-"""What was read, as the iterations that count: their times, and what stands for several."""
+"""From parsed lines to iterations: their times, and lines that cover several."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Output as lines, however it comes: cut anywhere, coloured, prefixed, redrawn; and numbers in them."""
+"""Output as lines, in any chunks: cut anywhere, coloured, prefixed, redrawn; and numbers in them."""
 
 import math
 

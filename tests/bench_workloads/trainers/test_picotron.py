@@ -2,7 +2,7 @@
 
 SWEEP_PICOTRON_ROOT names a checkout, SWEEP_PICOTRON_PYTHON an interpreter with what it needs (torch, transformers below
 5, datasets, safetensors, wandb, no flash-attn); without them the test is skipped. Its CPU mode is broken at the commit
-that `schemas.json` names: `picotron_on_cpu/` says what is put in the place of what.
+that `schemas.json` names: `picotron_on_cpu/` lists the replacements.
 """
 
 import json
@@ -76,7 +76,7 @@ def test_every_axis_of_it(tmp_path):
         assert all(5 < loss < 8 for loss in record["losses"])
         assert not record["suspect"]
         if record["pp"] > 1:
-            continue  # the last stage prints, and of what went well the first rank's words are kept
+            continue  # the last stage prints, and of successful runs the first rank's output is stored
         log = (directory / "logs" / f"{record['run_id']}.{record['attempt']}.log").read_text()
         printed = {int(step): [*map(number, rest)] for step, *rest in STEP.findall(log)}
         assert printed[3][0] == pytest.approx(record["global_batch_tokens"], rel=0.01)

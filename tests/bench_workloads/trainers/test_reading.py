@@ -130,8 +130,8 @@ LINE = (
 )
 
 
-def heard(trainer, *lines):
-    """What one process of the trainer told, gathered: an iteration a second."""
+def gathered_from(trainer, *lines):
+    """The parsed output of one process of the trainer, gathered: an iteration a second."""
     gathered = Gathered(warmup=1, iterations=1)
     for one in parsed(trainer, *lines):
         gathered.add(one, float(len(gathered.entries)))
@@ -139,8 +139,8 @@ def heard(trainer, *lines):
 
 
 def test_megatron_reports_memory_on_ranks_that_report_no_iteration():
-    """Iterations are the last rank's, memory is told by every rank that is the first of its replicas."""
-    gathered = heard("megatron", MEMORY.format(0, 1, 100, 120), MEMORY.format(0, 2, 300, 320))
+    """Iterations are the last rank's, memory is reported by the first rank of each replica."""
+    gathered = gathered_from("megatron", MEMORY.format(0, 1, 100, 120), MEMORY.format(0, 2, 300, 320))
     assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (300 * 2**20, 320 * 2**20)
     assert not gathered.entries
 
@@ -151,7 +151,7 @@ def test_memory_of_ranks_that_write_into_one_pipe_is_the_greatest():
         MEMORY.format(2, 1, 900, 120) + MEMORY.format(0, 2, 300, 130),
         LINE.format(2, 5000.0, 0) + MEMORY.format(2, 2, 800, 110) + MEMORY.format(0, 2, 850, 110),
     ]
-    gathered = heard("megatron", *lines)
+    gathered = gathered_from("megatron", *lines)
     assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (900 * 2**20, 500 * 2**20)
     assert [entry.number for entry in gathered.entries] == [1, 2]
 
@@ -174,7 +174,7 @@ def test_nemo_states_a_part_of_its_layout():
 
 
 def test_nemo_reports_memory_in_units_of_a_billion():
-    gathered = heard(
+    gathered = gathered_from(
         "nemo",
         "[Rank 3] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 5.1 | mem-active-gigabytes: 5.1 | "
         "mem-inactive-gigabytes: 0.2 | mem-reserved-gigabytes: 8.0 | mem-max-allocated-gigabytes: 7.3 | "
@@ -190,7 +190,7 @@ def test_megatrons_second_line_is_a_mean_with_the_first_and_not_one_iteration():
     found = iterations(parsed("megatron", *lines))
     assert [found[number].get("step_time_s") for number in (1, 2, 3)] == [9.0, None, 1.0]
     assert [found[number].get("tflops_per_gpu") for number in (1, 2, 3)] == [412.5, None, 412.5]
-    assert heard("megatron", *lines[:2]).timed_s() == [1.0]  # by the clock
+    assert gathered_from("megatron", *lines[:2]).timed_s() == [1.0]  # by the clock
     bridge = iterations(parsed("nemo", LINE.format(1, 9000.0, 0), LINE.format(2, 1000.0, 0)))
     assert bridge[2]["step_time_s"] == 1.0
 
@@ -205,7 +205,7 @@ def test_timed_iterations_whose_step_was_skipped_are_noted(trainer):
     (note,) = gathering.skipped(gathered)
     assert note.startswith("2 of 3 timed iterations skipped the optimizer's step")
     assert note in gathering.notes(gathering.compare(run, gathered, ""), gathered)
-    only_warmup = heard(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))
+    only_warmup = gathered_from(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))
     assert gathering.skipped(only_warmup) == []
 
 
@@ -247,7 +247,7 @@ class Bare(str):
 
 
 def nanotron_lines(run):
-    """Its words of a run: prefix on each line of `pformat`, separators around titles, colours."""
+    """Its output of a run: prefix on each line of `pformat`, separators around titles, colours."""
     made = {name: dataclasses.make_dataclass(name, fields.split()) for name, fields in NANOTRON.items()}
     layout, tokens = run.layout, {"sequence_length": run.sequence_length, "train_steps": 8}
     engine = {"1f1b": "OneForwardOneBackward", "gpipe": "AllForwardAllBackward"}[layout.pp_schedule]

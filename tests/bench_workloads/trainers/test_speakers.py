@@ -1,4 +1,4 @@
-"""Whose words count for a rank, when it beats, and what it measures by them."""
+"""Which source counts for a rank, its heartbeats, and its measurement."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def report(speakers, rank, iterations, every=1, **values):
 def test_a_ranks_own_output_counts_once_it_reports_iterations(rank):
     speakers, _ = rank(1)
     report(speakers, 0, 3, loss=0.0)
-    assert speakers.chosen(own_is_over=False).series("loss") == [0.0] * 3, "another's, while it says nothing itself"
+    assert speakers.chosen(own_is_over=False).series("loss") == [0.0] * 3, "another's, while it reports nothing itself"
     report(speakers, 1, 2, loss=1.0)
     assert speakers.chosen(own_is_over=False) is None, "its own are not done"
     assert speakers.chosen(own_is_over=True).series("loss") == [0.0] * 3, "its trainer ended: another's again"

@@ -1,4 +1,4 @@
-"""Peaks traced on fake tensors against counts of real runs, and what a trace may leave out."""
+"""Peaks traced on fake tensors against counts of real runs, and what a trace may omit."""
 
 from __future__ import annotations
 

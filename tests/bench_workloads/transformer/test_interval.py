@@ -28,7 +28,7 @@ def test_interval_covers_the_true_median_at_its_confidence():
 
 @pytest.mark.parametrize(("spread", "tolerance"), [(0.02, 0.02), (0.04, 0.02), (0.1, 0.05)])
 def test_the_interval_covers_as_often_where_sampling_stops_once_it_is_narrow(spread, tolerance):
-    """Adaptive measurement looks after every sample. The stated interval must bear that."""
+    """Adaptive measurement checks after every sample. The reported interval must remain valid."""
     random = np.random.default_rng(0)
 
     def adaptive() -> bool:

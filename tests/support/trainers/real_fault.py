@@ -1,6 +1,6 @@
 """A user's script with a fault inside a real trainer: `real_fault.py FAULT SCRIPT ARGUMENTS…`. No part of sweep.
 
-It starts SCRIPT, which trains by DeepSpeed or by Hugging Face's Trainer, and injects the fault in the model's fourth forward pass on
+It runs SCRIPT, which trains by DeepSpeed or by Hugging Face's Trainer, and fails in the model's fourth forward pass on
 rank 1, by a hook of torch. Of the faults, a hang in a collective, an allocation that the operating system refuses and a
 missing package are real; CUDA's out-of-memory error is the real exception with the real text,
 but raised by the hook, without a GPU.

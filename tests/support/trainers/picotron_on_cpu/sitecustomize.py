@@ -1,4 +1,4 @@
-"""What picotron's CPU mode lacks, on the path of its ranks: names of flash-attn, and CUDA where it counts or synchronises.
+"""What picotron's CPU mode lacks, on the path of its ranks: names of flash-attn, and CUDA where it counts or waits.
 
 Its models import flash-attn where they do not use it; it counts parameters in a tensor on CUDA, and synchronises with
 CUDA around its messages. Its computation is unchanged.
