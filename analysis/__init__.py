@@ -1,11 +1,11 @@
-"""From records to a decision: tables, best configurations, figures. For scripts and notebooks.
+"""Analysis of records: tables, best configurations, figures. For scripts and notebooks.
 
 import analysis
 records = analysis.load("sweeps/ultrascale")       # a DataFrame, one row per attempt
 records.attrs["units"]["step_time_median_s"]       # 's'
 best = analysis.best_per_cell(records)             # one row per model and node count
 
-It reads Parquet files, and never opens a sweep: making those files belongs to ``sweep.records``.
+It reads Parquet files, and never opens a sweep: ``sweep.records`` writes those files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load pandas and matplotlib only when a function that needs them is asked for."""
+    """Load pandas and matplotlib only when a function that needs them is accessed."""
     if name not in _PLACES:
         raise AttributeError(f"module 'analysis' has no attribute {name!r}")
     import importlib

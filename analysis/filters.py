@@ -17,9 +17,9 @@ _GRAMMAR = "compare columns with < <= == != > >= in, join with and, or, not: zer
 
 
 def keep(records: pd.DataFrame, expression: str) -> pd.DataFrame:
-    """The rows for which the expression is known to hold: a comparison with null holds no more than its negation.
+    """The rows for which the expression is known to hold: with null, neither a comparison nor its negation holds.
 
-    Raises SweepError where it is no expression, or names an unknown column.
+    Raises SweepError where it is not an expression, or names an unknown column.
     """
     names = names_in(expression)
     _check_names(names, records.columns)
@@ -32,7 +32,7 @@ def keep(records: pd.DataFrame, expression: str) -> pd.DataFrame:
 
 
 def names_in(expression: str) -> tuple[str, ...]:
-    """The columns that an expression names. Raises SweepError where it is none."""
+    """The columns that an expression names. Raises SweepError where it is not an expression."""
     try:
         return expressions.names_in(expression)
     except ValueError as error:

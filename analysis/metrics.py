@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number of a record, or one derived from it, as people read it."""
+    """One number of a record, or one derived from it, as it is displayed."""
 
     name: str
     label: str
@@ -28,7 +28,7 @@ class Metric:
     """printed value = factor * value"""
     higher_is_better: bool = True
     absolute: bool = False
-    """comparable between models, so that one colour scale serves them all"""
+    """comparable between models, so that one colour scale suits them all"""
     time_like: int = 1
     """1: goes with the rate (as tokens/s does); -1: goes with the step time; 0: has no spread over iterations"""
 
@@ -98,7 +98,7 @@ METRICS: dict[str, Metric] = {
 DEFAULT_METRIC = "tokens_per_second_per_gpu"
 
 ALIASES = {"cost": "gpu_hours_per_billion_tokens"}
-"""What costs money on a cluster is GPU-hours, whatever their price"""
+"""The cost on a cluster, independent of the price"""
 
 
 def metric_named(name: str) -> Metric:
@@ -127,7 +127,7 @@ def _digits(value: float) -> str:
 
 
 def memory_text(peak_bytes: float) -> str:
-    """Bytes as people read GPU memory: 41.8 GiB, 512 MiB."""
+    """GPU memory as text: 41.8 GiB, 512 MiB."""
     if peak_bytes >= GIB:
         return f"{_digits(peak_bytes / GIB)} GiB"
     return f"{_digits(peak_bytes / 2**20)} MiB" if peak_bytes >= 2**20 else f"{_digits(peak_bytes / 2**10)} KiB"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Source = str | Path
 
 ESSENTIAL = ("model", "nodes")
-"""Without these no figure can be drawn"""
+"""The minimum for any figure"""
 
 PLAN_COLUMNS = ("model", "nodes", "status", "reasons", "run_id")
 
@@ -25,11 +25,11 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
     """Records, one row per attempt.
 
     ``source``: a sweep directory, a Parquet file of the schema, or several of them. ``columns``: what is wanted
-    (default: every column). A column of the schema that a file lacks is null; columns that the schema does not know
+    (default: every column). A column of the schema that a file lacks is null; unknown columns
     are kept where a file has them. ``attrs["units"]`` maps a column to its unit, ``attrs["meanings"]`` to its
-    meaning. Whole numbers and truth values are pandas' nullable types, so that missing stays missing.
+    meaning. Whole numbers and booleans are pandas' nullable types, so that missing stays missing.
 
-    Raises SweepError where a file is missing, is no Parquet, or lacks the model and node count.
+    Raises SweepError where a file is missing, is not Parquet, or lacks the model and node count.
     """
     import pandas as pd
 
@@ -46,7 +46,7 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
 
 
 def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) -> pd.DataFrame | None:
-    """The candidates of the plans beside the results, or None where there is none: a file needs no plan.
+    """The candidates of the plans next to the results, or None where there is none: a file needs no plan.
 
     Columns: model, nodes, status (run or rejected), reasons, run_id and those asked for that the plan has.
     """
@@ -62,18 +62,18 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
 def load_allocations(source: Source | Iterable[Source]) -> pd.DataFrame | None:
     """A row per pilot and node with its times (unix s): which nodes were held, from when to when.
 
-    None where no source has a time line: a results file has none. Column ``source`` tells several sweeps apart.
+    None where no source has a timeline: a results file has none. Column ``source`` identifies the sweep.
     """
     return _beside(source, "pilots.parquet", ("pilot", "node", "allocated_at"))
 
 
 def load_attempts(source: Source | Iterable[Source]) -> pd.DataFrame | None:
-    """A row per attempt that began with its times (unix s); outcome is null while it runs. None as above."""
+    """A row per attempt that started with its times (unix s); outcome is null while it runs. None as above."""
     return _beside(source, "timeline.parquet", ("pilot", "node_names", "started_at"))
 
 
 def _beside(source: Source | Iterable[Source], name: str, needed: Sequence[str]) -> pd.DataFrame | None:
-    """The tables of that name beside the results of each sweep directory, as one."""
+    """The tables of that name next to the results of each sweep directory, as one."""
     import pandas as pd
 
     sources = [source] if isinstance(source, (str, Path)) else list(source)
@@ -84,14 +84,14 @@ def _beside(source: Source | Iterable[Source], name: str, needed: Sequence[str])
         frame = _to_pandas(_read(folder / name, None))
         missing = [column for column in needed if column not in frame]
         if missing:
-            remedy = f"`sweep collect {folder}` makes it anew"
+            remedy = f"`sweep collect {folder}` rebuilds it"
             raise SweepError(Mistake(f"no column {', '.join(missing)}", file=str(folder / name), remedy=remedy))
         frames.append(frame.assign(source=str(folder)))
     return pd.concat(frames, ignore_index=True) if frames else None
 
 
 def results_file(source: Path) -> Path:
-    """The Parquet file that a source means."""
+    """The Parquet file of a source."""
     file = source / "results.parquet" if source.is_dir() else source
     if file.is_file():
         return file
@@ -100,7 +100,7 @@ def results_file(source: Path) -> Path:
 
 
 def _once(plans: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """The plans of one sweep without runs that an earlier one has: extensions of the same moment may share some."""
+    """The plans of one sweep without runs that an earlier one has: extensions made at the same time may share some."""
     kept = plans[:1]
     for plan in plans[1:]:
         known = {run_id for earlier in kept for run_id in earlier["run_id"].dropna()}
@@ -122,7 +122,7 @@ def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     if missing and (columns is None or set(missing) & set(columns)):
         raise SweepError(
             Mistake(
-                f"no column {' and '.join(missing)}: these are no results of a sweep",
+                f"no column {' and '.join(missing)}: not the results of a sweep",
                 file=str(file),
                 remedy="`sweep import` brings other tables into the record schema",
             )

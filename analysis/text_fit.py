@@ -1,4 +1,4 @@
-"""How wide text is, how to wrap it, and which font size lets every cell of a figure hold its text."""
+"""How wide text is, how to wrap it, and the font size at which every cell's text fits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LINE = 1.22
 """Line height, as a multiple of the font size"""
 
 Group = Sequence[str]
-"""Words of one line of thought, such as DP4 TP1 PP2: a line may break between them, never inside one"""
+"""Words that belong together, such as DP4 TP1 PP2: a line may break between them, never inside one"""
 
 
 @functools.lru_cache(maxsize=65536)
@@ -41,7 +41,7 @@ def wrap(words: Sequence[str], room_pt: float, size: float) -> list[str]:
 
 
 def balanced(words: Sequence[str], room_pt: float, size: float) -> list[str]:
-    """As ``wrap``, but where several lines are needed, as even as they can be: no word is left alone."""
+    """As ``wrap``, but where several lines are needed, as even as possible, without a single word on the last one."""
     lines = wrap(words, room_pt, size)
     if len(lines) < 2 or len(lines) == len(words):
         return lines
@@ -69,7 +69,7 @@ def shortened(text: str, room_pt: float, size: float) -> str:
 
 @dataclass(frozen=True)
 class FontFit:
-    """The type that the cells of a figure are set in."""
+    """The font size and lines of a figure's cells."""
 
     size: float
     """font size in points"""

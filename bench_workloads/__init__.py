@@ -1,6 +1,6 @@
-"""What ranks run: the project's own workloads, and trainers of others as workloads.
+"""What ranks run: the project's own workloads, and external trainers as workloads.
 
-Each is a ``sweep.contract.Workload``, found by name. Others may register theirs by an entry point of the same shape.
+Each is a ``sweep.contract.Workload``, found by name. Other packages can register theirs by an entry point.
 Starting, watching and clearing ranks belongs to ``sweep.pilot``; torch is imported in the files that ranks run only.
 """
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def bind_to_near_cores(device: torch.device, place: Place) -> list[int] | None:
     """Keep this process on the cores of its GPU's NUMA node, or on CPU on its share of the cores it may use.
 
-    Returns the cores, or None where nothing was bound. Cores that the process may not use are never added.
+    Returns the cores, or None where nothing was bound. Cores outside the process's affinity are never added.
     """
     if not hasattr(os, "sched_setaffinity"):
         return None
@@ -61,14 +61,14 @@ def state(device: torch.device) -> dict[str, Any]:
 
 
 def name(device: torch.device) -> str:
-    """What the device calls itself."""
+    """The device's name."""
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
 
 
 def versions(device: torch.device) -> dict[str, str]:
-    """Versions of what a measurement depends on."""
+    """Versions of the software that a measurement depends on."""
     import torch
 
     found = {"python": platform.python_version(), "torch": torch.__version__}
@@ -103,7 +103,7 @@ def _nvml() -> Any:
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
-    except Exception:  # no driver, no library, an old binding: whatever it is, there is nothing to ask
+    except Exception:  # no driver, no library, an old binding: in any case NVML is unavailable
         return None
     return nvml
 

@@ -1,4 +1,4 @@
-"""What the settings of every workload share: a run's parameters, as a frozen dataclass with their defaults."""
+"""Base class of all workloads' settings: a run's parameters, as a frozen dataclass with their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A port of this host that nobody else has, for ranks to meet on."""
+"""A free port of this host, for the ranks' rendezvous."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TRIES = 64
 
 
 def listen_on_free_port() -> socket.socket:
-    """A socket that listens on one of PORTS on all addresses. Raises OSError (EADDRINUSE) where none is found."""
+    """A socket that listens on one of PORTS on all addresses. Raises OSError (EADDRINUSE) where all are in use."""
     for port in random.sample(PORTS, TRIES):
         try:
             return socket.create_server(("", port), backlog=1024)

@@ -27,9 +27,9 @@ def pick_device(place: Place) -> torch.device:
 
 
 def set_threads(place: Place, wanted: int, *, own_cores: bool) -> int:
-    """As many threads as wanted, or as the rank's share of cores. Returns their number.
+    """Set the number of threads: the requested one, or the rank's share of cores. Returns it.
 
-    ``own_cores``: the rank has the cores that it may run on for itself; else it shares them with the node's ranks.
+    ``own_cores``: the rank has its cores exclusively; else it shares them with the node's ranks.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = wanted or max(1, allowed if own_cores else allowed // place.local_world_size)
@@ -38,7 +38,7 @@ def set_threads(place: Place, wanted: int, *, own_cores: bool) -> int:
 
 
 def join(place: Place, device: torch.device, timeout_s: float) -> None:
-    """Meet the other ranks. Rank 0 serves the store on the socket that it was given, so that no port is lost."""
+    """Join the other ranks. Rank 0 serves the store on the socket that it inherited, so that the port stays bound."""
     timeout = timedelta(seconds=timeout_s)
     store = dist.TCPStore(
         place.master_addr,
@@ -71,7 +71,7 @@ def leave(timeout_s: float) -> bool:
     leaving.start()
     leaving.join(timeout_s)
     if leaving.is_alive():
-        print(f"leaving the process group took more than {timeout_s:g} s: left it standing", file=sys.stderr)  # noqa: T201
+        print(f"leaving the process group took more than {timeout_s:g} s: abandoned it", file=sys.stderr)  # noqa: T201
     return not leaving.is_alive()
 
 
@@ -80,7 +80,7 @@ def _current_gpu() -> int | None:
 
 
 def _destroy(gpu: int | None) -> None:
-    """In a thread of its own, which would begin with another GPU."""
+    """In a separate thread, whose default would be another GPU."""
     if gpu is not None:
         torch.cuda.set_device(gpu)
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Time one operation: repeated calls between two synchronisations, by the GPU's own events where there is a GPU."""
+"""Time one operation: repeated calls between two synchronisations, by CUDA events where there is a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def seconds_per_call(call: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Mean seconds of ``repeats`` calls in a row, after one that is not counted."""
+    """Mean seconds of ``repeats`` consecutive calls, after one warm-up call."""
     call()
     if device.type != "cuda":
         start = time.perf_counter()

@@ -1,9 +1,9 @@
-"""What measurements can say about a prediction: a correction that is local, and gone far from any of them.
+"""Calibration of predictions by measurements: a local correction, which fades far from any of them.
 
 A Gaussian process over how a layout is shaped, on the logarithm of measured / predicted (Rasmussen and Williams 2006,
-algorithm 2.1). Its mean is zero: where nothing like a candidate was measured, the prediction stays what physics says.
+algorithm 2.1). Its mean is zero: far from all measurements the prediction of the physics model is unchanged.
 One definition serves peaks and step times. No sweep uses it (a sweep learns by ``sweep.search.step_time_model``): it
-tells how much of the memory model's error a correction of this kind could take away.
+measures how much of the memory model's error a correction of this kind could take away.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from sweep.physics import pipeline
 from sweep.physics.columns import equals, read
 
 MOST_ANCHORS = 512
-"""measurements that a calibration keeps: the latest"""
+"""measurements that a calibration uses: the latest"""
 _LENGTH = 1.5
-"""doublings (of tp, pp, …) over which a measurement counts"""
+"""length scale, in doublings (of tp, pp, …)"""
 _SPREAD = 0.2
-"""by how much predictions are off before anything is measured (standard deviation of the logarithm)"""
+"""error of predictions before any measurement (standard deviation of the logarithm)"""
 _NOISE = 0.1
-"""by how much alike runs differ"""
+"""difference between similar runs"""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Correction factors learned from measured runs."""
+    """Correction factors fitted to measured runs."""
 
     anchors: Any
     """features of the measured runs, (n, features)"""
@@ -39,7 +39,7 @@ class Calibration:
     """inverse of the measured runs' covariance, (n, n)"""
 
     def scale(self, columns: Mapping[str, Any]) -> Any:
-        """By what to multiply a prediction for each candidate; 1 where nothing alike was measured."""
+        """Factor of the prediction for each candidate; 1 without similar measurements."""
         return np.exp(_covariance(features(columns), self.anchors) @ self.weights)
 
     def spread(self, columns: Mapping[str, Any]) -> Any:
@@ -63,7 +63,7 @@ def calibrate(columns: Mapping[str, Any], predicted: Any, measured: Any) -> Cali
 
 
 def features(columns: Mapping[str, Any]) -> Any:
-    """How each candidate is shaped, (n, features): widths and sizes in doublings, kinds as steps of two."""
+    """Features of each candidate, (n, features): widths and sizes in doublings, kinds as steps of two."""
     pp, tp = read(columns, "pp"), read(columns, "tp")
     gpus = read(columns, "dp") * tp * pp * read(columns, "cp")
     per_rank = read(columns, "micro_batch_size") * read(columns, "sequence_length") / read(columns, "cp")

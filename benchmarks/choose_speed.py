@@ -45,7 +45,7 @@ def made_runs(count: int) -> list[PlannedRun]:
 
 
 def record(sweep_state: SweepState, run: PlannedRun, attempt: int, place: int) -> None:
-    """The attempt began and ended: one in ten out of memory, the rest with some rate."""
+    """The attempt's start and end: one in ten out of memory, the rest with some rate."""
     ok = place % 10 != 0
     facts = RecordFacts(
         run_id=run.run_id,

@@ -1,6 +1,6 @@
-"""Counts the files and directories that come into being under a folder, through the kernel's inotify.
+"""Counts the files and directories created under a folder, through the kernel's inotify.
 
-A name that a rename or a link brings counts as well: each is an operation of the metadata server.
+Renames and links count as well: each is an operation of the metadata server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Creations:
-    """``with Creations(folder) as seen: ...``; then ``seen.count`` names came into being."""
+    """``with Creations(folder) as seen: ...``; then ``seen.count`` names were created."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ class Creations:
         if number < 0:
             return  # gone already
         self._watched[number] = folder
-        for path in folder.iterdir():  # what came before the watch: its events may be told, or not
+        for path in folder.iterdir():  # created before the watch: its events may be reported, or not
             if new and path not in self._listed:
                 self._listed.add(path)
                 self._count(path)

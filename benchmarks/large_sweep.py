@@ -2,11 +2,11 @@
 
     python -m benchmarks.large_sweep [--runs 20000] [--waiting 500] [--keep DIR]
 
-Makes a sweep directory by the code that a real sweep goes through (plan, claims, records, journals of a launcher and 50
-pilots, with their signs of life), then times the commands as processes of their own, from start to end: seconds of the
+Creates a sweep directory with the code of a real sweep (plan, claims, records, journals of a launcher and 50
+pilots, with their heartbeats), then times the commands as separate processes, from start to end: seconds of the
 clock, seconds of CPU (user and system, which a busy machine distorts less) and the machine's load. `resume` runs with
-a stand-in for sbatch that notes when it was called and accepts the job: the time to that call is what counts. `status`
-is timed where the snapshot tells all, and where a pilot has measured runs since that make the search look anew. Prints
+a fake sbatch that records when it was called and accepts the job: the time to that call counts. `status`
+is timed with a complete snapshot, and after a pilot has measured further runs, so that the search runs again. Prints
 JSON.
 """
 
@@ -76,11 +76,11 @@ PILOTS = 50
 RUN_S = 30.0
 ALIVE_S = 10.0
 LATER, MORE = "p0900", 100
-"""a pilot whose records came after the snapshot, and how many"""
+"""a pilot whose records are newer than the snapshot, and their number"""
 
 
 def made(directory: Path, runs: int, waiting: int) -> Sweep:
-    """A sweep whose runs have all been measured but the last `waiting`; no pilot is open."""
+    """A sweep whose runs are all measured except the last `waiting`; no pilot is running."""
     grid = parse_grid(GRID.format(repeats=1), "large")
     assert grid.site is not None
     once = build(grid, grid.site).run_count
@@ -94,7 +94,7 @@ def made(directory: Path, runs: int, waiting: int) -> Sweep:
 
 
 def _play(sweep: Sweep, runs: Sequence[PlannedRun]) -> None:
-    """What launcher and pilots write while they measure the runs."""
+    """What launcher and pilots write during measurement."""
     launcher = take(sweep.directory)
     log = Journal(sweep.directory.journal(launcher.writer))
     begin = time.time() - RUN_S * (len(runs) / PILOTS + 10)
@@ -113,9 +113,9 @@ def _play(sweep: Sweep, runs: Sequence[PlannedRun]) -> None:
 
 
 def _lead(sweep: Sweep, name: str, job_id: str, nodes: int, runs: Sequence[PlannedRun], begin: float) -> float:
-    """One pilot's journal; when it ended."""
+    """One pilot's journal; its end time."""
     journal = Journal(sweep.directory.journal(f"pilot-{name}"))
-    names, now, said = [f"node{i:03d}" for i in range(nodes)], begin, begin
+    names, now, alive_at = [f"node{i:03d}" for i in range(nodes)], begin, begin
     journal.append(PilotStarted(time=now, pilot=name, job_id=job_id, nodes=tuple(names)))
     for planned in runs:
         mine = names[: planned.nodes]
@@ -124,16 +124,16 @@ def _lead(sweep: Sweep, name: str, job_id: str, nodes: int, runs: Sequence[Plann
         record = _record(sweep, planned, name, job_id, mine, now)
         now += RUN_S
         journal.append(Recorded(time=now, pilot=name, record=record))
-        while said < now:
-            said += ALIVE_S
-            journal.append(PilotAlive(time=said, pilot=name))
+        while alive_at < now:
+            alive_at += ALIVE_S
+            journal.append(PilotAlive(time=alive_at, pilot=name))
     journal.append(PilotEnded(time=now, pilot=name, reason="nothing left that fits"))
     journal.close()
     return now
 
 
 def _measure_more(sweep: Sweep) -> None:
-    """A pilot that nobody has looked at yet: it measured some of what was left out, and leaves waiting what waits."""
+    """A pilot that no launcher has read yet: it measured some of the runs left out, the waiting ones remain."""
     followed = FollowedSweep(sweep)
     followed.refresh()
     out = followed.left_out()
@@ -177,7 +177,7 @@ def _without_fsync() -> Iterator[None]:
 
 
 def timed(*arguments: str) -> dict[str, float]:
-    """A sweep command as a process of its own: seconds by the clock, of CPU, and the machine's load."""
+    """A sweep command as a separate process: seconds by the clock, of CPU, and the machine's load."""
     begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "sweep.cli.main", *arguments], stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -224,7 +224,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.large_sweep", description=__doc__)
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--waiting", type=int, default=500)
-    parser.add_argument("--keep", type=Path, help="make it here and leave it; one that is there is taken")
+    parser.add_argument("--keep", type=Path, help="create it here and keep it; an existing one is used")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="large-sweep-"))
     directory = given.keep or folder / "sweep"

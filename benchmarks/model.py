@@ -1,10 +1,10 @@
-"""A discrete-event model of pilots on a large cluster, around the very code that decides in real ones.
+"""A discrete-event model of pilots on a large cluster, around the real scheduling code.
 
     python -m benchmarks.model [--nodes 10000] [--runs 100000] [--max-pilots 300] [--pilot-time 7200]
 
-`sweep.search` says what a pilot runs next and `sweep.launcher.pilots_wanted` which pilots are submitted; journals are
+`sweep.search` chooses a pilot's next run and `sweep.launcher.pilots_wanted` which pilots are submitted; journals are
 events applied to one `SweepState`. Modelled are the cluster (first come, first served, with EASY backfill by the jobs'
-limits), the time that runs take (log-normal, known to nobody beforehand), and what pilots cost beside runs (`START_S`,
+limits), the time that runs take (log-normal, unknown beforehand), and the overhead of pilots (`START_S`,
 `END_S`, `BETWEEN_S`: more than benchmarks/rivals measures on one machine). Prints JSON.
 """
 
@@ -42,11 +42,11 @@ from sweep.state.events import (
 from sweep.state.state import SweepState
 
 START_S, END_S, BETWEEN_S = 15.0, 5.0, 2.0
-"""from the job's start to its first attempt; from its last one to its end; beside its iterations, of each attempt"""
+"""from the job's start to its first attempt; from its last one to its end; overhead of each attempt"""
 QUEUE_S = 30.0
-"""from a submission to the scheduler's first look at it"""
+"""from a submission to the scheduler's first pass over it"""
 LOOK_S = 15.0
-"""how often the launcher looks"""
+"""the launcher's poll interval"""
 ATTEMPT_S = 900.0
 """the longest that an attempt may take"""
 RUN_S = 75.0
@@ -103,7 +103,7 @@ class Cluster:
                 self._start(job)
 
     def _shadow(self, nodes: int) -> tuple[float, int]:
-        """When the head will have its nodes at the latest, and how many are to spare then."""
+        """The latest start of the head, and how many nodes are free then."""
         free = len(self._free)
         for job in sorted(self._running, key=lambda job: job.ends_by):
             free += job.nodes
@@ -120,7 +120,7 @@ class Cluster:
 
 
 class Sweep:
-    """One sweep: what its launcher and its pilots know and do."""
+    """One sweep: its launcher and its pilots."""
 
     def __init__(self, env: simpy.Environment, cluster: Cluster, runs: list[PlannedRun], given: Any) -> None:
         self._env, self._cluster, self._runs = env, cluster, runs
@@ -141,7 +141,7 @@ class Sweep:
         self.look_ms: list[float] = []
 
     def launch(self) -> Steps:
-        """The launcher: a look every so often, until all runs have ended and no pilot is left."""
+        """The launcher: polls until all runs have ended and no pilot is left."""
         while self._ended < len(self._runs) or any(pilot.open for pilot in self.sweep_state.pilots.values()):
             if self._changed:
                 self._changed = False
@@ -159,7 +159,7 @@ class Sweep:
         )  # fmt: skip
 
     def _submit(self, wanted: Wanted) -> None:
-        name = f"p{len(self.world.pilots) + 1:04d}"
+        name = f"p{len(self.sweep_state.pilots) + 1:04d}"
         now = self._env.now
         self.sweep_state.apply(
             PilotIntended(time=now, pilot=name, token=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s)
@@ -197,7 +197,7 @@ class Sweep:
         self._cluster.give_back(job)
 
     def _choose(self, job: Job, free: list[str], durations: list[float]) -> Choice | None:
-        """As the leader asks, with what it expects of the next run."""
+        """The leader's request, with its estimate for the next run."""
         unknown_s = min(UNKNOWN_RUN * ASSUMED_RUN_S, ATTEMPT_S, 0.5 * job.limit_s)
         expected_s = 1.5 * max(durations[-20:]) if durations else unknown_s
         begin = time.perf_counter()
@@ -217,7 +217,7 @@ class Sweep:
         return choice
 
     def _measure(self, job: Job, choice: Choice) -> Generator[simpy.Event, Any, float]:
-        """An attempt: to its end, or to the moment at which the leader gives it up for the end of the job."""
+        """An attempt: to its end, or until the leader ends it before the end of the job."""
         begin, run_id = self._env.now, choice.planned.run_id
         if run_id not in self._lasts_s:
             self._lasts_s[run_id] = min(ATTEMPT_S, RUN_S * self._chance.lognormvariate(0.0, SPREAD)) + BETWEEN_S
@@ -243,7 +243,7 @@ class Sweep:
 
 
 def made_runs(count: int, widest: int) -> list[PlannedRun]:
-    """As many runs of each width: 1, 2, 4 … nodes."""
+    """Equally many runs of each width: 1, 2, 4 … nodes."""
     widths = [2**k for k in range(widest.bit_length()) if 2**k <= widest]
     found = []
     for place in range(count):
@@ -258,7 +258,7 @@ def made_runs(count: int, widest: int) -> list[PlannedRun]:
 
 
 def area(spans: list[tuple[float, float, int]], until: float) -> float:
-    """Node-seconds before a moment."""
+    """Node-seconds before a time."""
     return sum(nodes * max(0.0, min(end, until) - begin) for begin, end, nodes in spans)
 
 

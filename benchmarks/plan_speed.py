@@ -63,7 +63,7 @@ def main(thousands: int) -> None:
 
 
 def _sized(thousands: int) -> list[str]:
-    """The full grid has 1,376,256 candidates; fewer by fewer node counts and stages."""
+    """The full grid has 1,376,256 candidates; smaller grids have fewer node counts and stages."""
     if thousands >= 1000:
         return []
     return (

@@ -1,7 +1,7 @@
-"""What recorded results cannot give, row by row kind: python -m benchmarks.prediction_limits RESULTS.parquet.
+"""The limits of prediction on recorded results, by kind of row: python -m benchmarks.prediction_limits RESULTS.parquet.
 
 RESULTS comes from `sweep import`. Prints Markdown: the failures that the static rules leave, by predicted memory and by
-pipeline, beside the successes of the same kind; and the error of predicted peaks, uncalibrated and after a fifth of the
+pipeline, and the successes of the same kind; and the error of predicted peaks, uncalibrated and after a fifth of the
 runs, in the order of a sweep and in random orders.
 """
 
@@ -64,8 +64,8 @@ def peaks(recorded: RecordedRun) -> list[str]:
     errors = (_error(again, measured), first, by_chance, best)
     widths = np.asarray(c.columns["tp"])
     for name, mine in [("all", rows), *((f"tp {tp}", rows[widths[rows] == tp]) for tp in np.unique(widths[rows]))]:
-        told = " | ".join(f"{error[mine].mean():.1%}" for error in errors)
-        lines.append(f"| {name} | {len(mine)} | {np.isin(mine, order[:fifth]).sum()} | {told} |")
+        columns = " | ".join(f"{error[mine].mean():.1%}" for error in errors)
+        lines.append(f"| {name} | {len(mine)} | {np.isin(mine, order[:fifth]).sum()} | {columns} |")
     return lines
 
 

@@ -1,13 +1,13 @@
-"""Thousands of pretended runs of mixed widths on a real Slurm cluster of many pretend nodes, on this one machine.
+"""Thousands of simulated runs of mixed widths on a real Slurm cluster of many virtual nodes, on this one machine.
 
     python -m benchmarks.rehearsal [--nodes 64] [--gpus-per-node 8] [--runs 5000] [--iteration 0.5] [--max-pilots 16]
                                    [--keep DIR]
 
 Needs what ``python -m tests.support.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB). The runs are 1, 2, 4 and
 8 nodes wide, as 4 : 3 : 2 : 1 in number. Their ranks sleep; those of a node are threads of one process, as their
-records say. Everything else is what a sweep on a cluster goes through: launcher, sbatch, leaders, agents, claims,
-journals. Prints JSON. What was allocated is Slurm's own word (sacct, whole seconds); what lies in attempts is the
-records'.
+records state. Everything else is as in a sweep on a cluster: launcher, sbatch, leaders, agents, claims,
+journals. Prints JSON. Allocations are from Slurm's accounting (sacct, whole seconds); times of attempts are from the
+records.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Span = tuple[float, float, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """What is rehearsed."""
+    """The parameters of a rehearsal."""
 
     runs: int = 5000
     gpus_per_node: int = 8
@@ -96,7 +96,7 @@ class Rehearsal:
 
 @dataclass
 class Launcher:
-    """What the launcher's process took, as seen from outside."""
+    """CPU and memory of the launcher's process, measured from outside."""
 
     peak_mib: int = 0
     """of its own memory"""
@@ -105,7 +105,7 @@ class Launcher:
     seconds: float = 0.0
 
     def follow(self, process: subprocess.Popen[bytes]) -> None:
-        """Look at it until it ends."""
+        """Poll it until it ends."""
         begin, seen = time.monotonic(), psutil.Process(process.pid)
         while process.poll() is None:
             try:
@@ -121,7 +121,7 @@ class Launcher:
 
 
 def rehearse(cluster: Cluster, folder: Path, rehearsal: Rehearsal) -> dict[str, Any]:
-    """Launch the sweep in `folder`, wait for its end, and tell what it took."""
+    """Launch the sweep in `folder`, wait for its end, and return what it used."""
     (folder / "grid.yaml").write_text(rehearsal.grid())
     directory, launcher = folder / "sweep", Launcher()
     words = ("launch", folder / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes")
@@ -136,7 +136,7 @@ def rehearse(cluster: Cluster, folder: Path, rehearsal: Rehearsal) -> dict[str, 
         launcher.follow(process)
     return {
         "exit": process.returncode,
-        **told(directory, held_of(cluster)),
+        **summary(directory, held_of(cluster)),
         "creations_per_run": round(seen.count / rehearsal.runs, 2),
         "creations_overflowed": seen.overflowed,
         "wall_s": round(launcher.seconds),
@@ -155,8 +155,8 @@ def held_of(cluster: Cluster) -> list[Span]:
     return [(_unix(begin), _unix(end), int(nodes)) for nodes, begin, end in rows if _is_time(begin)]
 
 
-def told(directory: Path, held: list[Span]) -> dict[str, Any]:
-    """What the sweep's records and Slurm's accounting say together."""
+def summary(directory: Path, held: list[Span]) -> dict[str, Any]:
+    """The sweep's records and Slurm's accounting combined."""
     sweep_state = SweepState()
     sweep_state.apply_all(JournalReader(SweepDir(directory)).new_events())
     events = JournalReader(SweepDir(directory), decode=decoder(dict)).new_events()
@@ -186,9 +186,9 @@ def told(directory: Path, held: list[Span]) -> dict[str, Any]:
 
 
 def over_lower_bound(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Pilot -> its time from the first attempt's start to the last one's end, over the least possible for these.
+    """Pilot -> its time from the first attempt's start to the last one's end, over the minimum for these.
 
-    The least is their node-seconds over the pilot's nodes, or the longest attempt. 1.0: packed without a gap.
+    The minimum is their node-seconds over the pilot's nodes, or the longest attempt. 1.0: packed without a gap.
     """
     by_pilot: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
@@ -209,7 +209,7 @@ def _is_time(text: str) -> bool:
 
 
 def _unix(text: str) -> float:
-    """A time of sacct; that of a job which goes on is now."""
+    """A time of sacct; for a running job the current time."""
     return datetime.fromisoformat(text).timestamp() if _is_time(text) else time.time()
 
 
@@ -224,7 +224,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5000)
     parser.add_argument("--iteration", type=float, default=0.5, help="seconds")
     parser.add_argument("--max-pilots", type=int, default=16)
-    parser.add_argument("--keep", type=Path, help="a new directory that is left behind")
+    parser.add_argument("--keep", type=Path, help="a new directory that is kept")
     given = parser.parse_args()
     rehearsal = Rehearsal(
         runs=given.runs, gpus_per_node=given.gpus_per_node, iteration_s=given.iteration, max_pilots=given.max_pilots

@@ -6,9 +6,9 @@ Each layout is measured by real sweeps on this machine (local executor, torch, C
 A run states the interval that covers its median step time with 95 % confidence. Compared are the medians of every two
 runs of one layout: their difference against the narrower of the two stated intervals, and whether the intervals touch.
 
-That means something on a quiet machine only. So a yardstick, the same matrix products on all cores for a second, is
+This is meaningful on a quiet machine only. So a yardstick, the same matrix products on all cores for a second, is
 timed right before and right after each run: a pair is *quiet* where its four readings lie within `--quiet` of each
-other. All other pairs are shown apart: they say what the machine does, not what the measurement does.
+other. All other pairs are shown separately: they measure the machine's noise, not the measurement's.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LAYOUTS = {
 
 @dataclass(frozen=True)
 class Stated:
-    """What one run says of its step time, in seconds, and what the yardstick said around it."""
+    """One run's stated step time, in seconds, and the yardstick's readings around it."""
 
     median: float
     low: float
@@ -96,7 +96,7 @@ class Repeated:
     runs: int
     step_ms: float
     half_interval: float
-    """half of what the runs state, the median over runs"""
+    """half width of the stated intervals, the median over runs"""
     spread: float
     """greatest median less the least"""
     quiet: Pairs
@@ -136,7 +136,7 @@ def yardstick(seconds: float = 1.0) -> float:
 
 
 def measure(layout: str, iterations: int) -> Stated:
-    """One run of the layout, by a sweep of its own, between two readings of the yardstick."""
+    """One run of the layout, by a separate sweep, between two readings of the yardstick."""
     ranks, axes = LAYOUTS[layout]
     with tempfile.TemporaryDirectory() as folder:
         grid, directory = Path(folder) / "grid.yaml", Path(folder) / "sweep"
@@ -153,7 +153,7 @@ def measure(layout: str, iterations: int) -> Stated:
 
 
 def _launch(grid: Path, directory: Path) -> None:
-    """Measure all of the grid. Whatever ends this program ends the sweep too."""
+    """Measure all of the grid. The sweep ends with this program."""
     command = [sys.executable, "-m", "sweep.cli.main"]
     try:
         launch = [*command, "launch", str(grid), "--dir", str(directory), "--executor", "local", "--yes"]

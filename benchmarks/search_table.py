@@ -42,7 +42,7 @@ def row(name: str, found: dict[str, Any]) -> str:
 
 
 def by_chance(recorded: RecordedRun, share: float) -> str:
-    """The mean over many random orders: one of them says little."""
+    """The mean over many random orders: a single one is not representative."""
     found = []
     for seed in range(CHANCES):
         generator = np.random.default_rng(seed)

@@ -18,7 +18,7 @@ class Noise:
     estimated: bool
     """false: too few pairs, ``noise.ASSUMED_NOISE`` was taken"""
     iterations: float = 0.0
-    """The usual standard error of one run's logarithm, by its iterations; no run is taken to be surer than that"""
+    """The usual standard error of one run's logarithm, by its iterations; no run is assumed more precise than that"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Change:
     """chance of such a change by noise alone, corrected for the number of comparisons"""
 
     def significant(self, level: float) -> bool:
-        """Is it more than noise?"""
+        """Whether it is more than noise."""
         return self.p <= level
 
 

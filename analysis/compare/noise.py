@@ -1,4 +1,4 @@
-"""How sure a change is: its variance by iterations and from run to run, and its test. The package tells the method."""
+"""Significance of a change: its variance within and between runs, and its test. Method: see the package."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from analysis.compare.statistics import (
 from analysis.metrics import Metric
 
 ASSUMED_NOISE = 0.01
-"""Run-to-run standard deviation of a change where the sweeps have too few pairs to tell: 1 %"""
+"""Run-to-run standard deviation of a change where the sweeps have too few pairs to estimate it: 1 %"""
 LEAST_NOISE = 0.002
-"""No two runs of a training job agree better than that: a smaller estimate is luck"""
+"""No two runs of a training job agree better than that: a smaller estimate is chance"""
 LEAST_FREEDOM = 2.5
-"""Degrees of freedom from which on the sweeps' own noise is believed"""
+"""Degrees of freedom from which on the noise estimated from the sweeps is used"""
 ASSUMED_FREEDOM = 30
 
 
@@ -34,7 +34,7 @@ def gain(x: Row, y: Row, metric: Metric) -> float:
 
 
 def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
-    """What the iterations say of a row's value: variance of its logarithm, degrees of freedom."""
+    """Variance of the logarithm of a row's value by its iterations, and its degrees of freedom."""
     times = row.get("step_times_s")
     if metric.time_like == 0 or times is None or np.ndim(times) != 1:
         return 0.0, 0
@@ -44,7 +44,7 @@ def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
 
 
 def _usual_error(pairs: Sequence[tuple[Row, Row]], metric: Metric) -> float:
-    """The median over runs of the standard error by their iterations: five iterations agree by luck now and then."""
+    """The median over runs of the standard error by their iterations: five iterations agree by chance now and then."""
     own = [variance for pair in pairs for variance, freedom in (_own_variance(row, metric) for row in pair) if freedom]
     return math.sqrt(float(np.median(own))) if own else 0.0
 
@@ -57,7 +57,7 @@ def noise_of(pairs: Sequence[tuple[Row, Row]], gains: Sequence[float], metric: M
         by_cell.setdefault(cell_of(x), []).append(gain)
     spread, freedom = robust_spread(list(by_cell.values()))
     if freedom < LEAST_FREEDOM:
-        # One run per cell: the cells themselves stand for repeats, as long as most of them did not change.
+        # One run per cell: the cells themselves serve as repeats, as long as most of them did not change.
         spread, freedom = robust_spread([list(gains)])
     if freedom < LEAST_FREEDOM:
         return Noise(deviation=ASSUMED_NOISE, freedom=ASSUMED_FREEDOM, estimated=False, iterations=usual)

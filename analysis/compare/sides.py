@@ -40,7 +40,7 @@ class Side:
 
 
 def with_columns(records: pd.DataFrame) -> pd.DataFrame:
-    """The records with every column that a comparison reads, null where they had none, but for the cell's own."""
+    """The records with every column that a comparison reads, null where absent, except the columns of the cell."""
     missing = [name for name in columns_needed() if name not in records and name not in best.CELL]
     return records.assign(**dict.fromkeys(missing)) if missing else records
 
@@ -58,7 +58,7 @@ def identity(a: pd.DataFrame, b: pd.DataFrame) -> tuple[list[str], list[tuple[st
 
 
 def key_of(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
-    """What a run is, comparable between sweeps: 8 and 8.0 are one, whatever is missing is None."""
+    """What a run is, comparable between sweeps: 8 and 8.0 are equal, missing values are None."""
     return tuple((str(row[n]) if isinstance(row[n], str) else float(row[n])) if known(row[n]) else None for n in names)
 
 
@@ -68,7 +68,7 @@ def cell_of(row: Row) -> Cell:
 
 
 def pairs_of(a: Sequence[Row], b: Sequence[Row], names: Sequence[str]) -> Iterator[tuple[Row, Row]]:
-    """Rows of the same configuration. Where a side has it twice, its better one."""
+    """Rows of the same configuration. Where a side has it twice, the better row."""
     there: dict[tuple[Any, ...], Row] = {}
     for row in b:
         there.setdefault(key_of(row, names), row)

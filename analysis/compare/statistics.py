@@ -1,6 +1,6 @@
 """Small-sample statistics of `sweep compare`. Pure.
 
-Of a t distribution scipy has these 40 lines too, for a wheel of 35 MB; numpy and the standard library have none.
+scipy has a t distribution too, but as a wheel of 35 MB; numpy and the standard library have none.
 
 Student's t distribution by the continued fraction of the incomplete beta function (Numerical Recipes, 3rd edition,
 section 6.4; Abramowitz and Stegun 26.7.1). Holm's step-down procedure (Holm 1979, Scandinavian Journal of Statistics
@@ -16,19 +16,19 @@ from collections.abc import Sequence
 import numpy as np
 
 MEDIAN_FACTOR = math.sqrt(math.pi / 2)
-"""The standard error of a median of normal values is so many times that of their mean"""
+"""Ratio of the standard error of the median of normal values to that of their mean"""
 MAD_FACTOR = 1.4826
-"""Of normal values the standard deviation is so many times the median absolute deviation"""
+"""Ratio of the standard deviation of normal values to their median absolute deviation"""
 FAR = 3.0
-"""Values so many robust standard deviations from the middle did change: they say nothing of noise"""
+"""Values this many robust standard deviations from the median did change: they do not measure noise"""
 _TRIMMED = 0.9866
-"""Standard deviation of normal values of which those beyond ``FAR`` are left out"""
+"""Standard deviation of normal values without those beyond ``FAR``"""
 SURENESS = 0.7
-"""Degrees of freedom that are left of each, since the bound at ``FAR`` is estimated too"""
+"""Degrees of freedom that remain of each, since the bound at ``FAR`` is estimated too"""
 
 
 def student_two_sided(t: float, freedom: float) -> float:
-    """The chance that Student's t of so many degrees of freedom lies at least as far from 0 as ``t``."""
+    """The chance that Student's t with ``freedom`` degrees of freedom is at least as far from 0 as ``t``."""
     if math.isnan(t):
         return 1.0
     if math.isinf(t):
@@ -37,7 +37,7 @@ def student_two_sided(t: float, freedom: float) -> float:
 
 
 def student_quantile(level: float, freedom: float) -> float:
-    """The t beyond which, to both sides together, lies a share ``1 - level``."""
+    """The two-sided quantile: beyond it, on both sides together, is a share ``1 - level``."""
     low, high = 0.0, 1.0
     while student_two_sided(high, freedom) > 1 - level and high < 1e6:
         high *= 2
@@ -61,8 +61,8 @@ def log_median_variance(times: Sequence[float]) -> tuple[float, int]:
     """(variance of the logarithm of the median, degrees of freedom) of one run's iterations.
 
     Spread by the standard deviation, or where the median absolute deviation is less than half of that by the latter:
-    one hiccup in ten iterations hardly moves a median, and must not hide a change. Fewer than three iterations tell
-    nothing: (0, 0).
+    one outlier in ten iterations hardly moves a median, and must not hide a change. Fewer than three iterations give
+    no estimate: (0, 0).
     """
     values = np.log(np.asarray([t for t in times if t is not None and t > 0], dtype=float))
     if values.size < 3:
@@ -76,14 +76,14 @@ def log_median_variance(times: Sequence[float]) -> tuple[float, int]:
 def robust_spread(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     """(standard deviation within groups, degrees of freedom), from each value's distance to its group's median.
 
-    Distances beyond ``FAR`` times their median's worth are left out, so that a minority of values that did change
-    leaves it alone. Groups of one tell nothing.
+    Distances beyond ``FAR`` times their expected median are left out, so that a minority of values that did change
+    leaves it alone. Groups of one are ignored.
     """
     parts, freedom = [], 0
     for group in groups:
         if len(group) >= 2:
             values = np.asarray(group, dtype=float)
-            # A group's median lies nearer to its values than the truth does: n / (n - 1) in the variance.
+            # A group's median is nearer to its values than the true median: n / (n - 1) in the variance.
             parts.append((values - np.median(values)) * math.sqrt(len(group) / (len(group) - 1)))
             freedom += len(group) - 1
     if not parts:
@@ -112,7 +112,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
-    """From its end to its begin: where it converges, about so many terms do as the root of a or b."""
+    """From its end to its start: where it converges, about sqrt(max(a, b)) terms suffice."""
     value = 1.0
     for m in range(min(300, 20 + 3 * math.isqrt(int(max(a, b)))), 0, -1):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))

@@ -30,7 +30,7 @@ def compare(
     """Records of two sweeps (``analysis.load``): A is the old one, B the new.
 
     ``level``: the chance to report anything where nothing changed. ``noise``: the run-to-run standard deviation of a
-    change (0.01 is 1 %) where it is known better than these sweeps tell.
+    change (0.01 is 1 %) where it is known better than from these sweeps.
 
     Raises SweepError where no cell has a value in both, or ``level`` or ``noise`` is out of range.
     """
@@ -134,7 +134,7 @@ def _cell_verdict(cell: Cell, a: Side, b: Side, changes: Sequence[Change | None]
 
 
 def _verdict(changes: Sequence[Change], level: float) -> str:
-    """Of what is significant the first decides: the best before the typical."""
+    """The first significant change decides: that of the best before that of the median."""
     for change in changes:
         if change.significant(level):
             return "better" if change.change > 0 else "worse"

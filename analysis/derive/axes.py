@@ -20,7 +20,7 @@ AXES: dict[str, str] = {
     "dtype": "dtype",
     "compile": "torch.compile",
 }
-"""record column -> how it is written on an axis"""
+"""record column -> its label on an axis"""
 
 
 def comparable_metric(records: pd.DataFrame) -> Metric | None:

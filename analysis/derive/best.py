@@ -1,8 +1,8 @@
-"""The best configuration of each cell, how sure it is, what else is within noise of it, and why a cell is blank.
+"""The best configuration of each cell, its interval, what else is within noise of it, and why a cell is blank.
 
 A configuration's value is the median over its repeats. Its interval comes from its iterations: with a few of them
 from the fastest to the slowest (five iterations cover the true median with probability 0.94), with many from the
-order statistics that cover it with at least 0.9. Two configurations whose intervals overlap are not told apart by
+order statistics that cover it with at least 0.9. Two configurations whose intervals overlap cannot be distinguished by
 this data: a tie.
 """
 
@@ -39,20 +39,20 @@ NEEDED: tuple[str, ...] = (
 """The columns that the functions here read; `load(source, NEEDED)` reads no more"""
 
 MANY = 8
-"""From so many iterations on, order statistics are tighter than the extremes"""
+"""From this number of iterations on, order statistics are tighter than the extremes"""
 
 
 BLANK_COLUMNS = ["model", "nodes", "status", "label", "reason"]
 
 
 def truth(column: pd.Series[Any]) -> pd.Series[bool]:
-    """Truth values of any kind as plain ones; missing is false."""
+    """Booleans of any type as plain ones; missing is false."""
     known: pd.Series[bool] = column.astype("boolean").fillna(False).astype(bool)
     return known
 
 
 def counting(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per run: the attempt that counts for it. A table that does not say takes every row."""
+    """One row per run: the attempt that counts for it. Without that column, every row counts."""
     if "final" not in records:
         return records
     rows: pd.DataFrame = records[records["final"].astype("boolean").fillna(True).astype(bool)]
@@ -72,7 +72,7 @@ def completed(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def succeeded(records: pd.DataFrame) -> pd.Series[bool]:
-    """Outcome ok; a foreign table may state no outcomes, and then a value is proof enough."""
+    """Outcome ok; a foreign table may have no outcomes; then a value suffices."""
     return (records["outcome"] == "ok") | records["outcome"].isna()
 
 
@@ -80,7 +80,7 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """One row per configuration that was measured, repeats pooled.
 
     Adds ``value`` (median over repeats), ``low`` and ``high`` (its interval) and ``repeats`` (how many), all in the
-    metric's own unit. Of several repeats the row nearest to the median stands for all.
+    metric's own unit. Of several repeats the row nearest to the median represents all.
     """
     rows = counting(completed(records)).dropna(subset=CELL)
     rows = rows.assign(value=metric.of(rows))
@@ -98,7 +98,7 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
 
 
 def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.DataFrame:
-    """One row per (model, nodes) that has a measurement: the best configuration's record and how sure it is.
+    """One row per (model, nodes) that has a measurement: the best configuration's record and its interval.
 
     Adds to the columns of ``measured``: ``configurations`` (how many were measured in the cell), ``ties`` (run_ids of
     the others within noise of the best, best first) and ``runner_up`` (the value of the second).
@@ -121,11 +121,11 @@ def cells(
     metric: str = DEFAULT_METRIC,
     expression: str | None = None,
 ) -> pd.DataFrame:
-    """One row per square of models × node counts, blank ones included.
+    """One row per cell of models × node counts, blank ones included.
 
-    ``status`` is best, failed, unmeasured, no_layout, not_run, filtered or absent; ``label`` a word or two for the
-    square, ``reason`` the whole sentence. Columns of the best configuration are null where the cell is blank.
-    ``expression``: what records, and as far as it can be told of them, candidates must meet.
+    ``status`` is best, failed, unmeasured, no_layout, not_run, filtered or absent; ``label`` a short text for the
+    cell, ``reason`` the whole sentence. Columns of the best configuration are null where the cell is blank.
+    ``expression``: what records must meet, and candidates as far as their columns allow.
     """
     records = completed(records)
     everything = counting(records)
@@ -136,8 +136,8 @@ def cells(
     joined = cells.merge(best, on=CELL, how="left", validate="one_to_one")
     blank = joined["value"].isna()
     reasons = explain_blanks(joined.loc[blank, CELL], counting(records), plan, metric_named(metric), everything)
-    told = joined.merge(reasons, on=CELL, how="left", validate="one_to_one")
-    result: pd.DataFrame = told.assign(status=told["status"].fillna("best"))
+    merged = joined.merge(reasons, on=CELL, how="left", validate="one_to_one")
+    result: pd.DataFrame = merged.assign(status=merged["status"].fillna("best"))
     return result
 
 
@@ -153,7 +153,7 @@ def model_order(records: pd.DataFrame, models: Sequence[str]) -> list[str]:
 def _filtered(
     records: pd.DataFrame, plan: pd.DataFrame | None, expression: str
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Records and candidates that meet the expression; a plan that lacks its columns keeps the squares of the records.
+    """Records and candidates that meet the expression; a plan that lacks its columns keeps the cells of the records.
 
     Raises SweepError where no record meets it.
     """
@@ -245,7 +245,7 @@ def _skip(n: int) -> int:
 
 
 def _configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
-    """A number per configuration: equal for repeats of one, whatever sweep they come from."""
+    """A number per configuration: equal for repeats of one, also across sweeps."""
     names = [name for name in CONFIGURATION_NAMES if name in rows]
     many = "repeat" in rows and bool((rows["repeat"].fillna(0) > 0).any())
     if not many and "run_id" in rows and rows["run_id"].is_unique and rows["run_id"].notna().all():
@@ -278,7 +278,7 @@ def explain_blanks(
     """``status``, ``label`` and ``reason`` of each given (model, nodes).
 
     ``records``: the attempt that counts of each run. ``plan``: candidates with status run or rejected, or None
-    where the results came without one; its column ``left_out``, where it has one, says why a run is not to begin.
+    where the results came without one; its column ``left_out``, where it has one, holds the reason not to run.
     ``everything``: the records before a filter took some away.
     """
     before = set() if everything is None else set(zip(everything["model"], everything["nodes"], strict=True))
@@ -290,8 +290,8 @@ def explain_blanks(
         if (model, nodes) in before and (model, nodes) not in tried:
             verdict = ("filtered", "filtered", "its records do not meet the filter")
         rows.append((model, nodes, *verdict))
-    told: pd.DataFrame = pd.DataFrame(rows, columns=BLANK_COLUMNS).astype(cells.dtypes.to_dict())
-    return told
+    table: pd.DataFrame = pd.DataFrame(rows, columns=BLANK_COLUMNS).astype(cells.dtypes.to_dict())
+    return table
 
 
 def _explain(
@@ -329,7 +329,7 @@ def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[s
 
 
 def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> tuple[int, dict[str, int]]:
-    """Runs of the plan that have no record: how many are still to begin, and how many are not to, by why."""
+    """Runs of the plan that have no record: how many are still to start, and how many will not, by reason."""
     if planned is None:
         return 0, {}
     runs = planned[planned["status"] == "run"]
@@ -341,7 +341,7 @@ def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> tuple[
 
 
 def _rejections(planned: pd.DataFrame) -> str:
-    """How many candidates were rejected, and the commonest reason with one example of its wording."""
+    """How many candidates were rejected, and the most common reason with one example of its text."""
     reasons = [str(text) for texts in planned.get("reasons", ()) if texts is not None for text in texts]
     many = f"{_count(len(planned), 'candidate')} rejected"
     if not reasons:

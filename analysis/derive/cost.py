@@ -1,4 +1,4 @@
-"""What each kind of end cost: attempts and GPU-hours by outcome. Pure pandas."""
+"""The cost of each outcome: attempts and GPU-hours. Pure pandas."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from analysis.derive.best import truth
 
 
 def by_outcome(records: pd.DataFrame) -> pd.DataFrame:
-    """Attempts and GPU-hours by outcome, ok first and then the dearest.
+    """Attempts and GPU-hours by outcome, ok first, then by decreasing cost.
 
     ``gpu_hours`` is the whole of an attempt, from its order to clean nodes, on all GPUs of its allocation; null where
-    no attempt of that outcome states its time. Attempts that count for nothing (surplus) are an outcome of their own.
+    no attempt of that outcome has a time. Attempts that do not count (surplus) are a separate outcome.
     """
     outcome = records["outcome"].fillna("ok").astype(str)
     if "surplus" in records:
         outcome = outcome.mask(truth(records["surplus"]), "surplus")
     hours = gpu_hours(records)
-    told = pd.DataFrame({"outcome": outcome, "gpu_hours": hours})
-    table = told.groupby("outcome", sort=False)["gpu_hours"].agg(
+    table = pd.DataFrame({"outcome": outcome, "gpu_hours": hours})
+    table = table.groupby("outcome", sort=False)["gpu_hours"].agg(
         attempts="size", gpu_hours=lambda v: v.sum(min_count=1), timed="count"
     )
     table = table.reset_index().assign(first=lambda t: t["outcome"] != "ok")

@@ -1,4 +1,4 @@
-"""How healthy nodes are: which fail, and whose ranks are slower than the others'. Pure pandas."""
+"""Health of nodes: which ones fail, and which have slower ranks than the others. Pure pandas."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _ranks_of(row: Any) -> pd.DataFrame | None:
     each = -(-len(values) // len(nodes))
     at = np.arange(len(values))
     names = np.asarray([str(node) for node in nodes], dtype=object)[at // each]
-    told = {"run_id": row["run_id"], "attempt": row["attempt"], "rank": at, "node": names}
-    ranks: pd.DataFrame = pd.DataFrame({**told, "ratio": values / np.median(values)})
+    columns = {"run_id": row["run_id"], "attempt": row["attempt"], "rank": at, "node": names}
+    ranks: pd.DataFrame = pd.DataFrame({**columns, "ratio": values / np.median(values)})
     return ranks
 
 
@@ -83,7 +83,7 @@ def _empty(columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _slow_nodes(rows: pd.DataFrame) -> list[str | None]:
-    """Per attempt whose ranks have like work, the node of its slow rank."""
+    """Per attempt whose ranks have equal work, the node of its slow rank."""
     if "slow_rank" not in rows:
         return [None] * len(rows)
     found: list[str | None] = []

@@ -10,7 +10,7 @@ from analysis.metrics import METRICS, Metric
 
 
 def memory_against(records: pd.DataFrame, metric: Metric = METRICS["tokens_per_second_per_gpu"]) -> pd.DataFrame:
-    """The measured configurations that state a peak memory, each told whether it is on its cell's front.
+    """The measured configurations that state a peak memory, each marked whether it is on its cell's front.
 
     Adds ``peak`` (bytes) and ``front`` to the columns of ``derive.measured``.
     """

@@ -38,10 +38,10 @@ LAYOUT_WORDS = ("recompute", "pp_schedule", "dtype")
 
 
 def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
-    """The runs that succeeded, with what was predicted of them beside what was measured.
+    """The runs that succeeded, with what was predicted next to what was measured.
 
     The plan's own predictions, made before the run, count; where the results came without a plan, or it has none,
-    the models of ``sweep.physics`` predict from the record's shape and layout. Column ``predicted_by`` says which.
+    the models of ``sweep.physics`` predict from the record's shape and layout. Column ``predicted_by`` names the source.
     Simulated runs are left out: their times are predictions themselves.
     """
     rows = counting(completed(records))
@@ -79,8 +79,8 @@ def _planned(plan: pd.DataFrame | None, wanted: list[str]) -> pd.DataFrame | Non
     for name in wanted:
         if name not in runs:
             runs = runs.assign(**{name: np.nan})
-    told: pd.DataFrame = runs[["run_id", *wanted]]
-    return told
+    columns: pd.DataFrame = runs[["run_id", *wanted]]
+    return columns
 
 
 def _by_physics(rows: pd.DataFrame) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def _by_physics(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _predict(part: pd.DataFrame, named: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Peak bytes and step seconds of rows of one workload on one kind of GPU; nan where nothing is known of it."""
+    """Peak bytes and step seconds of rows of one workload on one kind of GPU; nan where unknown."""
     params = json.loads(named["params_json"]) if isinstance(named.get("params_json"), str) else {}
     profile = profile_of(str(named["workload"]), params, compiled=named.get("compile") is True)
     if profile is None:

@@ -52,7 +52,7 @@ def amdahl(table: pd.DataFrame) -> dict[str, Scaling]:
 def bubble(records: pd.DataFrame) -> dict[str, Any] | None:
     """How much of the ideal bubble pipelines pay: the slope k in step time ~ 1 + k (pp - 1) / grad_accum.
 
-    Configurations alike but for pp, dp and grad_accum are compared, each group with its own constant (the logarithm
+    Configurations equal but for pp, dp and grad_accum are compared, each group with its own constant (the logarithm
     of the step time per token against the logarithm of 1 + bubble). 1 is the ideal 1F1B schedule (arXiv 2104.04473,
     sec. 2.2.1); more than 1 says that communication adds to it. None where no group varies.
     """

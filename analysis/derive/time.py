@@ -1,4 +1,4 @@
-"""What allocated nodes did at each moment: measuring, starting, failed, clearing, idle, lost. Pure pandas."""
+"""What allocated nodes did over time: measuring, starting, failed, clearing, idle, lost. Pure pandas."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ STATES = ("measuring", "running", "starting", "failed", "clearing", "idle", "los
 """What a held node does. measuring: warm-up and timed iterations of an attempt that is ok. running: an attempt that
 has no record yet. starting: import, rendezvous, build and the first iteration of an attempt that is ok. failed: an
 attempt that is not ok. clearing: from the last result to a clean node. idle: no attempt. lost: the node failed, or
-its pilot fell silent."""
+its pilot timed out."""
 
 SEGMENT = ["source", "pilot", "node", "state", "begin", "end"]
 
 
 def now_of(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> float:
-    """The last moment that the tables know of: until then a pilot that has not ended is drawn."""
+    """The last time in the tables: until then a pilot that has not ended is drawn."""
     frames = [allocations[["allocated_at", "ended_at", "gone_at", "heard_at"]]]
     if attempts is not None:
         frames.append(attempts[["started_at", "ended_at"]])
@@ -25,13 +25,13 @@ def now_of(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> float:
 def held(allocations: pd.DataFrame, now: float) -> pd.DataFrame:
     """One row per (pilot, node) that was held: ``begin``, ``end``, and ``sound_until``, after which it is lost.
 
-    A pilot that said its last word held its nodes until then. One that fell silent held them until its job was found
-    gone or its wall time was over; from its last line on they are lost.
+    A pilot that reported its end held its nodes until then. One that timed out held them until its job was found
+    gone or its wall time was over; from its last event on they are lost.
     """
     rows = allocations.dropna(subset=["node", "allocated_at"]).reset_index(drop=True)
     begin = rows["allocated_at"].astype(float)
     limit = begin + rows["time_limit_s"].astype(float).fillna(np.inf)
-    gone = rows["gone_at"].where(rows["gone_at"] >= begin)  # a job given up that came after all
+    gone = rows["gone_at"].where(rows["gone_at"] >= begin)  # a job given up that started after all
     settled = np.fmin(gone.fillna(np.inf), limit)
     end = rows["ended_at"].fillna(settled.clip(upper=now))
     silent = rows["ended_at"].isna() & (gone.notna() | (limit < now))
@@ -64,8 +64,8 @@ def segments(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.Dat
 def shares(table: pd.DataFrame) -> pd.Series[float]:
     """Of the allocated node-time, the part in each state; in the order of ``STATES``, summing to 1."""
     seconds = (table["end"] - table["begin"]).groupby(table["state"]).sum()
-    told: pd.Series[float] = seconds.reindex(list(STATES), fill_value=0.0).astype(float)
-    return told / told.sum() if told.sum() > 0 else told
+    part: pd.Series[float] = seconds.reindex(list(STATES), fill_value=0.0).astype(float)
+    return part / part.sum() if part.sum() > 0 else part
 
 
 def over_time(table: pd.DataFrame, bins: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -84,7 +84,7 @@ def over_time(table: pd.DataFrame, bins: int) -> tuple[np.ndarray, dict[str, np.
 
 
 def _elapsed(since: pd.Series[float], at: np.ndarray) -> np.ndarray:
-    """Sum over all moments of the seconds since it, at each of some times; moments to come count nothing."""
+    """Sum over all events of the seconds since each, at each of some times; later events count as 0."""
     ordered = np.sort(since.to_numpy(float)) - at[0]  # unix times would cost digits
     before = np.searchsorted(ordered, at - at[0], side="right")
     total: np.ndarray = before * (at - at[0]) - np.concatenate([[0.0], np.cumsum(ordered)])[before]

@@ -4,7 +4,7 @@ from analysis import figures
 tables = figures.load_tables("sweeps/ultrascale")
 figures.draw("scaling", tables).figure.savefig("scaling.pdf")
 
-Where the data lack what a figure shows, the figure says so in words, and ``Drawn.lacking`` holds them.
+Where the data lack what a figure shows, the figure shows a text instead, which ``Drawn.lacking`` holds.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ FIGURES: dict[str, Callable[[Tables], Figure]] = {
     "spread": spread.draw,
     "predicted": predicted.draw,
 }
-"""name -> what draws it, in the order of a report"""
+"""name -> its drawing function, in the order of a report"""
 
 CAPTIONS: dict[str, str] = {
     "scaling": "Throughput and efficiency of each model's best configuration against the number of nodes.",
     "axes": "What each axis does to efficiency: all measured configurations by degree of each axis.",
     "sensitivity": "What fixing an axis costs: the best configuration with that value against the best of its cell.",
     "pareto": "Memory against throughput: configurations that no other beats in both.",
-    "outcomes": "How attempts ended, and the GPU-hours that each kind of end cost.",
+    "outcomes": "How attempts ended, and the GPU-hours that each outcome cost.",
     "timeline": "Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured.",
     "spread": "Spread of step times over iterations, and nodes whose ranks are slower than the others.",
     "predicted": "Predicted against measured peak memory and step time.",
 }
-"""name -> one line that says what the figure shows"""
+"""name -> a one-line description of the figure"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Drawn:
     caption: str
     figure: Figure
     lacking: str | None
-    """why the data do not hold what the figure shows; the figure then says this and nothing else"""
+    """why the data do not hold what the figure shows; the figure then shows only this text"""
 
 
 def draw(name: str, tables: Tables) -> Drawn:

@@ -42,9 +42,9 @@ def draw(tables: Tables) -> Figure:
         held=[f"{len(rows):,} configurations, all models and node counts together", *style.held_fixed(rows)],
         notes=[
             "Box: quartiles and median; whiskers: 5th and 95th percentile; dot: the best. Under each box: its value, "
-            "and how many configurations have it. Axes vary together: a box shows what came with a value, not what "
-            "it caused.",
-            *["Of an axis with many values: those that were measured most."] * crowded,
+            "and how many configurations have it. Axes vary together: a box shows what came with a value, not what it "
+            "causes.",
+            *["Of an axis with many values: the most measured ones."] * crowded,
         ],
         simulated=style.simulated(rows),
         rows=many,
@@ -74,7 +74,7 @@ def _comparable(rows: pd.DataFrame, metric: Metric) -> pd.Series[float]:
 
 
 def _groups(values: pd.Series[float], degree: pd.Series[Any], columns: int) -> dict[str, pd.Series[float]]:
-    """Label -> the values of a box, in order of the degree: as many as have room for their labels."""
+    """Label -> the values of a box, in order of the degree: as many as their labels allow."""
     found = {f"{_text(key)}\n{len(part)}": part for key, part in values.groupby(degree, sort=True) if len(part)}
     room = (style.WIDTH_IN * 72 - 40) / columns - 8
     while len(found) > 1 and _widest(found) + 2 > room / len(found):

@@ -28,12 +28,12 @@ PREDICTIONS = ("predicted_peak_bytes", "predicted_step_s", "predicted_s")
 
 
 class LackingError(Exception):
-    """The data do not hold what a figure shows; the text says what is missing and how to get it."""
+    """The data do not hold what a figure shows; the text states what is missing and how to get it."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What is known of one sweep or several."""
+    """The tables of one sweep or several."""
 
     records: pd.DataFrame
     """one row per attempt, as ``analysis.load`` gives them"""
@@ -42,7 +42,7 @@ class Tables:
     allocations: pd.DataFrame | None = None
     """a row per pilot and node, None where results came without journals"""
     attempts: pd.DataFrame | None = None
-    """a row per attempt that began, with its times; None as above"""
+    """a row per attempt that started, with its times; None as above"""
 
 
 def load_tables(source: Source | Iterable[Source]) -> Tables:

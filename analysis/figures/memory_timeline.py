@@ -1,4 +1,4 @@
-"""The time line of a rank's memory as a picture: stacked bars by kind, the GPU's memory as a line."""
+"""The timeline of a rank's memory as an image: stacked bars by kind, the GPU's memory as a line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLOURS = {
 def draw(
     timeline: Mapping[str, Mapping[str, float]], path: Path, *, title: str, limit_bytes: float | None = None
 ) -> None:
-    """Write the picture; the format follows the file's suffix. ``timeline``: phase -> kind -> bytes, with "total"."""
+    """Write the image; the format follows the file's suffix. ``timeline``: phase -> kind -> bytes, with "total"."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

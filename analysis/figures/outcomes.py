@@ -1,4 +1,4 @@
-"""How attempts ended, and what each kind of end cost."""
+"""How attempts ended, and the cost of each outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def draw(tables: Tables) -> Figure:
-    """Left: attempts by outcome. Right: the GPU-hours that they took, where records tell times."""
+    """Left: attempts by outcome. Right: the GPU-hours that they took, where records have times."""
     if tables.records.empty:
         raise LackingError("no attempt has ended yet")
     table = by_outcome(tables.records)
@@ -24,7 +24,7 @@ def draw(tables: Tables) -> Figure:
     total, hours = int(table["attempts"].sum()), float(table["gpu_hours"].sum())
     span, factor = ("hours", 1.0) if hours >= 1 else ("minutes", 60.0)
     unit = f"{'rank' if _on_cpu(tables.records) else 'GPU'}-{span}"
-    notes = [] if timed else ["The source states no times: what each outcome cost is not known."]
+    notes = [] if timed else ["The source has no times: the cost of each outcome is unknown."]
     if timed:
         notes = ["The cost of an attempt: from its order to clean nodes, on all GPUs of its nodes."]
     held = [f"{total:,} attempts"] + [f"{number(hours * factor)} {unit} in attempts"] * timed
@@ -54,9 +54,9 @@ def _bars(axes: Axes, outcomes: pd.Series[str], values: pd.Series[float], total:
     for at, (value, known) in enumerate(zip(values.fillna(0), values.notna(), strict=True)):
         share = f" · {style.percent(value / total)}" if total > 0 else ""
         amount = f"{value:,.0f}" if label == "attempts" else number(value)
-        told = f"{amount}{share}" if known else "time not stated"
+        text = f"{amount}{share}" if known else "time not stated"
         axes.annotate(
-            told, (value, at), (3, 0), textcoords="offset points", va="center",
+            text, (value, at), (3, 0), textcoords="offset points", va="center",
             fontsize=style.SMALL, color=style.INK,
         )  # fmt: skip
     axes.set_yticks(range(len(names)), names, fontsize=style.BODY)

@@ -23,7 +23,7 @@ MOST_POINTS = 4000
 
 
 def draw(tables: Tables) -> Figure:
-    """A panel per model; colour and marker tell the node count, a line the front of each cell."""
+    """A panel per model; colour and marker show the node count, a line the front of each cell."""
     rows = memory_against(tables.records)
     if rows.empty:
         raise LackingError("no run has both a throughput and a peak memory")
@@ -86,7 +86,7 @@ def _colour(at: int, many: int) -> tuple[float, ...]:
 
 
 def _mark_limit(axes: Axes, rows: pd.DataFrame) -> None:
-    """The memory that a process can have of the GPU, where the data say which GPU."""
+    """The memory of the GPU available to a process, where the data name the GPU."""
     kinds = {str(kind).lower() for kind in rows["gpu"].dropna()}
     sizes = {usable_bytes(GPUS[kind]) for kind in kinds if kind in GPUS}
     size = sizes.pop() if len(sizes) == 1 else None
@@ -113,6 +113,6 @@ def _legend(made: style.Sheet, nodes: list[int]) -> None:
 
 
 def _kind(rows: pd.DataFrame) -> str:
-    told = "Lines: the configurations of a node count that no other beats in both memory and throughput."
+    text = "Lines: the configurations of a node count that no other beats in both memory and throughput."
     kinds = [str(kind) for kind in rows["memory_kind"].dropna().unique()] if "memory_kind" in rows else []
-    return f"{told} Memory: {kinds[0]}." if len(kinds) == 1 else told
+    return f"{text} Memory: {kinds[0]}." if len(kinds) == 1 else text

@@ -69,10 +69,10 @@ def _draw_quantity(axes: Axes, rows: pd.DataFrame, error: pd.Series[float], name
     axes.set_aspect("equal")
     axes.set_xlabel(f"measured {label}")
     axes.set_ylabel(f"predicted {label}")
-    style.panel_title(axes, f"{name}: {_told(error)}")
+    style.panel_title(axes, f"{name}: {_summary(error)}")
 
 
-def _told(error: pd.Series[float]) -> str:
+def _summary(error: pd.Series[float]) -> str:
     median = 100 * float(error.abs().median())
     bias = f"{100 * float(error.median()):+.0f} %".replace("-", "−")
     return f"{len(error):,} runs\nmedian error {median:.0f} %, median bias {bias}"

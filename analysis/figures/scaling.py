@@ -53,7 +53,7 @@ def _draw_model(left: Axes, right: Axes, rows: pd.DataFrame, model: str, at: int
 
 
 def _draw_spread(right: Axes, rows: pd.DataFrame, at: int, many: int) -> None:
-    """How far each median may be off, beside its point."""
+    """Error bar of each median, next to its point."""
     first = float(rows["value"].iloc[0])
     known = rows[rows["high"] > rows["low"]]
     beside = known["nodes"].to_numpy(float) * 2 ** (0.03 * (at - (many - 1) / 2))
@@ -87,13 +87,13 @@ def _notes(table: pd.DataFrame, fitted: bool) -> list[str]:
         "Efficiency: tokens/s/GPU over that on the model's fewest nodes. Dashed: throughput in proportion to nodes."
     ]
     if fitted:
-        notes[0] += " Serial: Amdahl's s, the part of one GPU's time that more GPUs do not shorten (relative fit)."
+        notes[0] += " Serial: Amdahl's s, the serial fraction, which more GPUs do not shorten (relative fit)."
     if (table["high"] > table["low"]).any():
-        notes.append("Pale bars: how far the median may be off, by the spread of the iterations.")
+        notes.append("Pale bars: uncertainty of the median, by the spread of the iterations.")
     firsts = table.groupby("model", sort=False)["nodes"].first()
     if firsts.nunique() > 1:
-        told = ", ".join(f"{model} from {int(nodes)}" for model, nodes in list(firsts.items())[:6])
-        notes.append(f"Models begin at different node counts ({told}): efficiencies compare within a model.")
+        starts = ", ".join(f"{model} from {int(nodes)}" for model, nodes in list(firsts.items())[:6])
+        notes.append(f"Models start at different node counts ({starts}): efficiencies compare within a model.")
     batch = table["global_batch_tokens"].dropna().unique()
     if len(batch) == 1:
         notes.append("The batch is the same at every node count: strong scaling.")

@@ -45,7 +45,7 @@ def _shortened(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if len(table) <= MOST_ROWS:
         return table, []
     kept = table.sort_values("cells", ascending=False, kind="stable").head(MOST_ROWS).sort_index()
-    return kept, [f"{len(table) - MOST_ROWS} values that fewer cells measured are left out."]
+    return kept, [f"{len(table) - MOST_ROWS} values measured in fewer cells are left out."]
 
 
 def _draw_rows(axes: Axes, table: pd.DataFrame) -> None:

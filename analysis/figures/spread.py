@@ -48,12 +48,12 @@ def draw(tables: Tables) -> Figure:
 
 def _spread(rows: pd.DataFrame) -> pd.DataFrame:
     """Fastest and slowest iteration over the median, %, sorted by the slowest."""
-    told: pd.DataFrame = rows[["step_time_min_s", "step_time_median_s", "step_time_max_s"]].astype(float).dropna()
-    told = told[told["step_time_median_s"] > 0]
-    low = 100 * (told["step_time_min_s"] / told["step_time_median_s"] - 1)
-    high = 100 * (told["step_time_max_s"] / told["step_time_median_s"] - 1)
-    found: pd.DataFrame = told.assign(low=low, high=high)
-    found = found[(found["high"] > 0) | (found["low"] < 0)]  # a source of medians alone says nothing of spread
+    times: pd.DataFrame = rows[["step_time_min_s", "step_time_median_s", "step_time_max_s"]].astype(float).dropna()
+    times = times[times["step_time_median_s"] > 0]
+    low = 100 * (times["step_time_min_s"] / times["step_time_median_s"] - 1)
+    high = 100 * (times["step_time_max_s"] / times["step_time_median_s"] - 1)
+    found: pd.DataFrame = times.assign(low=low, high=high)
+    found = found[(found["high"] > 0) | (found["low"] < 0)]  # a source with medians only has no spread
     result: pd.DataFrame = found.sort_values("high", kind="stable")
     return result
 

@@ -1,4 +1,4 @@
-"""What all figures share: page width, type, colours that every eye tells apart, and words around the axes."""
+"""Shared style of all figures: page width, fonts, colours for every colour vision, and texts around the axes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TITLE, UNDER, BODY, SMALL = 10.5, 6.75, 7.5, 6.5
 """Font sizes in points; nothing is set smaller than SMALL"""
 MARGIN = 8.0
 HINTED = 0.95
-"""Small type on a coarse screen is set up to so much wider than in print"""
+"""At low resolution small text is up to this much wider than in print"""
 INK, FAINT, GRID = "#1a1a1a", "#555555", "#dddddd"
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999")
-"""Okabe and Ito's palette, told apart by every kind of colour vision; markers repeat what colour says"""
+"""Okabe and Ito's palette, distinguishable with every kind of colour vision; markers repeat the colours"""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MOST_SERIES = len(COLOURS)
 
@@ -57,7 +57,7 @@ def sheet(
 
     if simulated:
         title += " (simulated)"
-        notes = ["Simulated: no model was trained; ranks acted out the step times of a formula.", *notes]
+        notes = ["Simulated: no model was trained; ranks slept for the step times of a formula.", *notes]
     room = (WIDTH_IN * 72 - 2 * MARGIN) * HINTED
     head = wrap_phrases(held, room, UNDER)
     foot = [line for note in notes for line in paragraph(note, room, SMALL)]
@@ -104,7 +104,7 @@ def _write(figure: Figure, title: str, head: Sequence[str], foot: Sequence[str],
 
 
 def plain(axes: Axes) -> None:
-    """Thin, quiet axes: the data are the loudest."""
+    """Thin, grey axes, so that the data stand out."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(labelsize=SMALL, colors=INK, length=2.5, width=0.6)
@@ -119,7 +119,7 @@ def ruled(axes: Axes, axis: Any = "y") -> None:
 
 
 def panel_title(axes: Axes, text: str) -> None:
-    """What one of several panels shows."""
+    """The title of one of several panels."""
     drawn = axes.set_title(text, fontsize=BODY, loc="left", color=INK, fontweight="bold", pad=4)
     drawn.set_parse_math(False)
 
@@ -136,7 +136,7 @@ def log_scale(axis: Any, low: float, high: float) -> None:
 
 
 def tick(value: float, _at: object = None) -> str:
-    """A round number as an axis has it: 40k, 2.5M, −10."""
+    """A round number as an axis label: 40k, 2.5M, −10."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e3 if unit == 'k' else limit):g}{unit}".replace("-", "−")
@@ -144,7 +144,7 @@ def tick(value: float, _at: object = None) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as people read it: 41 %, <1 %."""
+    """A share as text: 41 %, <1 %."""
     return f"{100 * share:.0f} %" if share >= 0.01 or share == 0 else "<1 %"
 
 
@@ -156,7 +156,7 @@ def legend(axes: Axes, **places: Any) -> None:
 
 
 def message(caption_: str, text: str) -> Figure:
-    """A figure that says why there is nothing to see."""
+    """A figure that only states why nothing is drawn."""
     made = sheet(re.split(r"[:,.]", caption_)[0], height_in=0.9)
     (axes,) = made.axes
     axes.set_axis_off()
@@ -173,12 +173,12 @@ def held_fixed(rows: pd.DataFrame) -> list[str]:
 
 
 def simulated(rows: pd.DataFrame) -> bool:
-    """Did any of the rows come from a workload that only acts out its times?"""
+    """Whether any row comes from a simulated workload."""
     return caption.is_simulated(rows)
 
 
 def models_shown(rows: pd.DataFrame, most: int = MOST_SERIES) -> tuple[list[str], list[str]]:
-    """At most so many models, from small to large and spread over them, and a note where some are left out."""
+    """At most ``most`` models, from small to large and spread over them, and a note where some are left out."""
     names = model_order(rows, [str(name) for name in rows["model"].dropna().unique()])
     if len(names) <= most:
         return names, []

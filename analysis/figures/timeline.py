@@ -1,4 +1,4 @@
-"""Nodes over time, and what part of the allocated GPU-time measured."""
+"""Nodes over time, and what share of the allocated GPU-time was spent measuring."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ LOOKS: dict[str, tuple[str, str]] = {
     "idle": ("#d9d9d9", ""),
     "lost": ("#000000", ""),
 }
-"""state -> colour and hatch, so that print without colour tells them too"""
+"""state -> colour and hatch, so that they differ in black-and-white print too"""
 
 HATCH = "#ffffff90"
 
 MOST_LANES, MOST_SEGMENTS = 48, 8000
-"""What lanes can show; of more nodes or attempts, the figure shows how many nodes are in each state"""
+"""Limits of lanes; with more nodes or attempts, the figure shows how many nodes are in each state"""
 BINS = 150
 
 
 def draw(tables: Tables) -> Figure:
     """Above: the share of allocated node-time in each state. Below: a lane per node, or nodes by state over time."""
     if tables.allocations is None:
-        raise LackingError("these results have no journals: only a sweep directory has a time line")
+        raise LackingError("these results have no journals: only a sweep directory has a timeline")
     table = allocation_time.segments(tables.allocations, tables.attempts)
     if table.empty:
         raise LackingError("no pilot has held a node yet")
@@ -49,8 +49,8 @@ def draw(tables: Tables) -> Figure:
         "What the allocated nodes did",
         held=_held(table, lanes),
         notes=[
-            "Time: since the first allocation. Failed: attempts that gave no measurement, from order to clean nodes. "
-            "Lost: a failed node, or one whose pilot fell silent, until its job was gone."
+            "Time: since the first allocation. Failed: attempts without a measurement, from order to clean nodes. "
+            "Lost: a failed node, or one whose pilot timed out, until its job was gone."
         ],
         simulated=style.simulated(tables.records),
         rows=2,
@@ -70,10 +70,10 @@ def draw(tables: Tables) -> Figure:
 def _held(table: pd.DataFrame, lanes: pd.Series) -> list[str]:
     hours = float((table["end"] - table["begin"]).sum()) / 3600
     pilots = table[["source", "pilot"]].drop_duplicates()
-    told = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
+    amount = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
     count = lanes.nunique()
     return [
-        f"{told} node-hours allocated",
+        f"{amount} node-hours allocated",
         f"{len(pilots)} pilot{'s' * (len(pilots) != 1)} on {count} node{'s' * (count != 1)}",
     ]
 

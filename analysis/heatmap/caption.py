@@ -1,4 +1,4 @@
-"""What stands around a heatmap: what was held fixed, how to read it, and why cells are blank. Pure."""
+"""The texts around a heatmap: what was held fixed, how to read it, and why cells are blank. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_NOTES = 8
-"""Reasons of blank cells that a figure spells out; `--json` tells all"""
+"""Reasons of blank cells that a figure spells out; `--json` has all"""
 
 WAITING = ("not_run", "absent")
 """States of blank cells that the key explains once for all"""
@@ -35,7 +35,7 @@ def shared(rows: pd.DataFrame, best: pd.DataFrame) -> list[str]:
     phrases += _words(rows, "dtype", "{}")
     phrases += _range(rows, best, "iterations", "median of {} iterations")
     on_cpu = "gpu" in rows and set(rows["gpu"].dropna()) == {"cpu"}
-    phrases += ["on CPU: a rank stands for a GPU"] if on_cpu else _words(rows, "gpu", "GPU {}")
+    phrases += ["on CPU: each rank represents a GPU"] if on_cpu else _words(rows, "gpu", "GPU {}")
     return phrases + _words(rows, "workload", "workload {}") + _words(rows, "sweep_name", "sweep {}")
 
 
@@ -47,17 +47,17 @@ def measured_rows(records: pd.DataFrame, keep: str | None) -> pd.DataFrame:
 
 
 def is_simulated(rows: pd.DataFrame) -> bool:
-    """Did any of the rows come from a workload that only acts out a step time?"""
+    """Whether any row comes from a simulated workload."""
     return "simulated" in rows and bool(truth(rows["simulated"]).any())
 
 
 def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[str]:
-    """How to read a cell: only what occurs in this figure."""
-    said = [shown.label if shown.absolute else f"{shown.label} of the best configuration"]
+    """How to read a cell: only what this figure contains."""
+    contents = [shown.label if shown.absolute else f"{shown.label} of the best configuration"]
     if level in ("full", "brief"):
-        said += [metric.label] * (metric.name != shown.name)
-        said += ["peak memory per GPU"] * bool(best["peak_memory_bytes"].notna().any())
-    sentences = [f"Each cell: {', '.join(said)}."]
+        contents += [metric.label] * (metric.name != shown.name)
+        contents += ["peak memory per GPU"] * bool(best["peak_memory_bytes"].notna().any())
+    sentences = [f"Each cell: {', '.join(contents)}."]
     if level == "full":
         sentences.append("DP TP PP CP EP: data, tensor, pipeline, context, expert parallel; MBS: micro-batch size;")
         sentences.append("GAS: gradient accumulation; rc: activation recomputation.")
@@ -66,7 +66,7 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
     if any(isinstance(ties, list) and ties for ties in best.get("ties", ())):
         sentences.append("≈n: n other configurations are within noise of it (their iterations' intervals overlap).")
     if "suspect" in best and truth(best["suspect"]).any():
-        sentences.append("!: the record contradicts itself; its notes say how.")
+        sentences.append("!: the record contradicts itself; see its notes.")
     for name, phrase in (("flops_convention", "FLOPs: {}."), ("memory_kind", "Memory: {}.")):
         values = _values(best, name)
         if len(values) == 1 and (name != "flops_convention" or shown.name in ("mfu", "hfu", "tflops_per_gpu")):
@@ -95,12 +95,12 @@ def blank_notes(blanks: pd.DataFrame) -> tuple[dict[tuple[str, int], int], list[
 
 
 def _places(cells: Sequence[tuple[str, int]]) -> str:
-    """Cells as people say them: 80B on 1, 2 nodes."""
+    """Cells as text: 80B on 1, 2 nodes."""
     by_model: dict[str, list[int]] = {}
     for model, nodes in cells:
         by_model.setdefault(model, []).append(nodes)
-    told = [f"{model} on {_list(nodes)} node{'s' * (nodes != [1])}" for model, nodes in by_model.items()]
-    return "; ".join(told[:4]) + (f" and {len(told) - 4} more models" if len(told) > 4 else "")
+    places = [f"{model} on {_list(nodes)} node{'s' * (nodes != [1])}" for model, nodes in by_model.items()]
+    return "; ".join(places[:4]) + (f" and {len(places) - 4} more models" if len(places) > 4 else "")
 
 
 def _list(values: Iterable[int]) -> str:
@@ -108,7 +108,7 @@ def _list(values: Iterable[int]) -> str:
 
 
 def _range(rows: pd.DataFrame, best: pd.DataFrame, name: str, phrase: str) -> list[str]:
-    """The one value, or from where to where, and then the one that all cells show if they do."""
+    """The value, or the range and the value of all shown cells if they share one."""
     values = [float(value) for value in _values(rows, name)]
     if not values:
         return []
@@ -116,8 +116,8 @@ def _range(rows: pd.DataFrame, best: pd.DataFrame, name: str, phrase: str) -> li
     if low == high:
         return [phrase.format(_whole(low))]
     shown = {float(value) for value in _values(best, name)}
-    told = phrase.format(f"{_whole(low)} to {_whole(high)}")
-    return [f"{told} (all shown: {_whole(shown.pop())})" if len(shown) == 1 else told]
+    text = phrase.format(f"{_whole(low)} to {_whole(high)}")
+    return [f"{text} (all shown: {_whole(shown.pop())})" if len(shown) == 1 else text]
 
 
 def _whole(value: float) -> str:

@@ -1,4 +1,4 @@
-"""What a cell of the heatmap says, as groups of short words that may be wrapped to its width."""
+"""The text of a heatmap cell, as groups of short words that may be wrapped to its width."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LEVELS = ("full", "brief", "value", "none")
-"""How much a cell says: the whole layout, value and memory, the value, nothing"""
+"""Level of detail of a cell: the whole layout, value and memory, the value, nothing"""
 
 
 def groups(cell: Mapping[str, Any], metric: Metric, shown: Metric, level: str) -> list[Group]:
     """The text of one measured cell. The first group is the headline.
 
-    ``metric``: what cells are ranked by, its value in ``value``. ``shown``: what the headline says, its value in
+    ``metric``: what cells are ranked by, its value in ``value``. ``shown``: what the headline shows, its value in
     ``shown``.
     """
     if level == "none":
@@ -35,7 +35,7 @@ def groups(cell: Mapping[str, Any], metric: Metric, shown: Metric, level: str) -
 
 
 def headline(cell: Mapping[str, Any], shown: Metric) -> Group:
-    """The value with its marks: ≈n for ties, ! for what cannot be true."""
+    """The value with its marks: ≈n for ties, ! for contradictory records."""
     ties = cell.get("ties")
     words = [f"{number(float(cell['shown']) * shown.factor)}{'%' if shown.suffix == ' %' else ''}"]
     if isinstance(ties, list) and ties:

@@ -1,4 +1,4 @@
-"""From a cell's value to its colour, the ink that is legible on it, and the bar that explains it."""
+"""From a cell's value to its colour, its legible text colour, and the colour bar."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PALETTE = "viridis"
-"""Even in lightness, so that it holds in print and for every kind of colour vision"""
+"""Even in lightness, so that it works in print and for every kind of colour vision"""
 
 LEAST_SPAN = 0.2
-"""The scale spans at least this part of its greatest value, so that small differences look small"""
+"""The scale spans at least this fraction of its maximum, so that small differences look small"""
 
 Colour = tuple[float, float, float, float]
 
@@ -43,7 +43,7 @@ class Scale:
 
 
 def relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
-    """What colours the cells: the value, or where models do not compare, its fraction of the model's best."""
+    """The value that colours the cells: the value, or where models do not compare, its fraction of the model's best."""
     values = table["shown"].astype(float)
     if shown.absolute:
         return values
@@ -72,7 +72,7 @@ def ink_on(face: Colour) -> str:
 
 
 def draw_bar(figure: Figure, axes: Axes, scale: Scale, *, room_pt: float, size: float, ink: str) -> None:
-    """Fill ``axes`` with the bar, and write its label beside it in at most ``room_pt``."""
+    """Draw the colour bar in ``axes``, with its label next to it in at most ``room_pt``."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 

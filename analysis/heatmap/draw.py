@@ -41,7 +41,7 @@ BAR = 26.0
 INK, FAINT, EMPTY = "#1a1a1a", "#555555", "#f0f0f0"
 FORMATS = (".png", ".svg", ".pdf")
 HEAVY = ("step_times_s",)
-"""columns that a row of JSON leaves out"""
+"""columns that the JSON omits"""
 
 NoteNumbers = Mapping[tuple[str, int], int]
 
@@ -52,7 +52,7 @@ class Heatmap:
 
     figure: Figure
     cells: pd.DataFrame
-    """one row per square (``analysis.derive.best.cells``), with ``shown``, the value printed first, and ``relative``"""
+    """one row per cell (``analysis.derive.best.cells``), with ``shown``, the value printed first, and ``relative``"""
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as JSON values, a row per cell; missing is null."""
@@ -67,11 +67,11 @@ class _Content:
 
     table: pd.DataFrame
     rows: pd.DataFrame
-    """the measured records, of which the title tells what they share"""
+    """the measured records; the title lists what they share"""
     metric: Metric
     """ranks the configurations"""
     shown: Metric
-    """colours and heads the cells"""
+    """gives the colour and the headline of the cells"""
     numbers: NoteNumbers
     notes: list[str]
 
@@ -81,7 +81,7 @@ class _Content:
         return measured
 
     def text(self, cell: Mapping[str, Any], level: str) -> Sequence[Group]:
-        """Groups of words of any cell, measured or blank."""
+        """Groups of words of all cells, measured or blank."""
         if cell["status"] == "best":
             return groups(cell, self.metric, self.shown, level)
         if level == "none":
@@ -121,20 +121,20 @@ def draw(
     numbers, notes = caption.blank_notes(table[table["status"] != "best"])
     rows = caption.measured_rows(records, keep)
     if caption.is_simulated(rows):
-        notes.insert(0, "simulated: no model was trained; ranks acted out the step times of a formula.")
+        notes.insert(0, "simulated: no model was trained; ranks slept for the step times of a formula.")
     content = _Content(table, rows, chosen, shown, numbers, notes)
     return Heatmap(_figure(content, annotate, width_in * 72, keep), table)
 
 
 def save(heatmap: Heatmap, path: Path, dpi: int = 220) -> None:
-    """Write the picture, as ``save_figure`` does."""
+    """Write the image, as ``save_figure`` does."""
     save_figure(heatmap.figure, path, dpi)
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
-    """Write a picture; the ending of the name chooses PNG, SVG or PDF. The file appears whole or not at all.
+    """Write an image; the file extension chooses PNG, SVG or PDF. The write is atomic.
 
-    Raises SweepError for another ending, or where the place cannot be written.
+    Raises SweepError for another extension, or where the path cannot be written.
     """
     import matplotlib as mpl
 
@@ -153,7 +153,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
 
 
 def check_format(path: Path) -> None:
-    """Raises SweepError where the name's ending is no picture format."""
+    """Raises SweepError where the file extension is no image format."""
     if path.suffix.lower() not in FORMATS:
         raise SweepError(
             Mistake("unknown picture format", file=str(path), remedy=f"end the name in {', '.join(FORMATS)}")
@@ -173,12 +173,12 @@ def _check(annotate: str, width_in: float) -> None:
 
 
 def _bearable(figure: Figure, dpi: int) -> int:
-    """A resolution at which no side exceeds what PNG writers and viewers bear."""
+    """A resolution at which no side exceeds what PNG writers and viewers support."""
     return max(60, min(dpi, int(30_000 / max(figure.get_size_inches()))))
 
 
 def _shown(best: pd.DataFrame, metric: Metric) -> Metric:
-    """What colours and heads the cells: the metric, or for tokens/s/GPU the MFU where every cell has one."""
+    """What colours and headlines show: the metric, or for tokens/s/GPU the MFU where every cell has one."""
     has_mfu = "mfu" in best and len(best) > 0 and bool(best["mfu"].notna().all())
     return METRICS["mfu"] if metric.name == DEFAULT_METRIC and has_mfu else metric
 
@@ -211,7 +211,7 @@ def _figure(content: _Content, annotate: str, width: float, keep: str | None) ->
 def _box(
     left: float, bottom: float, wide: float, high: float, width: float, height: float
 ) -> tuple[float, float, float, float]:
-    """Points to fractions of the figure."""
+    """From points to fractions of the figure."""
     return left / width, bottom / height, wide / width, high / height
 
 
@@ -237,7 +237,7 @@ def _title(content: _Content, room: float, keep: str | None) -> list[tuple[str, 
 
 
 def _foot(content: _Content, page: Page) -> list[str]:
-    """Lines under the picture: how to read a cell, and why cells are blank."""
+    """Lines under the heatmap: how to read a cell, and why cells are blank."""
     room = page.width - 2 * MARGIN
     best = content.best
     about = " ".join(caption.key(best, content.metric, content.shown, page.level)) if len(best) else ""

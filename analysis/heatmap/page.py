@@ -1,4 +1,4 @@
-"""The measures of a heatmap, in points: found from the texts that it must hold, before anything is drawn."""
+"""The dimensions of a heatmap in points, computed from its texts before anything is drawn."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sweep.errors import Mistake, SweepError
 PAGE_HEIGHT = 8.0 * 72
 """Height that the cells may take on one page"""
 LONGEST = 26.0 * 72
-"""Height that they may take where one page does not do; beyond it, cells say less"""
+"""Height that they may take where one page is too short; beyond it, cells show less"""
 LARGEST, SMALLEST = 8.5, 4.75
 """Font sizes in cells"""
 LABEL = 7.5
 """Font size of models and node counts"""
 MARGIN = 8.0
 PADDING = 2.0
-"""Between a cell's edge and its text"""
+"""Padding between a cell's edge and its text"""
 
 CellTexts = Callable[[str], Sequence[Sequence[Group]]]
 """Level of detail -> the text of each cell"""
@@ -28,7 +28,7 @@ CellTexts = Callable[[str], Sequence[Sequence[Group]]]
 
 @dataclass(frozen=True)
 class Page:
-    """Where things stand, in points."""
+    """The positions, in points."""
 
     models: tuple[str, ...]
     nodes: tuple[int, ...]
@@ -39,7 +39,7 @@ class Page:
     cell_height: float
     type_size: float
     level: str
-    """how much the cells say"""
+    """level of detail of the cells"""
 
     @property
     def cells_width(self) -> float:
@@ -58,7 +58,7 @@ class Page:
 
     @property
     def node_type(self) -> tuple[float, int]:
-        """Font size of the node counts, and that every how many-th is written, so that they stand apart."""
+        """Font size of the node counts, and the step between written ones, so that they do not overlap."""
         widest = max(width_pt(str(n), LABEL) for n in self.nodes)
         size = max(SMALLEST, min(LABEL, LABEL * (self.cell_width - 3) / widest))
         return size, math.ceil((widest * size / LABEL + 3) / self.cell_width)
@@ -82,9 +82,9 @@ class Page:
 
 
 def plan_page(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, annotate: str, width: float) -> Page:
-    """The widths, the font size, and how much the cells can say at that width.
+    """The widths, the font size, and the level of detail that fits that width.
 
-    Raises SweepError where even the least that is asked for cannot be legible.
+    Raises SweepError where even the lowest requested level would not be legible.
     """
     longest = max(width_pt(model, LABEL) for model in models)
     left = MARGIN + min(longest, width * 0.22) + 8

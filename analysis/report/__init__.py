@@ -1,6 +1,6 @@
-"""One self-contained HTML page of a sweep: the answer first, then how sure it is, and everything behind it.
+"""One self-contained HTML page of a sweep: the result first, then its uncertainty, and the data behind it.
 
-A module per section; tables come from ``analysis.derive``, pictures from ``analysis.figures`` and ``heatmap``.
+A module per section; tables come from ``analysis.derive``, plots from ``analysis.figures`` and ``heatmap``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The answer of a sweep as plain values: the heatmap's squares, and the best configuration of each with its doubts."""
+"""The result of a sweep as plain values: the heatmap's cells, and the best configuration of each with its noise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHADES = 48
-"""Colours of the scale that the page's style sheet holds"""
+"""Number of colours in the scale of the page's style sheet"""
 
 Usage = Callable[[Mapping[str, Any]], Sequence[tuple[str, str]]]
 """A best configuration's record -> (what it is for, the text to copy), several"""
@@ -24,21 +24,21 @@ Usage = Callable[[Mapping[str, Any]], Sequence[tuple[str, str]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """One square of the heatmap."""
+    """One cell of the heatmap."""
 
     headline: str
     lines: tuple[str, ...] = ()
     shade: int | None = None
-    """of ``SHADES``; None where the square is blank"""
+    """of ``SHADES``; None where the cell is blank"""
     anchor: str | None = None
-    """id of the row that tells all about it"""
+    """id of the row with its details"""
     reason: str = ""
     """why it is blank"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shade:
-    """One colour of the scale and the ink that is legible on it."""
+    """One colour of the scale and its legible text colour."""
 
     face: str
     ink: str
@@ -50,18 +50,18 @@ class Heat:
 
     nodes: tuple[int, ...]
     rows: tuple[tuple[str, tuple[Tile, ...]], ...]
-    """model, its squares by node count"""
+    """model, its cells by node count"""
     shown: Metric
-    """heads and colours the squares"""
+    """gives the headline and colour of the cells"""
     shades: tuple[Shade, ...]
     ends: tuple[str, str] | None
-    """what the first and the last shade stand for; None where nothing was measured"""
+    """the values of the first and the last shade; None where nothing was measured"""
     scale_label: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """The best configuration of a cell, in words."""
+    """The best configuration of a cell, as text."""
 
     anchor: str
     model: str
@@ -70,7 +70,7 @@ class Winner:
     layout: str
     value: str
     interval: str
-    """from where to where the value may lie; empty where its spread is not known"""
+    """interval of the value; empty where its spread is unknown"""
     mfu: str
     memory: str
     measured: str
@@ -86,7 +86,7 @@ class Winner:
 
 
 def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
-    """The squares of ``analysis.derive.best.cells``, with the texts that the drawn heatmap has."""
+    """The cells of ``analysis.derive.best.cells``, with the texts that the drawn heatmap has."""
     best = table[table["status"] == "best"]
     shown = coloured_by(best, metric)
     table = table.assign(shown=shown.of(table))
@@ -124,7 +124,7 @@ def coloured_by(best: pd.DataFrame, metric: Metric) -> Metric:
 
 
 def anchor_of(position: int) -> str:
-    """The id of a cell on the page: names of models may hold anything, positions may not."""
+    """The id of a cell on the page: a model's name may hold any character, a position is safe."""
     return f"cell-{position}"
 
 
@@ -137,7 +137,7 @@ def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, s
 
 
 def _place(scale: Scale, value: float) -> float:
-    """Where a value lies on the scale, 0 to 1."""
+    """Position of a value on the scale, 0 to 1."""
     span = scale.high - scale.low
     return min(1.0, max(0.0, (value - scale.low) / span)) if span > 0 else 0.0
 
@@ -176,7 +176,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage) 
 
 
 def _sureness(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
-    """How far the best may be trusted: (verdict, sentence)."""
+    """Whether the best is better than the others beyond noise: (verdict, sentence)."""
     ties = _texts(cell.get("ties"))
     ahead = _ahead(cell, metric)
     if ties:
@@ -190,7 +190,7 @@ def _sureness(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
 
 
 def _ahead(cell: Mapping[str, Any], metric: Metric) -> str:
-    """By how much the best beats the second, in per cent of the second."""
+    """The lead of the best over the second, in per cent of the second."""
     best, second = float(cell["value"]), float(cell["runner_up"]) if known(cell.get("runner_up")) else float("nan")
     if not second > 0 or not best > 0:
         return "–"
@@ -210,12 +210,12 @@ def _measured(cell: Mapping[str, Any]) -> str:
     iterations = int(np.size(times)) if times is not None and np.ndim(times) == 1 else 0
     if not iterations and known(cell.get("iterations")):
         iterations = int(cell["iterations"])
-    told = f"{runs} run{'s' * (runs != 1)}"
-    return f"{told} × {iterations} iteration{'s' * (iterations != 1)}" if iterations else told
+    text = f"{runs} run{'s' * (runs != 1)}"
+    return f"{text} × {iterations} iteration{'s' * (iterations != 1)}" if iterations else text
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """The items of a list column; none where it is null."""
+    """The items of a list column; empty where it is null."""
     return tuple(str(item) for item in value) if isinstance(value, (list, tuple, np.ndarray)) else ()
 
 

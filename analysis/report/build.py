@@ -1,4 +1,4 @@
-"""From records, plan and provenance to the page: every number on it is computed here or below, none in the template."""
+"""From records, plan and provenance to the page: every number is computed before the template."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ OWN_COLUMNS = ("message", "evidence", "advice", "versions_json", "total_s", "pil
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What the records themselves do not say."""
+    """What the records do not contain."""
 
     title: str
     sources: Sequence[str]
     """paths of what was read"""
     written: str
-    """when, for people"""
+    """when, as readable text"""
     grid: str | None = None
     """the grid file's text"""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     refresh_s: int | None = None
-    """the page loads itself again so often, since the sweep still runs"""
+    """reload interval of the page while the sweep runs"""
 
 
 def columns_needed() -> list[str]:
-    """What to load: the columns that the page is made of."""
+    """The columns to load for the page."""
     return list(dict.fromkeys([*NEEDED, *(f.name for f in FIELDS), *OWN_COLUMNS]))
 
 
@@ -120,21 +120,21 @@ def _blanks(table: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _cells(places: Mapping[str, Sequence[int]], most: int = 12) -> str:
-    told = [f"{model} on {', '.join(map(str, nodes))}" for model, nodes in list(places.items())[:most]]
+    texts = [f"{model} on {', '.join(map(str, nodes))}" for model, nodes in list(places.items())[:most]]
     more = len(places) - most
-    return "; ".join(told) + (f"; and {more} more models" if more > 0 else "")
+    return "; ".join(texts) + (f"; and {more} more models" if more > 0 else "")
 
 
 def _sureness(winners: Sequence[Winner]) -> str:
-    """One sentence on how far the winners may be trusted."""
+    """One sentence on how many winners are clear of noise."""
     if not winners:
         return ""
     counts = {verdict: sum(w.verdict == verdict for w in winners) for verdict in ("clear", "tie", "alone", "unknown")}
-    told = {
+    texts = {
         "clear": "{} ahead of all others beyond noise",
         "tie": "{} within noise of another configuration",
         "alone": "{} without another configuration to compare with",
         "unknown": "{} ahead by a margin whose noise is not known",
     }
-    parts = [told[verdict].format(count) for verdict, count in counts.items() if count]
+    parts = [texts[verdict].format(count) for verdict, count in counts.items() if count]
     return f"Of {len(winners)} best configuration{'s' * (len(winners) != 1)}: {', '.join(parts)}."

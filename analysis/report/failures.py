@@ -1,4 +1,4 @@
-"""What failed, why, how often, and what it cost: attempts put together by outcome and by what they said."""
+"""What failed, why, how often, and what it cost: attempts grouped by outcome and message."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_KINDS = 6
-"""Different messages of one outcome that are told"""
+"""Most distinct messages shown per outcome"""
 LONGEST = 1200
-"""Characters of a line of evidence"""
+"""Maximum characters of a line of evidence"""
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.,]\d+)*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Attempts that failed alike."""
+    """Attempts that failed in the same way."""
 
     count: int
     message: str
@@ -44,7 +44,7 @@ class Failure:
 
 
 def failures_of(records: pd.DataFrame) -> tuple[Failure, ...]:
-    """Failed attempts, the most frequent outcome first. Columns that are missing are taken as null."""
+    """Failed attempts, the most frequent outcome first. Missing columns count as null."""
     failed = records[records["outcome"].notna() & (records["outcome"] != "ok")]
     parts = failed.groupby("outcome", sort=False)
     found = [_failure(str(outcome), rows) for outcome, rows in parts]
@@ -52,7 +52,7 @@ def failures_of(records: pd.DataFrame) -> tuple[Failure, ...]:
 
 
 def gpu_hours(records: pd.DataFrame) -> float | None:
-    """GPU-hours of the attempts' own time; None where no attempt says how long it took."""
+    """GPU-hours of the attempts' own time; None where no attempt has a duration."""
     if not {"total_s", "gpus"} <= set(records):
         return None
     seconds = (records["total_s"].astype(float) * records["gpus"].astype(float)).dropna()
@@ -93,8 +93,8 @@ def _text(row: pd.Series[Any], name: str) -> str:
 
 
 def _places(rows: pd.DataFrame) -> str:
-    """Models and node counts, a few of them by name."""
+    """Models and node counts, the first few by name."""
     models = [str(model) for model in dict.fromkeys(rows["model"].dropna())]
     nodes = sorted({int(n) for n in rows["nodes"].dropna()})
-    told = ", ".join(models[:6]) + (f" and {len(models) - 6} more models" if len(models) > 6 else "")
-    return f"{told} on {', '.join(map(str, nodes))} node{'s' * (nodes != [1])}"
+    names = ", ".join(models[:6]) + (f" and {len(models) - 6} more models" if len(models) > 6 else "")
+    return f"{names} on {', '.join(map(str, nodes))} node{'s' * (nodes != [1])}"

@@ -1,4 +1,4 @@
-"""The figures of ``analysis.figures`` as pictures inside the page, each with words for who cannot see it."""
+"""The figures of ``analysis.figures`` as images in the page, each with an alternative text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGEST_SVG = 300_000
-"""Bytes; a figure of many points is smaller, and quicker to show, as PNG"""
+"""Bytes; a figure of many points is smaller and faster to display as PNG"""
 MOST_MARKS = 20_000
 """Points and shapes in a figure; more than that takes seconds to write as an SVG that would be too large anyway"""
 PNG_DPI = 150
@@ -29,13 +29,13 @@ class Picture:
     caption: str
     alt: str
     uri: str
-    """the picture itself, as a data: URI; an image so embedded runs no script and loads nothing"""
+    """the image as a data: URI; so embedded, it runs no script and loads nothing"""
     lacking: str = ""
-    """why there is no picture: the data do not hold what it would show"""
+    """why there is no image: the data lack what it would show"""
 
 
 def pictures_of(tables: Tables) -> list[Picture]:
-    """Every figure of the registry: drawn, or in words why not."""
+    """Every figure of the registry: drawn, or the reason why not."""
     return [picture_of(draw(name, tables)) for name in FIGURES]
 
 
@@ -76,7 +76,7 @@ def _saved(figure: Figure, kind: str) -> bytes:
 
 
 def _alt(caption: str, figure: Figure) -> str:
-    """The caption and what the axes say of themselves."""
+    """The caption and the labels of the axes."""
     axes = [f"{a.get_ylabel()} against {a.get_xlabel()}" for a in figure.axes if a.get_xlabel() and a.get_ylabel()]
-    told = "; ".join(dict.fromkeys(axes[:4]))
-    return f"{caption} ({told})" if told else caption
+    labels = "; ".join(dict.fromkeys(axes[:4]))
+    return f"{caption} ({labels})" if labels else caption

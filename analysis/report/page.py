@@ -1,4 +1,4 @@
-"""The page itself: a template, its style and its script, put together into one file that needs nothing else."""
+"""The page: a template, its style and its script, rendered into one self-contained file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TEMPLATE, STYLE, SCRIPT = "report.html.j2", "report.css.j2", "report.js.j2"
 
 
 def render(content: Mapping[str, Any], data: Mapping[str, Any], shades: list[Mapping[str, str]]) -> str:
-    """The page. ``content``: what the template names. ``data``: JSON values for the script. ``shades``: of the heatmap.
+    """The page. ``content``: template variables. ``data``: JSON values for the script. ``shades``: of the heatmap.
 
-    Every value is escaped by the template engine; the page's own policy lets a browser run no script but the one
+    Every value is escaped by the template engine; the page's content security policy allows no script but the one
     here, load nothing, and send nothing.
     """
     from markupsafe import Markup
@@ -49,7 +49,7 @@ def render(content: Mapping[str, Any], data: Mapping[str, Any], shades: list[Map
 
 
 def json_for_html(data: Mapping[str, Any]) -> str:
-    """JSON that cannot end the script element that it stands in, nor open a comment there."""
+    """JSON that cannot end the script element around it, nor open a comment there."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -57,13 +57,13 @@ def json_for_html(data: Mapping[str, Any]) -> str:
 
 
 def _hash(text: str) -> str:
-    """The source expression by which a content security policy knows an inline style or script."""
+    """The source expression by which a content security policy identifies an inline style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @functools.cache
 def _environment() -> Environment:
-    """Templates stand in the package where it is installed, and beside it in a checkout."""
+    """Templates are inside the package when installed, and next to it in a checkout."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     package = importlib.resources.files("sweep")

@@ -1,4 +1,4 @@
-"""What a sweep ran on and from: versions, hardware, the grid, and what anyone needs to run it again."""
+"""What a sweep ran on and from: versions, hardware, the grid, and how to run it again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Fact:
     name: str
     value: str
     mixed: bool = False
-    """true: attempts differ in it, so that they may not compare"""
+    """true: attempts differ in it, so they may not be comparable"""
 
 
 def environment_of(records: pd.DataFrame, provenance: Mapping[str, Any]) -> tuple[Fact, ...]:
@@ -42,19 +42,19 @@ def environment_of(records: pd.DataFrame, provenance: Mapping[str, Any]) -> tupl
         _shared(records, "memory_kind", "memory is"),
         _shared(records, "flops_convention", "FLOPs are"),
     ]
-    told = [fact for fact in facts if fact is not None] + _versions(records)
+    known = [fact for fact in facts if fact is not None] + _versions(records)
     named = {"slurm": "Slurm", "host": "launched from", "executor": "executor", "sweep": "sweep"}
-    told += [Fact(name=label, value=str(provenance[key])) for key, label in named.items() if provenance.get(key)]
-    return tuple(told)
+    known += [Fact(name=label, value=str(provenance[key])) for key, label in named.items() if provenance.get(key)]
+    return tuple(known)
 
 
 def grid_shown(text: str) -> str:
-    """The grid as it was read, without what looks like a secret: a report is passed on."""
+    """The grid as it was read, without what looks like a secret: reports are shared."""
     return _SECRET_IN_LINE.sub(r"\1(left out)", _SECRET.sub(r"\1(left out)", text))
 
 
 def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:
-    """Shell lines that run the same sweep again; empty where nothing is known of how it was run."""
+    """Shell lines that run the same sweep again; empty where that is unknown."""
     lines = []
     if commit := provenance.get("git_commit"):
         lines.append(f"git checkout {shlex.quote(str(commit))}   # the directory that it was launched from")
@@ -94,13 +94,13 @@ def _shared(records: pd.DataFrame, name: str, label: str) -> Fact | None:
         return None
     if len(counts) == 1:
         return Fact(name=label, value=str(counts.index[0]))
-    told = ", ".join(f"{value} ({count:,})" for value, count in list(counts.items())[:6])
+    text = ", ".join(f"{value} ({count:,})" for value, count in list(counts.items())[:6])
     more = f" and {len(counts) - 6} more" if len(counts) > 6 else ""
-    return Fact(name=label, value=told + more, mixed=name in ("gpu", "memory_kind", "flops_convention"))
+    return Fact(name=label, value=text + more, mixed=name in ("gpu", "memory_kind", "flops_convention"))
 
 
 def _versions(records: pd.DataFrame) -> list[Fact]:
-    """Versions that ranks stated, with how many attempts had each where they differ."""
+    """Versions that ranks reported, with how many attempts had each where they differ."""
     if "versions_json" not in records:
         return []
     found: dict[str, Counter[str]] = {}

@@ -1,4 +1,4 @@
-"""The table of all attempts, small enough for a page: column by column, words by number, a few digits."""
+"""The table of all attempts, compact: by column, texts as indices, few digits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sweep.physics.hardware import GIB
 from sweep.records.schema import columns_by_name
 
 MOST_ROWS = 10_000
-"""More than this and a browser with little memory would suffer; the best of each cell and each kind of failure stay"""
+"""More rows are too slow in a browser with little memory; the best of each cell and each kind of failure are kept"""
 
 LONGEST_TEXT = 200
-"""Characters of a message in the table; the failures' section has them in full"""
+"""Characters of a message in the table; the section on failures has them in full"""
 
 DIGITS = 5
 """Significant digits of a measured number"""
@@ -34,7 +34,7 @@ class Field:
     factor: float = 1.0
     """shown value = factor * value"""
     shown_digits: int = 0
-    """decimals that are printed; 0 for whole numbers and words"""
+    """decimals that are printed; 0 for whole numbers and texts"""
 
 
 FIELDS: tuple[Field, ...] = (
@@ -67,8 +67,8 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field(name="total_s", label="took s", title="the attempt from order to clean node, seconds", shown_digits=1),
     Field(name="attempt", label="attempt", title="1 for the first execution of the run"),
-    Field(name="message", label="what happened", title="in words"),
-    Field(name="run_id", label="run", title="its name for `sweep explain` and `sweep logs`"),
+    Field(name="message", label="what happened", title="as text"),
+    Field(name="run_id", label="run", title="run id for `sweep explain` and `sweep logs`"),
 )
 """Columns in the order in which they are shown; one without a value is left out"""
 
@@ -79,7 +79,7 @@ DULL = ("cp", "ep", "recompute", "pp_schedule", "sequence_length", "global_batch
 def table_of(records: pd.DataFrame, metric: Metric, most: int = MOST_ROWS) -> dict[str, Any]:
     """JSON values: ``columns`` with their values, ``total`` rows and how many of them are ``shown``.
 
-    Values are numbers, null, or for words indices into the column's ``levels``.
+    Values are numbers, null, or for texts indices into the column's ``levels``.
     """
     rows = _chosen(records, metric, most)
     fields = [field for field in _fields(metric) if _worth_showing(rows, field)]
@@ -92,7 +92,7 @@ def table_of(records: pd.DataFrame, metric: Metric, most: int = MOST_ROWS) -> di
 
 
 def _fields(metric: Metric) -> list[Field]:
-    """The fixed columns, and the ranking metric's own where it is none of them."""
+    """The fixed columns, and the ranking metric's own where it is not among them."""
     if metric.column in {field.name for field in FIELDS}:
         return list(FIELDS)
     own = Field(name=metric.column, label=metric.label, title=metric.label, factor=metric.factor, shown_digits=1)
@@ -101,7 +101,7 @@ def _fields(metric: Metric) -> list[Field]:
 
 
 def _chosen(records: pd.DataFrame, metric: Metric, most: int) -> pd.DataFrame:
-    """All rows in a reader's order, or where they are too many, the first of each cell and of each failure."""
+    """All rows in display order, or where they are too many, the first of each cell and of each failure."""
     sign = -1.0 if metric.higher_is_better else 1.0
     rows = records.assign(_value=sign * metric.of(records), _ok=succeeded(records))
     rows = rows.sort_values(["_ok", "_value"], ascending=[False, True], kind="stable")
@@ -144,7 +144,7 @@ def _short(value: float) -> float | int | None:
 
 
 def said_of(table: dict[str, Any]) -> str:
-    """What the page says of rows that are missing from the table; empty where none is."""
+    """The page's note on rows that are missing from the table; empty where none are."""
     if table["shown"] == table["total"]:
         return ""
     return (
@@ -154,7 +154,7 @@ def said_of(table: dict[str, Any]) -> str:
 
 
 def metrics_for_axes(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """Columns of the table that the scatter may draw upwards; ``better`` is 1 where more of it is better, else -1."""
+    """Columns of the table for the scatter plot's y axis; ``better`` is 1 where more of it is better, else -1."""
     names = {column["name"] for column in table["columns"]} - {"peak_memory_bytes"}
     found = {m.column: m.higher_is_better for m in reversed(METRICS.values()) if m.name == m.column}
     return [{"name": name, "better": 1 if found[name] else -1} for name in reversed(found) if name in names]

@@ -25,19 +25,19 @@ def usage_of(cell: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 
 def as_flags(cell: Mapping[str, Any]) -> str:
-    """The layout as shell words; what is not known is left out."""
+    """The layout as shell arguments; unknown values are left out."""
     values = _values(cell, LAYOUT)
     return shlex.join(f"--{name.replace('_', '-')}={value}" for name, value in values.items())
 
 
 def as_json(cell: Mapping[str, Any]) -> str:
-    """Model, nodes, layout and batch as one line of JSON; what is not known is left out."""
+    """Model, nodes, layout and batch as one line of JSON; unknown values are left out."""
     values = _values(cell, ("model", "nodes", "gpus_per_node", *LAYOUT, *SETTING, "run_id"))
     return json.dumps(values, ensure_ascii=False)
 
 
 def as_grid(cell: Mapping[str, Any]) -> str | None:
-    """A grid file with this one candidate, or None where the record lacks what a grid must state."""
+    """A grid file with this one candidate, or None where the record lacks a required field of a grid."""
     model = _model(cell)
     values = _values(cell, ("nodes", *LAYOUT, *SETTING))
     if model is None or not {"nodes", "sequence_length", "global_batch_tokens", "dp", "tp", "pp"} <= set(values):
@@ -48,12 +48,12 @@ def as_grid(cell: Mapping[str, Any]) -> str | None:
 
 
 def plain_record(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """A record's single values as JSON has them: missing is None."""
+    """A record's scalar values for JSON: missing is None."""
     return {name: _plain(value) if known(value) else None for name, value in cell.items() if np.ndim(value) == 0}
 
 
 def _workload(cell: Mapping[str, Any]) -> list[str]:
-    """The workload and its parameters; records from elsewhere are measured again by the default one."""
+    """The workload and its parameters; imported records are measured again by the default one."""
     if cell.get("pilot") == "imported" or not known(cell.get("workload")):
         return []
     params = json.loads(cell["params_json"]) if known(cell.get("params_json")) else {}

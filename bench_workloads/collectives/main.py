@@ -28,7 +28,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def main(run: RankRun, progress: Progress) -> None:
-    """Measure and tell. Called in a process of its own, one per rank."""
+    """Measure and report. Called in a separate process per rank."""
     settings = Settings.of(run)
     progress.heartbeat(Phase.START)
     device = process.pick_device(run.place)
@@ -72,7 +72,7 @@ class _Case:
         self._other = torch.empty_like(self._whole)
 
     def call(self) -> None:
-        """Do it once."""
+        """Run it once."""
         calls: dict[str, Callable[[], object]] = {
             "all_reduce": lambda: dist.all_reduce(self._whole, group=self.group),
             "all_gather": lambda: _all_gather(self._whole, self._part, group=self.group),
@@ -84,7 +84,7 @@ class _Case:
 
 
 def _to_the_next(sent: Tensor, received: Tensor, group: Any) -> None:
-    """Every rank sends to the one after it and receives from the one before, as nccl-tests' sendrecv."""
+    """Every rank sends to the next rank and receives from the previous one, as nccl-tests' sendrecv."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     after = dist.get_global_rank(group, (rank + 1) % ranks)
     before = dist.get_global_rank(group, (rank - 1) % ranks)

@@ -20,9 +20,9 @@ class Settings(Parameters):
     min_bytes: int = 1024
     max_bytes: int = 16 * 2**20
     factor: int = 8
-    """each size is so many times the one before"""
+    """factor between one size and the next"""
     repeats: int = 5
-    """calls in a row that one time is the mean of"""
+    """consecutive calls per timing, which is their mean"""
     process_group_timeout_s: float = 300.0
     teardown_timeout_s: float = 10.0
 

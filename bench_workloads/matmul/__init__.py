@@ -1,4 +1,4 @@
-"""How fast a device multiplies: the matrices of a model, squares, the best SwiGLU width. Its declaration.
+"""How fast a device multiplies: a model's matrices, square ones, the best SwiGLU width. Its declaration.
 
 Peaks of GPUs belong to ``sweep.physics.hardware``.
 """

@@ -1,4 +1,4 @@
-"""The entry point: every rank multiplies by itself, so that a slow device shows beside its peers."""
+"""The entry point: every rank multiplies independently, so that a slow device stands out among its peers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def main(run: RankRun, progress: Progress) -> None:
-    """Measure and tell. Called in a process of its own, one per rank; the ranks do not talk to each other."""
+    """Measure and report. Called in a separate process per rank; the ranks do not communicate."""
     settings = Settings.of(run)
     progress.heartbeat(Phase.START)
     device = process.pick_device(run.place)

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Parameters):
-    """What is multiplied beside the model's own matrices."""
+    """What is multiplied besides the model's own matrices."""
 
     squares: str = "1024,2048,4096"
-    """edges of square products, with commas; empty: none"""
+    """comma-separated sizes of square products; empty: none"""
     width_steps: int = 8
     """SwiGLU widths to try on either side of 8/3 of the hidden size; 0: none"""
     width_step: int = 16
-    """how far they lie apart"""
+    """distance between widths"""
     repeats: int = 5
-    """calls in a row that one time is the mean of"""
+    """consecutive calls per timing, which is their mean"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Product:
 
 
 def products(run: Run, settings: Settings) -> list[Product]:
-    """The products of one layer's forward on one rank, the output projection, squares, and SwiGLU widths."""
+    """The products of one layer's forward on one rank, the output projection, square products, and SwiGLU widths."""
     shape, layout = ModelShape(**run.shape), run.layout  # type: ignore[arg-type]
     tokens = layout.micro_batch_size * run.sequence_length // layout.cp
     hidden, tp = shape.hidden_size, layout.tp

@@ -1,6 +1,6 @@
-"""A rehearsal without a model: ranks sleep as long as a formula says, and act faults out. Its declaration.
+"""Simulated training without a model: ranks sleep for computed times and inject faults. Its declaration.
 
-Nothing here is a measurement: records say so.
+Nothing here is a measurement: records are marked as simulated.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Things that go wrong, done for real: the exit codes, signals, errors and texts that a training job would show.
+"""Fault injection with real effects: the exit codes, signals, errors and messages of a failing training job.
 
-Nothing here names an outcome to whoever watches. A fault that ends a rank leaves the other ranks waiting, as a
+Nothing here names an outcome to the watcher. A fault that ends a rank leaves the other ranks waiting, as a
 collective would.
 """
 
@@ -23,7 +23,7 @@ from bench_workloads.simulated.settings import Settings
 from sweep.contract import RankRun
 
 HARMLESS = ("leak_child", "flood", "slow_start", "slow_rank", "slow_iteration", "config_mismatch")
-"""faults after which all ranks go on"""
+"""faults after which all ranks continue"""
 
 _OOM = (
     "[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {gpu} has a total "
@@ -55,18 +55,18 @@ _CUDA_ERROR = (
 
 @dataclass(frozen=True)
 class Fault:
-    """What one run's ranks act out, where and when."""
+    """The fault that one run's ranks inject, where and when."""
 
     name: str
     rank: int
     iteration: int
 
     def strikes(self, rank: int, iteration: int) -> bool:
-        """Whether this rank acts it out before this iteration."""
+        """Whether this rank injects it before this iteration."""
         return self.rank in (-1, rank) and iteration == self.iteration
 
     def blocks(self, rank: int, iteration: int) -> bool:
-        """Whether this rank now waits for ever for the one that is gone."""
+        """Whether this rank now waits indefinitely for the failed one."""
         return self.name not in HARMLESS and self.rank not in (-1, rank) and iteration >= max(0, self.iteration)
 
 
@@ -82,7 +82,7 @@ def fault_of(run: RankRun, settings: Settings) -> Fault | None:
 
 
 def act(fault: Fault, run: RankRun, settings: Settings) -> None:
-    """Do it. Returns only for what a rank survives."""
+    """Inject the fault. Returns only for faults that a rank survives."""
     acts: dict[str, Callable[[], None]] = {
         "exception": lambda: _raise(RuntimeError("shape '[2, 4096, 32]' is invalid for input of size 1048576")),
         "exit_code": lambda: os._exit(settings.fault_code),
@@ -111,12 +111,12 @@ def act(fault: Fault, run: RankRun, settings: Settings) -> None:
 
 
 def out_of_memory(run: RankRun) -> NoReturn:
-    """Die as a rank that does not fit."""
+    """Fail as a rank that does not fit in memory."""
     _say_and_exit(_OOM, run)
 
 
 def wait_for_ever() -> NoReturn:
-    """What a rank does in a collective whose peer is gone. SIGTERM ends it."""
+    """Block as in a collective whose peer is gone. SIGTERM ends it."""
     _wait()
 
 
@@ -125,7 +125,7 @@ def _identity(run: RankRun) -> str:
 
 
 def _nothing() -> None:
-    """For faults that are not one act at one moment: the iterations see to them."""
+    """No-op for faults that are not a single event: the iterations implement them."""
 
 
 def _raise(error: Exception) -> NoReturn:
@@ -134,7 +134,7 @@ def _raise(error: Exception) -> NoReturn:
 
 def _raise_from(act_that_fails: Callable[[], object]) -> NoReturn:
     act_that_fails()
-    raise AssertionError("this machine did not fail where it must")
+    raise AssertionError("this machine did not fail where it should")
 
 
 def _say_and_exit(text: str, run: RankRun) -> NoReturn:
@@ -163,14 +163,14 @@ def _wait_after(blow: Callable[[], object]) -> NoReturn:
 
 
 def _wait_deaf() -> NoReturn:
-    libc = ctypes.CDLL(None)  # Python's own signal() is for the main thread alone, and a rank may be another
+    libc = ctypes.CDLL(None)  # Python's own signal() works in the main thread only, and a rank may run in another
     for number in (signal.SIGTERM, signal.SIGINT):
         libc.signal(int(number), ctypes.c_void_p(int(signal.SIG_IGN)))
     _wait()
 
 
 def _leak_child(seconds: float) -> None:
-    """Leave a process behind that has left the session and the parent, as a daemon does."""
+    """Leak a daemon process: it leaves the session and the parent."""
     middle = os.fork()
     if middle:
         os.waitpid(middle, 0)
@@ -199,7 +199,7 @@ def _write_to_full_device() -> None:
 
 
 def _flood() -> None:
-    """Eight megabytes of chatter on stderr."""
+    """Eight megabytes of log lines on stderr."""
     line = ("NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC " * 8 + "\n").encode() * 64
     for _ in range(320):
         os.write(2, line)

@@ -1,7 +1,7 @@
-"""How long a pretended step takes and how much memory it needs. Standard library only, and not the planner's own model.
+"""Time and memory of a simulated step. Standard library only, and not the planner's own model.
 
-Plausible rather than right: larger micro-batches are more efficient, tensor parallelism across nodes hurts, pipelines
-have bubbles, sharded weights are gathered anew. A rehearsal needs a landscape with hills, not the truth.
+Plausible, not accurate: larger micro-batches are more efficient, tensor parallelism across nodes hurts, pipelines
+have bubbles, sharded weights are gathered again. A simulation needs a plausible landscape, not exact values.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from sweep.contract import Layout, Run
 
 _BEST_MFU = 0.58
 _HALF_EFFICIENT_TOKENS = 900.0
-"""tokens per rank and micro-batch at which the matrices run at half of their best speed"""
+"""tokens per rank and micro-batch at which the matrices run at half of their peak speed"""
 _LINK_BYTES_PER_S = 450e9
 _NETWORK_BYTES_PER_S = 40e9
 _STEP_OVERHEAD_S = 0.004
 _TRIVIAL_STEP_S = 0.01
-"""what a step takes where the run has no shape"""
+"""seconds of a step where the run has no shape"""
 _RECOMPUTED = {"none": 1.0, "selective": 1.04, "full": 1.32}
 
 

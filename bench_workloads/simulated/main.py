@@ -1,4 +1,4 @@
-"""The entry point of a pretended rank: sleep, beat, say what a real rank would say."""
+"""The entry point of a simulated rank: sleep, send heartbeats, report what a real rank would report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEARTBEAT_MARGIN_S = 5.0
 
 
 def main(run: RankRun, progress: Progress) -> None:
-    """Act one rank. Many share a machine, so it only sleeps."""
+    """Simulate one rank. Many share a machine, so it only sleeps."""
     rank = _Rank(run, progress)
     rank.start()
     times = rank.iterate()
@@ -28,7 +28,7 @@ def main(run: RankRun, progress: Progress) -> None:
 
 
 class _Rank:
-    """One pretended rank."""
+    """One simulated rank."""
 
     def __init__(self, run: RankRun, progress: Progress) -> None:
         self._run = run
@@ -105,7 +105,7 @@ class _Rank:
             faults.wait_for_ever() if stage else faults.out_of_memory(self._run)
 
     def _heartbeat(self, number: int) -> None:
-        """Beats cost the agent: the first four iterations, then no more than one a second."""
+        """Heartbeats cost the agent time: the first four iterations, then at most one a second."""
         now = time.monotonic()
         if number > 3 and now - self._last_heartbeat < _HEARTBEAT_EVERY_S:
             return

@@ -1,4 +1,4 @@
-"""The parameters of a rehearsal, as one checked value."""
+"""The parameters of a simulation, as one validated value."""
 
 from __future__ import annotations
 
@@ -32,41 +32,41 @@ FAULTS = (
     "slow_rank",
     "slow_iteration",
 )
-"""what a rank can act out; see ``bench_workloads.simulated.faults``"""
+"""the faults that a rank can inject; see ``bench_workloads.simulated.faults``"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Parameters):
-    """What is slept, and what goes wrong where and how often."""
+    """Simulated times, and which faults occur where and how often."""
 
     step_s: float = 0.0
     """seconds of one iteration; 0: by the formula"""
     noise: float = 0.01
     """relative spread of the iterations, by the run's and the rank's seed"""
     speed: float = 1.0
-    """ranks sleep this many times shorter than they say; above 1 the times are said, not measured"""
+    """ranks sleep this many times shorter than they report; above 1 the times are computed, not measured"""
     start_s: float = 0.0
     """seconds of import, rendezvous and build"""
     first_iteration_s: float = 0.0
-    """seconds that the first iteration takes beyond the others"""
+    """seconds that the first iteration takes longer than the others"""
     peak_tflops: float = 989.0
-    """dense peak of the pretended GPU"""
+    """dense peak of the simulated GPU"""
     memory_gb: float = 80.0
-    """memory of the pretended GPU, in 10^9 bytes"""
+    """memory of the simulated GPU, in 10^9 bytes"""
     fault: str = ""
-    """what goes wrong: one name, or several with commas of which the run's hash picks one; empty: nothing"""
+    """the fault: one name, or several with commas of which the run's hash picks one; empty: none"""
     fault_probability: float = 1.0
     """share of runs with the fault, picked by the seed and the run's hash"""
     fault_rank: int = 0
-    """the rank that acts it out; -1: all ranks"""
+    """the rank that injects it; -1: all ranks"""
     fault_iteration: int = 1
     """the iteration before which it does, counted from 0, warm-up included; -1: at the start"""
     fault_code: int = 3
     """exit code of exit_code; number of the signal of signal"""
     fault_s: float = 3600.0
-    """how long a leaked child lives, and how much longer slow things take"""
+    """lifetime of a leaked child, and delay of slow operations"""
     one_process_per_node: bool = False
-    """all ranks of a node live in one process, so that one machine can rehearse many nodes; what ends a process then
+    """all ranks of a node live in one process, so that one machine can simulate many nodes; what ends the process
     ends all of them"""
 
     def __post_init__(self) -> None:

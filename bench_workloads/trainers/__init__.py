@@ -1,6 +1,6 @@
-"""Trainers of others, benchmarked as they are: one small file per trainer, each with an `ADAPTER` and its workload.
+"""External trainers, benchmarked unmodified: one small file per trainer, each with an `ADAPTER` and its workload.
 
-What several of them need belongs to ``driver``; what an adapter is, to ``adapter``.
+Shared code belongs to ``driver``; the adapter's interface, to ``adapter``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The seam of trainers: what an adapter says of one. Cheap to import: no trainer, no torch."""
+"""The interface of trainer adapters. Cheap to import: no trainer, no torch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SHARED_PARAMS: dict[str, Scalar] = {
     "arguments": "",
 }
 """Parameters that every adapter has. ``python``: the interpreter of the trainer's own environment (empty: sweep's).
-``prefix``: words before the command, such as a container's. ``start``: rank, one process per rank with torchrun's
+``prefix``: arguments before the command, such as a container's. ``start``: rank, one process per rank with torchrun's
 variables; or node, one torchrun per node. ``workdir``: where it starts (empty: a directory of the attempt).
-``arguments``: further words of the trainer's command line, as a shell would split them."""
+``arguments``: further arguments of the trainer's command line, split as by a shell."""
 
 SHARED_CHOICES: dict[str, tuple[Scalar, ...]] = {"start": ("rank", "node")}
 
@@ -29,28 +29,28 @@ class Launch:
     """How a run is started: the trainer's own configuration and command."""
 
     program: tuple[str, ...]
-    """words after the interpreter: ("-m", "package.train", …) or ("train.py", …); without ``python`` all of them"""
+    """arguments after the interpreter: ("-m", "package.train", …) or ("train.py", …); without ``python`` all"""
     files: Mapping[str, str] = field(default_factory=dict)
-    """name -> text, written before the start to the directory that ``Adapter.configure`` was given"""
+    """name -> text, written before the start to the directory passed to ``Adapter.configure``"""
     env: Mapping[str, str] = field(default_factory=dict)
-    """environment variables, beside those of torchrun"""
+    """environment variables, in addition to those of torchrun"""
     python: bool = True
-    """False: ``program`` is the whole command, which is started as it is"""
+    """False: ``program`` is the whole command, started unmodified"""
     workdir: str = ""
-    """where it is started, unless the parameter says; empty: in the directory of its files"""
+    """working directory, unless the parameter sets it; empty: the directory of its files"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """What one line of output told."""
+class ParsedLine:
+    """What was parsed from one line of output."""
 
     iteration: int | None = None
     """the iteration that ended with this line, by the trainer's own count"""
     values: Mapping[str, float] = field(default_factory=dict)
-    """names of ``bench_workloads.trainers.driver.reading.NAMES``, in their units; without an iteration, of the one told
-    last. Memory counts where none was told too"""
+    """names of ``bench_workloads.trainers.driver.reading.NAMES``, in their units; without an iteration, of the
+    last one. Memory counts also where none was reported"""
     effective: Mapping[str, Scalar] = field(default_factory=dict)
-    """layout, batch and parameters as the trainer states them, under the names that a run has for them"""
+    """layout, batch and parameters as the trainer reports them, under the names of a run's fields"""
     begun: bool = False
     """the first iteration begins"""
 
@@ -58,13 +58,13 @@ class Said:
 class Reader(Protocol):
     """Reads one run's output, a whole line at a time: no colours, no line end. Never raises."""
 
-    def read(self, line: str) -> list[Said]:
-        """What the line tells; empty for most lines."""
+    def read(self, line: str) -> list[ParsedLine]:
+        """What was parsed from the line; empty for most lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """What a trainer's failure usually means."""
+    """The usual cause of a trainer's failure."""
 
     pattern: str
     """regular expression over a line of output"""
@@ -77,14 +77,14 @@ class Adapter:
 
     workload: Workload
     versions: str
-    """what it was written against"""
+    """the trainer version it was written against"""
     configure: Callable[[Run, str, int], Launch]
-    """(run, directory for its files, iterations to train) -> how it is started. Raises ValueError."""
+    """(run, directory for its files, iterations to train) -> how to start it. Raises ValueError."""
     reader: Callable[[Run], Reader]
     package: str = ""
     """the distribution whose version is recorded"""
     convention: str = ""
-    """how it counts FLOPs: a name of ``sweep.physics.flops.CONVENTIONS``; empty: it prints no TFLOPS, or any"""
+    """its FLOPs convention: a name of ``sweep.physics.flops.CONVENTIONS``; empty: it prints no TFLOPS, or any"""
     hints: tuple[Hint, ...] = ()
 
     @property
@@ -97,7 +97,7 @@ RunKind = TypeVar("RunKind", bound=Run)
 
 
 def from_here(run: RunKind, settings: Mapping[str, Any]) -> RunKind:
-    """The run with its trainer's checkout by its whole path: it is named from here, the trainer starts elsewhere."""
+    """The run with its trainer's checkout by its absolute path: the trainer starts in another directory."""
     if "root" not in settings:
         return run
     return replace(run, params={**run.params, "root": str(Path(settings["root"]).absolute())})

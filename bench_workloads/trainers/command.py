@@ -1,4 +1,4 @@
-"""Any command: a jinja2 command line, an optional configuration file, and named patterns that read what it prints."""
+"""Any command: a jinja2 command line, an optional configuration file, and named patterns that parse its output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATED = frozenset(
     {f.name for f in dataclasses.fields(Layout)}
     | {"gpus", "world_size", "nodes", "sequence_length", "global_batch_tokens", "global_batch_sequences", "dtype"}
 )
-"""what a metric may be named to have it compared with what was asked"""
+"""metric names that are compared with the requested layout"""
 
 
 def main(run: RankRun, progress: Progress) -> None:
@@ -28,7 +28,7 @@ def main(run: RankRun, progress: Progress) -> None:
 
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
-    """The command line and the configuration, rendered. Raises ValueError with what is wrong in a template."""
+    """The command line and the configuration, rendered. Raises ValueError for an invalid template."""
     template = param(WORKLOAD, run, "config", str)
     name = param(WORKLOAD, run, "config_name", str)
     own = {key: param(WORKLOAD, run, key, str) for key in ("a", "b", "c")}
@@ -44,7 +44,7 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
 
 
 def reader(run: Run) -> Reader:
-    """The reader that ``metrics`` describes. Raises ValueError."""
+    """The reader described by ``metrics``. Raises ValueError."""
     return reader_of(param(WORKLOAD, run, "metrics", str))
 
 
@@ -52,7 +52,7 @@ def reader(run: Run) -> Reader:
 def reader_of(text: str) -> Reader:
     """``json`` and pairs name=key, or lines ``name: regular expression with one group``. Raises ValueError.
 
-    In an expression ``{number}`` stands for a number as trainers write it.
+    In an expression ``{number}`` matches a number as trainers write it.
     """
     words = text.split()
     if words and words[0] == "json":

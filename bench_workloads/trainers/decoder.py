@@ -39,4 +39,4 @@ SEQUENCE_BY_CP = Rule(
     "context parallelism needs a sequence that 2*cp = 2*{cp} divides",
 )
 LLAMA = (RMSNORM, GATED, ROTARY, DENSE, NO_BIASES, NO_QK_NORM, HEAD_DIM)
-"""what keeps a shape from being a plain Llama"""
+"""what a plain Llama excludes"""

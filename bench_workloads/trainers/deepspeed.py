@@ -12,7 +12,16 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, Said, param
+from bench_workloads.trainers.adapter import (
+    SHARED_CHOICES,
+    SHARED_PARAMS,
+    Adapter,
+    Hint,
+    Launch,
+    ParsedLine,
+    Reader,
+    param,
+)
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.driver.templates import render, variables
@@ -20,7 +29,7 @@ from sweep.contract import Progress, RankRun, Rule, Run, Workload
 
 CONFIG = "deepspeed.json"
 STARTER = "start_deepspeed.py"
-_STARTER = '''"""Written by sweep: DeepSpeed 0.19 is silent about its steps unless it is told not to be."""
+_STARTER = '''"""Written by sweep: DeepSpeed 0.19 logs its steps at level INFO only."""
 
 import logging
 import runpy
@@ -78,7 +87,7 @@ def configuration(run: Run) -> dict[str, Any]:
 
 
 class _Reader:
-    """Steps 1 and 2 by the engine's line, later ones by the throughput timer's, which knows how long each took."""
+    """Steps 1 and 2 by the engine's line, later ones by the throughput timer's, which has the time of each."""
 
     def __init__(self, sequences: int) -> None:
         self._sequences = sequences
@@ -91,14 +100,14 @@ class _Reader:
             },
         )
 
-    def read(self, line: str) -> list[Said]:
-        """What the line tells."""
-        return [*self._steps.read(line), *(self._timed(said) for said in self._speed.read(line))]
+    def read(self, line: str) -> list[ParsedLine]:
+        """What was parsed from the line."""
+        return [*self._steps.read(line), *(self._timed(parsed) for parsed in self._speed.read(line))]
 
-    def _timed(self, said: Said) -> Said:
-        speed = said.values.get("samples_per_second")
+    def _timed(self, parsed: ParsedLine) -> ParsedLine:
+        speed = parsed.values.get("samples_per_second")
         known = {"step_time_s": self._sequences / speed} if speed else {}
-        return dataclasses.replace(said, values={**said.values, **known})
+        return dataclasses.replace(parsed, values={**parsed.values, **known})
 
 
 def reader(run: Run) -> Reader:

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, Said, param
+from bench_workloads.trainers.adapter import (
+    SHARED_CHOICES,
+    SHARED_PARAMS,
+    Adapter,
+    Hint,
+    Launch,
+    ParsedLine,
+    Reader,
+    param,
+)
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
@@ -30,8 +39,8 @@ STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "global_batch_sequences": (r"global batch size:\s+(\d+) \|", int),
     "recompute": (r"^\s+recompute_granularity \.+ (\w+)", lambda text: text.lower()),
 }
-"""Megatron-LM's first words, its table of arguments (`_print_args`), Megatron-Bridge's YAML of the final configuration
-(`run_config`), what both say of process groups, and the iterations' own batch"""
+"""Megatron-LM's first lines, its table of arguments (`_print_args`), Megatron-Bridge's YAML of the final configuration
+(`run_config`), what both print about process groups, and the iterations' own batch"""
 
 
 def main(run: RankRun, progress: Progress) -> None:
@@ -165,28 +174,28 @@ def _rest(run: Run) -> list[str]:
 
 
 class _Reader:
-    """Iterations, less what the line after the first one means over both.
+    """Iterations, without the values that the line after the first one averages over both.
 
     Megatron-LM adds a line after its first iteration without setting its timer back: the next line's length and rate
-    are means with the slow first. The time between the two lines tells the length.
+    are means with the slow first. The time between the two lines is the length.
     """
 
     def __init__(self) -> None:
         self._lines = iterations()
         self._last = 0
 
-    def read(self, line: str) -> list[Said]:
-        """What the line tells."""
-        return [self._alone(said) for said in self._lines.read(line)]
+    def read(self, line: str) -> list[ParsedLine]:
+        """What was parsed from the line."""
+        return [self._without_mean(parsed) for parsed in self._lines.read(line)]
 
-    def _alone(self, said: Said) -> Said:
-        if said.iteration is None:
-            return said
-        before, self._last = self._last, said.iteration
-        if before != 1 or said.iteration == 1:
-            return said
-        values = {name: value for name, value in said.values.items() if name not in ("step_time_s", "tflops_per_gpu")}
-        return replace(said, values=values)
+    def _without_mean(self, parsed: ParsedLine) -> ParsedLine:
+        if parsed.iteration is None:
+            return parsed
+        before, self._last = self._last, parsed.iteration
+        if before != 1 or parsed.iteration == 1:
+            return parsed
+        values = {name: value for name, value in parsed.values.items() if name not in ("step_time_s", "tflops_per_gpu")}
+        return replace(parsed, values=values)
 
 
 def reader(_run: Run) -> Reader:
@@ -258,9 +267,9 @@ def _chunks(c: Mapping[str, Any]) -> Any:
 
 
 def _expert_width(c: Mapping[str, Any]) -> Any:
-    """Ranks over which each expert is split: tp, unless told."""
-    told = c["expert_tensor_parallel_size"]
-    return told + (told == 0) * c["tp"]
+    """Ranks over which each expert is split: tp, unless set."""
+    width = c["expert_tensor_parallel_size"]
+    return width + (width == 0) * c["tp"]
 
 
 ADAPTER = Adapter(

@@ -137,8 +137,8 @@ _OF_DTYPES = {theirs: ours for ours, theirs in _DTYPES.items()}
 def _stated() -> dict[str, tuple[str, Callable[[str], Scalar]]]:
     """Its configuration, which `pformat` prints a field a line, and the line of sizes before the first iteration.
 
-    What both hold is read from the latter, which asks the process groups; fields of the former by names that one
-    dataclass alone has.
+    What both hold is read from the latter, which reads the process groups; fields of the former by names that only one
+    dataclass has.
     """
     size = r"\bmbs: (?:.*\b)?{}: (\d+) \|"
     field = r"[\s(]{}=(\d+)[,)]"

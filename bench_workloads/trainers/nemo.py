@@ -3,7 +3,7 @@
 Written against Megatron-Bridge main of August 2026 (067f987; package megatron-bridge 0.3 and later): options and
 `KEY=VALUE` overrides of `scripts/training/run_recipe.py`, fields of `megatron/bridge/training/config.py`, the line of
 `training_log` (`training/utils/train_utils.py`). `params.root` is a checkout. The recipe gives the model; its layers,
-widths and heads are set to the grid's. What a recipe interleaves and overlaps for its own layout is taken back.
+widths and heads are set to the grid's. What a recipe interleaves and overlaps for its own layout is reset.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def overrides(run: Run, steps: int) -> dict[str, Scalar]:
 
 
 def _text(value: Scalar) -> str:
-    """As OmegaConf writes it."""
+    """The value as OmegaConf writes it."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

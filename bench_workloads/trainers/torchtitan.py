@@ -10,7 +10,16 @@ from __future__ import annotations
 import re
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, Said, param
+from bench_workloads.trainers.adapter import (
+    SHARED_CHOICES,
+    SHARED_PARAMS,
+    Adapter,
+    Hint,
+    Launch,
+    ParsedLine,
+    Reader,
+    param,
+)
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
@@ -101,7 +110,7 @@ VALUES
 
 
 class RandomTokens(torch.utils.data.IterableDataset):
-    """Endless sequences of random tokens, others on every data-parallel rank."""
+    """Endless sequences of random tokens, different on every data-parallel rank."""
 
     def __init__(self, length, seed):
         self.length, self.seed = length, seed
@@ -224,7 +233,7 @@ _APPLIED = re.compile(r"Applied (Full|Selective)AC activation checkpointing")
 
 
 class _Reader:
-    """Steps, and what torchtitan says of mesh, batch, pipeline and recomputation."""
+    """Steps, and what torchtitan prints about mesh, batch, pipeline and recomputation."""
 
     def __init__(self, run: Run) -> None:
         self._piped = run.layout.pp > 1
@@ -241,9 +250,9 @@ class _Reader:
             begun=r"Training starts at step",
         )
 
-    def read(self, line: str) -> list[Said]:
+    def read(self, line: str) -> list[ParsedLine]:
         stated = self._stated(line)
-        return [*self._steps.read(line), *([Said(effective=stated)] if stated else [])]
+        return [*self._steps.read(line), *([ParsedLine(effective=stated)] if stated else [])]
 
     def _stated(self, line: str) -> dict[str, Scalar]:
         if match := _MESH.search(line):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Sync(Protocol):
-    """What data parallelism wants to know of the micro-batches."""
+    """The hook by which data parallelism follows the micro-batches."""
 
     def before_micro_batch(self, *, last: bool) -> None:
         """Called before the forward of each one."""

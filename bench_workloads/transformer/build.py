@@ -1,6 +1,6 @@
-"""From a run to something that trains: build on meta, apply each axis, materialise.
+"""From a run to a trainer: build on meta, apply each axis, materialise.
 
-The order matters: tensor and expert parallelism decide what a rank's matrices are, recomputation wraps what they
+The order matters: tensor and expert parallelism determine a rank's matrices, recomputation wraps what they
 compute, compilation takes in both, and data parallelism shards the result.
 """
 
@@ -46,7 +46,7 @@ KERNELS = {
 
 
 class Trainer:
-    """What a rank holds of one training job: its parts of the model, its share of the data, its optimizer."""
+    """One rank's share of a training job: its parts of the model, its share of the data, its optimizer."""
 
     def __init__(self, run: RankRun, settings: Settings, device: torch.device) -> None:
         self.run = run
@@ -114,7 +114,7 @@ class Trainer:
         return part
 
     def _materialise(self, part: Decoder, device: torch.device) -> None:
-        """Give the stage its memory, and its weights their first values."""
+        """Allocate the stage's memory and initialise its weights."""
         weights.materialise(part, device, self.run.place.seed)
         part.set_positions(self.positions)
 

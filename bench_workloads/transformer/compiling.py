@@ -1,4 +1,4 @@
-"""torch.compile, layer by layer: every layer has the same code, so one compilation serves all."""
+"""torch.compile, layer by layer: every layer has the same code, so one compilation suffices."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def apply(part: Decoder, *, on: bool, mode: str | None = None) -> None:
 
 
 def compiled(function: Function, *, on: bool) -> Function:
-    """The function, compiled where that is on."""
+    """The function, compiled if enabled."""
     return torch.compile(function) if on else function
 
 
 def _fresh_tensor(_module: Any, _inputs: Any, output: Tensor) -> Tensor:
-    """Give the first compiled layer a tensor that nobody else has a view of.
+    """Give the first compiled layer a tensor without other views.
 
     torch 2.13 loses the embedding's gradient where its output is the local part of a distributed tensor.
     """

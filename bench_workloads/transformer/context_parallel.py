@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bench_workloads.transformer.model import AttentionKernel, Decoder
 
-# torch 2.13 has another name for it
+# renamed in torch 2.13
 _all_gather = getattr(collectives, "all_gather_single_autograd", None) or collectives.all_gather_tensor_autograd
 
 
@@ -42,7 +42,7 @@ def positions(sequence_length: int, rank: int, ranks: int, kind: str) -> Tensor:
 
 
 def apply(part: Decoder, mesh: DeviceMesh, kind: str, sequence_length: int) -> None:
-    """Give every attention of one stage the kernel that sees the whole sequence."""
+    """Set the kernel over the whole sequence in every attention of one stage."""
     if mesh.size() == 1:
         return
     core: AttentionKernel = Ulysses(mesh) if kind == "ulysses" else GatheredKeys(mesh, sequence_length)
@@ -57,7 +57,7 @@ class GatheredKeys:
         self._group: ProcessGroup = mesh.get_group()
         self._rank = mesh.get_local_rank()
         self._ranks = mesh.size()
-        # Made here, since torch 2.13 cannot make them while operators are counted or selectively recomputed.
+        # Built here, since torch 2.13 cannot make them while operators are counted or selectively recomputed.
         length = sequence_length // (2 * self._ranks)
         self._masks = {c: causal_lower_right(length, (c + 1) * length) for c in range(2 * self._ranks)}
 
@@ -110,5 +110,5 @@ class Ulysses:
         return torch.cat(parts.unbind(), dim=1)
 
     def _exchange(self, parts: Tensor) -> Tensor:
-        """Give part i of the first dimension to rank i, and take this rank's part from each."""
+        """Send part i of the first dimension to rank i, and receive this rank's part from each."""
         return collectives.all_to_all_single_autograd(parts.contiguous(), None, None, self._group)

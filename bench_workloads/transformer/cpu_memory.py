@@ -1,6 +1,6 @@
-"""Peak bytes of tensors on CPU, where torch's allocator keeps no count: one more iteration, watched by the profiler.
+"""Peak bytes of tensors on CPU, where torch's allocator has no statistics: one more iteration, under the profiler.
 
-The profiler tells of every allocation and release of the CPU allocator; what already lives is counted by looking.
+The profiler records every allocation and release of the CPU allocator; what is already allocated is counted first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 
 def peak_tensor_bytes(iteration: Callable[[], object]) -> int:
-    """Most bytes of tensors at once while ``iteration`` runs: those that live before it, and what it adds."""
+    """Peak bytes of tensors while ``iteration`` runs: those allocated before it, and what it adds."""
     before = live_tensors()
     watched = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
     with silent_stderr():
@@ -27,9 +27,9 @@ def peak_tensor_bytes(iteration: Callable[[], object]) -> int:
 
 
 def highest(held: Mapping[int, int], changes: Iterable[tuple[int, int]]) -> int:
-    """Most bytes at once, of blocks held from the start (address -> bytes) and changes: (address, bytes), < 0 released.
+    """Peak bytes, of blocks held from the start (address -> bytes) and changes: (address, bytes), < 0 released.
 
-    What one of gloo's threads releases nobody tells: such a block counts until its address is given anew. So buffers of
+    Releases by gloo's threads are not recorded: such a block counts until its address is reused. So buffers of
     collectives may count for longer than they lived, and no block counts twice.
 
     >>> highest({1: 4}, [(2, 8), (2, -8), (3, 2), (3, 5), (9, -100)])
@@ -72,7 +72,7 @@ def _changes(tree: list[Any]) -> list[tuple[int, int]]:
 
 @contextmanager
 def silent_stderr() -> Iterator[None]:
-    """Keep from the log what torch 2.13's profiler prints there whenever it starts and stops."""
+    """Suppress what torch 2.13's profiler logs whenever it starts and stops."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), 2)

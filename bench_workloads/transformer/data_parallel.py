@@ -6,7 +6,7 @@ stage     weights between steps       gradients between micro-batches           
 0         whole (``replicate``)       whole, reduced after the last micro-batch    whole
 1         sharded                     whole, reduced after the last micro-batch    whole until the step ends
 2         sharded                     sharded, reduced after every micro-batch     whole until the step ends
-3         sharded                     sharded, reduced after every micro-batch     gathered anew, layer by layer
+3         sharded                     sharded, reduced after every micro-batch     gathered again, layer by layer
 ========  ==========================  ===========================================  ==============================
 
 Stages 1 and 2 gather the weights once per step, where ZeRO's text updates its shard and then gathers: the same bytes.
@@ -54,7 +54,7 @@ def apply(part: Decoder, meshes: Meshes, *, zero: int, dtype: torch.dtype, resha
 
 
 class GradientSync:
-    """Says before each micro-batch what its backward does: reduce gradients, free weights."""
+    """Sets before each micro-batch what its backward does: reduce gradients, free weights."""
 
     def __init__(self, part: nn.Module, zero: int) -> None:
         assert isinstance(part, FSDPModule)

@@ -1,4 +1,4 @@
-"""What the live objects say was run, to be compared with what was asked."""
+"""The layout that really ran, read from the live objects, to compare with the requested one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
 def _zero_stage(trainer: Trainer) -> int:
     """By the class that torch gave the modules, and by whether they free their weights after forward.
 
-    Stages 1 and 2 differ in when gradients are reduced only, which leaves no trace: either is taken for what was asked.
+    Stages 1 and 2 differ in when gradients are reduced only, which leaves no trace: either is reported as requested.
     """
     asked = trainer.run.layout.zero
     part = trainer.parts[0]
@@ -92,7 +92,7 @@ def _groups(state: Any) -> list[Any]:
 
 
 def _common(values: list[Any]) -> Any:
-    """The value that all share, or all of them in words."""
+    """The value that all share, or all of them as text."""
     return values[0] if len(set(values)) == 1 else ",".join(map(str, values))
 
 

@@ -1,4 +1,4 @@
-"""Peak memory of one rank from the code itself: its training step on fake tensors, in a world of fake ranks.
+"""Peak memory of one rank from the code itself: its training step on fake tensors, in a process group of fake ranks.
 
 Everything runs as on the cluster (the same build, the same step, the same optimizer), but tensors have no memory and
 collectives carry nothing. So a rank of 512 is traced by one process without a GPU. What differs from a GPU is in
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traced:
-    """What one rank holds at its peak, the second step's, when the optimizer's states stand."""
+    """One rank's memory at its peak, in the second step, when the optimizer states exist."""
 
     rank: int
     peak_bytes: int
@@ -52,7 +52,7 @@ class Traced:
 
 
 class NotTraceableError(Exception):
-    """This run, or this torch, cannot be traced. The message says why."""
+    """This run, or this torch, cannot be traced. The message states why."""
 
 
 def trace(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> Traced:
@@ -78,7 +78,7 @@ def trace(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> Traced:
 
 
 def _shortened(layout: Layout) -> Layout:
-    """The layout with as many micro-batches as show all there is to see.
+    """The layout with just enough micro-batches to reach the peak.
 
     Without a pipeline the first, one between and the last; in 1F1B those that fill the pipeline, and one.
     """
@@ -154,7 +154,7 @@ def _step(trainer: Trainer, counter: LiveBytes, iteration: int) -> None:
 
 
 def _gathered(parts: Iterable[Decoder]) -> Iterator[Tensor]:
-    """The buffers that FSDP gathers weights into."""
+    """The buffers into which FSDP gathers weights."""
     for module in (m for part in parts for m in part.modules() if isinstance(m, FSDPModule)):
         group = module._get_fsdp_state()._fsdp_param_group
         for parameter in group.fsdp_params if group else ():
@@ -164,7 +164,7 @@ def _gathered(parts: Iterable[Decoder]) -> Iterator[Tensor]:
 
 
 def _bytes_per_micro_batch(trainer: Trainer) -> int:
-    """What a micro-batch holds all through a step, however many there are.
+    """Bytes that each micro-batch holds during a whole step.
 
     Its tokens and targets; in a pipeline (1F1B) also the buffers that torch keeps for what each neighbour sends.
     """
@@ -183,7 +183,7 @@ def _sent_between_stages(trainer: Trainer) -> Tensor:
 
 
 def _inform_stages(trainer: Trainer) -> None:
-    """Let pipeline stages hear from fake neighbours what tensors these send: hidden states, and gradients alike."""
+    """Let pipeline stages receive the tensor metadata of fake neighbours: hidden states, and gradients."""
     step = trainer.forward_backward
     if not isinstance(step, PipelineStep):
         return
@@ -200,16 +200,16 @@ def _inform_stages(trainer: Trainer) -> None:
 
 
 def _infer_shapes(stages: Iterable[Any], *_further: Any) -> None:
-    """What stages agree on by a vote: shapes are found out by a first micro-batch."""
+    """The stages' vote: shapes are inferred from a first micro-batch."""
     for stage in stages:
         stage._inference_mode = pipelining.InferenceMode.DYNAMIC
 
 
 @contextmanager
 def _fake_world(rank: int, ranks: int) -> Iterator[None]:
-    """A process group whose other ranks are not there.
+    """A process group whose other ranks do not exist.
 
-    Distributed tensors find out shapes on fake tensors of global size. They must not be those of the mode that counts.
+    Distributed tensors infer shapes on fake tensors of global size. They must not be those of the counting mode.
     """
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
     try:
@@ -231,7 +231,7 @@ def _replaced(module: Any, name: str, value: Callable[..., Any]) -> Iterator[Non
 
 
 class _FusedRMSNorm(torch.autograd.Function):
-    """What a GPU's kernel for RMSNorm holds, with other numbers: its output, its input and one number per row.
+    """Memory of a GPU's kernel for RMSNorm, without its arithmetic: its output, its input and one number per row.
 
     On CPU torch composes the norm of several operators, which keep copies in fp32.
     """

@@ -1,8 +1,8 @@
 """FLOPs that a rank really executes, recomputation included, counted operator by operator in one untimed iteration.
 
 As ``torch.utils.flop_counter.FlopCounterMode``, with three differences that matter here: operators on distributed
-tensors are counted where they run, on local shards; attention on CPU is known; nothing hooks into modules, so that it
-works inside pipelines. 1 multiply-add = 2 FLOP. Attention counts every key that a kernel is given, masked or not; its
+tensors are counted where they run, on local shards; attention on CPU counts; nothing hooks into modules, so that it
+works inside pipelines. 1 multiply-add = 2 FLOP. Attention counts every key passed to a kernel, masked or not; its
 backward counts five matrix products to the forward's two.
 """
 
@@ -25,7 +25,7 @@ _ATTENTION_FORWARD = (
 
 
 class ExecutedFlops(TorchDispatchMode):
-    """Counts while it is entered."""
+    """Counts inside its ``with`` block."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How well a median is known from few samples. Pure."""
+"""Confidence interval of a median from few samples. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import comb
 
 CONFIDENCE = 0.95
-"""of the interval that is stated"""
+"""of the reported interval"""
 STOPPING_CONFIDENCE = 0.98
-"""of the interval that adaptive measurement looks at"""
+"""of the interval that adaptive measurement checks"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MedianInterval:
 def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> MedianInterval:
     """The narrowest symmetric interval of at least this confidence, or all of the samples where they are too few.
 
-    From the k-th to the (n + 1 - k)-th sample the true median lies with probability 1 - 2 * P(Binomial(n, 1/2) < k).
+    Samples k to n + 1 - k enclose the true median with probability 1 - 2 * P(Binomial(n, 1/2) < k).
 
     >>> median_interval([3.0, 1.0, 2.0]).confidence
     0.75
@@ -47,8 +47,8 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
 def is_known(samples: Sequence[float], tolerance: float) -> bool:
     """Whether the median is known to the tolerance: half the width of its interval, relative to it.
 
-    Asked after every sample, so by the 98 % interval: whoever stops at the first 95 % interval that is narrow enough
-    picks the lucky ones, and those cover the true median in 92 % of cases only.
+    Checked after every sample, so by the 98 % interval: stopping at the first narrow enough 95 % interval
+    selects lucky ones, which cover the true median in 92 % of cases only.
     """
     known = median_interval(samples, STOPPING_CONFIDENCE)
     return known.confidence >= STOPPING_CONFIDENCE and known.half_width <= tolerance

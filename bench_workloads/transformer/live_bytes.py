@@ -1,4 +1,4 @@
-"""Bytes of live tensors, counted operator by operator: what holds memory when, and what it is.
+"""Bytes of live tensors, counted operator by operator: how much memory, when, and of which kind.
 
 Works on fake tensors (``torch._subclasses.FakeTensorMode``), whose storages have a size and no memory. A storage counts
 from the operator that made it until nothing refers to it; what FSDP frees by resizing is followed.
@@ -19,29 +19,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 KINDS = ("weights", "gathered_weights", "gradients", "optimizer_states", "activations", "other")
-"""``other``: what backward and optimizer hold for a moment, recomputed activations among it"""
+"""``other``: temporaries of backward and optimizer, recomputed activations among it"""
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts while it is entered. Enter it inside the fake mode whose tensors are to be counted."""
+    """Counts inside its ``with`` block. Enter it inside the fake mode whose tensors are to be counted."""
 
     def __init__(self, fake: FakeTensorMode) -> None:
         super().__init__()
         self._fake = fake
         self._numbers: dict[int, int] = {}
-        """of the storages that live, by address of the storage's object"""
+        """of the live storages, by address of the storage's object"""
         self._bytes = array("q")
-        """of each storage that ever was, now"""
+        """current bytes of each storage ever seen"""
         self._kinds: list[str] = []
         self._log = array("q")
-        """number of the storage and change of its bytes, in turns"""
+        """number of the storage and change of its bytes, alternating"""
         self._live = 0
         self._peak = -1
         self._peak_at = 0
         self._watching = False
         self._task = -1
         self._of_task: list[int] = []
-        """storages that the backward pass under way has made"""
+        """storages made by the current backward pass"""
         self._resize: Any = None
         self.optimizing = False
         """set while the optimizer runs"""
@@ -60,7 +60,7 @@ class LiveBytes(TorchDispatchMode):
         return super().__enter__()  # type: ignore[no-any-return]
 
     def __exit__(self, *raised: Any) -> None:
-        """Count no more."""
+        """Stop counting."""
         torch.UntypedStorage.resize_ = self._resize
         super().__exit__(*raised)
 
@@ -78,11 +78,11 @@ class LiveBytes(TorchDispatchMode):
         return out
 
     def watch(self) -> None:
-        """Look for the peak from here on."""
+        """Track the peak from here on."""
         self._watching, self._peak, self._peak_at = True, self._live, len(self._log)
 
     def name(self, kind: str, tensors: Iterable[Tensor]) -> None:
-        """Say what the storages of these tensors are."""
+        """Set the kind of these tensors' storages."""
         for tensor in tensors:
             number = self._numbers.get(tensor.untyped_storage()._cdata)
             if number is not None:
@@ -111,7 +111,7 @@ class LiveBytes(TorchDispatchMode):
         self._set(number, storage.nbytes())
 
     def _kind(self) -> str:
-        """What a storage is that is made now, unless told or shown otherwise later."""
+        """The kind of a storage made now, unless set or inferred otherwise later."""
         return "other" if self._task >= 0 or self.optimizing else "activations"
 
     def _gone(self, address: int, number: int) -> None:
@@ -130,7 +130,7 @@ class LiveBytes(TorchDispatchMode):
             self._peak, self._peak_at = self._live, len(self._log)
 
     def _follow_backward(self) -> None:
-        """What a backward pass leaves behind is gradients."""
+        """Storages that outlive a backward pass are gradients."""
         task = torch._C._current_graph_task_id()
         if task == self._task:
             return

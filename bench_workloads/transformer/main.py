@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def main(run: RankRun, progress: Progress) -> None:
-    """Build, warm up, measure, tell, tear down. Called in a process of its own, one per rank."""
+    """Build, warm up, measure, report, tear down. Called in a separate process per rank."""
     quiet_collector()
     settings = Settings.of(run)
     progress.measured(_measure(run, settings, progress))
@@ -36,7 +36,7 @@ def main(run: RankRun, progress: Progress) -> None:
 
 
 def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measurement:
-    """All that refers to the model lives in this frame, and dies with it, before the process group does."""
+    """All that refers to the model is local to this frame, and is freed with it, before the process group."""
     laps = _Laps(progress)
     device = process.pick_device(run.place)
     bound = hardware.bind_to_near_cores(device, run.place) if settings.bind_cores else None
@@ -95,7 +95,7 @@ def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tupl
 
 @dataclass(frozen=True)
 class _Timed:
-    """The timed iterations, and what watched them."""
+    """The timed iterations, and their instrumentation."""
 
     samples: Samples
     stopwatch: Stopwatch
@@ -154,7 +154,7 @@ def _further(timed: Samples, settings: Settings) -> dict[str, Any]:
 
 
 class _Laps:
-    """Seconds per part of the run, and a beat at the end of each part of the start."""
+    """Seconds per part of the run, and a heartbeat at the end of each part of the start."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

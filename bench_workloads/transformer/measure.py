@@ -1,7 +1,7 @@
 """The measured loop: warm up, then timed iterations with nothing in them but the training step.
 
 Timed: forward, backward, gradient reduction, clipping and optimizer, from a synchronised start to a synchronised end.
-Not timed: making the batch, the barrier before, the exchange of results after, garbage collection, beats.
+Not timed: making the batch, the barrier before, the exchange of results after, garbage collection, heartbeats.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Samples:
-    """What the iterations of one rank showed, in order. Times in seconds."""
+    """Results of one rank's iterations, in order. Times in seconds."""
 
     step_s: list[float] = field(default_factory=list)
     forward_backward_s: list[float] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Samples:
     data_s: list[float] = field(default_factory=list)
     """making the batch, before the timed region"""
     device_s: list[float] = field(default_factory=list)
-    """the same steps by the GPU's own events; empty on CPU"""
+    """the same steps by CUDA events; empty on CPU"""
     collective_s: list[float | None] = field(default_factory=list)
     """time in collectives within the step, waiting included"""
     slowest_s: list[float] = field(default_factory=list)
@@ -47,14 +47,14 @@ class Samples:
 
     @property
     def own_s(self) -> list[float] | None:
-        """What each step took this rank outside collectives; None where that is not known."""
+        """This rank's time of each step outside collectives; None where unknown."""
         if None in self.collective_s:
             return None
         return [step - (waited or 0.0) for step, waited in zip(self.step_s, self.collective_s, strict=True)]
 
 
 class NotANumberError(FloatingPointError):
-    """The loss or the gradient norm is no finite number."""
+    """The loss or the gradient norm is not finite."""
 
 
 class Stopwatch:
@@ -69,7 +69,7 @@ class Stopwatch:
         self._collectives = collectives
 
     def run(self, first: int, count: int, more: Callable[[Samples], bool] = lambda _: False) -> Samples:
-        """``count`` iterations from number ``first`` on, and further ones as long as ``more`` says so on every rank."""
+        """``count`` iterations from number ``first`` on, and further ones while ``more`` holds on every rank."""
         samples = Samples()
         iteration = first
         while iteration < first + count or more(samples):
@@ -112,7 +112,7 @@ class Stopwatch:
         return loss, norm
 
     def _share(self, loss: Tensor | None, norm: Tensor, number: int, samples: Samples) -> None:
-        """Average the loss over the ranks that have one, and refuse what is no number on every rank at once."""
+        """Average the loss over the ranks that have one, and raise for a non-finite one on every rank at once."""
         mine = torch.zeros((), device=self._device, dtype=torch.float64) if loss is None else whole(loss).double()
         slowest = torch.tensor(samples.step_s[-1], device=self._device, dtype=torch.float64)
         dist.all_reduce(mine)
@@ -132,9 +132,9 @@ def until_known(tolerance: float, most: int) -> Callable[[Samples], bool]:
 
 
 def quiet_collector() -> None:
-    """Let the garbage collector run between iterations only: else ranks straggle, each at its own moment.
+    """Let the garbage collector run between iterations only: else ranks straggle, each at a different time.
 
-    Called first of all: what is imported by then is hidden from it, so that a collection costs what the run itself made
+    Called first of all: what is imported by then is frozen, so that a collection costs what the run allocated
     (and does not copy the pages that a forked rank shares with its parent).
     """
     gc.freeze()
@@ -142,7 +142,7 @@ def quiet_collector() -> None:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait for all that was launched on a GPU."""
+    """Wait for all kernels launched on a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -1,4 +1,4 @@
-"""Peak memory of a rank, by the allocator's own account."""
+"""Peak memory of a rank, by the allocator's statistics."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _COUNTERS = (
 
 @dataclass(frozen=True)
 class Peaks:
-    """Greatest numbers of bytes at once; None where they are not known."""
+    """Peak bytes; None where unknown."""
 
     allocated_bytes: int | None
     reserved_bytes: int | None
     kind: str
-    """what they count, and when"""
+    """what is counted, and when"""
 
 
 class Memory:
@@ -56,7 +56,7 @@ class Memory:
             self._end = torch.cuda.memory_stats(self._device)
 
     def peaks(self, iteration: Callable[[], object], watch_cpu: bool) -> Peaks:
-        """The peaks. On CPU they take one more iteration, watched, and reserved bytes have no meaning."""
+        """The peaks. On CPU they take one more profiled iteration, and reserved bytes have no meaning."""
         if self._device.type == "cuda":
             allocated, reserved = (self._end[f"{name}_bytes.all.peak"] for name in ("allocated", "reserved"))
             return Peaks(allocated, reserved, "the allocator's peak over the timed iterations")
@@ -64,7 +64,7 @@ class Memory:
         return Peaks(peak, None, "tensors alive at once in one further iteration")
 
     def further(self) -> dict[str, Any]:
-        """The process' resident set, and on a GPU the allocator's counters and what is not torch's."""
+        """The process' resident set, and on a GPU the allocator's counters and the memory outside torch."""
         unit = 1 if sys.platform == "darwin" else 1024
         found: dict[str, Any] = {"peak_resident_set_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
         if self._device.type == "cuda":

@@ -1,6 +1,6 @@
-"""Who talks to whom: one process group per axis, all cut from one mesh over all ranks.
+"""Process groups: one per axis, all cut from one mesh over all ranks.
 
-The mesh is always indexed (pp, dp, cp, tp); ``order`` says which ranks stand at which index, so that the axes written
+The mesh is always indexed (pp, dp, cp, tp); ``order`` maps ranks to indices, so that the axes written
 last are neighbours. Intra-node axes belong there: tp, then cp.
 """
 
@@ -59,8 +59,8 @@ def build_meshes(device_type: str, layout: Layout, *, order: str, shard_size: in
     ``experts``: the model has a mixture of experts.
     """
     ranks = ranks_in_order(layout, order)
-    sweep_state = DeviceMesh(device_type, ranks.flatten(), mesh_dim_names=("world",))
-    axes = sweep_state._unflatten(0, (layout.pp, layout.dp, layout.cp, layout.tp), AXES)
+    world = DeviceMesh(device_type, ranks.flatten(), mesh_dim_names=("world",))
+    axes = world._unflatten(0, (layout.pp, layout.dp, layout.cp, layout.tp), AXES)
     replicas = axes["dp", "cp"]._flatten("replicas")
     return Meshes(
         pp=axes["pp"],
@@ -68,20 +68,20 @@ def build_meshes(device_type: str, layout: Layout, *, order: str, shard_size: in
         cp=axes["cp"],
         tp=axes["tp"],
         replicas=replicas,
-        sharding=_sharding(sweep_state, replicas, layout, shard_size),
-        **(_expert_meshes(sweep_state, layout) if experts and layout.ep * layout.tp > 1 else {}),
+        sharding=_sharding(world, replicas, layout, shard_size),
+        **(_expert_meshes(world, layout) if experts and layout.ep * layout.tp > 1 else {}),
     )
 
 
-def _sharding(sweep_state: DeviceMesh, replicas: DeviceMesh, layout: Layout, shard_size: int) -> DeviceMesh:
+def _sharding(world: DeviceMesh, replicas: DeviceMesh, layout: Layout, shard_size: int) -> DeviceMesh:
     if shard_size in (0, replicas.size()):
         return replicas
     sizes = (layout.pp, replicas.size() // shard_size, shard_size, layout.tp)
-    return sweep_state._unflatten(0, sizes, ("hybrid_pp", "replicate", "shard", "hybrid_tp"))["replicate", "shard"]
+    return world._unflatten(0, sizes, ("hybrid_pp", "replicate", "shard", "hybrid_tp"))["replicate", "shard"]
 
 
-def _expert_meshes(sweep_state: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh]:
+def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh]:
     sizes = (layout.pp, layout.dp * layout.cp // layout.ep, layout.ep, layout.tp)
-    axes = sweep_state._unflatten(0, sizes, ("expert_pp", "expert_replicas", "ep", "expert_tp"))
+    axes = world._unflatten(0, sizes, ("expert_pp", "expert_replicas", "ep", "expert_tp"))
     apart = {"ep": axes["ep"], "expert_replicas": axes["expert_replicas"]} if layout.ep > 1 else {}
     return {**apart, "expert_tp": axes["ep", "expert_tp"]}

@@ -17,7 +17,7 @@ Dispatch = Callable[[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]], Tensor
 
 
 def run_here(tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Let the experts of this rank compute: the dispatch where no expert lives elsewhere."""
+    """Compute this rank's experts: the dispatch without expert parallelism."""
     return experts(tokens, counts)
 
 
@@ -58,7 +58,7 @@ class Experts(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """Router, routed experts and shared experts in place of a dense MLP."""
+    """Router, routed experts and shared experts instead of a dense MLP."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()

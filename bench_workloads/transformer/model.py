@@ -1,7 +1,7 @@
-"""The decoder itself: RMSNorm, rotary positions, grouped-query attention, SwiGLU or a mixture of experts.
+"""The decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU or a mixture of experts.
 
-Nothing here knows how the model is spread. A ``Decoder`` may be the whole model or the part of it that one pipeline
-stage holds; its parameters keep the names that they have in the whole model, so that every part is initialised alike.
+Independent of the parallelism. A ``Decoder`` may be the whole model or the part of it that one pipeline
+stage holds; its parameters keep the names that they have in the whole model, so that every part starts the same.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention and MLP, each behind a norm and beside a residual path."""
+    """One layer: attention and MLP, each with a pre-norm and a residual connection."""
 
     def __init__(self, shape: ModelShape, index: int) -> None:
         super().__init__()
@@ -93,13 +93,13 @@ class Block(nn.Module):
         mixture = shape.num_experts > 0 and index >= shape.dense_layers
         self.mlp: nn.Module = MixtureOfExperts(shape) if mixture else FeedForward(shape, shape.intermediate_size)
         self.recomputed = "none"
-        """what of this layer is recomputed: set by whoever wraps it"""
+        """what of this layer is recomputed: set by what wraps it"""
         self.compiled = False
         self.apart: list[tuple[nn.Module, DeviceMesh]] = []
-        """modules whose weights have other holders than the rest's, and these ranks: set by whoever splits them"""
+        """modules whose weights are on other ranks than the rest's, and these ranks: set by what splits them"""
         self.selective_region = "attend" if mixture else "forward"
-        """the method that selective recomputation wraps: routed experts may be sharded apart, and it cannot see through
-        a module with communication of its own"""
+        """the method that selective recomputation wraps: routed experts may be sharded apart, and it cannot handle
+        a module with its own communication"""
 
     def attend(self, x: Tensor) -> Tensor:
         """The first half of the layer: (batch, sequence, hidden) -> the same."""
@@ -124,7 +124,7 @@ class Decoder(nn.Module):
         self.tie()
 
     def tie(self) -> None:
-        """Let embedding and output projection share one weight, where the shape says so and this part has both."""
+        """Let embedding and output projection share one weight, where the shape ties them and this part has both."""
         if self.shape.tied_embeddings and self.embedding is not None and self.output is not None:
             self.output.weight = self.embedding.weight
 
@@ -134,7 +134,7 @@ class Decoder(nn.Module):
         return [block for block in self.layers.values() if isinstance(block, Block)]
 
     def set_positions(self, positions: Tensor) -> None:
-        """Say which positions of the sequence this rank's tokens have: (sequence,) integers."""
+        """Set the positions of this rank's tokens in the sequence: (sequence,) integers."""
         table = rope_table(positions, self.shape.head_dim)
         for block in self.blocks:
             block.attention.rope = table

@@ -1,4 +1,4 @@
-"""AdamW and gradient clipping over the shards that a rank holds, without a word about how they came to be shards."""
+"""AdamW and gradient clipping over the shards that a rank holds, independent of how they were sharded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Optimizer:
-    """AdamW on local shards. Built at the first step, when FSDP has settled where the shards live."""
+    """AdamW on local shards. Built at the first step, when FSDP has fixed the placement of the shards."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class Optimizer:
         return norm
 
     def shards(self) -> list[Tensor]:
-        """What this rank holds of each parameter."""
+        """This rank's shard of each parameter."""
         return [local_of(p) for p in self._parameters]
 
     def gradients(self) -> list[Tensor]:
-        """What this rank holds of each gradient, between backward and step."""
+        """This rank's shard of each gradient, between backward and step."""
         return [local_of(p.grad) for p in self._parameters if p.grad is not None]
 
     def states(self) -> list[Tensor]:
@@ -73,7 +73,7 @@ class Optimizer:
         return [value for state in held for value in state.values() if isinstance(value, Tensor)]
 
     def clear(self) -> None:
-        """Forget the gradients."""
+        """Drop the gradients."""
         for tensor in (*self._parameters, *self._shards):
             tensor.grad = None
 

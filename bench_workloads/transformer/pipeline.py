@@ -30,12 +30,12 @@ _CLASSES = {
 
 
 def _name_of(kind: type) -> str:
-    """The axis value that a schedule's class stands for."""
+    """The axis value of a schedule's class."""
     return next(name for name, schedule in _CLASSES.items() if get_schedule_class(schedule) is kind)
 
 
 class _Stage(PipelineStage):
-    """A stage that does not greet itself.
+    """A stage that does not send to itself.
 
     Before the first step torch lets neighbouring stages exchange a number, to connect them. In V schedules two
     neighbours share a rank, and torch 2.11 then sends to itself, which gloo cannot.

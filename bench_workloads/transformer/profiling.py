@@ -1,4 +1,4 @@
-"""A closer look at one iteration, on request: a trace, a memory snapshot, and where the time went.
+"""A profile of one iteration, on request: a trace, a memory snapshot, and where the time went.
 
 Never part of a timed iteration. Files go to ``profile_dir`` of the parameters, named after the run and the rank.
 """
@@ -41,7 +41,7 @@ def profile(iteration: Callable[[], object], device: torch.device, directory: Pa
 
 
 def _split(watched: Any) -> dict[str, float]:
-    """Seconds of the GPU's time line: computing, communicating with nothing computed beside it, and idle."""
+    """Seconds of the GPU's timeline: computing, communicating without overlapping computation, and idle."""
     kernels = [
         (e.start_ns(), e.start_ns() + e.duration_ns(), _communicates(e.name()))
         for e in watched.profiler.kineto_results.events()
@@ -60,7 +60,7 @@ def _split(watched: Any) -> dict[str, float]:
 
 
 def covered(spans: Iterable[tuple[int, int]]) -> int:
-    """The length that spans cover together, overlaps once.
+    """The total length of the spans' union.
 
     >>> covered([(0, 4), (2, 6), (8, 9)])
     7

@@ -1,6 +1,6 @@
 """Activation recomputation: drop activations in forward, compute them again in backward.
 
-``full`` keeps only each layer's input. ``selective`` keeps what is dear to compute, the outputs of matrix products,
+``full`` keeps only each layer's input. ``selective`` keeps what is costly to compute, the outputs of matrix products,
 attention and collectives, and computes norms, rotations and activation functions again: nearly no FLOPs.
 """
 

@@ -1,4 +1,4 @@
-"""What cannot work, and why: one table over all candidates at once.
+"""Rules that reject invalid candidates, with reasons: one table over all candidates at once.
 
 Columns are layout fields, shape fields, parameters, ``dtype``, ``compile``, ``sequence_length`` and ``gpus_per_node``;
 each may be a number or an array. Rules that follow from a torch version carry its specifier; they are tested against
@@ -223,6 +223,6 @@ ARITHMETIC_RULES: tuple[Rule, ...] = (
     *EXPERT_RULES,
     *SHARDING_RULES,
 )
-"""what holds for any trainer that spreads a model the same way, whatever its torch"""
+"""rules for any trainer with the same parallelism, independent of its torch"""
 
 RULES: tuple[Rule, ...] = (*SHAPE_RULES, *DTYPE_RULES, *ARITHMETIC_RULES, *TORCH_RULES)

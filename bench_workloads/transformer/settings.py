@@ -1,4 +1,4 @@
-"""What a run asks of this workload, as one checked value."""
+"""A run's parameters of this workload, as one validated value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHOICES: dict[str, tuple[Scalar, ...]] = {
     "weights_dtype": ("fp32", "bf16"),
     "mesh_order": ("pp,dp,cp,tp", "dp,pp,cp,tp"),
 }
-"""valid values of the parameters that are words"""
+"""valid values of the text parameters"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class Settings(Parameters):
     virtual_stages: int = 2
     """pipeline stages per rank, in schedules that loop"""
     first_stage_load: float = 0.0
-    """what the embedding costs a pipeline stage, in layers"""
+    """cost of the embedding for a pipeline stage, in layers"""
     last_stage_load: float = 0.0
-    """what the output projection and the loss cost a pipeline stage, in layers; -1: by its share of the FLOPs"""
+    """cost of output projection and loss for a pipeline stage, in layers; -1: by its share of the FLOPs"""
     cp_kind: str = "allgather"
     """context parallelism by gathering keys and values, or by all-to-all over heads (ulysses)"""
     attention: str = "auto"
@@ -55,12 +55,12 @@ class Settings(Parameters):
     compile_mode: str = "default"
     """mode of torch.compile"""
     weights_dtype: str = "fp32"
-    """dtype in which weights, their gradients and both moments are kept: fp32 master weights, or bf16 alone"""
+    """dtype in which weights, their gradients and both moments are stored: fp32 master weights, or bf16 alone"""
     fused_optimizer: bool = True
     """one kernel for the whole optimizer update"""
     learning_rate: float = 3e-4
     clip_grad: float = 1.0
-    """largest gradient norm; 0: no clipping, the norm is measured all the same"""
+    """largest gradient norm; 0: no clipping, the norm is still measured"""
 
     adaptive: bool = False
     """time further iterations until the median is known"""
@@ -71,15 +71,15 @@ class Settings(Parameters):
     count_flops: bool = True
     """count executed FLOPs in the last of several warm-up iterations (not where layers are compiled)"""
     time_collectives: bool = True
-    """time what each rank spends in collectives, which tells stragglers"""
+    """time what each rank spends in collectives, which identifies stragglers"""
     cpu_memory: bool = True
-    """on CPU, watch one further iteration for its peak of tensor bytes"""
+    """on CPU, profile one further iteration for its peak of tensor bytes"""
     profile: bool = False
     """after the measurement, save a trace of one further iteration and, on a GPU, a memory snapshot"""
     profile_dir: str = ""
-    """where to; empty: the attempt's own scratch directory"""
+    """directory for them; empty: the attempt's own scratch directory"""
     straggler_rank: int = -1
-    """a rank that sleeps in its steps, to try out how a straggler shows; -1: none"""
+    """a rank that sleeps in its steps, to test straggler detection; -1: none"""
     straggler_s: float = 0.02
     """how long it sleeps"""
     straggler_iteration: int = -1

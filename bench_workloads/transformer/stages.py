@@ -27,9 +27,9 @@ def stages_of_rank(rank: int, pp: int, schedule: str, virtual_stages: int) -> li
 
 
 def layers_of_stages(num_layers: int, stages: int, *, first: float = 0.0, last: float = 0.0) -> list[range]:
-    """Contiguous layers for each stage, so that the heaviest stage is as light as can be.
+    """Contiguous layers for each stage, so that the load of the heaviest stage is minimal.
 
-    ``first`` and ``last``: what embedding and output projection cost, in layers. Each stage gets a layer at least.
+    ``first`` and ``last``: cost of embedding and output projection, in layers. Each stage gets a layer at least.
 
     >>> [len(r) for r in layers_of_stages(8, 4, last=2.0)]
     [3, 2, 2, 1]

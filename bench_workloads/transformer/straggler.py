@@ -1,4 +1,4 @@
-"""An artificial straggler, to try out how one shows. Sleeps inside the step, where a slow GPU would take its time."""
+"""An artificial straggler, to test its detection. Sleeps inside the step, where a slow GPU would lose time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def install(trainer: Trainer) -> None:
-    """Let the asked rank sleep at the start of its steps: of all, or of the asked iteration."""
+    """Let the requested rank sleep at the start of its steps: of all, or of the requested iteration."""
     settings = trainer.settings
     if settings.straggler_rank != trainer.run.place.rank:
         return

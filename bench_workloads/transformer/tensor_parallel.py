@@ -114,7 +114,7 @@ class OwnRows(ParallelStyle):
 
 
 class WholeSequence(ParallelStyle):
-    """The module sees plain tensors of the whole sequence and gives a partial sum of its output on each rank."""
+    """The module takes plain tensors of the whole sequence and returns a partial sum of its output on each rank."""
 
     def __init__(self, between: Placement) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class WholeSequence(ParallelStyle):
 
 
 class SummedGradient(ParallelStyle):
-    """A linear whole on every rank, whose gradient is the sum of what the ranks find."""
+    """A linear whole on every rank, whose gradient is summed over the ranks."""
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         weight = DTensor.from_local(module.weight, mesh, [Replicate()], run_check=False)

@@ -33,7 +33,7 @@ class TiedEmbedding:
 
     @property
     def copy(self) -> nn.Parameter | None:
-        """The copy that the model's parameters do not count, where it is here."""
+        """The copy that is not among the model's parameters, if this rank holds it."""
         return self._last
 
     def add_gradients(self) -> None:

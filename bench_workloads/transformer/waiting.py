@@ -1,4 +1,4 @@
-"""How long a rank was in collectives: what is left of a step is its own work, by which a straggler shows.
+"""A rank's time in collectives: the rest of a step is its own work, which identifies a straggler.
 
 Every rank's step lasts as long as the slowest rank's. The straggler is the one that waits least.
 """
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class CollectiveTime(Protocol):
-    """Told apart by device: a GPU's collectives run beside the host."""
+    """One class per device: a GPU's collectives run concurrently with the host."""
 
     def lap(self) -> float | None:
         """Seconds in collectives since the last call; None where they are not known."""
 
 
 def prepare(device: torch.device) -> None:
-    """Let NCCL time its kernels. Before the process group is made."""
+    """Let NCCL time its kernels. Call before the process group is created."""
     if device.type == "cuda":
         os.environ.setdefault("TORCH_NCCL_ENABLE_TIMING", "1")
 
@@ -78,7 +78,7 @@ class Waits:
 
 
 class FlightRecorder:
-    """On a GPU the flight recorder knows how long each NCCL kernel ran, waiting for its peers included."""
+    """On a GPU the flight recorder has the time of each NCCL kernel, waiting for its peers included."""
 
     def __init__(self) -> None:
         names = ("_dump_nccl_trace_json", "_dump_fr_trace_json")

@@ -1,6 +1,6 @@
 """Bring a model from meta to its device, with the same initial weights in every layout.
 
-Each parameter is drawn whole from a generator keyed by the seed and its name, and a rank keeps its shard of it.
+Each parameter is sampled whole from a generator keyed by the seed and its name, and a rank keeps its shard of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def materialise(part: Decoder, device: torch.device, seed: int) -> None:
 
 
 def local_of(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor. Shares its storage."""
+    """This rank's shard of a tensor. Shares its storage."""
     if isinstance(tensor, DTensor):
         return tensor._local_tensor
     return tensor.detach()

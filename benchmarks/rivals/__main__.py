@@ -5,8 +5,8 @@
 
 Needs what ``python -m tests.support.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB), torch, and for Hydra an
 interpreter with torch and hydra-submitit-launcher. The cluster has one node with two ranks, so that every method
-measures one run after another. Methods take turns, round after round, and of each the round with the least overhead
-counts, since other programs may disturb any of them. The rivals may have fewer runs: what they pay per run does not
+measures one run after another. Methods alternate, round after round, and of each the round with the least overhead
+counts, since other programs may disturb any of them. The rivals may have fewer runs: their overhead per run does not
 depend on how many there are. Prints Markdown; ``--json FILE`` keeps the numbers of all rounds.
 """
 
@@ -42,7 +42,7 @@ LOOK_S = 0.5
 
 @dataclass
 class Found:
-    """What one method took for all its runs."""
+    """The cost of one method for all its runs."""
 
     method: str
     runs: int
@@ -58,7 +58,7 @@ class Found:
     rpcs: int
     """to the controller, from clients and nodes"""
     creations: int
-    """names that came into being in the method's folder"""
+    """names created in the method's folder"""
     login_cpu_s: float
     login_memory_mib: float
     load: float
@@ -85,7 +85,7 @@ def measure(cluster: Cluster, method: str, task: Task, env: dict[str, str]) -> F
         asked = wait_for_all(cluster, task, method)
     runs = ended(task, method)
     if not runs:
-        raise SystemExit(f"{method}: no run ended well")
+        raise SystemExit(f"{method}: no run succeeded")
     first, last = runs[0][0], runs[-1][0]
     after = rpcs(cluster)
     jobs = {job: seconds for job, seconds in allocations(cluster).items() if job not in known}
@@ -99,7 +99,7 @@ def measure(cluster: Cluster, method: str, task: Task, env: dict[str, str]) -> F
 
 
 def wait_for_all(cluster: Cluster, task: Task, method: str) -> int:
-    """Until all results are there and no job is left; how often the controller was asked meanwhile."""
+    """Until all results are there and no job is left; the number of controller queries meanwhile."""
     asked = 0
     deadline = time.monotonic() + 1200
     while len(ended(task, method)) < task.runs and time.monotonic() < deadline:
@@ -122,7 +122,7 @@ def allocations(cluster: Cluster) -> dict[str, float]:
 
 
 def rpcs(cluster: Cluster) -> int:
-    """Remote procedure calls that the controller has served, but for what sdiag itself asks."""
+    """Remote procedure calls that the controller has served, except those of sdiag itself."""
     text = cluster.run("sdiag")
     part = text.partition("statistics by message type")[2].partition("statistics by user")[0]
     counts = dict(re.findall(r"(\w+)\s+\(\s*\d+\) count:(\d+)", part))
@@ -166,8 +166,8 @@ def table(found: list[Found]) -> str:
     return "\n".join(lines)
 
 
-def warm_starts(task: Task) -> str:
-    """How soon the later runs of a warm pilot begin their first iteration, and what lies between runs."""
+def preloaded_starts(task: Task) -> str:
+    """Time until the first iteration of a pilot's later runs (preloaded zygote), and the time between runs."""
     rows = [record for record in records(task) if record["outcome"] == "ok"]
     starts = [float(str(record["start_s"])) for record in rows[1:]]
     if not starts:
@@ -176,14 +176,14 @@ def warm_starts(task: Task) -> str:
     turns = [later - earlier for earlier, later in itertools.pairwise(ends)]
     first = float(str(rows[0]["start_s"]))
     return (
-        f"Later runs of the pilot: first iteration begins {statistics.median(starts):.2f} s after the attempt (median; "
+        f"Later runs of the pilot: first iteration starts {statistics.median(starts):.2f} s after the attempt (median; "
         f"worst {max(starts):.2f} s; first run of the pilot {first:.2f} s); from record to record "
         f"{statistics.median(turns):.2f} s (median)."
     )
 
 
 def machine() -> str:
-    """What this ran on, in words."""
+    """The machine, as text."""
     text = Path("/proc/cpuinfo").read_text()
     model = re.search(r"model name\s*: (.*)", text)
     import torch
@@ -206,7 +206,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(METHODS))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found, said = [], ""
+    found, start_times = [], ""
     with tempfile.TemporaryDirectory(prefix="rivals-") as folder:
         env = environment(Path(folder))
         with cluster_of_one(env) as cluster:
@@ -216,11 +216,11 @@ def main() -> int:
                 count = given.runs if method == "sweep" else given.rivals_runs
                 task = Task(count, given.iterations, given.sleep, mine, given.hydra_python)
                 found.append(measure(cluster, method, task, {**cluster.env, **env}))
-                said = warm_starts(task) or said
+                start_times = preloaded_starts(task) or start_times
                 print(found[-1], file=sys.stderr, flush=True)
     train_s = statistics.fmean(one.train_s / max(1, one.ok) for one in found)
     counts = f"{given.runs} runs ({given.rivals_runs} by the other methods)"
-    print(f"{counts} of 2 ranks, {train_s:.2f} s of training each. {machine()}.\n\n{table(found)}\n\n{said}")
+    print(f"{counts} of 2 ranks, {train_s:.2f} s of training each. {machine()}.\n\n{table(found)}\n\n{start_times}")
     if given.json:
         rows: list[dict[str, Any]] = [{**asdict(one), "overhead_s": one.overhead_s} for one in found]
         given.json.write_text(json.dumps(rows, indent=1) + "\n")

@@ -1,7 +1,7 @@
 """The methods, each as a command that measures all runs and returns once they are done or submitted.
 
-None is handicapped: training runs with one thread per rank everywhere, jobs are submitted at once and without delays,
-and every method's jobs have the node to themselves, since two runs on two cores would disturb each other.
+Conditions are equal: training runs with one thread per rank everywhere, jobs are submitted at once and without delays,
+and every method's jobs have the node exclusively, since two runs on two cores would disturb each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ site: {{name: one-node, gpu: cpu, gpus_per_node: 2, pilot_time: 30m}}
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be measured: so many runs of so many iterations, each with some idle seconds in it."""
+    """The task: number of runs, iterations per run, idle seconds per iteration."""
 
     runs: int
     iterations: int
@@ -107,7 +107,7 @@ METHODS: dict[str, Callable[[Task], list[str]]] = {
 
 
 def environment(workload_folder: Path) -> dict[str, str]:
-    """For every method alike: the repository importable, one thread per rank, the workload registered."""
+    """The same for every method: the repository importable, one thread per rank, the workload registered."""
     folder = workload_folder / "small_ddp-0.1.dist-info"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: small-ddp\nVersion: 0.1\n")
@@ -117,7 +117,7 @@ def environment(workload_folder: Path) -> dict[str, str]:
 
 
 def ended(task: Task, method: str) -> list[tuple[float, float]]:
-    """(unix seconds of the end, seconds of training) of each run that has ended well, oldest first."""
+    """(unix seconds of the end, seconds of training) of each run that succeeded, oldest first."""
     if method == "sweep":
         return sorted(_records(task))
     if not task.results.exists():

@@ -1,7 +1,7 @@
-"""The training that every method runs: DistributedDataParallel of a small model over the ranks that it is given.
+"""The training that every method runs: DistributedDataParallel of a small model over the given ranks.
 
 As a script, started by torchrun: ``training.py --iterations N --sleep S --results FILE``.
-As sweep's rank (``main``; ``workload.py`` is what is known of it before), and as a function for submitit and Hydra
+As sweep's rank (``main``; declared in ``workload.py``), and as a function for submitit and Hydra
 (``train``).
 """
 
@@ -27,8 +27,8 @@ WIDTH, LAYERS, BATCH = 256, 4, 16
 JOIN_TIMEOUT_S = 60.0
 
 
-def train(iterations: int, sleep_s: float, tell: Callable[[int], None] = lambda _: None) -> list[float]:
-    """Seconds of each iteration, of ranks that have met. ``sleep_s``: each lasts longer, as of a large model."""
+def train(iterations: int, sleep_s: float, report: Callable[[int], None] = lambda _: None) -> list[float]:
+    """Seconds of each iteration, of ranks in a process group. ``sleep_s``: each lasts longer, as of a large model."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU()) for _ in range(LAYERS)]
@@ -37,7 +37,7 @@ def train(iterations: int, sleep_s: float, tell: Callable[[int], None] = lambda 
     batch = torch.randn(BATCH, WIDTH)
     times = []
     for number in range(iterations):
-        tell(number)
+        report(number)
         begin = time.perf_counter()
         loss = model(batch).square().mean()
         loss.backward()
@@ -53,13 +53,13 @@ def train(iterations: int, sleep_s: float, tell: Callable[[int], None] = lambda 
 
 
 def meet_and_train(iterations: int, sleep_s: float) -> list[float]:
-    """The same where the environment tells where to meet, as torchrun's and submitit's does."""
+    """The same with the rendezvous from the environment, as torchrun and submitit set it."""
     dist.init_process_group("gloo")
     return train(iterations, sleep_s)
 
 
 def submitits_environment() -> None:
-    """What submitit's helper sets, but for the host: nodes of a one-machine cluster have no address of their own."""
+    """What submitit's helper sets, except the host: nodes of a one-machine cluster have no address of their own."""
     from submitit.helpers import TorchDistributedEnvironment
 
     TorchDistributedEnvironment().export()

@@ -1,4 +1,4 @@
-"""What sweep knows of the training before a rank starts. Without torch: the login node imports this."""
+"""The declaration of the training workload. Without torch: the login node imports this."""
 
 from sweep.contract import Workload
 

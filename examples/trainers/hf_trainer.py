@@ -29,7 +29,7 @@ def main() -> None:
     for name in ("layers", "hidden", "heads", "intermediate", "vocab", "seq", "batch", "accumulate", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
     options = parser.parse_args()
-    set_seed(0)  # each number of ranks begins with the same weights
+    set_seed(0)  # the same initial weights for every number of ranks
     model = LlamaForCausalLM(
         LlamaConfig(
             num_hidden_layers=options.layers,

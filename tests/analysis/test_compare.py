@@ -1,4 +1,4 @@
-"""Two sweeps compared: noise stays silent, a slower cell is found, and the statistics are what they say."""
+"""Two sweeps compared: noise is not reported, a slower cell is found, and the statistics are correct."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def noisy(seed, *, run=0.008, iterations=0.01, slower=None, by=0.05, count=5, pe
     )
 
 
-def test_noisy_copies_differ_in_nothing():
+def test_noisy_copies_do_not_differ():
     false = sum(
         bool(found.changed_cells()) + bool(found.changed_runs())
         for found in (compare(noisy(seed), noisy(100 + seed)) for seed in range(12))
@@ -65,7 +65,7 @@ def test_one_run_per_cell_takes_its_noise_from_the_cells():
     assert [(cell.model, cell.nodes) for cell in found.slower_cells(0.03)] == [("4B", 4)]
 
 
-def test_a_single_pair_is_judged_by_assumed_noise():
+def test_a_single_pair_is_tested_by_assumed_noise():
     rows = noisy(1).query("model == '1B' and nodes == 1 and tp == 1").iloc[:1]
     slightly = rows.assign(tokens_per_second_per_gpu=rows["tokens_per_second_per_gpu"] * 0.985)
     much = rows.assign(tokens_per_second_per_gpu=rows["tokens_per_second_per_gpu"] * 0.9)
@@ -74,7 +74,7 @@ def test_a_single_pair_is_judged_by_assumed_noise():
     assert compare(rows, much).changed_cells()
 
 
-def test_less_of_a_time_is_better():
+def test_a_shorter_time_is_better():
     found = compare(noisy(1), noisy(5, slower=("1B", 1)), metric="step_time_median_s")
     assert [(c.model, c.nodes, c.verdict) for c in found.changed_cells()] == [("1B", 1, "worse")]
 
@@ -96,7 +96,7 @@ def test_cells_lost_missing_and_new():
     assert [(cell.model, cell.nodes) for cell in found.slower_cells(0.5)] == [("1B", 2)]
 
 
-def test_what_differs_throughout_is_told_and_does_not_part_the_pairs():
+def test_what_differs_throughout_is_reported_and_does_not_split_the_pairs():
     a = noisy(1).assign(env_json='{"NCCL_ALGO":"Ring"}', versions_json='{"nccl": "2.26"}')
     b = noisy(2).assign(env_json='{"NCCL_ALGO":"Tree"}', versions_json='{"nccl": "2.27"}')
     found = compare(a, b)
@@ -143,7 +143,7 @@ def test_holms_procedure():
     assert holm([0.9, 0.8]) == [1, 1]
 
 
-def test_the_spread_within_groups_forgets_the_few_that_changed():
+def test_the_spread_within_groups_ignores_the_few_that_changed():
     random = np.random.default_rng(3)
     groups = [list(random.normal(at, 0.01, 6)) for at in range(20)]
     assert robust_spread(groups)[0] == pytest.approx(0.01, rel=0.15)

@@ -1,4 +1,4 @@
-"""The figures: each is drawn from any data, says what it lacks, and nothing in it is cut, overlapping or too small."""
+"""The figures: each is drawn from any data, states what is missing, and nothing is cut, overlapping or too small."""
 
 import json
 
@@ -59,16 +59,16 @@ def tick_labels(axis):
 
 def sound(figure):
     """Nothing leaves the figure, no two texts overlap, nothing is too small. Returns what is written."""
-    told, whole = written(figure)
-    for text, box in told:
+    texts, whole = written(figure)
+    for text, box in texts:
         assert min(box.x0, box.y0, whole.x1 - box.x1, whole.y1 - box.y1) >= -1, f"cut: {text.get_text()}"
         assert text.get_fontsize() >= SMALLEST, text.get_text()
-    for at, (text, box) in enumerate(told):
-        for other, beside in told[at + 1 :]:
-            wide = min(box.x1, beside.x1) - max(box.x0, beside.x0)
-            high = min(box.y1, beside.y1) - max(box.y0, beside.y0)
+    for at, (text, box) in enumerate(texts):
+        for other, other_box in texts[at + 1 :]:
+            wide = min(box.x1, other_box.x1) - max(box.x0, other_box.x0)
+            high = min(box.y1, other_box.y1) - max(box.y0, other_box.y0)
             assert wide <= 1.5 or high <= 1.5, f"overlap: {text.get_text()!r} and {other.get_text()!r}"
-    return " ".join(text.get_text() for text, _ in told)
+    return " ".join(text.get_text() for text, _ in texts)
 
 
 def full(records):
@@ -118,8 +118,8 @@ def test_every_figure_has_a_caption_of_one_line():
 def test_a_sweeps_figures_are_whole(sweep, name):
     drawn = figures.draw(name, figures.load_tables(sweep.path))
     assert drawn.lacking is None
-    said = sound(drawn.figure)
-    assert "simulated" not in said.lower()
+    shown = sound(drawn.figure)
+    assert "simulated" not in shown.lower()
     assert drawn.figure.get_size_inches()[0] == style.WIDTH_IN
 
 
@@ -127,8 +127,8 @@ def test_a_sweeps_figures_are_whole(sweep, name):
 def test_simulated_data_are_marked_or_left_out(tmp_path, name):
     sweep = fill(made_sweep(tmp_path / "s"), simulated=True)
     drawn = figures.draw(name, figures.load_tables(sweep.path))
-    said = sound(drawn.figure)
-    assert "simulated" in said
+    shown = sound(drawn.figure)
+    assert "simulated" in shown
 
 
 @pytest.mark.parametrize("name", [name for name in figures.FIGURES if name not in ("timeline", "spread", "predicted")])
@@ -151,9 +151,9 @@ DEGENERATE = {
 @pytest.mark.parametrize("kind", DEGENERATE)
 def test_no_data_break_a_figure(name, kind):
     drawn = figures.draw(name, Tables(DEGENERATE[kind]))
-    said = sound(drawn.figure)
+    shown = sound(drawn.figure)
     if drawn.lacking is not None:
-        assert drawn.lacking.split()[0] in said
+        assert drawn.lacking.split()[0] in shown
     assert drawn.lacking is not None or any(axes.has_data() for axes in drawn.figure.axes)
 
 
@@ -166,9 +166,9 @@ def test_scaling_shows_the_efficiency_of_the_numbers():
 
 
 def test_the_time_lines_shares_are_those_of_the_journal(sweep):
-    said = sound(figures.draw("timeline", figures.load_tables(sweep.path)).figure)
+    shown = sound(figures.draw("timeline", figures.load_tables(sweep.path)).figure)
     for state in ("measuring", "running", "starting", "failed", "clearing", "idle"):
-        assert state in said
+        assert state in shown
 
 
 def test_more_nodes_than_lanes_are_counted(tmp_path):
@@ -193,15 +193,15 @@ def test_predictions_of_the_plan_come_before_our_own(sweep):
     tables = figures.load_tables(sweep.path)
     ok = tables.records[tables.records["outcome"] == "ok"]
     plan = pd.DataFrame({"run_id": ok["run_id"], "predicted_peak_bytes": ok["peak_memory_bytes"] * 2})
-    said = sound(figures.draw("predicted", Tables(tables.records, plan)).figure)
-    assert "predicted by the plan" in said
-    assert "median error 100 %, median bias +100 %" in said
+    shown = sound(figures.draw("predicted", Tables(tables.records, plan)).figure)
+    assert "predicted by the plan" in shown
+    assert "median error 100 %, median bias +100 %" in shown
 
 
-def test_an_unknown_figure_is_answered_with_the_known():
-    with pytest.raises(SweepError, match="did you mean pareto") as told:
+def test_an_unknown_figure_gets_a_suggestion():
+    with pytest.raises(SweepError, match="did you mean pareto") as error:
         figures.named(["paretto", "nonsense"])
-    assert len(told.value.mistakes) == 2
+    assert len(error.value.mistakes) == 2
 
 
 def test_the_playbooks_figures(tmp_path):
@@ -234,7 +234,7 @@ def test_all_figures_of_a_sweep_are_drawn(sweep):
     assert sorted(p.name for p in sweep.figures.iterdir()) == sorted(f"{name}.png" for name in figures.FIGURES)
 
 
-def test_json_tells_what_lacks(tmp_path):
+def test_json_states_missing_data(tmp_path):
     write_results(tmp_path / "r.parquet", [made_record()])
     done = invoke("figures", tmp_path / "r.parquet", "timeline", "outcomes", "--json", "--format", "svg")
     assert done.exit_code == 0, done.output

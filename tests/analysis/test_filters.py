@@ -1,4 +1,4 @@
-"""--filter: what is kept, what is refused."""
+"""--filter: what matches, what is refused."""
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from sweep.errors import SweepError
         ("tp % 4 == 0 and -tp < -3", ["b"]),
     ],
 )
-def test_filters_keep_what_they_say(expression, kept):
+def test_filters_keep_matching_rows(expression, kept):
     records = pd.DataFrame(
         {
             "id": list("abc"),
@@ -56,15 +56,15 @@ def test_filters_keep_what_they_say(expression, kept):
         ("(" * 500, "is not an expression"),
     ],
 )
-def test_what_is_no_filter_is_said(expression, words):
+def test_an_invalid_filter_is_an_error(expression, words):
     records = pd.DataFrame({"zero": [0, 1], "model": ["a", "b"]})
-    with pytest.raises(SweepError, match="--filter") as told:
+    with pytest.raises(SweepError, match="--filter") as error:
         keep(records, expression)
-    assert words in str(told.value)
+    assert words in str(error.value)
 
 
 def test_every_unknown_column_is_named_at_once():
-    with pytest.raises(SweepError) as told:
+    with pytest.raises(SweepError) as error:
         keep(pd.DataFrame({"zero": [0]}), "a < 1 and b < 2")
-    assert len(told.value.mistakes) == 2
+    assert len(error.value.mistakes) == 2
     assert names_in("zero <= 1 and zero + tp > 2") == ("zero", "tp")

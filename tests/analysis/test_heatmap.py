@@ -1,4 +1,4 @@
-"""The heatmap as a picture: nothing cut, nothing overlapping, every number legible; and the command that draws it."""
+"""The heatmap as an image: nothing cut, nothing overlapping, every number legible; and the command that draws it."""
 
 import re
 import time
@@ -36,30 +36,30 @@ def boxes(figure):
 
 def sound(heatmap):
     """Nothing leaves the figure, cell text stays in its cell, no two texts overlap, and nothing is too small."""
-    told, whole, axes = boxes(heatmap.figure)
-    for text, box in told:
+    texts, whole, axes = boxes(heatmap.figure)
+    for text, box in texts:
         assert min(box.x0, box.y0, whole.x1 - box.x1, whole.y1 - box.y1) >= -SLACK_PX, text.get_text()
         assert text.get_fontsize() >= SMALLEST
     in_cells = {id(text) for text in axes.texts}
-    for text, box in told:
+    for text, box in texts:
         if id(text) not in in_cells:
             continue
         column = int(text.get_position()[0])
         left, right = (axes.transData.transform((edge, 0))[0] for edge in (column, column + 1))
         assert min(box.x0 - left, right - box.x1) >= -SLACK_PX, text.get_text()
-    no_overlap(told)
+    no_overlap(texts)
 
 
-def no_overlap(told):
-    edges = np.array([[b.x0, b.y0, b.x1, b.y1] for _, b in told])
-    # Lines of one block may share the room of ascenders and descenders.
+def no_overlap(texts):
+    edges = np.array([[b.x0, b.y0, b.x1, b.y1] for _, b in texts])
+    # Lines of one block may overlap in ascenders and descenders.
     shrink = (edges[:, 3] - edges[:, 1]) * 0.16
     edges[:, 1] += shrink
     edges[:, 3] -= shrink
     for at, (x0, y0, x1, y1) in enumerate(edges):
         hit = (edges[:, 0] < x1 - 1) & (edges[:, 2] > x0 + 1) & (edges[:, 1] < y1) & (edges[:, 3] > y0)
         hit[at] = False
-        assert not hit.any(), (told[at][0].get_text(), told[int(np.argmax(hit))][0].get_text())
+        assert not hit.any(), (texts[at][0].get_text(), texts[int(np.argmax(hit))][0].get_text())
 
 
 def words(heatmap):
@@ -97,7 +97,7 @@ def test_nothing_is_cut_overlapping_or_too_small(models, nodes, changes):
 def test_the_playbooks_heatmap_shows_its_numbers():
     drawn = draw(playbook_records(), metric="reported_mfu")
     sound(drawn)
-    said = words(drawn)
+    written = words(drawn)
     for part in (
         "44.3%",
         "41.8\u00a0GiB",
@@ -108,12 +108,12 @@ def test_the_playbooks_heatmap_shows_its_numbers():
         "45.2%",
         "nodes (of 8 GPUs each)",
     ):
-        assert part in said
-    assert "MFU as reported by the source (%)" in said
+        assert part in written
+    assert "MFU as reported by the source (%)" in written
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_every_format_is_what_it_says(tmp_path, ending):
+def test_every_file_has_the_format_of_its_extension(tmp_path, ending):
     path = tmp_path / "deep" / f"best.{ending}"
     save(draw(made_grid(2, 3)), path)
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
@@ -136,12 +136,12 @@ def test_a_page_wide_png_has_the_pixels_that_print_needs(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["best.jpg", "best", "best.PNG.txt"])
-def test_other_endings_are_refused(tmp_path, path):
+def test_other_extensions_are_refused(tmp_path, path):
     with pytest.raises(SweepError, match="unknown picture format"):
         save(draw(made_grid(1, 1)), tmp_path / path)
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_an_unwritable_path_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SweepError, match="cannot be written"):
         save(draw(made_grid(1, 1)), tmp_path / "file" / "best.png")
@@ -149,8 +149,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 
 def test_colour_is_mfu_where_every_cell_has_one_and_else_relative_to_the_models_best():
     with_mfu, without = made_grid(2, 3, failing=False), made_grid(2, 3, failing=False, mfu=None)
-    said = words(draw(with_mfu))
-    assert "MFU (%)" in said
+    written = words(draw(with_mfu))
+    assert "MFU (%)" in written
     drawn = draw(without)
     assert "tokens/s/GPU as % of the model's best" in words(drawn)
     best = drawn.cells.groupby("model")["relative"].max()
@@ -159,8 +159,8 @@ def test_colour_is_mfu_where_every_cell_has_one_and_else_relative_to_the_models_
     assert "as % of the model's best" in words(draw(one_is_missing))
 
 
-def test_the_title_says_what_was_held_fixed():
-    said = words(draw(made_grid(2, 3)))
+def test_the_title_states_what_was_held_fixed():
+    written = words(draw(made_grid(2, 3)))
     for part in (
         "ranked by tokens/s/GPU",
         "sequence 4,096",
@@ -169,7 +169,7 @@ def test_the_title_says_what_was_held_fixed():
         "5 iterations",
         "GPU h100",
     ):
-        assert part in said
+        assert part in written
     mixed = made_grid(2, 3)
     mixed.loc[mixed.index % 4 == 3, "global_batch_tokens"] = 2**21
     assert "1.05M to 2.10M tokens per step (all shown: 1.05M)" in words(draw(mixed))
@@ -177,9 +177,9 @@ def test_the_title_says_what_was_held_fixed():
 
 def test_simulated_and_suspect_records_are_marked():
     assert "simulated" not in words(draw(made_grid(1, 2)))
-    said = words(draw(made_grid(1, 2, simulated=True)))
-    assert "(simulated)" in said
-    assert "no model was trained" in said
+    written = words(draw(made_grid(1, 2, simulated=True)))
+    assert "(simulated)" in written
+    assert "no model was trained" in written
     assert re.search(r"50\.0% ≈3 !", words(draw(made_grid(1, 1, suspect=True))))
 
 
@@ -189,16 +189,16 @@ def test_the_key_names_memory_only_where_some_is_shown():
     assert "peak memory" not in words(draw(rows.assign(peak_memory_bytes=np.nan)))
 
 
-def test_blank_cells_say_why():
-    said = words(draw(made_grid(4, 7), PLAN))
-    assert "all OOM [" in said
-    assert "all 4 runs failed: oom_cuda" in said
-    assert "no layout [" in said
-    assert "needs 912 GiB of 80 GiB" in said
-    assert "not run: planned, no record yet." in said
+def test_blank_cells_state_their_reason():
+    written = words(draw(made_grid(4, 7), PLAN))
+    assert "all OOM [" in written
+    assert "all 4 runs failed: oom_cuda" in written
+    assert "no layout [" in written
+    assert "needs 912 GiB of 80 GiB" in written
+    assert "not run: planned, no record yet." in written
 
 
-def test_names_are_never_taken_for_formulas():
+def test_names_are_never_parsed_as_formulas():
     records = made_grid(1, 1).assign(model="$x^2$ {a}_b", workload="$\\frac{$")
     sound(draw(records))
     assert "$x^2$" in words(draw(records))
@@ -224,26 +224,26 @@ def test_ink_contrasts_with_every_face(face):
     assert (high + 0.05) / (low + 0.05) >= 4.5
 
 
-def test_no_success_at_all_is_a_picture_of_reasons():
+def test_without_success_the_heatmap_shows_reasons():
     drawn = draw(made_grid(2, 3, failing=False).assign(outcome="hang"))
     sound(drawn)
     assert set(drawn.cells["status"]) == {"failed"}
     assert "all 4 runs failed: hang" in words(drawn)
 
 
-def test_a_plan_alone_is_a_picture_of_what_is_to_come():
+def test_a_plan_alone_is_drawn_as_runs_to_come():
     none = made_grid(1, 1).iloc[:0]
     drawn = draw(none, PLAN)
     sound(drawn)
     assert drawn.cells["status"].tolist() == ["no_layout", "not_run", "no_layout"]
 
 
-def test_nothing_at_all_is_said_plainly():
+def test_without_data_there_is_a_plain_error():
     with pytest.raises(SweepError, match="nothing to draw"):
         draw(made_grid(1, 1).iloc[:0])
 
 
-def test_missing_columns_and_missing_values_are_borne():
+def test_missing_columns_and_missing_values_are_tolerated():
     bare = pd.DataFrame(
         {"model": ["a", "b", None], "nodes": [1, 1, 2], "tokens_per_second_per_gpu": [5.0, np.nan, 3.0]}
     )
@@ -254,7 +254,7 @@ def test_missing_columns_and_missing_values_are_borne():
         draw(bare.drop(columns="nodes"))
 
 
-def test_a_metric_that_nobody_measured_is_explained():
+def test_an_unmeasured_metric_is_explained():
     drawn = draw(made_grid(1, 2, failing=False, mfu=None), metric="mfu")
     assert set(drawn.cells["status"]) == {"unmeasured"}
     assert "4 runs ok, but without MFU (%)" in words(drawn)
@@ -268,22 +268,22 @@ def test_every_metric_can_rank(metric):
 
 
 @pytest.mark.parametrize("level", ["full", "brief", "value", "none"])
-def test_cells_say_as_much_as_is_asked(level):
+def test_cells_show_the_requested_level_of_detail(level):
     drawn = draw(made_grid(2, 2, failing=False), annotate=level)
     sound(drawn)
-    said = words(drawn)
-    assert ("DP8" in said) == (level == "full")
-    assert ("20.0\u00a0GiB" in said) == (level in ("full", "brief"))
-    assert ("50.0%" in said) == (level != "none")
+    written = words(drawn)
+    assert ("DP8" in written) == (level == "full")
+    assert ("20.0\u00a0GiB" in written) == (level in ("full", "brief"))
+    assert ("50.0%" in written) == (level != "none")
 
 
-def test_what_cannot_be_legible_is_refused_or_said_in_less():
+def test_illegible_text_is_refused_or_shortened():
     with pytest.raises(SweepError, match="not be legible at 3 inches"):
         draw(made_grid(2, 16), annotate="full", width_in=3)
     sound(draw(made_grid(2, 16), width_in=4))
-    with pytest.raises(SweepError) as told:
+    with pytest.raises(SweepError) as error:
         draw(made_grid(1, 1), annotate="much", width_in=0)
-    assert len(told.value.mistakes) == 2
+    assert len(error.value.mistakes) == 2
 
 
 @pytest.mark.long

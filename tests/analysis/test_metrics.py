@@ -21,6 +21,6 @@ def test_memory_is_in_binary_units():
     assert [memory_text(x) for x in (41.8 * 2**30, 350 * 2**20, 2048)] == ["41.8 GiB", "350 MiB", "2.00 KiB"]
 
 
-def test_an_unknown_metric_is_answered_with_the_known():
+def test_an_unknown_metric_gets_a_suggestion():
     with pytest.raises(SweepError, match=r"did you mean mfu\?"):
         metric_named("mfuu")

@@ -65,13 +65,13 @@ def test_a_foreign_table_may_lack_columns_and_hold_whole_numbers_as_fractions(tm
         ({"model": ["x"], "nodes": ["many"]}, "nodes should be int64"),
     ],
 )
-def test_a_table_that_is_no_result_is_refused(tmp_path, table, words):
+def test_a_table_without_results_is_refused(tmp_path, table, words):
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
     with pytest.raises(SweepError, match=words):
         analysis.load(tmp_path / "t.parquet")
 
 
-def test_files_that_are_missing_or_no_parquet_are_refused(tmp_path):
+def test_missing_files_and_other_formats_are_refused(tmp_path):
     (tmp_path / "t.parquet").write_text("model,nodes\n")
     for place, words in (
         ("t.parquet", "not a readable Parquet"),

@@ -1,4 +1,4 @@
-"""One warm parent for all tests of this folder, and the truth table that they make.
+"""One preloaded zygote for all tests of this folder, and the truth table that they write.
 
 With SWEEP_TRUTH_TABLE=FILE the table is written there: each layout, how far it is from one process, how long it took;
 and what torch cannot do.
@@ -18,7 +18,7 @@ from tests.support.transformer.truths import Truths, page
 
 @pytest.fixture(scope="session")
 def truths() -> Iterator[Truths]:
-    """Collected by the tests, written at the end where asked."""
+    """Collected by the tests, written at the end on request."""
     found = Truths()
     yield found
     if target := os.environ.get("SWEEP_TRUTH_TABLE"):

@@ -21,7 +21,7 @@ def test_collectives_over_two_ranks(zygote: Zygote):
     ranks = [rank.measurement for rank in zygote.attempt(run)]
     rows = ranks[0]["extra"]["collectives"]
     assert {row["operation"] for row in rows} == set(OPERATIONS)
-    assert {row["group"] for row in rows} == {"world"}, "one node: inside it is everywhere"
+    assert {row["group"] for row in rows} == {"world"}, "one node: intra-node is the whole world"
     assert sorted({row["size_bytes"] for row in rows}) == Settings(**MIN_RUNS).sizes == [1024, 8192, 65536]
     for row in rows:
         assert row["ranks"] == 2
@@ -57,7 +57,7 @@ def test_products_of_a_layer_are_what_the_model_multiplies():
 
     run = a_run(Layout(micro_batch_size=3), workload="matmul", shape=DENSE | {"num_layers": 1})
     found = {p.name: p for p in products(run, MatmulSettings(squares="", width_steps=0))}
-    flops = sum(p.flops for p in found.values()) + found["mlp_up"].flops  # gate and up are alike
+    flops = sum(p.flops for p in found.values()) + found["mlp_up"].flops  # gate and up have the same shape
     assert flops == 2 * matmul_parameters(ModelShape(**run.shape)) * 3 * 32
 
 

@@ -1,4 +1,4 @@
-"""What the settings of every workload share."""
+"""The common base of all workloads' settings."""
 
 import importlib
 from dataclasses import replace

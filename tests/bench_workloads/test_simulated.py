@@ -1,4 +1,4 @@
-"""The rehearsal workload: its ranks sleep as they say, and what they act out really happens."""
+"""The simulated workload: its ranks sleep as reported, and injected faults really happen."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_imports_no_torch():
     assert found.stdout.split() == ["False", "False"]
 
 
-def test_a_rank_sleeps_beats_and_measures(light: Zygote):
+def test_a_rank_sleeps_sends_heartbeats_and_measures(light: Zygote):
     for rank in rehearse(light, step_s=0.05):
         assert rank.exit == 0
         found = rank.measurement
@@ -54,12 +54,12 @@ def test_a_rank_sleeps_beats_and_measures(light: Zygote):
         assert found["effective"]["dp"] == 2
 
 
-def test_fast_ranks_beat_seldom(light: Zygote):
+def test_fast_ranks_send_few_heartbeats(light: Zygote):
     run = a_run(Layout(), workload="simulated", iterations=200, params={"step_s": 0.002})
     assert len(light.attempt(run)[0].heartbeats) < 10
 
 
-def test_times_are_said_at_higher_speed(light: Zygote):
+def test_times_are_reported_for_the_real_speed(light: Zygote):
     start = time.monotonic()
     rank = rehearse(light, 1, step_s=20.0, speed=1000.0)[0]
     assert time.monotonic() - start < 5
@@ -105,11 +105,11 @@ def test_signal_is_sent(light: Zygote):
 
 
 def test_ignored_sigterm_survives_one():
-    """The act itself, in a process of its own: SIGTERM does nothing, SIGKILL does."""
+    """The fault itself, in a separate process: SIGTERM does nothing, SIGKILL does."""
     code = (
         "from bench_workloads.simulated import faults; from bench_workloads.simulated.settings import Settings;"
         "from sweep.contract import Layout; from tests.support.simulated import big, placed;"
-        "print('deaf soon', flush=True);"
+        "print('ignoring SIGTERM', flush=True);"
         "faults.act(faults.Fault('ignore_sigterm', 0, 0), placed(big(Layout())), Settings())"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=REPOSITORY) as child:
@@ -122,7 +122,7 @@ def test_ignored_sigterm_survives_one():
 
 
 def test_leaked_child_outlives_its_rank(light: Zygote):
-    """The child has left the session and its parent: found by what its memory image says, then ended."""
+    """The child has left the session and its parent: found by its memory map, then ended."""
     before = set(_sleepers())
     rank = rehearse(light, 1, fault="leak_child", fault_s=30.0)[0]
     assert rank.exit == 0
@@ -163,14 +163,14 @@ def test_mismatch_is_echoed(light: Zygote):
     assert rehearse(light, fault="config_mismatch")[0].measurement["effective"]["dp"] == 4
 
 
-def test_too_big_for_the_gpu_dies_of_memory(light: Zygote):
+def test_too_big_for_the_gpu_fails_out_of_memory(light: Zygote):
     fits = big(Layout(tp=4, recompute="full"), params={"step_s": 0.01, "fault": "oom_cuda_if_too_big"})
     too_big = big(Layout(), params={"step_s": 0.01, "fault": "oom_cuda_if_too_big"})
     assert [rank.exit for rank in light.attempt(fits)] == [0] * 4
     assert "CUDA out of memory" in light.attempt(too_big)[0].stderr
 
 
-def test_the_same_runs_are_struck_every_time():
+def test_the_same_runs_fail_every_time():
     runs = [big(Layout(micro_batch_size=n), params={}) for n in range(1, 201)]
     settings = Settings(fault="hang, oom_cuda", fault_probability=0.3)
     struck = [fault_of(placed(run), settings) for run in runs]
@@ -190,7 +190,7 @@ def test_unknown_fault_and_parameter_are_refused():
     assert set(WORKLOAD.params) == {f.name for f in dataclasses.fields(Settings)}
 
 
-def test_the_landscape_has_the_right_slopes():
+def test_the_formula_has_the_right_trends():
     def step(nodes: int = 1, **layout) -> float:
         return formula.step_s(big(Layout(**layout), nodes=nodes), 989.0)
 

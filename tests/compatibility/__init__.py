@@ -1,1 +1,1 @@
-"""What other versions of sweep left: their directories, and pilots of theirs that still run."""
+"""Compatibility with other versions of sweep: their directories, and their running pilots."""

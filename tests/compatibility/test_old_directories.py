@@ -1,6 +1,6 @@
-"""Sweep directories that commit 5362d08 wrote: read, collected, reported and resumed by the code of now.
+"""Sweep directories that commit 5362d08 wrote: read, collected, reported and resumed by the current code.
 
-`recorded/README.md` tells how they came to be, `tests/support/old_directories.py` asks them.
+`recorded/README.md` describes how they were made, `tests/support/old_directories.py` reads them.
 """
 
 import json
@@ -14,7 +14,7 @@ from tests.support.old_directories import NAMES, RECORDED, copied, doubled, expe
 
 
 def differences(now, then, place="", left_out=()):
-    """Where a value is another one, in words. What objects have beside the keys of then is new, and no difference."""
+    """The differing values, as text. Additional keys of objects are new, and no difference."""
     if isinstance(then, dict) and isinstance(now, dict):
         keys = [key for key in then if key not in left_out]
         return [found for key in keys for found in differences(now.get(key), then[key], f"{place}.{key}", left_out)]
@@ -33,7 +33,7 @@ def differences(now, then, place="", left_out=()):
 
 @pytest.fixture(scope="module", params=NAMES)
 def asked(request, tmp_path_factory):
-    """A directory that all was asked of: (its name, where it is, its truth before, the answers)."""
+    """A directory after all questions: (its name, its path, its append-only files before, the answers)."""
     directory = copied(request.param, tmp_path_factory.mktemp("asked"))
     before = truth(directory)
     return request.param, directory, before, old_directories.answers(directory)
@@ -52,7 +52,7 @@ def test_reading_changes_nothing_that_is_written_once(asked):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_what_is_derived_the_answers_are_the_same(tmp_path, name):
-    """The tables and the snapshot that the old code kept are read on from, or passed over: never misread."""
+    """The tables and the snapshot stored by the old code are continued, or ignored: never misread."""
     directory = copied(name, tmp_path)
     for path in directory.iterdir():
         if path.name in old_directories.DERIVED:
@@ -63,7 +63,7 @@ def test_without_what_is_derived_the_answers_are_the_same(tmp_path, name):
     assert differences(old_directories.status(directory), then["status"]) == []
 
 
-def test_what_was_kept_of_an_attempt_is_shown(asked):
+def test_stored_files_of_an_attempt_are_shown(asked):
     _, directory, _, _ = asked
     failed = next(record for record in records(directory) if record["outcome"] in ("oom_cuda", "hang"))
     name = f"{failed['run_id']}.{failed['attempt']}"
@@ -86,12 +86,12 @@ def test_two_old_sweeps_are_compared(tmp_path):
         assert [cell["value_a"], cell["value_b"]] == pytest.approx(of_cell)
 
 
-# --- carried on
+# --- resumed
 
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory):
-    """The unfinished one after a resume: (where it is, its truth before, the tables before)."""
+    """The unfinished one after a resume: (its path, its append-only files before, the tables before)."""
     directory = copied("unfinished", tmp_path_factory.mktemp("resumed"))
     before, tables = truth(directory), old_directories.collected(directory)
     done = sweep("resume", directory, cwd=directory.parent)
@@ -117,13 +117,13 @@ def test_each_run_is_measured_once_and_again_only_where_that_was_asked_for(resum
     assert ok == Counter({run_id: 1 + asked_for[run_id] for run_id, outcome in final.items() if outcome == "ok"})
 
 
-def test_what_was_begun_and_never_recorded_is_lost(resumed):
-    """One attempt was being measured when the power failed, one was claimed and not begun."""
+def test_what_was_started_and_never_recorded_is_lost(resumed):
+    """One attempt was being measured when the power failed, one was claimed and not started."""
     directory, before, _ = resumed
-    told = {f"{record['run_id']}.{record['attempt']}": record["outcome"] for record in records(directory)}
+    outcomes = {f"{record['run_id']}.{record['attempt']}": record["outcome"] for record in records(directory)}
     known = {f"{record['run_id']}.{record['attempt']}" for record in records(RECORDED / "unfinished")}
     left = {path.removeprefix("claims/") for path in before if path.startswith("claims/")} - known
-    assert [told[name] for name in left] == ["lost", "lost"]
+    assert [outcomes[name] for name in left] == ["lost", "lost"]
 
 
 @pytest.mark.long
@@ -137,7 +137,7 @@ def test_a_report_with_figures_is_made(resumed):
     assert page.count("data:image/") > 1
 
 
-def test_nothing_that_stood_is_changed(resumed):
+def test_existing_files_are_not_changed(resumed):
     directory, before, tables = resumed
     after = truth(directory)
     assert [path for path, data in before.items() if after.get(path) != data] == []

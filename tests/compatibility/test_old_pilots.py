@@ -1,4 +1,4 @@
-"""Pilots that commit 5362d08 started, under a launcher of the code of now: they finish, or end cleanly."""
+"""Pilots that commit 5362d08 started, under a launcher of the current code: they finish, or end cleanly."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ RUNS = 6
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
-    """The code of the old commit, out of this checkout's history."""
+    """The code of the old commit, from this checkout's history."""
     git = ["git", "-C", str(REPOSITORY)]
     known = [*git, "cat-file", "-e", f"{COMMIT}^{{commit}}"]
     if shutil.which("git") is None or subprocess.run(known, capture_output=True).returncode:
@@ -57,7 +57,7 @@ def begun(old, tmp_path):
 
 
 def launch(folder, code):
-    """Begin the sweep with the code of a checkout, and wait until its pilot measures."""
+    """Start the sweep with the code of a checkout, and wait until its pilot measures."""
     (folder / "grid.yaml").write_text(GRID)
     directory = folder / "s"
     options = ["--dir", directory, "--executor", "local", "--yes"]
@@ -70,12 +70,12 @@ def launch(folder, code):
 def wait_for(condition, timeout_s=60.0):
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.05)
 
 
 def measuring(directory):
-    """An attempt goes on."""
+    """An attempt is running."""
     if not (directory / "provenance.json").exists():
         return False
     kinds = Counter(event["event"] for event in events(directory))
@@ -113,7 +113,7 @@ def killed(launcher):
 
 
 def end(directory):
-    """Leave no process behind where a test failed."""
+    """End all processes where a test failed."""
     for line in processes(directory):
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(int(line.split()[0])).kill()
@@ -131,7 +131,7 @@ def test_an_old_pilot_measures_on_under_a_new_launcher(begun):
 
 
 @pytest.mark.long
-def test_a_new_launcher_takes_the_place_of_an_old_one_that_lives(begun):
+def test_a_new_launcher_replaces_a_running_old_one(begun):
     directory, launcher = begun
     refused = sweep("resume", directory, cwd=directory.parent)
     assert refused.returncode == 2
@@ -180,7 +180,7 @@ def test_cancel_ends_an_old_pilot(begun, lives):
     "measured", [pytest.param(0, id="at its first run"), pytest.param(1, id="later", marks=pytest.mark.long)]
 )
 def test_the_code_is_replaced_under_a_running_pilot(old, tmp_path, measured):
-    """As by `git pull` in a checkout that a pilot runs from: what the pilot executes from then on is of the new code.
+    """As by `git pull` in a checkout that a pilot runs from: what the pilot executes from then on is new code.
 
     An agent executes `sweep.pilot.zygote` before the first run of a workload, by that name.
     """
@@ -227,7 +227,7 @@ def launch_on_slurm(folder, code, cluster):
 
 @pytest.fixture
 def cluster(slurm_cluster):
-    """The shared cluster, left idle."""
+    """The shared cluster, idle afterwards."""
     yield slurm_cluster
     slurm_cluster.cancel_all()
     slurm_cluster.wait_idle()
@@ -247,7 +247,7 @@ def test_an_old_job_measures_on_under_a_new_launcher(old, tmp_path, cluster):
 @pytest.mark.long
 @pytest.mark.slurm
 def test_a_job_that_waited_in_the_queue_while_the_code_was_replaced(old, tmp_path, cluster):
-    """What submitit pickled, the script and the order are of the old code; what is started by them is of the new."""
+    """What submitit pickled, the script and the order are old code; what they start is new code."""
     code = tmp_path / "code"
     code.symlink_to(old)
     blocker = cluster.run("sbatch", "--parsable", "-N8", "--exclusive", "--wrap", "sleep 300").strip()

@@ -1,4 +1,4 @@
-"""An agent that is killed alone leaves nothing behind, on one machine and on a node."""
+"""When only an agent is killed, no process is left, on one machine and on a node."""
 
 import contextlib
 import os
@@ -39,10 +39,10 @@ def daemons(directory):
 
 
 def killed_agent_leaves_nothing(directory, launcher):
-    """Kill an agent in the middle of an attempt that has let a daemon go; the run is measured all the same."""
+    """Kill an agent during an attempt that has leaked a daemon; the run is still measured."""
     deadline = time.monotonic() + 60
     while not daemons(directory):
-        assert time.monotonic() < deadline, "no daemon was let go"
+        assert time.monotonic() < deadline, "no daemon was leaked"
         time.sleep(0.05)
     os.kill(agent_pids(directory)[0], signal.SIGKILL)
     assert launcher.wait(120) == 0

@@ -1,6 +1,6 @@
 """After kill -9 of any kind of process no process of the sweep is left a minute later, and a resume measures the rest.
 
-The launcher is killed with it every time: nobody is there to end what stays. Ranks have let daemons go by then.
+The launcher is killed too every time, so it cannot clean up. Ranks have leaked daemons by then.
 """
 
 import json
@@ -29,7 +29,7 @@ def strike(kind, directory, launcher, cluster=None):
 
 
 def assert_nothing_is_left(tmp_path, kind, executor, cluster=None, **grid):
-    """(When the kill was, seconds until the struck attempt's processes were gone, all records)."""
+    """(When the kill was, seconds until the killed attempt's processes were gone, all records)."""
     env = cluster.env if cluster is not None else None
     directory = tmp_path / "s"
     (tmp_path / "grid.yaml").write_text(GRID.format(**grid))

@@ -1,4 +1,4 @@
-"""Kill the launcher and the leader at random moments: every run still is measured exactly once."""
+"""Kill the launcher and the leader at random moments: every run is still measured exactly once."""
 
 import pytest
 

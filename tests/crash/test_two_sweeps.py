@@ -1,4 +1,4 @@
-"""Two sweeps of one user on the same nodes: what one loses, ends and cleans up after is its own."""
+"""Two sweeps of one user on the same nodes: each loses, ends and cleans up only its own processes."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def launch(tmp_path, name, text, executor, env):
 
 
 def one_is_struck_and_resumed_beside_the_other(tmp_path, executor, quiet_nodes, cluster=None):
-    """The records of the sweep that nothing happened to."""
+    """The records of the undisturbed sweep."""
     env = cluster.env if cluster is not None else None
     noisy = launch(tmp_path, "noisy", GRID.format(batches=[1, 2], step_s=0.3), executor, env)
     quiet = launch(tmp_path, "quiet", SLOW.format(nodes=quiet_nodes, step_s=0.7, pilot_time="10m"), executor, env)
@@ -34,14 +34,14 @@ def one_is_struck_and_resumed_beside_the_other(tmp_path, executor, quiet_nodes, 
 
 
 def test_at_the_same_time_on_this_machine(tmp_path):
-    """The pretend nodes of both are this machine: their processes stand side by side."""
+    """The simulated nodes of both are this machine: their processes run concurrently."""
     records = one_is_struck_and_resumed_beside_the_other(tmp_path, "local", quiet_nodes=2)
     assert {record["attempt"] for record in records} == {1}
 
 
 @pytest.mark.slurm
 def test_one_after_the_other_on_the_same_slurm_nodes(tmp_path, slurm_cluster):
-    """The quiet sweep needs all nodes, so it waits for the noisy one's or the other way round."""
+    """The quiet sweep needs all nodes, so it waits for the noisy one, or the reverse."""
     records = one_is_struck_and_resumed_beside_the_other(tmp_path, "slurm", 8, slurm_cluster)
     assert {record["attempt"] for record in records} == {1}
     nodes = {node for record in records for node in record["node_names"]}

@@ -1,4 +1,4 @@
-"""The cluster's surroundings for faults: the workload registered, a memory cgroup, a small scratch disk."""
+"""The environment of the fault tests: the workload registered, a memory cgroup, a small scratch disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.faults.bench import Bench
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 LIMIT_BYTES = 3 << 29
-"""one pilot takes up to 1.0 GB of it; to fill the rest must take seconds on a machine that touches memory slowly"""
+"""one pilot uses up to 1.0 GB of it; to fill the rest must take seconds on a machine that touches memory slowly"""
 SCRATCH_SIZE = "48m"
 
 
@@ -57,7 +57,7 @@ def bench(tmp_path, registered, slurm_cluster):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A node-local disk that is soon full."""
+    """A small node-local disk."""
     path = tmp_path / "scratch"
     path.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SCRATCH_SIZE}", "none", str(path)], check=False)

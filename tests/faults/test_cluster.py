@@ -1,4 +1,4 @@
-"""What the scheduler, its nodes and the file system do to a sweep of real torch ranks, and how it carries on."""
+"""Failures of the scheduler, nodes and file system in a sweep of real torch ranks, and its recovery."""
 
 import contextlib
 import json
@@ -16,12 +16,12 @@ from tests.support.faults.table import note
 pytestmark = [pytest.mark.slurm, pytest.mark.parallel, pytest.mark.timeout(600)]
 
 RUNS = {"models": ["tiny-4M"], "micro_batch_size": [1, 2, 4], "params": {"step_s": 1.0}}
-"""three healthy runs of some seven seconds"""
+"""three healthy runs of about seven seconds"""
 
 
 def end(bench, launcher, codes=(0,), timeout_s=400):
-    """The launch to its end; how long it took processes of the sweep to be gone."""
-    assert launcher.wait(timeout_s) in codes, bench.said()
+    """Wait for the launcher; seconds until all processes of the sweep were gone."""
+    assert launcher.wait(timeout_s) in codes, bench.output()
     return bench.left()
 
 
@@ -34,18 +34,18 @@ def assert_all_measured(bench, runs=3):
 
 
 def struck_record(bench, struck):
-    """Of the attempt that was under way then."""
+    """The record of the attempt running at that time."""
     return next(r for r in bench.records() if r["started_at"] <= struck <= r["ended_at"])
 
 
 def following(bench, since):
-    """How the first attempt ended that began later; "-" where none did."""
+    """The outcome of the first attempt started later; "-" without one."""
     later = [r for r in bench.records() if r["started_at"] > since]
     return min(later, key=lambda r: r["started_at"])["outcome"] if later else "-"
 
 
 def report(bench, fault, struck, left, clean_s=None):
-    """A row: what the attempt became that was struck, and how the next one ended. Called once all else holds."""
+    """Write a row: the outcome of the affected attempt and of the next one. Called after all other checks."""
     record = struck_record(bench, struck)
     if record["outcome"] == "ok":
         note(fault, "ok", None, None, left, following(bench, struck))
@@ -98,7 +98,7 @@ def test_a_nodes_death(bench, slurm_cluster):
     assert_all_measured(bench)
     again = [r for r in bench.records() if r["run_id"] == record["run_id"]]
     assert [r["outcome"] for r in again] == ["node_fail", "ok"]
-    assert set(again[0]["node_names"]).isdisjoint(again[1]["node_names"]), "tried elsewhere"
+    assert set(again[0]["node_names"]).isdisjoint(again[1]["node_names"]), "retried on other nodes"
     assert all(
         node not in r["node_names"] for r in bench.records() if r["outcome"] == "ok" and r["started_at"] > struck
     )
@@ -112,7 +112,7 @@ def test_a_nodes_death(bench, slurm_cluster):
 
 @pytest.mark.long
 def test_the_leaders_nodes_death(bench, slurm_cluster):
-    """The agents that are left end their ranks and cancel the job; resume carries on."""
+    """The remaining agents end their ranks and cancel the job; resume carries on."""
     launcher = bench.start(**{**RUNS, "micro_batch_size": [1]})
     bench.wait_for_attempt()
     job, node, struck = bench.pilot().job_id, bench.pilot().nodes[0], time.time()
@@ -139,7 +139,7 @@ def test_the_leaders_nodes_death(bench, slurm_cluster):
 
 @pytest.mark.long
 def test_slurmd_alone_killed(bench, slurm_cluster):
-    """Its steps live on: nothing is lost."""
+    """Its steps keep running: no attempt is lost."""
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
     node, struck = bench.pilot().nodes[1], time.time()
@@ -185,7 +185,7 @@ def test_slurmdbd_down(bench, slurm_cluster):
 
 @contextlib.contextmanager
 def mounted(path, *how):
-    """A file system of its own there."""
+    """A separate file system there."""
     path.mkdir()
     if subprocess.run(["mount", *how, str(path)], check=False).returncode:
         pytest.skip("no such file system can be mounted here")
@@ -198,14 +198,14 @@ def mounted(path, *how):
 
 @pytest.fixture
 def small_shared_disk(tmp_path):
-    """The sweep's file system, soon full."""
+    """The sweep's file system, small."""
     with mounted(tmp_path / "s", "-t", "tmpfs", "-o", "size=32m", "none") as path:
         yield path
 
 
 @pytest.fixture
 def ext4_shared_disk(tmp_path):
-    """The sweep's file system, that can be frozen, and in which root too is refused by the immutable attribute."""
+    """The sweep's file system, that can be frozen, and where the immutable attribute stops root too."""
     image = tmp_path / "image"
     with image.open("wb") as file:
         file.truncate(64 << 20)
@@ -248,7 +248,7 @@ def immutable(path):
 
 @contextlib.contextmanager
 def frozen(path):
-    """Whoever writes, waits: what a file server that is gone looks like."""
+    """Every write blocks, as with a failed file server."""
     subprocess.run(["fsfreeze", "--freeze", str(path)], check=True)
     try:
         yield
@@ -256,17 +256,17 @@ def frozen(path):
         subprocess.run(["fsfreeze", "--unfreeze", str(path)], check=True)
 
 
-def assert_borne(bench, path, refusal, seconds, words):
-    """No attempt is lost by it, no pilot, no launcher; what could not be written is written later."""
+def assert_tolerated(bench, path, refusal, seconds, words):
+    """No attempt, pilot or launcher is lost; pending writes are done later."""
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
     with refusal(path):
         struck = time.time()
         time.sleep(seconds)
-        assert launcher.poll() is None, bench.said()
+        assert launcher.poll() is None, bench.output()
     left = end(bench, launcher)
     assert outcomes(bench) == ["ok"] * 3
-    assert len(driving.state_of(bench.directory).pilots) == 1, bench.said()
+    assert len(driving.state_of(bench.directory).pilots) == 1, bench.output()
     assert left == []
     report(bench, words, struck, left)
 
@@ -274,31 +274,31 @@ def assert_borne(bench, path, refusal, seconds, words):
 @pytest.mark.long
 def test_the_shared_directory_is_full_and_read_only_for_a_while(bench, small_shared_disk):
     words = "shared directory: new files meet a read-only mount, open ones a full disk, for 20 s"
-    assert_borne(bench, small_shared_disk, full_and_read_only, 20, words)
+    assert_tolerated(bench, small_shared_disk, full_and_read_only, 20, words)
 
 
 @pytest.mark.long
 def test_the_shared_directory_is_immutable_for_a_while(bench, ext4_shared_disk):
     words = "shared directory: immutable, open files too, for 30 s"
-    assert_borne(bench, ext4_shared_disk, immutable, 30, words)
+    assert_tolerated(bench, ext4_shared_disk, immutable, 30, words)
 
 
 @pytest.mark.long
 def test_the_shared_directory_hangs_for_a_while(bench, ext4_shared_disk):
-    """Longer than agents bear a leader's silence, and than a launcher bears a pilot's."""
+    """Longer than the agents' timeout for a leader, and the launcher's for a pilot."""
     words = "shared directory: frozen, every write hangs, for 45 s"
-    assert_borne(bench, ext4_shared_disk, frozen, 45, words)
+    assert_tolerated(bench, ext4_shared_disk, frozen, 45, words)
 
 
 @pytest.mark.long
 def test_the_jobs_time_limit(bench, slurm_cluster):
-    """Slurm's own limit is lowered, below what the run that goes on needs: SIGTERM, a record, the next pilot."""
+    """Slurm's own limit is lowered, below what the current run needs: SIGTERM, a record, the next pilot."""
     one = {**RUNS, "micro_batch_size": [1], "params": {"step_s": 16.0}}
     launcher = bench.start(**one, timeouts={"steady": "60s"})
     bench.wait_for_attempt()
     job = bench.pilot().job_id
     slurm_cluster.run("scontrol", "update", f"jobid={job}", "TimeLimit=1")
-    wait_for(lambda: failed(bench, "preempted") is not None, 150, bench.said)
+    wait_for(lambda: failed(bench, "preempted") is not None, 150, bench.output)
     of_job = [p for p in slurm_cluster.job_processes() if p.environ().get("SLURM_JOB_ID") == job]
     left = end(bench, launcher)
     assert left == []
@@ -310,8 +310,8 @@ def test_the_jobs_time_limit(bench, slurm_cluster):
 
 
 @pytest.mark.long
-def test_a_dead_pilots_remains_are_cleared_by_the_next(bench, slurm_cluster):
-    """The leader and the agents are killed with no chance to clean; ranks that outlive them are ended by the next."""
+def test_a_dead_pilots_processes_are_cleared_by_the_next(bench, slurm_cluster):
+    """The leader and the agents are killed with no chance to clean; surviving ranks are ended by the next pilot."""
     launcher = bench.start(**{**RUNS, "nodes": [8]})
     bench.wait_for_attempt()
     mark = driving.events_of(bench.directory, PilotIntended)[0].token

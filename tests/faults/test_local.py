@@ -1,4 +1,4 @@
-"""Faults acted out by real ranks on the local executor: each ends as named, and the pilot measures its next run."""
+"""Faults injected by real ranks on the local executor: each has its expected outcome, and the pilot continues."""
 
 import json
 
@@ -45,7 +45,7 @@ def faults(tmp_path_factory):
 
 
 @pytest.mark.parametrize("fault", EXPECTED)
-def test_a_fault_ends_as_named(faults, fault):
+def test_a_fault_ends_with_its_outcome(faults, fault):
     _, by_fault = faults
     for record in by_fault[fault]:
         assert record["outcome"] == EXPECTED[fault], (record["message"], record["evidence"])

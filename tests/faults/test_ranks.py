@@ -1,4 +1,4 @@
-"""Each fault of a real torch rank ends as named, and the same pilot measures its next run."""
+"""Each fault of a real torch rank has its expected outcome, and the same pilot measures its next run."""
 
 import json
 
@@ -22,7 +22,7 @@ EXPECTED = {
     "disk_full": "disk_full",
 }
 WORDS = {
-    "hang": "a rank sleeps for ever in iteration 3 (steady limit 8 s)",
+    "hang": "a rank sleeps indefinitely in iteration 3 (steady limit 8 s)",
     "daemon": "a rank double-forks a setsid child that holds memory",
     "oom_cuda": "`torch.OutOfMemoryError` raised",
     "oom_host": "the kernel's OOM killer, in a memory cgroup",
@@ -36,7 +36,7 @@ WORDS = {
 QUICK = ("hang", "oom_host")
 ONCE_MORE_ELSEWHERE = {"hang", "oom_host", "kill_9", "segfault", "disk_full"}
 DETECT_S = 8 + 10
-"""the steady limit, and a machine that is busy with other things"""
+"""the steady limit, plus time for a busy machine"""
 
 
 @pytest.mark.timeout(900)
@@ -44,12 +44,12 @@ DETECT_S = 8 + 10
 def test_faults_of_ranks(bench, memory_cgroup, small_disk, faults):
     """One sweep, pilots of two nodes and four ranks: a faulty run, a healthy one, and so on.
 
-    A second pilot comes for what is to be tried on other nodes; on a slow machine it takes a first attempt too.
+    A second pilot runs retries on other nodes; on a slow machine it runs a first attempt too.
     """
     enter = f'echo $$ > {memory_cgroup}/cgroup.procs; exec "$@"'
     site = {"scratch": str(small_disk), "container_prefix": ["/bin/sh", "-c", enter, "agent"]}
     launcher = bench.start(site, models=[FAULTY_MODEL, "tiny-4M"], params={"fault": list(faults)})
-    assert launcher.wait(800) == 0, bench.said()
+    assert launcher.wait(800) == 0, bench.output()
     left = bench.left()
     records = bench.records()
     firsts = [r for r in records if r["attempt"] == 1]
@@ -75,16 +75,16 @@ def test_faults_of_ranks(bench, memory_cgroup, small_disk, faults):
     assert left == []
     assert list(small_disk.iterdir()) == [], "the pilots' temporary files"
     assert_retried_elsewhere(records, firsts, faults)
-    assert rows[0][-1] == "ok", "the pilot that bore the fault measures the next run"
+    assert rows[0][-1] == "ok", "the pilot with the fault measures the next run"
     for row in rows:
         note(*row)
 
 
 @pytest.mark.long
 def test_a_rank_that_ignores_sigterm(bench):
-    """In a sweep of its own: the hangs of two different runs on one node would take that node out of service."""
+    """In a separate sweep: the hangs of two different runs on one node would take that node out of service."""
     launcher = bench.start(models=[FAULTY_MODEL, "tiny-4M"], params={"fault": "ignore_sigterm"})
-    assert launcher.wait(250) == 0, bench.said()
+    assert launcher.wait(250) == 0, bench.output()
     left = bench.left()
     hung, healthy, again = bench.records()
     assert (hung["outcome"], healthy["outcome"], again["outcome"]) == ("hang", "ok", "hang")
@@ -94,11 +94,11 @@ def test_a_rank_that_ignores_sigterm(bench):
     detect_s = hung["ended_at"] - hung["teardown_s"] - bench.struck_at(hung)
     assert detect_s < DETECT_S
     assert left == []
-    note("the same, deaf to SIGTERM", hung["outcome"], detect_s, hung["teardown_s"], left, healthy["outcome"])
+    note("the same, ignoring SIGTERM", hung["outcome"], detect_s, hung["teardown_s"], left, healthy["outcome"])
 
 
 def assert_retried_elsewhere(records, firsts, faults):
-    """What a node may have caused was tried on nodes that share none with the first; there it came again: the run's."""
+    """A fault that a node may cause was retried on disjoint nodes; it recurred there, so the run causes it."""
     first_nodes = {r["run_id"]: set(r["node_names"]) for r in firsts}
     seconds = [r for r in records if r["attempt"] == 2 and json.loads(r["params_json"])["fault"] != "port_in_use"]
     tried = {json.loads(r["params_json"])["fault"] for r in seconds if r["model"] == FAULTY_MODEL}
@@ -108,23 +108,23 @@ def assert_retried_elsewhere(records, firsts, faults):
     assert third <= {"port_in_use"}
 
 
-def test_a_slow_first_iteration_is_borne(bench):
+def test_a_slow_first_iteration_is_tolerated(bench):
     """The first iteration takes 12 s, the later ones 0.1 s, with a steady limit of 8 s: it is never killed."""
     launcher = bench.start(params={"first_s": 12.0, "step_s": 0.1}, nodes=[1])
-    assert launcher.wait(250) == 0, bench.said()
+    assert launcher.wait(250) == 0, bench.output()
     assert [r["outcome"] for r in bench.records()] == ["ok"]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_full_limits(bench):
-    """The default limits: 60 s of first iteration are borne, a hang in steady state is found within 20 s + 5 s."""
+    """The default limits: 60 s of first iteration are tolerated, a hang in steady state is found within 20 s + 5 s."""
     timeouts = {"start": "300s", "first_iteration": "300s", "steady": "20s"}
     models = [FAULTY_MODEL, "tiny-4M"]
     launcher = bench.start(
         params={"first_s": 60.0, "step_s": 0.1, "fault": "hang"}, nodes=[1], timeouts=timeouts, models=models
     )
-    assert launcher.wait(850) in (0, 1), bench.said()
+    assert launcher.wait(850) in (0, 1), bench.output()
     outcomes = {}
     for record in bench.records():
         outcomes.setdefault(record["model"], []).append(record)
@@ -133,7 +133,7 @@ def test_the_full_limits(bench):
     assert {r["outcome"] for r in hangs} == {"hang"}
     detect_s = hangs[0]["ended_at"] - hangs[0]["teardown_s"] - bench.struck_at(hangs[0])
     note(
-        "60 s first iteration, then 0.1 s: borne; then a hang, default limits",
+        "60 s first iteration, then 0.1 s: tolerated; then a hang, default limits",
         "hang",
         detect_s,
         hangs[0]["teardown_s"],

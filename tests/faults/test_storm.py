@@ -1,6 +1,6 @@
 """The fault storm: many simulated runs with faults of all kinds on real Slurm, while launcher and leaders are killed.
 
-Each run ends ok once, or failed for its named reason, with all its attempts on record; nothing is left over.
+Each run ends ok once, or failed with its expected outcome, with all its attempts recorded; no process is left.
 """
 
 import json
@@ -44,7 +44,7 @@ QUICK = ('""', "leak_child", "exception", "hang", "oom_cuda", "signal")
 
 
 def assert_straight(directory, expected, runs):
-    """One record per attempt, one claim per record; each run ended as its fault says, once."""
+    """One record per attempt, one claim per record; each run ended with its fault's outcome, once."""
     records = driving.records_of(directory)
     by_run = defaultdict(list)
     for record in records:
@@ -87,7 +87,7 @@ def test_a_small_storm(tmp_path, slurm_cluster):
 
 
 def blow_on_16_nodes(tmp_path, seed, **how):
-    """Short pilots, so that there are many: a pilot of 20 minutes would serve all runs of its width alone."""
+    """Short pilots, so that there are many: a single pilot of 20 minutes would run all runs of its width."""
     with Cluster(nodes=16, gpus_per_node=2, accounting=True) as cluster:
         blow(tmp_path, cluster, seed, faults=EXPECTED, nodes="1, 2", pilots=8, pilot_time="2m", **how)
 

@@ -1,4 +1,4 @@
-"""The table in docs/faults.md has a row for every fault that the product is accepted by, and none of them failed."""
+"""The table in docs/faults.md has a row for every fault of the acceptance criteria, and none of them failed."""
 
 from sweep.outcomes import Outcome
 from tests.support.faults.table import BEGIN, FAULTS, Row, rows_of, with_row
@@ -14,7 +14,7 @@ def test_every_fault_has_a_row_and_none_left_a_process_or_failed_the_next_run():
     assert {(left, following) for *_, left, following in rows.values()} == {("0", "ok")}
 
 
-def test_a_row_takes_the_place_of_an_earlier_one_and_the_rest_of_the_page_stays():
+def test_a_row_replaces_an_earlier_one_and_the_rest_of_the_page_stays():
     lines = "| segfault | unknown |  |  | 3 | - |\n| scancel | preempted | 0.2 | 0.5 | 0 | ok |\n"
     page = f"Before.\n\n{BEGIN}{lines}\nAfter.\n"
     row = Row("segfault", "segfault", 0.25, None, 0, "ok")

@@ -1,1 +1,1 @@
-"""Helpers of tests, none of which is a test. Light: ranks and pilots import from here."""
+"""Helpers of tests, without tests. Light: ranks and pilots import from here."""

@@ -19,16 +19,16 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass
-class Heard:
-    """What a page did that it must not do."""
+class PageEvents:
+    """What a page did and must not do."""
 
     console: list[str] = field(default_factory=list)
     """errors and warnings, uncaught exceptions included"""
     requests: list[str] = field(default_factory=list)
-    """everything it asked for beside itself"""
+    """all requests except for the page"""
 
 
-@pytest.fixture(scope="module")  # as long as it lives, no other event loop can run in this thread
+@pytest.fixture(scope="module")  # while it runs, no other event loop can run in this thread
 def browser() -> Iterator[Browser]:
     """Fail (SWEEP_REQUIRE_BROWSER=1) or skip where there is none."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
@@ -47,16 +47,16 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, file: Path, **context: Any) -> Iterator[tuple[Page, Heard]]:
-    """The file in a fresh window, with ears open from the first byte."""
+def opened(browser: Browser, file: Path, **context: Any) -> Iterator[tuple[Page, PageEvents]]:
+    """The file in a new window, with its console and requests recorded from the start."""
     window = browser.new_context(**context)
-    page, heard = window.new_page(), Heard()
+    page, events = window.new_page(), PageEvents()
     url = file.resolve().as_uri()
-    page.on("console", lambda m: heard.console.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: heard.console.append(str(error)))
-    page.on("request", lambda r: heard.requests.append(r.url) if r.url.partition("#")[0] != url else None)
+    page.on("console", lambda m: events.console.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: events.console.append(str(error)))
+    page.on("request", lambda r: events.requests.append(r.url) if r.url.partition("#")[0] != url else None)
     page.goto(url)
     try:
-        yield page, heard
+        yield page, events
     finally:
         window.close()

@@ -1,4 +1,4 @@
-"""Drive the command line as a user does, and look at what a sweep left."""
+"""Run the command line as a user does, and read what a sweep left."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def leader_pids(directory):
 
 
 def marked_processes(directory):
-    """Every living process that carries the mark of one of this sweep's pilots, in words."""
+    """Every living process with the token of one of this sweep's pilots, as text."""
     sweep_id = json.loads(SweepDir(Path(directory)).provenance.read_text())["sweep_id"]
     found = []
     for process in psutil.process_iter():
@@ -96,7 +96,7 @@ def marked_processes(directory):
 
 
 def wait_until_unmarked(directory, timeout_s=60.0):
-    """The processes left once the sweep had time to end them; empty where all is well."""
+    """The processes left after the sweep had time to end them; empty on success."""
     deadline = time.monotonic() + timeout_s
     while (left := marked_processes(directory)) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -144,12 +144,12 @@ site: {{gpu: cpu, gpus_per_node: 2, pilot_time: {pilot_time}, poll_interval_s: 1
 def wait_for(condition, timeout_s=60):
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.1)
 
 
 def running_attempt(directory):
-    """An attempt has begun and has not ended."""
+    """Whether an attempt has started and not ended."""
     if not (directory / "provenance.json").exists():
         return False
     attempts = [a for run in state_of(directory).runs.values() for a in run.attempts.values()]

@@ -1,4 +1,4 @@
-"""A stand-in for the leader's module in tests of the local executor: `python -m tests.support.local_pilot DIR NAME`."""
+"""A fake leader module for tests of the local executor: `python -m tests.support.local_pilot DIR NAME`."""
 
 from __future__ import annotations
 

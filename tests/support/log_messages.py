@@ -1,6 +1,6 @@
-"""Messages collected from public sources, written down before the rules were tuned.
+"""Messages collected from public sources, collected before the rules were tuned.
 
-Each row: the outcomes that are right, where such a message is found, and the message (facts, few lines).
+Each row: the correct outcomes, the source of such a message, and the message (facts, few lines).
 """
 
 MESSAGES: list[tuple[str, str, str]] = [
@@ -357,7 +357,7 @@ MESSAGES: list[tuple[str, str, str]] = [
     ),
     (
         "xid_hardware",
-        "composed: a dead GPU and what the ranks made of it",
+        "composed: a dead GPU and the ranks' errors",
         "RuntimeError: CUDA error: unspecified launch failure\n"
         "kernel: NVRM: Xid (PCI:0000:9b:00): 48, pid=1, name=python, An uncorrectable double bit error (DBE) has "
         "been detected",

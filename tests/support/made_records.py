@@ -23,7 +23,7 @@ TINY = {"num_layers": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size":
 
 
 def made_run(**changes: Any) -> Run:
-    """A run of two ranks on one node; fields of its layout may be named too."""
+    """A run of two ranks on one node; fields of its layout are accepted too."""
     layout_names = {f.name for f in dataclasses.fields(Layout)}
     layout = {"dp": 2, "grad_accum": 4} | {k: v for k, v in changes.items() if k in layout_names}
     values: dict[str, Any] = {
@@ -90,12 +90,12 @@ def write_journal(sweep: SweepDir, writer: str, events: Iterable[Event]) -> None
 
 
 def record_event(record: Record, time: float = 1.0, **changes: Any) -> Recorded[Record]:
-    """A journal's record event. ``changes``: columns that it holds instead."""
+    """A journal's record event. ``changes``: columns to override."""
     return Recorded(time=time, record=dataclasses.replace(record, **changes))
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """A record as a journal holds it."""
+    """A record as stored in a journal."""
     values: dict[str, Any] = msgspec.to_builtins(record)
     return values
 
@@ -141,7 +141,7 @@ def playbook_records() -> pd.DataFrame:
 def made_grid(
     models: int, node_counts: int, *, per_cell: int = 4, failing: bool = True, **changes: Any
 ) -> pd.DataFrame:
-    """Results of models × node counts (1, 2, 4, …), with ties, failed cells and cells that no run has."""
+    """Results of models × node counts (1, 2, 4, …), with ties, failed cells and cells without runs."""
     rows = []
     for m in range(models):
         for n in range(node_counts):

@@ -1,4 +1,4 @@
-"""Sweep directories as a launch leaves them, and what pilots wrote there since, for tests of commands."""
+"""Sweep directories as a launch leaves them, and what pilots wrote later, for tests of commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made(directory: Path, text: str = GRID) -> Sweep:
 
 
 def pilot_wrote(sweep: Sweep, pilot: str, *ends: tuple[str, int, Outcome | None]) -> None:
-    """Attempts of a pilot in its journal: run_id, number, outcome (None: it is still going)."""
+    """Attempts of a pilot in its journal: run_id, number, outcome (None: still running)."""
     sweep.directory.pilot(pilot).mkdir(mode=0o700)
     runs = {planned.run_id: planned for planned in sweep.runs}
     journal = Journal(sweep.directory.journal(f"pilot-{pilot}"))
@@ -72,5 +72,5 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def tree(root: Path) -> list[tuple[str, int, int]]:
-    """All that is in a directory: a command that refuses changes nothing of it."""
+    """All contents of a directory: a refused command changes nothing of it."""
     return sorted((str(p.relative_to(root)), p.stat().st_mtime_ns, p.stat().st_size) for p in root.rglob("*"))

@@ -1,7 +1,7 @@
-"""What the command line says of a recorded sweep directory, as plain values: asked of old code and new code alike.
+"""What the command line reports about a recorded sweep directory, as plain values: by old code and new code.
 
-Nothing of sweep is imported here, so that any version may be asked. `python tests/support/old_directories.py CHECKOUT`
-writes the answers of the code in CHECKOUT to `expected/`: that is for the commit that wrote the directories.
+Nothing of sweep is imported here, so that any version can be run. `python tests/support/old_directories.py CHECKOUT`
+writes the answers of the code in CHECKOUT to `expected/`: to be run with the commit that wrote the directories.
 """
 
 import html.parser
@@ -25,7 +25,7 @@ EXPECTED = HERE / "expected"
 NAMES = ("unfinished", "finished")
 TABLES = ("results", "pilots", "timeline")
 HOST = "the-host-on-which.commit-5362d08.wrote-this-sweep-directory-once"
-"""the recorded directories' host; as long as a name may be on Linux"""
+"""the recorded directories' host; of the maximum length on Linux"""
 COMMAND = [sys.executable, "-c", "from sweep.cli.main import main; main()"]
 SNAPSHOTS = {"snapshot.json", "snapshot.msgpack"}
 DERIVED = {"results.parquet", "pilots.parquet", "timeline.parquet", "report.html", "launcher.out"} | SNAPSHOTS
@@ -33,12 +33,12 @@ DERIVED = {"results.parquet", "pilots.parquet", "timeline.parquet", "report.html
 
 
 def environment(checkout=None, more=None):
-    """The environment in which the code of a checkout runs; None: the code that is under test."""
+    """The environment in which the code of a checkout runs; None: the code under test."""
     return {**os.environ, **(more or {}), **({} if checkout is None else {"PYTHONPATH": str(checkout)})}
 
 
 def sweep(*arguments, cwd, checkout=None, env=None, timeout=120):
-    """A `sweep` command to its end. The working directory must hold no code of sweep: it would be found first."""
+    """A `sweep` command to its end. The working directory must hold no code of sweep: it would be imported first."""
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,
@@ -65,9 +65,9 @@ def start(*arguments, cwd, checkout=None, errors=subprocess.DEVNULL):
 
 
 def copied(name, into):
-    """A copy of a recorded directory, as it would be on this host after a restart: the host's name is put in place.
+    """A copy of a recorded directory, as it would be on this host after a restart: with this host's name.
 
-    A local pilot is known by its host, its boot and its start. On another host it could never be found to be gone.
+    A local pilot is identified by its host, its boot and its start. From another host its end cannot be detected.
     """
     directory = Path(into) / name
     shutil.copytree(RECORDED / name, directory)
@@ -78,7 +78,7 @@ def copied(name, into):
 
 
 def _of_this_host(text):
-    """JSON in which the host is this one. Its length stays: what is derived knows how far it had read, in bytes."""
+    """JSON in which the host is this one. Its length stays: derived files store how many bytes they had read."""
     host = socket.gethostname()
     padding = " " * (len(HOST) - len(host))
     rest_of_string = re.escape(HOST) + r'((?:[^"\\]|\\.)*)"'
@@ -89,7 +89,7 @@ def _of_this_host(text):
 
 
 def truth(directory):
-    """Relative path -> bytes of what is never to change but by being appended to."""
+    """Relative path -> bytes of append-only files."""
     paths = [path for path in Path(directory).rglob("*") if path.is_file() and path.name not in DERIVED]
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths if path.parent.name != "figures"}
 
@@ -113,7 +113,7 @@ def rows(path):
 
 
 def processes(directory):
-    """Every living process of a sweep's pilots, in words."""
+    """Every live process of a sweep's pilots, as text."""
     sweep_id = json.loads((Path(directory) / "provenance.json").read_text())["sweep_id"]
     found = []
     for process in psutil.process_iter():
@@ -126,11 +126,11 @@ def processes(directory):
     return found
 
 
-# --- what is asked
+# --- the questions
 
 
 def status(directory, checkout=None):
-    """`sweep status`, without what follows from the time that it is now."""
+    """`sweep status`, without values that depend on the current time."""
     document = _json("status", directory, checkout=checkout)
     if any(pilot["gone"] is None for pilot in document["pilots"]):
         for name in ("eta", "eta_s", "gpu_hours"):
@@ -140,8 +140,8 @@ def status(directory, checkout=None):
 
 def collected(directory, checkout=None):
     """`sweep collect`, and the rows of the three tables that it writes."""
-    said = _json("collect", directory, checkout=checkout)
-    return {"said": said, **{name: rows(directory / f"{name}.parquet") for name in TABLES}}
+    answer = _json("collect", directory, checkout=checkout)
+    return {"said": answer, **{name: rows(directory / f"{name}.parquet") for name in TABLES}}
 
 
 def best(directory, checkout=None):
@@ -150,17 +150,17 @@ def best(directory, checkout=None):
 
 
 def heatmap(directory, checkout=None):
-    """The cells of `sweep heatmap`; the picture is looked at for being one."""
+    """The cells of `sweep heatmap`; the image's format is checked."""
     cells = _json("heatmap", directory, checkout=checkout)["cells"]
     assert (directory / "figures" / "heatmap.png").read_bytes().startswith(b"\x89PNG")
     return cells
 
 
 def report(directory, checkout=None):
-    """The facts at the head of `sweep report`, the answer, and how sure it is."""
-    said = _json("report", directory, "--no-figures", checkout=checkout)
+    """The facts at the head of `sweep report`, the best configurations, and their verdicts."""
+    answer = _json("report", directory, "--no-figures", checkout=checkout)
     page = _Page((directory / "report.html").read_text())
-    return {"attempts": said["attempts"], "facts": page.facts, "heat": page.tables[0], "sure": page.tables[1]}
+    return {"attempts": answer["attempts"], "facts": page.facts, "heat": page.tables[0], "sure": page.tables[1]}
 
 
 def nodes(directory, checkout=None):
@@ -195,12 +195,12 @@ QUESTIONS = {
 
 
 def answers(directory, checkout=None):
-    """Question -> answer, for a directory that nothing was asked of yet."""
+    """Question -> answer, for a directory that was not read before."""
     return {name: question(directory, checkout) for name, question in QUESTIONS.items()}
 
 
 def ending(directory, checkout=None):
-    """How the sweep stands once it is done: what the runs came to, and of which cells a best one is known."""
+    """The final state of the sweep: the outcomes of the runs, and the cells with a best configuration."""
     final = {row["run_id"]: row["outcome"] for row in collected(directory, checkout)["results"] if row["final"]}
     cells = sorted([row["model"], row["nodes"]] for row in best(directory, checkout))
     return {"counts": status(directory, checkout)["counts"], "final": dict(sorted(final.items())), "cells": cells}
@@ -208,9 +208,9 @@ def ending(directory, checkout=None):
 
 def doubled(directory):
     """The attempts with several records, and the attempts that were claimed and have none, or the other way round."""
-    told = Counter(f"{record['run_id']}.{record['attempt']}" for record in records(directory))
+    counts = Counter(f"{record['run_id']}.{record['attempt']}" for record in records(directory))
     claims = {path.name for path in (Path(directory) / "claims").iterdir() if not path.name.startswith(".")}
-    return sorted(name for name, count in told.items() if count > 1) + sorted(claims ^ set(told))
+    return sorted(name for name, count in counts.items() if count > 1) + sorted(claims ^ set(counts))
 
 
 def _json(*arguments, checkout):
@@ -258,7 +258,7 @@ class _Page(html.parser.HTMLParser):
 
 
 def expected(name):
-    """The answers that are kept in `expected/`; what is null in a row was left out there."""
+    """The answers stored in `expected/`; null values of rows are omitted there."""
     answers = json.loads((EXPECTED / f"{name}.json").read_text())
     for table, columns in answers.pop("columns", {}).items():
         nulls = dict.fromkeys(columns)
@@ -267,7 +267,7 @@ def expected(name):
 
 
 def _write(path, document):
-    """JSON with one line for each thing that is listed."""
+    """JSON with one line for each item of a list."""
     parts = []
     for name, value in document.items():
         items = [json.dumps(item, ensure_ascii=False) for item in value] if isinstance(value, list) else None
@@ -280,13 +280,13 @@ def _main(checkout):
     EXPECTED.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         for name in NAMES:
-            said = answers(copied(name, folder), checkout)
-            tables = {table: said["collected"].pop(table) for table in TABLES}
+            answer = answers(copied(name, folder), checkout)
+            tables = {table: answer["collected"].pop(table) for table in TABLES}
             known = [
                 [{key: value for key, value in row.items() if value is not None} for row in tables[t]] for t in TABLES
             ]
             columns = {table: list(tables[table][0]) for table in TABLES}
-            _write(EXPECTED / f"{name}.json", {**said, "columns": columns, **dict(zip(TABLES, known, strict=True))})
+            _write(EXPECTED / f"{name}.json", {**answer, "columns": columns, **dict(zip(TABLES, known, strict=True))})
             fresh = copied(name, Path(folder) / "again")
             done = sweep("resume", fresh, cwd=folder, checkout=checkout)
             assert done.returncode == 0, done.stderr

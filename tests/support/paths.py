@@ -1,4 +1,4 @@
-"""Where things of the checkout are, wherever a test stands."""
+"""Paths of the checkout, independent of a test's location."""
 
 from pathlib import Path
 

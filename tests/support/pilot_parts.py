@@ -1,4 +1,4 @@
-"""A sweep that stands, and parts of a pilot, for tests of what may befall them."""
+"""An existing sweep, and parts of a pilot, for tests of failures."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ def a_run(existing):
 
 
 class Mute:
-    """A line on which nothing is heard and everything said is kept."""
+    """A channel that receives nothing and stores every sent message."""
 
     local_address = "127.0.0.1"
 
@@ -55,14 +55,14 @@ class Mute:
     def send(self, message):
         self.sent.append(message)
 
-    async def said(self, kind):
+    async def wait_until_sent(self, kind):
         """Wait until a message of this kind was sent."""
         while not any(isinstance(message, kind) for message in self.sent):
             await asyncio.sleep(0.005)
 
 
 class Scripted(Mute):
-    """A leader's line: it gives these orders, waits for the last message to be heard, then it is gone."""
+    """A leader's channel: it sends these orders, waits until the last reply was sent, then it is closed."""
 
     def __init__(self, *orders, until=None):
         super().__init__()
@@ -73,14 +73,14 @@ class Scripted(Mute):
         if self._orders:
             return self._orders.pop(0)
         if self._until is not None:
-            await self.said(self._until)
+            await self.wait_until_sent(self._until)
         return None
 
 
 class Image:
-    """In the place of `Zygote`, and of each that is started: it forks nothing; what it is asked for is kept.
+    """A fake `Zygote`, also for each one started: it forks nothing and stores its requests.
 
-    The first rank of each process says these words, and all end well once they were heard.
+    The first rank of each process prints ``words``, and all end with exit code 0 once they were read.
     """
 
     pid, preloaded, dead = 0, True, False
@@ -96,10 +96,10 @@ class Image:
         self.requests.append(request)
         loop, pipe = asyncio.get_running_loop(), os.dup(fds[1])
 
-        def say():  # a pipe holds less than some words: not on the loop that reads them
+        def say():  # ``words`` may exceed the pipe's buffer: not on the loop that reads them
             with os.fdopen(pipe, "wb") as file:
                 file.write(self._words)
-            with contextlib.suppress(RuntimeError):  # the test is over: its loop is closed, and nobody asks for the end
+            with contextlib.suppress(RuntimeError):  # the test is over: its loop is closed, and the exit is not needed
                 loop.call_soon_threadsafe(on_exit, 0)
 
         threading.Thread(target=say).start()
@@ -129,15 +129,15 @@ CLEAN = Clean(attempt="r.1", ranks=(), not_ended=(), kernel=(), removed=())
 
 
 async def played(runner, link, *messages, preloaded=True):
-    """The result of an attempt whose one agent says this after its ranks were started."""
+    """The result of an attempt whose one agent sends these messages after its ranks were started."""
 
     async def play():
-        await link.channel.said(Prepare)
+        await link.channel.wait_until_sent(Prepare)
         receive(link, Prepared(attempt="r.1", preloaded=preloaded, master_addr="x", master_port=1))
-        await link.channel.said(Start)
+        await link.channel.wait_until_sent(Start)
         for message in messages:
             receive(link, message)
-        await link.channel.said(Stop)
+        await link.channel.wait_until_sent(Stop)
         receive(link, CLEAN)
 
     playing = asyncio.ensure_future(play())
@@ -151,16 +151,16 @@ def receive(link, message):
 
 
 def exits(*codes):
-    """The ends of ranks 0, 1, …"""
+    """The exits of ranks 0, 1, …"""
     return [RankExited(attempt="r.1", rank=rank, exit_code=code, signal=None) for rank, code in enumerate(codes)]
 
 
 def heartbeats(*heartbeats):
-    """Of rank 0: (phase, iteration) each."""
-    told = [
+    """Heartbeats of rank 0: (phase, iteration) each."""
+    messages = [
         Heartbeat(rank=0, phase=Phase(phase), iteration=number, due_s=None, age_s=0.0) for phase, number in heartbeats
     ]
-    return Heartbeats(attempt="r.1", heartbeats=tuple(told))
+    return Heartbeats(attempt="r.1", heartbeats=tuple(messages))
 
 
 def runner_on(existing, *links):
@@ -170,7 +170,7 @@ def runner_on(existing, *links):
 
 
 LIMITS = Limits(start_s=300.0, first_iteration_s=300.0, steady_s=20.0, attempt_s=900.0)
-"""what a grid without timeouts gives"""
+"""the limits of a grid without timeouts"""
 
 
 def order(**changes):

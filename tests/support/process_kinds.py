@@ -17,7 +17,7 @@ SLURM = (*LOCAL, "srun", "slurmstepd of agents", "slurmstepd of the leader")
 
 
 def find(kind, directory, launcher, cluster=None) -> list[psutil.Process]:
-    """The living processes of that kind. ``launcher``: the Popen that was started."""
+    """The live processes of that kind. ``launcher``: the Popen that was started."""
     if kind == "launcher":
         return [psutil.Process(launcher.pid)]
     if kind == "leader":
@@ -42,7 +42,7 @@ def _marked(directory) -> Iterator[psutil.Process]:
 
 
 def _python_kind(process: psutil.Process) -> str | None:
-    """agent, zygote, rank, daemon (what a rank has let go); None for anything else. A fork keeps its command line."""
+    """agent, zygote, rank, daemon (leaked by a rank); None for anything else. A fork keeps its command line."""
     with contextlib.suppress(psutil.Error, ProcessLookupError):
         words = process.cmdline()
         if process.name() == "srun":
@@ -55,7 +55,7 @@ def _python_kind(process: psutil.Process) -> str | None:
 
 
 def _image_kind(process: psutil.Process) -> str:
-    """A zygote stays in its agent's session, a rank leads one, a daemon's is without its leader or not a zygote's."""
+    """A zygote stays in its agent's session, a rank leads one, a daemon's has no leader or is not a zygote's."""
     parent = process.parent()
     if parent is not None and "sweep.pilot.agent.zygote" in parent.cmdline():
         return "rank" if os.getsid(process.pid) == process.pid else "daemon"
@@ -84,7 +84,7 @@ RANKS = 4
 
 
 def wait_for_daemons(kind, directory, launcher, cluster):
-    """Until every rank has let one go and what is to be struck is there; (to be struck, of the attempt)."""
+    """Wait until every rank has leaked a daemon and the targets exist; (processes to kill, of the attempt)."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         if (directory / "provenance.json").exists():
@@ -93,4 +93,4 @@ def wait_for_daemons(kind, directory, launcher, cluster):
             if len(daemons) >= RANKS and found:
                 return found, [*daemons, *find("rank", directory, launcher, cluster)]
         time.sleep(0.05)
-    raise AssertionError(f"no {kind} beside daemons of all ranks: {driving.marked_processes(directory)}")
+    raise AssertionError(f"no {kind} next to daemons of all ranks: {driving.marked_processes(directory)}")

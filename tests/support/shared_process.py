@@ -1,4 +1,4 @@
-"""What the ranks of one process do in tests: rank 1 as the environment's `ACT` says. Light: a zygote imports it."""
+"""What the ranks of one process do in tests: rank 1 as set by the environment's `ACT`. Light: a zygote imports it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweep.contract import Phase, Progress, RankRun
 
 
 def act(run: RankRun, progress: Progress) -> None:
-    """Rank 1 acts; the others wait for it, or end well where there is no act."""
+    """Rank 1 injects the fault; the others wait for it, or end normally without one."""
     progress.heartbeat(Phase.START, due_s=float(run.place.rank))
     wanted = os.environ["ACT"]
     if run.place.rank == 1:

@@ -10,7 +10,7 @@ from tests.support import driving
 
 
 def storm(directory, grid, executor, seed, kills, env=None, limit_s=240, pauses_s=(0.3, 2.5)):
-    """Launch, kill at random moments, resume; how many of each kind were killed. ``pauses_s``: least, most between."""
+    """Launch, kill at random moments, resume; how many of each kind were killed. ``pauses_s``: min, max between."""
     chance = random.Random(seed)
     killed = {"launcher": 0, "leader": 0}
     arguments = ["launch", grid, "--dir", directory, "--executor", executor, "--yes"]

@@ -1,4 +1,4 @@
-"""A sweep on this machine that grows while it is measured: extended and asked to measure again beside its launcher."""
+"""A sweep on this machine that grows while it is measured: `extend` and `rerun` while its launcher runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.support.driving import wait_for
 from tests.support.made_sweeps import GRID
 
 SLOW = ("-o", "params={step_s: 0.8, noise: 0}")
-"""so that the launcher is still at work when it is extended"""
+"""so that the launcher is still running when it is extended"""
 
 
 def begun(directory, ended):
-    """Have so many attempts ended?"""
+    """Whether this many attempts have ended."""
     return (directory / "provenance.json").exists() and len(driving.records_of(directory)) >= ended
 
 
@@ -43,13 +43,13 @@ def grown(tmp_path_factory):
 
 
 def test_the_launcher_measured_what_was_added_and_asked_for(grown):
-    directory, said = grown
+    directory, output = grown
     sweep, sweep_state = open_sweep(directory), driving.state_of(directory)
     assert [path.name for path in sweep.plans] == ["plan.parquet", "plan-0002.parquet"]
     outcomes = {run.run_id: [a.outcome for a in sweep_state.runs[run.run_id].attempts.values()] for run in sweep.runs}
     assert Counter(map(len, outcomes.values())) == {1: 3, 2: 1}
     assert {outcome for found in outcomes.values() for outcome in found} == {Outcome.OK}
-    assert "4 runs: 4 ok" in said.splitlines()[-2]
+    assert "4 runs: 4 ok" in output.splitlines()[-2]
     assert {path.name for path in sweep.directory.launchers.iterdir() if path.name.isdigit()} == {"1", "2"}
 
 

@@ -1,4 +1,4 @@
-"""The main job on one machine: from a grid to a heatmap, with real torch ranks on pretend nodes."""
+"""The main job on one machine: from a grid to a heatmap, with real torch ranks on simulated nodes."""
 
 import json
 import signal
@@ -38,7 +38,7 @@ def test_every_run_is_measured_by_real_ranks(laptop):
 
 
 def test_losses_agree_over_layouts_and_nodes(laptop):
-    """The same seed and global batch: a layout that trains something else would show here."""
+    """The same seed and global batch: a layout with other training would differ here."""
     losses = defaultdict(list)
     for record in driving.records_of(laptop[0]):
         losses[record["model"]].append(record["losses"])
@@ -48,7 +48,7 @@ def test_losses_agree_over_layouts_and_nodes(laptop):
             assert other == pytest.approx(of_model[0], rel=1e-5)
 
 
-def test_the_heatmap_is_a_picture_and_its_table_says_what_is_best(laptop):
+def test_the_heatmap_is_an_image_and_its_table_has_the_best(laptop):
     directory, summary = laptop
     assert Path(summary["heatmap"]).read_bytes().startswith(b"\x89PNG")
     done = driving.run("heatmap", directory, "--json", "--out", directory / "best.svg")
@@ -146,7 +146,7 @@ def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
     words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes")
     both = [driving.start(*words) for _ in range(2)]
     codes = sorted(process.wait(120) for process in both)
-    assert codes in ([0, 2], [0, 0]), "the second is refused, or comes when all is done"
+    assert codes in ([0, 2], [0, 0]), "the second is refused, or starts when all is done"
     records = [record["run_id"] for record in driving.records_of(tmp_path / "s")]
     assert len(records) == len(set(records)) == 4
 
@@ -168,7 +168,7 @@ site: {gpu: cpu, gpus_per_node: 4, pilot_time: 10m}
 """
 
 
-def test_records_of_ranks_in_one_process_say_so(tmp_path):
+def test_records_of_ranks_in_one_process_are_marked(tmp_path):
     (tmp_path / "grid.yaml").write_text(SHARED_PROCESS)
     directory = tmp_path / "s"
     done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes")

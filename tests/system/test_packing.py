@@ -45,7 +45,7 @@ def overlap(a, b):
     return a["started_at"] < b["ended_at"] and b["started_at"] < a["ended_at"]
 
 
-def beside(record):
+def concurrent_with(record):
     return set(json.loads(record["extra_json"]).get("beside", ()))
 
 
@@ -56,7 +56,7 @@ def name(record):
 def test_narrower_runs_fill_the_free_nodes_of_a_wider_pilot(tmp_path, slurm_cluster):
     records = measure(tmp_path, slurm_cluster, repeats=4, step_s=0.6)
     assert len(records) == 16
-    assert len({record["job_id"] for record in records}) == 1, "one allocation serves all widths"
+    assert len({record["job_id"] for record in records}) == 1, "one allocation runs all widths"
     for record in records:
         others = [other for other in records if other is not record and overlap(record, other)]
         assert not any(set(record["node_names"]) & set(other["node_names"]) for other in others), "no node has two"
@@ -65,16 +65,16 @@ def test_narrower_runs_fill_the_free_nodes_of_a_wider_pilot(tmp_path, slurm_clus
             for o in others
             if min(o["ended_at"], record["ended_at"]) - max(o["started_at"], record["started_at"]) > 0.5
         }
-        assert surely <= beside(record), "the record says what ran beside it"
+        assert surely <= concurrent_with(record), "the record lists concurrent runs"
     starts = {width: min(r["started_at"] for r in records if r["nodes"] == width) for width in (1, 2, 4, 8)}
     assert sorted(starts, key=starts.__getitem__) == [8, 4, 2, 1], "the widest first"
     (over,) = over_lower_bound(records).values()
-    print(f"{over:.3f} times the least possible")
+    print(f"{over:.3f} times the minimum")
     assert over < 1.15, "no gap that a waiting run could fill"
 
 
-def test_an_isolated_run_has_the_fabric_to_itself(tmp_path, slurm_cluster):
+def test_an_isolated_run_has_the_fabric_exclusively(tmp_path, slurm_cluster):
     records = measure(tmp_path, slurm_cluster, repeats=2, step_s=0.2, isolate="true")
     wide = [record for record in records if record["nodes"] > 1]
     assert not any(overlap(a, b) for a in wide for b in wide if a is not b)
-    assert any(overlap(a, b) for a in wide for b in records if b["nodes"] == 1), "within a node there is no harm"
+    assert any(overlap(a, b) for a in wide for b in records if b["nodes"] == 1), "runs within a node do not disturb"

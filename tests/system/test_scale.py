@@ -1,4 +1,4 @@
-"""Many runs: which pilots are asked for, how full they are by the model, and how a real cluster of 16 nodes is used."""
+"""Many runs: which pilots are submitted, how full they are by the model, and how a real cluster of 16 nodes is used."""
 
 import argparse
 import json
@@ -27,8 +27,8 @@ def test_the_model_fills_a_cluster():
 
 LAUNCHER_MIB, FILES_PER_RUN, JOBS = 300, 10, 30
 SHARE = 0.7
-"""of the allocated node-time in attempts. A longer sweep has over 0.9 (docs/performance.md): here pilots live for less
-than a minute, of which Slurm and Python take seconds to start and end them, and other tests run beside it"""
+"""of the allocated node-time in attempts. A longer sweep has over 0.9 (docs/performance.md): here pilots run for less
+than a minute, of which Slurm and Python take seconds to start and end them, and other tests run concurrently"""
 
 
 @pytest.mark.slurm

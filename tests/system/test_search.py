@@ -45,7 +45,7 @@ def guided(tmp_path_factory):
 
 
 def truth(directory):
-    """(model, nodes) -> the best rate of all runs of the plan, by the formula that the ranks act out."""
+    """(model, nodes) -> the best rate of all runs of the plan, by the formula that the ranks simulate."""
     best = {}
     for planned in open_sweep(directory).runs:
         run = planned.run()
@@ -75,7 +75,7 @@ def test_guided_finds_the_best_of_every_cell_with_a_fraction_of_the_runs(guided)
     assert counts["not_run_strategy"] == total - begun
 
 
-def test_a_resume_comes_to_the_same_decision_and_begins_nothing(guided):
+def test_a_resume_makes_the_same_decision_and_starts_nothing(guided):
     directory, counts = guided
     before = len(driving.events_of(directory, AttemptStarted))
     done = driving.run("resume", directory, "--json")
@@ -86,7 +86,7 @@ def test_a_resume_comes_to_the_same_decision_and_begins_nothing(guided):
     assert (status["counts"], status["eta"]) == (counts, "done")
 
 
-def test_a_budget_is_spent_on_all_cells_alike(tmp_path):
+def test_a_budget_is_spent_evenly_on_all_cells(tmp_path):
     directory, counts = launched(tmp_path / "b", "strategy=exhaustive", "budget={runs: 8}")
     begun = driving.records_of(directory)
     assert len(begun) == 8
@@ -95,7 +95,7 @@ def test_a_budget_is_spent_on_all_cells_alike(tmp_path):
     assert all(cells.count(cell) == 2 for cell in cells)
 
 
-def test_a_cell_without_a_run_says_that_the_budget_is_spent(tmp_path):
+def test_a_cell_without_a_run_states_that_the_budget_is_spent(tmp_path):
     directory, counts = launched(tmp_path / "b", "models=[1B]", "zero=0", "recompute=none", "budget={runs: 1}")
     assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 1
     document = json.loads(driving.run("heatmap", directory, "--json", "--out", tmp_path / "h.svg").stdout)

@@ -131,7 +131,7 @@ def test_a_dead_node_ends_its_run_as_node_fail_and_the_run_is_measured_elsewhere
     assert driving.wait_until_unmarked(directory, 20) == []
 
 
-def test_a_refused_pilot_stops_the_launch_with_the_schedulers_words(tmp_path, slurm_cluster):
+def test_a_refused_pilot_stops_the_launch_with_the_schedulers_message(tmp_path, slurm_cluster):
     directory = tmp_path / "s"
     text = grid(tmp_path).read_text().replace("gpu: cpu", "gpu: cpu, partition: nowhere")
     (tmp_path / "grid.yaml").write_text(text)
@@ -154,7 +154,7 @@ def test_detach_submits_and_status_follows(tmp_path, slurm_cluster):
     driving.assert_each_run_measured_once(directory)
 
 
-def test_a_pilot_near_its_wall_time_begins_nothing_that_cannot_end(tmp_path, slurm_cluster):
+def test_a_pilot_near_its_wall_time_starts_nothing_that_cannot_end(tmp_path, slurm_cluster):
     """Runs of 3.5 s in pilots of one minute: no job reaches its limit, every run is measured."""
     directory = tmp_path / "s"
     done = launch(grid(tmp_path, pilot_time="60s"), directory, slurm_cluster)

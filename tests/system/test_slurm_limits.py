@@ -1,4 +1,4 @@
-"""Limits and bad moments of the scheduler, made real: the sweep ends well, and nothing is submitted in a loop."""
+"""Real limits and failures of the scheduler: the sweep completes, and nothing is submitted in a loop."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.support import driving
 from tests.support.slurm.cluster import Cluster
 
 REFUSED = 6
-"""submissions in vain that a sweep may have: pauses of 5, 10, 20, … s lie between them"""
+"""failed submissions that a sweep may have, with pauses of 5, 10, 20, … s between them"""
 GRID = """
 name: limits
 workload: simulated
@@ -48,23 +48,23 @@ def wait(process, tmp_path, timeout=200):
 def wait_for(condition, timeout_s=90):
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.2)
 
 
-def stands(directory):
+def exists(directory):
     return (directory / "provenance.json").exists()
 
 
 def delayed(directory):
-    return stands(directory) and driving.state_of(directory).delayed
+    return exists(directory) and driving.state_of(directory).delayed
 
 
 def status(directory):
-    told = driving.run("status", directory, "--json")
-    assert told.returncode == 0, told.stderr
+    reported = driving.run("status", directory, "--json")
+    assert reported.returncode == 0, reported.stderr
     shown = driving.run("status", directory)
-    return json.loads(told.stdout)["submit_delayed"], shown.stdout
+    return json.loads(reported.stdout)["submit_delayed"], shown.stdout
 
 
 def assert_no_loop(directory, runs):
@@ -83,29 +83,29 @@ def test_max_submit_jobs(slurm_or_skip, tmp_path):
         cluster.limit_user("MaxSubmitJobsPerUser=3")
         process, directory = launch(tmp_path, cluster, runs=7, step_s=1.0)
         wait_for(lambda: delayed(directory))
-        told, shown = status(directory)
+        reported, shown = status(directory)
         wait(process, tmp_path)
         jobs = [row for row in cluster.sacct() if row["JobID"].isdigit()]
-    assert "you have reached your limit of jobs in the queue" in told
-    assert "QOSMaxSubmitJobPerUserLimit" in told, "Slurm's own words too"
+    assert "you have reached your limit of jobs in the queue" in reported
+    assert "QOSMaxSubmitJobPerUserLimit" in reported, "Slurm's own message too"
     assert "tries again" in shown
     driving.assert_each_run_measured_once(directory)
     assert_no_loop(directory, runs=7)
     assert len(jobs) == 7
-    assert status(directory)[0] is None, "no complaint once all is done"
+    assert status(directory)[0] is None, "no error once all is done"
 
 
 @pytest.mark.slurm
 def test_max_job_count(slurm_or_skip, tmp_path):
-    """Others' jobs fill the queue, and leave room for two."""
+    """Other jobs fill the queue, with room for two."""
     with Cluster(nodes=2, accounting=False, extra="MaxJobCount=20\nMinJobAge=2") as cluster:
         for _ in range(18):
             cluster.run("sbatch", "--hold", "--job-name=other", "--wrap", "true")
         process, directory = launch(tmp_path, cluster, runs=5)
         wait(process, tmp_path)
         others = [job for job in cluster.squeue().values() if job["name"] == "other"]
-        said = cluster.logs(lines=10_000)
-    assert "MaxJobCount limit" in said, "the limit was reached"
+        log = cluster.logs(lines=10_000)
+    assert "MaxJobCount limit" in log, "the limit was reached"
     assert len(others) == 18
     driving.assert_each_run_measured_once(directory)
     assert_no_loop(directory, runs=5)
@@ -113,7 +113,7 @@ def test_max_job_count(slurm_or_skip, tmp_path):
 
 @pytest.mark.slurm
 def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
-    """A slow controller takes the job, and its answer comes too late: the job is found by its name, never doubled."""
+    """A slow controller takes the job, and its reply is too late: the job is found by its name, never resubmitted."""
     folder = tmp_path / "bin"
     folder.mkdir()
     late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
@@ -127,7 +127,7 @@ def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
     assert set(names.values()) == {1}
     assert_no_loop(directory, runs=6)
     jobs = [pilot.job_id for pilot in driving.state_of(directory).pilots.values() if pilot.started_at is not None]
-    assert None not in jobs, "found by its name, or told by the pilot itself"
+    assert None not in jobs, "found by its name, or reported by the pilot itself"
     assert len(set(jobs)) == len(jobs) >= 2
 
 
@@ -137,13 +137,13 @@ def test_a_controller_that_is_away_and_then_slow(slurm_or_skip, tmp_path):
         cluster.stop_slurmctld()
         process, directory = launch(tmp_path, cluster, runs=3, site="max_runs_per_pilot: 3", step_s=1.0)
         wait_for(lambda: delayed(directory))
-        told, _ = status(directory)
+        reported, _ = status(directory)
         cluster.start_slurmctld()
         wait_for(lambda: driving.events_of(directory, AttemptStarted))
         with cluster.slurmctld_frozen():
             time.sleep(12)
         wait(process, tmp_path)
-    assert "the controller is down or slow" in told
+    assert "the controller is down or slow" in reported
     records = driving.assert_each_run_measured_once(directory)
-    assert {record["attempt"] for record in records} == {1}, "a silent controller is no reason to lose a run"
+    assert {record["attempt"] for record in records} == {1}, "an unresponsive controller is no reason to lose a run"
     assert_no_loop(directory, runs=3)

@@ -1,4 +1,4 @@
-"""What all adapters of trainers share: starting the command, reading its lines, finding iterations, ranks' exchange.
+"""Shared code of all trainer adapters: starting the command, reading its lines, finding iterations, ranks' exchange.
 
-What only one trainer does belongs to its own file, one folder up.
+Code for a single trainer belongs to its own file, one folder up.
 """

@@ -1,7 +1,7 @@
-"""A rank that lets another's trainer do the work: writes the configuration, starts the command, reads what it prints.
+"""A rank that runs an external trainer: writes the configuration, starts the command, parses its output.
 
-The rank process itself stays: it beats whenever the trainer tells of an iteration, gives the measurement, ends the
-trainer once it has what it needs, and ends as the trainer ended where it has not.
+The rank process stays: it sends a heartbeat per reported iteration, sends the measurement, ends the
+trainer once the measurement is complete, and otherwise ends with the trainer's exit status.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers.adapter import Adapter, Launch, Said, from_here
+from bench_workloads.trainers.adapter import Adapter, Launch, ParsedLine, from_here
 from bench_workloads.trainers.driver.exchange import Exchange
 from bench_workloads.trainers.driver.gathering import Gathered
 from bench_workloads.trainers.driver.reading import Lines
@@ -28,34 +28,34 @@ from bench_workloads.trainers.driver.starting import command, stop, versions
 from sweep.contract import Phase, Progress, RankRun
 
 GRACE_S = 4.0
-"""for a trainer that was to end by itself; then SIGTERM"""
+"""for a trainer to end by itself; then SIGTERM"""
 TERM_S = 4.0
 """after SIGTERM; then SIGKILL"""
 SETTLE_S = 3.0
-"""for what other ranks may still tell, once the own trainer ended"""
+"""for late messages of other ranks, once the own trainer ended"""
 _READ = 1 << 16
-_SAID = ("iteration", "values", "effective", "begun")
-"""what a rank passes on of a ``Said``"""
+_FIELDS = ("iteration", "values", "effective", "begun")
+"""fields of a ``ParsedLine`` that a rank sends on"""
 
 
 class TrainerEndedError(RuntimeError):
-    """The trainer ended well, but told too little."""
+    """The trainer ended without error, but reported too few iterations."""
 
 
 def drive(adapter: Adapter, run: RankRun, progress: Progress) -> None:
-    """Be one rank of a trainer's run. The body of every adapter's ``main``."""
+    """Run one rank of a trainer's run. The body of every adapter's ``main``."""
     progress.heartbeat(Phase.START)
     driver = _Driver(adapter, run, progress)
     try:
         driver.start()
         driver.follow()
-        driver.tell()
+        driver.report()
     finally:
         driver.close()
 
 
 class _Driver:
-    """One rank's hold on its trainer."""
+    """Controls one rank's trainer."""
 
     def __init__(self, adapter: Adapter, run: RankRun, progress: Progress) -> None:
         self._adapter = adapter
@@ -83,7 +83,7 @@ class _Driver:
             (directory / name).write_text(text)
         words = command(launch, place, self._exchange.port, settings)
         environment = {**os.environ, **self._environment(launch, launch_once)}
-        self._say("$ " + shlex.join(words))
+        self._log("$ " + shlex.join(words))
         self._child = subprocess.Popen(
             words,
             cwd=str(settings["workdir"] or launch.workdir or directory),
@@ -96,18 +96,18 @@ class _Driver:
         self._selector.register(self._child.stdout, selectors.EVENT_READ, None)
 
     def follow(self) -> None:
-        """Read until the measurement is whole. Ends as the trainer ends where that comes first."""
+        """Read until the measurement is complete. Ends with the trainer's exit status if it ends first."""
         while self._chosen() is None:
             if self._over():
-                # What others tell from now on does not count for a rank whose trainer failed.
+                # What others report from now on does not count for a rank whose trainer failed.
                 self._drain(0.0 if self._failed() else SETTLE_S)
                 if self._chosen() is None:
                     self._give_up()
                 return
             self._once(0.5)
 
-    def tell(self) -> None:
-        """Give the measurement, then end the trainer."""
+    def report(self) -> None:
+        """Send the measurement, then end the trainer."""
         chosen = self._chosen()
         assert chosen is not None
         asks = self._child is not None and not self._run.place.rank  # rank 0 alone: it may take a second
@@ -118,12 +118,12 @@ class _Driver:
         stop(self._child, TERM_S)
 
     def close(self) -> None:
-        """Leave nothing of the trainer, whatever happened."""
+        """End all processes of the trainer in any case."""
         stop(self._child, TERM_S)
         self._exchange.close()
 
     def _steps(self) -> int:
-        """One more than is timed: the first's length is often unknown, and the end is never in a timed one."""
+        """One more than is timed: the first's length is often unknown, and shutdown must not fall into a timed one."""
         return self._run.warmup_iterations + self._run.iterations + 1
 
     def _environment(self, launch: Launch, once: bool) -> dict[str, str]:
@@ -136,13 +136,13 @@ class _Driver:
         return {**own, **of_rank, **launch.env}
 
     def _over(self) -> bool:
-        """Nothing more can come of the own trainer, or, where another rank of the node runs it, of that one."""
+        """Whether the own trainer has ended, or, where another rank of the node runs it, that one."""
         if self._child is None:
             return not self._exchange.connected
         return self._child.poll() is not None
 
     def _once(self, timeout_s: float) -> bool:
-        """Take what is there, or wait for it. False where nothing came."""
+        """Process what is available, or wait for it. False on timeout."""
         ready = self._selector.select(timeout_s)
         for key, _ in ready:
             if key.data is None:
@@ -153,38 +153,38 @@ class _Driver:
         return bool(ready)
 
     def _read_child(self) -> bool:
-        """Take a piece of output. False at its end."""
+        """Read a chunk of output. False at its end."""
         assert self._child is not None
         assert self._child.stdout is not None
         data = os.read(self._child.stdout.fileno(), _READ)
         if not data:
             self._selector.unregister(self._child.stdout)
         else:
-            with contextlib.suppress(OSError):  # a full disk must not hide what the trainer says
+            with contextlib.suppress(OSError):  # a full disk must not stop the parsing
                 os.write(1, data)
         at_s = time.monotonic()
         for line, line_at_s in self._lines.timed(data, at_s):
             self._last.append(line)
-            for said in self._reader.read(line):
-                self._speakers.receive(self._run.place.rank, said, line_at_s)
-                self._exchange.send(_message(self._run.place.rank, said, line_at_s))
+            for parsed in self._reader.read(line):
+                self._speakers.receive(self._run.place.rank, parsed, line_at_s)
+                self._exchange.send(_message(self._run.place.rank, parsed, line_at_s))
         return bool(data)
 
     def _take(self, message: Any) -> None:
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            said = Said(**{field: message[field] for field in _SAID})
-            self._speakers.receive(int(message["rank"]), said, float(message["at_s"]))
+            parsed = ParsedLine(**{field: message[field] for field in _FIELDS})
+            self._speakers.receive(int(message["rank"]), parsed, float(message["at_s"]))
 
     def _chosen(self) -> Gathered | None:
         return self._speakers.chosen(self._over())
 
     def _drain(self, seconds: float) -> None:
-        """Read the own trainer's words to their end, then those of others for so long."""
+        """Read the own trainer's output to its end, then that of others for ``seconds``."""
         own = self._child.stdout if self._child is not None else None
         deadline = time.monotonic() + SETTLE_S
         while own is not None and self._reads(own) and time.monotonic() < deadline:
             if not self._once(0.1) and self._failed():
-                break  # a process that it left holds the pipe open
+                break  # a leaked process holds the pipe open
         deadline = time.monotonic() + seconds
         while self._chosen() is None and time.monotonic() < deadline and self._selector.get_map():
             self._once(0.1)
@@ -196,34 +196,34 @@ class _Driver:
         return any(key.fileobj is file for key in self._selector.get_map().values())
 
     def _drain_child(self, seconds: float) -> None:
-        """Read on until the trainer ended: a full pipe would keep it from ending."""
+        """Read until the trainer ended: a full pipe would block its exit."""
         deadline = time.monotonic() + seconds
         while self._child is not None and self._child.poll() is None and time.monotonic() < deadline:
             self._once(0.1)
 
     def _give_up(self) -> None:
-        """End as the trainer did."""
+        """End with the trainer's exit status."""
         code = self._child.poll() if self._child is not None else 0
         for hint in self._adapter.hints:
             if code and any(_found(hint.pattern, line) for line in self._last):
-                self._say(f"hint: {hint.text}")
+                self._log(f"hint: {hint.text}")
         if code is None or code == 0:
-            told, needed = self._speakers.most_told(), self._run.warmup_iterations + self._run.iterations
+            reported, needed = self._speakers.most_iterations(), self._run.warmup_iterations + self._run.iterations
             raise TrainerEndedError(
-                f"{self._adapter.name} ended without error, but told of {told} iterations; {needed} were to be measured"
+                f"{self._adapter.name} ended without error, but reported {reported} of {needed} iterations to measure"
             )
         if code < 0:
             signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
             os.kill(os.getpid(), -code)
         raise SystemExit(code)
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         with contextlib.suppress(OSError):
             os.write(1, f"[sweep] {text}\n".encode())
 
 
-def _message(rank: int, said: Said, at_s: float) -> dict[str, Any]:
-    return {"rank": rank, "at_s": at_s, **{field: getattr(said, field) for field in _SAID}}
+def _message(rank: int, parsed: ParsedLine, at_s: float) -> dict[str, Any]:
+    return {"rank": rank, "at_s": at_s, **{field: getattr(parsed, field) for field in _FIELDS}}
 
 
 def _found(text: str, line: str) -> bool:

@@ -1,7 +1,7 @@
-"""How the drivers of one attempt tell each other what their trainers said: rank 0 listens, and passes all of it on.
+"""How the drivers of one attempt share their trainers' parsed output: rank 0 listens, and forwards all of it.
 
-Most trainers print on one rank only, and every rank has to give a measurement. The socket is the one that rank 0 was
-handed open, so the trainer itself needs another port: rank 0 picks it and tells it first of all.
+Most trainers print on one rank only, and every rank has to give a measurement. The socket is the open one that rank 0
+inherited, so the trainer itself needs another port: rank 0 picks it and sends it first.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Message = Mapping[str, Any]
 
 @dataclass(eq=False)
 class _Line:
-    """One connection and what of a message came so far."""
+    """One connection and its partially received message."""
 
     connection: socket.socket
     unread: bytes = b""
 
     def receive(self) -> list[Message] | None:
-        """Whole messages; None once the other side is gone. What is no JSON object is dropped."""
+        """Complete messages; None once the other side is gone. Anything but a JSON object is dropped."""
         try:
             data = self.connection.recv(_READ)
         except OSError:
@@ -57,7 +57,7 @@ class Exchange:
     selector: selectors.BaseSelector
     hub: bool
     port: int
-    """where the trainer's own rank 0 is to listen"""
+    """the port for the trainer's own rank 0"""
     _listener: socket.socket | None = None
     _lines: list[_Line] = field(default_factory=list)
     _history: list[bytes] = field(default_factory=list)
@@ -105,11 +105,11 @@ class Exchange:
             return exchange
 
     def send(self, message: Message) -> None:
-        """Tell all other ranks."""
+        """Send to all other ranks."""
         self._pass_on(_encoded(message), None)
 
     def receive(self, ready: object) -> list[Message]:
-        """What came on a ready descriptor; the hub passes it on to the others."""
+        """The messages on a ready descriptor; the hub forwards them to the others."""
         if ready is self._listener:
             self._accept()
             return []
@@ -126,7 +126,7 @@ class Exchange:
         return messages
 
     def close(self) -> None:
-        """Leave."""
+        """Disconnect."""
         for line in list(self._lines):
             self._drop(line)
         if self._listener is not None:
@@ -136,7 +136,7 @@ class Exchange:
 
     @property
     def connected(self) -> bool:
-        """Somebody may still tell something."""
+        """Whether a message may still arrive."""
         return bool(self._lines) or self._listener is not None
 
     def _accept(self) -> None:
@@ -171,7 +171,7 @@ class Exchange:
 
 
 def _first(line: _Line) -> tuple[int, bytes]:
-    """The hub's first message, and the bytes of those that came with it."""
+    """The hub's first message, and the bytes received after it."""
     data = b""
     while b"\n" not in data:
         piece = line.connection.recv(_READ)

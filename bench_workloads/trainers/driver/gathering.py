@@ -1,4 +1,4 @@
-"""From what lines told to the iterations that count, however often the trainer prints; and its figures against ours."""
+"""From parsed lines to the iterations that count, at any print interval; and the trainer's figures against ours."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.adapter import ParsedLine
 from sweep.contract import Run, Scalar
 from sweep.physics import flops, shapes
 
 _GREATEST = ("step_time_s", "allocated_bytes", "reserved_bytes")
-"""of several ranks' words on one iteration the greatest counts; of the others the first"""
+"""of several ranks' values for one iteration the greatest counts; of the others the first"""
 
 
 TOLERANCE = 0.02
-"""relative difference between the trainer's figures and ours from which on it is told"""
+"""relative difference between the trainer's figures and ours from which on a note is added"""
 
 
 @dataclass
 class Entry:
-    """One iteration that was told of."""
+    """One iteration that was reported."""
 
     number: int
     at_s: float
@@ -31,19 +31,19 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stretch:
-    """The iterations that one line stands for."""
+    """The iterations that one line covers."""
 
     span: int
     seconds: float | None
-    """of each of them; None for the first line, where the trainer does not say how long it took"""
+    """of each of them; None for the first line, where the trainer does not report its time"""
     values: dict[str, float]
 
 
 @dataclass
 class Gathered:
-    """What one speaker (a rank, or a node's torchrun) told so far.
+    """What one source (a rank, or a node's torchrun) reported so far.
 
-    A line that comes every n-th iteration stands for n iterations of equal length: the mean is all that is known.
+    A line that comes every n-th iteration covers n iterations of equal length: only their mean is known.
     """
 
     warmup: int
@@ -51,26 +51,26 @@ class Gathered:
     entries: list[Entry] = field(default_factory=list)
     effective: dict[str, Scalar] = field(default_factory=dict)
     before: Entry = field(default_factory=lambda: Entry(0, 0.0))
-    """values told before any iteration, by ranks that tell of none too: memory counts all the same"""
+    """values reported before any iteration, also by ranks that report none: memory still counts"""
 
-    def add(self, said: Said, at_s: float) -> bool:
-        """Take it in. True where it is news of an iteration."""
-        self.effective.update(said.effective)
+    def add(self, parsed: ParsedLine, at_s: float) -> bool:
+        """Add a parsed line. True where it reports a new iteration."""
+        self.effective.update(parsed.effective)
         last = self.entries[-1] if self.entries else None
-        if said.iteration is None:
-            self._merge(last or self.before, said)
+        if parsed.iteration is None:
+            self._merge(last or self.before, parsed)
             return False
-        if last is not None and said.iteration <= last.number:
-            entry = next((e for e in reversed(self.entries) if e.number == said.iteration), None)
+        if last is not None and parsed.iteration <= last.number:
+            entry = next((e for e in reversed(self.entries) if e.number == parsed.iteration), None)
             if entry is not None:
-                self._merge(entry, said)
+                self._merge(entry, parsed)
             return False
-        self.entries.append(Entry(said.iteration, at_s, dict(said.values)))
+        self.entries.append(Entry(parsed.iteration, at_s, dict(parsed.values)))
         return True
 
     @property
     def done(self) -> bool:
-        """All iterations that are to be timed were told of."""
+        """Whether all iterations to be timed were reported."""
         return len(self.timed_s()) >= self.iterations
 
     @property
@@ -88,13 +88,13 @@ class Gathered:
         return seconds[: self.iterations]
 
     def warm_s(self) -> list[float]:
-        """Seconds of the iterations before, those that are known."""
+        """Seconds of the iterations before, where known."""
         timed = {id(stretch.values) for stretch in self._timed()}
         before = [s for s in self._stretches() if id(s.values) not in timed and s.seconds is not None]
         return [s.seconds for s in before for _ in range(s.span) if s.seconds is not None]
 
     def wall_s(self) -> float | None:
-        """Seconds per timed iteration by when their lines came; None where the line before is not known."""
+        """Seconds per timed iteration by the arrival of their lines; None where the line before is not known."""
         timed = self._timed()
         places = [i for i, entry in enumerate(self.entries) if any(entry.values is s.values for s in timed)]
         if not places or not places[0]:
@@ -113,13 +113,13 @@ class Gathered:
 
     def greatest(self, name: str) -> float | None:
         """The greatest of a figure so far."""
-        told = (self.before, *self.entries)
-        return max((entry.values[name] for entry in told if name in entry.values), default=None)
+        entries = (self.before, *self.entries)
+        return max((entry.values[name] for entry in entries if name in entry.values), default=None)
 
     def series(self, name: str) -> list[float] | None:
         """One value per line, warm-up included; None where not every line has it.
 
-        The last one may still be on its way, where it stands on a line of its own.
+        The last one may still be pending, where it is on a separate line.
         """
         needed = self.entries[: self._lines_needed()]
         found = [entry.values[name] for entry in needed if name in entry.values]
@@ -127,28 +127,28 @@ class Gathered:
         return found if found and whole else None
 
     @staticmethod
-    def _merge(entry: Entry, said: Said) -> None:
-        for name, value in said.values.items():
+    def _merge(entry: Entry, parsed: ParsedLine) -> None:
+        for name, value in parsed.values.items():
             known = entry.values.setdefault(name, value)
             if name in _GREATEST:
                 entry.values[name] = max(known, value)
 
     def _stretches(self) -> Iterator[Stretch]:
         before: Entry | None = None
-        for entry in self._told_apart():
+        for entry in self._distinct():
             span = entry.number - before.number if before else max(1, entry.number)
-            heard = (entry.at_s - before.at_s) / span if before else None
-            yield Stretch(span, entry.values.get("step_time_s", heard), entry.values)
+interval_s = (entry.at_s - before.at_s) / span if before else None
+            yield Stretch(span, entry.values.get("step_time_s", interval_s), entry.values)
             before = entry
 
-    def _told_apart(self) -> Iterator[Entry]:
-        """The lines, but of those that came at one moment the last: a progress bar may be late, and then catch up."""
+    def _distinct(self) -> Iterator[Entry]:
+        """The lines; of several at the same time the last: a progress bar may be late, then catch up."""
         for entry, later in zip(self.entries, [*self.entries[1:], None], strict=False):
             if later is None or later.at_s > entry.at_s or "step_time_s" in entry.values:
                 yield entry
 
     def _timed(self) -> list[Stretch]:
-        """The lines that tell of timed iterations: all after the warm-up, as many as are needed."""
+        """The lines that report timed iterations: all after the warm-up, as many as are needed."""
         found: list[Stretch] = []
         gone = counted = 0
         for stretch in self._stretches():
@@ -180,7 +180,7 @@ def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
     )
     reported = {name: value for name in names if (value := gathered.median(name)) is not None}
     disagreements = [
-        f"{name}: the trainer says {reported[name]:.6g}, its steps make {ours[name]:.6g}"
+        f"{name}: the trainer reports {reported[name]:.6g}, its steps give {ours[name]:.6g}"
         for name in reported
         if name in ours and _differ(reported[name], ours[name])
     ]
@@ -197,7 +197,7 @@ def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
 
 
 def notes(compared: Mapping[str, Any], gathered: Gathered) -> list[str]:
-    """What is odd about a measurement, in words."""
+    """What is unusual about a measurement, as text."""
     return [*compared["disagreements"], *skipped(gathered)]
 
 

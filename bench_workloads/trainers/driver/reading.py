@@ -1,4 +1,4 @@
-"""From a trainer's output to what it told: lines, the names and units of values, readers made of named patterns."""
+"""Parsing of a trainer's output: lines, the names and units of values, readers made of named patterns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.adapter import ParsedLine
 from sweep.contract import Scalar
 
 ITERATION = "iteration"
@@ -32,9 +32,9 @@ NAMES: dict[str, str] = {
     "reserved_bytes": "peak of the allocator's reserved memory",
     "loss": "",
     "grad_norm": "",
-    "skipped_iterations": "of those that the line stands for, the ones without a step of the optimizer",
+    "skipped_iterations": "of those that the line covers, the ones without an optimizer step",
 }
-"""what a reader may tell of an iteration, in these units"""
+"""what a reader may report of an iteration, in these units"""
 UNITS: dict[str, tuple[str, float]] = {
     **{name: (name, 1.0) for name in NAMES},
     "step_time_ms": ("step_time_s", 1e-3),
@@ -70,9 +70,9 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 class PatternReader:
-    """One pattern finds the iteration, others the values behind it on the line; further ones what was configured.
+    """One pattern finds the iteration, others the values after it on the line; further ones the configuration.
 
-    Where ranks write into one line, each iteration found begins a part of its own, and of their memory the greatest
+    Where ranks write into one line, each iteration found starts a separate part, and of their memory the greatest
     counts.
     """
 
@@ -89,28 +89,28 @@ class PatternReader:
         self._effective = {name: (pattern(text), of) for name, (text, of) in (effective or {}).items()}
         self._begun = re.compile(begun) if begun else None
 
-    def read(self, line: str) -> list[Said]:
-        """What the line tells."""
+    def read(self, line: str) -> list[ParsedLine]:
+        """What was parsed from the line."""
         _, line = without_prefix(line)
         parts = self._parts(line)
-        found = [said for part in parts if (said := self._step(part)) is not None]
+        found = [parsed for part in parts if (parsed := self._step(part)) is not None]
         names = self._memory if found else self._values
         if values := self._found(names, line[: len(line) - sum(map(len, parts))] if found else line):
-            found = [Said(values=values), *found]
+            found = [ParsedLine(values=values), *found]
         stated = self._stated(line)
         begun = self._begun is not None and self._begun.search(line) is not None
-        return [*found, Said(effective=stated, begun=begun)] if stated or begun else found
+        return [*found, ParsedLine(effective=stated, begun=begun)] if stated or begun else found
 
     def _parts(self, line: str) -> list[str]:
         starts = [match.start() for match in self._iteration.finditer(line)]
         return [line[start:end] for start, end in zip(starts, [*starts[1:], len(line)], strict=False)]
 
-    def _step(self, part: str) -> Said | None:
+    def _step(self, part: str) -> ParsedLine | None:
         match = self._iteration.search(part)
         count = number(match[1]) if match else None
         if count is None or count != int(count):
             return None
-        return Said(iteration=int(count), values=self._found(self._values, part))
+        return ParsedLine(iteration=int(count), values=self._found(self._values, part))
 
     def _found(self, names: Iterable[str], part: str) -> dict[str, float]:
         return in_units({name: value for name in names if (value := self._value(name, part)) is not None})
@@ -131,14 +131,14 @@ class PatternReader:
 
 
 class JsonReader:
-    """Lines that hold a JSON object; ``keys`` says which key holds what."""
+    """Lines that hold a JSON object; ``keys`` maps names to keys."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._iteration = keys.get(ITERATION, ITERATION)
         self._keys = {name: key for name, key in keys.items() if name != ITERATION}
 
-    def read(self, line: str) -> list[Said]:
-        """What the line tells."""
+    def read(self, line: str) -> list[ParsedLine]:
+        """What was parsed from the line."""
         start = line.find("{")
         if start < 0:
             return []
@@ -146,9 +146,9 @@ class JsonReader:
             found = json.loads(line[start:])
         except ValueError:
             return []
-        return self._said(found) if isinstance(found, dict) else []
+        return self._parsed(found) if isinstance(found, dict) else []
 
-    def _said(self, found: Mapping[str, Any]) -> list[Said]:
+    def _parsed(self, found: Mapping[str, Any]) -> list[ParsedLine]:
         named = {name: found[key] for name, key in self._keys.items() if key in found}
         values = {k: float(v) for k, v in named.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
         count = found.get(self._iteration)
@@ -157,7 +157,7 @@ class JsonReader:
         stated = {name: value for name, value in named.items() if not in_units({name: 0.0})}
         if iteration is None and not stated:
             return []
-        return [Said(iteration=iteration, values=known, effective=stated)]
+        return [ParsedLine(iteration=iteration, values=known, effective=stated)]
 
 
 class Lines:
@@ -171,7 +171,7 @@ class Lines:
     def timed(self, data: bytes, at_s: float) -> list[tuple[str, float]]:
         """The lines of ``feed``, each with the time at which its last character came.
 
-        A progress bar's line ends only where the next one begins, which may be a step later. No data: the end.
+        A progress bar's line ends only where the next one starts, which may be a step later. No data: the end.
         """
         if not data:
             return [(line, self._came_at) for line in self.end()]
@@ -181,7 +181,7 @@ class Lines:
         return [(line, at_s if number else came_at) for number, line in enumerate(self.feed(data))]
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that are whole with this piece. A carriage return ends a line: progress bars rewrite theirs."""
+        """The lines completed by this piece. A carriage return ends a line: progress bars rewrite theirs."""
         text = self._rest + self._decoder.decode(data)
         # A \r at the end may be the first half of \r\n.
         held = "\r" if text.endswith("\r") else ""
@@ -193,7 +193,7 @@ class Lines:
         return [plain(line) for line in whole if line]
 
     def end(self) -> list[str]:
-        """What was left without a line end, once no more comes."""
+        """The rest without a line end, at the end of the output."""
         rest, self._rest = (self._rest + self._decoder.decode(b"", final=True)).rstrip("\r"), ""
         return [plain(rest)] if rest else []
 

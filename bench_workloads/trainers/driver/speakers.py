@@ -1,4 +1,4 @@
-"""What the trainers of all ranks told one rank so far: its heartbeats, whose words count for it, its measurement."""
+"""What all ranks' trainers reported to one rank: its heartbeats, the source that counts for it, its measurement."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.adapter import ParsedLine
 from bench_workloads.trainers.driver import gathering
 from bench_workloads.trainers.driver.gathering import Gathered
 from sweep.contract import Measurement, Phase, Progress, RankRun
 
 STEADY_FACTOR = 5.0
-"""where a line stands for many iterations, the next one is due after so many times its own length"""
+"""where a line covers many iterations, the next one is due after this multiple of the last interval"""
 
 
 class Speakers:
-    """Per speaker (a rank, or a node's torchrun) what it told. Beats whenever one tells of an iteration."""
+    """What each source (a rank, or a node's torchrun) reported. Sends a heartbeat for every reported iteration."""
 
     def __init__(self, run: RankRun, progress: Progress) -> None:
         self._run = run
@@ -26,11 +26,11 @@ class Speakers:
         self._begun_at = time.monotonic()
         self._marks: dict[str, float] = {}
 
-    def receive(self, rank: int, said: Said, at_s: float) -> None:
-        """Take in what one rank's trainer said, ``at_s`` on the clock of the rank that read it."""
+    def receive(self, rank: int, parsed: ParsedLine, at_s: float) -> None:
+        """Add what one rank's trainer reported, ``at_s`` on the clock of the rank that read it."""
         gathered = self._of_rank.setdefault(rank, Gathered(self._run.warmup_iterations, self._run.iterations))
-        news = gathered.add(said, at_s)
-        if said.begun and self._last_heartbeat < 0:
+        news = gathered.add(parsed, at_s)
+        if parsed.begun and self._last_heartbeat < 0:
             self._progress.heartbeat(Phase.FIRST_ITERATION, 0)
         if news and (count := gathered.count()) > self._last_heartbeat:
             if self._last_heartbeat < 0:
@@ -39,9 +39,9 @@ class Speakers:
             self._progress.heartbeat(Phase.STEADY, count, due_s=_due_s(gathered))
 
     def chosen(self, own_is_over: bool) -> Gathered | None:
-        """Whose words count for this rank: its own where it tells of iterations, else the lowest that is done.
+        """The source that counts for this rank: its own if it reports iterations, else the lowest rank that is done.
 
-        ``own_is_over``: nothing more can come of this rank's trainer.
+        ``own_is_over``: this rank's trainer has ended.
         """
         own = self._of_rank.get(self._run.place.rank)
         if own is not None and own.entries and not own_is_over:
@@ -49,12 +49,12 @@ class Speakers:
         done = [self._of_rank[rank] for rank in sorted(self._of_rank) if self._of_rank[rank].done]
         return own if own is not None and own.done else next(iter(done), None)
 
-    def most_told(self) -> int:
-        """The most iterations that any speaker told of."""
+    def most_iterations(self) -> int:
+        """The most iterations that any source reported."""
         return max((gathered.count() for gathered in self._of_rank.values()), default=0)
 
     def measurement(self, chosen: Gathered, convention: str, versions: Mapping[str, str]) -> Measurement:
-        """This rank's measurement: times by the chosen speaker's words, memory by its own."""
+        """This rank's measurement: times from the chosen source, memory from its own."""
         own = self._of_rank.get(self._run.place.rank) or Gathered(0, 0)
         allocated, reserved = own.greatest("allocated_bytes"), own.greatest("reserved_bytes")
         effective: dict[str, Any] = {}
@@ -67,7 +67,7 @@ class Speakers:
             peak_allocated_bytes=int(allocated) if allocated else None,
             peak_reserved_bytes=int(reserved) if reserved else None,
             memory_kind="the greatest that the trainer printed",
-            # One rank's word: what others passed on may be a line older, and ranks may print losses of their own rows.
+            # From one rank only: forwarded lines may be one line older, and ranks may print losses of their own rows.
             losses=None if self._run.place.rank else chosen.series("loss"),
             grad_norms=None if self._run.place.rank else chosen.series("grad_norm"),
             versions=versions,
@@ -78,7 +78,7 @@ class Speakers:
 
 
 def _due_s(gathered: Gathered) -> float | None:
-    """Where lines are far apart, when the next one is due; the watcher knows iterations only."""
+    """Where lines are far apart, when the next one is due; the watchdog sees iterations only."""
     if gathered.printed_every == 1 or len(gathered.entries) < 2:
         return None
     last, before = gathered.entries[-1], gathered.entries[-2]

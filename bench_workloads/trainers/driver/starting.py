@@ -1,4 +1,4 @@
-"""The command of a trainer's run, and its end; the versions that it runs with."""
+"""The command of a trainer's run, and how to stop it; the versions that it runs with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERSION = "import importlib.metadata as m; print(m.version({!r}))"
 
 
 def command(launch: Launch, place: Place, port: int, settings: dict[str, Any]) -> list[str]:
-    """The words of the command: prefix, interpreter, torchrun where one per node is asked for, and the program."""
+    """The arguments of the command: prefix, interpreter, torchrun where one per node is asked for, and the program."""
     further = shlex.split(str(settings["arguments"]))
     words = shlex.split(str(settings["prefix"]))
     if not launch.python:
@@ -33,7 +33,7 @@ def command(launch: Launch, place: Place, port: int, settings: dict[str, Any]) -
 
 
 def stop(child: subprocess.Popen[bytes] | None, patience_s: float) -> None:
-    """End the trainer and all that it started: SIGTERM, a bounded wait, SIGKILL."""
+    """End the trainer and all its child processes: SIGTERM, a bounded wait, SIGKILL."""
     if child is None:
         return
     below = _family(child.pid)
@@ -64,7 +64,7 @@ def interpreter(settings: dict[str, Any]) -> str:
 
 
 def versions(settings: dict[str, Any], package: str) -> dict[str, str]:
-    """Of torch and the trainer's package, asked of its own interpreter."""
+    """Versions of torch and the trainer's package, from its own interpreter."""
     found = {}
     for name in filter(None, ("torch", package)):
         words = [*shlex.split(str(settings["prefix"])), interpreter(settings), "-c", _VERSION.format(name)]

@@ -1,4 +1,4 @@
-"""Templates of command lines and configuration files, and what they may name."""
+"""Templates of command lines and configuration files, and their variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweep.contract import Run
 
 
 def variables(run: Run, steps: int) -> dict[str, Any]:
-    """What a template may name: layout, shape and sizes."""
+    """A template's variables: layout, shape and sizes."""
     return {
         **dict(run.shape),
         **dataclasses.asdict(run.layout),
@@ -31,7 +31,7 @@ def variables(run: Run, steps: int) -> dict[str, Any]:
 
 
 def render(text: str, values: Mapping[str, Any], *, quoted: bool) -> str:
-    """A template with its values; ``quoted``: each as one word of a shell. Raises ValueError."""
+    """A template with its values; ``quoted``: each quoted as one shell argument. Raises ValueError."""
     import jinja2
 
     environment = jinja2.Environment(

@@ -1,4 +1,4 @@
-"""What axes cost: bubbles of pipelines, and fixing an axis."""
+"""The cost of axes: pipeline bubbles, and fixing an axis."""
 
 import pandas as pd
 import pytest
@@ -19,14 +19,14 @@ def piped(slope):
 
 
 @pytest.mark.parametrize("slope", [1.0, 1.7])
-def test_the_bubbles_slope_is_found_again(slope):
+def test_the_bubbles_slope_is_recovered(slope):
     found = bubble(piped(slope).drop(columns="value"))
     assert found["slope"] == pytest.approx(slope)
     assert found["explained"] == pytest.approx(1)
     assert bubble(piped(slope).query("pp == 1").drop(columns="value")) is None
 
 
-def test_the_playbooks_pipelines_pay_more_than_the_ideal_bubble():
+def test_the_playbooks_pipelines_cost_more_than_the_ideal_bubble():
     assert bubble(playbook_records())["slope"] > 0.5
 
 

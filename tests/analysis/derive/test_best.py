@@ -1,4 +1,4 @@
-"""Tables into memory, filters, the best of each cell, ties, and why a cell is blank."""
+"""Loading, filters, the best of each cell, ties, and why a cell is blank."""
 
 import math
 
@@ -157,7 +157,7 @@ def test_repeats_of_one_configuration_are_pooled():
     assert best["ties"].item() == ["r2"]
 
 
-def test_models_stand_from_small_to_large():
+def test_models_are_sorted_from_small_to_large():
     none = pd.DataFrame({"model": []})
     assert model_order(none, ["80B", "m10", "1B", "m2", "SmolLM3-3B", "350M"]) == [
         "350M",
@@ -235,20 +235,20 @@ FAILED = [{"outcome": "oom_cuda"}, {"outcome": "oom_host"}, {"outcome": "hang"}]
         (NOTHING, None, ("absent", "–", "the data has no run here")),
     ],
 )  # fmt: skip
-def test_a_blank_cell_says_why(records, candidates, expected):
+def test_a_blank_cell_states_its_reason(records, candidates, expected):
     assert explained(records, candidates) == expected
 
 
-def test_every_square_is_there_once():
+def test_every_cell_exists_once():
     table = cells(frame(timed(5, 1, 1)), plan(run("x", model="80B", nodes=4), rejected("a", nodes=2)))
-    told = {(r.model, r.nodes): r.status for r in table.itertuples()}
-    assert told == {
+    status = {(r.model, r.nodes): r.status for r in table.itertuples()}
+    assert status == {
         ("1B", 1): "best", ("1B", 2): "no_layout", ("1B", 4): "absent",
         ("80B", 1): "absent", ("80B", 2): "absent", ("80B", 4): "not_run",
     }  # fmt: skip
 
 
-def test_a_filter_reaches_records_and_plan_and_says_what_it_took():
+def test_a_filter_applies_to_records_and_plan_and_marks_filtered_cells():
     records = frame(timed(5, 1, 1, zero=0), timed(9, 1, 1, zero=3), timed(7, 1, 1, zero=3, nodes=2))
     candidates = plan(
         run("r0", zero=0), run("x", zero=0, nodes=4), run("y", zero=3, nodes=8), run("z", zero=0, nodes=2)

@@ -16,7 +16,7 @@ def node_records():
     return table.assign(outcome=table["outcome"].fillna("ok"))
 
 
-def test_a_slow_rank_points_at_its_node():
+def test_a_slow_rank_identifies_its_node():
     ranks = rank_times(node_records())
     assert ranks.loc[ranks["ratio"] > 1.2, ["node", "rank"]].to_numpy().tolist() == [["n2", 3]]
     table = health(node_records()).set_index("node")

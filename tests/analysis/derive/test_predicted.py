@@ -32,7 +32,7 @@ def test_predictions_from_the_record_are_those_of_the_physics():
 
 
 @pytest.mark.parametrize("changes", [{"workload": "somebody's"}, {"shape_json": None}, {"simulated": True}])
-def test_nothing_is_predicted_where_nothing_is_known(changes):
+def test_nothing_is_predicted_without_data(changes):
     assert errors(predictions(physical(**changes), None), "memory").empty
 
 

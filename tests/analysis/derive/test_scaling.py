@@ -17,7 +17,7 @@ def test_efficiency_is_relative_to_the_fewest_nodes():
         )
 
 
-def test_amdahls_law_is_found_again_and_needs_three_points():
+def test_amdahls_law_is_recovered_and_needs_three_points():
     gpus = np.array([8, 16, 32, 64])
     table = pd.DataFrame({"model": "m", "gpus": gpus, "tokens_per_second": 1 / (1e-6 + 1e-3 / gpus)})
     fit = amdahl(table)["m"]

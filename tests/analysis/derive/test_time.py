@@ -19,8 +19,13 @@ def attempt(begin, *, nodes=("n1",), start=2.0, measure=5.0, clear=1.0, outcome=
     names = {column.name: None for column in ATTEMPTS} | {"source": "s", "run_id": f"r{begin}", "attempt": 1}
     steady = begin + start
     at = {"started_at": begin, "first_at": steady - 1, "steady_at": steady, "measured_at": steady + measure}
-    told = {"pilot": pilot, "node_names": list(nodes), "outcome": outcome, "ended_at": steady + measure + clear}
-    return names | at | told | changes
+    outcome_columns = {
+        "pilot": pilot,
+        "node_names": list(nodes),
+        "outcome": outcome,
+        "ended_at": steady + measure + clear,
+    }
+    return names | at | outcome_columns | changes
 
 
 def frames(allocations, attempts):
@@ -58,14 +63,14 @@ def test_a_wide_attempt_is_on_all_its_nodes():
     assert spans(table, "n1") == spans(table, "n2")
 
 
-def test_a_silent_pilot_is_lost_until_it_was_found_gone():
+def test_a_timed_out_pilot_is_lost_until_it_was_found_gone():
     silent = allocation(end=None, heard_at=30.0, gone_at=90.0)
     lost = attempt(10.0, outcome="lost", ended_at=90.0, steady_at=None, measured_at=None)
     table = segments(*frames([silent], [lost]))
     assert spans(table) == [("idle", 0, 10), ("failed", 10, 30), ("lost", 30, 90)]
 
 
-def test_a_silent_pilot_holds_nothing_beyond_its_wall_time():
+def test_a_timed_out_pilot_holds_nothing_beyond_its_wall_time():
     silent = allocation(end=None, heard_at=30.0, gone_at=5000.0, time_limit_s=60.0)
     assert spans(segments(*frames([silent], []))) == [("idle", 0, 30), ("lost", 30, 60)]
 
@@ -82,7 +87,7 @@ def test_a_node_that_failed_is_lost_while_the_pilot_goes_on():
     assert spans(table)[-2:] == [("idle", 18, 40), ("lost", 40, 100)]
 
 
-def test_a_submission_that_was_given_up_and_came_after_all_is_held():
+def test_a_job_that_was_given_up_and_still_started_is_held():
     late = allocation(gone_at=-5.0, begin=0.0, end=20.0)
     assert held(frames([late], [])[0], 20.0)[["begin", "end"]].to_numpy().tolist() == [[0.0, 20.0]]
 

@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing loaded, nothing complained of, sort, filter, hover, theme and keyboard work."""
+"""The report in a real browser: nothing loaded, no console errors, sort, filter, hover, theme and keyboard work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ expect = pytest.importorskip("playwright.sync_api").expect
 
 
 def records() -> pd.DataFrame:
-    """Two models on three node counts; what failed says something hostile, in every field of text."""
+    """Two models on three node counts; failures contain hostile text in every text field."""
     rows = made_grid(2, 3, per_cell=20)
     rows["run_id"] += "-001b"  # a word such as 1B must not find the hex digits of other models' runs
     worse = made_grid(1, 1, per_cell=30, failing=False).assign(
@@ -50,7 +50,7 @@ def column(page, name):
     return page.locator(f"#attempts tbody td.{name}").all_inner_texts()
 
 
-def test_it_loads_nothing_complains_of_nothing_and_runs_nothing_of_a_log(page):
+def test_it_loads_nothing_logs_no_error_and_runs_nothing_of_a_log(page):
     shown, heard = page
     assert shown.title().startswith("made </script>"), "the hostile text is text"
     assert shown.locator("#failures pre").first.inner_text() == HOSTILE
@@ -63,7 +63,7 @@ def test_axe_finds_nothing_serious_in_light_and_dark(page):
     from axe_playwright_python.sync_playwright import Axe
 
     shown, _ = page
-    shown.locator("#filter").fill("tp=4 nodes=4")  # a few rows stand for all
+    shown.locator("#filter").fill("tp=4 nodes=4")  # a few rows represent all
     expect(shown.locator("#attempts tbody tr")).not_to_have_count(100)
     for scheme, options in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
         shown.emulate_media(color_scheme=scheme)
@@ -112,9 +112,9 @@ def test_hover_and_keys_name_a_point(page):
     plot.scroll_into_view_if_needed()
     mark = shown.locator("#plot .p").first.bounding_box()
     shown.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
-    told = shown.locator("#tip").inner_text()
-    assert "memory GiB" in told
-    assert "MFU %" in told
+    tip = shown.locator("#tip").inner_text()
+    assert "memory GiB" in tip
+    assert "MFU %" in tip
     shown.mouse.move(0, 0)
     assert shown.locator("#tip").count() == 0
     plot.focus()
@@ -144,7 +144,7 @@ def test_theme(page):
     assert shown.evaluate(background) == light
 
 
-def test_a_square_leads_to_its_flags(page):
+def test_a_cell_links_to_its_flags(page):
     shown, _ = page
     shown.locator(".heat a").first.press("Enter")
     opened_row = shown.locator(".winners tr:target + tr")

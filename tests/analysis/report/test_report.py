@@ -1,4 +1,4 @@
-"""The report as text: what it says, what it leaves out, its size and time, and pages of poor data."""
+"""The report as text: content, omissions, size, time, and incomplete data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def data_of(page: str) -> dict:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
-def test_the_answer_is_that_of_best_per_cell():
+def test_the_result_is_that_of_best_per_cell():
     rows = made_grid(3, 4)
     page = build(rows, None, ABOUT)
     best = analysis.best_per_cell(rows)
@@ -59,7 +59,7 @@ def test_the_answer_is_that_of_best_per_cell():
     assert all(f"<code>{run_id}</code>" in page for run_id in best["run_id"])
 
 
-def test_it_says_how_sure_it_is():
+def test_it_states_whether_the_best_is_beyond_noise():
     rows = made_grid(1, 1, per_cell=3)
     clear = rows.assign(tokens_per_second_per_gpu=[100.0, 90.0, 80.0])
     assert "11.1% ahead of the second of 3, beyond noise" in build(clear, None, ABOUT)
@@ -72,12 +72,12 @@ def test_it_says_how_sure_it_is():
     assert "the spread of its iterations is not known" in build(unknown, None, ABOUT)
 
 
-def test_failures_are_told_by_kind_with_evidence_and_cost():
+def test_failures_are_listed_by_kind_with_evidence_and_cost():
     rows = made_grid(1, 2).assign(total_s=90.0)
     failed = rows.assign(
         run_id=[f"x{i}" for i in range(8)],
         outcome=["oom_cuda"] * 6 + ["hang"] * 2,
-        message=[f"needs {i} GiB" for i in range(6)] + ["no beat"] * 2,
+        message=[f"needs {i} GiB" for i in range(6)] + ["no heartbeat"] * 2,
         evidence="CUDA out of memory",
         advice="a smaller micro-batch",
     )
@@ -134,7 +134,7 @@ def test_a_winners_grid_plans_that_run_and_no_other():
         ("infinite", made_grid(1, 2).assign(mfu=np.inf)),
     ],
 )
-def test_poor_data_give_a_page_all_the_same(name, rows):
+def test_incomplete_data_still_give_a_page(name, rows):
     page = build(rows, None, ABOUT)
     assert page.rstrip().endswith("</html>")
     assert data_of(page)["trials"]["total"] == len(rows)
@@ -142,7 +142,7 @@ def test_poor_data_give_a_page_all_the_same(name, rows):
         assert "No run has been measured successfully" in page
 
 
-def test_nothing_at_all_is_refused_and_an_unknown_metric_too():
+def test_no_data_and_an_unknown_metric_are_refused():
     with pytest.raises(SweepError, match="nothing to report"):
         build(made_grid(1, 1).iloc[:0], None, ABOUT)
     with pytest.raises(SweepError, match="did you mean mfu"):
@@ -169,7 +169,7 @@ def test_five_thousand_runs_stay_under_five_megabytes():
     rows["run_id"] = [f"{i:05}-8B-n16-dp16-tp2-pp4-mbs1-gas16-z1-293dd56ade92cded" for i in range(len(rows))]
     assert 4000 < len(rows) <= 5000
     page = build(rows, None, ABOUT)
-    assert len(page.encode()) < 2e6, "so that figures have 3 MB"
+    assert len(page.encode()) < 2e6, "leaves 3 MB for figures"
 
 
 def test_a_hundred_thousand_records_in_time_and_capped():
@@ -197,11 +197,11 @@ def test_the_command_writes_the_page_of_a_file(tmp_path):
     write_results(tmp_path / "results.parquet", [made_record(), made_record(made_run(zero=1), outcome=Outcome.HANG)])
     done = driving.run("report", tmp_path / "results.parquet", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    printed = json.loads(done.stdout)
     page = (tmp_path / "report.html").read_text()
-    assert told == {"path": str(tmp_path / "report.html"), "attempts": 2, "bytes": len(page.encode())}
+    assert printed == {"path": str(tmp_path / "report.html"), "attempts": 2, "bytes": len(page.encode())}
     assert '<img src="data:image/' in page
-    assert not re.search(r'(src|href)="(?!data:|#)', page), "nothing outside is named"
+    assert not re.search(r'(src|href)="(?!data:|#)', page), "no external link"
     wrong = driving.run("report", tmp_path / "none")
     assert wrong.returncode == 2
     followed = driving.run("report", tmp_path / "results.parquet", "--watch")
@@ -273,7 +273,7 @@ def test_a_figure_of_few_marks_is_svg_and_one_of_many_png():
     assert drawn(10).uri == drawn(10).uri, "the same figure gives the same page"
 
 
-def test_a_figure_that_the_data_lack_is_told_in_words():
+def test_a_figure_without_data_is_replaced_by_text():
     from analysis.figures import Tables
     from analysis.report.figures import pictures_of
 

@@ -1,4 +1,4 @@
-"""What each adapter writes, against goldens; and against the trainers' own schemas where they are at hand.
+"""What each adapter writes, against goldens; and against the trainers' own schemas where available.
 
 SWEEP_TORCHTITAN_PYTHON names an interpreter with torchtitan 0.3 (and triton, which it imports), SWEEP_DEEPSPEED_PYTHON
 one with deepspeed, SWEEP_MEGATRON_ROOT and SWEEP_NANOTRON_ROOT checkouts, SWEEP_MEGATRON_PYTHON an interpreter with
@@ -147,7 +147,7 @@ def test_deepspeed_takes_its_configuration(number):
 
 @pytest.mark.parametrize("number", range(6))
 def test_nanotron_has_every_key(number):
-    """By the fields of its dataclasses, read from their source: its package needs GPUs to be imported."""
+    """By the fields of its dataclasses, read from their source: importing its package needs GPUs."""
     root = Path(named("SWEEP_NANOTRON_ROOT")) / "src/nanotron/config"
     sources = "\n".join((root / f"{name}.py").read_text() for name in ("config", "parallelism_config", "models_config"))
     text = find_trainer("nanotron").configure(run_of("nanotron", **LAYOUTS["nanotron"][number]), "/d", 8)
@@ -163,7 +163,7 @@ def test_nanotron_has_every_key(number):
     assert unknown == []
 
 
-def test_a_template_that_names_what_is_not_there_is_refused_in_words():
+def test_a_template_with_an_unknown_variable_is_refused_with_a_message():
     run = run_of("command", params={"command": "python train.py {{ no_such_name }}"})
     with pytest.raises(ValueError, match="no_such_name"):
         find_trainer("command").configure(run, "/d", 8)

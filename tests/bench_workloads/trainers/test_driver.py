@@ -1,4 +1,4 @@
-"""A script of somebody else through `sweep launch`: figures, faults, and nothing left of it."""
+"""An external script through `sweep launch`: figures, faults, and no process left."""
 
 import json
 import time
@@ -75,7 +75,7 @@ def faults(tmp_path_factory):
         ("nan", "nan_loss"),
     ],
 )
-def test_it_ends_as_it_is(faults, fault, outcome):
+def test_each_fault_ends_with_its_outcome(faults, fault, outcome):
     record = faults[0][fault]
     assert record["outcome"] == outcome, (record["message"], record["evidence"])
 
@@ -97,12 +97,12 @@ def test_the_figures_are_those_that_the_script_printed(faults):
     assert trainer["printed_every"] == 1
 
 
-def test_a_batch_that_was_changed_is_told_with_both_values(faults):
+def test_a_changed_batch_is_reported_with_both_values(faults):
     assert "global_batch_sequences: requested 32, ran 16" in faults[0]["mismatch"]["message"]
 
 
-def test_too_few_steps_are_told_in_words(faults):
-    assert "told of 3 iterations; 5 were to be measured" in faults[0]["short"]["message"]
+def test_too_few_steps_are_reported(faults):
+    assert "reported 3 of 5 iterations to measure" in faults[0]["short"]["message"]
 
 
 def test_one_torchrun_per_node_reads_all_its_ranks_at_once(tmp_path):

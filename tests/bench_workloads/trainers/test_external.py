@@ -1,4 +1,4 @@
-"""Real trainers, not written here, through `sweep launch` on CPU: every layout measured, figures as they print them.
+"""Real trainers, not written here, through `sweep launch` on CPU: every layout measured, figures as printed.
 
 On this machine and on the one-machine Slurm cluster. SWEEP_DEEPSPEED_PYTHON and SWEEP_TRANSFORMERS_PYTHON name
 interpreters that have them (DS_BUILD_OPS=0 pip install deepspeed; pip install transformers accelerate); without them
@@ -70,7 +70,7 @@ def test_deepspeed(tmp_path, cluster):
 
 
 def test_the_trainer_of_transformers_by_its_progress_bar(tmp_path, cluster):
-    """Steps of more than 0.1 s, which tqdm smooths one by one; the mean that it shows last is that of ours."""
+    """Steps of more than 0.1 s, which tqdm smooths one by one; its last mean equals ours."""
     shape = "{num_layers: 4, hidden_size: 256, num_heads: 8, intermediate_size: 1024, vocab_size: 512}"
     overrides = (f"models={{small: {shape}}}", "nodes=[1,2,4]", "site.gpus_per_node=1", "micro_batch_size=[2,8]")
     words = (*overrides, "env.OMP_NUM_THREADS=1")

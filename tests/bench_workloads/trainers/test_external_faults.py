@@ -1,6 +1,6 @@
-"""What goes wrong inside real trainers, DeepSpeed and Hugging Face's Trainer, ends as named and leaves no process.
+"""Faults inside real trainers, DeepSpeed and Hugging Face's Trainer: the expected outcome, and no process left.
 
-For SWEEP_DEEPSPEED_PYTHON and SWEEP_TRANSFORMERS_PYTHON see test_external.py. `real_fault.py` says what is real.
+For SWEEP_DEEPSPEED_PYTHON and SWEEP_TRANSFORMERS_PYTHON see test_external.py. `real_fault.py` lists what is real.
 """
 
 import json
@@ -45,7 +45,7 @@ def fault_of(record):
 
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize("executor", ["local", pytest.param("slurm", marks=pytest.mark.slurm)])
-def test_each_ends_as_named_and_nothing_is_left(tmp_path, executor, example, request):
+def test_each_fault_ends_with_its_outcome_and_nothing_is_left(tmp_path, executor, example, request):
     content = grid(example, **PLACES[executor])
     cluster = request.getfixturevalue("slurm_cluster") if executor == "slurm" else None
     directory = tmp_path / "s"
@@ -57,6 +57,6 @@ def test_each_ends_as_named_and_nothing_is_left(tmp_path, executor, example, req
         cluster.wait_idle()
         assert cluster.job_processes() == []
     records = driving.records_of(directory)
-    said = [(fault_of(record), record["outcome"], record["message"]) for record in records]
-    assert {fault for fault, *_ in said} == set(FAULTS)
-    assert [one for one in said if one[0] != one[1]] == []
+    outcomes = [(fault_of(record), record["outcome"], record["message"]) for record in records]
+    assert {fault for fault, *_ in outcomes} == set(FAULTS)
+    assert [one for one in outcomes if one[0] != one[1]] == []

@@ -1,4 +1,4 @@
-"""Output as lines, however it comes: cut anywhere, coloured, prefixed, redrawn; and numbers in them."""
+"""Output as lines, in any chunks: cut anywhere, coloured, prefixed, redrawn; and numbers in them."""
 
 import math
 
@@ -23,8 +23,8 @@ def test_lines_are_the_same_however_they_are_cut(sizes):
 
 def test_a_line_of_a_progress_bar_is_as_old_as_its_text_not_as_the_next_one():
     lines, pieces = Lines(), [b"\r 1/8 [00:01", b"]", b"\r 2/8\r\n", b"loss 1\r", b"\r 3/8", b"", b" 4/8", b"!\r", b""]
-    told = [one for at_s, data in enumerate(pieces) for one in lines.timed(data, at_s)]
-    assert told == [(" 1/8 [00:01]", 1), (" 2/8", 2), ("loss 1", 3), (" 3/8", 4), (" 4/8!", 7)]
+    timed = [one for at_s, data in enumerate(pieces) for one in lines.timed(data, at_s)]
+    assert timed == [(" 1/8 [00:01]", 1), (" 2/8", 2), ("loss 1", 3), (" 3/8", 4), (" 4/8!", 7)]
 
 
 def test_an_endless_line_does_not_fill_the_memory():

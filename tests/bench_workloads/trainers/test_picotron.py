@@ -2,7 +2,7 @@
 
 SWEEP_PICOTRON_ROOT names a checkout, SWEEP_PICOTRON_PYTHON an interpreter with what it needs (torch, transformers below
 5, datasets, safetensors, wandb, no flash-attn); without them the test is skipped. Its CPU mode is broken at the commit
-that `schemas.json` names: `picotron_on_cpu/` says what is put in the place of what.
+that `schemas.json` names: `picotron_on_cpu/` lists the replacements.
 """
 
 import json
@@ -70,15 +70,15 @@ def test_every_axis_of_it(tmp_path):
     assert axes >= {(2, 1, 1, 1, "1f1b"), (1, 2, 1, 1, "1f1b"), (1, 1, 2, 1, "1f1b"), (1, 1, 1, 2, "1f1b")}
     assert (1, 1, 2, 1, "gpipe") in axes
     for record in records:
-        told = json.loads(record["extra_json"])["trainer"]["reported"]
-        assert record["tokens_per_second"] == pytest.approx(told["tokens_per_second"], rel=0.05)
-        assert record["tokens_per_second_per_gpu"] == pytest.approx(told["tokens_per_second_per_gpu"], rel=0.05)
+        reported = json.loads(record["extra_json"])["trainer"]["reported"]
+        assert record["tokens_per_second"] == pytest.approx(reported["tokens_per_second"], rel=0.05)
+        assert record["tokens_per_second_per_gpu"] == pytest.approx(reported["tokens_per_second_per_gpu"], rel=0.05)
         assert all(5 < loss < 8 for loss in record["losses"])
         assert not record["suspect"]
         if record["pp"] > 1:
-            continue  # the last stage prints, and of what went well the first rank's words are kept
+            continue  # the last stage prints, and of successful runs the first rank's output is stored
         log = (directory / "logs" / f"{record['run_id']}.{record['attempt']}.log").read_text()
         printed = {int(step): [*map(number, rest)] for step, *rest in STEP.findall(log)}
         assert printed[3][0] == pytest.approx(record["global_batch_tokens"], rel=0.01)
         rate, per_gpu = (statistics.median(printed[step][which] for step in range(3, 8)) for which in (1, 2))
-        assert (told["tokens_per_second"], told["tokens_per_second_per_gpu"]) == pytest.approx((rate, per_gpu))
+        assert (reported["tokens_per_second"], reported["tokens_per_second_per_gpu"]) == pytest.approx((rate, per_gpu))

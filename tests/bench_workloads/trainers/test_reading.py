@@ -5,7 +5,7 @@ from pprint import pformat
 
 import pytest
 
-from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.adapter import ParsedLine
 from bench_workloads.trainers.command import reader_of
 from bench_workloads.trainers.driver import gathering
 from bench_workloads.trainers.driver.gathering import Gathered
@@ -16,7 +16,7 @@ from sweep.records.validity import mismatches
 from tests.support.trainers.layouts import run_of
 
 
-def said(trainer, *lines, **layout):
+def parsed(trainer, *lines, **layout):
     reader = find_trainer(trainer).reader(run_of(trainer, **(layout or {"dp": 2})))
     joined = Lines()
     whole = [*joined.feed("\n".join(lines).encode()), *joined.end()]
@@ -40,7 +40,7 @@ def test_two_ranks_in_one_line_are_two_iterations():
 def test_json_lines_with_layout():
     reader = reader_of("json iteration=step step_time_ms=ms loss tp=tensor_parallel")
     found = reader.read('INFO {"step": 3, "ms": 250, "loss": 1.5, "tensor_parallel": 2, "other": [1]}')
-    assert found == [Said(iteration=3, values={"step_time_s": 0.25, "loss": 1.5}, effective={"tp": 2})]
+    assert found == [ParsedLine(iteration=3, values={"step_time_s": 0.25, "loss": 1.5}, effective={"tp": 2})]
     assert reader.read("{not json") == []
     assert reader.read('{"step": true}') == []
 
@@ -53,7 +53,7 @@ def test_metrics_that_cannot_be_read_are_refused(text):
 
 # fmt: off
 def test_torchtitan():
-    found = said(
+    found = parsed(
         "torchtitan",
         "[titan] 2026-11-21 14:00:00,001 - root - INFO - Building device mesh with parallelism: pp=1, dp_replicate=1, "
         "dp_shard=4, cp=1, tp=2, ep=1",
@@ -78,8 +78,8 @@ def test_torchtitan():
     })
 
 
-def test_torchtitan_in_a_pipeline_says_its_micro_batches_elsewhere():
-    found = said(
+def test_torchtitan_in_a_pipeline_logs_its_micro_batches_elsewhere():
+    found = parsed(
         "torchtitan",
         "[titan] - root - INFO - Using pipeline schedule Interleaved1F1B with 8 microbatches and 4 stages.",
         "[titan] - root - INFO - Trainer is initialized with local batch size 8, global batch size 16, gradient "
@@ -93,7 +93,7 @@ def test_torchtitan_in_a_pipeline_says_its_micro_batches_elsewhere():
 
 @pytest.mark.parametrize("trainer", ["megatron", "nemo"])
 def test_megatron(trainer):
-    found = said(
+    found = parsed(
         trainer,
         "using world size: 16, data-parallel size: 2, context-parallel size: 1, hierarchical context-parallel sizes: "
         "None, tensor-model-parallel size: 4, pipeline-model-parallel size: 2",
@@ -130,17 +130,17 @@ LINE = (
 )
 
 
-def heard(trainer, *lines):
-    """What one process of the trainer told, gathered: an iteration a second."""
+def gathered_from(trainer, *lines):
+    """The parsed output of one process of the trainer, gathered: an iteration a second."""
     gathered = Gathered(warmup=1, iterations=1)
-    for one in said(trainer, *lines):
+    for one in parsed(trainer, *lines):
         gathered.add(one, float(len(gathered.entries)))
     return gathered
 
 
-def test_megatron_tells_of_memory_on_ranks_that_tell_of_no_iteration():
-    """Iterations are the last rank's, memory is told by every rank that is the first of its replicas."""
-    gathered = heard("megatron", MEMORY.format(0, 1, 100, 120), MEMORY.format(0, 2, 300, 320))
+def test_megatron_reports_memory_on_ranks_that_report_no_iteration():
+    """Iterations are the last rank's, memory is reported by the first rank of each replica."""
+    gathered = gathered_from("megatron", MEMORY.format(0, 1, 100, 120), MEMORY.format(0, 2, 300, 320))
     assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (300 * 2**20, 320 * 2**20)
     assert not gathered.entries
 
@@ -151,13 +151,13 @@ def test_memory_of_ranks_that_write_into_one_pipe_is_the_greatest():
         MEMORY.format(2, 1, 900, 120) + MEMORY.format(0, 2, 300, 130),
         LINE.format(2, 5000.0, 0) + MEMORY.format(2, 2, 800, 110) + MEMORY.format(0, 2, 850, 110),
     ]
-    gathered = heard("megatron", *lines)
+    gathered = gathered_from("megatron", *lines)
     assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (900 * 2**20, 500 * 2**20)
     assert [entry.number for entry in gathered.entries] == [1, 2]
 
 
 def test_nemo_states_a_part_of_its_layout():
-    found = said(
+    found = parsed(
         "nemo",
         "model:",
         "  context_parallel_size: 2",
@@ -173,8 +173,8 @@ def test_nemo_states_a_part_of_its_layout():
     assert stated(found) == {"cp": 2, "micro_batch_size": 4, "tp": 8, "pp": 4, "global_batch_sequences": 32}
 
 
-def test_nemo_tells_of_memory_in_units_of_a_billion():
-    gathered = heard(
+def test_nemo_reports_memory_in_units_of_a_billion():
+    gathered = gathered_from(
         "nemo",
         "[Rank 3] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 5.1 | mem-active-gigabytes: 5.1 | "
         "mem-inactive-gigabytes: 0.2 | mem-reserved-gigabytes: 8.0 | mem-max-allocated-gigabytes: 7.3 | "
@@ -184,33 +184,33 @@ def test_nemo_tells_of_memory_in_units_of_a_billion():
     assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (7.3e9, 8.25e9)
 
 
-def test_megatrons_second_line_is_a_mean_with_the_first_and_is_not_taken_for_an_iteration():
+def test_megatrons_second_line_is_a_mean_with_the_first_and_not_one_iteration():
     """Its timer runs on after the line that it adds for the first iteration (training.py, should_reset)."""
     lines = [LINE.format(1, 9000.0, 0), LINE.format(2, 5000.0, 0), LINE.format(3, 1000.0, 0)]
-    found = iterations(said("megatron", *lines))
+    found = iterations(parsed("megatron", *lines))
     assert [found[number].get("step_time_s") for number in (1, 2, 3)] == [9.0, None, 1.0]
     assert [found[number].get("tflops_per_gpu") for number in (1, 2, 3)] == [412.5, None, 412.5]
-    assert heard("megatron", *lines[:2]).timed_s() == [1.0]  # by the clock
-    bridge = iterations(said("nemo", LINE.format(1, 9000.0, 0), LINE.format(2, 1000.0, 0)))
+    assert gathered_from("megatron", *lines[:2]).timed_s() == [1.0]  # by the clock
+    bridge = iterations(parsed("nemo", LINE.format(1, 9000.0, 0), LINE.format(2, 1000.0, 0)))
     assert bridge[2]["step_time_s"] == 1.0
 
 
 @pytest.mark.parametrize("trainer", ["megatron", "nemo"])
-def test_timed_iterations_whose_step_was_skipped_are_told_in_words(trainer):
+def test_timed_iterations_whose_step_was_skipped_are_noted(trainer):
     run = dataclasses.replace(run_of(trainer, dtype="fp16"), warmup_iterations=2, iterations=3)
     lines = [LINE.format(number, 1000.0, number < 5) for number in range(1, 7)]
     gathered = Gathered(run.warmup_iterations, run.iterations)
-    for one in said(trainer, *lines):
+    for one in parsed(trainer, *lines):
         gathered.add(one, float(len(gathered.entries)))
     (note,) = gathering.skipped(gathered)
     assert note.startswith("2 of 3 timed iterations skipped the optimizer's step")
     assert note in gathering.notes(gathering.compare(run, gathered, ""), gathered)
-    only_warmup = heard(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))
+    only_warmup = gathered_from(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))
     assert gathering.skipped(only_warmup) == []
 
 
 def test_nanotron():
-    found = said(
+    found = parsed(
         "nanotron",
         "11/21/2026 14:00:05 [INFO|DP=0|PP=1|TP=0|node-7]: iteration: 3 / 8 | consumed_tokens: 12.6M | "
         "time_per_iteration_ms: 1.53K | tokens_per_sec: 2.74M | tokens_per_sec_per_gpu: 42.8K | grad_norm: 1.2 | "
@@ -246,8 +246,8 @@ class Bare(str):
         return str(self)
 
 
-def nanotron_says(run):
-    """Its words of a run: prefix on each line of `pformat`, separators around titles, colours."""
+def nanotron_lines(run):
+    """Its output of a run: prefix on each line of `pformat`, separators around titles, colours."""
     made = {name: dataclasses.make_dataclass(name, fields.split()) for name, fields in NANOTRON.items()}
     layout, tokens = run.layout, {"sequence_length": run.sequence_length, "train_steps": 8}
     engine = {"1f1b": "OneForwardOneBackward", "gpipe": "AllForwardAllBackward"}[layout.pp_schedule]
@@ -284,7 +284,7 @@ ASKED = {"dp": 2, "tp": 2, "pp": 2, "cp": 2, "zero": 1, "micro_batch_size": 2, "
 
 def test_nanotron_states_its_layout_a_field_a_line():
     run = run_of("nanotron", **ASKED)
-    found = said("nanotron", *nanotron_says(run), **ASKED)
+    found = parsed("nanotron", *nanotron_lines(run), **ASKED)
     assert any(one.begun for one in found)
     assert stated(found) == ASKED | {
         "ep": 1, "recompute": "none", "pp_schedule": "1f1b", "dtype": "bf16", "sequence_length": 512,
@@ -299,8 +299,8 @@ def test_nanotron_states_its_layout_a_field_a_line():
         ("recompute", "full"), ("pp_schedule", "gpipe"), ("dtype", "fp32"),
     ],
 )
-def test_nanotron_that_runs_another_layout_is_found_out_in_each_axis(axis, value):
-    found = said("nanotron", *nanotron_says(run_of("nanotron", **{**ASKED, axis: value})), **ASKED)
+def test_nanotron_with_another_layout_is_detected_in_each_axis(axis, value):
+    found = parsed("nanotron", *nanotron_lines(run_of("nanotron", **{**ASKED, axis: value})), **ASKED)
     given = Measurement(step_times_s=[1.0] * 5, effective=stated(found))
     asked = run_of("nanotron", **ASKED)
     differing = mismatches(dataclasses.replace(asked, iterations=5), [given])
@@ -308,7 +308,7 @@ def test_nanotron_that_runs_another_layout_is_found_out_in_each_axis(axis, value
 
 
 def test_picotron():
-    found = said(
+    found = parsed(
         "picotron",
         "[rank 3] Step: 5     | Loss: 10.8211 | Global batch size: 524.29K | Tokens/s: 182.44K | Tokens/s/GPU:  22.80K "
         "| Tokens:   2.62M | MFU: 38.12% | Memory usage:  41.20GB",
@@ -320,7 +320,7 @@ def test_picotron():
 
 
 def test_deepspeed():
-    found = said(
+    found = parsed(
         "deepspeed",
         "[2026-11-21 14:26:30,842] [INFO] [config.py:678:print]   gradient_accumulation_steps .. 4",
         "[2026-11-21 14:26:30,842] [INFO] [config.py:678:print]   train_batch_size ............. 16",
@@ -341,7 +341,7 @@ def test_deepspeed():
 
 
 @pytest.mark.parametrize("trainer", ["torchtitan", "megatron", "nanotron", "picotron", "deepspeed", "nemo"])
-def test_output_that_fails_tells_nothing_and_breaks_nothing(trainer):
+def test_output_of_a_failure_parses_to_nothing(trainer):
     lines = (
         "Traceback (most recent call last):",
         '  File "train.py", line 3, in <module>',

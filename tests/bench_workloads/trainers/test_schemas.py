@@ -1,4 +1,4 @@
-"""The keys that adapters write against what the trainers read: facts from their sources, and the sources at hand.
+"""The keys that adapters write against those that the trainers read: recorded facts, and sources where available.
 
 SWEEP_PICOTRON_ROOT, SWEEP_BRIDGE_ROOT and SWEEP_MEGATRON_ROOT name checkouts of the commits in `schemas.json`,
 SWEEP_MEGATRON_CORE_PYTHON an interpreter with megatron-core 0.16 (which imports without a GPU). Neither picotron
@@ -70,9 +70,9 @@ def test_every_override_is_a_field_of_megatron_bridge(number):
 
 @pytest.mark.parametrize("zero", [0, 1])
 @pytest.mark.parametrize("dp", [1, 2])
-def test_what_a_recipe_overlaps_and_interleaves_is_not_kept(dp, zero):
+def test_what_a_recipe_overlaps_and_interleaves_is_reset(dp, zero):
     """Recipes have virtual stages and buffers for one layout; `comm_overlap` is null in others, so that no field of it
-    can be overridden: Hydra refuses keys below null."""
+    can be overridden: Hydra rejects keys below null."""
     found = nemo.overrides(run_of("nemo", dp=dp, pp=2, grad_accum=4, zero=zero), 8)
     assert found["model.virtual_pipeline_model_parallel_size"] is None
     assert found["comm_overlap"] is None

@@ -1,4 +1,4 @@
-"""One file per trainer: nothing else of the project names one, and the plan rejects what a trainer cannot do."""
+"""One file per trainer: no other module names one, and the plan rejects what a trainer cannot do."""
 
 import ast
 
@@ -18,13 +18,13 @@ from tests.support.paths import REPOSITORY
 
 NAMES = ("torchtitan", "nanotron", "picotron", "deepspeed", "megatron", "nemo")
 ALLOWED = ("sweep/physics/", "bench_workloads/trainers/")
-"""the tables of how trainers differ, and the adapters"""
+"""the tables of differences between trainers, and the adapters"""
 READ = ("sweep/diagnose/", "sweep/foreign/")
-"""these know texts of trainers' logs and columns of results files, not how to run a trainer"""
+"""these contain texts of trainers' logs and columns of results files, not how to run a trainer"""
 
 
 def names_in_code(path):
-    """Identifiers and whole strings; neither comments nor docstrings nor texts that mention a trainer in passing."""
+    """Identifiers and whole strings; neither comments nor docstrings nor longer texts that mention a trainer."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Name | ast.Attribute | ast.alias):
             yield getattr(node, "id", None) or getattr(node, "attr", None) or node.name
@@ -43,7 +43,7 @@ def test_no_other_module_names_a_trainer():
     assert found == []
 
 
-def test_the_look_finds_what_it_looks_for():
+def test_the_search_finds_trainer_names():
     words = set(names_in_code(REPOSITORY / "bench_workloads/trainers/__init__.py"))
     assert set(NAMES) <= words
 
@@ -105,9 +105,9 @@ def reasons(trainer, axes="", shape=""):
     ],
 )
 def test_the_plan_rejects_what_it_cannot_run(trainer, axes, shape, reason):
-    runs, said = reasons(trainer, axes, shape)
+    runs, rejected = reasons(trainer, axes, shape)
     assert runs == []
-    assert reason in said
+    assert reason in rejected
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_the_plan_rejects_what_it_cannot_run(trainer, axes, shape, reason):
     ],
 )
 def test_the_plan_keeps_what_it_can(trainer, axes):
-    runs, said = reasons(trainer, axes)
-    assert len(runs) >= 2, said
+    runs, rejected = reasons(trainer, axes)
+    assert len(runs) >= 2, rejected
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_the_plan_keeps_what_it_can(trainer, axes):
     ],
 )
 def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_it(trainer, axes, kept):
-    """nanotron asserts at least pp-1 (engine.py), picotron takes what there is; torch's 1F1B wants pp."""
+    """nanotron asserts at least pp-1 (engine.py), picotron accepts any number; torch's 1F1B needs pp."""
     text = GRID.replace("num_layers: 6", "num_layers: 8").replace("global_batch: 32Ki", "global_batch: {batch}")
     found = []
     for micro_batches in (2, 3, 4):
@@ -150,7 +150,7 @@ def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_
     ("nodes", "ep", "width", "fits"),
     [(2, 8, 0, False), (4, 2, 0, True), (16, 8, 0, True), (2, 8, 1, True), (2, 8, 2, False)],
 )
-def test_megatron_splits_experts_by_tp_too_unless_told(nodes, ep, width, fits):
+def test_megatron_splits_experts_by_tp_too_by_default(nodes, ep, width, fits):
     """Expert-tensor width times ep*pp must divide the ranks (parallel_state.py)."""
     text = f"""
 workload: megatron
@@ -174,7 +174,7 @@ site: {{gpu: h200, gpus_per_node: 8}}
 
 
 def test_no_layout_of_any_script_is_rejected_by_memory():
-    """Whether DeepSpeed's script recomputes its activations is not known: PROFILES has its states alone right."""
+    """Whether DeepSpeed's script recomputes its activations is unknown: PROFILES is correct for its states only."""
     text = """
 workload: deepspeed
 models: [8B]

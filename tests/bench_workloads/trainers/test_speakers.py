@@ -1,11 +1,11 @@
-"""Whose words count for a rank, when it beats, and what it measures by them."""
+"""Which source counts for a rank, its heartbeats, and its measurement."""
 
 import json
 import os
 
 import pytest
 
-from bench_workloads.trainers.adapter import Said
+from bench_workloads.trainers.adapter import ParsedLine
 from bench_workloads.trainers.driver.speakers import STEADY_FACTOR, Speakers
 from sweep.contract import Layout, Place, Progress, RankRun
 
@@ -39,28 +39,28 @@ def rank():
     os.close(writing)
 
 
-def tell(speakers, rank, iterations, every=1, **values):
+def report(speakers, rank, iterations, every=1, **values):
     for iteration in range(every, iterations + 1, every):
-        speakers.receive(rank, Said(iteration=iteration, values=values), float(iteration))
+        speakers.receive(rank, ParsedLine(iteration=iteration, values=values), float(iteration))
 
 
-def test_a_ranks_own_words_count_once_it_tells_of_iterations(rank):
+def test_a_ranks_own_output_counts_once_it_reports_iterations(rank):
     speakers, _ = rank(1)
-    tell(speakers, 0, 3, loss=0.0)
-    assert speakers.chosen(own_is_over=False).series("loss") == [0.0] * 3, "another's, while it says nothing itself"
-    tell(speakers, 1, 2, loss=1.0)
+    report(speakers, 0, 3, loss=0.0)
+    assert speakers.chosen(own_is_over=False).series("loss") == [0.0] * 3, "another's, while it reports nothing itself"
+    report(speakers, 1, 2, loss=1.0)
     assert speakers.chosen(own_is_over=False) is None, "its own are not done"
     assert speakers.chosen(own_is_over=True).series("loss") == [0.0] * 3, "its trainer ended: another's again"
-    speakers.receive(1, Said(iteration=3, values={"loss": 1.0}), 3.0)
+    speakers.receive(1, ParsedLine(iteration=3, values={"loss": 1.0}), 3.0)
     assert speakers.chosen(own_is_over=True).series("loss") == [1.0] * 3
-    assert speakers.most_told() == 3
+    assert speakers.most_iterations() == 3
 
 
-def test_each_iteration_is_one_beat_whoever_tells_of_it(rank):
+def test_each_iteration_is_one_heartbeat_from_any_rank(rank):
     speakers, sent = rank(1)
-    speakers.receive(1, Said(begun=True), 0.0)
-    tell(speakers, 0, 2)
-    tell(speakers, 1, 2)
+    speakers.receive(1, ParsedLine(begun=True), 0.0)
+    report(speakers, 0, 2)
+    report(speakers, 1, 2)
     assert [(heartbeat["phase"], heartbeat["iteration"]) for heartbeat in sent()] == [
         ("first_iteration", 0),
         ("steady", 1),
@@ -68,17 +68,17 @@ def test_each_iteration_is_one_beat_whoever_tells_of_it(rank):
     ]
 
 
-def test_where_a_line_stands_for_many_iterations_the_next_one_is_due_later(rank):
+def test_where_a_line_covers_many_iterations_the_next_one_is_due_later(rank):
     speakers, sent = rank(0, iterations=20)
-    tell(speakers, 0, 30, every=10)
+    report(speakers, 0, 30, every=10)
     assert [heartbeat["due_s"] for heartbeat in sent()] == [None, STEADY_FACTOR * 10, STEADY_FACTOR * 10]
 
 
 def test_memory_is_of_the_rank_itself_and_losses_are_of_rank_0_alone(rank):
     for own, losses in ((0, [2.0] * 3), (1, None)):
         speakers, _ = rank(own)
-        tell(speakers, 0, 3, loss=2.0, allocated_bytes=100)
-        speakers.receive(1, Said(values={"allocated_bytes": 7}, effective={"dp": 2}), 3.0)
+        report(speakers, 0, 3, loss=2.0, allocated_bytes=100)
+        speakers.receive(1, ParsedLine(values={"allocated_bytes": 7}, effective={"dp": 2}), 3.0)
         measured = speakers.measurement(speakers.chosen(own_is_over=False), "", {"torch": "2.11"})
         assert measured.peak_allocated_bytes == (7 if own else 100)
         assert measured.losses == losses

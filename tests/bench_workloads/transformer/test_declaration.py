@@ -1,4 +1,4 @@
-"""What the planner knows of the training benchmark: its declaration, its rules, and which layers go where. No torch."""
+"""The training benchmark for the planner: its declaration, its rules, and which layers go where. No torch."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_what_can_work_is_not_rejected(values):
 
 
 def test_rules_take_whole_columns():
-    """All candidates at once give what each gives alone."""
+    """All candidates at once give the same as each alone."""
     values = {"tp": np.array([1, 3, 8, 16]), "pp": np.array([1, 2, 16, 64]), "zero": np.array([0, 3, 1, 2])}
     values["pp_schedule"] = np.array(["1f1b", "zbv_zero_bubble", "dualpipev", "interleaved_1f1b"], dtype=object)
     values["recompute"] = np.array(["none", "selective", "full", "none"], dtype=object)
@@ -167,7 +167,7 @@ AXES = {
     "grad_accum": ("accumulation",),
 }
 COMPOSITION = {"build", "main", "exact"}
-"""the files that may know of every axis: they make the whole trainer, run it, trace it"""
+"""the files that may import every axis: they build the whole trainer, run it, trace it"""
 
 
 def test_axes_do_not_know_each_other():

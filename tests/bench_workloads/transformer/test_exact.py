@@ -1,4 +1,4 @@
-"""Peaks traced on fake tensors against counts of real runs, and what a trace may leave out."""
+"""Peaks traced on fake tensors against counts of real runs, and what a trace may omit."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_pipeline_holds_a_buffer_for_each_micro_batch_of_a_step(zygote: Zygote
         ("dp=2 tp=2 pp=3 zero=1", 0.02),
     ],
 )
-def test_formulas_say_what_a_gpu_would_hold(words, tolerance):
+def test_formulas_give_what_a_gpu_would_hold(words, tolerance):
     """Bytes of tensors by the formulas and traced with a GPU's norms, in bf16, stage by stage."""
     run = run_of(f"{words} micro_batch_size=1 grad_accum=4", shape=MEDIUM, sequence_length=1024, dtype="bf16")
     for stage, name in enumerate(("first", "middle", "last")[: run.layout.pp]):

@@ -18,7 +18,7 @@ def test_interval_of_a_median(n, ranks, confidence):
     assert found.confidence == confidence
 
 
-def test_interval_covers_the_true_median_as_often_as_it_says():
+def test_interval_covers_the_true_median_at_its_confidence():
     """A skewed distribution with median 1, sampled many times."""
     samples = np.random.default_rng(0).lognormal(0.0, 0.5, size=(4000, 12))
     found = [median_interval(row.tolist()) for row in samples]
@@ -28,7 +28,7 @@ def test_interval_covers_the_true_median_as_often_as_it_says():
 
 @pytest.mark.parametrize(("spread", "tolerance"), [(0.02, 0.02), (0.04, 0.02), (0.1, 0.05)])
 def test_the_interval_covers_as_often_where_sampling_stops_once_it_is_narrow(spread, tolerance):
-    """Adaptive measurement looks after every sample. The stated interval must bear that."""
+    """Adaptive measurement checks after every sample. The reported interval must remain valid."""
     random = np.random.default_rng(0)
 
     def adaptive() -> bool:
@@ -41,7 +41,7 @@ def test_the_interval_covers_as_often_where_sampling_stops_once_it_is_narrow(spr
     assert np.mean([adaptive() for _ in range(1500)]) > 0.935
 
 
-def test_a_median_is_known_by_enough_samples_that_are_alike():
+def test_a_median_is_known_by_enough_equal_samples():
     assert not is_known([1.0] * 6, 0.01)
     assert is_known([1.0] * 7, 0.01)
     assert not is_known([1.0, 1.1] * 20, 0.01)

@@ -1,4 +1,4 @@
-"""What the training benchmark says of itself: parameters, FLOPs, memory, how long it goes on."""
+"""What the training benchmark reports: parameters, FLOPs, memory, number of iterations."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _router_again(shape: ModelShape, layout: Layout) -> int:
 
 @pytest.mark.parametrize("name", ["dense", "wide", "moe", "tied"])
 def test_physics_our_counter_and_that_of_torch_agree(name):
-    """One plain process, nothing parallel: what torch's own counter finds is what the formula says."""
+    """One plain process, nothing parallel: torch's own counter agrees with the formula."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -134,7 +134,7 @@ def test_recomputation_is_counted(zygote: Zygote):
 
 
 def test_what_a_split_backward_repeats_is_counted(zygote: Zygote):
-    """Where no formula says it: zero-bubble schedules recompute a layer for its input and again for its weights."""
+    """Without a formula: zero-bubble schedules recompute a layer for its input and again for its weights."""
     run = a_run(case("pp=2 recompute=full pp_schedule=zbv_zero_bubble").layout, warmup_iterations=2, params=COUNTED)
     extra = zygote.attempt(run)[0].measurement["extra"]
     of_model = 6 * matmul_parameters(ModelShape(**run.shape)) * run.global_batch_tokens
@@ -142,8 +142,8 @@ def test_what_a_split_backward_repeats_is_counted(zygote: Zygote):
 
 
 @pytest.mark.long
-def test_memory_falls_as_theory_says(zygote: Zygote):
-    """Peak bytes of tensors, for each means against it."""
+def test_memory_falls_as_predicted_by_theory(zygote: Zygote):
+    """Peak bytes of tensors, for each way to reduce them."""
 
     def peak(words: str) -> int:
         return peak_and_prediction(zygote, words)[0]
@@ -176,14 +176,14 @@ def test_peaks_are_those_of_the_memory_model(zygote: Zygote, words):
     assert found == pytest.approx(predicted, rel=0.15)
 
 
-def test_a_block_whose_release_nobody_told_ends_when_its_address_is_given_anew():
+def test_a_block_without_recorded_release_ends_when_its_address_is_reused():
     from bench_workloads.transformer.cpu_memory import highest
 
-    told = [(1, 10), (2, 20), (1, -10), (3, 5), (2, -20)]
-    assert highest({}, told) == 30
-    untold = [change for _ in range(50) for change in ((1, 10), (2, 20), (2, -20))]
-    assert highest({}, untold) == 30, "a sum of what is told would rise by 10 each time"
-    assert highest({7: 100}, [(7, 60)]) == 100, "held from the start, released untold"
+    recorded = [(1, 10), (2, 20), (1, -10), (3, 5), (2, -20)]
+    assert highest({}, recorded) == 30
+    unrecorded = [change for _ in range(50) for change in ((1, 10), (2, 20), (2, -20))]
+    assert highest({}, unrecorded) == 30, "a sum of what is recorded would rise by 10 each time"
+    assert highest({7: 100}, [(7, 60)]) == 100, "held from the start, released unrecorded"
     assert highest({7: 100}, [(9, -50), (1, 10)]) == 110, "what was never counted is not taken off"
 
 
@@ -202,10 +202,10 @@ def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(zygote: Zygote):
         return counts.pop()
 
     assert iterations(tolerance=1e-9, max_iterations=9) == 9
-    assert iterations(tolerance=1e9, max_iterations=40) == 7, "seven samples are what 98 % take"
+    assert iterations(tolerance=1e9, max_iterations=40) == 7, "98 % needs seven samples"
 
 
-def test_the_run_says_what_it_did(zygote: Zygote):
+def test_the_run_reports_what_it_did(zygote: Zygote):
     run = a_run(Layout(dp=2, tp=2, zero=3, grad_accum=3, micro_batch_size=2), dtype="bf16")
     for rank in zygote.attempt(run):
         found = rank.measurement
@@ -229,8 +229,8 @@ def test_a_loss_that_is_no_number_is_an_error(zygote: Zygote):
         assert "at iteration" in rank.failure["message"]
 
 
-def test_a_dead_peer_ends_in_time(zygote: Zygote):
-    """A rank whose peer never comes does not wait for torch's half hour."""
+def test_a_missing_peer_times_out(zygote: Zygote):
+    """A rank whose peer never joins does not wait for torch's half hour."""
     params = {"process_group_timeout_s": 3.0, "straggler_rank": 1, "straggler_s": 30.0}
     start = time.monotonic()
     ranks = zygote.attempt(a_run(Layout(dp=2), params=params), timeout_s=8)

@@ -1,6 +1,6 @@
-"""What makes a number one to trust: a straggler is named, a disturbance changes nothing, another torch is told.
+"""Reliable measurements: a straggler is named, a disturbance changes nothing, another torch is reported.
 
-Ranks are real torch processes; the records are those that a sweep keeps of them.
+Ranks are real torch processes; the records are those that a sweep stores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.transformer.cases import case
 pytestmark = pytest.mark.parallel
 FEW_LAYERS = {"num_layers": 2}
 TRIES = 3
-"""a busy machine disturbs ranks by more than 20 ms; it does not do so thrice"""
+"""a busy machine disturbs ranks by more than 20 ms; not three times in a row"""
 LATE_S = 0.02
 
 SWEEP = """
@@ -60,9 +60,9 @@ def with_straggler(zygote: Zygote, words: str, rank: int, late_s: float = LATE_S
 
 @pytest.mark.parametrize("words", ["dp=2 zero=0", "dp=2 zero=3", "pp=2", "cp=2", "dp=2 ep=2", "dp=4 zero=2"])
 def test_the_record_names_the_rank_that_is_20_ms_late_in_each_step(zygote: Zygote, words):
-    """Whichever rank it is: all ranks' steps take as long as its own, and it alone waits for nobody.
+    """Whichever rank it is: all ranks' steps take as long as its own, and only that rank never waits.
 
-    Where a busy machine stretches a step far beyond 20 ms, nobody could tell: the rank is late by half a step then.
+    Where a busy machine stretches a step far beyond 20 ms, the rank is late by half a step, to be identifiable.
     """
     for rank in (0, case(words).layout.gpus - 1):
         record = with_straggler(zygote, words, rank)
@@ -74,14 +74,14 @@ def test_the_record_names_the_rank_that_is_20_ms_late_in_each_step(zygote: Zygot
 
 
 def test_no_rank_is_named_where_none_is_late(zygote: Zygote):
-    """None is, or on a busy machine now this one and now that one: never the same again and again."""
+    """None is, or on a busy machine varying ones: never always the same."""
     named = [with_straggler(zygote, "dp=2 zero=0", -1)["slow_rank"]]
     while None not in named and len(set(named)) == 1 and len(named) < 3 * TRIES:
         named.append(with_straggler(zygote, "dp=2 zero=0", -1)["slow_rank"])
     assert None in named or len(set(named)) > 1, f"always {named[0]}"
 
 
-def test_steps_alone_would_not_tell_the_straggler(zygote: Zygote):
+def test_steps_alone_would_not_identify_the_straggler(zygote: Zygote):
     """Why own times are measured: every rank's step is as long as the straggler's."""
     record = with_straggler(zygote, "dp=2 zero=0", 1)
     first, second = record["rank_step_time_median_s"]
@@ -135,7 +135,7 @@ def test_a_whole_sweep_measures_until_the_median_is_known_or_the_cap(swept):
     assert [json.loads(record["extra_json"])["median_known"] for record in swept] == [False, False]
 
 
-def test_the_first_pilot_tells_that_the_nodes_have_another_torch(swept):
+def test_the_first_pilot_reports_that_the_nodes_have_another_torch(swept):
     import torch
 
     for record in swept:

@@ -40,7 +40,7 @@ def furthest(measured: list[float], true: list[float]) -> float:
 
 
 def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Run it, and demand that each rank tells the truth. Returns the distances of loss and norm."""
+    """Run it, and assert that each rank matches the reference. Returns the distances of loss and norm."""
     assert broken_rules(run) == []
     ranks = zygote.attempt(run)
     losses, norms = truth(run)
@@ -58,7 +58,7 @@ def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, fl
 
 
 def _tell(truths: Truths, zygote: Zygote, case: Case, run, bounds: tuple[float, float]) -> None:
-    """Compare, and keep the line for the table: of a failure too."""
+    """Compare, and store the line for the table: also of a failure."""
     start, worst = time.monotonic(), None
     try:
         worst = compare(zygote, run, bounds)
@@ -116,10 +116,10 @@ def test_the_rejection_is_needed(zygote: Zygote, rule: str, case: Case, truths):
 
 
 def what_happens(ranks: list[Rank], run) -> str:
-    """How the attempt failed, or by how much its numbers are wrong; empty where all is well."""
+    """How the attempt failed, or by how much its numbers are wrong; empty on success."""
     failures = [rank.failure for rank in ranks if rank.failure]
     if failures:
-        first = min(failures, key=lambda failure: "gloo" in failure["message"])  # a peer's end is only heard of there
+        first = min(failures, key=lambda failure: "gloo" in failure["message"])  # there it is only a peer's failure
         message = first["message"].strip().splitlines() or [""]
         return f"{first['type']}: {message[0][:100]}".replace("|", "/")
     if any(rank.exit for rank in ranks):

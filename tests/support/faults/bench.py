@@ -1,4 +1,4 @@
-"""Drive a sweep of the faulty workload, wait for moments in it, and tell what a fault cost."""
+"""Run a sweep of the faulty workload, wait for events in it, and measure what a fault cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Bench:
         return self.root / "s"
 
     def write(self, site=None, **grid) -> Path:
-        """The grid: BASE with what is given on top."""
+        """The grid: BASE with the given changes."""
         site = {**BASE["site"], **(site or {})}
         (self.root / "grid.yaml").write_text(yaml.safe_dump({**BASE, **grid, "site": site}))
         return self.root / "grid.yaml"
@@ -55,7 +55,7 @@ class Bench:
     def resume(self):
         return driving.start("resume", self.directory, env=self.env, output=(self.root / "launch.out").open("ab"))
 
-    def said(self) -> str:
+    def output(self) -> str:
         """What the launcher and the pilots wrote."""
         files = [self.root / "launch.out", *sorted((self.directory / "pilots").glob("*/stderr"))]
         return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in files if path.exists())
@@ -64,7 +64,7 @@ class Bench:
         return driving.records_of(self.directory)
 
     def wait_for_attempt(self, timeout_s=120):
-        """Until an attempt has begun, for a moment, and has not ended."""
+        """Wait until an attempt has been running for 3 s."""
 
         def running():
             if not (self.directory / "provenance.json").exists():
@@ -72,14 +72,14 @@ class Bench:
             attempts = [a for run in driving.state_of(self.directory).runs.values() for a in run.attempts.values()]
             return any(a.outcome is None and a.started_at and time.time() - a.started_at > 3 for a in attempts)
 
-        wait_for(running, timeout_s, self.said)
+        wait_for(running, timeout_s, self.output)
 
     def pilot(self, number=-1) -> PilotStarted:
         """The event of a pilot's start."""
         return driving.events_of(self.directory, PilotStarted)[number]
 
     def struck_at(self, record: dict) -> float:
-        """When the attempt's rank acted."""
+        """When the attempt's rank injected the fault."""
         (mark,) = self.marks.glob(f"{record['run_id']}.{record['attempt']}.*")
         return int(mark.suffix[1:]) / 1e9
 
@@ -87,8 +87,8 @@ class Bench:
         return driving.wait_until_unmarked(self.directory, timeout_s)
 
 
-def wait_for(condition, timeout_s=60, said=lambda: ""):
+def wait_for(condition, timeout_s=60, output=lambda: ""):
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain; {said()}"
+        assert time.monotonic() < deadline, f"timed out; {output()}"
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""What the simulated workload acts out, and the outcome that each is."""
+"""The faults of the simulated workload, and the outcome of each."""
 
 EXPECTED = {
     '""': "ok",

@@ -12,9 +12,9 @@ from tests.support.slurm.services import machine_lock
 HEAD = ("fault", "outcome recorded", "s to detect", "s to clean", "processes left", "next run")
 BEGIN = "| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|\n"
 FAULTS = (
-    "a rank sleeps for ever in iteration 3 (steady limit 8 s)",
-    "the same, deaf to SIGTERM",
-    "60 s first iteration, then 0.1 s: borne; then a hang, default limits",
+    "a rank sleeps indefinitely in iteration 3 (steady limit 8 s)",
+    "the same, ignoring SIGTERM",
+    "60 s first iteration, then 0.1 s: tolerated; then a hang, default limits",
     "a rank double-forks a setsid child that holds memory",
     "`torch.OutOfMemoryError` raised",
     "the kernel's OOM killer, in a memory cgroup",
@@ -44,7 +44,7 @@ FAULTS = (
     "`kill -9` of launcher and slurmstepd of agents",
     "`kill -9` of launcher and slurmstepd of the leader",
 )
-"""every row, in the table's order: what the product is accepted by"""
+"""every row, in the table's order: the acceptance criteria"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def note(
     left: Sequence[str],
     following: str,
 ) -> None:
-    """Write the row of a fault, in the place of an earlier one, where SWEEP_FAULT_TABLE names the page."""
+    """Write the row of a fault, replacing an earlier one, where SWEEP_FAULT_TABLE names the page."""
     assert fault in FAULTS, fault
     page = os.environ.get("SWEEP_FAULT_TABLE")
     if page:

@@ -1,6 +1,6 @@
-"""A small real training job, torch DDP over gloo, that does what goes wrong for real. Registered by an entry point.
+"""A small real training job, torch DDP over gloo, with real faults. Registered by an entry point.
 
-Runs of the model `tiny-1M` act the fault that they are asked for; runs of any other model are healthy.
+Runs of the model `tiny-1M` inject the requested fault; runs of any other model are healthy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RANK, ITERATION = 1, 3
 
 
 def main(run: RankRun, progress: Progress) -> None:
-    """Train a small model; at iteration 3 rank 1 acts the fault."""
+    """Train a small model; at iteration 3 rank 1 injects the fault."""
     import torch
     import torch.distributed as dist
 
@@ -82,7 +82,7 @@ def main(run: RankRun, progress: Progress) -> None:
 
 
 def strike(run: RankRun) -> None:
-    """Tell the test when it happens."""
+    """Record the time of the fault for the test."""
     marks = os.environ.get("FAULT_MARKS")
     if marks:
         attempt = Path(run.place.scratch_dir).name
@@ -90,7 +90,7 @@ def strike(run: RankRun) -> None:
 
 
 def act(fault: str, run: RankRun, ddp: object) -> None:
-    """Do it. Returns only for what a rank survives."""
+    """Inject the fault. Returns only for faults that a rank survives."""
     acts = {
         "hang": wait,
         "ignore_sigterm": wait_deaf,
@@ -117,7 +117,7 @@ def wait_deaf() -> None:
 
 
 def leave_daemon() -> None:
-    """A process that left session and parent, and holds memory."""
+    """A daemon process outside session and parent, which holds memory."""
     middle = os.fork()
     if middle:
         os.waitpid(middle, 0)
@@ -142,7 +142,7 @@ def raise_out_of_memory() -> None:
 
 
 def fill_memory() -> None:
-    """Until the kernel's OOM killer comes: the agent runs in a memory cgroup."""
+    """Allocate until the kernel's OOM killer acts: the agent runs in a memory cgroup."""
     held = []
     while True:
         block = bytearray(32 << 20)
@@ -151,7 +151,7 @@ def fill_memory() -> None:
 
 
 def poison(ddp: object) -> None:
-    """A weight that is no number: the loss of all ranks becomes NaN by the all-reduce of the gradients."""
+    """A NaN weight: the loss of all ranks becomes NaN by the all-reduce of the gradients."""
     import torch
 
     with torch.no_grad():
@@ -159,7 +159,7 @@ def poison(ddp: object) -> None:
 
 
 def listen_again(run: RankRun) -> None:
-    """A second store where the first one listens."""
+    """A second store on the port of the first."""
     import torch.distributed as dist
 
     dist.TCPStore("127.0.0.1", run.place.master_port, 1, is_master=True)

@@ -1,4 +1,4 @@
-"""Ask the zygote for attempts, and look at what came back."""
+"""Request attempts from the zygote, and check the results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHAPES = {"dense": DENSE, "wide": WIDE, "moe": MOE, "tied": TIED}
 
 @dataclass(frozen=True)
 class Rank:
-    """What one rank said, and how it ended."""
+    """What one rank reported, and how it ended."""
 
     exit: int
     killed: bool
@@ -58,7 +58,7 @@ class Rank:
 
 
 class Zygote:
-    """The warm parent, as a subprocess with one thread."""
+    """The preloaded zygote, as a subprocess with one thread."""
 
     def __init__(self, *workloads: str) -> None:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
@@ -89,7 +89,7 @@ class Zygote:
 
 
 def a_run(layout: Layout, *, shape: dict | None = None, workload: str = "transformer", **values) -> Run:
-    """A run of the tiny model: 32 positions, one warm-up and two timed iterations unless said otherwise."""
+    """A run of the tiny model: 32 positions, one warm-up and two timed iterations unless given otherwise."""
     params = values.pop("params", {})
     if workload == "transformer":
         params = {"process_group_timeout_s": 60.0, "threads": 1, "cpu_memory": False, "count_flops": False} | params

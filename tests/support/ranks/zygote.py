@@ -1,4 +1,4 @@
-"""A warm parent that forks ranks: started once per test session, so that no rank pays for imports.
+"""A preloaded zygote that forks ranks: started once per test session, so that no rank pays for imports.
 
 Reads one JSON request a line on stdin, writes one JSON answer a line on stdout. Not a test double: the ranks are real
 processes that run the workload's own entry point.
@@ -35,7 +35,7 @@ def serve() -> None:
 
 
 def attempt(request: dict) -> list[dict]:
-    """Run all ranks of one attempt; what each said, how it ended, and the tail of its stderr."""
+    """Run all ranks of one attempt; what each reported, how it ended, and the tail of its stderr."""
     run = Run.from_json(request["run"])
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -1,7 +1,7 @@
-"""A real Slurm cluster on this machine: munged, slurmdbd on MariaDB, slurmctld, a slurmd per pretend node.
+"""A real Slurm cluster on this machine: munged, slurmdbd on MariaDB, slurmctld, a slurmd per virtual node.
 
 For tests: ``with Cluster(nodes=8) as cluster: cluster.run("sbatch", ...)``.
-For people::
+Interactively::
 
     eval "$(python -m tests.support.slurm.cluster up --nodes 8)"
     sinfo
@@ -44,13 +44,13 @@ from tests.support.slurm.services import (
 )
 
 if TYPE_CHECKING:
-    import pytest  # people run this file without it
+    import pytest  # this file also runs without it
 
 _PREFIX = "sweep-slurm-"
 
 
 class Cluster:
-    """A cluster of pretend nodes n1, n2, ... on this machine. Needs root. Several can run at once."""
+    """A cluster of virtual nodes n1, n2, ... on this machine. Needs root. Several can run at once."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment for anything that shall see this cluster and no other."""
+        """The environment for processes that use this cluster and no other."""
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH", "SALLOC", "SRUN"))}
         path = os.pathsep.join(part for part in (str(REPOSITORY), plain.get("PYTHONPATH")) if part)
         return {**plain, "SLURM_CONF": str(self.conf), "PYTHONPATH": path}
@@ -118,7 +118,7 @@ class Cluster:
             raise
 
     def down(self) -> None:
-        """End every process of the cluster, jobs' ones included, and remove its files. Safe to call twice."""
+        """End every process of the cluster, including those of jobs, and remove its files. Safe to call twice."""
         if self.state != Path():
             tear_down(self.state)
         for child in self._children:
@@ -129,10 +129,10 @@ class Cluster:
             self._slot.close()
             self._slot = None
 
-    # --- what tests ask of it
+    # --- operations for tests
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make this process and its children see this cluster and no other, until the test ends."""
+        """Make this process and its children use this cluster and no other, until the test ends."""
         for name in set(os.environ) - set(self.env):
             monkeypatch.delenv(name)
         for name in ("SLURM_CONF", "PYTHONPATH"):
@@ -146,7 +146,7 @@ class Cluster:
         return done.stdout
 
     def squeue(self) -> dict[str, dict[str, str]]:
-        """job id -> name, state, reason, nodes; of all jobs that slurmctld still knows."""
+        """job id -> name, state, reason, nodes; of all jobs still in slurmctld's memory."""
         lines = self.run("squeue", "-h", "-r", "-t", "all", "-o", "%i|%j|%T|%r|%N").splitlines()
         rows = (line.split("|") for line in lines)
         return {row[0]: dict(zip(("name", "state", "reason", "nodes"), row[1:], strict=True)) for row in rows}
@@ -158,7 +158,7 @@ class Cluster:
         return [dict(zip(fields, line.split("|"), strict=True)) for line in self.run(*command).splitlines()]
 
     def node_states(self) -> dict[str, str]:
-        """node -> its state in sinfo's long words."""
+        """node -> its state in sinfo's long form."""
         lines = self.run("sinfo", "-h", "-N", "-o", "%N %T").splitlines()
         return dict(line.split() for line in lines)
 
@@ -179,7 +179,7 @@ class Cluster:
         self._wait("no job left", self._quiet, timeout_s)
 
     def job_processes(self, node: str | None = None) -> list[psutil.Process]:
-        """Processes of jobs, whoever their parent is now."""
+        """Processes of jobs, with any parent."""
         return processes.job_processes(self.conf, node)
 
     def logs(self, lines: int = 15) -> str:
@@ -192,11 +192,11 @@ class Cluster:
     # --- faults
 
     def kill_slurmd(self, node: str) -> None:
-        """kill -9 of the node's slurmd alone; its steps live on."""
+        """kill -9 of the node's slurmd alone; its steps keep running."""
         processes.end(processes.daemons(self.conf, "slurmd", node))
 
     def kill_node(self, node: str) -> None:
-        """The node's sudden death: slurmd, step daemons and all processes of jobs on it, at once."""
+        """The node fails: slurmd, step daemons and all processes of jobs on it, at once."""
         steps = processes.daemons(self.conf, "slurmstepd", node)
         dead = [*processes.daemons(self.conf, "slurmd", node), *steps]
         processes.end([*dead, *processes.descendants(dead), *self.job_processes(node)])
@@ -207,7 +207,7 @@ class Cluster:
         self._spawn([program("slurmd"), "-D", "-N", node, "-f", str(self.conf)], log)
 
     def stop_slurmctld(self) -> None:
-        """The controller goes away: clients say "Unable to contact slurm controller"."""
+        """The controller stops: clients say "Unable to contact slurm controller"."""
         processes.end(processes.daemons(self.conf, "slurmctld"), grace_s=10)
 
     def start_slurmctld(self, *, clean: bool = False) -> None:
@@ -229,7 +229,7 @@ class Cluster:
                 process.resume()
 
     def forget_jobs(self) -> None:
-        """Start a stopped controller with a clean state: what became of MinJobAge-old jobs, at once."""
+        """Start a stopped controller with a clean state: as for jobs older than MinJobAge, at once."""
         self.start_slurmctld(clean=True)
         self._wait("all nodes idle", self._all_idle)
 
@@ -243,7 +243,7 @@ class Cluster:
             self._succeeds("sacctmgr", "-i", *command)
 
     def stop_slurmdbd(self) -> None:
-        """Accounting goes away: sacct fails, jobs run on."""
+        """Accounting stops: sacct fails, jobs keep running."""
         processes.end(processes.daemons(self.conf, "slurmdbd"), grace_s=10)
 
     def start_slurmdbd(self) -> None:
@@ -253,7 +253,7 @@ class Cluster:
         ports = Ports(self._slot.first)
         self._wait("slurmdbd listens", lambda: listens(ports.slurmdbd))
         add = ("sacctmgr", "-i", "add", "cluster", f"sweep{ports.first}")
-        self._wait("slurmdbd knows the cluster", lambda: self._succeeds(*add))
+        self._wait("slurmdbd has the cluster", lambda: self._succeeds(*add))
 
     # --- inside
 
@@ -282,7 +282,7 @@ class Cluster:
             f"--datadir={data}",
             "--user=root",
             "--skip-test-db",
-            f"--tmpdir={self.state}/run",  # clusters that start together fall over each other's temporary tables
+            f"--tmpdir={self.state}/run",  # clusters that start together collide in temporary tables
         ]
         self.run(*install, "--auth-root-authentication-method=normal", "--innodb-log-file-size=8M")
         argv = [program("mariadbd"), "--no-defaults", f"--datadir={data}", f"--socket={self.state}/run/db"]
@@ -335,7 +335,7 @@ class Cluster:
 
 
 def unavailable(accounting: bool = True) -> str:
-    """Why no cluster can be started on this machine, or nothing."""
+    """Why no cluster can be started on this machine, or None."""
     if missing := missing_programs(accounting):
         packages = "slurm-wlm slurmdbd munge mariadb-server"
         return f"not installed: {', '.join(missing)} (Debian: {packages})"
@@ -361,7 +361,7 @@ def tear_down(state: Path) -> None:
 
 
 def remove_abandoned() -> None:
-    """Tear down clusters whose owner (a test process) was killed. Owner 0: a person's, left alone."""
+    """Tear down clusters whose owner (a test process) was killed. Owner 0: started interactively, left alone."""
     for owner in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/owner"):
         with contextlib.suppress(ValueError, OSError):
             pid = int(owner.read_text())
@@ -370,11 +370,11 @@ def remove_abandoned() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """``python -m tests.support.slurm.cluster up|down``, for people."""
+    """``python -m tests.support.slurm.cluster up|down``, for interactive use."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.slurm.cluster", description=main.__doc__)
     parser.add_argument("action", choices=("up", "down"))
     parser.add_argument("--nodes", type=int, default=8)
-    parser.add_argument("--gpus", type=int, default=2, help="pretend GPUs per node")
+    parser.add_argument("--gpus", type=int, default=2, help="fake GPUs per node")
     parser.add_argument("--no-accounting", action="store_true")
     arguments = parser.parse_args(argv)
     if arguments.action == "up":

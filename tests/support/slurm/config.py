@@ -16,12 +16,12 @@ PORTS_PER_CLUSTER = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a cluster pretends to be."""
+    """The configured size of a cluster."""
 
     nodes: int = 8
     gpus_per_node: int = 2
     cpus_per_node: int = 8
-    """claimed, whatever the machine has (config_overrides)"""
+    """configured, independent of the machine (config_overrides)"""
     memory_mb: int = 16000
     accounting: bool = True
     extra: str = ""
@@ -59,7 +59,7 @@ class Ports:
 
 
 def slurm_conf(shape: Shape, ports: Ports, state: Path, host: str) -> str:
-    """slurm.conf. Its folder also holds gres.conf, cgroup.conf and slurmdbd.conf: Slurm looks beside it."""
+    """slurm.conf. Its folder also holds gres.conf, cgroup.conf and slurmdbd.conf: Slurm searches its folder."""
     settings = {
         "ClusterName": f"sweep{ports.first}",
         "SlurmctldHost": f"{host}(127.0.0.1)",
@@ -125,7 +125,7 @@ def gres_conf(shape: Shape, devices: Path) -> str:
 
 
 def cgroup_conf(version: tuple[int, int]) -> str:
-    """cgroup.conf: no cgroup is used. 22.05 knows no "disabled", later ones no CgroupAutomount."""
+    """cgroup.conf: no cgroup is used. 22.05 has no "disabled", later ones no CgroupAutomount."""
     if version >= (23, 2):
         return "CgroupPlugin=disabled\n"
     return "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"

@@ -1,4 +1,4 @@
-"""Stand-ins for a pilot's main function, for tests of the way there. Imported on the pretend nodes."""
+"""Fakes of a pilot's main function, for tests of its start. Imported on the virtual nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def tell(sweep_dir: str, pilot: str) -> None:
-    """Leave what the job sees, then end well."""
+    """Write the job's environment, then exit with 0."""
     seen = {
         "argv": sys.argv,
         "cwd": str(Path.cwd()),
@@ -26,7 +26,7 @@ def tell(sweep_dir: str, pilot: str) -> None:
 
 
 def stay(sweep_dir: str, pilot: str) -> None:
-    """Stay until SIGTERM, and say that it came."""
+    """Wait for SIGTERM, and report it."""
     here = Path(sweep_dir) / "pilots" / pilot
 
     def end(number: int, frame: object) -> None:
@@ -40,6 +40,6 @@ def stay(sweep_dir: str, pilot: str) -> None:
 
 
 def fail(sweep_dir: str, pilot: str) -> None:
-    """End badly, though not within the first second: Slurm 22.05's accounting then may lose the eligible time."""
+    """Fail, though not within the first second: Slurm 22.05's accounting then may lose the eligible time."""
     time.sleep(2)
     raise RuntimeError(f"{pilot} fails on purpose")

@@ -1,4 +1,4 @@
-"""Which processes belong to a cluster, and their end. Known by their environment, never by name alone."""
+"""Which processes belong to a cluster, and how to end them. Identified by their environment, never by name alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def daemons(conf: Path, name: str | None = None, node: str | None = None) -> lis
 
 
 def job_processes(conf: Path, node: str | None = None) -> list[psutil.Process]:
-    """Processes that run inside jobs of the cluster, also those that daemonised: the environment stays."""
+    """Processes that run inside jobs of the cluster, also daemonised ones: they keep the environment."""
     return [
         process
         for process, environment in _with_conf(conf)
@@ -90,7 +90,7 @@ def _is_daemon(process: psutil.Process) -> bool:
 
 
 def _logs_of(process: psutil.Process, node: str) -> bool:
-    """Whether slurmd or slurmstepd writes the node's log: what tells the nodes' step daemons apart."""
+    """Whether slurmd or slurmstepd writes the node's log: this identifies the node of a step daemon."""
     return any(Path(file.path).name == f"slurmd.{node}.log" for file in process.open_files())
 
 

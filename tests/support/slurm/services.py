@@ -1,4 +1,4 @@
-"""What a cluster stands on: programs on PATH, a shared munged, free ports, daemons that are waited for."""
+"""What a cluster depends on: programs on PATH, a shared munged, free ports, daemons that are waited for."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FIRST_PORT, _SLOTS = 10240, 64
 
 
 class ClusterError(Exception):
-    """The cluster did not do what was asked; the message carries the tails of its logs."""
+    """A cluster operation failed; the message has the tails of its logs."""
 
 
 def missing_programs(accounting: bool = True) -> list[str]:
-    """Programs that this machine lacks for a cluster."""
+    """Programs missing on this machine for a cluster."""
     needed = _NEEDED + (_NEEDED_FOR_ACCOUNTING if accounting else ())
     return [name for name in needed if which(name) is None]
 
@@ -65,7 +65,7 @@ def machine_lock(name: str) -> Iterator[None]:
 
 
 class PortSlot:
-    """A range of PORTS_PER_CLUSTER free ports, kept from other clusters of this machine while it is open."""
+    """A range of PORTS_PER_CLUSTER free ports, reserved against other clusters of this machine while it is open."""
 
     def __init__(self) -> None:
         for slot in range(_SLOTS):
@@ -80,7 +80,7 @@ class PortSlot:
         raise ClusterError(f"no {PORTS_PER_CLUSTER} free ports from {_FIRST_PORT} on: too many clusters run")
 
     def close(self) -> None:
-        """Let others have the ports."""
+        """Release the ports."""
         self._file.close()
 
 
@@ -146,7 +146,7 @@ def spawn(argv: list[str], log: Path, env: Mapping[str, str]) -> subprocess.Pope
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, every_s: float = 0.1) -> bool:
-    """Whether the condition came true in time."""
+    """Whether the condition held in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

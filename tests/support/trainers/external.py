@@ -1,4 +1,4 @@
-"""Real trainers in environments of their own: where they are, and sweeps of the examples with them."""
+"""Real trainers in separate environments: their paths, and sweeps of the examples with them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An external training script without torch: prints steps, and does what it is asked to at step 4. No part of sweep."""
+"""An external training script without torch: prints steps, and injects a fault at step 4. No part of sweep."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
-"""The layouts whose configurations are kept as goldens: six per trainer, over the axes that it has.
+"""The layouts whose configurations are stored as goldens: six per trainer, over its axes.
 
-`python -m tests.support.trainers.layouts` writes the goldens anew; look at the difference before you keep it.
+`python -m tests.support.trainers.layouts` rewrites the goldens; check the difference before you commit it.
 """
 
 import json

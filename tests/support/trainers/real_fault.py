@@ -1,9 +1,9 @@
-"""A user's script that goes wrong inside a real trainer: `real_fault.py FAULT SCRIPT ARGUMENTS…`. No part of sweep.
+"""A user's script with a fault inside a real trainer: `real_fault.py FAULT SCRIPT ARGUMENTS…`. No part of sweep.
 
-It starts SCRIPT, which trains by DeepSpeed or by Hugging Face's Trainer, and acts in the model's fourth forward pass on
+It runs SCRIPT, which trains by DeepSpeed or by Hugging Face's Trainer, and fails in the model's fourth forward pass on
 rank 1, by a hook of torch. Of the faults, a hang in a collective, an allocation that the operating system refuses and a
-package that is not there are real; what CUDA says where its memory is full is the real exception with the real text,
-but raised by the hook, for want of a GPU.
+missing package are real; CUDA's out-of-memory error is the real exception with the real text,
+but raised by the hook, without a GPU.
 """
 
 import os
@@ -17,14 +17,14 @@ import torch
 
 RANK = os.environ["RANK"]
 FULL = torch.OutOfMemoryError
-"""by a name that no diagnosis knows: the traceback shows the line that raises it too"""
+"""by a name outside the diagnosis rules: the traceback shows the line that raises it too"""
 CUDA_SAYS = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.02 GiB is free."
 )
 
 
 def hang():
-    """The other ranks wait in the trainer's all-reduce for ever; a helper in a session of its own does too."""
+    """The other ranks wait in the trainer's all-reduce indefinitely; a helper in a separate session does too."""
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     time.sleep(600)
 
@@ -54,7 +54,7 @@ def in_the_fourth_forward_pass(act):
 
 
 def without_a_package():
-    """DeepSpeed asks mpi4py where no launcher told the rank; transformers' Trainer cannot do without accelerate."""
+    """DeepSpeed needs mpi4py where no launcher set the rank; transformers' Trainer requires accelerate."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         del os.environ[name]
     sys.modules["accelerate"] = None

@@ -1,6 +1,6 @@
-"""What trainers read of their configurations, from their sources: nothing of them is imported, as that needs GPUs.
+"""The configuration keys that trainers read, from their sources: importing them would need GPUs.
 
-`python -m tests.support.trainers.schemas PICOTRON MEGATRON_BRIDGE MEGATRON_LM` writes the facts of `schemas.json` anew,
+`python -m tests.support.trainers.schemas PICOTRON MEGATRON_BRIDGE MEGATRON_LM` rewrites the facts of `schemas.json`,
 from checkouts; the commits that it names are to be set by hand.
 """
 
@@ -28,7 +28,7 @@ CONTAINER = "ConfigContainer"
 
 
 def picotron(root: Path) -> dict[str, list[str]]:
-    """Keys `section.name` that train.py cannot do without (`required`), those that it only asks for (`optional`), and
+    """Keys `section.name` that train.py requires (`required`), those that it reads with a default (`optional`), and
     those of its template that it never reads (`unread`)."""
     required, optional = set(), set()
     for node in ast.walk(ast.parse((root / "train.py").read_text())):
@@ -64,7 +64,7 @@ def nemo(bridge: Path, megatron: Path) -> dict[str, list[str]]:
 
 
 def section_and_field(name: str) -> tuple[str, str]:
-    """Of an override's key; what has no section is a field of the container itself."""
+    """The section of an override's key; without one it is a field of the container."""
     section, _, field = name.rpartition(".")
     return section or CONTAINER, field
 

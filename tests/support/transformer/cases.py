@@ -1,6 +1,6 @@
 """The truth table: layouts whose training must equal the single process, and those that torch cannot do.
 
-Every line: shape, layout, and what else the run says. The global batch is 8 sequences throughout.
+Every line: shape, layout, and other fields of the run. The global batch is 8 sequences throughout.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Case:
 
 
 def case(text: str, shape: str = "dense", *, params: dict | None = None, **values) -> Case:
-    """``dp=2 tp=2 zero=3``: a layout in words. Without a micro-batch size, 8 sequences in micro-batches of 2."""
+    """``dp=2 tp=2 zero=3``: a layout as text. Without a micro-batch size, 8 sequences in micro-batches of 2."""
     fields = {}
     for word in text.split():
         key, value = word.split("=")
@@ -169,7 +169,7 @@ CHOSEN = (
     "dp=2 ep=2 zero=3 moe",
     "dp=2 cp=2 zero=3",
 )
-"""the lines that every test run checks"""
+"""the lines checked in every test run"""
 
 COMPILED: list[Case] = [
     case("dp=1", compile=True),
@@ -193,4 +193,4 @@ IMPOSSIBLE: list[tuple[str, Case]] = [
     ("compile_by_zero_bubble", case("pp=2 pp_schedule=zbv_zero_bubble", compile=True)),
     ("compile_by_recompute_by_zero3_by_tp", case("dp=2 tp=2 zero=3 recompute=full", compile=True)),
 ]
-"""rule -> a layout that torch 2.13 fails at, or gets wrong without a word"""
+"""rule -> a layout that torch 2.13 fails at, or computes wrongly without an error"""

@@ -1,4 +1,4 @@
-"""Measured peaks beside those that the memory model predicts."""
+"""Measured peaks and the memory model's predictions."""
 
 from __future__ import annotations
 

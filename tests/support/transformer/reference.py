@@ -1,4 +1,4 @@
-"""The truth: the same model trained by one process with plain torch, nothing parallel in sight."""
+"""The reference: the same model trained by one process with plain torch, without parallelism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The truth table that tests of layouts make: how far each is from one process; what torch cannot do."""
+"""The truth table written by the layout tests: each layout's distance from one process; what torch cannot do."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Truths:
-    """What the tests of a session found, in their order."""
+    """The results of a test session, in order."""
 
     compared: list[tuple] = field(default_factory=list)
     """(layout, dtype, ranks, distances of loss and norm or None where the test failed, seconds)"""
     refused: list[tuple[str, str, str]] = field(default_factory=list)
-    """(layout, what happens where it is run all the same, the plan's reason)"""
+    """(layout, what happens if it is still run, the plan's reason)"""
 
 
 def page(found: Truths) -> str:
@@ -33,7 +33,7 @@ def page(found: Truths) -> str:
             "",
             "## What torch cannot do, or gets wrong",
             "",
-            "The plan rejects each with its reason. Run all the same, this is what happens:",
+            "The plan rejects each with its reason. When still run, this happens:",
             "",
             "| layout | what happens | the plan's reason |",
             "|---|---|---|",

@@ -1,7 +1,7 @@
 """What picotron's CPU mode lacks, on the path of its ranks: names of flash-attn, and CUDA where it counts or waits.
 
 Its models import flash-attn where they do not use it; it counts parameters in a tensor on CUDA, and synchronises with
-CUDA around its messages. Nothing of what it computes is changed.
+CUDA around its messages. Its computation is unchanged.
 """
 
 import os
@@ -10,7 +10,7 @@ import types
 
 
 def _absent(*_: object, **__: object) -> None:
-    raise RuntimeError("flash-attn is not here")
+    raise RuntimeError("flash-attn is not installed")
 
 
 def _stand_in(module: str, name: str) -> None:
