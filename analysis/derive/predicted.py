@@ -41,7 +41,7 @@ def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFram
     """The runs that succeeded, with what was predicted next to what was measured.
 
     The plan's own predictions, made before the run, count; where the results came without a plan, or it has none,
-    the models of ``sweep.physics`` predict from the record's shape and layout. Column ``predicted_by`` names the source.
+    the models of ``sweep.physics`` predict from the record's shape and layout. Column ``predicted_by``: the source.
     Simulated runs are left out: their times are predictions themselves.
     """
     rows = counting(completed(records))

@@ -173,11 +173,11 @@ def test_too_big_for_the_gpu_fails_out_of_memory(light: Zygote):
 def test_the_same_runs_fail_every_time():
     runs = [big(Layout(micro_batch_size=n), params={}) for n in range(1, 201)]
     settings = Settings(fault="hang, oom_cuda", fault_probability=0.3)
-    struck = [fault_of(placed(run), settings) for run in runs]
-    assert struck == [fault_of(placed(run), settings) for run in runs]
-    assert 30 < sum(f is not None for f in struck) < 90
-    assert {f.name for f in struck if f} == {"hang", "oom_cuda"}
-    assert struck != [fault_of(placed(run, seed=1), settings) for run in runs]
+    faults = [fault_of(placed(run), settings) for run in runs]
+    assert faults == [fault_of(placed(run), settings) for run in runs]
+    assert 30 < sum(f is not None for f in faults) < 90
+    assert {f.name for f in faults if f} == {"hang", "oom_cuda"}
+    assert faults != [fault_of(placed(run, seed=1), settings) for run in runs]
     assert all(fault_of(placed(run, rank=0), settings) == fault_of(placed(run, rank=0), settings) for run in runs)
 
 

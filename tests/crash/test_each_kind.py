@@ -36,16 +36,16 @@ def assert_nothing_is_left(tmp_path, kind, executor, cluster=None, **grid):
     with (tmp_path / "launch.out").open("ab") as output:
         words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", executor, "--yes")
         of_attempt = strike(kind, directory, driving.start(*words, env=env, output=output), cluster)
-        struck = time.time()
+        killed_at = time.time()
         psutil.wait_procs(of_attempt, timeout=MINUTE_S)
-        clean_s = time.time() - struck
-        left = driving.wait_until_unmarked(directory, struck + MINUTE_S - time.time())
+        clean_s = time.time() - killed_at
+        left = driving.wait_until_unmarked(directory, killed_at + MINUTE_S - time.time())
         assert left == [], f"{MINUTE_S:.0f} s after kill -9 of a {kind}"
         resumed = driving.start("resume", directory, env=env, output=output)
         assert resumed.wait(180) == 0, (tmp_path / "launch.out").read_text()[-3000:]
     records = driving.assert_each_run_measured_once(directory)
     assert driving.wait_until_unmarked(directory, 20) == []
-    return struck, clean_s, records
+    return killed_at, clean_s, records
 
 
 @pytest.mark.parametrize("kind", kinds.LOCAL)
@@ -67,15 +67,15 @@ def _words(process):
 @pytest.mark.slurm
 @pytest.mark.parametrize("kind", kinds.SLURM)
 def test_on_slurm(tmp_path, slurm_cluster, kind):
-    struck, clean_s, records = assert_nothing_is_left(
+    killed_at, clean_s, records = assert_nothing_is_left(
         tmp_path, kind, "slurm", slurm_cluster, batches=[1, 2], step_s=0.5
     )
     slurm_cluster.wait_idle(30)
-    record = next(r for r in records if r["started_at"] <= struck <= r["ended_at"])
-    later = min((r for r in records if r["started_at"] > struck), key=lambda r: r["started_at"])
+    record = next(r for r in records if r["started_at"] <= killed_at <= r["ended_at"])
+    later = min((r for r in records if r["started_at"] > killed_at), key=lambda r: r["started_at"])
     detect_s = None
     if record["outcome"] not in ("ok", "lost"):
-        detect_s = record["ended_at"] - record["teardown_s"] - struck
+        detect_s = record["ended_at"] - record["teardown_s"] - killed_at
     words = "`kill -9` of a launcher" if kind == "launcher" else f"`kill -9` of launcher and {kind}"
     clean_s = None if record["outcome"] == "ok" else clean_s
     note(words, record["outcome"], detect_s, clean_s, [], later["outcome"])

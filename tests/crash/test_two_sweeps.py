@@ -15,7 +15,7 @@ def launch(tmp_path, name, text, executor, env):
         return driving.start(*words, env=env, output=output)
 
 
-def one_is_struck_and_resumed_beside_the_other(tmp_path, executor, quiet_nodes, cluster=None):
+def one_is_killed_and_resumed_next_to_the_other(tmp_path, executor, quiet_nodes, cluster=None):
     """The records of the undisturbed sweep."""
     env = cluster.env if cluster is not None else None
     noisy = launch(tmp_path, "noisy", GRID.format(batches=[1, 2], step_s=0.3), executor, env)
@@ -35,14 +35,14 @@ def one_is_struck_and_resumed_beside_the_other(tmp_path, executor, quiet_nodes, 
 
 def test_at_the_same_time_on_this_machine(tmp_path):
     """The simulated nodes of both are this machine: their processes run concurrently."""
-    records = one_is_struck_and_resumed_beside_the_other(tmp_path, "local", quiet_nodes=2)
+    records = one_is_killed_and_resumed_next_to_the_other(tmp_path, "local", quiet_nodes=2)
     assert {record["attempt"] for record in records} == {1}
 
 
 @pytest.mark.slurm
 def test_one_after_the_other_on_the_same_slurm_nodes(tmp_path, slurm_cluster):
     """The quiet sweep needs all nodes, so it waits for the noisy one, or the reverse."""
-    records = one_is_struck_and_resumed_beside_the_other(tmp_path, "slurm", 8, slurm_cluster)
+    records = one_is_killed_and_resumed_next_to_the_other(tmp_path, "slurm", 8, slurm_cluster)
     assert {record["attempt"] for record in records} == {1}
     nodes = {node for record in records for node in record["node_names"]}
     assert {node for event in driving.events_of(tmp_path / "noisy", AttemptStarted) for node in event.nodes} <= nodes

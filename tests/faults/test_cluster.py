@@ -33,9 +33,9 @@ def assert_all_measured(bench, runs=3):
     assert outcomes(bench).count("ok") == runs, [(r["outcome"], r["message"]) for r in bench.records()]
 
 
-def struck_record(bench, struck):
+def record_at(bench, fault_at):
     """The record of the attempt running at that time."""
-    return next(r for r in bench.records() if r["started_at"] <= struck <= r["ended_at"])
+    return next(r for r in bench.records() if r["started_at"] <= fault_at <= r["ended_at"])
 
 
 def following(bench, since):
@@ -44,15 +44,15 @@ def following(bench, since):
     return min(later, key=lambda r: r["started_at"])["outcome"] if later else "-"
 
 
-def report(bench, fault, struck, left, clean_s=None):
+def report(bench, fault, fault_at, left, clean_s=None):
     """Write a row: the outcome of the affected attempt and of the next one. Called after all other checks."""
-    record = struck_record(bench, struck)
+    record = record_at(bench, fault_at)
     if record["outcome"] == "ok":
-        note(fault, "ok", None, None, left, following(bench, struck))
+        note(fault, "ok", None, None, left, following(bench, fault_at))
         return
-    detect_s = record["ended_at"] - record["teardown_s"] - struck
+    detect_s = record["ended_at"] - record["teardown_s"] - fault_at
     clean_s = record["teardown_s"] if clean_s is None else clean_s
-    note(fault, record["outcome"], detect_s, clean_s, left, following(bench, struck))
+    note(fault, record["outcome"], detect_s, clean_s, left, following(bench, fault_at))
 
 
 def failed(bench, outcome):
@@ -69,17 +69,17 @@ def gone(pid):
 def test_scancel(bench, slurm_cluster):
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
-    struck, job = time.time(), bench.pilot().job_id
+    fault_at, job = time.time(), bench.pilot().job_id
     slurm_cluster.run("scancel", job)
     wait_for(lambda: not any(job in str(p.environ().get("SLURM_JOB_ID")) for p in slurm_cluster.job_processes()), 30)
-    clean_s = time.time() - struck
+    clean_s = time.time() - fault_at
     left = end(bench, launcher)
     record = failed(bench, "preempted")
     assert record is not None, "the leader recorded within KillWait"
-    assert record["ended_at"] - struck < 5, "KillWait is 5 s on this cluster"
+    assert record["ended_at"] - fault_at < 5, "KillWait is 5 s on this cluster"
     assert_all_measured(bench)
     assert left == []
-    report(bench, "scancel", struck, left, clean_s)
+    report(bench, "scancel", fault_at, left, clean_s)
 
 
 @pytest.mark.long
@@ -87,26 +87,26 @@ def test_a_nodes_death(bench, slurm_cluster):
     """The run that was on it is node_fail, and is measured elsewhere; the node is left out and shown."""
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
-    node, struck = bench.pilot().nodes[1], time.time()
+    node, fault_at = bench.pilot().nodes[1], time.time()
     slurm_cluster.kill_node(node)
     try:
         left = end(bench, launcher)
     finally:
         slurm_cluster.start_slurmd(node)
     record = failed(bench, "node_fail")
-    assert record["ended_at"] - struck < 30
+    assert record["ended_at"] - fault_at < 30
     assert_all_measured(bench)
     again = [r for r in bench.records() if r["run_id"] == record["run_id"]]
     assert [r["outcome"] for r in again] == ["node_fail", "ok"]
     assert set(again[0]["node_names"]).isdisjoint(again[1]["node_names"]), "retried on other nodes"
     assert all(
-        node not in r["node_names"] for r in bench.records() if r["outcome"] == "ok" and r["started_at"] > struck
+        node not in r["node_names"] for r in bench.records() if r["outcome"] == "ok" and r["started_at"] > fault_at
     )
     shown = json.loads(driving.run("status", bench.directory, "--json", env=bench.env).stdout)["bad_nodes"]
     assert list(shown) == [node]
     assert "node_fail" in shown[node]
     assert left == []
-    report(bench, "a node's death", struck, left)
+    report(bench, "a node's death", fault_at, left)
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
 
@@ -115,16 +115,16 @@ def test_the_leaders_nodes_death(bench, slurm_cluster):
     """The remaining agents end their ranks and cancel the job; resume carries on."""
     launcher = bench.start(**{**RUNS, "micro_batch_size": [1]})
     bench.wait_for_attempt()
-    job, node, struck = bench.pilot().job_id, bench.pilot().nodes[0], time.time()
+    job, node, fault_at = bench.pilot().job_id, bench.pilot().nodes[0], time.time()
     slurm_cluster.kill_node(node)
     launcher.kill()
     launcher.wait()
     try:
         assert bench.left(60) == [], "no rank is left within a minute"
-        clean_s = time.time() - struck
+        clean_s = time.time() - fault_at
         ended = ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL")
         wait_for(lambda: slurm_cluster.squeue().get(job, {"state": "COMPLETED"})["state"] in ended, 60)
-        gone_s = time.time() - struck
+        gone_s = time.time() - fault_at
         assert gone_s < 60
         left = end(bench, bench.resume())
     finally:
@@ -133,7 +133,7 @@ def test_the_leaders_nodes_death(bench, slurm_cluster):
     assert record is not None
     assert_all_measured(bench, 1)
     assert left == []
-    note("the leader's node's death", record["outcome"], gone_s, clean_s, left, following(bench, struck))
+    note("the leader's node's death", record["outcome"], gone_s, clean_s, left, following(bench, fault_at))
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
 
@@ -142,14 +142,14 @@ def test_slurmd_alone_killed(bench, slurm_cluster):
     """Its steps keep running: no attempt is lost."""
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
-    node, struck = bench.pilot().nodes[1], time.time()
+    node, fault_at = bench.pilot().nodes[1], time.time()
     slurm_cluster.kill_slurmd(node)
     time.sleep(5)
     slurm_cluster.start_slurmd(node)
     left = end(bench, launcher)
     assert outcomes(bench) == ["ok"] * 3
     assert left == []
-    report(bench, "slurmd alone killed, back after 5 s", struck, left)
+    report(bench, "slurmd alone killed, back after 5 s", fault_at, left)
     wait_for(lambda: slurm_cluster.node_states()[node] == "idle", 90)
 
 
@@ -158,7 +158,7 @@ def test_slurmd_alone_killed(bench, slurm_cluster):
 def test_slurmctld_down_and_back(bench, slurm_cluster, seconds):
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
-    struck = time.time()
+    fault_at = time.time()
     slurm_cluster.stop_slurmctld()
     time.sleep(seconds)
     slurm_cluster.start_slurmctld()
@@ -166,7 +166,7 @@ def test_slurmctld_down_and_back(bench, slurm_cluster, seconds):
     assert outcomes(bench) == ["ok"] * 3
     assert len(driving.state_of(bench.directory).pilots) == 1
     assert left == []
-    report(bench, f"slurmctld down for {seconds} s", struck, left)
+    report(bench, f"slurmctld down for {seconds} s", fault_at, left)
     slurm_cluster.wait_idle(90)
 
 
@@ -261,14 +261,14 @@ def assert_tolerated(bench, path, refusal, seconds, words):
     launcher = bench.start(**RUNS)
     bench.wait_for_attempt()
     with refusal(path):
-        struck = time.time()
+        fault_at = time.time()
         time.sleep(seconds)
         assert launcher.poll() is None, bench.output()
     left = end(bench, launcher)
     assert outcomes(bench) == ["ok"] * 3
     assert len(driving.state_of(bench.directory).pilots) == 1, bench.output()
     assert left == []
-    report(bench, words, struck, left)
+    report(bench, words, fault_at, left)
 
 
 @pytest.mark.long

@@ -63,7 +63,7 @@ def test_faults_of_ranks(bench, memory_cgroup, small_disk, faults):
             following = [r["outcome"] for r in later if r["model"] != FAULTY_MODEL][:1]
             seen[fault] = record
             ended = record["ended_at"] - record["teardown_s"]
-            detect_s = ended - bench.struck_at(record) if fault not in ("daemon", "nan_loss") else None
+            detect_s = ended - bench.fault_at(record) if fault not in ("daemon", "nan_loss") else None
             rows.append((WORDS[fault], record["outcome"], detect_s, record["teardown_s"], left, *(following or ["-"])))
             if detect_s is not None:
                 assert 0 <= detect_s < DETECT_S, (fault, detect_s)
@@ -91,7 +91,7 @@ def test_a_rank_that_ignores_sigterm(bench):
     assert hung["pilot"] == healthy["pilot"]
     assert "rank 1 on n" in hung["message"]
     assert set(hung["node_names"]).isdisjoint(again["node_names"])
-    detect_s = hung["ended_at"] - hung["teardown_s"] - bench.struck_at(hung)
+    detect_s = hung["ended_at"] - hung["teardown_s"] - bench.fault_at(hung)
     assert detect_s < DETECT_S
     assert left == []
     note("the same, ignoring SIGTERM", hung["outcome"], detect_s, hung["teardown_s"], left, healthy["outcome"])
@@ -131,7 +131,7 @@ def test_the_full_limits(bench):
     assert [r["outcome"] for r in outcomes["tiny-4M"]] == ["ok"]
     hangs = outcomes[FAULTY_MODEL]
     assert {r["outcome"] for r in hangs} == {"hang"}
-    detect_s = hangs[0]["ended_at"] - hangs[0]["teardown_s"] - bench.struck_at(hangs[0])
+    detect_s = hangs[0]["ended_at"] - hangs[0]["teardown_s"] - bench.fault_at(hangs[0])
     note(
         "60 s first iteration, then 0.1 s: tolerated; then a hang, default limits",
         "hang",

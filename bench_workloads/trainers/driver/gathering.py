@@ -137,7 +137,7 @@ class Gathered:
         before: Entry | None = None
         for entry in self._distinct():
             span = entry.number - before.number if before else max(1, entry.number)
-interval_s = (entry.at_s - before.at_s) / span if before else None
+            interval_s = (entry.at_s - before.at_s) / span if before else None
             yield Stretch(span, entry.values.get("step_time_s", interval_s), entry.values)
             before = entry
 

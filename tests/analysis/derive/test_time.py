@@ -64,15 +64,15 @@ def test_a_wide_attempt_is_on_all_its_nodes():
 
 
 def test_a_timed_out_pilot_is_lost_until_it_was_found_gone():
-    silent = allocation(end=None, heard_at=30.0, gone_at=90.0)
+    timed_out = allocation(end=None, heard_at=30.0, gone_at=90.0)
     lost = attempt(10.0, outcome="lost", ended_at=90.0, steady_at=None, measured_at=None)
-    table = segments(*frames([silent], [lost]))
+    table = segments(*frames([timed_out], [lost]))
     assert spans(table) == [("idle", 0, 10), ("failed", 10, 30), ("lost", 30, 90)]
 
 
 def test_a_timed_out_pilot_holds_nothing_beyond_its_wall_time():
-    silent = allocation(end=None, heard_at=30.0, gone_at=5000.0, time_limit_s=60.0)
-    assert spans(segments(*frames([silent], []))) == [("idle", 0, 30), ("lost", 30, 60)]
+    timed_out = allocation(end=None, heard_at=30.0, gone_at=5000.0, time_limit_s=60.0)
+    assert spans(segments(*frames([timed_out], []))) == [("idle", 0, 30), ("lost", 30, 60)]
 
 
 def test_a_pilot_that_runs_is_drawn_until_now():

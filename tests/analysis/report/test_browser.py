@@ -41,8 +41,8 @@ def records() -> pd.DataFrame:
 def page(browser, tmp_path_factory):
     file = tmp_path_factory.mktemp("report") / "report.html"
     file.write_text(build(records(), None, ABOUT))
-    with opened(browser, file, viewport={"width": 1200, "height": 900}, color_scheme="light") as (shown, heard):
-        yield shown, heard
+    with opened(browser, file, viewport={"width": 1200, "height": 900}, color_scheme="light") as (shown, events):
+        yield shown, events
 
 
 def column(page, name):
@@ -51,12 +51,12 @@ def column(page, name):
 
 
 def test_it_loads_nothing_logs_no_error_and_runs_nothing_of_a_log(page):
-    shown, heard = page
+    shown, events = page
     assert shown.title().startswith("made </script>"), "the hostile text is text"
     assert shown.locator("#failures pre").first.inner_text() == HOSTILE
     assert "49" not in shown.locator("#failures").inner_text().replace(HOSTILE, "")
-    assert heard.console == []
-    assert heard.requests == []
+    assert events.console == []
+    assert events.requests == []
 
 
 def test_axe_finds_nothing_serious_in_light_and_dark(page):
@@ -155,9 +155,9 @@ def test_a_cell_links_to_its_flags(page):
 def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):
     file = tmp_path / "report.html"
     file.write_text(build(made_grid(3, 8), None, About(title="narrow", sources=["x" * 300], written="today")))
-    with opened(browser, file, viewport={"width": 360, "height": 700}) as (shown, heard):
+    with opened(browser, file, viewport={"width": 360, "height": 700}) as (shown, events):
         assert shown.evaluate("document.documentElement.scrollWidth") <= 360
-        assert heard.console == []
+        assert events.console == []
 
 
 def test_a_page_of_a_running_sweep_loads_itself_again_and_keeps_the_filter(browser, tmp_path):

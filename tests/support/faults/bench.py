@@ -78,7 +78,7 @@ class Bench:
         """The event of a pilot's start."""
         return driving.events_of(self.directory, PilotStarted)[number]
 
-    def struck_at(self, record: dict) -> float:
+    def fault_at(self, record: dict) -> float:
         """When the attempt's rank injected the fault."""
         (mark,) = self.marks.glob(f"{record['run_id']}.{record['attempt']}.*")
         return int(mark.suffix[1:]) / 1e9
