@@ -1,4 +1,4 @@
-"""Submission of pilots: which are wanted now, their orders, and the submission: first the intent, then sbatch."""
+"""Submission of pilots: which are wanted now, their orders, and the submission: the intent is journalled first."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from sweep.executors.slurm_states import may_work_later, meaning
 @pytest.mark.parametrize(
     ("message", "means"),
     [
-        ("QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy", "as many jobs in the queue"),
+        ("QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy", "limit of jobs in the queue"),
         (
             "sbatch: error: AssocGrpSubmitJobsLimit; Job violates accounting/QOS policy",
             "your group has reached its limit of jobs",

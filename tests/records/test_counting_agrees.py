@@ -27,7 +27,9 @@ def histories(draw):
     records, reruns = [], []
     for run_id in RUNS:
         attempts = draw(st.lists(records_of_an_attempt, max_size=5))
-        records += [(run_id, number, outcome) for number, given in enumerate(attempts, start=1) for outcome in given]
+        records += [
+            (run_id, number, outcome) for number, results in enumerate(attempts, start=1) for outcome in results
+        ]
         reruns += [(run_id, after) for after in draw(st.lists(st.integers(0, len(attempts)), max_size=2))]
     return records, reruns
 

@@ -99,7 +99,7 @@ def test_what_ran_must_be_what_was_requested(effective, words):
 def test_every_difference_is_named_once():
     ranks = [made_measurement(effective={"dp": 1, "tp": 2, "anything": 7})] * 2
     message = made_record(measurements=ranks).message
-    assert message.count("asked") == 2
+    assert message.count("requested") == 2
     assert "1 more rank" in message
 
 

@@ -60,7 +60,7 @@ def ended(run, nodes, start, end, outcome=Outcome.OK, attempt=1, pilot="p1", acc
 def test_a_pilots_nodes_are_listed_from_intent_to_end(sweep):
     gone = PilotGone(time=140.0, pilot="p1", word="ENDED", reason="x")
     write_journal(sweep, "launcher-1", [intent(), intent("p2", 95.0), gone])
-    last = PilotEnded(time=130.0, pilot="p1", reason="nothing left that fits")
+    last = PilotEnded(time=130.0, pilot="p1", reason="no remaining run fits")
     write_journal(sweep, "pilot-p1", [started(), last])
     collect(sweep)
     first, second, waiting = table(sweep, "pilots")
@@ -68,7 +68,7 @@ def test_a_pilots_nodes_are_listed_from_intent_to_end(sweep):
     for row in (first, second):
         assert (row["intended_at"], row["allocated_at"], row["ended_at"], row["gone_at"]) == (90, 100, 130, 140)
         assert (row["heard_at"], row["time_limit_s"], row["job_id"]) == (130, 600, "7")
-        assert row["reason"] == "nothing left that fits"
+        assert row["reason"] == "no remaining run fits"
     assert (waiting["pilot"], waiting["node"], waiting["allocated_at"]) == ("p2", None, None)
 
 

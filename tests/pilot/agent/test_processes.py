@@ -35,11 +35,11 @@ def pids(found):
 
 def test_marks_tell_whose_a_process_is(sleeper):
     token = f"test{os.getpid()}-p0001"
-    mine, other = sleeper(token, "n1"), sleeper(token, "n2")
+    mine, neighbour = sleeper(token, "n1"), sleeper(token, "n2")
     other, nobody = sleeper(f"test{os.getpid()}-p0002", "n1"), sleeper(None, "n1")
     assert pids(processes.escaped(token, "n1", known=())) == {mine}
     assert processes.escaped(token, "n1", known=[mine]) == []
-    assert pids(processes.of_tokens([token])) == {mine, other}
+    assert pids(processes.of_tokens([token])) == {mine, neighbour}
     assert processes.tokens_of_sweep(f"test{os.getpid()}-") == {token, f"test{os.getpid()}-p0002"}
     assert nobody not in pids(processes.of_tokens([""]))
     assert other not in pids(processes.of_tokens([token]))

@@ -41,7 +41,7 @@ def record(run, start_s=4.0, first_iteration_s=10.0, attempt=1):
 
 
 def observed_for(run, *records, attempt=1):
-    """The start limits records for `run` from (run, record's changes)."""
+    """The start limits observed for `run` from (run, record's changes)."""
     starts = ObservedStarts([run, *(other for other, _ in records)])
     starts.apply_all(record(other, **changes) for other, changes in records)
     return starts.start_limits(run, attempt, GRID_LIMITS)
