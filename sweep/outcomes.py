@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Outcome(str, Enum):
-    """The end of an attempt. The values are the words that users read and scripts depend on."""
+    """The end of an attempt. Users read the values and scripts depend on them."""
 
     OK = "ok"
     OOM_CUDA = "oom_cuda"

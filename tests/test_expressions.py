@@ -54,7 +54,7 @@ def test_a_filter_keeps_what_a_constraint_lets_pass(condition):
         *(f"tp < {'9' * 40}", "b'x' == recompute", "(tp := 3) == 3", "tp << 60 > 1"),
     ],
 )
-def test_what_is_no_condition_is_none_for_either(text):
+def test_invalid_conditions_are_invalid_for_both(text):
     with pytest.raises(ValueError, match=r"."):
         holds(text, {name: COLUMNS[name] for name in names_in(text)})
     with pytest.raises(SweepError, match="--filter"):
@@ -90,7 +90,7 @@ NULLS = pd.DataFrame(
         ("(zero if compile else 9) == 0", "(zero if compile else 9) != 0"),
     ],
 )
-def test_what_is_not_known_is_neither_so_nor_otherwise(condition, opposite):
+def test_unknown_values_meet_neither_a_condition_nor_its_opposite(condition, opposite):
     assert keep(NULLS, condition).index.tolist() == [0]
     assert keep(NULLS, opposite).index.tolist() == [1]
     assert keep(NULLS, f"{condition} or {opposite}").index.tolist() == [0, 1]
@@ -100,7 +100,7 @@ def test_what_is_not_known_is_neither_so_nor_otherwise(condition, opposite):
 
 
 @pytest.mark.parametrize("name", ["zero", "compile", "mfu", "recompute", "kind"])
-def test_whether_a_column_is_known_can_be_asked(name):
+def test_whether_a_column_is_known_can_be_checked(name):
     for condition in (f"{name} is None", f"{name} == None", f"None == {name}", f"{name} in [None, 7]"):
         assert keep(NULLS, condition).index.tolist() == [2], condition
     assert keep(NULLS, f"{name} is not None").index.tolist() == [0, 1]

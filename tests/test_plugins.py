@@ -1,4 +1,4 @@
-"""The seams: what is named is found, what is not is answered with the nearest, what cannot be loaded says why."""
+"""Plug-ins: known names load, unknown names get the nearest as a remedy, load errors report the reason."""
 
 import importlib.metadata
 import sys
@@ -33,7 +33,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(kind):
         find(name + "x")
 
 
-def test_a_tracker_that_is_not_installed_says_how_to_install_it(monkeypatch):
+def test_a_tracker_that_is_not_installed_reports_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     monkeypatch.delitem(sys.modules, "sweep.trackers.wandb", raising=False)
     with pytest.raises(

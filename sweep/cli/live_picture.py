@@ -48,7 +48,7 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
             parts += [Text(), Text(title, style="bold"), table]
     bad = sweep_state.bad_nodes
     if bad:
-        parts.append(Text(f"left out: {_few(sorted(bad))} (`sweep nodes` shows why)", style="yellow"))
+        parts.append(Text(f"excluded: {_few(sorted(bad))} (`sweep nodes` shows why)", style="yellow"))
     return Group(*parts)
 
 

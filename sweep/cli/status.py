@@ -14,7 +14,7 @@ import click
 from sweep.cli.options import directory_argument, json_option
 
 if TYPE_CHECKING:
-    from sweep.state.state import Attempt, RunState, SweepState
+    from sweep.state.state import Attempt, PilotState, RunState, SweepState
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
 
@@ -163,7 +163,12 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
             {"model": m, "nodes": n, "runs": c.runs, "settled": c.settled, "best_tokens_per_second_per_gpu": c.best}
             for (m, n), c in tally.cells.items()
         ],
-        "pilots": [dataclasses.asdict(pilot) for pilot in sweep_state.pilots.values()],
+        "pilots": [_pilot_values(pilot) for pilot in sweep_state.pilots.values()],
         "failures": _failures(sweep, sweep_state),
         "bad_nodes": sweep_state.bad_nodes,
     }
+
+
+def _pilot_values(pilot: PilotState) -> dict[str, Any]:
+    """A pilot as JSON values. The key `beats` is part of the output's format."""
+    return {"beats" if key == "heartbeats" else key: value for key, value in dataclasses.asdict(pilot).items()}

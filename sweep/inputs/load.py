@@ -78,7 +78,7 @@ def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor
 
 
 def choose_executor(asked: str | None) -> str:
-    """The executor asked for, else slurm where its controller answers, else local."""
+    """The requested executor, else slurm if its controller answers, else local."""
     if asked is not None:
         return asked
     from sweep.inputs.detect import slurm_answers

@@ -26,7 +26,7 @@ SMALL_NODE_BYTES = 200 * 10**9
 SITE: tuple[Line, ...] = (
     ("name", "my-cluster", "in job names and records"),
     ("partition", "gpu", "as sbatch --partition; without it the cluster's default"),
-    ("account", "research", "as sbatch --account, where the cluster asks for one"),
+    ("account", "research", "as sbatch --account, if the cluster requires one"),
     ("qos", "normal", "as sbatch --qos"),
     ("reservation", "benchmarks", "as sbatch --reservation"),
     ("constraint", "h100&ib", "node features, as sbatch --constraint"),

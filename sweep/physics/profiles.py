@@ -33,7 +33,7 @@ class MemoryProfile:
     weight_bytes: float = 2
     """weights that the model computes with; sharded in stage 3. In fp32 runs twice as much"""
     gradient_bytes: float = 4
-    """gradients that live between micro-batches; sharded from stage 2 on"""
+    """gradients allocated between micro-batches; sharded from stage 2 on"""
     gradients_whole_until: int = 1
     """last stage in which gradients are whole"""
     gradients_held_until: int = 3
@@ -43,7 +43,7 @@ class MemoryProfile:
     optimizer: str = "adamw"
     """the optimizer, a key of OPTIMIZER_STATE_BYTES"""
     fsdp: bool = False
-    """built on FSDP2: the fp32 shards are the weights, half-precision copies live while they are gathered; stage 1
+    """built on FSDP2: the fp32 shards are the weights, half-precision copies exist while they are gathered; stage 1
     reduces at once where a step is one micro-batch; a pipeline reduces once, so that gradients are whole in it"""
     bucket_bytes: float = 0
     """communication buckets of gradients, on top of the gradients; only where dp * cp > 1, in stages 0 and 1"""
@@ -57,24 +57,24 @@ class MemoryProfile:
     sequence_parallel: bool = True
     """norms, residual path and dropout are split over tp too (arXiv 2205.05198 sec. 4.2.2)"""
     gathered_inputs_kept: bool = False
-    """the inputs of column-parallel matrices are kept whole, rather than gathered again in backward"""
+    """the inputs of column-parallel matrices are stored whole, rather than gathered again in backward"""
     flash_attention: bool = True
     """attention scores are never stored"""
     fused_activation: bool = False
-    """a gated activation is one kernel that keeps its inputs only, not the activation's output"""
+    """a gated activation is one kernel that stores its inputs only, not the activation's output"""
     dropout: bool = False
     """dropout masks are stored: GPT-2 and GPT-3 style training"""
     selective: str = "attention"
     """what selective recomputation drops: "attention" (scores, arXiv 2205.05198 sec. 5), or "cheap" (all but the
     outputs of matrix products, attention and collectives)"""
     whole_kv_in_cp: bool = False
-    """context parallelism keeps keys and values of the whole sequence, rather than passing them round a ring"""
+    """context parallelism stores keys and values of the whole sequence, rather than passing them round a ring"""
     logit_bytes: float = 10
     """bytes per logit at the peak of the loss: half-precision logits, fp32 copy, probabilities or gradient"""
     split_logit_bytes: float = 0
     """the same where tp splits the logits; 0: no other than logit_bytes"""
     loss_in_fp32: bool = False
-    """the loss keeps nothing in half precision: bytes per logit are the same in fp32 runs, where else they double"""
+    """the loss stores nothing in half precision: bytes per logit are the same in fp32 runs, where else they double"""
     waiting_logit_bytes: float = 0
     """bytes per logit of every further micro-batch that waits between its loss and its backward (gpipe)"""
     vocabulary_parallel: bool = True

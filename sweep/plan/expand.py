@@ -47,7 +47,7 @@ class AxisProduct:
     gpus_per_node: int
     sequence_length: int
     asked_tokens: int
-    """tokens per step that the grid asks for"""
+    """the grid's requested tokens per step"""
     tolerance: float
     axes: Mapping[str, tuple[Any, ...]]
     """axis, parameter or variable -> its values, in a fixed order of names"""

@@ -32,7 +32,7 @@ MEMORY_ERROR = 0.12
 
 @dataclass(frozen=True)
 class Candidates:
-    """Runs as columns, in the plan's order. Arrays have one entry per run unless said otherwise."""
+    """Runs as columns, in the plan's order. Arrays have one entry per run unless stated otherwise."""
 
     ids: tuple[str, ...]
     columns: Mapping[str, Any]

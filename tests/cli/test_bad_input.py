@@ -132,7 +132,7 @@ def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
     assert tree(tmp_path) == before
 
 
-def test_mistakes_of_grid_and_site_are_told_together(tmp_path, monkeypatch, capsys):
+def test_mistakes_of_grid_and_site_are_reported_together(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID + "micro_batch_sise: [1]\n")
     Path("site.yaml").write_text("gpu: cpu\ngpus_per_node: 2\npartitoin: main\n")
@@ -181,7 +181,7 @@ def test_another_grid_is_refused(tmp_path, monkeypatch, capsys, standing):
 
 @pytest.mark.parametrize("stated", ["in the grid", "in a file"])
 def test_another_site_is_refused(tmp_path, monkeypatch, capsys, standing, stated):
-    """Its change would be of no effect: the user is told, and told the way."""
+    """Its change would have no effect: the user gets an error and a remedy."""
     site = "{gpu: cpu, gpus_per_node: 2, account: right}"
     if stated == "in the grid":
         Path("grid.yaml").write_text(GRID.replace("{gpu: cpu, gpus_per_node: 2}", site))
@@ -196,7 +196,7 @@ def test_another_site_is_refused(tmp_path, monkeypatch, capsys, standing, stated
     assert tree(tmp_path) == before
 
 
-def test_a_plan_that_is_torn_is_told_so(tmp_path, monkeypatch, capsys, standing):
+def test_a_torn_plan_is_reported(tmp_path, monkeypatch, capsys, standing):
     standing.directory.plan.write_bytes(b"PAR1 torn")
     code, _, err = sweep(monkeypatch, capsys, "status", "s")
     assert code == 2

@@ -30,13 +30,13 @@ def test_log_as_json_is_one_document(tmp_path: Path) -> None:
     assert "apex" in document["evidence"]
 
 
-def test_healthy_log_in_words(tmp_path: Path) -> None:
+def test_healthy_log_as_text(tmp_path: Path) -> None:
     log = tmp_path / "out.log"
     log.write_text("step 1 loss 2.0\nTraining finished\n")
     assert "no_failure" in call("--log", str(log)).stdout
 
 
-def test_words_tell_of_nccl_too(tmp_path: Path) -> None:
+def test_text_includes_nccl(tmp_path: Path) -> None:
     log = tmp_path / "out.log"
     log.write_text("".join(f"n{i}:1:1 [0] NCCL INFO Using network Socket\n" for i in (1, 2)))
     assert "TCP sockets" in call("--log", str(log)).stdout

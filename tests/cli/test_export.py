@@ -70,7 +70,7 @@ def test_csv_and_markdown_hold_what_json_holds(results):
     ]
 
 
-def test_flags_are_shell_words_of_the_layout(results):
+def test_flags_are_shell_arguments_of_the_layout(results):
     text = exported(results, "--format", "flags", "--model", "4B", "--nodes", "2")
     comment, flags = text.splitlines()
     row = json.loads(exported(results, "--model", "4B", "--nodes", "2"))[0]
@@ -118,7 +118,7 @@ def own_trainers():
 
 
 def made_by(name, run, folder):
-    """What the adapter makes of the run; one that starts elsewhere than beside its files is told whole paths."""
+    """What the adapter makes of the run; one that starts outside its files' directory gets absolute paths."""
     adapter = find_trainer(name)
     run = from_here(run, adapter.workload.params)
     beside = adapter.configure(run, ".", 5)
@@ -126,7 +126,7 @@ def made_by(name, run, folder):
 
 
 @pytest.mark.parametrize("name", [name for name in own_trainers() if name != "command"])
-def test_every_adapter_is_asked_for_its_own_configuration(tmp_path, name):
+def test_every_adapter_writes_its_own_configuration(tmp_path, name):
     run = trainer_results(tmp_path / "r.parquet", dtype="bf16", micro_batch_size=2, params={"not": "the trainer's"})
     record = made_record(run)
     of_trainer = export_trainer.run_of(as_json(record), name)
@@ -148,7 +148,7 @@ def test_every_adapter_is_asked_for_its_own_configuration(tmp_path, name):
 
 
 def test_the_command_has_what_the_run_was_given(tmp_path):
-    """Its environment, interpreter, further words and directory: each as a shell takes them."""
+    """Its environment, interpreter, further arguments and directory: each quoted for a shell."""
     params = {"python": "/opt/env/bin/python", "arguments": "--seed 7 --name 'a b'", "workdir": str(tmp_path / "w d")}
     env = {"NCCL_ALGO": "Ring Tree"}
     trainer_results(tmp_path / "r.parquet", workload="torchtitan", params=params, env=env, dtype="bf16")
@@ -159,7 +159,7 @@ def test_the_command_has_what_the_run_was_given(tmp_path):
     assert command.endswith(" --seed 7 --name 'a b'")
 
 
-def test_a_layout_that_the_trainer_does_not_have_is_told_with_every_axis(tmp_path):
+def test_a_layout_that_the_trainer_does_not_support_is_reported_with_every_axis(tmp_path):
     """An adapter without tensor and pipeline parallelism, whichever it is."""
     lacking = [n for n in own_trainers() if not find_trainer(n).workload.axes & {"tp", "pp"}]
     if not lacking:
@@ -180,7 +180,7 @@ def test_wrong_input_lists_what_there_is(results):
     assert "is printed" in exported(results, "--out", "x", code=2)
 
 
-def test_a_record_that_says_too_little_is_refused_with_all_that_is_missing(tmp_path):
+def test_an_incomplete_record_is_refused_with_all_that_is_missing(tmp_path):
     frame = made_grid(1, 1, failing=False).drop(columns=["gpus_per_node", "sequence_length"])
     frame.to_parquet(tmp_path / "r.parquet")
     told = exported(tmp_path / "r.parquet", "--format", own_trainers()[-1], code=2)

@@ -69,7 +69,7 @@ def test_every_reader_has_all_plans(sweep: Sweep, command: Command) -> None:
     assert cells == {1: "best", 2: "not_run", 4: "not_run"}
 
 
-def test_a_rejected_candidate_is_told_once_and_a_run_stays_one(sweep: Sweep, command: Command) -> None:
+def test_a_rejected_candidate_is_listed_once_and_a_run_stays_a_run(sweep: Sweep, command: Command) -> None:
     stricter = GRID.replace("size: [1, 2]", "size: [1, 2, 4]").replace("[1, 2]\nseq", "[1, 2, 4]\nseq")
     Path("first.yaml").write_text(stricter + "constraints: [micro_batch_size > 1]\n")
     wider = stricter.replace("size: [1, 2, 4]", "size: [1, 2, 4, 8, 16]")
@@ -174,7 +174,7 @@ def test_cut_off_before_the_plan_the_sweep_is_as_it_was(
     assert open_sweep(sweep.directory.path).runs == sweep.runs
     monkeypatch.setattr(extend, "write_once", real)
     assert command("extend", "s", "grid.yaml", "-o", "iterations=9")[0] == 0  # another grid takes the next number
-    assert command("extend", "s", "wider.yaml")[0] == 0  # the same one goes on where it was cut off
+    assert command("extend", "s", "wider.yaml")[0] == 0  # the same command continues where it was interrupted
     now = open_sweep(sweep.directory.path)
     assert [path.name for path in now.plans] == ["plan.parquet", "plan-0002.parquet", "plan-0003.parquet"]
     assert len(set(ids(now))) == len(now.runs) == 4 + 4 + 3
@@ -193,7 +193,7 @@ def test_a_run_that_two_extensions_added_counts_once(sweep: Sweep, command: Comm
     assert loaded["run_id"].dropna().is_unique
 
 
-def test_a_plan_that_is_torn_is_told_so(sweep: Sweep, command: Command) -> None:
+def test_a_torn_plan_is_reported(sweep: Sweep, command: Command) -> None:
     command("extend", "s", "wider.yaml")
     sweep.directory.extension(2)[1].write_bytes(b"PAR1 torn")
     for arguments in (["status", "s"], ["extend", "s", "grid.yaml"]):
@@ -202,7 +202,7 @@ def test_a_plan_that_is_torn_is_told_so(sweep: Sweep, command: Command) -> None:
 
 
 class Patient:
-    """An executor of the local kind whose jobs stay as they are told."""
+    """An executor of the local kind whose jobs keep a given state."""
 
     def __init__(self) -> None:
         self.submitted: list[PilotRequest] = []
@@ -248,7 +248,7 @@ def test_a_running_launcher_measures_the_new_runs(sweep: Sweep, command: Command
 
 
 def pilot_wrote_into(sweep: Sweep, pilot: str, run_id: str) -> None:
-    """The pilot began the run and is never heard again."""
+    """The pilot began the run and sends no further heartbeat."""
     journal = Journal(sweep.directory.journal(f"pilot-{pilot}"))
     journal.append(AttemptStarted(time=time.time(), pilot=pilot, run_id=run_id, attempt=1, nodes=("n1",)))
     journal.close()

@@ -1,4 +1,4 @@
-"""`sweep init`: what it writes plans, says every key there is, and overwrites nothing."""
+"""`sweep init`: its files plan, name every key, and overwrite nothing."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from tests.support.made_sweeps import GRID, Command, tree
         (("-o", "budget.node_hours=0.25"), "4 runs on this machine, up to 0.5 GPU-hours"),
     ],
 )
-def test_the_question_tells_the_most_that_can_be_spent(tmp_path, monkeypatch, command: Command, given, told):
-    """GPU-hours: 2 per node; 2 runs of 1 node and 2 of 2, each 15 minutes unless the grid says otherwise."""
+def test_the_question_states_the_highest_cost(tmp_path, monkeypatch, command: Command, given, told):
+    """GPU-hours: 2 per node; 2 runs of 1 node and 2 of 2, each 15 minutes unless the grid sets otherwise."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(GRID)
     before = tree(tmp_path)

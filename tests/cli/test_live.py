@@ -57,7 +57,7 @@ NOW = 10_000.0
 
 
 def made(tmp_path, models=("1B", "8B", "70B"), nodes=(1, 2, 4, 8), name="ultrascale"):
-    """A sweep that stands, of which nothing has run."""
+    """An existing sweep without any run."""
     grid = parse_grid(GRID.format(models=list(models), nodes=list(nodes), name=name), "grid.yaml")
     plan = build(grid, grid.site)
     assert plan.runs
@@ -125,7 +125,7 @@ def rendered(sweep, *, width=100, height=40):
     return console.export_text()
 
 
-def test_everything_is_told_within_100_columns(tmp_path):
+def test_everything_is_shown_within_100_columns(tmp_path):
     sweep = made(tmp_path)
     middle = followed(sweep, busy(sweep))
     sweep_state, text = middle.sweep_state, rendered(middle)
@@ -170,8 +170,8 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
     assert "512" in next(line for line in lines if line.startswith("tok/s/GPU by nodes"))
 
 
-def test_the_sums_that_follow_equal_those_counted_anew(tmp_path):
-    """After every event, in an order that has retries, reruns, late words and lost attempts."""
+def test_incremental_sums_equal_those_counted_from_scratch(tmp_path):
+    """After every event, in an order that has retries, reruns, late records and lost attempts."""
     sweep = made(tmp_path, models=["1B"], nodes=[1, 2])
     rng, sweep_state, tally = random.Random(3), SweepState(), Tally(sweep.runs, 8)
     sweep_state.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
@@ -188,20 +188,20 @@ def test_the_sums_that_follow_equal_those_counted_anew(tmp_path):
     rng.shuffle(events)
     for event in [event for of_run in events for event in of_run]:
         sweep_state.apply(event)
-        anew = Tally(sweep.runs, 8).look(sweep_state)
+        rebuilt = Tally(sweep.runs, 8).look(sweep_state)
         tally.look(sweep_state)
-        assert tally.counts() == anew.counts() == counts(sweep_state, sweep.runs)
+        assert tally.counts() == rebuilt.counts() == counts(sweep_state, sweep.runs)
         assert sum(tally.counts().values()) == len(sweep.runs)
         assert {cell: (c.best, c.settled) for cell, c in tally.cells.items()} == {
-            cell: (c.best, c.settled) for cell, c in anew.cells.items()
+            cell: (c.best, c.settled) for cell, c in rebuilt.cells.items()
         }
-        assert tally.seconds_left(NOW) == pytest.approx(anew.seconds_left(NOW))
-        assert tally.gpu_hours(NOW) == pytest.approx(anew.gpu_hours(NOW))
+        assert tally.seconds_left(NOW) == pytest.approx(rebuilt.seconds_left(NOW))
+        assert tally.gpu_hours(NOW) == pytest.approx(rebuilt.gpu_hours(NOW))
         assert tally.typical_run_s == pytest.approx(typical_run_s(sweep_state))
 
 
 def test_what_is_left_is_corrected_by_what_runs_took(tmp_path):
-    """Runs that take twice what was predicted make the rest twice as long; nodes at work share it."""
+    """Runs that take twice what was predicted make the rest twice as long; running nodes share it."""
     sweep = made(tmp_path, models=["1B"], nodes=[1])
     sweep_state = SweepState()
     sweep_state.apply_all(pilot_events("p0001", 1, nodes=["n1"]))
@@ -227,8 +227,8 @@ def test_gpu_hours_are_those_of_the_pilots_until_their_end(tmp_path):
     assert tally.gpu_hours(NOW) == pytest.approx((8.0, 4.0))
 
 
-def test_a_look_costs_what_changed(tmp_path):
-    """A tenth of the time of counting anew, for one change among thousands."""
+def test_an_update_costs_what_changed(tmp_path):
+    """A tenth of the time of counting from scratch, for one change among thousands."""
     sweep = made(tmp_path, models=["1B", "3B", "8B", "Llama-2-13B", "70B"], nodes=[2**i for i in range(11)])
     runs = [planned for planned in sweep.runs for _ in range(1)]
     sweep_state, tally = SweepState(), Tally(runs, 8)
@@ -252,7 +252,7 @@ def test_a_look_costs_what_changed(tmp_path):
     ("seconds", "words"),
     [(0, "about a minute"), (600, "about 10 min"), (3 * 3600 + 600, "about 3 h 10 min"), (3 * 86400, "about 3.0 days")],
 )
-def test_spans_in_words(seconds, words):
+def test_spans_as_text(seconds, words):
     assert span_text(seconds) == words
 
 

@@ -40,7 +40,7 @@ def test_the_last_attempt_is_meant_where_none_is_named_and_it_is_still_going(swe
     assert "attempt 2 (also attempt 1): running: it is measured now in pilot p0001" in err
 
 
-def test_an_attempt_that_left_nothing_is_told_so(sweep: Sweep, command: Command) -> None:
+def test_an_attempt_without_output_is_reported(sweep: Sweep, command: Command) -> None:
     code, out, err = command("logs", sweep.directory.path, sweep.runs[1].run_id)
     assert (code, out) == (1, "")
     assert "lost: none of its output was stored" in err

@@ -32,14 +32,14 @@ def test_table_of_every_stage_and_the_time_line():
         assert word in text
 
 
-def test_what_does_not_fit_is_said():
+def test_what_does_not_fit_is_reported():
     assert "does NOT fit, and a plan rejects it." in run("80B").stdout
     found = document("80B")
     assert (found["fits"], found["plan_keeps"]) == (False, False)
     assert found["needed_bytes"] > found["limit_bytes"] > found["available_bytes"]
 
 
-def test_what_is_over_by_less_than_the_model_may_err_is_kept_by_a_plan():
+def test_what_is_over_by_less_than_the_models_error_is_accepted_by_a_plan():
     near = ("8B", "--dp", 8, "--zero", 1, "--sequence-length", 7000)
     assert run(*near).stdout.endswith(
         "of 79.6 GiB: over by 3.0%, within the model's error of 10%: a plan accepts it.\n"
@@ -88,7 +88,7 @@ def test_fits_lists_layouts_fastest_first():
     assert document("8B", "--profile", "nanotron", *layout)["needed_bytes"] == pytest.approx(one["needed_bytes"], abs=9)
 
 
-def test_fits_shows_the_first_and_says_how_many_more():
+def test_fits_shows_the_first_and_the_number_of_others():
     text = run("1B", "--fits", "--gpus", 16).stdout
     assert "layouts of 1B fit 16 h100; fastest first" in text
     assert "more (--json lists all)" in text

@@ -49,7 +49,7 @@ def test_a_layout_that_our_workload_rejects():
     assert "depends on data" in mistakes(MIXTURE, "--exact")
 
 
-def test_options_that_do_not_go_together_are_said_at_once():
+def test_incompatible_options_are_reported_together():
     text = mistakes(TINY, "--exact", "--fits", "--gpus", 8, "--profile", "nanotron", "--stage", 2)
     for reason in ("not with --fits", "our own workload only", "no stage 2 of pp=1 (0 to 0)"):
         assert reason in text
@@ -58,7 +58,7 @@ def test_options_that_do_not_go_together_are_said_at_once():
     assert "our workload has no fp16 (bf16 or fp32)" in mistakes(TINY, "--exact", "--dtype", "fp16")
 
 
-def test_without_torch_it_says_what_to_install():
+def test_without_torch_it_reports_what_to_install():
     code = "import sys; sys.modules['torch'] = None; from sweep.cli.main import main; main()"
     argv = [sys.executable, "-c", code, "memory", "1B"]
     found = subprocess.run([*argv, "--exact"], capture_output=True, text=True, timeout=60)

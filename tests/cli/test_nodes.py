@@ -1,4 +1,4 @@
-"""`sweep nodes`: what is shown, added and pardoned."""
+"""`sweep nodes`: nodes shown, excluded and cleared."""
 
 import json
 
@@ -33,7 +33,7 @@ def left_out(directory):
     return {row["node"]: row["left_out"] for row in rows if row["left_out"]}
 
 
-def test_a_user_adds_and_pardons(done):
+def test_a_user_excludes_and_clears(done):
     assert left_out(done) == {}
     assert driving.run("nodes", done, "add", "n17", "n18", "--reason", "ECC errors").returncode == 0
     assert left_out(done) == dict.fromkeys(("n17", "n18"), "left out by the user: ECC errors")
@@ -47,7 +47,7 @@ def test_a_user_adds_and_pardons(done):
     ("words", "told"),
     [(("drop", "n1"), "unknown action 'drop'"), (("add",), "no node is named"), (("add", "n[1-4]"), "not a node name")],
 )
-def test_mistakes_are_told(done, words, told):
+def test_mistakes_are_reported(done, words, told):
     failed = driving.run("nodes", done, *words)
     assert failed.returncode == 2
     assert told in failed.stderr

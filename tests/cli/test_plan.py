@@ -108,7 +108,7 @@ def test_runs_are_shown_with_what_is_predicted_of_them(monkeypatch, capsys):
         assert f"peak {row['predicted_peak_bytes'] / 2**30:.1f} GiB" in line
 
 
-def test_the_plan_says_what_will_be_searched(monkeypatch, capsys):
+def test_the_plan_shows_what_will_be_searched(monkeypatch, capsys):
     words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "strategy=guided", "-o", "budget.share=0.5")
     _, out, _ = sweep(monkeypatch, capsys, *words)
     assert "strategy: guided; budget: share 0.5" in out

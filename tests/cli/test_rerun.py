@@ -57,7 +57,7 @@ def test_the_new_attempt_counts_once_it_is_ok(sweep: Sweep, command: Command) ->
     run_id = sweep.runs[0].run_id
     command("rerun", sweep.directory.path, run_id)
     pilot_wrote(sweep, "p0002", (run_id, 2, Outcome.PREEMPTED))
-    assert asked(sweep)[0] == 3  # the scheduler ended it, so that the wish still stands
+    assert asked(sweep)[0] == 3  # the scheduler ended it, so that the request is still open
     pilot_wrote(sweep, "p0003", (run_id, 3, Outcome.OK))
     state = state_of(sweep).run(run_id)
     assert (state.next_attempt(), state.ok and state.ok.number) == (None, 3)
@@ -102,7 +102,7 @@ def test_filters_narrow_each_other_and_pass_over_what_needs_no_wish(
     assert set(asked(sweep)) == places | {2}
 
 
-def test_asked_twice_is_asked_once(sweep: Sweep, command: Command) -> None:
+def test_two_requests_make_one_attempt(sweep: Sweep, command: Command) -> None:
     command("rerun", sweep.directory.path, "--failed")
     before = tree(sweep.directory.path)
     code, _, err = command("rerun", sweep.directory.path, "--failed")
@@ -112,7 +112,7 @@ def test_asked_twice_is_asked_once(sweep: Sweep, command: Command) -> None:
     assert tree(sweep.directory.path) == before
 
 
-def test_a_launcher_at_work_is_named(sweep: Sweep, command: Command) -> None:
+def test_a_running_launcher_is_named(sweep: Sweep, command: Command) -> None:
     lease.take(sweep.directory)
     _, _, err = command("rerun", sweep.directory.path, "--failed")
     assert "the running launcher (process " in err

@@ -81,7 +81,7 @@ def test_a_deadline_that_no_number_of_gpus_meets(tmp_path):
     assert "no number of GPUs is enough: the measured serial part takes 1.2 days" in found
 
 
-def test_results_that_say_too_little(tmp_path):
+def test_insufficient_results(tmp_path):
     one = results(tmp_path / "one.parquet", [row(8, 1e5)])
     assert "two numbers of GPUs" in mistakes("--model", "8B", "--tokens", "1T", "--gpus", 8, "--from", one)[0]
     two = results(tmp_path / "two.parquet", [row(8, 1e5), row(16, 2e5, model="1B")])

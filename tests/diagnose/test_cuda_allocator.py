@@ -52,7 +52,7 @@ def test_device_calls_after_the_warm_up_are_thrash() -> None:
     assert "after the warm-up" in verdict.findings[0]
 
 
-def test_rounding_and_memory_outside_torch_are_said() -> None:
+def test_rounding_and_memory_outside_torch_are_reported() -> None:
     after = {**CALM, "requested_bytes.all.peak": 50 * GIB}
     verdict = verdict_of(CALM, after, device_free_bytes=2 * GIB, device_total_bytes=79 * GIB)
     assert verdict.rounding == pytest.approx(1.2)
@@ -62,7 +62,7 @@ def test_rounding_and_memory_outside_torch_are_said() -> None:
     ]
 
 
-def test_what_is_not_counted_is_unknown_not_false() -> None:
+def test_missing_counters_are_unknown_not_false() -> None:
     verdict = verdict_of({}, {})
     assert verdict.pressure is None
     assert verdict.fragmented is None

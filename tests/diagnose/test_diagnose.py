@@ -126,7 +126,7 @@ def test_the_earliest_cause_wins_and_is_named_with_rank_and_node() -> None:
     assert found.evidence == "KeyError: 'a'"
 
 
-def test_an_out_of_memory_told_late_still_beats_its_consequences() -> None:
+def test_an_out_of_memory_reported_late_still_beats_its_consequences() -> None:
     ranks = [rank(0, exit_code=1, ended_at_s=10.0, failure=TIMEOUT), rank(1, exit_code=1, ended_at_s=11.0, failure=OOM)]
     assert outcome(ranks=ranks) is Outcome.OOM_CUDA
 
@@ -140,7 +140,7 @@ def test_consequences_on_peers_do_not_hide_a_silent_crash() -> None:
     assert outcome(ranks=ranks) is Outcome.SEGFAULT
 
 
-def test_hang_stands_unless_a_rank_had_failed_by_itself() -> None:
+def test_hang_is_the_cause_unless_a_rank_had_failed_by_itself() -> None:
     hung = {"verdict": Outcome.HANG, "verdict_text": "rank 3 on n0 stopped in iteration 3"}
     found = diagnose(Facts(ranks=torn_down(0, 1, 2, 3), **hung))
     assert found == Diagnosis(Outcome.HANG, "rank 3 on n0 stopped in iteration 3", found.advice)
@@ -167,14 +167,14 @@ def test_a_dead_gpu_beats_what_ranks_and_watcher_make_of_it() -> None:
     assert outcome(ranks=ranks, kernel=[XID], verdict=Outcome.NODE_FAIL) is Outcome.XID_HARDWARE
 
 
-def test_an_xid_that_programs_cause_leaves_the_cuda_error_standing() -> None:
+def test_an_xid_that_programs_cause_does_not_override_the_cuda_error() -> None:
     cuda = {"type": "RuntimeError", "message": "CUDA error: an illegal memory access was encountered"}
     line = "NVRM: Xid (PCI:0000:9b:00): 31, pid=7, name=python, Ch 0000001b, MMU Fault"
     assert outcome(ranks=[rank(exit_code=1, failure=cuda)], kernel=[line]) is Outcome.CUDA_ERROR
     assert outcome(ranks=[rank(signal=6)], kernel=[line]) is Outcome.XID_HARDWARE
 
 
-def test_a_good_end_is_no_failure_whatever_the_kernel_says_of_others() -> None:
+def test_a_good_end_is_no_failure_whatever_the_kernel_reports_of_others() -> None:
     found = diagnose(Facts(ranks=[rank(exit_code=0)], kernel=[KILLED]))
     assert found.outcome is None
     assert outcome(ranks=[rank(exit_code=0, log_tail="CUDA out of memory, next batch size\n")]) is None
@@ -182,9 +182,9 @@ def test_a_good_end_is_no_failure_whatever_the_kernel_says_of_others() -> None:
     assert outcome(ranks=[rank(exit_code=0, log_tail=lost)]) is Outcome.NAN_LOSS
 
 
-def test_advice_tells_fragmentation_from_need() -> None:
+def test_advice_distinguishes_fragmentation_from_insufficient_memory() -> None:
     fragmented = diagnose(Facts(ranks=[rank(exit_code=1, failure=OOM)])).advice
-    assert "8.06 GiB were asked for, 1.27 GiB were free of 79.10 GiB" in fragmented
+    assert "8.06 GiB were requested, 1.27 GiB were free of 79.10 GiB" in fragmented
     assert "expandable_segments" in fragmented
     need = OOM["message"].replace("12.65 GiB is reserved", "0.65 GiB is reserved")
     assert "Not fragmentation" in diagnose_text(need).advice

@@ -58,7 +58,7 @@ def test_infiniband_with_gpudirect_is_read_and_finds_nothing() -> None:
     assert seen.findings == ()
 
 
-def test_fall_back_to_sockets_is_said_with_its_interface() -> None:
+def test_fall_back_to_sockets_is_reported_with_its_interface() -> None:
     seen = summarize(SOCKETS.splitlines())
     assert seen is not None
     text = "\n".join(seen.findings)
@@ -101,7 +101,7 @@ def test_root_warning_is_the_first_that_is_not_a_lost_peer() -> None:
     assert "async fatal event" in seen.root_warning
 
 
-def test_other_programs_say_nothing() -> None:
+def test_other_programs_are_ignored() -> None:
     assert summarize(["step 1 loss 2.0", "export NCCL_DEBUG=INFO"]) is None
 
 
@@ -162,14 +162,14 @@ def test_many_odd_lines_are_read_at_once(line: str) -> None:
     assert time.perf_counter() - began < 1.0
 
 
-def test_what_stands_before_a_line_of_nccl_is_passed_over() -> None:
-    """A progress bar that ends in a carriage return, on the line of NCCL's words."""
+def test_text_before_a_line_of_nccl_is_skipped() -> None:
+    """A progress bar that ends in a carriage return, on NCCL's line."""
     seen = summarize(["step: 100%|" + "█" * 5000 + "\rn1:10:12 [3] NCCL INFO Using network IB"])
     assert seen is not None
     assert (seen.network, seen.hosts) == ("IB", 1)
 
 
-def test_a_long_warning_is_kept_in_part() -> None:
+def test_a_long_warning_is_truncated() -> None:
     seen = summarize(["n1:1:1 [0] misc/socket.cc:49 NCCL WARN " + "word " * 10_000])
     assert seen is not None
     assert seen.root_warning is not None

@@ -68,7 +68,7 @@ def test_units_are_converted_and_the_rest_is_derived():
     assert not problems(record)
 
 
-def test_unknown_columns_are_kept(tmp_path):
+def test_unknown_columns_are_stored(tmp_path):
     source, map_file = tmp_path / "t.parquet", tmp_path / "m.yaml"
     map_file.write_text(MAP)
     pq.write_table(pa.Table.from_pylist([ROW, {**ROW, "mbs": 1, "colour": "blue"}]), source)
@@ -102,7 +102,7 @@ def test_a_gpu_is_known_in_either_case_as_in_our_own_records():
     assert record.mfu == records(ROW)[0].mfu
 
 
-def test_a_rate_of_nothing_is_said_and_nothing_is_derived_of_it():
+def test_a_zero_rate_is_reported_and_nothing_is_derived_from_it():
     (record,) = records({**ROW, "ktok": 0.0})
     assert (record.step_time_median_s, record.mfu) == (None, None)
     assert "tokens_per_second_per_gpu is 0.0" in findings([record])[0]
@@ -129,7 +129,7 @@ def test_rows_that_cannot_be_read_are_named_by_line(change, fact):
     assert fact in str(error.value)
 
 
-def test_every_mistake_of_a_map_is_said_with_its_line():
+def test_every_mistake_of_a_map_is_reported_with_its_line():
     text = """columns:
   model: model
   nodez: nodes
@@ -175,11 +175,11 @@ def test_a_sound_record_has_no_notes():
         ({"step_time_median_s": 9.0}, "a step of 9 s"),
     ],
 )
-def test_what_cannot_be_true_is_said(change, said):
+def test_implausible_values_are_reported(change, said):
     assert said in notes(**change)
 
 
-def test_a_run_far_off_its_neighbours_is_said():
+def test_a_run_far_from_its_neighbours_is_reported():
     rows = [{**ROW, "mbs": mbs, "gas": gas, "mfu": None} for mbs, gas in ((1, 8), (2, 4), (4, 2), (8, 1))]
     rows[1]["ktok"] = 3.0
     rows.append({**ROW, "dp": 8, "tp": 1, "gas": 2, "mfu": None})
@@ -254,7 +254,7 @@ def test_llm_foundrys_table_is_sound_and_its_mfu_reproduced(tmp_path):
 
 @reference
 @pytest.mark.parametrize("models", [(), ("1B",), ("8B",)])
-def test_guided_on_the_playbooks_runs_and_with_each_model_left_out(tmp_path, models):
+def test_guided_on_the_playbooks_runs_and_without_each_model(tmp_path, models):
     recorded = read_recorded(published(tmp_path, "playbook_runs", "playbook").path, models)
     runs = len(recorded.candidates) // 10
     overall = report(replay(recorded, strategy_named("guided"), Budget(runs=runs)))["overall"]

@@ -129,7 +129,7 @@ def test_a_site_comes_of_it() -> None:
     assert (site.max_nodes, site.cpus_per_node, site.pilot_time_s) == (4, 8, 4 * 3600)
 
 
-def test_a_gpu_kind_that_nobody_tells_is_the_users_to_write() -> None:
+def test_a_gpu_kind_that_is_not_reported_must_be_stated_by_the_user() -> None:
     group = widest_group(parse_sinfo(SINFO))
     assert group is not None
     with pytest.raises(SweepError, match=r"2 GPUs per node, but their kind .*write it in a site file: one of v100"):

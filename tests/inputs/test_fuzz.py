@@ -1,4 +1,4 @@
-"""Whatever stands in a file, it is read or refused with SweepError: nothing else is raised, and nothing is run."""
+"""Any file content is read or refused with SweepError: nothing else is raised, and nothing is run."""
 
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -37,7 +37,7 @@ ANY = Workload(name="any", main="x:y", axes=frozenset({"tp", "pp", "micro_batch_
 
 
 def read_or_refused(make):
-    """The value, or None where it is refused with at least one mistake that has words."""
+    """The value, or None if it is refused with at least one mistake with text."""
     try:
         return make()
     except SweepError as error:

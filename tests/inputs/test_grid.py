@@ -93,7 +93,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_each_bad_value_is_said_once_at_its_line(case):
+def test_each_bad_value_is_reported_once_at_its_line(case):
     key, value, words = BAD[case]
     text, line = with_line(key, yaml.safe_dump(value, default_flow_style=True) if isinstance(value, list) else value)
     (found,) = mistakes(text)
@@ -239,7 +239,7 @@ def test_overrides_replace_values_and_name_themselves():
         ("name.x=3", "name is not a mapping"),
     ],
 )
-def test_a_bad_override_is_said(option, words):
+def test_a_bad_override_is_reported(option, words):
     (found,) = said(GOOD, [option])
     assert words in found
 
@@ -262,7 +262,7 @@ def test_order_of_keys_does_not_change_the_grid():
     assert all(grid == grids[0] for grid in grids)
 
 
-def test_the_schema_names_every_key_and_says_what_it_is_for():
+def test_the_schema_names_and_describes_every_key():
     schema = json_schema()
     properties = schema["properties"]
     assert set(parse_grid(GOOD, "g").model_dump(warnings=False)) == set(properties)
@@ -285,7 +285,7 @@ GRID = "models: [1B]\nnodes: 1\nsequence_length: 4096\nglobal_batch: 1Mi\n"
         ("budget: {wall_time: soon}", "soon", "budget.wall_time"),
     ],
 )
-def test_mistakes_in_strategy_and_budget_are_said_with_their_place(lines, words, path):
+def test_mistakes_in_strategy_and_budget_are_reported_with_their_path(lines, words, path):
     with pytest.raises(SweepError) as caught:
         parse_grid(GRID + lines + "\n", "grid.yaml")
     (mistake,) = caught.value.mistakes

@@ -65,7 +65,7 @@ def test_hostile_values_of_options_are_refused(key, value):
         ("max_pilots: -1", "expected at least 1"),
     ],
 )
-def test_each_bad_value_is_said_once_at_its_line(line, words):
+def test_each_bad_value_is_reported_once_at_its_line(line, words):
     (found,) = mistakes(GOOD + line + "\n")
     assert words in str(found)
     assert (found.file, found.line) == ("site.yaml", 3)
@@ -96,7 +96,7 @@ def test_every_form_of_a_duration(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["30", "4:00", "h", "4 hours", "-3m", "1h-", "1:2:3:4"])
-def test_what_is_no_duration_or_an_unclear_one(text):
+def test_invalid_or_ambiguous_durations(text):
     if text == "30":
         assert parse_site(GOOD + "pilot_time: 30\n", "s").pilot_time_s == 30
         return
@@ -108,7 +108,7 @@ def test_the_users_own_shell_is_passed_on_unchanged():
     assert parse_site(GOOD + yaml.safe_dump({"setup": setup}), "s").setup == tuple(setup)
 
 
-def test_real_slurm_words_are_allowed():
+def test_real_slurm_values_are_allowed():
     text = GOOD + (
         "partition: gpu-h100,debug\naccount: proj_123\nqos: high.prio\nreservation: maint_2026-11\n"
         "constraint: '[rack1|rack2]&nvme'\nsbatch: ['--exclude=n[1-3]', '--mail-user a@b.c', --contiguous]\n"

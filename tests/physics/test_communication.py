@@ -71,7 +71,7 @@ def test_tensor_parallel_volume_does_not_depend_on_its_width_but_its_time_on_the
     assert times[3] > 1.3 * times[2]
 
 
-def test_zero_moves_as_its_paper_says():
+def test_zero_volume_is_that_of_its_paper():
     """arXiv 1910.02054 sec. 7: stages 1 and 2 move what stage 0 does, stage 3 half as much again."""
     half = PROFILES["paper"]
     total = {}
@@ -101,7 +101,7 @@ def test_experts_and_context_send_when_they_are_spread():
     assert 0 < near < far
 
 
-def test_numbers_and_arrays_alike():
+def test_numbers_and_arrays_give_equal_results():
     many = columns(tp=np.array([1, 2, 16]), dp=np.array([8, 4, 2]))
     for function in (c.tensor_s, c.pipeline_s, c.context_s):
         found = np.broadcast_to(function(many, H100, NET), 3)

@@ -1,4 +1,4 @@
-"""The memory model by itself: what must hold whatever the data say, and worked examples of public texts."""
+"""The memory model alone: invariants for any data, and published worked examples."""
 
 import dataclasses
 import time
@@ -132,7 +132,7 @@ def test_a_larger_micro_batch_always_needs_more(profile, tp, pp, recompute, micr
 @pytest.mark.parametrize("tp", [1, 2, 8])
 @pytest.mark.parametrize("profile", ["ours", "nanotron", "megatron", "torchtitan"])
 def test_more_recomputation_needs_less(profile, tp):
-    """But where all outputs of products are kept: under a wide tp those yet to be scattered are most of all."""
+    """But if all outputs of products are stored: under a wide tp those yet to be scattered are most of all."""
     none, selective, full = (
         peak(PROFILES[profile], tp=tp, micro_batch_size=4, recompute=r) for r in ("none", "selective", "full")
     )

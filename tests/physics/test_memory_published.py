@@ -46,7 +46,7 @@ def test_peaks_of_published_runs_without_calibration(record_property):
 
 
 def test_most_of_what_is_left_is_one_unrecorded_habit():
-    """The runs mix builds that keep gathered inputs and builds that gather them again; no column says which.
+    """The runs mix builds that store gathered inputs and builds that gather them again; no column states which.
 
     With that one bit known, the formulas alone are within 7 %; without tp it makes no difference.
     """
@@ -78,7 +78,7 @@ def test_calibration_by_a_fifth_of_the_runs_in_any_order():
 
 
 def test_calibration_by_the_fastest_fifth_does_no_great_harm():
-    """In the file's order the first fifth are the fastest runs: of narrow tp, and of the build that keeps inputs."""
+    """In the file's order the first fifth are the fastest runs: of narrow tp, and of the build that stores inputs."""
     found = successes()
     everything = np.arange(len(found))
     assert calibrated_error(found, everything[: len(found) // 5], everything) < 0.12
@@ -215,7 +215,7 @@ def calculator_columns(row, shape):
         "dp": int(row["dp"]),
         "zero": int(row["distributed_optimizer"] == "True"),
         "micro_batch_size": int(row["micro_batch_size"]),
-        # the calculator looks at the number of micro-batches only where stages are not interleaved
+        # the calculator reads the number of micro-batches only where stages are not interleaved
         "grad_accum": 1e6 if interleaved else float(row["num_microbatches"] or 1e6),
         "sequence_length": int(row["seq_len"]),
         "pp_schedule": "interleaved_1f1b" if interleaved else "1f1b",

@@ -85,7 +85,7 @@ def test_counts_of_columns_equal_counts_of_each_shape():
         assert count(columns).tolist() == [count(shape) for shape in shapes]
 
 
-def test_shape_derives_what_is_left_out_and_goes_around():
+def test_shape_derives_omitted_fields_and_round_trips():
     shape = ModelShape(num_layers=2, hidden_size=64, num_heads=4, intermediate_size=128, vocab_size=100)
     assert (shape.num_kv_heads, shape.head_dim, shape.moe_intermediate_size) == (4, 16, 0)
     assert ModelShape(**shape.as_dict()) == shape

@@ -39,7 +39,7 @@ def runs_needed(found, order_of):
 
 @pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="SWEEP_REFERENCE_DATA is not set")
 def test_few_runs_are_needed_in_predicted_order(record_property):
-    """What cannot be or cannot fit is left out, the rest goes by predicted speed; nothing is learned on the way."""
+    """What cannot be or cannot fit is skipped, the rest is ordered by predicted speed; nothing is fitted meanwhile."""
     found = rows("playbook_runs.csv")
     layout = playbook(found) | {"dtype": "bf16"}
     speed = tokens_per_second_per_gpu(layout, H100, NANOTRON)
@@ -107,7 +107,7 @@ def test_bubbles_of_the_papers(schedule, v, wanted):
     assert pipeline.bubble_fraction(layout) == pytest.approx(wanted)
 
 
-def test_zero_bubble_schedules_stand_idle_less():
+def test_zero_bubble_schedules_idle_less():
     layout = {"pp": 4, "grad_accum": 8, "virtual_stages": 2}
     idle = [
         float(pipeline.bubble_fraction(layout | {"pp_schedule": s})) for s in ("zbv_zero_bubble", "dualpipev", "1f1b")

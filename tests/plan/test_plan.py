@@ -60,7 +60,7 @@ def by_rule(plan):
     return {entry["rule"]: entry["candidates"] for entry in summary(plan)["rejected_by_rule"]}
 
 
-def test_a_run_is_what_its_json_says():
+def test_a_run_equals_its_json():
     plan = plan_of(
         BASE + "tp: [1, 2, 3]\npp: auto\nep: 1\nrepeats: 2\nparams: {optimizer: [adamw, sgd]}\nenv: {B: [1, '%s']}\n"
     )
@@ -155,7 +155,7 @@ site: {{gpu: h100, gpus_per_node: {gpus}}}
         assert (row["status"] == "run") == (row["reasons"] == [])
 
 
-def test_every_reason_is_kept_with_its_numbers():
+def test_every_reason_is_stored_with_its_numbers():
     text = BASE + "tp: 5\npp: 13\ncp: 5\nep: 2\nmicro_batch_size: 7\nglobal_batch_tolerance: 0.5\n"
     text += "constraints: ['tp <= 4', 'nodes > 0']\ninclude: [{tp: 1, pp: 1, cp: 1, ep: 1}]\n"
     plan = plan_of(text)
@@ -172,7 +172,7 @@ def test_every_reason_is_kept_with_its_numbers():
     ]
 
 
-def test_reasons_that_need_a_whole_dp_are_silent_without_one():
+def test_reasons_that_need_a_whole_dp_are_absent_without_one():
     plan = plan_of(BASE + "tp: [1, 4]\nconstraints: ['dp < 1', 'grad_accum < 1']\n")
     by_tp = {row["tp"]: [reason.split(":")[0] for reason in row["reasons"]] for row in rejected(plan)}
     assert by_tp == {1: ["constraints[0]", "constraints[1]"], 4: ["gpu_equation", "kv_heads_by_tp"]}
@@ -262,7 +262,7 @@ def test_a_schedule_that_is_included_adds_pipelines_only():
     assert sorted((layout.pp, layout.pp_schedule) for layout in layouts) == [(1, "1f1b"), (2, "1f1b"), (2, "gpipe")]
 
 
-def test_derived_sizes_can_be_asked_for():
+def test_derived_sizes_can_be_restricted():
     plan = plan_of(BASE + "tp: auto\ndp: [2, 6]\nmicro_batch_size: [1, 2]\ngrad_accum: [8]\n")
     assert {(p.run().layout.dp, p.run().layout.grad_accum) for p in plan.runs} == {(6, 8)}
     assert "dp_asked: dp=3 is not among the grid's dp" in reasons(plan)
@@ -361,7 +361,7 @@ def test_more_nodes_than_the_site_has():
         )
 
 
-def test_unknown_workload_is_said_at_its_line():
+def test_unknown_workload_is_reported_at_its_line():
     with pytest.raises(SweepError) as caught:
         plan_of("workload: transfomer\n" + BASE, workload=None)
     (mistake,) = caught.value.mistakes
@@ -384,7 +384,7 @@ def test_a_workloads_rule_replaces_the_general_one():
     assert {row["tp"] for row in rejected(own) if "kv_heads_by_tp: kv 6 tp 12" in row["reasons"]} == {12}
 
 
-def test_two_runs_alike_are_refused():
+def test_duplicate_runs_are_refused():
     grid = parse_grid(BASE, "grid.yaml")
     (product,) = products(grid, grid.site, ANY)
     builder = Builder(grid, grid.site, ANY.name, rules_for(grid, grid.site, ANY))

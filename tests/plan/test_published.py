@@ -157,7 +157,7 @@ def test_no_published_success_is_rejected_and_short_pipelines_are():
 
 
 def test_memory_rejects_three_quarters_of_the_published_failures_and_no_success():
-    """Layouts recorded both as success and as failed are left out of the failures."""
+    """Layouts recorded both as success and as failed are omitted from the failures."""
     nanotron = dataclasses.replace(ANY, name="nanotron")
     kept = rejected = 0
     for cell, found in cells().items():

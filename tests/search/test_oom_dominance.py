@@ -115,7 +115,7 @@ def test_no_other_outcome_rules_out_any_run(outcome, place):
     assert not known.infeasible.any()
 
 
-def test_a_failure_moves_its_likes_back():
+def test_a_failure_moves_similar_runs_back():
     known = Known(candidates(run(mbs=1), run(mbs=2), run(mbs=1, tp=8, pp=8, model="8B")))
     before = known.success(np.arange(3))
     known.end(0, Outcome.UNKNOWN)

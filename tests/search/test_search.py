@@ -1,4 +1,4 @@
-"""A search that follows a sweep: what is left out, what a budget leaves, and that nothing depends on who looks when."""
+"""A search that follows a sweep: skipped runs, budgets, and decisions that do not depend on when it is read."""
 
 import json
 import random
@@ -57,7 +57,7 @@ def next_on(width, runs, sweep_state, search):
 
 
 def live(runs, strategy, limits=None, widths=(1, 2, 4)):
-    """Pilots of each width in turn, each to its end, as long as anything waits. (events, world, search)"""
+    """Pilots of each width in turn, each to its end, as long as anything waits. (events, sweep state, search)"""
     sweep_state, events = SweepState(), []
     search = Search.of(runs, GPU, strategy, limits)
     for _ in range(20):
@@ -98,7 +98,7 @@ def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
 
 
 @pytest.mark.parametrize("limits", [{"runs": 17}, {"node_hours": 0.5}])
-def test_a_budget_is_kept_and_shared_by_the_cells(limits):
+def test_a_budget_is_respected_and_shared_by_the_cells(limits):
     events, _, _ = live(runs_of(), "exhaustive", limits)
     widths = [json.loads(next(p.run_json for p in runs_of() if p.run_id == e.record.run_id))["nodes"] for e in events]
     if "runs" in limits:
@@ -125,7 +125,7 @@ def test_no_run_begins_that_would_end_too_late():
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("seed", range(4))
-def test_the_same_world_gives_the_same_decisions_whatever_way_it_was_told(name, seed):
+def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, seed):
     runs = runs_of()
     events, _, _ = live(runs, name, {"share": 0.6})
     generator, told = random.Random(seed), []
@@ -158,7 +158,7 @@ def test_a_rerun_takes_back_what_its_failure_taught():
     assert fresh.known.best.tolist() == search.known.best.tolist()
 
 
-def test_a_retry_is_asked_for_though_the_budget_is_spent():
+def test_a_retry_is_requested_though_the_budget_is_spent():
     runs = runs_of((1,))
     sweep_state, search = SweepState(), Search.of(runs, GPU, "exhaustive", {"runs": 1})
     sweep_state.apply(ended(runs[0], 60.0, truth=(Outcome.NODE_FAIL, None)))
@@ -169,14 +169,14 @@ def test_a_retry_is_asked_for_though_the_budget_is_spent():
     assert set(search.left_out(sweep_state).values()) == {BY_BUDGET}
 
 
-def test_what_memory_rules_out_is_the_strategys_word():
+def test_the_strategy_decides_what_memory_rules_out():
     runs = runs_of((1,))[::-1]
     _, sweep_state, search = live(runs, "prune", {"runs": 20}, widths=(1,))
     assert set(search.left_out(sweep_state).values()) <= {BY_STRATEGY, BY_BUDGET}
     assert counts(sweep_state, runs, search.left_out(sweep_state)).get("not_run_strategy", 0) > 0
 
 
-def test_a_pipeline_of_few_micro_batches_is_the_plans_to_judge():
+def test_the_plan_decides_on_a_pipeline_of_few_micro_batches():
     """Its workload may have a rule of its own: what was planned is begun."""
     few = [PlannedRun("run-0000000000000000", "1B", 1, 60.0, json.dumps(run(tp=2, pp=4, gas=2, workload="megatron")))]
     events, _, _ = live(few, "prune", widths=(1,))

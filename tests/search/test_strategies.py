@@ -1,4 +1,4 @@
-"""Strategies, budgets, learning and the search that follows a sweep: over made-up clusters whose truth is known."""
+"""Strategies, budgets, fits and the search that follows a sweep: on synthetic clusters with known rates."""
 
 import json
 from dataclasses import replace
@@ -133,7 +133,7 @@ def test_budgets(budget, expected):
         assert len(order) == expected
 
 
-def test_a_budget_must_be_positive_and_every_mistake_is_said():
+def test_a_budget_must_be_positive_and_every_mistake_is_reported():
     with pytest.raises(SweepError) as error:
         Budget(runs=0, node_hours=-1)
     assert [mistake.path for mistake in error.value.mistakes] == ["budget.runs", "budget.node_hours"]
@@ -149,7 +149,7 @@ def test_finalists_are_repeated_and_others_are_not():
     assert repeated == {4, 8}
 
 
-def test_learning_recovers_which_part_is_slow():
+def test_the_fit_finds_which_part_is_slow():
     recorded = truth(3)
     c = recorded.candidates
     factors = np.zeros(len(NAMES))
@@ -229,7 +229,7 @@ def test_anothers_claim_and_a_rerun_reach_the_search():
     assert (again.planned, again.attempt) == (runs[2], 2)
 
 
-def test_a_live_prune_leaves_out_what_needs_more_than_what_ran_out_of_memory():
+def test_a_live_prune_skips_runs_that_need_more_than_one_that_ran_out_of_memory():
     runs = []
     for place, mbs in enumerate((4, 8, 2)):
         runs.append(PlannedRun(f"run-{place:016x}", "1B", 1, None, json.dumps(run(mbs=mbs))))

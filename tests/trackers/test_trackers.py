@@ -207,7 +207,7 @@ def test_a_tracker_that_hangs_costs_a_sweep_nothing_but_the_last_wait(tmp_path, 
     assert len(read_all(tmp_path / "s")) == 8
 
 
-def test_a_server_that_refuses_fails_no_sweep_and_is_told(tmp_path):
+def test_a_server_that_refuses_fails_no_sweep_and_is_reported(tmp_path):
     env = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
     env["WANDB_INIT_TIMEOUT"] = "2"
     done = launch(tmp_path / "s", "--track", "wandb", "--json", micro_batch_sizes=[1], env=env)
@@ -221,7 +221,7 @@ def test_a_server_that_refuses_fails_no_sweep_and_is_told(tmp_path):
     assert "wandb" in told["error"]
 
 
-def test_trackio_says_when_its_server_is_down_and_what_it_kept_is_not_doubled(twenty, tmp_path):
+def test_trackio_reports_a_server_that_is_down_and_stored_runs_are_not_doubled(twenty, tmp_path):
     """The Trackio client itself only warns."""
     env = {"TRACKIO_DIR": str(tmp_path), "TRACKIO_SERVER_URL": "http://127.0.0.1:9/?write_token=x"}
     for _ in range(2):
@@ -250,7 +250,7 @@ def test_one_session_at_a_time(tmp_path):
     TrackingSession(sweep).close()
 
 
-def test_a_dead_session_holds_nobody_up(tmp_path):
+def test_a_dead_session_blocks_no_other(tmp_path):
     sweep = made_sweep(tmp_path / "s")
     code = (
         "import sys, pathlib, os; from sweep.store.directory import SweepDir\n"
@@ -263,7 +263,7 @@ def test_a_dead_session_holds_nobody_up(tmp_path):
 
 
 @pytest.mark.parametrize("name", TRACKERS)
-def test_lost_gives_way_to_the_attempts_own_word(tmp_path, name, monkeypatch):
+def test_lost_is_replaced_by_the_attempts_own_record(tmp_path, name, monkeypatch):
     from sweep.trackers.tracking import Tracking
 
     monkeypatch.setenv("WANDB_DIR", str(tmp_path / "w"))
@@ -305,7 +305,7 @@ def test_iterations_and_summary_share_no_name_and_rates_are_of_the_step():
     assert all(not isinstance(v, float) or math.isfinite(v) for v in run.summary.values())
 
 
-def test_keys_tell_sweeps_runs_and_attempts_apart():
+def test_keys_distinguish_sweeps_runs_and_attempts():
     keys = {key_of(s, r, a) for s in ("s1", "s2") for r in ("r1", "r2") for a in (1, 2)}
     assert len(keys) == 8
     assert key_of("s1", "r1", 1) == key_of("s1", "r1", 1)
