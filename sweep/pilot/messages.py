@@ -186,7 +186,7 @@ class RankRemains(Value, frozen=True, kw_only=True):
 
     rank: int
     killed: bool
-    """it still ran when the agent was told to stop"""
+    """it still ran when Stop arrived"""
     tail: str
     """the end of its output"""
     stacks: str = ""

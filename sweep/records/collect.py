@@ -76,7 +76,8 @@ class Collected:
 def collect(sweep: SweepDir) -> Collected:
     """Bring `results.parquet` up to date with the journals.
 
-    Raises SweepError where a journal is damaged in the middle, or holds a record that breaks the schema.
+    A line that is no event, or a record that breaks the schema, is reported on stderr and passed over. Raises
+    SweepError where a record's numbers do not fit the table.
     """
     table, progress, line = _earlier(sweep)
     with _no_garbage_collection():

@@ -126,7 +126,7 @@ class Ending:
     """How an attempt ended."""
 
     outcome: Annotated[Outcome, "", "how the attempt ended; ok or a named failure"]
-    message: Annotated[str | None, "", "what happened, in words"] = None
+    message: Annotated[str | None, "", "what happened, as text"] = None
     evidence: Annotated[str | None, "", "the line that proves the outcome"] = None
     advice: Annotated[str | None, "", "what to try"] = None
 

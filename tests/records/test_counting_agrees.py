@@ -18,7 +18,7 @@ records_of_an_attempt = st.one_of(
     st.just([Outcome.LOST, Outcome.LOST]),  # by two launchers, of which the one took the other's place
     own_outcomes.map(lambda own: [own, Outcome.LOST]),
 )
-"""what is told of an attempt, in no order: its one pilot's own record, what launchers inferred, or both"""
+"""the records of an attempt, in no order: its one pilot's own record, what launchers inferred, or both"""
 
 
 @st.composite
