@@ -14,6 +14,7 @@ import gc
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,9 @@ PILOTS_FILE, TIMELINE_FILE = "pilots.parquet", "timeline.parquet"
 """The time line's tables, next to the results"""
 
 
+_NAMES = [column.name for column in COLUMNS]
+
+
 @dataclass(frozen=True)
 class JournalProgress:
     """How far the journals have been collected."""
@@ -72,7 +76,8 @@ class Collected:
 def collect(sweep: SweepDir) -> Collected:
     """Bring `results.parquet` up to date with the journals.
 
-    Raises SweepError where a journal is damaged in the middle, or holds a record that breaks the schema.
+    A line that is no event, or a record that breaks the schema, is reported on stderr and passed over. Raises
+    SweepError where a record's numbers do not fit the table.
     """
     table, progress, line = _earlier(sweep)
     with _no_garbage_collection():
@@ -111,8 +116,10 @@ def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
     import pyarrow as pa
 
     schema = arrow_schema()
+    values = dict(zip(_NAMES, zip(*map(attrgetter(*_NAMES), records), strict=True), strict=False))
+    nothing = [None] * len(records)
     try:
-        arrays = [pa.array([getattr(r, f.name, None) for r in records], type=f.type) for f in schema]
+        arrays = [pa.array(values.get(f.name, nothing), type=f.type) for f in schema]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SweepError(_broken(records, file, str(error))) from error
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -260,27 +267,32 @@ def _same_start(workload: str) -> bool:
 
 def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
     """The rows to keep, ordered by start: of several records of one attempt, the one that counts."""
-    outcomes = [Outcome(outcome) for outcome in keys["outcome"]]
-    chosen: dict[tuple[str, int], int] = {}
-    for row, key in enumerate(zip(keys["run_id"], keys["attempt"], strict=True)):
-        if supersedes(outcomes[row], outcomes[chosen[key]] if key in chosen else None):
-            chosen[key] = row
-    ordered: pd.Index = keys.iloc[list(chosen.values())].sort_values(["started_at", "run_id", "attempt"]).index
+    several = keys.index[keys.duplicated(["run_id", "attempt"], keep=False)]
+    kept: dict[tuple[str, int], tuple[int, Outcome]] = {}
+    for row, run_id, attempt, text in keys.loc[several, ["run_id", "attempt", "outcome"]].itertuples():
+        outcome, known = Outcome(text), kept.get((run_id, attempt))
+        if supersedes(outcome, None if known is None else known[1]):
+            kept[run_id, attempt] = row, outcome
+    left = keys.drop(several.difference([row for row, _ in kept.values()]))
+    ordered: pd.Index = left.sort_values(["started_at", "run_id", "attempt"]).index
     return ordered
 
 
 def which_count(rows: pd.DataFrame, rerun_after: Mapping[str, int]) -> pd.DataFrame:
     """`final` and `surplus` per attempt: the one that counts, and those after it where it is ok."""
-    keys = list(zip(rows["run_id"], rows["attempt"], strict=True))
-    outcomes: dict[str, dict[int, Outcome | None]] = defaultdict(dict)
-    for (run_id, attempt), outcome in zip(keys, rows["outcome"], strict=True):
-        outcomes[run_id][attempt] = Outcome(outcome)
-    counts = {run: attempt_that_counts(ended.items(), rerun_after.get(run, 0)) or 0 for run, ended in outcomes.items()}
-    ok = {run for run, attempt in counts.items() if outcomes[run][attempt] is Outcome.OK}
-    verdicts: pd.DataFrame = rows[[]].assign(
-        final=[attempt == counts[run] for run, attempt in keys],
-        surplus=[run in ok and attempt > counts[run] for run, attempt in keys],
-    )
+    of_runs: dict[str, list[tuple[int, Outcome | None, int]]] = defaultdict(list)
+    several = rows.loc[rows["run_id"].duplicated(keep=False), ["run_id", "attempt", "outcome"]]
+    for row, run_id, attempt, outcome in several.itertuples():
+        of_runs[run_id].append((attempt, Outcome(outcome), row))
+    others, surplus = [], []
+    for run_id, ended in of_runs.items():
+        counts = attempt_that_counts([(attempt, outcome) for attempt, outcome, _ in ended], rerun_after.get(run_id, 0))
+        others += [row for attempt, _, row in ended if attempt != counts]
+        if counts is not None and (counts, Outcome.OK) in [(attempt, outcome) for attempt, outcome, _ in ended]:
+            surplus += [row for attempt, _, row in ended if attempt > counts]
+    verdicts: pd.DataFrame = rows[[]].assign(final=True, surplus=False)
+    verdicts.loc[others, "final"] = False
+    verdicts.loc[surplus, "surplus"] = True
     return verdicts
 
 

@@ -80,6 +80,7 @@ class FollowedSweep:
         self.sweep = sweep
         self._planned = {planned.run_id: planned for planned in sweep.runs}
         self._search: Search | None = None
+        self._question = _question(sweep)
         self._tally = Tally(sweep.runs, sweep.site.gpus_per_node)
 
     @property
@@ -116,13 +117,13 @@ class FollowedSweep:
 
     def left_out(self) -> Mapping[str, str]:
         """run_id -> why it must not start (``Search.left_out``), as currently known."""
-        runs, question = self.sweep_state.runs, self._question()
-        if self._answer is not None and self._answer.question == question and self._answer_holds(self._answer):
-            return self._answer.words
+        runs, answer = self.sweep_state.runs, self._answer
+        if answer is not None and answer.question == self._question and self._answer_holds(answer):
+            return answer.words
         if all(run.run_id in runs and runs[run.run_id].attempts for run in self.sweep.runs):
             return {}  # each has started: no search is needed
         words = dict(self._made_search().left_out(self.sweep_state))
-        self._answer = LeftOut(question=question, at=time.time(), words=words)
+        self._answer = LeftOut(question=self._question, at=time.time(), words=words)
         self._answered_at = len(self.sweep_state.touched)
         return words
 
@@ -165,10 +166,10 @@ class FollowedSweep:
             self._search = Search.of(sweep.runs, sweep.site.hardware, sweep.grid.strategy, budget)
         return self._search
 
-    def _question(self) -> str:
-        """A digest of all inputs of the search, except the runs' events."""
-        sweep = self.sweep
-        of = [__version__, sweep.grid.strategy, repr(sweep.grid.budget), repr(sweep.site.hardware)]
-        digest = hashlib.sha256("\n".join(of + [run.run_id for run in sweep.runs]).encode())
-        digest.update(array("d", [math.nan if run.predicted_s is None else run.predicted_s for run in sweep.runs]))
-        return digest.hexdigest()
+
+def _question(sweep: Sweep) -> str:
+    """A digest of all inputs of the search, except the runs' events."""
+    of = [__version__, sweep.grid.strategy, repr(sweep.grid.budget), repr(sweep.site.hardware)]
+    digest = hashlib.sha256("\n".join(of + [run.run_id for run in sweep.runs]).encode())
+    digest.update(array("d", [math.nan if run.predicted_s is None else run.predicted_s for run in sweep.runs]))
+    return digest.hexdigest()
