@@ -38,5 +38,10 @@ SEQUENCE_BY_CP = Rule(
     lambda c: (c["cp"] > 1) & (c["sequence_length"] % (2 * c["cp"]) != 0),
     "context parallelism needs a sequence that 2*cp = 2*{cp} divides",
 )
+LAYERS_BY_STAGES = Rule(
+    "layers_by_stages",
+    lambda c: c["pp"] > c["num_layers"],
+    "pp={pp} stages for {num_layers} layers",
+)
 LLAMA = (RMSNORM, GATED, ROTARY, DENSE, NO_BIASES, NO_QK_NORM, HEAD_DIM)
 """what a plain Llama excludes"""

@@ -127,7 +127,7 @@ def _layout(run: Run) -> list[str]:
             "tensor-model-parallel-size": layout.tp,
             "pipeline-model-parallel-size": layout.pp,
             "context-parallel-size": layout.cp,
-            "sequence-parallel": layout.tp > 1,
+            "sequence-parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
             "num-virtual-stages-per-pipeline-rank": param(WORKLOAD, run, "virtual_stages", int) if virtual else None,
             "use-distributed-optimizer": layout.zero > 0,
             "overlap-grad-reduce": layout.dp * layout.cp > 1,
@@ -217,6 +217,7 @@ WORKLOAD = Workload(
         "root": "Megatron-LM",
         "transformer_impl": "transformer_engine",
         "virtual_stages": 2,
+        "sequence_parallel": True,
         "expert_tensor_parallel_size": 0,
     },
     choices={
@@ -248,8 +249,14 @@ WORKLOAD = Workload(
         ),
         Rule(
             "sequence_by_tp",
-            lambda c: c["sequence_length"] % (c["tp"] * c["cp"]) != 0,
+            lambda c: (c["sequence_parallel"] == True)  # noqa: E712
+            & (c["sequence_length"] % (c["tp"] * c["cp"]) != 0),
             "sequence parallelism cannot split {sequence_length} positions over tp={tp} and cp={cp}",
+        ),
+        Rule(
+            "experts_without_sequence_parallelism",
+            lambda c: (c["num_experts"] > 0) & (c["tp"] > 1) & (c["sequence_parallel"] == False),  # noqa: E712
+            "Megatron trains experts under tp={tp} only with sequence_parallel: true",
         ),
         Rule(
             "output_bias",

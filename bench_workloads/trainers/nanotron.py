@@ -17,9 +17,11 @@ from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adap
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.physics.profiles import PROFILES
 
 CONFIG = "nanotron.yaml"
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+_FURTHER_STAGES = PROFILES["nanotron"].stages_beyond_layers
 _ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
 
 
@@ -198,6 +200,12 @@ WORKLOAD = Workload(
         *decoder.LLAMA,
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
+        Rule(
+            "layers_by_stages",
+            lambda c: c["pp"] > c["num_layers"] + _FURTHER_STAGES,
+            f"pp={{pp}} stages for {{num_layers}} layers and the {_FURTHER_STAGES} further blocks that nanotron places "
+            "(final norm, output projection, cast, loss)",
+        ),
         Rule(
             "sequence_by_tp",
             lambda c: (c["tp_mode"] == "REDUCE_SCATTER") & (c["sequence_length"] // c["cp"] % c["tp"] != 0),

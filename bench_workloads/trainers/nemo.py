@@ -48,7 +48,7 @@ def overrides(run: Run, steps: int) -> dict[str, Scalar]:
         "model.pipeline_model_parallel_size": layout.pp,
         "model.virtual_pipeline_model_parallel_size": None,
         "model.context_parallel_size": layout.cp,
-        "model.sequence_parallel": layout.tp > 1,
+        "model.sequence_parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
         "model.recompute_granularity": None if layout.recompute == "none" else layout.recompute,
         "model.recompute_method": "uniform" if full else None,
         "model.recompute_num_layers": 1 if full else None,
@@ -92,7 +92,7 @@ WORKLOAD = Workload(
     main="bench_workloads.trainers.nemo:main",
     axes=frozenset({"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "dtype"}),
     preload=("psutil", "bench_workloads.trainers.nemo"),
-    params={**SHARED_PARAMS, "root": "Megatron-Bridge", "recipe": "llama32_1b_pretrain_config"},
+    params={**SHARED_PARAMS, "root": "Megatron-Bridge", "recipe": "llama32_1b_pretrain_config", "sequence_parallel": True},
     choices={
         **SHARED_CHOICES,
         "zero": (0, 1),

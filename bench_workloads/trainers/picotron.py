@@ -117,6 +117,7 @@ WORKLOAD = Workload(
         *decoder.LLAMA,
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
+        decoder.LAYERS_BY_STAGES,
         Rule(
             "model_name",
             lambda c: c["model_name"] == "",

@@ -8,6 +8,8 @@ Written against torchtitan 0.3.0, whose configuration is Python: `torchtitan.tra
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import (
@@ -23,6 +25,8 @@ from bench_workloads.trainers.adapter import (
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.physics.profiles import PROFILES
+from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
 MODULE = "sweep_torchtitan"
 _SCHEDULES = {
@@ -33,6 +37,7 @@ _SCHEDULES = {
     "interleaved_zero_bubble": "InterleavedZeroBubble",
     "zbv_zero_bubble": "ZBVZeroBubble",
 }
+_FURTHER_STAGES = PROFILES["torchtitan"].stages_beyond_layers
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
@@ -276,6 +281,12 @@ def reader(run: Run) -> Reader:
     return _Reader(run)
 
 
+def _stages(c: Mapping[str, Any]) -> Any:
+    """Stages over all ranks, by columns: two on each rank where the schedule has several."""
+    several = sum(c["pp_schedule"] == name for name in (*LOOPED, *V_SCHEDULES))
+    return c["pp"] * (1 + (c["pp"] > 1) * several)
+
+
 WORKLOAD = Workload(
     name="torchtitan",
     same_start=False,
@@ -315,6 +326,11 @@ WORKLOAD = Workload(
             "micro_batches_by_pp",
             lambda c: (c["pp"] > 1) & (c["grad_accum"] < c["pp"]),
             "grad_accum={grad_accum} micro-batches for pp={pp} stages",
+        ),
+        Rule(
+            "layers_by_stages",
+            lambda c: _stages(c) > c["num_layers"] + _FURTHER_STAGES,
+            "{num_layers} layers, embedding and output projection are fewer than the stages of pp={pp} ({pp_schedule})",
         ),
         Rule(
             "sequence_by_tp_and_cp",

@@ -60,6 +60,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), default="bf16", show_default=True)
 @click.option("--optimizer", help="adamw, adamw-bf16, adamw-8bit, lion, sgd, …; default: what the profile updates with")
 @click.option("--profile", "profile_name", default="ours", show_default=True, help="Memory profile: ours, nanotron, …")
+@click.option("--no-sequence-parallel", "whole_sequence", is_flag=True, help="Norms and residual path whole under tp.")
 @click.option("--gpu", "gpu_name", default="h100", show_default=True)
 @click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, fastest first.")
 @click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
@@ -125,11 +126,14 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     if options["plot"] is not None and options["plot"].suffix not in (".png", ".svg", ".pdf"):
         mistakes.append(Mistake(f"unknown kind of picture {options['plot'].suffix!r}", path="--plot", remedy=".png"))
     mistakes += _exact_mistakes(options)
-    mistakes += [] if shape is None else _layout_mistakes(model, shape, options)
+    profile = PROFILES.get(options["profile_name"], PROFILES["ours"])
+    mistakes += [] if shape is None else _layout_mistakes(model, shape, options, profile.stages_beyond_layers)
     if mistakes or shape is None:
         raise SweepError(mistakes)
-    profile = PROFILES[options["profile_name"]]
-    return shape, GPUS[options["gpu_name"]], replace(profile, optimizer=options["optimizer"] or profile.optimizer)
+    profile = replace(profile, optimizer=options["optimizer"] or profile.optimizer)
+    if options["whole_sequence"]:
+        profile = replace(profile, sequence_parallel=False)
+    return shape, GPUS[options["gpu_name"]], profile
 
 
 def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
@@ -145,11 +149,13 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     return next(iter(document.value["models"].values())), []
 
 
-def _layout_mistakes(model: str, shape: ModelShape, options: Mapping[str, Any]) -> list[Mistake]:
-    from sweep.plan.rules import GENERAL
+def _layout_mistakes(model: str, shape: ModelShape, options: Mapping[str, Any], beyond: int) -> list[Mistake]:
+    """What no trainer can run; ``beyond``: the stages that the profile's trainer has in addition to layers."""
+    from sweep.plan.rules import GENERAL, layers_by_stages
 
     columns = {**_columns(shape, options), "model": model}
-    broken = (rule for rule in GENERAL if rule.name in _RULES and rule.broken(columns))
+    rules = {rule.name: rule for rule in (*GENERAL, layers_by_stages(beyond))}
+    broken = (rule for name, rule in rules.items() if name in _RULES and rule.broken(columns))
     return [Mistake(rule.reason.format(**columns), path=_RULES[rule.name]) for rule in broken]
 
 
@@ -290,6 +296,7 @@ def _fitting(
         sequence_length=options["sequence_length"],
         global_batch_tokens=options["global_batch"],
         asked=asked,
+        stages_beyond_layers=profile.stages_beyond_layers,
     )
     columns |= {"dtype": options["dtype"], "pp_schedule": options["pp_schedule"]}
     tried = len(columns["tp"])

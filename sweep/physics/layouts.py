@@ -21,12 +21,13 @@ def layouts_on(
     sequence_length: int,
     global_batch_tokens: int,
     asked: Mapping[str, Sequence[Any]] | None = None,
+    stages_beyond_layers: int = 0,
 ) -> dict[str, Any]:
     """Columns of every layout with ``dp tp pp cp = gpus`` and a batch of at most ``global_batch_tokens``.
 
-    tp divides the heads and stays inside a node, stages are no more than layers, a pipeline has pp - 1 micro-batches
-    at least, ep divides the experts and the ranks of a stage. ``asked``: axes with the values to try, instead of all
-    useful ones.
+    tp divides the heads and stays inside a node, stages are no more than layers (and ``stages_beyond_layers`` of the
+    memory profile), a pipeline has pp - 1 micro-batches at least, ep divides the experts and the ranks of a stage.
+    ``asked``: axes with the values to try, instead of all useful ones.
     """
     asked = dict(asked or {})
     powers = tuple(2**i for i in range(7))
@@ -39,10 +40,10 @@ def layouts_on(
         "micro_batch_size": asked.get("micro_batch_size", powers),
         "recompute": asked.get("recompute", ["none", "selective", "full"]),
     }
-    rows = []
+    rows, stages = [], shape.num_layers + stages_beyond_layers
     for tp, pp, cp, ep, zero, micro, recompute in itertools.product(*choices.values()):
         dp, rest = divmod(gpus, tp * pp * cp)
-        if rest or shape.num_heads % tp or pp > shape.num_layers or sequence_length % cp or (zero and dp * cp == 1):
+        if rest or shape.num_heads % tp or pp > stages or sequence_length % cp or (zero and dp * cp == 1):
             continue
         if ep > 1 and (shape.num_experts % ep or dp * cp * tp % ep):
             continue

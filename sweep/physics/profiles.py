@@ -88,6 +88,8 @@ class MemoryProfile:
     stage's outputs, logits too, until their backward; else two buffers in all"""
     placement: str = "even"
     """layers of a pipeline stage: "even", or "cost": the output projection counts by its parameters"""
+    stages_beyond_layers: int = 0
+    """stages that a pipeline can have in addition to the model's layers: what else the trainer places by itself"""
     tied_copies: bool = True
     """a tied embedding is held by the first and by the last stage of a pipeline"""
     fragmentation: float = 1.0
@@ -131,13 +133,15 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         logit_bytes=10,
         workspace_buffers=3,
         placement="cost",
+        stages_beyond_layers=4,
         fragmentation=1.12,
         reserved=True,
         margin=0.0,
         fixed_bytes=0.25 * 2**30,
         source="huggingface/nanotron: FP32GradientAccumulator (bf16 weights, fp32 gradient buffer, fp32 weights), "
         "sharded_cross_entropy, DDP's bf16 buckets, "
-        "layers placed by get_block_compute_costs",
+        "layers placed by get_block_compute_costs; final norm, output projection, cast and loss are blocks of the "
+        "pipeline as a layer is (models/llama.py, build_model)",
     ),
     MemoryProfile(
         name="megatron",
@@ -153,8 +157,10 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         selective="cheap",
         logit_bytes=10,
         torch_pipeline=True,
+        stages_beyond_layers=2,
         source="pytorch/torchtitan: FSDP2 with fp32 shards, bf16 gathered weights, fp32 reduced gradients; "
-        "torch.distributed.pipelining",
+        "torch.distributed.pipelining; embedding and output projection count as a layer each where layers are cut into "
+        "stages (distributed/pipeline_parallel.py)",
     ),
     MemoryProfile(
         name="picotron",
@@ -194,8 +200,10 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
 PROFILES["transformer"] = PROFILES["ours"]
 
 
-SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention")
-"""parameters of the transformer workload that change its memory use"""
+SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention", "tp_mode")
+"""parameters of workloads that change their memory use"""
+_WITHOUT_SEQUENCE_PARALLELISM = {"sequence_parallel": False, "tp_mode": "ALL_REDUCE"}
+"""parameter of a trainer (Megatron-LM and Megatron-Bridge; nanotron) -> the value that turns the split off"""
 
 
 BUILT_ON = {"nemo": "megatron"}
@@ -213,8 +221,11 @@ def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
     if workload in ANY_SCRIPT:
         return None
     profile = PROFILES.get(BUILT_ON.get(workload, workload))
-    if profile is None or profile is not PROFILES["ours"]:
-        return profile
+    if profile is None:
+        return None
+    if profile is not PROFILES["ours"]:
+        whole = any(params.get(name) == value for name, value in _WITHOUT_SEQUENCE_PARALLELISM.items())
+        return replace(profile, sequence_parallel=False) if whole else profile
     single = params.get("weights_dtype") == "bf16"
     return replace(
         profile,

@@ -17,7 +17,19 @@ from sweep.contract import Rule, Workload
 from sweep.expressions import holds
 from sweep.inputs.grid import AXES, DERIVED, Grid
 from sweep.inputs.site import Site
+from sweep.physics.profiles import PROFILES
 from sweep.plan.expand import DEFAULTS
+
+
+def layers_by_stages(beyond: int) -> Rule:
+    """More stages than what a trainer can place: the layers, and ``beyond`` that it places by themselves."""
+    blocks = f" and {beyond} blocks beside them" if beyond else ""
+    return Rule(
+        "layers_by_stages",
+        lambda c: c["pp"] > c["num_layers"] + beyond,
+        f"pp={{pp}} stages for {{num_layers}} layers{blocks}",
+    )
+
 
 GENERAL: tuple[Rule, ...] = (
     Rule(
@@ -41,11 +53,7 @@ GENERAL: tuple[Rule, ...] = (
         lambda c: (c["num_kv_heads"] % c["tp"] != 0) & (c["tp"] % c["num_kv_heads"] != 0),
         "tp={tp} and the {num_kv_heads} kv heads: neither divides the other",
     ),
-    Rule(
-        "layers_by_stages",
-        lambda c: c["pp"] > c["num_layers"],
-        "pp={pp} stages for {num_layers} layers",
-    ),
+    layers_by_stages(max(profile.stages_beyond_layers for profile in PROFILES.values())),
     Rule(
         "micro_batches_by_pp",
         lambda c: c["grad_accum"] < c["pp"] - 1,

@@ -152,3 +152,19 @@ def test_unknown_memory():
     found = document("tiny-1M", "--gpu", "cpu")
     assert (found["fits"], found["plan_keeps"]) == (None, True)
     assert "not known" in run("tiny-1M", "--gpu", "cpu").stdout
+
+
+def test_nanotrons_pipeline_may_have_more_stages_than_layers():
+    found = document("3B", "--pp", 32, "--profile", "nanotron")
+    assert found["stages"]["last"]["activations"] == 0, "its layers are all in earlier stages"
+    (text,) = mistakes("3B", "--pp", 32)
+    assert "pp=32 stages for 28 layers" in text
+    listed = document("3B", "--pp", 32, "--tp", 1, "--fits", "--gpus", 32, "--profile", "nanotron")
+    assert listed["tried"] > 0
+
+
+def test_a_trainer_without_sequence_parallelism_holds_whole_norms_and_residuals():
+    layout = ("Llama-2-13B", "--tp", 8, "--profile", "megatron")
+    split, whole = document(*layout), document(*layout, "--no-sequence-parallel")
+    more = whole["stages"]["first"]["activations"] - split["stages"]["first"]["activations"]
+    assert more == pytest.approx(8 * 4096 * 5120 * 40 * 7 / 8, rel=1e-3)

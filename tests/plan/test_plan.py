@@ -156,16 +156,16 @@ site: {{gpu: h100, gpus_per_node: {gpus}}}
 
 
 def test_every_reason_is_stored_with_its_numbers():
-    text = BASE + "tp: 5\npp: 13\ncp: 5\nep: 2\nmicro_batch_size: 7\nglobal_batch_tolerance: 0.5\n"
+    text = BASE + "tp: 5\npp: 17\ncp: 5\nep: 2\nmicro_batch_size: 7\nglobal_batch_tolerance: 0.5\n"
     text += "constraints: ['tp <= 4', 'nodes > 0']\ninclude: [{tp: 1, pp: 1, cp: 1, ep: 1}]\n"
     plan = plan_of(text)
     (row,) = rejected(plan)
     assert row["dp"] is row["grad_accum"] is row["global_batch_tokens"] is None
     assert row["reasons"] == [
-        "gpu_equation: tp*pp*cp = 5*13*5 = 325 does not divide the 6 GPUs",
+        "gpu_equation: tp*pp*cp = 5*17*5 = 425 does not divide the 6 GPUs",
         "heads_by_tp: tp=5 does not divide the 12 attention heads",
         "kv_heads_by_tp: tp=5 and the 6 kv heads: neither divides the other",
-        "layers_by_stages: pp=13 stages for 12 layers",
+        "layers_by_stages: pp=17 stages for 12 layers and 4 blocks beside them",
         "sequence_by_cp: cp=5 does not divide the sequence of 64",
         "ep_without_experts: ep=2, but small has no experts",
         "constraints[0]: tp <= 4 does not hold",
