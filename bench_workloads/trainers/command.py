@@ -138,6 +138,7 @@ WORKLOAD = Workload(
         "config": "",
         "config_name": "config.yaml",
         "metrics": "",
+        "frozen_weights": False,
         "a": "",
         "b": "",
         "c": "",

@@ -180,15 +180,16 @@ def parse_gpu_names(text: str) -> list[str]:
 def gpu_kind(names: Iterable[str]) -> str | None:
     """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-40gb" are.
 
-    Whole words only: a GH200 is not an H200. A further word may name a variant: an A100 of 40 GB, an H100 on PCIe.
+    Whole words only: a GH200 is not an H200. Of several the kind with most words: an A100 on PCIe of 40 GB.
     """
     for name in names:
         words = re.findall(r"[a-z0-9]+", name.lower())
         joined = [first + second for first, second in itertools.pairwise(words)]
-        found = [word for word in (*words, *joined) if word in GPUS and word != "cpu"]
+        gigabytes = [f"{word}b" for word in words if re.fullmatch(r"\d+g", word)]
+        present = {*words, *joined, *gigabytes}
+        found = [kind for kind in GPUS if kind != "cpu" and set(kind.split("-")) <= present]
         if found:
-            variants = [f"{found[0]}-{word}" for word in words]
-            return str(next((kind for kind in variants if kind in GPUS), found[0]))
+            return max(found, key=lambda kind: kind.count("-"))
     return None
 
 

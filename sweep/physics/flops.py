@@ -18,7 +18,8 @@ class FlopsConvention:
     name: str
     weights: str
     """"all": every parameter active for a token; "no_input_embedding": all but the token embedding (which counts
-    once where it is also the output projection); "matmul": only matrices that a token is multiplied by"""
+    once where it is also the output projection); "matmul": only matrices that a token is multiplied by; "stated": the
+    size that the source states for the model, every parameter where it states none"""
     attention: str = "full"
     """"full": every token attends to all s positions; "causal": to half of them; "none": not counted"""
     recomputed_output: bool = False
@@ -73,6 +74,14 @@ CONVENTIONS: dict[str, FlopsConvention] = {
             weights="all",
             source="pytorch/torchtitan 2024-04: 6 N + 12 L h s, N with the input embedding",
         ),
+        FlopsConvention(
+            name="bigscience-v100",
+            weights="stated",
+            attention="none",
+            recomputed_output=True,
+            source="bigscience-workshop/bigscience, tables of V100 runs: 8 s size batch / (t GPUs), four passes (forward, "
+            "recomputation, backward of two), size in whole 10^9 as the model is called, attention not counted",
+        ),
     )
 }
 """name -> convention"""
@@ -87,27 +96,48 @@ def attention_forward_flops_per_token(shape: Any, sequence_length: Any, attentio
     return 4 * seen * shape.num_layers * shape.num_heads * shape.head_dim * sequence_length
 
 
-def counted_parameters(shape: Any, convention: FlopsConvention) -> Any:
-    """The parameters that the convention multiplies by 6."""
+def counted_parameters(shape: Any, convention: FlopsConvention, stated: Any = None) -> Any:
+    """The parameters that the convention multiplies by 6. ``stated``: the size that a source gives its model."""
+    if convention.weights == "stated" and stated is not None:
+        return stated
     if convention.weights == "matmul":
         return shapes.matmul_parameters(shape)
     every = shapes.active_parameters(shape)
-    if convention.weights == "all":
+    if convention.weights in ("all", "stated"):
         return every
     return every - shapes.input_embedding_parameters(shape) * (1 - shape.tied_embeddings)
 
 
-def model_flops_per_token(shape: Any, sequence_length: Any, convention: FlopsConvention = DEFAULT_CONVENTION) -> Any:
-    """FLOPs that training on one token needs, whatever is recomputed: 6 N plus three times the forward attention."""
+def model_flops_per_token(
+    shape: Any,
+    sequence_length: Any,
+    convention: FlopsConvention = DEFAULT_CONVENTION,
+    *,
+    frozen_weights: bool = False,
+    stated: Any = None,
+) -> Any:
+    """FLOPs that training on one token needs, whatever is recomputed: 6 N plus three times the forward attention.
+
+    ``frozen_weights``: only adapters are trained (LoRA, arXiv 2106.09685). The weights get no gradient, so that of the
+    backward's two products with each only the gradient of its input is left: 4 N. The adapters' own, a hundredth or
+    less, are not counted, nor does NVIDIA's NeMo. Attention has no weights and is as before.
+    """
     attention = attention_forward_flops_per_token(shape, sequence_length, convention.attention)
-    return 6 * counted_parameters(shape, convention) + 3 * attention
+    per_parameter = 4 if frozen_weights else 6
+    return per_parameter * counted_parameters(shape, convention, stated) + 3 * attention
 
 
 def hardware_flops_per_token(
-    shape: Any, sequence_length: Any, recompute: str, convention: FlopsConvention = DEFAULT_CONVENTION
+    shape: Any,
+    sequence_length: Any,
+    recompute: str,
+    convention: FlopsConvention = DEFAULT_CONVENTION,
+    *,
+    frozen_weights: bool = False,
+    stated: Any = None,
 ) -> Any:
     """FLOPs that are executed per token. ``recompute``: none, selective (attention core) or full (every layer)."""
-    model = model_flops_per_token(shape, sequence_length, convention)
+    model = model_flops_per_token(shape, sequence_length, convention, frozen_weights=frozen_weights, stated=stated)
     attention = attention_forward_flops_per_token(shape, sequence_length, convention.attention)
     if recompute == "none":
         return model
@@ -115,10 +145,10 @@ def hardware_flops_per_token(
         return model + attention * (convention.selective_attention_flops / 4)
     if recompute != "full":
         raise ValueError(f"recompute is none, selective or full, not {recompute!r}")
+    counted = counted_parameters(shape, convention, stated)
     if convention.recomputed_output:
-        return model * 4 / 3
-    output = shapes.input_embedding_parameters(shape)
-    return model + 2 * (counted_parameters(shape, convention) - output) + attention
+        return model + 2 * counted + attention
+    return model + 2 * (counted - shapes.input_embedding_parameters(shape)) + attention
 
 
 def utilisation(tokens_per_second_per_gpu: Any, flops_per_token: Any, peak_flops: float | None) -> Any:

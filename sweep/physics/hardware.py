@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 GB = 10**9
 GIB = float(2**30)
@@ -201,7 +202,172 @@ GPUS: dict[str, Gpu] = {
 }
 """name -> GPU"""
 
-_BEST_MATMUL = {"a100": 0.87, "h100": 0.81, "h200": 0.81, "b200": 0.80, "gb200": 0.80, "mi300x": 0.60}
+
+
+def _like(base: str, name: str, source: str, **changed: Any) -> Gpu:
+    """A kind that has the chip of another."""
+    return replace(GPUS[base], name=name, source=source, **changed)
+
+
+_NVL = _peaks(bf16=835.5, fp16=835.5, fp8=1671, tf32=417.5, fp32=60)
+_BRIDGE = "NVLink by a bridge between two"
+
+GPUS |= {
+    gpu.name: gpu
+    for gpu in (
+        _like(
+            "v100",
+            "v100-pcie",
+            "NVIDIA V100 data sheet, PCIe 32 GB; PCIe 3.0 x16",
+            peaks_flops=_peaks(fp16=112, fp32=14),
+            link_bytes_per_s=32 * GB,
+            network_bytes_per_s=None,
+        ),
+        _like(
+            "v100",
+            "v100s-pcie",
+            "NVIDIA V100 data sheet, V100S PCIe 32 GB; PCIe 3.0 x16",
+            peaks_flops=_peaks(fp16=130, fp32=16.4),
+            memory_bytes_per_s=1134 * GB,
+            link_bytes_per_s=32 * GB,
+            network_bytes_per_s=None,
+        ),
+        Gpu(
+            name="t4",
+            peaks_flops=_peaks(fp16=65, fp32=8.1),
+            memory_bytes=16 * GB,
+            memory_bytes_per_s=300 * GB,
+            link_bytes_per_s=32 * GB,
+            source="NVIDIA T4 data sheet; PCIe 3.0 x16, no NVLink",
+        ),
+        _like(
+            "a100",
+            "a100-pcie",
+            f"NVIDIA A100 data sheet, PCIe 80 GB; {_BRIDGE}",
+            memory_bytes_per_s=1935 * GB,
+            network_bytes_per_s=None,
+        ),
+        _like(
+            "a100-40gb",
+            "a100-pcie-40gb",
+            f"NVIDIA A100 data sheet, PCIe 40 GB; {_BRIDGE}",
+            network_bytes_per_s=None,
+        ),
+        _like("a100", "a800", "NVIDIA A800 data sheet, SXM4 80 GB: A100 with half the NVLinks", link_bytes_per_s=400 * GB),
+        _like(
+            "a100",
+            "a800-pcie",
+            f"NVIDIA A800 data sheet, PCIe 80 GB; {_BRIDGE}",
+            memory_bytes_per_s=1935 * GB,
+            link_bytes_per_s=400 * GB,
+            network_bytes_per_s=None,
+        ),
+        Gpu(
+            name="a30",
+            peaks_flops=_peaks(bf16=165, fp16=165, tf32=82, fp32=10.3),
+            memory_bytes=24 * GB,
+            memory_bytes_per_s=933 * GB,
+            link_bytes_per_s=200 * GB,
+            source=f"NVIDIA A30 data sheet; {_BRIDGE}",
+        ),
+        Gpu(
+            name="a6000",
+            peaks_flops=_peaks(bf16=154.8, fp16=154.8, tf32=77.4, fp32=38.7),
+            memory_bytes=48 * GB,
+            memory_bytes_per_s=768 * GB,
+            link_bytes_per_s=112.5 * GB,
+            source=f"NVIDIA RTX A6000 data sheet (309.7 tensor TFLOPS with sparsity); {_BRIDGE}",
+        ),
+        _like(
+            "h100-pcie",
+            "h100-nvl",
+            f"NVIDIA H100 data sheet, NVL (1,671 bf16 with sparsity), one of the two GPUs; {_BRIDGE}",
+            peaks_flops=_NVL,
+            memory_bytes=94 * GB,
+            memory_bytes_per_s=3900 * GB,
+        ),
+        _like("h100", "h800", "NVIDIA H800 data sheet, SXM5: H100 with fewer NVLinks", link_bytes_per_s=400 * GB),
+        _like(
+            "h100-pcie",
+            "h800-pcie",
+            f"NVIDIA H800 data sheet, PCIe: H100 PCIe with fewer NVLinks; {_BRIDGE}",
+            link_bytes_per_s=400 * GB,
+        ),
+        _like(
+            "h200",
+            "h200-nvl",
+            "NVIDIA H200 data sheet, NVL (1,671 bf16 with sparsity); NVLink by a bridge between two or four",
+            peaks_flops=_NVL,
+            network_bytes_per_s=None,
+        ),
+        _like(
+            "h20",
+            "h20-3e",
+            "NVIDIA H20 specifications, 141 GB HBM3e; network: 400 Gb/s per GPU (HGX)",
+            memory_bytes=141 * GB,
+            memory_bytes_per_s=4800 * GB,
+        ),
+        _like(
+            "gh200",
+            "gh200-144gb",
+            "NVIDIA GH200 Grace Hopper data sheet, 144 GB HBM3e; NVLink where the system has it",
+            memory_bytes=144 * GB,
+            memory_bytes_per_s=4900 * GB,
+        ),
+        _like(
+            "b200",
+            "b300",
+            "NVIDIA DGX B300 and HGX B300 data sheets (144 | 108 PFLOPS fp4, 72 PFLOPS sparse fp8, 2.1 TB for 8 GPUs; of "
+            "each GPU's 288 GB 270 are usable); network: 800 Gb/s per GPU (ConnectX-8)",
+            peaks_flops=_peaks(bf16=2250, fp16=2250, fp8=4500, fp4=13500, tf32=1125, fp32=75),
+            memory_bytes=270 * GB,
+            network_bytes_per_s=100 * GB,
+        ),
+        _like(
+            "gb200",
+            "gb300",
+            "NVIDIA GB300 NVL72 data sheet, per GPU (1,440 | 1,080 PFLOPS fp4, 720 sparse fp8, 20 TB, 576 TB/s for 72); "
+            "network: 800 Gb/s per GPU (ConnectX-8)",
+            peaks_flops=_peaks(bf16=2500, fp16=2500, fp8=5000, fp4=15000, tf32=1250, fp32=80),
+            memory_bytes=279 * GB,
+            network_bytes_per_s=100 * GB,
+        ),
+        Gpu(
+            name="l40",
+            peaks_flops=_peaks(bf16=181.05, fp16=181.05, fp8=362, tf32=90.5, fp32=90.5),
+            memory_bytes=48 * GB,
+            memory_bytes_per_s=864 * GB,
+            link_bytes_per_s=64 * GB,
+            source="NVIDIA L40 data sheet; PCIe 4.0 x16, no NVLink",
+        ),
+        Gpu(
+            name="rtx-6000-ada",
+            peaks_flops=_peaks(bf16=364.2, fp16=364.2, fp8=728.5, tf32=182.1, fp32=91.1),
+            memory_bytes=48 * GB,
+            memory_bytes_per_s=960 * GB,
+            link_bytes_per_s=64 * GB,
+            source="NVIDIA RTX 6000 Ada data sheet (1,457 fp8 TFLOPS with sparsity); PCIe 4.0 x16, no NVLink",
+        ),
+        Gpu(
+            name="rtx3090",
+            peaks_flops=_peaks(bf16=71, fp16=71, tf32=35.6, fp32=35.6),
+            memory_bytes=24 * GB,
+            memory_bytes_per_s=936 * GB,
+            link_bytes_per_s=112.5 * GB,
+            source=f"NVIDIA Ampere GA102 white paper, table 2 (fp32 accumulation); {_BRIDGE}",
+        ),
+        Gpu(
+            name="rtx5090",
+            peaks_flops=_peaks(bf16=209.5, fp16=209.5, fp8=419, fp4=1676, tf32=104.8, fp32=104.8),
+            memory_bytes=32 * GB,
+            memory_bytes_per_s=1792 * GB,
+            link_bytes_per_s=128 * GB,
+            source="NVIDIA RTX Blackwell white paper, appendix A (fp32 accumulation); PCIe 5.0 x16, no NVLink",
+        ),
+    )
+}
+
+_BEST_MATMUL = {"a100": 0.87, "a800": 0.87, "h100": 0.81, "h800": 0.81, "h200": 0.81, "b200": 0.80, "gb200": 0.80, "mi300x": 0.60}
 _ANY_MATMUL = 0.95
 
 

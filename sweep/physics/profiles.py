@@ -200,7 +200,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
 PROFILES["transformer"] = PROFILES["ours"]
 
 
-SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention", "tp_mode")
+SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention", "tp_mode", "frozen_weights")
 """parameters of workloads that change their memory use"""
 _WITHOUT_SEQUENCE_PARALLELISM = {"sequence_parallel": False, "tp_mode": "ALL_REDUCE"}
 """parameter of a trainer (Megatron-LM and Megatron-Bridge; nanotron) -> the value that turns the split off"""
@@ -211,6 +211,22 @@ BUILT_ON = {"nemo": "megatron"}
 ANY_SCRIPT = frozenset({"deepspeed"})
 """trainers that run a script of the user's: their profile has the states of a published estimate, but whether
 the script recomputes its activations is unknown"""
+
+
+def with_frozen_weights(profile: MemoryProfile) -> MemoryProfile:
+    """The profile where only adapters are trained (LoRA): no gradients, master copies or moments of the weights.
+
+    Where fp32 shards are the weights (FSDP), frozen ones are stored in half precision. The adapters' own states, a
+    hundredth of the weights' or less, are not counted.
+    """
+    return replace(
+        profile,
+        gradient_bytes=0,
+        gathered_gradient_bytes=0,
+        bucket_bytes=0,
+        master_bytes=profile.weight_bytes if profile.fsdp else 0,
+        optimizer="sgd",
+    )
 
 
 def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = False) -> MemoryProfile | None:
@@ -224,6 +240,7 @@ def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
     if profile is None:
         return None
     if profile is not PROFILES["ours"]:
+        profile = with_frozen_weights(profile) if params.get("frozen_weights") else profile
         whole = any(params.get(name) == value for name, value in _WITHOUT_SEQUENCE_PARALLELISM.items())
         return replace(profile, sequence_parallel=False) if whole else profile
     single = params.get("weights_dtype") == "bf16"

@@ -52,16 +52,21 @@ def efficiency(
     *,
     convention: FlopsConvention = DEFAULT_CONVENTION,
     counted_matmul: float | None = None,
+    stated: int | None = None,
 ) -> Efficiency:
     """TFLOPS, MFU and HFU by a convention; null where the rate, the shape or the peak is unknown.
 
-    ``counted_matmul``: FLOPs of matrix products executed in one step, over all ranks, where counted.
+    ``counted_matmul``: FLOPs of matrix products executed in one step, over all ranks, where counted. ``stated``: the
+    size that an imported source states for its model.
     """
     shape, rate = shape_of(run), tokens_per_second_per_gpu
     if shape is None:
         return Efficiency()
-    model = flops.model_flops_per_token(shape, run.sequence_length, convention)
-    executed = executed_flops_per_token(run, shape, convention, counted_matmul)
+    frozen = has_frozen_weights(run)
+    model = flops.model_flops_per_token(
+        shape, run.sequence_length, convention, frozen_weights=frozen, stated=stated
+    )
+    executed = executed_flops_per_token(run, shape, convention, counted_matmul, stated)
     known = GPUS.get((gpu or "").lower())
     peak = known.peak_flops(run.dtype) if known else None
     return Efficiency(
@@ -75,7 +80,11 @@ def efficiency(
 
 
 def executed_flops_per_token(
-    run: Run, shape: shapes.ModelShape, convention: FlopsConvention, counted_matmul: float | None
+    run: Run,
+    shape: shapes.ModelShape,
+    convention: FlopsConvention,
+    counted_matmul: float | None,
+    stated: int | None = None,
 ) -> float:
     """From the counted FLOPs where available, else by the formula of the kind of recomputation.
 
@@ -87,10 +96,20 @@ def executed_flops_per_token(
     if recompute == "selective" and profile is not None and profile.selective == "cheap":
         recompute = "none"  # it stores every product's and the attention's output
     if counted_matmul is None:
-        return float(flops.hardware_flops_per_token(shape, run.sequence_length, recompute, convention))
+        frozen = has_frozen_weights(run)
+        return float(
+            flops.hardware_flops_per_token(
+                shape, run.sequence_length, recompute, convention, frozen_weights=frozen, stated=stated
+            )
+        )
     attention = flops.attention_forward_flops_per_token(shape, run.sequence_length, convention.attention)
-    weights = 6 * flops.counted_parameters(shape, convention)
+    weights = (4 if has_frozen_weights(run) else 6) * flops.counted_parameters(shape, convention)
     return float(max(weights, counted_matmul / run.global_batch_tokens) + (3 + (recompute == "full")) * attention)
+
+
+def has_frozen_weights(run: Run) -> bool:
+    """Whether only adapters are trained (LoRA), as the run's parameters state."""
+    return run.params.get("frozen_weights") is True
 
 
 def _counted_matmul_flops(measurements: Sequence[Measurement]) -> float | None:

@@ -181,9 +181,89 @@ def test_every_gpu_names_its_source_and_has_sane_figures():
         assert gpu.source
         if gpu.name != "cpu":
             assert gpu.memory_bytes is not None
-            assert 16e9 <= gpu.memory_bytes <= 256e9
+            assert 16e9 <= gpu.memory_bytes <= 288e9
             assert gpu.peak_flops("fp16") is not None
-            assert gpu.peak_flops("fp16") >= 121e12
+            assert gpu.peak_flops("fp16") >= 65e12
+
+
+def test_every_kind_that_a_team_would_name_is_known():
+    asked = "a100 a100-40gb a100-pcie a100-pcie-40gb a800 h100 h100-pcie h100-nvl h800 h200 h200-nvl h20 gh200 b200"
+    asked += " gb200 b300 gb300 l40s l40 l4 a10 a30 a40 a6000 v100 v100-16gb v100-pcie t4"
+    assert set(asked.split()) <= set(GPUS)
+
+
+@pytest.mark.parametrize(
+    ("system", "gpus", "kind", "memory", "fp4", "sparse_fp8", "bandwidth"),
+    [  # totals of NVIDIA's data sheets: TB, PFLOPS dense fp4, PFLOPS sparse fp8, TB/s
+        ("DGX B200", 8, "b200", 1.44, 72, 72, 64),
+        ("HGX B300", 8, "b300", 2.1, 108, 72, 64),
+        ("GB200 NVL72", 72, "gb200", 13.4, 720, 720, 576),
+        ("GB300 NVL72", 72, "gb300", 20, 1080, 720, 576),
+    ],
+)
+def test_blackwell_kinds_add_up_to_their_systems(system, gpus, kind, memory, fp4, sparse_fp8, bandwidth):
+    gpu = GPUS[kind]
+    assert gpus * gpu.memory_bytes / 1e12 == pytest.approx(memory, rel=0.03)
+    assert gpus * gpu.peak_flops("fp4") / 1e15 == pytest.approx(fp4, rel=1e-3)
+    assert 2 * gpus * gpu.peak_flops("fp8") / 1e15 == pytest.approx(sparse_fp8, rel=1e-3)
+    assert gpus * gpu.memory_bytes_per_s / 1e12 == pytest.approx(bandwidth, rel=1e-3)
+
+
+def test_peaks_of_one_gpu_keep_the_ratios_of_tensor_cores():
+    """Half the bits, twice the products: what a mistyped figure breaks."""
+    for gpu in GPUS.values():
+        peak = gpu.peaks_flops
+        if "fp8" in peak:
+            assert peak["fp8"] == pytest.approx(2 * peak["bf16"], rel=0.02), gpu.name
+        if "bf16" in peak:
+            assert peak["bf16"] == peak["fp16"], gpu.name
+            assert peak["bf16"] == pytest.approx(2 * peak["tf32"], rel=0.02), gpu.name
+
+
+def test_frozen_weights_need_no_weight_gradients():
+    """LoRA: of 6 N the 2 N of the weights' gradients are not computed; recomputation repeats the forward as before."""
+    shape, convention = MODELS["Llama-2-7B"], CONVENTIONS["matmul"]
+    trained = model_flops_per_token(shape, 4096, convention)
+    frozen = model_flops_per_token(shape, 4096, convention, frozen_weights=True)
+    assert trained - frozen == 2 * matmul_parameters(shape)
+    again = [
+        hardware_flops_per_token(shape, 4096, "full", convention, frozen_weights=is_frozen) for is_frozen in (0, 1)
+    ]
+    assert again[0] - trained == again[1] - frozen
+
+
+@pytest.mark.parametrize(
+    ("model", "lora", "rate", "published"),
+    [  # NVIDIA's tables of NeMo 24.07 (DGX H100, fp8; LoRA and all weights) and 26.06 (GB300, GB200): tokens/s/GPU, TFLOPS
+        ("Llama-2-7B", True, 24824, 663),
+        ("Llama-2-7B", False, 17120, 682),
+        ("Llama-2-13B", True, 14760, 764),
+        ("Llama-2-13B", False, 10176, 787),
+        ("Llama-2-70B", True, 2621, 722),
+        ("Llama-2-70B", False, 1812, 747),
+        ("Llama-3-70B", True, 7447, 2072),
+        ("Llama-3-70B", True, 5958, 1663),
+    ],
+)
+def test_nemos_tflops_of_finetuning_with_and_without_lora(model, lora, rate, published):
+    """Sequences are packed from short ones, so that their attention is hardly any."""
+    flops = model_flops_per_token(MODELS[model], 0, CONVENTIONS["nemo"], frozen_weights=lora)
+    assert rate * flops / 1e12 == pytest.approx(published, rel=0.015)
+
+
+def test_v100_tables_count_eight_flops_per_parameter_and_token():
+    """8 s size: four passes over every parameter, whatever the shape; attention is not counted.
+
+    bigscience's one-liner: size in 10^9 * 4 * 2 * sequence * batch / (seconds * GPUs * 1e3), with its own example.
+    """
+    size, sequences, step_s, gpus = 52, 1024, 127, 64
+    one_liner = size * 4 * 2 * 2048 * sequences / (step_s * gpus * 1e3)
+    convention = CONVENTIONS["bigscience-v100"]
+    flops = hardware_flops_per_token(MODELS["8B"], 2048, "full", convention, stated=size * 10**9)
+    assert sequences * 2048 / (step_s * gpus) * flops / 1e12 == pytest.approx(one_liner, rel=1e-12)
+    assert model_flops_per_token(MODELS["8B"], 2048, convention, stated=size * 10**9) == 6 * size * 10**9
+    by_shape = hardware_flops_per_token(MODELS["8B"], 2048, "full", convention)
+    assert by_shape == 8 * total_parameters(MODELS["8B"])
 
 
 @reference
