@@ -249,8 +249,10 @@ WORKLOAD = Workload(
         ),
         Rule(
             "sequence_by_tp",
-            lambda c: (c["sequence_parallel"] == True)  # noqa: E712
-            & (c["sequence_length"] % (c["tp"] * c["cp"]) != 0),
+            lambda c: (
+                (c["sequence_parallel"] == True)  # noqa: E712
+                & (c["sequence_length"] % (c["tp"] * c["cp"]) != 0)
+            ),
             "sequence parallelism cannot split {sequence_length} positions over tp={tp} and cp={cp}",
         ),
         Rule(

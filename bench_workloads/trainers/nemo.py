@@ -92,7 +92,12 @@ WORKLOAD = Workload(
     main="bench_workloads.trainers.nemo:main",
     axes=frozenset({"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "dtype"}),
     preload=("psutil", "bench_workloads.trainers.nemo"),
-    params={**SHARED_PARAMS, "root": "Megatron-Bridge", "recipe": "llama32_1b_pretrain_config", "sequence_parallel": True},
+    params={
+        **SHARED_PARAMS,
+        "root": "Megatron-Bridge",
+        "recipe": "llama32_1b_pretrain_config",
+        "sequence_parallel": True,
+    },
     choices={
         **SHARED_CHOICES,
         "zero": (0, 1),

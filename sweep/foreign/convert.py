@@ -11,12 +11,12 @@ from typing import Any
 from sweep.contract import LAYOUT, Layout, Run
 from sweep.errors import Mistake, SweepError
 from sweep.foreign.mapping import BY_NAME, ImportMap, Reading
+from sweep.foreign.row import Row, nearest_size, size_names, told_apart
 from sweep.foreign.units import factor
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
 from sweep.physics.catalogue import MODELS
 from sweep.records.json_columns import json_text
-from sweep.records.metrics import efficiency
 from sweep.records.record import configuration, record_from
 from sweep.records.schema import Efficiency, Rates, Record
 
@@ -31,25 +31,24 @@ def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file:
     if rows:
         _check_sources(rows[0], mapping, file)
     mistakes: list[Mistake] = []
-    seen: Counter[str] = Counter()
-    found = []
+    found: list[Row] = []
     for line, row in enumerate(rows, start=2):
         try:
-            found.append(_record(row, mapping, seen))
+            found.append(_row(row, mapping, line))
         except (ValueError, TypeError) as error:
             mistakes.append(Mistake(str(error), file, line))
     if mistakes:
         rest = len(mistakes) - MOST_MISTAKES
         more = [Mistake(f"and {rest} further rows that cannot be read", file)] if rest > 0 else []
         raise SweepError(mistakes[:MOST_MISTAKES] + more)
-    return found
+    seen: Counter[str] = Counter()
+    return [_record(row, mapping, seen) for row in told_apart(found)]
 
 
 def unknown_columns(columns: Sequence[str], mapping: ImportMap) -> list[str]:
     """Columns of the source that the map does not read."""
-    read = {reading.source for reading in mapping.columns.values()}
-    if isinstance(mapping.flops, Reading):
-        read.add(mapping.flops.source)
+    choices = (mapping.flops, mapping.flops_counted, mapping.frozen_weights)
+    read = {reading.source for reading in (*mapping.columns.values(), *choices) if isinstance(reading, Reading)}
     return [name for name in columns if name not in read]
 
 
@@ -68,18 +67,40 @@ def _check_sources(row: Mapping[str, Any], mapping: ImportMap, file: str) -> Non
         )
 
 
-def _record(row: Mapping[str, Any], mapping: ImportMap, seen: Counter[str]) -> Record:
+def _row(row: Mapping[str, Any], mapping: ImportMap, line: int) -> Row:
+    """What the row states, completed; its run is the first measurement of its configuration."""
     given = _given(row, mapping)
     _complete(given)
-    first = _run(given, _shape(given, mapping))
-    run = replace(first, repeat=seen[first.run_id])
-    seen[first.run_id] += 1
-    values = given | vars(configuration(run, given.get("gpu")))
-    values |= {name: given.get(name) for name in _OF_THE_SOURCE}
+    convention = flops.CONVENTIONS[_chosen(row, mapping.flops, "flops")]
+    frozen = bool(_chosen(row, mapping.frozen_weights, "frozen_weights"))
+    executed = _chosen(row, mapping.flops_counted, "flops_counted") == "executed"
+    label, shapes_of_it = str(given["model"]), _shapes(given, mapping)
+    found = [
+        Row(
+            line=line,
+            cells=row,
+            given=given | {"model": name},
+            run=_run(given | {"model": name}, shape, frozen),
+            convention=convention,
+            executed=executed,
+        )
+        for name, shape in zip(size_names(label, shapes_of_it), shapes_of_it, strict=True)
+    ]
+    return nearest_size(found)
+
+
+def _record(row: Row, mapping: ImportMap, seen: Counter[str]) -> Record:
+    run = replace(row.run, repeat=seen[row.run.run_id])
+    seen[row.run.run_id] += 1
+    values = {**row.given, **vars(configuration(run, row.given.get("gpu")))}
+    values |= {name: row.given.get(name) for name in _OF_THE_SOURCE}
     values |= {"run_id": run.run_id, "attempt": 1, "repeat": run.repeat, "sweep_name": mapping.name}
-    unknown = {name: row[name] for name in unknown_columns(list(row), mapping)}
-    values |= {"pilot": "imported", "simulated": False, "notes": [], "extra_json": json_text({"source": unknown})}
-    return _with_metrics(record_from(values), run, _convention(row, mapping))
+    unknown = {name: row.cells[name] for name in unknown_columns(list(row.cells), mapping)}
+    extra: dict[str, Any] = {"source": unknown}
+    if row.executed and row.tflops:
+        extra["hardware_tflops_per_gpu"] = row.tflops
+    values |= {"pilot": "imported", "simulated": False, "notes": list(row.notes), "extra_json": json_text(extra)}
+    return _with_metrics(record_from(values), row)
 
 
 def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
@@ -165,18 +186,22 @@ def _complete(given: dict[str, Any]) -> None:
     given.setdefault("global_batch_tokens", tokens)
 
 
-def _shape(given: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
+def _shapes(given: Mapping[str, Any], mapping: ImportMap) -> list[dict[str, Any]]:
+    """The shapes that the row's model may have: one, unless the map lists several of that name."""
     name = str(given["model"])
-    shape = mapping.models.get(name)
-    if shape is None and name in MODELS:
-        shape = MODELS[name].as_dict()
-    if shape is None:
+    found = mapping.models.get(name, ())
+    if not found and name in MODELS:
+        found = (MODELS[name].as_dict(),)
+    if not found:
         raise ValueError(f"the model {name!r} is neither in the map nor in the catalogue")
-    plain = {key: given[item] if isinstance(item, str) and item in given else item for key, item in shape.items()}
-    return shapes.ModelShape(**plain).as_dict()
+    plain = [
+        {key: given[item] if isinstance(item, str) and item in given else item for key, item in shape.items()}
+        for shape in found
+    ]
+    return [shapes.ModelShape(**values).as_dict() for values in plain]
 
 
-def _run(given: Mapping[str, Any], shape: Mapping[str, Any]) -> Run:
+def _run(given: Mapping[str, Any], shape: Mapping[str, Any], frozen: bool) -> Run:
     layout = {name: given[name] for name in LAYOUT if given.get(name) is not None}
     return Run(
         workload=str(given.get("workload") or "imported"),
@@ -188,34 +213,38 @@ def _run(given: Mapping[str, Any], shape: Mapping[str, Any]) -> Run:
         layout=Layout(**layout),
         dtype=str(given.get("dtype") or "bf16"),
         compile=bool(given.get("compile", False)),
+        params={"frozen_weights": True} if frozen else {},
     )
 
 
-def _convention(row: Mapping[str, Any], mapping: ImportMap) -> flops.FlopsConvention:
-    if isinstance(mapping.flops, str):
-        return flops.CONVENTIONS[mapping.flops]
-    reading, cell = mapping.flops, _text(row.get(mapping.flops.source))
-    word = reading.values.get(cell, reading.otherwise)
+def _chosen(row: Mapping[str, Any], choice: Reading | str | bool, key: str) -> Any:
+    """The value for the row, of a key that the map states for all rows or reads from a column."""
+    if not isinstance(choice, Reading):
+        return choice
+    cell = _text(row.get(choice.source))
+    word = choice.values.get(cell, choice.otherwise)
     if word is None:
-        raise ValueError(f"{reading.source} is {cell!r}, and the map's flops names no convention for it")
-    return flops.CONVENTIONS[word]
+        raise ValueError(f"{choice.source} is {cell!r}, for which the map's {key} names nothing")
+    return word
 
 
-def _with_metrics(record: Record, run: Run, convention: flops.FlopsConvention) -> Record:
+def _with_metrics(record: Record, row: Row) -> Record:
     """Rates, step time and efficiency of successful rows; stated values stay. Failed rows have none."""
-    rate = _rate(record)
     if record.outcome is not Outcome.OK:
         return replace(record, **vars(Rates()), **vars(Efficiency()))
-    derived = efficiency(run, rate, record.gpu, convention=convention)
+    rate, derived = row.rate, row.efficiency
     if not rate:
         return replace(
             record,
+            reported_mfu=row.reported_mfu,
+            reported_hfu=row.reported_hfu,
             flops_per_token=derived.flops_per_token,
             flops_convention=derived.flops_convention,
             peak_tflops_per_gpu=derived.peak_tflops_per_gpu,
         )
+    stated = {"reported_mfu": row.reported_mfu, "reported_hfu": row.reported_hfu}
+    stated["tflops_per_gpu"] = (None if row.executed else record.tflops_per_gpu) or derived.tflops_per_gpu
     gpus, batch = record.gpus or 1, record.global_batch_tokens or 0
-    stated = {"reported_mfu": record.reported_mfu, "tflops_per_gpu": record.tflops_per_gpu or derived.tflops_per_gpu}
     return replace(
         record,
         **(vars(derived) | stated),
@@ -223,15 +252,3 @@ def _with_metrics(record: Record, run: Run, convention: flops.FlopsConvention) -
         tokens_per_second=record.tokens_per_second or rate * gpus,
         step_time_median_s=record.step_time_median_s or batch / rate / gpus,
     )
-
-
-def _rate(record: Record) -> float | None:
-    """Tokens per second and GPU, from what the source states."""
-    gpus = record.gpus or 1
-    if record.tokens_per_second_per_gpu is not None:
-        return record.tokens_per_second_per_gpu
-    if record.tokens_per_second is not None:
-        return record.tokens_per_second / gpus
-    if record.step_time_median_s and record.global_batch_tokens:
-        return record.global_batch_tokens / record.step_time_median_s / gpus
-    return None

@@ -7,7 +7,10 @@ columns:                       # column of the record: column of the source, or 
   outcome: {from: status, values: {success: ok, failed: unknown}}
 constants: {gpu: h100, workload: nanotron}
 models: {1B: 1B, mine: {num_layers: 4, ...}}      # name in the source: model of the catalogue, or a shape
+                               # [80B, 70B]: the source gives several sizes this name; a row has the one that it states
 flops: playbook                # convention of mfu, or {from: column, values: {...}, otherwise: ...}
+flops_counted: model           # or executed: the source's TFLOPS and MFU include what is recomputed (HFU)
+frozen_weights: false          # true: only adapters are trained (LoRA)
 """
 
 from __future__ import annotations
@@ -27,7 +30,13 @@ from sweep.physics.flops import CONVENTIONS
 from sweep.physics.shapes import ModelShape
 from sweep.records.schema import COLUMNS
 
-_KEYS = ("name", "columns", "constants", "models", "flops")
+_KEYS = ("name", "columns", "constants", "models", "flops", "flops_counted", "frozen_weights")
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "flops": tuple(CONVENTIONS),
+    "flops_counted": ("model", "executed"),
+    "frozen_weights": (False, True),
+}
+"""key -> its valid values, for all rows or by a column of the source; the first is the default, but for flops"""
 _READING = ("from", "unit", "match", "values", "otherwise")
 BY_NAME = {column.name: column for column in COLUMNS}
 _NEEDED = ("model", "sequence_length")
@@ -55,9 +64,12 @@ class ImportMap:
     name: str
     columns: Mapping[str, Reading]
     constants: Mapping[str, Any] = field(default_factory=dict)
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """name in the source -> fields of its shape; a text value names a column of the record (learned_positions)"""
+    models: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    """name in the source -> fields of the shapes that it stands for, mostly one; a text value names a column of the
+    record (learned_positions)"""
     flops: Reading | str = "matmul-causal"
+    flops_counted: Reading | str = "model"
+    frozen_weights: Reading | bool = False
     flops_stated: bool = True
     """False: the map does not state how the source counts FLOPs, so its MFU and TFLOPS cannot be checked"""
 
@@ -74,7 +86,9 @@ def read_map(document: Document) -> ImportMap:
     columns = _columns(document, _mapping(document, "columns", mistakes), mistakes)
     constants = _constants(document, _mapping(document, "constants", mistakes), mistakes)
     models = _models(document, _mapping(document, "models", mistakes), mistakes)
-    flops = _flops(document, value.get("flops", "matmul-causal"), mistakes)
+    flops = _choice(document, "flops", value.get("flops", "matmul-causal"), mistakes)
+    counted = _choice(document, "flops_counted", value.get("flops_counted", "model"), mistakes)
+    frozen = _choice(document, "frozen_weights", value.get("frozen_weights", False), mistakes)
     given = columns.keys() | constants.keys()
     missing = [name for name in _NEEDED if name not in given] + ["nodes"] * (not given & {"nodes", "gpus"})
     mistakes += [document.mistake(f"no column gives {name}", ("columns",)) for name in missing]
@@ -82,7 +96,14 @@ def read_map(document: Document) -> ImportMap:
         raise SweepError(mistakes)
     name = str(value.get("name", "imported"))
     return ImportMap(
-        name=name, columns=columns, constants=constants, models=models, flops=flops, flops_stated="flops" in value
+        name=name,
+        columns=columns,
+        constants=constants,
+        models=models,
+        flops=flops,
+        flops_counted=counted,
+        frozen_weights=frozen,
+        flops_stated="flops" in value,
     )
 
 
@@ -175,18 +196,26 @@ def _constants(document: Document, given: Mapping[str, Any], mistakes: list[Mist
     return {name: value for name, value in given.items() if _known(document, name, ("constants", name), mistakes)}
 
 
-def _models(document: Document, given: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
+def _models(
+    document: Document, given: Mapping[str, Any], mistakes: list[Mistake]
+) -> dict[str, tuple[Mapping[str, Any], ...]]:
+    found: dict[str, tuple[Mapping[str, Any], ...]] = {}
     for name, value in given.items():
         path: Path = ("models", name)
-        if isinstance(value, dict):
-            mistakes += _shape_mistakes(document, value, path)
-            found[str(name)] = value
-        elif str(value) in MODELS:
-            found[str(name)] = MODELS[str(value)].as_dict()
-        else:
-            mistakes.append(document.mistake(f"unknown model {value!r}", path, nearest(str(value), MODELS)))
+        several = value if isinstance(value, list) and value else [value]
+        shapes = [_model(document, one, path, mistakes) for one in several]
+        found[str(name)] = tuple(shape for shape in shapes if shape is not None)
     return found
+
+
+def _model(document: Document, value: Any, path: Path, mistakes: list[Mistake]) -> Mapping[str, Any] | None:
+    if isinstance(value, dict):
+        mistakes += _shape_mistakes(document, value, path)
+        return value
+    if str(value) in MODELS:
+        return MODELS[str(value)].as_dict()
+    mistakes.append(document.mistake(f"unknown model {value!r}", path, nearest(str(value), MODELS)))
+    return None
 
 
 def _shape_mistakes(document: Document, value: Mapping[str, Any], path: Path) -> list[Mistake]:
@@ -206,18 +235,22 @@ def _shape_mistakes(document: Document, value: Mapping[str, Any], path: Path) ->
     return []
 
 
-def _flops(document: Document, value: Any, mistakes: list[Mistake]) -> Reading | str:
-    path: Path = ("flops",)
-    if isinstance(value, str):
-        names: list[Any] = [value]
-        found: Reading | str = value
+def _choice(document: Document, key: str, value: Any, mistakes: list[Mistake]) -> Any:
+    """One of the key's values, or how to read it from a column; both checked."""
+    path: Path = (key,)
+    if not isinstance(value, dict):
+        names, found = [value], value
     else:
         reading = _reading(document, value, path, mistakes)
         if reading is None:
-            return "matmul-causal"
-        names, found = [*reading.values.values(), *([reading.otherwise] if reading.otherwise else [])], reading
-    wrong = [word for word in names if word not in CONVENTIONS]
+            return value
+        otherwise = [] if reading.otherwise is None else [reading.otherwise]
+        names, found = [*reading.values.values(), *otherwise], reading
+    valid = _CHOICES[key]
+    what = "a convention" if key == "flops" else f"a value of {key}"
     mistakes += [
-        document.mistake(f"{word!r} is not a convention", path, nearest(str(word), CONVENTIONS)) for word in wrong
+        document.mistake(f"{word!r} is not {what}", path, nearest(str(word), [_text(v) for v in valid]))
+        for word in names
+        if word not in valid or isinstance(word, bool) != isinstance(valid[0], bool)
     ]
     return found

@@ -49,14 +49,15 @@ def marked(records: Sequence[Record], flops_stated: bool = True) -> list[Record]
 
 
 def _by_convention(record: Record) -> list[str]:
-    """The source's MFU and TFLOPS against its tokens/s."""
+    """The source's MFU, HFU and TFLOPS against its tokens/s."""
     notes = []
-    mfu, stated = record.mfu, record.reported_mfu
-    if mfu and stated and abs(stated / mfu - 1) > MFU_TOLERANCE:
-        convention = str(record.flops_convention).split(":")[0]
-        notes.append(
-            f"the source states {stated:.2%} MFU, its tokens/s give {mfu:.2%} ({convention}): {stated / mfu - 1:+.1%}"
-        )
+    for name, stated, derived in (("MFU", record.reported_mfu, record.mfu), ("HFU", record.reported_hfu, record.hfu)):
+        if derived and stated and abs(stated / derived - 1) > MFU_TOLERANCE:
+            convention = str(record.flops_convention).split(":")[0]
+            off = f"{stated / derived - 1:+.1%}"
+            notes.append(
+                f"the source states {stated:.2%} {name}, its tokens/s give {derived:.2%} ({convention}): {off}"
+            )
     tflops = record.tflops_per_gpu
     expected = (record.tokens_per_second_per_gpu or 0.0) * (record.flops_per_token or 0.0) / 1e12
     # Sources print whole TFLOPS: half a unit is rounding.
@@ -98,7 +99,10 @@ def _rates(record: Record) -> list[str]:
 
 
 def _out_of_line(records: Sequence[Record]) -> dict[int, str]:
-    """Rates far from those of neighbours: same model, nodes and kind, NEAR_DOUBLINGS away at most."""
+    """Rates far from those of neighbours: same model, nodes and kind, NEAR_DOUBLINGS away at most.
+
+    A good layout may have slow neighbours: what is too fast shows in its MFU, and only where that is not known here.
+    """
     groups: dict[Hashable, dict[int, float]] = {}
     for index, record in enumerate(records):
         if (rate := record.tokens_per_second_per_gpu) and record.outcome is Outcome.OK:
@@ -111,6 +115,8 @@ def _out_of_line(records: Sequence[Record]) -> dict[int, str]:
             distance = np.abs(where - where[place]).sum(axis=1)
             near = np.flatnonzero((distance <= NEAR_DOUBLINGS) & (np.arange(len(members)) != place))
             off = rates[place] - np.median(rates[near]) if len(near) >= LEAST_NEIGHBOURS else 0.0
+            if off > 0 and records[index].mfu is not None:
+                continue
             if abs(off) > np.log(NEIGHBOUR_FACTOR):
                 word = "slower" if off < 0 else "faster"
                 found[index] = f"{np.exp(abs(off)):.1f} times {word} than the median of its {len(near)} neighbours"

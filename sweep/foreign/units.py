@@ -15,6 +15,7 @@ FACTORS: dict[str, dict[str, float]] = {
     "FLOP": {"FLOP": 1, "GFLOP": 1e9, "TFLOP": 1e12},
     "tokens": {"tokens": 1, "K tokens": 1e3, "M tokens": 1e6},
     "sequences": {"sequences": 1},
+    "parameters": {"parameters": 1, "million": 1e6, "billion": 1e9},
 }
 """unit of the record's column -> unit of the source -> factor"""
 

@@ -79,8 +79,8 @@ CONVENTIONS: dict[str, FlopsConvention] = {
             weights="stated",
             attention="none",
             recomputed_output=True,
-            source="bigscience-workshop/bigscience, tables of V100 runs: 8 s size batch / (t GPUs), four passes (forward, "
-            "recomputation, backward of two), size in whole 10^9 as the model is called, attention not counted",
+            source="bigscience-workshop/bigscience, tables of V100 runs: 8 s size batch / (t GPUs), four passes "
+            "(forward, recomputation, backward of two), size in 10^9 as the model is called, attention not counted",
         ),
     )
 }

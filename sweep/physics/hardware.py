@@ -203,7 +203,6 @@ GPUS: dict[str, Gpu] = {
 """name -> GPU"""
 
 
-
 def _like(base: str, name: str, source: str, **changed: Any) -> Gpu:
     """A kind that has the chip of another."""
     return replace(GPUS[base], name=name, source=source, **changed)
@@ -253,7 +252,9 @@ GPUS |= {
             f"NVIDIA A100 data sheet, PCIe 40 GB; {_BRIDGE}",
             network_bytes_per_s=None,
         ),
-        _like("a100", "a800", "NVIDIA A800 data sheet, SXM4 80 GB: A100 with half the NVLinks", link_bytes_per_s=400 * GB),
+        _like(
+            "a100", "a800", "NVIDIA A800 data sheet, SXM4 80 GB: A100 with half the NVLinks", link_bytes_per_s=400 * GB
+        ),
         _like(
             "a100",
             "a800-pcie",
@@ -317,7 +318,7 @@ GPUS |= {
         _like(
             "b200",
             "b300",
-            "NVIDIA DGX B300 and HGX B300 data sheets (144 | 108 PFLOPS fp4, 72 PFLOPS sparse fp8, 2.1 TB for 8 GPUs; of "
+            "NVIDIA DGX B300 and HGX B300 data sheets (144 | 108 PFLOPS fp4, 72 sparse fp8, 2.1 TB for 8 GPUs; of "
             "each GPU's 288 GB 270 are usable); network: 800 Gb/s per GPU (ConnectX-8)",
             peaks_flops=_peaks(bf16=2250, fp16=2250, fp8=4500, fp4=13500, tf32=1125, fp32=75),
             memory_bytes=270 * GB,
@@ -326,7 +327,7 @@ GPUS |= {
         _like(
             "gb200",
             "gb300",
-            "NVIDIA GB300 NVL72 data sheet, per GPU (1,440 | 1,080 PFLOPS fp4, 720 sparse fp8, 20 TB, 576 TB/s for 72); "
+            "NVIDIA GB300 NVL72 data sheet, per GPU (of 72: 1,440 | 1,080 PFLOPS fp4, 720 sparse fp8, 20 TB, 576 TB/s); "
             "network: 800 Gb/s per GPU (ConnectX-8)",
             peaks_flops=_peaks(bf16=2500, fp16=2500, fp8=5000, fp4=15000, tf32=1250, fp32=80),
             memory_bytes=279 * GB,
@@ -367,7 +368,16 @@ GPUS |= {
     )
 }
 
-_BEST_MATMUL = {"a100": 0.87, "a800": 0.87, "h100": 0.81, "h800": 0.81, "h200": 0.81, "b200": 0.80, "gb200": 0.80, "mi300x": 0.60}
+_BEST_MATMUL = {
+    "a100": 0.87,
+    "a800": 0.87,
+    "h100": 0.81,
+    "h800": 0.81,
+    "h200": 0.81,
+    "b200": 0.80,
+    "gb200": 0.80,
+    "mi300x": 0.60,
+}
 _ANY_MATMUL = 0.95
 
 

@@ -63,9 +63,7 @@ def efficiency(
     if shape is None:
         return Efficiency()
     frozen = has_frozen_weights(run)
-    model = flops.model_flops_per_token(
-        shape, run.sequence_length, convention, frozen_weights=frozen, stated=stated
-    )
+    model = flops.model_flops_per_token(shape, run.sequence_length, convention, frozen_weights=frozen, stated=stated)
     executed = executed_flops_per_token(run, shape, convention, counted_matmul, stated)
     known = GPUS.get((gpu or "").lower())
     peak = known.peak_flops(run.dtype) if known else None

@@ -40,8 +40,10 @@ class Configuration:
     workload: Annotated[str | None, "", "registered name of the workload or trainer"] = None
     model: Annotated[str | None, "", "name that the grid gives"] = None
     shape_json: Annotated[str | None, "", "fields of the model's shape, as JSON"] = None
-    parameters_total: Annotated[int | None, "", "parameters of the model, by its shape"] = None
-    parameters_active: Annotated[int | None, "", "parameters that one token passes (experts: shared and chosen)"] = None
+    parameters_total: Annotated[int | None, "parameters", "parameters of the model, by its shape"] = None
+    parameters_active: Annotated[
+        int | None, "parameters", "parameters that one token passes (experts: shared and chosen)"
+    ] = None
     nodes: Annotated[int | None, "", "nodes of the allocation"] = None
     gpus_per_node: Annotated[int | None, "", "ranks on each node"] = None
     gpus: Annotated[int | None, "", "nodes * gpus_per_node"] = None
@@ -92,6 +94,7 @@ class Efficiency:
     )
     flops_convention: Annotated[str | None, "", "how FLOPs were counted"] = None
     reported_mfu: Annotated[float | None, "fraction", "MFU as an imported source reports it"] = None
+    reported_hfu: Annotated[float | None, "fraction", "HFU as an imported source reports it"] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ def implausible(metrics: Metrics, gpu: str | None, dtype: str | None) -> list[st
     """Implausible values of a measurement, as text. Empty for a plausible one."""
     notes = []
     best = best_matmul_share(gpu, dtype)
-    shares = {"mfu": metrics.mfu, "hfu": metrics.hfu, "reported_mfu": metrics.reported_mfu}
+    shares = {name: getattr(metrics, name) for name in ("mfu", "hfu", "reported_mfu", "reported_hfu")}
     for name, value in shares.items():
         if value is not None and value > 1:
             notes.append(f"{name} is {value:.1%} of the peak: no hardware exceeds its peak")

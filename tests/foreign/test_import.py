@@ -188,6 +188,139 @@ def test_a_run_far_from_its_neighbours_is_reported():
     assert not found[0] + found[2] + found[3]
 
 
+def one_among_slow(rate, **facts):
+    """Five neighbours, of which one has the rate, in K tokens/s/GPU, and the others 3."""
+    sizes = ((1, 8), (2, 4), (4, 2), (8, 1))
+    rows = [{**ROW, "mbs": mbs, "gas": gas, "ktok": 3.0, "mfu": None} for mbs, gas in sizes]
+    rows.append({**ROW, "dp": 8, "tp": 1, "gas": 2, "ktok": 3.0, "mfu": None})
+    rows[1]["ktok"] = rate
+    return findings(
+        records_of_rows(rows, mapping(MAP.replace("gpu: h100", facts.get("gpu", "gpu: h100"))), "table.csv")
+    )
+
+
+def test_a_good_layout_whose_neighbours_are_slow_is_not_reported():
+    assert not any(one_among_slow(30.0))
+    assert "the best matrix product" in one_among_slow(90.0)[1][0], "88 % MFU"
+
+
+def test_where_no_mfu_is_known_a_run_much_faster_than_its_neighbours_is_reported():
+    found = one_among_slow(30.0, gpu="gpu: tomorrow")
+    assert "10.0 times faster than the median of its 3 neighbours" in found[1][0]
+
+
+EXECUTED = MAP.replace("flops: playbook", "flops: megatron\nflops_counted: executed").replace(
+    "recompute: none", "recompute: full"
+)
+"""A table as Megatron's of 2021: its TFLOPS and percentages of the peak count what is recomputed."""
+
+
+def test_a_table_of_hardware_flops_is_checked_as_hfu_and_not_flagged():
+    text = EXECUTED.replace('  reported_mfu: {from: mfu, unit: "%"}', "  tflops_per_gpu: tf")
+    rows = [{**ROW, "ktok": 20.0, "tf": tf} for tf in (247.0, 178.0)]
+    as_model, as_executed = (
+        findings(records_of_rows(rows, mapping(words), "table.csv"))
+        for words in (text.replace("flops_counted: executed", ""), text)
+    )
+    assert as_model[0][0] == "247 TFLOP/s per GPU do not match its tokens/s, which give 193"
+    assert not as_executed[0]
+    assert as_executed[1] == ["the source states 18.00% HFU, its tokens/s give 24.97% (megatron): -27.9%"]
+    hardware, _ = records_of_rows(rows, mapping(text), "table.csv")
+    assert hardware.reported_hfu == pytest.approx(247 / 989)
+    assert hardware.hfu == pytest.approx(hardware.reported_hfu, rel=0.01)
+    assert hardware.tflops_per_gpu == pytest.approx(989 * hardware.mfu), "model FLOPs, as in every record"
+    assert (hardware.reported_mfu, json.loads(hardware.extra_json)["hardware_tflops_per_gpu"]) == (None, 247.0)
+
+
+def test_a_percentage_of_the_peak_that_counts_recomputation_is_an_hfu_row_by_row():
+    text = EXECUTED.replace(
+        "flops_counted: executed", "flops_counted: {from: kind, values: {with recomputation: executed, model: model}}"
+    )
+    rows = [
+        {**ROW, "ktok": 20.0, "mfu": 25.0, "kind": "with recomputation"},
+        {**ROW, "ktok": 20.0, "mfu": 19.5, "kind": "model"},
+    ]
+    found = records_of_rows(rows, mapping(text), "table.csv")
+    assert [(r.reported_mfu, r.reported_hfu) for r in found] == [
+        (None, pytest.approx(0.25)),
+        (pytest.approx(0.195), None),
+    ]
+    assert not any(findings(found))
+    with pytest.raises(SweepError, match="the map's flops_counted names nothing"):
+        records_of_rows([{**ROW, "kind": "other"}], mapping(text), "table.csv")
+
+
+def test_a_table_that_states_tflops_alone_gives_rates():
+    text = EXECUTED.replace('  reported_mfu: {from: mfu, unit: "%"}', "  tflops_per_gpu: tf")
+    text = text.replace("  tokens_per_second_per_gpu: {from: ktok, unit: K tokens/s/GPU}\n", "")
+    (record,) = records_of_rows([{**ROW, "tf": 247.0}], mapping(text), "table.csv")
+    assert record.tokens_per_second_per_gpu == pytest.approx(20_000, rel=0.01)
+    assert record.step_time_median_s == pytest.approx(4 * 2 * 4 * 4096 / 8 / record.tokens_per_second_per_gpu)
+
+
+def test_frozen_weights_of_a_source_count_four_flops_each_and_are_another_run():
+    text = MAP.replace("flops: playbook", "flops: nemo\nfrozen_weights: {from: task, values: {LoRA: true, SFT: false}}")
+    lora, full = records_of_rows([{**ROW, "task": task} for task in ("LoRA", "SFT")], mapping(text), "table.csv")
+    matrices = 1_342_177_280  # the 1B's, whose output projection is its embedding
+    assert full.flops_per_token - lora.flops_per_token == 2 * matrices
+    assert (lora.repeat, full.repeat) == (0, 0)
+    assert json.loads(lora.params_json) == {"frozen_weights": True}
+
+
+def test_a_source_that_multiplies_its_nominal_size_states_it():
+    """The V100 tables' 8 s size: 1.3e9 as the model is called, not the shape's 1.34e9."""
+    text = EXECUTED.replace("flops: megatron", "flops: bigscience-v100")
+    text = text.replace("  nodes: nodes", "  nodes: nodes\n  parameters_total: {from: size, unit: billion}")
+    (record,) = records_of_rows([{**ROW, "size": 1.3}], mapping(text), "table.csv")
+    assert record.flops_per_token == 6 * 1.3e9
+    assert record.hfu == pytest.approx(30_000 * 8 * 1.3e9 / 989e12)
+    assert record.parameters_total > 1.34e9, "by the shape"
+
+
+def of_two_sizes(**models):
+    """One layout of the 80B and of the 70B (8 kv heads), both called big: MFU and tokens/s as each model has them."""
+    text = MAP.replace("models: {small: 1B}", f"models: {json.dumps({'big': models['big']})}")
+    found = []
+    for name, rate in (("80B", 0.5), ("70B", 0.55), ("80B", 0.51)):
+        alone = MAP.replace("models: {small: 1B}", f"models: {{big: {name}}}")
+        row = {**ROW, "model": "big", "ktok": rate}
+        (record,) = records_of_rows([row], mapping(alone), "table.csv")
+        found.append({**row, "mfu": 100 * record.mfu})
+    return records_of_rows(found, mapping(text), "table.csv")
+
+
+def test_one_layout_recorded_for_two_model_sizes_under_one_label_is_told_apart():
+    first, other, again = of_two_sizes(big="80B")
+    assert (first.model, other.model, again.model) == ("big", "big (70.6B)", "big")
+    assert (first.repeat, other.repeat, again.repeat) == (0, 0, 1)
+    (note,) = other.notes
+    assert note.startswith("one layout is recorded for two sizes of big, or its MFU is wrong: with tokens/s it gives")
+    assert note.endswith("in line 2")
+    assert (other.mfu, other.flops_per_token) == (None, None), "the map's shape is not its"
+    assert other.reported_mfu is not None
+    assert not first.notes + again.notes
+
+
+def test_a_label_of_several_shapes_has_for_each_row_the_one_whose_size_it_states():
+    first, other, again = of_two_sizes(big=["80B", "70B"])
+    assert [r.model for r in (first, other, again)] == ["big", "big (70.6B)", "big"]
+    assert other.parameters_total == pytest.approx(70.6e9, rel=1e-2)
+    assert other.mfu == pytest.approx(other.reported_mfu)
+    assert not any(findings([first, other, again]))
+    text = MAP.replace("models: {small: 1B}", "models: {big: [80B, 70B]}")
+    text = text.replace("  nodes: nodes", "  nodes: nodes\n  parameters_total: {from: size, unit: billion}")
+    rows = [{**ROW, "model": "big", "size": 70.6, "ktok": 0.5, "mfu": None, "status": s} for s in ("fine", "broke")]
+    assert [r.model for r in records_of_rows(rows, mapping(text), "table.csv")] == ["big (70.6B)"] * 2
+
+
+def test_two_measurements_of_one_model_are_repeats_and_a_corrected_mfu_is_no_other_model():
+    base = records(ROW)[0]
+    rows = [{**ROW, "ktok": rate, "mfu": 100 * base.mfu * rate / 30} for rate in (30.0, 7.0)]
+    assert [(r.model, r.repeat) for r in records(*rows)] == [("small", 0), ("small", 1)]
+    corrected = records(ROW, {**ROW, "mfu": ROW["mfu"] * 1.15})
+    assert [(r.model, r.repeat) for r in corrected] == [("small", 0), ("small", 1)]
+
+
 def test_replay_of_what_was_imported_by_the_command_line(tmp_path):
     source, map_file, out = tmp_path / "t.parquet", tmp_path / "m.yaml", tmp_path / "out.parquet"
     map_file.write_text(MAP)

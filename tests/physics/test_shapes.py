@@ -234,7 +234,7 @@ def test_frozen_weights_need_no_weight_gradients():
 
 @pytest.mark.parametrize(
     ("model", "lora", "rate", "published"),
-    [  # NVIDIA's tables of NeMo 24.07 (DGX H100, fp8; LoRA and all weights) and 26.06 (GB300, GB200): tokens/s/GPU, TFLOPS
+    [  # NVIDIA's tables of NeMo 24.07 (DGX H100, fp8) and 26.06 (GB300, GB200): tokens/s/GPU, TFLOPS
         ("Llama-2-7B", True, 24824, 663),
         ("Llama-2-7B", False, 17120, 682),
         ("Llama-2-13B", True, 14760, 764),

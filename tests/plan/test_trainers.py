@@ -66,7 +66,8 @@ def test_megatron_without_sequence_parallelism_needs_more_memory_by_the_plan(tra
     for split in ("true", "false"):
         text = (
             f"workload: {trainer}\nmodels: [Llama-2-13B]\nnodes: [1]\nsequence_length: 4096\nglobal_batch: {2**20}\n"
-            f"tp: 8\nmicro_batch_size: 2\nparams: {{sequence_parallel: {split}}}\nsite: {{gpu: h200, gpus_per_node: 8}}\n"
+            f"tp: 8\nmicro_batch_size: 2\nparams: {{sequence_parallel: {split}}}\n"
+            "site: {gpu: h200, gpus_per_node: 8}\n"
         )
         grid = parse_grid(text, "grid.yaml")
         (row,) = to_table(build(grid, grid.site)).to_pylist()
@@ -81,7 +82,8 @@ def test_nanotrons_all_reduce_mode_is_no_sequence_parallelism():
     for mode in ("REDUCE_SCATTER", "ALL_REDUCE"):
         text = (
             f"workload: nanotron\nmodels: [8B]\nnodes: [1]\nsequence_length: 4096\nglobal_batch: {2**20}\ntp: 8\n"
-            f"micro_batch_size: 1\nparams: {{tp_mode: {mode}}}\nsite: {{gpu: h200, gpus_per_node: 8}}\n"
+            f"micro_batch_size: 1\nparams: {{tp_mode: {mode}}}\n"
+            "site: {gpu: h200, gpus_per_node: 8}\n"
         )
         grid = parse_grid(text, "grid.yaml")
         (row,) = to_table(build(grid, grid.site)).to_pylist()
