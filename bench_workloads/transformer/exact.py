@@ -1,8 +1,8 @@
 """Peak memory of one rank from the code itself: its training step on fake tensors, in a process group of fake ranks.
 
 Everything runs as on the cluster (the same build, the same step, the same optimizer), but tensors have no memory and
-collectives carry nothing. So a rank of 512 is traced by one process without a GPU. What differs from a GPU is in
-docs/measurement.md.
+collectives carry nothing. So a rank of 512 is traced by one process without a GPU. Experts get equally many tokens.
+What differs from a GPU is in docs/measurement.md.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from bench_workloads.transformer import mlp
 from bench_workloads.transformer.build import DTYPES, Trainer
 from bench_workloads.transformer.live_bytes import LiveBytes
 from bench_workloads.transformer.mesh import ranks_in_order
@@ -61,8 +62,6 @@ def trace(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> Traced:
     ``gpu_kernels``: count RMSNorm as the one kernel that it is on a GPU; False: as what it is composed of on CPU.
     Raises NotTraceableError, also where this process is in a process group already.
     """
-    if run.shape.get("num_experts"):
-        raise NotTraceableError("a mixture of experts: how many tokens an expert gets depends on data, which is fake")
     if dist.is_initialized():
         raise NotTraceableError("this process has a process group of its own")
     settings = Settings.of(run)
@@ -72,6 +71,7 @@ def trace(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> Traced:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(_fake_world(rank, run.layout.gpus))
+        stack.enter_context(_even_routing())
         if gpu_kernels:
             stack.enter_context(_replaced(functional, "rms_norm", _fused_rms_norm))
         return _trace(_placed(traced, rank), settings, run.layout.grad_accum)
@@ -218,6 +218,21 @@ def _fake_world(rank: int, ranks: int) -> Iterator[None]:
     finally:
         dist.destroy_process_group()
         _clear_sharding_prop_cache()  # it refers to the groups
+
+
+@contextmanager
+def _even_routing() -> Iterator[None]:
+    """Every expert gets as many tokens as any other: how many it gets depends on data, which is fake."""
+    with (
+        _replaced(torch, "bincount", lambda chosen, minlength: chosen.new_empty(minlength)),
+        _replaced(mlp, "numbers_of", _even_numbers),
+    ):
+        yield
+
+
+def _even_numbers(counts: Tensor, expected: int) -> list[int]:
+    parts = counts.numel()
+    return [expected // parts + (part < expected % parts) for part in range(parts)]
 
 
 @contextmanager

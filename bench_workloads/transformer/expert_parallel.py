@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.tensor import Shard, distribute_tensor
 
+from bench_workloads.transformer import mlp
 from bench_workloads.transformer.mlp import Experts, MixtureOfExperts
 
 if TYPE_CHECKING:
@@ -50,19 +51,19 @@ class AllToAll:
         arriving = torch.empty_like(counts)
         dist.all_to_all_single(arriving, counts, group=self._group)
         by_source = arriving.view(self._ranks, self._local_experts)
-        sent = counts.view(self._ranks, -1).sum(dim=1).tolist()
-        received = by_source.sum(dim=1).tolist()
+        sent = mlp.numbers_of(counts.view(self._ranks, -1).sum(dim=1), tokens.shape[0])
+        received = mlp.numbers_of(by_source.sum(dim=1), tokens.shape[0])
         travelled = all_to_all_single_autograd(tokens, received, sent, self._group)
-        order = self._by_expert(by_source)
+        order = self._by_expert(by_source, sum(received))
         outputs = experts(travelled[order], by_source.sum(dim=0))
         back = torch.empty_like(order)
         back[order] = torch.arange(order.numel(), device=order.device)
         return all_to_all_single_autograd(outputs[back], sent, received, self._group)
 
-    def _by_expert(self, by_source: Tensor) -> Tensor:
+    def _by_expert(self, by_source: Tensor, received: int) -> Tensor:
         """The order that sorts tokens, which arrive by source and expert, by expert alone. (received tokens,)"""
         experts = torch.arange(self._local_experts, device=by_source.device).repeat(self._ranks)
-        return experts.repeat_interleave(by_source.flatten()).argsort(stable=True)
+        return experts.repeat_interleave(by_source.flatten(), output_size=received).argsort(stable=True)
 
 
 def _split(experts: Experts, mesh: DeviceMesh) -> None:

@@ -16,6 +16,15 @@ Dispatch = Callable[[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]], Tensor
 """(tokens sorted by expert, tokens per expert, experts) -> outputs in the order of the tokens"""
 
 
+def numbers_of(counts: Tensor, _expected: int) -> list[int]:
+    """Tokens of each part, as numbers on the host: on a GPU this waits for the device.
+
+    ``_expected``: their sum, if tokens are spread evenly. A trace without data has nothing else (``exact``).
+    """
+    numbers: list[int] = counts.tolist()
+    return numbers
+
+
 def run_here(tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Compute this rank's experts: the dispatch without expert parallelism."""
     return experts(tokens, counts)
@@ -51,7 +60,7 @@ class Experts(nn.Module):
         """Tokens (n, hidden) sorted by expert, counts (local experts,) -> outputs (n, hidden) in the same order."""
         w1, w2, w3 = (_local(w) for w in (self.w1, self.w2, self.w3))
         parts = []
-        for expert, chunk in enumerate(tokens.split(counts.tolist())):
+        for expert, chunk in enumerate(tokens.split(numbers_of(counts, tokens.shape[0]))):
             inner = functional.silu(chunk @ w1[expert]) * (chunk @ w3[expert])
             parts.append(inner @ w2[expert])
         return torch.cat(parts)

@@ -64,6 +64,7 @@ def exact(
         "formulas": {"stage": name, "peak_bytes": sum(formulas.values()), "parts": formulas},
         "micro_batches_traced": traced.micro_batches,
         "schedule_ran": run.layout.pp > 1,
+        "even_routing": shape.num_experts > 0,
         "seconds": round(seconds, 2),
     }
     click.echo(json.dumps(document) if options["as_json"] else _text(document, options["unit"], unit))
@@ -171,4 +172,6 @@ def _how(document: Mapping[str, Any]) -> str:
         text.append(f"{seen} of {layout['grad_accum']} micro-batches, further ones need no more memory")
     if layout["pp"] > 1:
         text.append(f"the {layout['pp_schedule']} schedule itself, with empty tensors from its neighbours")
+    if document["even_routing"]:
+        text.append("every expert gets equally many tokens")
     return "; ".join(text) + ".\nBytes of tensors: no fragmentation, CUDA context or NCCL."

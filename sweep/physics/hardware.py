@@ -327,7 +327,7 @@ GPUS |= {
         _like(
             "gb200",
             "gb300",
-            "NVIDIA GB300 NVL72 data sheet, per GPU (of 72: 1,440 | 1,080 PFLOPS fp4, 720 sparse fp8, 20 TB, 576 TB/s); "
+            "NVIDIA GB300 NVL72 data sheet (for 72: 1,440 | 1,080 PFLOPS fp4, 720 sparse fp8, 20 TB, 576 TB/s); "
             "network: 800 Gb/s per GPU (ConnectX-8)",
             peaks_flops=_peaks(bf16=2500, fp16=2500, fp8=5000, fp4=15000, tf32=1250, fp32=80),
             memory_bytes=279 * GB,

@@ -42,11 +42,24 @@ def test_table_of_a_named_stage():
         assert words in text
 
 
+def test_a_mixture_of_experts_is_traced_with_its_experts_over_ep():
+    argv = (MIXTURE, "--sequence-length", 128, "--exact", "--json")
+    alone, split = (json.loads(run(*argv, "--dp", 2, "--ep", ep).stdout) for ep in (1, 2))
+    assert alone["parameters"] - split["parameters"] == alone_experts(4) // 2
+    assert alone["peak_bytes"] == pytest.approx(alone["formulas"]["peak_bytes"], rel=0.25)
+    assert "every expert gets equally many tokens" in run(*argv[:-1]).stdout
+
+
+def alone_experts(experts):
+    """Weights of the tiny mixture's routed experts, in all layers."""
+    shape = json.loads(TINY.replace("{", '{"').replace(", ", ', "').replace(": ", '": '))
+    return shape["num_layers"] * experts * 3 * shape["hidden_size"] * 64
+
+
 def test_a_layout_that_our_workload_rejects():
     text = mistakes(TINY, "--tp", 4, "--zero", 1, "--sequence-length", 126, "--exact")
     for reason in ("2 key-value heads cannot be split over tp=4", "the same as zero=0", "126 / cp=1 positions"):
         assert reason in text
-    assert "depends on data" in mistakes(MIXTURE, "--exact")
 
 
 def test_incompatible_options_are_reported_together():
