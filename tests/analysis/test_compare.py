@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.compare import LEVEL, compare
@@ -160,3 +161,17 @@ def test_the_variance_of_a_median_is_that_of_many_medians():
     stated = np.mean([log_median_variance(sample)[0] for sample in samples[:500]])
     assert stated == pytest.approx(true, rel=0.15)
     assert log_median_variance([0.1, 0.1]) == (0, 0)
+
+
+def test_the_spread_of_iterations_is_not_counted_as_noise_from_run_to_run():
+    """Runs that differ by their iterations only: what is left from run to run is at most their own error."""
+    found = compare(noisy(1, run=0.0, iterations=0.05), noisy(2, run=0.0, iterations=0.05))
+    of_a_change = found.noise.iterations * math.sqrt(2)
+    assert found.noise.estimated
+    assert found.noise.deviation < of_a_change
+
+
+def test_a_run_that_failed_once_and_was_measured_later_does_not_fail():
+    a, b = noisy(1), noisy(2)
+    again = b.iloc[:1].assign(outcome="hang", run_id="an earlier attempt")
+    assert compare(a, pd.concat([b, again], ignore_index=True)).failing == ()

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from sweep.diagnose.diagnose import diagnose, diagnose_text
+from sweep.diagnose.exits import exit_hit
 from sweep.diagnose.model import Diagnosis, Facts, RankEnd
 from sweep.diagnose.vram import parse_cuda_memory
 from sweep.outcomes import Outcome
@@ -291,3 +292,40 @@ def test_a_rank_that_was_killed_first_is_the_cause_and_its_peers_errors_are_cons
     assert (found.outcome, found.rank) == (Outcome.UNKNOWN, 1)
     late = RankEnd(rank=1, node="n1", signal=9, ended_at_s=9.0)
     assert diagnose(Facts(ranks=[peers[0], late, peers[1]])).outcome is Outcome.NCCL_ERROR
+
+
+WARNED = (
+    "WARNING: cannot load the fused kernel, falling back\n"
+    "Traceback (most recent call last):\n"
+    '  File "/work/train.py", line 7, in load\n'
+    "ValueError: no such kernel\n"
+)
+
+
+def test_an_exception_under_a_warning_is_the_failure_where_the_log_ends_with_it():
+    """A program that handled it goes on to write something; blank lines are nothing."""
+    for end in ("", "\n\n  \n"):
+        assert diagnose_text(WARNED + end).outcome is Outcome.PYTHON_EXCEPTION
+    assert diagnose_text(WARNED + "loading the plain kernel\n").outcome is not Outcome.PYTHON_EXCEPTION
+
+
+def test_one_finite_loss_after_a_nan_is_no_recovery_and_two_are():
+    bad = "step 1 loss: 2.5\nstep 2 loss: nan\n"
+    assert diagnose_text(bad + "step 3 loss: 2.4\n").outcome is Outcome.NAN_LOSS
+    assert diagnose_text(bad + "step 3 loss: 2.4\nstep 4 loss: 2.3\n").outcome is not Outcome.NAN_LOSS
+
+
+@pytest.mark.parametrize(
+    ("code", "evidence"),
+    [
+        (128 + 9, "ended by signal 9 (SIGKILL)"),
+        (128 + 64, "ended by signal 64 (SIGRTMAX)"),
+        (128 + 65, "exit code 193"),
+        (255, "exit code 255"),
+        (128, "exit code 128"),
+    ],
+)
+def test_a_shells_exit_code_is_a_signal_only_up_to_the_last_signal(code, evidence):
+    hit = exit_hit(code, None)
+    assert hit is not None
+    assert hit.evidence == evidence

@@ -338,6 +338,8 @@ def test_replay_of_what_was_imported_by_the_command_line(tmp_path):
     }  # fmt: skip
     assert document["overall"]["runs_spent"] == 6
     assert document["overall"]["failures_avoided_share"] == 0
+    order = [row["mbs"] for row in rows]  # exhaustive measures them in the order of the plan's predictions
+    assert 1 <= document["cells"][0]["runs_to_within_2pct"] <= len(order), "runs are counted from 1"
     assert document["cells"][0] | {"model": "small", "nodes": 1, "regret": 0.0} == document["cells"][0]
 
 

@@ -13,6 +13,7 @@ from sweep.launcher.session import Session
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
     AttemptStarted,
+    CancelRequested,
     PilotAlive,
     PilotGone,
     PilotIntended,
@@ -224,3 +225,23 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
         launcher.run(look)
     assert scheduler.cancelled == ([] if timeouts_reset else ["7"])
     launcher.close()
+
+
+def test_a_pilot_missing_in_one_poll_is_lost_only_once_its_last_lines_had_time_to_appear(existing, monkeypatch):
+    watch, session, _, _, clock = watched(existing, monkeypatch, JobState.RUNNING)
+    session.executor.state = JobState.GONE
+    watch.check()
+    assert session.sweep_state.pilots["p0001"].gone is None
+    clock.now += 16  # the scheduler is polled every 15 s
+    watch.check()
+    assert session.sweep_state.pilots["p0001"].gone is not None
+    session.close()
+
+
+def test_a_cancelled_sweep_is_done_though_runs_wait(existing):
+    session = session_of(existing)
+    assert not session.done
+    session.write(CancelRequested(time=5.0))
+    session.refresh()
+    assert session.done
+    session.close()

@@ -221,3 +221,14 @@ def test_a_million_candidates_take_seconds():
     started = time.process_time()
     assert memory.fits(many, GPUS["h100"]).fits.shape == (1_000_000,)
     assert time.process_time() - started < 6
+
+
+def test_in_fp32_logits_take_twice_as_much_as_in_half_precision_and_never_less():
+    shape = MODELS["1B"].as_dict() | {"sequence_length": 4096}
+    profile = PROFILES["megatron"]
+    logits = {dtype: float(memory.logit_bytes({**shape, "dtype": dtype}, profile, "first")) for dtype in DTYPES}
+    assert logits["bf16"] == logits["fp16"] == 4096 * 131072 * profile.logit_bytes
+    assert logits["fp32"] == 2 * logits["bf16"]
+
+
+DTYPES = ("bf16", "fp16", "fp32")

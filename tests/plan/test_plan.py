@@ -18,7 +18,7 @@ from sweep.plan.build import Builder, build
 from sweep.plan.expand import chunks, products
 from sweep.plan.rules import rules_for
 from sweep.plan.runs import Plan, runs_of, to_table
-from sweep.plan.summary import summary
+from sweep.plan.summary import COMMONEST, summary
 
 AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
 ANY = Workload(
@@ -439,3 +439,30 @@ def test_hundred_thousand_candidates_stay_small_and_quick():
     tracemalloc.stop()
     assert table.num_rows == 16 * 32 * 16 * 4 * 3
     assert peak < 1000 * table.num_rows
+
+
+def refused(batch, sequence=64, micro=7):
+    text = BASE.replace("global_batch: 3072", f"global_batch: {batch}").replace("length: 64", f"length: {sequence}")
+    with pytest.raises(SweepError) as caught:
+        plan_of(text + f"micro_batch_size: {micro}\n")
+    return caught.value.mistakes[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("batch", "sequence", "offered"),
+    [
+        (1_000_000, 64, True),
+        (1_200_000, 64, False),  # more than a tenth off
+        (1_000_000, 3000, False),  # 2^20 is no whole number of sequences
+        (1_500_000, 3000, False),
+    ],
+)
+def test_a_power_of_two_is_offered_where_it_is_near_and_a_whole_batch(batch, sequence, offered):
+    assert ("near values: 1Mi," in refused(batch, sequence)) == offered
+
+
+def test_at_most_ten_reasons_of_a_rule_are_shown():
+    plan = plan_of(BASE + "tp: 1\nmicro_batch_size: {from: 1, to: 40, step: 1}\n")
+    (batches,) = [entry for entry in summary(plan)["rejected_by_rule"] if entry["rule"] == "batch_equation"]
+    assert batches["candidates"] > 20
+    assert len(batches["such_as"]) == COMMONEST == 10

@@ -103,3 +103,17 @@ def test_megatron_trains_experts_under_tp_only_with_sequence_parallelism():
     assert reasons[2] == [
         "experts_without_sequence_parallelism: Megatron trains experts under tp=2 only with sequence_parallel: true"
     ]
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nemo"])
+def test_context_parallelism_of_megatron_cuts_the_sequence_into_twice_cp(trainer):
+    """Each rank has a part from the front and one from the back, so that causal attention is balanced."""
+    for sequence, works in ((4096, True), (4100, False)):
+        text = (
+            f"workload: {trainer}\nmodels: [1B]\nnodes: [1]\nsequence_length: {sequence}\n"
+            f"global_batch: {sequence * 8}\ncp: 4\nmicro_batch_size: 1\nsite: {{gpu: h100, gpus_per_node: 8}}\n"
+        )
+        grid = parse_grid(text, "grid.yaml")
+        (row,) = to_table(build(grid, grid.site)).to_pylist()
+        assert (row["status"] == "run") == works
+        assert works or [reason.split(":")[0] for reason in row["reasons"]] == ["sequence_by_cp"]

@@ -98,3 +98,20 @@ def test_a_workload_that_cannot_be_loaded_here_does_not_prevent_collect(tmp_path
     sweep = made_sweep(tmp_path)
     write_journal(sweep, "pilot-1", [record_event(made_record(made_run(workload="theirs")), losses=BASE)])
     assert pq.read_table(collect(sweep).path, columns=["workload"])["workload"].to_pylist() == ["theirs"]
+
+
+def test_a_note_about_losses_is_made_anew_at_each_collect(tmp_path):
+    """Of two that differ both are marked; a third shows which of them is off, and clears the other."""
+    from sweep.records.collect import collect
+    from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+    sweep = made_sweep(tmp_path)
+    runs = [made_run(dp=2), made_run(dp=1, tp=2, grad_accum=8), made_run(dp=1, pp=2, grad_accum=8)]
+    records = [replace(made_record(run), losses=BASE) for run in runs]
+    write_journal(sweep, "pilot-1", [record_event(records[0]), record_event(records[1], losses=off(1.05))])
+    assert pq.read_table(collect(sweep).path, columns=["suspect"])["suspect"].to_pylist() == [True, True]
+    write_journal(sweep, "pilot-2", [record_event(records[2])])
+    rows = pq.read_table(collect(sweep).path, columns=["tp", "suspect", "notes"]).to_pylist()
+    marked = [row for row in rows if row["suspect"]]
+    assert [row["tp"] for row in marked] == [2]
+    assert len(marked[0]["notes"]) == 1, "not one of each collect"

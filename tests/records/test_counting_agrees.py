@@ -87,3 +87,14 @@ def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_th
 def test_a_sweep_without_a_record_has_an_empty_table(tmp_path):
     """Its columns have no values to infer types from."""
     assert collect(made_sweep(tmp_path / "s")).attempts == 0
+
+
+def test_a_failed_rerun_is_surplus_while_the_ok_attempt_before_it_counts():
+    import pandas as pd
+
+    from sweep.records.collect import which_count
+
+    rows = pd.DataFrame({"run_id": ["r", "r"], "attempt": [1, 2], "outcome": ["ok", "hang"]})
+    found = which_count(rows, {"r": 1})
+    assert found["final"].tolist() == [True, False]
+    assert found["surplus"].tolist() == [False, True]

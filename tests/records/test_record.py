@@ -1,5 +1,6 @@
 """The record: what it holds, what an `ok` must prove, and what cannot be true."""
 
+import dataclasses
 import json
 import math
 
@@ -161,3 +162,12 @@ def test_parameters_follow_the_shape():
     matrices = TINY["num_layers"] * (4 * 64 * 64 + 3 * 64 * 128)
     norms = (2 * TINY["num_layers"] + 1) * 64
     assert record.parameters_total == record.parameters_active == matrices + norms + 2 * 64 * 512
+
+
+def test_a_truth_value_is_no_number():
+    """A bool is an int in Python, and not in a column of whole numbers."""
+    record = made_record()
+    assert problems(record) == []
+    assert problems(dataclasses.replace(record, nodes=True)) == ["nodes must be int64, not True"]
+    assert problems(dataclasses.replace(record, mfu=False)) == ["mfu must be double, not False"]
+    assert problems(dataclasses.replace(record, compile=1)) == ["compile must be bool, not 1"]

@@ -181,3 +181,11 @@ def test_the_plan_decides_on_a_pipeline_of_few_micro_batches():
     few = [PlannedRun("run-0000000000000000", "1B", 1, 60.0, json.dumps(run(tp=2, pp=4, gas=2, workload="megatron")))]
     events, _, _ = live(few, "prune", widths=(1,))
     assert len(events) == 1
+
+
+def test_runs_never_tried_come_before_retries():
+    first, second, third = runs_of(nodes=(1,))[:3]
+    state = SweepState()
+    state.apply(ended(first, 60.0, truth=(Outcome.LOST, None)))
+    order = [(choice.planned.run_id, choice.attempt) for choice in waiting([first, second, third], state)]
+    assert order == [(second.run_id, 1), (third.run_id, 1), (first.run_id, 2)]

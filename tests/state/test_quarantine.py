@@ -166,3 +166,14 @@ def test_a_pilot_takes_the_widest_run_that_fits():
     runs = [planned("narrow", 1), planned("middle", 2), planned("wide", 4)]
     choice = choose(runs, SweepState(), 3, 1000, 10, search=Search(runs), names=["n1", "n2", "n3"])
     assert (choice.planned.run_id, choice.nodes) == ("middle", ("n1", "n2"))
+
+
+def test_hangs_of_runs_that_hang_on_other_nodes_too_do_not_quarantine():
+    """Two runs that hang wherever they are placed: the configuration's fault, however many there are."""
+    hangs = [
+        record(run, attempt, Outcome.HANG, nodes, time, accused=[nodes[0]])
+        for run, start in (("r", 1.0), ("q", 11.0))
+        for attempt, nodes, time in ((1, ("a1", "a2"), start), (2, ("b1", "b2"), start + 1))
+    ]
+    assert "2 different runs" in state_of(hangs[0], hangs[2]).bad_nodes["a1"]
+    assert state_of(*hangs).bad_nodes == {}

@@ -202,3 +202,42 @@ def test_a_claim_that_was_made_before_an_error_is_ours(sweep):
     assert try_claim(sweep, "r", 1, holder)
     assert try_claim(sweep, "r", 1, holder), "asked again after its answer was lost"
     assert not try_claim(sweep, "r", 1, Claim(pilot="p0002", job_id="7", time=5.0))
+
+
+def test_a_link_whose_reply_was_lost_is_a_success_and_a_refused_one_is_not(tmp_path, monkeypatch):
+    """NFS may repeat a request that succeeded, and report that the file exists already."""
+    link = os.link
+
+    def reply_lost(source, target):
+        link(source, target)
+        raise FileExistsError(target)
+
+    def refused(_source, target):
+        raise PermissionError(target)
+
+    monkeypatch.setattr("sweep.store.directory.os.link", reply_lost)
+    write_once(tmp_path / "f", "content")
+    assert (tmp_path / "f").read_text() == "content"
+    monkeypatch.setattr("sweep.store.directory.os.link", refused)
+    with pytest.raises(PermissionError):
+        write_once(tmp_path / "g", "content")
+
+
+def test_where_one_journal_cannot_be_read_nothing_counts_as_read(sweep, monkeypatch):
+    """What the file system cut off is read again, and what was read before it too: no event is lost or seen twice."""
+    for name, event in (("one", FIRST), ("two", LAST)):
+        Journal(sweep.journal(name)).append(event)
+    reader = JournalReader(sweep)
+
+    def fails_on_two(path, offset, decode):
+        if path == sweep.journal("two"):
+            raise OSError(5, "Input/output error")
+        return read_events(path, offset, decode)
+
+    monkeypatch.setattr("sweep.store.journal.read_events", fails_on_two)
+    with pytest.raises(OSError, match="Input/output error"):
+        reader.new_events()
+    assert reader.offsets == {}
+    monkeypatch.undo()
+    assert reader.new_events() == [FIRST, LAST]
+    assert reader.new_events() == []

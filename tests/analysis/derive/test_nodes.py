@@ -25,3 +25,14 @@ def test_a_slow_rank_identifies_its_node():
     assert table.loc["n2", "ratio"] == pytest.approx(1.5)
     assert table.loc["n3", ["attempts", "ok", "faults"]].tolist() == [2, 1, 1]
     assert health(node_records()[["run_id", "model", "nodes"]]).empty
+
+
+def test_ranks_are_numbered_node_by_node():
+    """Rank 3 of two nodes with two GPUs is on the second node; rank 1 on the first, though 1 % 2 is 1."""
+    rows = [
+        {"run_id": f"r{rank}", "node_names": ["n1", "n2"], "slow_rank": rank, "outcome": "ok", "attempt": 1}
+        for rank in (1, 1, 1, 2)
+    ]
+    table = pd.DataFrame(rows).assign(model="m", nodes=2, gpus_per_node=2)
+    slow = health(table).set_index("node")["slow"].to_dict()
+    assert slow == {"n1": 3, "n2": 1}

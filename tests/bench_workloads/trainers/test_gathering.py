@@ -3,7 +3,8 @@
 import pytest
 
 from bench_workloads.trainers.adapter import ParsedLine
-from bench_workloads.trainers.driver.gathering import Gathered
+from bench_workloads.trainers.driver.gathering import Gathered, compare
+from tests.support.trainers.layouts import run_of
 
 
 def gathered_from(*entries, warmup=2, iterations=3):
@@ -60,3 +61,10 @@ def test_values_on_a_line_of_their_own_belong_to_the_iteration_before():
     gathered = gathered_from((1, 0.0, {}), (2, 1.0, {}), warmup=1, iterations=1)
     gathered.add(ParsedLine(values={"loss": 4.0}), 1.1)
     assert gathered.entries[-1].values == {"loss": 4.0}
+
+
+@pytest.mark.parametrize(("printed_s", "reported"), [(0.985, False), (0.975, True), (1.03, True), (1.015, False)])
+def test_a_trainers_mean_that_is_two_percent_off_the_clock_is_reported(printed_s, reported):
+    gathered = gathered_from(*((i, float(i), {"step_time_s": printed_s}) for i in range(1, 6)))
+    disagreements = compare(run_of("megatron"), gathered, "")["disagreements"]
+    assert any("its lines came every 1" in text for text in disagreements) == reported

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bench_workloads.transformer.interval import is_known, median_interval
+from bench_workloads.transformer.measure import Samples, until_known
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,13 @@ def test_a_median_is_known_by_enough_equal_samples():
     assert not is_known([1.0] * 6, 0.01)
     assert is_known([1.0] * 7, 0.01)
     assert not is_known([1.0, 1.1] * 20, 0.01)
+
+
+def test_an_adaptive_measurement_ends_at_its_most_though_the_median_is_not_known():
+    wanted = until_known(tolerance=1e-9, most=4)
+    samples = Samples(slowest_s=[1.0])
+    counts = []
+    for time in (2.0, 3.0, 4.0, 5.0):
+        counts.append(wanted(samples))
+        samples.slowest_s.append(time)
+    assert counts == [True, True, True, False]
