@@ -3,7 +3,16 @@
 import pytest
 
 from sweep.executors.executor import JobState, JobStatus
-from sweep.executors.slurm_states import first_live, may_work_later, meaning
+from sweep.executors.slurm_states import (
+    first_live,
+    job_id_of,
+    job_state,
+    may_work_later,
+    meaning,
+    parse_sacct,
+    parse_squeue,
+    vanished,
+)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +89,117 @@ def test_of_several_jobs_of_one_name_the_oldest_that_lives_counts():
     assert first_live([("7", gone), ("12", pending), ("101", running)]) == ("101", running)
     assert first_live([("8", gone), ("7", gone)]) == ("7", gone)
     assert first_live([]) is None
+
+
+MAN_22_05 = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "CONFIGURING",
+    "COMPLETING",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PENDING",
+    "PREEMPTED",
+    "RUNNING",
+    "RESV_DEL_HOLD",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "REQUEUED",
+    "RESIZING",
+    "REVOKED",
+    "SIGNALING",
+    "SPECIAL_EXIT",
+    "STAGE_OUT",
+    "STOPPED",
+    "SUSPENDED",
+    "TIMEOUT",
+]
+"""man squeue 22.05, "JOB STATE CODES"; later versions add LAUNCH_FAILED and RECONFIG_FAIL"""
+HOLDS_NODES = {"RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
+WAITS = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+
+
+@pytest.mark.parametrize("word", [*MAN_22_05, "LAUNCH_FAILED", "RECONFIG_FAIL"])
+def test_a_state_is_gone_only_where_no_process_of_the_job_can_live_or_start(word):
+    if word == "REVOKED":  # of a federation: a sibling cluster has the job
+        expected = JobState.UNKNOWN
+    else:
+        expected = JobState.RUNNING if word in HOLDS_NODES else JobState.PENDING if word in WAITS else JobState.GONE
+    assert job_state(word) is expected
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("CANCELLED by 1000", JobState.GONE),  # sacct
+        ("RUNNING+", JobState.RUNNING),  # cut by a narrow column
+        ("A_STATE_OF_2030", JobState.UNKNOWN),
+        ("", JobState.UNKNOWN),
+    ],
+)
+def test_a_state_with_an_addition_is_that_state_and_an_unknown_one_is_neither_success_nor_failure(word, state):
+    assert job_state(word) is state
+
+
+SQUEUE = """\
+101|PENDING||Resources
+102|PENDING||ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]
+103|PENDING||Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
+104|RUNNING|c[003,005,011-013]|None
+105|COMPLETING|c007|NonZeroExitCode
+106|PENDING||a site's | own reason
+107_[1-3]|PENDING||Priority
+slurm_load_jobs error: Unable to contact slurm controller (connect failure)
+108|RUNNING
+"""
+"""Reasons and node lists as people reported them between 2019 and 2024, an array, an error, and a line that was cut"""
+
+
+def test_squeue_is_read_line_by_line_and_what_is_no_job_is_left_out():
+    found = parse_squeue(SQUEUE)
+    assert list(found) == ["101", "102", "103", "104", "105", "106"]
+    assert found["102"].reason == "ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]"
+    assert found["104"] == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="c[003,005,011-013]")
+    assert (found["105"].state, found["106"].reason) == (JobState.RUNNING, "a site's | own reason")
+
+
+SACCT = """\
+201|COMPLETED|c[001-004]
+202|RUNNING|c[001-004]
+202|COMPLETED|c[001-003]
+203|CANCELLED by 1000|None assigned
+204.batch|RUNNING|c001
+"""
+"""sacct -X -P: a job that lost a node has a row for each size, the last one is the present one"""
+
+
+def test_of_sacct_the_last_row_of_a_job_counts_and_steps_do_not():
+    found = parse_sacct(SACCT)
+    assert list(found) == ["201", "202", "203"]
+    assert (found["202"].word, found["202"].nodes) == ("COMPLETED", "c[001-003]")
+    assert (found["203"].state, found["203"].nodes) == (JobState.GONE, "")
+
+
+def test_a_job_that_squeue_has_forgotten_is_gone_though_accounting_says_running():
+    assert vanished(None) == JobStatus(state=JobState.GONE)
+    runaway = JobStatus(state=JobState.RUNNING, word="RUNNING", reason="r", nodes="c1")
+    assert vanished(runaway) == JobStatus(state=JobState.GONE, word="RUNNING", reason="r", nodes="c1")
+
+
+@pytest.mark.parametrize(
+    ("printed", "job_id"),
+    [
+        ("4711\n", "4711"),
+        ("4711;cluster2\n", "4711"),  # sbatch --parsable in a federation
+        ("Submitted batch job 4711\n", "4711"),  # a wrapper that drops --parsable
+        ("4711\nThank you for using the cluster.\n", "4711"),
+        ("Project balance: 12 hours\n4711\n", "4711"),
+        ("sbatch: error: nothing was submitted\n", None),
+        ("", None),
+    ],
+)
+def test_the_job_id_is_found_in_what_a_sites_sbatch_prints(printed, job_id):
+    assert job_id_of(printed) == job_id

@@ -79,3 +79,17 @@ def test_a_node_without_space_for_the_attempt_reports_disk_full(tmp_path):
     finally:
         subprocess.run(["umount", "-l", scratch], check=True)
     assert answer.outcome is Outcome.DISK_FULL
+
+
+def test_ranks_get_this_nodes_temporary_directory_whatever_tmpdir_says_and_the_users_other_settings(
+    tmp_path, monkeypatch
+):
+    """The user's TMPDIR is the login node's, and would not be emptied after the attempt."""
+    image = Image()
+    monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", image)
+    monkeypatch.setenv("TMPDIR", "/home/user/tmp")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/home/user/kernels")
+    asyncio.run(Agent("n1", 0, tmp_path).serve(Scripted(PREPARE, start(), until=RankExited)))
+    (request,) = image.requests
+    assert request.env["TMPDIR"] != "/home/user/tmp"
+    assert request.env["TORCHINDUCTOR_CACHE_DIR"] == "/home/user/kernels"
