@@ -40,9 +40,8 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/sweep launch examples/laptop.yaml --yes --executor local --dir $(DEMO_DIR)
-	$(BIN)/sweep heatmap $(DEMO_DIR)
-	@echo "The heatmap: $$(ls -1 $(CURDIR)/$(DEMO_DIR)/figures/*.png | head -1)"
+	$(BIN)/sweep demo --dir $(DEMO_DIR)
+	@echo "The heatmap: $(CURDIR)/$(DEMO_DIR)/figures/heatmap.png"
 
 system-packages:
 	tests/support/system-packages
