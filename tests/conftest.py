@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores it, and so would every launcher that is started here
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+if not os.environ.get("SWEEP_REFERENCE_DATA"):
+    os.environ.pop("SWEEP_REFERENCE_DATA", None)  # set but empty names no folder, and not the current one
 
 TESTS = Path(__file__).parent
 SCHEDULER = {
@@ -43,6 +47,22 @@ def _group(item: pytest.Item) -> str:
     if not item.get_closest_marker("slurm"):
         return file
     return "slurm, scheduler" if file in SCHEDULER else "slurm, sweeps"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What this machine could not run, by reason; a reason names what would add it."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(left_out(report.longrepr) for report in skipped)
+    if reasons:
+        terminalreporter.section("left out on this machine")
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"{count} test{'s' if count > 1 else ''}: {reason}")
+
+
+def left_out(skip: object) -> str:
+    """The reason of a skipped test's report: (file, line, "Skipped: reason")."""
+    text = str(skip[2] if isinstance(skip, tuple) else skip)
+    return text.removeprefix("Skipped: ")
 
 
 @pytest.fixture(scope="session")
