@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(item: pytest.Item) -> str:
-    file = item.path.relative_to(TESTS).as_posix()  # a name alone may stand in several folders
+    file = item.path.relative_to(TESTS).as_posix()  # a name alone may occur in several folders
     if not item.get_closest_marker("slurm"):
         return file
     return "slurm, scheduler" if file in SCHEDULER else "slurm, sweeps"
