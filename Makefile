@@ -63,6 +63,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.support.vocabulary
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy

@@ -26,7 +26,7 @@ if not os.environ.get("SWEEP_REFERENCE_DATA"):
 
 TESTS = Path(__file__).parent
 SCHEDULER = {
-    "executors/test_slurm.py", "faults/test_cluster.py", "faults/test_ranks.py", "faults/test_storm.py",
+    "executors/test_slurm.py", "testing/test_executors.py", "faults/test_cluster.py", "faults/test_ranks.py", "faults/test_storm.py",
     "inputs/test_detect.py", "project/test_slurm_harness.py", "system/test_slurm_limits.py",
 }  # fmt: skip
 """files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(item: pytest.Item) -> str:
-    file = item.path.relative_to(TESTS).as_posix()  # a name alone may stand in several folders
+    file = item.path.relative_to(TESTS).as_posix()  # a name alone may occur in several folders
     if not item.get_closest_marker("slurm"):
         return file
     return "slurm, scheduler" if file in SCHEDULER else "slurm, sweeps"

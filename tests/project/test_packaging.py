@@ -65,7 +65,7 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel. Its dependencies are lent by the environment that runs the tests."""
+    """A virtual environment with the wheel. Its dependencies come from the environment that runs the tests."""
     folder = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(folder, with_pip=True)
     install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)]
@@ -74,8 +74,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A .pth line adds a folder without reading the .pth files in it, so the editable installation of the checkout stays
     # out of sight.
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    lent = folder / "lib" / version / "site-packages" / "lent.pth"
-    lent.write_text(sysconfig.get_paths()["purelib"] + "\n")
+    shared = folder / "lib" / version / "site-packages" / "shared.pth"
+    shared.write_text(sysconfig.get_paths()["purelib"] + "\n")
     return folder
 
 
