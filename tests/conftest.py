@@ -26,9 +26,15 @@ if not os.environ.get("SWEEP_REFERENCE_DATA"):
 
 TESTS = Path(__file__).parent
 SCHEDULER = {
-    "executors/test_slurm.py", "faults/test_cluster.py", "faults/test_ranks.py", "faults/test_storm.py",
-    "inputs/test_detect.py", "project/test_slurm_harness.py", "system/test_slurm_limits.py", "testing/test_executors.py",
-}  # fmt: skip
+    "executors/test_slurm.py",
+    "faults/test_cluster.py",
+    "faults/test_ranks.py",
+    "faults/test_storm.py",
+    "inputs/test_detect.py",
+    "project/test_slurm_harness.py",
+    "system/test_slurm_limits.py",
+    "testing/test_executors.py",
+}
 """files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
 
 
