@@ -31,7 +31,12 @@ _RULES = {
 }
 """a plan's general rule on one option and the shape -> the option. None between options: --fits solves for those"""
 _SHOWN_FITS = 30
-_NOT_EXACT = {"--fits": "list_fits", "--plot": "plot"}
+_NOT_EXACT = {
+    "--fits": "list_fits",
+    "--plot": "plot",
+    "--frozen-weights": "frozen_weights",
+    "--no-sequence-parallel": "whole_sequence",
+}
 
 
 def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,6 +66,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--optimizer", help="adamw, adamw-bf16, adamw-8bit, lion, sgd, …; default: what the profile updates with")
 @click.option("--profile", "profile_name", default="ours", show_default=True, help="Memory profile: ours, nanotron, …")
 @click.option("--no-sequence-parallel", "whole_sequence", is_flag=True, help="Norms and residual path whole under tp.")
+@click.option("--frozen-weights", is_flag=True, help="Only adapters are trained (LoRA): no states of the weights.")
 @click.option("--gpu", "gpu_name", default="h100", show_default=True)
 @click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, fastest first.")
 @click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
@@ -105,7 +111,7 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     """The values that names stand for. Raises SweepError for all that are unknown or impossible."""
     from sweep.errors import nearest
     from sweep.physics.hardware import GPUS
-    from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
+    from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES, with_frozen_weights
     from sweep.physics.schedules import SCHEDULES
 
     shape, mistakes = _shape(model)
@@ -133,6 +139,8 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     profile = replace(profile, optimizer=options["optimizer"] or profile.optimizer)
     if options["whole_sequence"]:
         profile = replace(profile, sequence_parallel=False)
+    if options["frozen_weights"]:
+        profile = with_frozen_weights(profile)
     return shape, GPUS[options["gpu_name"]], profile
 
 

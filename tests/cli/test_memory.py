@@ -48,10 +48,10 @@ def test_what_is_over_by_less_than_the_models_error_is_accepted_by_a_plan():
     assert (found["fits"], found["plan_keeps"]) == (False, True)
     every = ("8B", "--fits", "--gpus", 8, "--zero", 1)
     listed = document(*every)
-    kept = listed["plan_keeps"] - len(listed["fitting"])
-    assert kept > 0
+    retained = listed["plan_keeps"] - len(listed["fitting"])
+    assert retained > 0
     assert run(*every).stdout.endswith(
-        f"{kept} more are over by less than the model's error (10%): a plan accepts them\n"
+        f"{retained} more are over by less than the model's error (10%): a plan accepts them\n"
     )
 
 
@@ -168,3 +168,13 @@ def test_a_trainer_without_sequence_parallelism_holds_whole_norms_and_residuals(
     split, whole = document(*layout), document(*layout, "--no-sequence-parallel")
     more = whole["stages"]["first"]["activations"] - split["stages"]["first"]["activations"]
     assert more == pytest.approx(8 * 4096 * 5120 * 40 * 7 / 8, rel=1e-3)
+
+
+def test_frozen_weights_have_no_gradients_master_copies_or_moments():
+    layout = ("Llama-3-70B", "--tp", 2, "--pp", 4, "--profile", "megatron")
+    frozen = document(*layout, "--frozen-weights")["stages"]["first"]
+    trained = document(*layout)["stages"]["first"]
+    assert [frozen[kind] for kind in ("gradients", "master_weights", "optimizer_states")] == [0, 0, 0]
+    assert frozen["weights"] == trained["weights"] > 0
+    assert frozen["activations"] == trained["activations"]
+    assert any("not with --frozen-weights" in text for text in mistakes("1B", "--exact", "--frozen-weights"))
