@@ -130,7 +130,14 @@ WORKLOAD = Workload(
     main="bench_workloads.trainers.deepspeed:main",
     axes=frozenset({"dp", "zero", "micro_batch_size", "grad_accum", "dtype"}),
     preload=("psutil", "jinja2", "bench_workloads.trainers.deepspeed"),
-    params={**SHARED_PARAMS, "script": "", "script_arguments": "", "torch_adam": True, "overlap_comm": False, "frozen_weights": False},
+    params={
+        **SHARED_PARAMS,
+        "script": "",
+        "script_arguments": "",
+        "torch_adam": True,
+        "overlap_comm": False,
+        "frozen_weights": False,
+    },
     choices={**SHARED_CHOICES, "zero": (0, 1, 2, 3), "dtype": ("fp32", "bf16", "fp16")},
     rules=(Rule("script", lambda c: c["script"] == "", "params.script names no script"),),
 )

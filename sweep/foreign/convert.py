@@ -11,7 +11,7 @@ from typing import Any
 from sweep.contract import LAYOUT, Layout, Run
 from sweep.errors import Mistake, SweepError
 from sweep.foreign.mapping import BY_NAME, ImportMap, Reading
-from sweep.foreign.row import Row, nearest_size, size_names, told_apart
+from sweep.foreign.row import Row, nearest_size, separated_sizes, size_names
 from sweep.foreign.units import factor
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
@@ -42,7 +42,7 @@ def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file:
         more = [Mistake(f"and {rest} further rows that cannot be read", file)] if rest > 0 else []
         raise SweepError(mistakes[:MOST_MISTAKES] + more)
     seen: Counter[str] = Counter()
-    return [_record(row, mapping, seen) for row in told_apart(found)]
+    return [_record(row, mapping, seen) for row in separated_sizes(found)]
 
 
 def unknown_columns(columns: Sequence[str], mapping: ImportMap) -> list[str]:

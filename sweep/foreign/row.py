@@ -138,7 +138,7 @@ def nearest_size(rows: Sequence[Row]) -> Row:
     return min(rows, key=_distance)
 
 
-def told_apart(rows: Sequence[Row]) -> list[Row]:
+def separated_sizes(rows: Sequence[Row]) -> list[Row]:
     """The rows, where those that record one layout for two sizes of model under one label have a label each.
 
     Within a layout the source's MFU and tokens/s give every row the same FLOPs per token, unless the models differ.

@@ -23,7 +23,7 @@ from sweep.plan.expand import DEFAULTS
 
 def layers_by_stages(beyond: int) -> Rule:
     """More stages than what a trainer can place: the layers, and ``beyond`` that it places by themselves."""
-    blocks = f" and {beyond} blocks beside them" if beyond else ""
+    blocks = f" and {beyond} further blocks" if beyond else ""
     return Rule(
         "layers_by_stages",
         lambda c: c["pp"] > c["num_layers"] + beyond,

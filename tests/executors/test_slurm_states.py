@@ -183,7 +183,7 @@ def test_of_sacct_the_last_row_of_a_job_counts_and_steps_do_not():
     assert (found["203"].state, found["203"].nodes) == (JobState.GONE, "")
 
 
-def test_a_job_that_squeue_has_forgotten_is_gone_though_accounting_says_running():
+def test_a_job_that_squeue_has_forgotten_is_gone_though_accounting_reports_running():
     assert vanished(None) == JobStatus(state=JobState.GONE)
     runaway = JobStatus(state=JobState.RUNNING, word="RUNNING", reason="r", nodes="c1")
     assert vanished(runaway) == JobStatus(state=JobState.GONE, word="RUNNING", reason="r", nodes="c1")

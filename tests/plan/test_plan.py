@@ -165,7 +165,7 @@ def test_every_reason_is_stored_with_its_numbers():
         "gpu_equation: tp*pp*cp = 5*17*5 = 425 does not divide the 6 GPUs",
         "heads_by_tp: tp=5 does not divide the 12 attention heads",
         "kv_heads_by_tp: tp=5 and the 6 kv heads: neither divides the other",
-        "layers_by_stages: pp=17 stages for 12 layers and 4 blocks beside them",
+        "layers_by_stages: pp=17 stages for 12 layers and 4 further blocks",
         "sequence_by_cp: cp=5 does not divide the sequence of 64",
         "ep_without_experts: ep=2, but small has no experts",
         "constraints[0]: tp <= 4 does not hold",

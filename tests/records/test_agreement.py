@@ -100,7 +100,7 @@ def test_a_workload_that_cannot_be_loaded_here_does_not_prevent_collect(tmp_path
     assert pq.read_table(collect(sweep).path, columns=["workload"])["workload"].to_pylist() == ["theirs"]
 
 
-def test_a_note_about_losses_is_made_anew_at_each_collect(tmp_path):
+def test_a_note_about_losses_is_made_again_at_each_collect(tmp_path):
     """Of two that differ both are marked; a third shows which of them is off, and clears the other."""
     from sweep.records.collect import collect
     from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal

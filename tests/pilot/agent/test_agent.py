@@ -81,7 +81,7 @@ def test_a_node_without_space_for_the_attempt_reports_disk_full(tmp_path):
     assert answer.outcome is Outcome.DISK_FULL
 
 
-def test_ranks_get_this_nodes_temporary_directory_whatever_tmpdir_says_and_the_users_other_settings(
+def test_ranks_get_this_nodes_temporary_directory_whatever_tmpdir_is_and_the_users_other_settings(
     tmp_path, monkeypatch
 ):
     """The user's TMPDIR is the login node's, and would not be emptied after the attempt."""

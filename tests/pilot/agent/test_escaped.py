@@ -13,7 +13,7 @@ import asyncio, json, os, subprocess, sys, time
 import psutil
 from sweep.pilot.agent.cleanup import clear
 
-# A rank that starts a process in a session of its own, tells its number and ends: init becomes its parent.
+# A rank that starts a process in a session of its own, prints its number and ends: init becomes its parent.
 rank = [sys.executable, "-c", "import subprocess, sys;"
         "p = subprocess.Popen(['sleep', '300'], start_new_session=True, stdout=subprocess.DEVNULL); print(p.pid)"]
 def escape(marks):
@@ -24,7 +24,8 @@ left = asyncio.run(clear([], [], 0.1, lambda: None))
 def lives(pid):
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 print(json.dumps({"left": left, "ours": lives(ours), "others": lives(others)}))
-psutil.Process(others).kill()
+for pid in filter(lives, (ours, others)):
+    psutil.Process(pid).kill()
 """
 
 
