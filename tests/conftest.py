@@ -22,8 +22,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 TESTS = Path(__file__).parent
 SCHEDULER = {
-    "executors/test_slurm.py", "testing/test_executors.py", "faults/test_cluster.py", "faults/test_ranks.py", "faults/test_storm.py",
+    "executors/test_slurm.py", "faults/test_cluster.py", "faults/test_ranks.py", "faults/test_storm.py",
     "inputs/test_detect.py", "project/test_slurm_harness.py", "system/test_slurm_limits.py",
+    "testing/test_executors.py",
 }  # fmt: skip
 """files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
 

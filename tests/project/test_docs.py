@@ -9,6 +9,7 @@ import pytest
 from sweep.cli.main import COMMANDS, cli
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import parse_site
+from sweep.plugins import STRATEGIES
 from tests.support import driving
 from tests.support.paths import REPOSITORY
 
@@ -57,6 +58,11 @@ def test_every_command_is_in_the_readme_and_the_design():
     for name in COMMANDS:
         assert f"`sweep {name}" in README, name
         assert f"`sweep {name}" in design or f"`{name}`" in design, name
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_is_documented(name):
+    assert f"| `{name}` | " in (ROOT / "docs" / "search.md").read_text()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
