@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 from mkdocs.structure.files import File
+
+from sweep.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
@@ -37,7 +41,25 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         to = ELSEWHERE.get(file, file.removeprefix("docs/"))
         return f"{picture}[{text}]({posixpath.relpath(to, posixpath.dirname(source) or '.')}{anchor or ''})"
 
-    return LINK.sub(link, markdown)
+    return LINK.sub(link, markdown.replace("<!-- commands -->", _commands()))
+
+
+def _commands() -> str:
+    """Each command's help, as the terminal shows it."""
+    main = click.Context(cli, info_name="sweep", terminal_width=80, max_content_width=80)
+    sections = []
+    for name, command in _with_subcommands(main):
+        context = click.Context(command, info_name=name.removeprefix("sweep "), parent=main)
+        sections.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```")
+    return "\n\n".join(sections)
+
+
+def _with_subcommands(main: click.Context) -> Iterator[tuple[str, click.Command]]:
+    for name in cli.list_commands(main):
+        command = cli.get_command(main, name)
+        yield f"sweep {name}", command
+        if isinstance(command, click.Group):
+            yield from ((f"sweep {name} {sub}", command.commands[sub]) for sub in sorted(command.commands))
 
 
 def on_nav(nav: Any, **_: Any) -> Any:
@@ -57,8 +79,8 @@ def on_post_build(config: Any) -> None:
 def _summary(markdown: str) -> str:
     """The first sentence of the first paragraph."""
     blocks = (block.strip() for block in markdown.split("\n\n"))
-    text = next((block for block in blocks if block[:1].isalnum() or block[:1] == "`"), "")
-    return re.split(r"(?<=[.:])\s", re.sub(r"\s+", " ", text))[0]
+    text = next((block for block in blocks if block[:1].isalnum() or re.match(r"`[^`]", block)), "")
+    return re.split(r"(?<=[.:])\s", re.sub(r"\s+", " ", text))[0].rstrip(":")
 
 
 _PAGES: list[Any] = []
