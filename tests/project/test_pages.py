@@ -32,7 +32,7 @@ def test_the_tutorial_leads_to_a_heatmap(tmp_path):
     (code,) = blocks("tutorial.md", "python")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ok") == 3
+    assert done.stdout.count(" ok") == 3
 
 
 def test_a_message_of_the_troubleshooting_page_is_one_that_the_product_prints():
