@@ -18,7 +18,7 @@ PYTEST_OPTIONS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := sweep analysis bench_workloads benchmarks tests
+SOURCES := sweep analysis bench_workloads benchmarks tests docs
 
 .PHONY: demo test system-packages test-long test-parallel docs check format lint types clean
 .DELETE_ON_ERROR:

@@ -64,8 +64,7 @@ def _with_subcommands(main: click.Context) -> Iterator[tuple[str, click.Command]
 
 def on_nav(nav: Any, **_: Any) -> Any:
     """Remember the pages in the order of the navigation."""
-    global _PAGES
-    _PAGES = nav.pages
+    _PAGES[:] = nav.pages
     return nav
 
 
