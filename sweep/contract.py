@@ -136,6 +136,9 @@ class Place:
     seed: int = 0
     ranks_in_process: int = 1
     """ranks in this process, each in its own thread: see ``Workload.one_process_param``"""
+    gpu: str = ""
+    """kind of GPU that the site states (a name of ``sweep.physics.hardware.GPUS``), or cpu; empty: not known, the rank
+    takes what it finds"""
 
     def torchrun_variables(self) -> dict[str, str]:
         """What torchrun sets in the environment of this rank; not set for a process of several ranks."""

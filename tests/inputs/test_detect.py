@@ -23,6 +23,7 @@ from sweep.inputs.detect import (
     widest_group,
 )
 from sweep.inputs.site import parse_site
+from sweep.physics.hardware import gpu_kind
 from tests.support.slurm.cluster import Cluster
 
 CAPTURED = Path(__file__).parent / "captured"

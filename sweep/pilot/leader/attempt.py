@@ -39,6 +39,7 @@ class AttemptRunner:
         limits: Limits,
         seed: int,
         start_limits: StartLimits | None = None,
+        gpu: str | None = None,
     ) -> None:
         self._name = name
         self._run = run
@@ -48,6 +49,7 @@ class AttemptRunner:
         self._seed = seed
         self._start_limits = start_limits
         """limits of a start with preload, on all nodes"""
+        self._gpu = gpu or ""
         self._state = AttemptState(name, run, [link.node for link in links], limits, time.monotonic())
         self._short = False
         self._began = False
@@ -134,6 +136,7 @@ class AttemptRunner:
                 master_addr=address,
                 master_port=port,
                 seed=self._seed,
+                gpu=self._gpu,
             )
             for local in range(per_node)
         )
