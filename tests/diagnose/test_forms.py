@@ -13,13 +13,13 @@ from tests.support.log_messages import HEALTHY, MESSAGES
 FORMS: list[tuple[str, str]] = [
     (
         "cuda_error",
-        "bench_workloads.process.NoGpuError: the site states gpu: h100, but torch sees no GPU: The NVIDIA driver on your "
-        "system is too old (found version 12020) (torch 2.13.0+cu130, built for CUDA 13.0). Update the nodes' driver",
+        "bench_workloads.process.NoGpuError: the site states gpu: h100, but torch sees no GPU: The NVIDIA driver on "
+        "your system is too old (found version 12020) (torch 2.13.0+cu130, built for CUDA 13.0). Update",
     ),
     (
         "config_mismatch",
-        "bench_workloads.process.WrongGpuError: the site states gpu: h100, but this rank's device is NVIDIA H200. State "
-        "gpu: h200 in the site",
+        "bench_workloads.process.WrongGpuError: the site states gpu: h100, but this rank's device is NVIDIA H200. "
+        "State gpu: h200 in the site",
     ),
     (
         "config_error",

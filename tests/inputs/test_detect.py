@@ -13,7 +13,6 @@ from sweep.inputs.detect import (
     NodeGroup,
     cluster_site,
     detect_site,
-    gpu_kind,
     parse_config,
     parse_gpu_names,
     parse_gres,
