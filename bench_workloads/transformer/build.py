@@ -28,11 +28,14 @@ from bench_workloads.transformer.data import Batches
 from bench_workloads.transformer.mesh import Meshes, build_meshes
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
+from bench_workloads.transformer.output import loss_and_gradient
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.tied import TiedEmbedding
 from sweep.physics.shapes import ModelShape, input_embedding_parameters, matmul_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench_workloads.transformer.settings import Settings
     from sweep.contract import RankRun
 
@@ -91,7 +94,8 @@ class Trainer:
         last = settings.last_stage_load if settings.last_stage_load >= 0 else output_load(self.shape)
         layers = stages.layers_of_stages(self.shape.num_layers, count, first=settings.first_stage_load, last=last)
         with torch.device("meta"):
-            part = Decoder(self.shape, layers[number], first=number == 0, last=number == count - 1)
+            ends = {"first": number == 0, "last": number == count - 1}
+            part = Decoder(self.shape, layers[number], **ends, fused=settings.fused_projections)
         part.to(DTYPES[settings.weights_dtype])
         tensor_parallel.apply(
             part,
@@ -108,6 +112,7 @@ class Trainer:
             meshes,
             zero=run.layout.zero,
             dtype=DTYPES[run.dtype],
+            weights_dtype=DTYPES[settings.weights_dtype],
             reshard=settings.reshard_after_forward,
         )
         self._materialise(part, device)
@@ -115,13 +120,11 @@ class Trainer:
 
     def _materialise(self, part: Decoder, device: torch.device) -> None:
         """Allocate the stage's memory and initialise its weights."""
-        weights.materialise(part, device, self.run.place.seed)
+        weights.materialise(part, device, self.run.place.seed, self.run.layout.tp)
         part.set_positions(self.positions)
 
     def _step(self, device: torch.device) -> AccumulationStep | PipelineStep:
-        layout = self.run.layout
-        split_logits = self.settings.loss_parallel and layout.tp > 1
-        loss = compiling.compiled(mean_loss, on=self.run.compile and not split_logits)
+        layout, loss = self.run.layout, self._loss()
         if layout.pp == 1:
             sync = data_parallel.GradientSync(self.parts[0], layout.zero)
             return AccumulationStep(self.parts[0], sync=sync, micro_batches=layout.grad_accum, loss=loss)
@@ -134,6 +137,20 @@ class Trainer:
             loss=loss,
             device=device,
         )
+
+    def _loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """(What the last stage returns, targets) -> mean loss: from logits, or from hidden states in chunks."""
+        layout, settings = self.run.layout, self.settings
+        chunk = stages.loss_chunk(layout, settings.loss_chunk_tokens, self.positions.numel())
+        output = next((part.output for part in self.parts if part.output is not None), None)
+        if not chunk or output is None:
+            split_logits = settings.loss_parallel and layout.tp > 1
+            return compiling.compiled(mean_loss, on=self.run.compile and not split_logits)
+        for part in self.parts:
+            part.returns_logits = False
+        output.chunk_tokens = chunk
+        output.chunk_gradient = compiling.compiled(loss_and_gradient, on=self.run.compile)
+        return output
 
 
 def output_load(shape: ModelShape) -> float:

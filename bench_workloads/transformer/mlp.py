@@ -24,18 +24,22 @@ def run_here(tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor],
 class FeedForward(nn.Module):
     """SwiGLU, or a plain two-matrix MLP with GELU where the shape is not gated."""
 
-    def __init__(self, shape: ModelShape, width: int) -> None:
+    def __init__(self, shape: ModelShape, width: int, *, fused: bool = False) -> None:
         super().__init__()
-        bias = shape.mlp_bias
-        self.w1 = nn.Linear(shape.hidden_size, width, bias=bias)
-        self.w3 = nn.Linear(shape.hidden_size, width, bias=bias) if shape.gated_mlp else None
+        bias, self.gated = shape.mlp_bias, shape.gated_mlp
+        self.inner = (("w13",) if fused else ("w1", "w3")) if self.gated else ("w1",)
+        """names of the matrices that widen; fused: one product instead of two"""
+        for name in self.inner:
+            self.add_module(name, nn.Linear(shape.hidden_size, width * (1 + (name == "w13")), bias=bias))
         self.w2 = nn.Linear(width, shape.hidden_size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, hidden) -> the same."""
-        if self.w3 is None:
-            return self.w2(functional.gelu(self.w1(x)))
-        return self.w2(functional.silu(self.w1(x)) * self.w3(x))
+        made = [getattr(self, name)(x) for name in self.inner]
+        if not self.gated:
+            return self.w2(functional.gelu(made[0]))
+        gate, up = made if len(made) == 2 else made[0].chunk(2, dim=-1)
+        return self.w2(functional.silu(gate) * up)
 
 
 class Experts(nn.Module):

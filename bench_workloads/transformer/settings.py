@@ -32,6 +32,14 @@ class Settings(Parameters):
     """keep a rank on the cores of its GPU's NUMA node; on CPU, on its share of the node's cores"""
     threads: int = 0
     """CPU threads of a rank; 0: its share of the node's cores"""
+    fused_projections: bool = True
+    """one matrix product for queries, keys and values, and one for both inner matrices of a gated MLP"""
+    loss_chunk_tokens: int = 2048
+    """compute logits and loss of at most so many tokens at once, with their gradients; 0: of the whole micro-batch.
+    Whole in any case where tp splits the vocabulary, and in schedules that run several forwards before a backward or
+    split the backward"""
+    async_tp: bool = False
+    """overlap the collectives of tp with the matrix products they feed: needs compile, sequence_parallel, NVLink"""
     mesh_order: str = "pp,dp,cp,tp"
     """outermost axis first; ranks along the last one are neighbours"""
     sequence_parallel: bool = True

@@ -67,6 +67,13 @@ def _grid() -> list[Case]:
         case("dp=2", params={"fused_optimizer": False}),
         case("pp=2", "wide", params={"last_stage_load": -1.0}),
         case("dp=2", params={"attention": "math"}),
+        *(case(text, params={"fused_projections": False}) for text in ("dp=2", "tp=2")),
+        *(
+            case(text, params={"loss_chunk_tokens": 24})
+            for text in ("dp=1", "dp=2 zero=0", "dp=2 zero=3", "cp=2", "pp=2")
+        ),
+        case("dp=2 zero=3", "tied", params={"loss_chunk_tokens": 24}),
+        case("pp=2 pp_schedule=interleaved_1f1b", "tied", params={"loss_chunk_tokens": 24}),
         case("dp=2 zero=3", "tied"),
         case("tp=2", "tied"),
         case("dp=2 recompute=full"),
