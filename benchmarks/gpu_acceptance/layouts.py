@@ -90,8 +90,8 @@ def run_noise(setting: Setting) -> Result:
 
 def run_example(setting: Setting) -> Result:
     """The example of the README, within a budget."""
-    directory, rows = setting.directory / "example", []
-    grid = _example() if not setting.tiny else _grid(setting, "example", "tiny-1M", "micro_batch_size: [1, 2]")
+    directory = setting.directory / "example"
+    grid = _example() if not setting.tiny else _grid(setting, "example", "tiny-1M", _TINY)
     if not setting.tiny:
         grid = grid.replace("gpu: h200", f"gpu: {setting.gpu}") + "budget: {runs: 5}\n"
     rows = [row_of(record) for record in measure(directory, grid, setting.seconds - 30)]

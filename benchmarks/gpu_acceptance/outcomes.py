@@ -28,7 +28,7 @@ sequence_length: 256
 global_batch: 2Ki
 micro_batch_size: 4
 compile: false
-params: {{learning_rate: 1.0e+30, clip_grad: 0.0, cpu_memory: false}}
+params: {{learning_rate: 1.0e+30, clip_grad: 0.0, cpu_memory: false, threads: 1}}
 site: {{name: acceptance, gpu: {gpu}, gpus_per_node: 1, max_local_ranks: 1, pilot_time: 30m}}
 """
 

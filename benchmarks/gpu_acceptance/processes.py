@@ -20,7 +20,7 @@ sequence_length: 64
 global_batch: 256
 compile: false
 iterations: 100000
-params: {{cpu_memory: false}}
+params: {{cpu_memory: false, threads: 1}}
 site: {{name: acceptance, gpu: {gpu}, gpus_per_node: 1, max_local_ranks: 1, pilot_time: 30m}}
 """
 
