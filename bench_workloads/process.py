@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from sweep.contract import Place
 
 
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""read when the first GPU memory is allocated; the second is the older name"""
+
+
 class NoGpuError(RuntimeError):
     """The site states a GPU, and torch can use none."""
 
@@ -77,6 +81,17 @@ def _wrong_gpu(stated: str, name: str) -> str | None:
     if not stated or kind in (None, stated):
         return None
     return f"the site states gpu: {stated}, but this rank's device is {name}. State gpu: {kind} in the site"
+
+
+def grow_segments() -> str | None:
+    """Let the CUDA allocator grow its segments (``expandable_segments``), so that it fragments less. Call it first.
+
+    The user's own setting is kept, and ROCm's default, where it is not generally available. Returns what is set.
+    """
+    given = next((os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ), None)
+    if given is None and torch.version.cuda is not None:
+        given = os.environ[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
+    return given
 
 
 def set_threads(place: Place, wanted: int, *, own_cores: bool) -> int:

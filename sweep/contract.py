@@ -246,6 +246,8 @@ class Workload:
     one_process_param: str = ""
     """the parameter by which a run puts all its ranks of a node in one process, as threads that call ``main``
     each; empty: every rank has its own process"""
+    compiles_on_gpu: bool = False
+    """on a GPU ``compile`` is true unless the grid states otherwise"""
     same_start: bool = True
     """all layouts of a model start from the same weights and use the same data, so that their losses agree"""
 

@@ -61,7 +61,7 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
     if level == "full":
         sentences.append("DP TP PP CP EP: data, tensor, pipeline, context, expert parallel; MBS: micro-batch size;")
         sentences.append("GAS: gradient accumulation; rc: activation recomputation.")
-        if any(has_bf16_states(cell) for cell in best.to_dict("records")):
+        if any(has_bf16_states({"params_json": text}) for text in _values(best, "params_json")):
             sentences.append("bf16-states: weights, gradients and both moments in bf16, no fp32 master weights.")
     else:
         sentences.append("Layouts and all other columns: `sweep heatmap --json`.")

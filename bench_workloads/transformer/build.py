@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bench_workloads.transformer import (
+    attention,
     compiling,
     context_parallel,
     data_parallel,
@@ -40,12 +40,6 @@ if TYPE_CHECKING:
     from sweep.contract import RankRun
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-KERNELS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
-}
 
 
 class Trainer:
@@ -55,6 +49,7 @@ class Trainer:
         self.run = run
         self.settings = settings
         self.shape = ModelShape(**run.shape)  # type: ignore[arg-type]
+        attention.prepare(settings.attention)
         self.meshes = build_meshes(
             device.type,
             run.layout,
@@ -62,6 +57,8 @@ class Trainer:
             shard_size=settings.shard_size,
             experts=self.shape.num_experts > 0,
         )
+        if settings.async_tp:
+            compiling.overlap_tensor_parallel(self.meshes.tp)
         self.positions = _positions(run, settings, self.meshes).to(device)
         self.stage_numbers = _stage_numbers(run, settings, self.meshes)
         self.parts = [self._part(number, device) for number in self.stage_numbers]
@@ -81,11 +78,26 @@ class Trainer:
         """Forward and backward of one global step. The mean loss, or None on a rank without the last stage."""
         with ExitStack() as stack:
             stack.enter_context(tensor_parallel.loss_context(self.meshes.tp, parallel_loss=self.settings.loss_parallel))
-            if self.settings.attention != "auto":
-                stack.enter_context(sdpa_kernel(KERNELS[self.settings.attention]))
+            stack.enter_context(attention.chosen(self.settings.attention))
             loss = self.forward_backward(tokens, targets)
         self.tied.add_gradients()
         return loss
+
+    def attention_operator(self) -> str:
+        """The operator that attention is dispatched to, for the shapes, dtype and layout of this rank."""
+        block = next(block for part in self.parts for block in part.blocks)
+        layout, head = self.run.layout, self.shape.head_dim
+        heads = (self.shape.num_heads, self.shape.num_kv_heads, self.shape.num_kv_heads)
+        size = (layout.micro_batch_size, self.positions.numel(), head)
+        inputs = (
+            torch.zeros(
+                size[0], count // layout.tp, *size[1:], device=self.positions.device, dtype=DTYPES[self.run.dtype]
+            )
+            for count in heads
+        )
+        queries, keys, values = (x.requires_grad_() for x in inputs)
+        with attention.chosen(self.settings.attention):
+            return attention.dispatched(block.attention.core, (queries, keys, values))
 
     def _part(self, number: int, device: torch.device) -> Decoder:
         """One stage of the model, spread and materialised."""

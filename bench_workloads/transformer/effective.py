@@ -62,6 +62,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "stages_here": ",".join(map(str, trainer.stage_numbers)),
         "sequence_positions_here": trainer.positions.numel(),
         "parameters_whole": sum(p.numel() for part in trainer.parts for p in part.parameters()),
+        "attention_kernel": trainer.attention_operator(),
         "dtype": _compute_dtype(trainer),
         "weights_dtype": str(trainer.optimizer.shards()[0].dtype).removeprefix("torch."),
     }

@@ -38,6 +38,7 @@ def main(run: RankRun, progress: Progress) -> None:
 def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measurement:
     """All that refers to the model is local to this frame, and is freed with it, before the process group."""
     laps = _Laps(progress)
+    allocator = process.grow_segments()
     device = process.pick_device(run.place)
     bound = hardware.bind_to_near_cores(device, run.place) if settings.bind_cores else None
     threads = process.set_threads(run.place, settings.threads, own_cores=bound is not None and device.type == "cpu")
@@ -71,6 +72,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
         extra={
             "threads": threads,
             "cores": bound,
+            "allocator_configuration": allocator,
             **counts,
             **_further(timed.samples, settings),
             **timed.memory.further(),

@@ -122,7 +122,8 @@ class Stopwatch:
         samples.slowest_s.append(slowest.item())
         if not (math.isfinite(samples.losses[-1]) and math.isfinite(samples.grad_norms[-1])):
             raise NotANumberError(
-                f"loss is {samples.losses[-1]}, gradient norm {samples.grad_norms[-1]} at iteration {number}"
+                f"loss or gradient norm is not finite at iteration {number}: loss {samples.losses[-1]}, "
+                f"gradient norm {samples.grad_norms[-1]}"
             )
 
 

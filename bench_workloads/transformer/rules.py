@@ -179,6 +179,34 @@ SHARDING_RULES = (
     ),
 )
 
+KERNEL_RULES = (
+    _rule(
+        "cudnn_by_cp",
+        "gathered keys (cp_kind=allgather) have no {attention} kernel: use flash, or cp_kind=ulysses",
+        lambda c: (
+            (c["cp"] > 1)
+            & (_param(c, "cp_kind") == "allgather")
+            & ((_param(c, "attention") == "cudnn") | (_param(c, "attention") == "efficient"))
+        ),
+    ),
+    _rule(
+        "cuda_graphs",
+        "compile_mode={compile_mode} records CUDA graphs, which have not been run with collectives: use "
+        "default or max-autotune-no-cudagraphs",
+        lambda c: (
+            (c["compile"] == True) & _any_of(_param(c, "compile_mode"), ("reduce-overhead", "max-autotune"))  # noqa: E712
+        ),
+    ),
+    _rule(
+        "async_tp",
+        "async_tp needs tp > 1, compile and sequence_parallel",
+        lambda c: (
+            (_param(c, "async_tp") == True)  # noqa: E712
+            & ((c["tp"] == 1) | (c["compile"] == False) | (_param(c, "sequence_parallel") == False))  # noqa: E712
+        ),
+    ),
+)
+
 DTYPE_RULES = (
     _rule(
         "fp8",
@@ -204,13 +232,13 @@ TORCH_RULES = (
     ),
     _rule(
         "compile_by_zero_bubble",
-        "{pp_schedule} splits the backward, which compiled layers cannot follow",
+        "{pp_schedule} splits the backward, which compiled layers cannot follow: set compile to false",
         lambda c: (c["compile"] == True) & _piped(c, ZERO_BUBBLE),  # noqa: E712
         torch=">=2.11",
     ),
     _rule(
         "compile_by_recompute_by_zero3_by_tp",
-        "torch cannot compile fully recomputed layers under tp with zero=3",
+        "torch cannot compile fully recomputed layers under tp with zero=3: set compile to false",
         lambda c: (c["compile"] == True) & (c["recompute"] == "full") & (c["zero"] == 3) & (c["tp"] > 1),  # noqa: E712
         torch=">=2.11",
     ),
@@ -225,4 +253,4 @@ ARITHMETIC_RULES: tuple[Rule, ...] = (
 )
 """rules for any trainer with the same parallelism, independent of its torch"""
 
-RULES: tuple[Rule, ...] = (*SHAPE_RULES, *DTYPE_RULES, *ARITHMETIC_RULES, *TORCH_RULES)
+RULES: tuple[Rule, ...] = (*SHAPE_RULES, *DTYPE_RULES, *KERNEL_RULES, *ARITHMETIC_RULES, *TORCH_RULES)

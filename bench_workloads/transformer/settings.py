@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CHOICES: dict[str, tuple[Scalar, ...]] = {
     "cp_kind": ("allgather", "ulysses"),
-    "attention": ("auto", "flash", "efficient", "cudnn", "math"),
+    "attention": ("auto", "flash", "fa3", "efficient", "cudnn", "math"),
     "compile_mode": ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
     "weights_dtype": ("fp32", "bf16"),
     "mesh_order": ("pp,dp,cp,tp", "dp,pp,cp,tp"),
@@ -59,7 +59,7 @@ class Settings(Parameters):
     cp_kind: str = "allgather"
     """context parallelism by gathering keys and values, or by all-to-all over heads (ulysses)"""
     attention: str = "auto"
-    """attention kernel: auto, flash, efficient, cudnn or math"""
+    """attention kernel: auto, flash, fa3 (FlashAttention 3, where it is installed), efficient, cudnn or math"""
     compile_mode: str = "default"
     """mode of torch.compile"""
     weights_dtype: str = "fp32"

@@ -30,6 +30,7 @@ GRACE_S = 20.0
 
 def main() -> int:
     arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if arguments.part:
@@ -75,6 +76,9 @@ def _run_apart(part: Part, out: Path, gpu: str, *, tiny: bool) -> None:
         )
         try:
             child.wait(part.limit_s + GRACE_S)
+        except (KeyboardInterrupt, SystemExit):
+            _end(child)
+            raise
         except subprocess.TimeoutExpired:
             _end(child)
             _note(out / f"{part.name}.json", TIMED_OUT, time.monotonic() - began, f"over {part.limit_s:g} s")

@@ -124,7 +124,8 @@ class Grid(BaseModel):
     recompute: Words = ("none",)
     pp_schedule: Words = ("1f1b",)
     dtype: Words = ("bf16",)
-    compile: Switches = (False,)
+    compile: Switches | None = None
+    """default: true on a GPU if the workload compiles there by default, else false"""
     dp: Counts | None = None
     """keep only these widths of data parallelism"""
     grad_accum: Counts | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench_workloads.process import NoGpuError, WrongGpuError, pick_device
+from bench_workloads.process import ALLOCATOR_VARIABLES, NoGpuError, WrongGpuError, grow_segments, pick_device
 from sweep.contract import Place
 from sweep.outcomes import Outcome
 from sweep.records.validity import refusal
@@ -128,3 +128,22 @@ def test_a_sweep_for_a_gpu_on_a_machine_without_one_ends_each_run_at_once(no_gpu
         assert "state gpu: cpu" in record["advice"]
         assert record["step_times_s"] is None
         assert record["total_s"] < 30
+
+
+@pytest.mark.parametrize(
+    ("cuda", "given", "expected"),
+    [
+        ("13.0", {}, "expandable_segments:True"),
+        (None, {}, None),
+        ("13.0", {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "max_split_size_mb:64"),
+        ("13.0", {"PYTORCH_ALLOC_CONF": ""}, ""),
+    ],
+)
+def test_segments_grow_unless_the_user_says_otherwise(monkeypatch, cuda, given, expected):
+    import os
+
+    environment = {k: v for k, v in os.environ.items() if k not in ALLOCATOR_VARIABLES} | given
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    assert grow_segments() == expected
+    assert environment.get("PYTORCH_ALLOC_CONF", given.get("PYTORCH_CUDA_ALLOC_CONF")) == expected

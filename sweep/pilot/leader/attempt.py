@@ -93,7 +93,8 @@ class AttemptRunner:
         """Zygotes and the listening socket: its address and port, or None if the attempt is over already."""
         preload, env = self._workload.preload, self._run.env
         for number, link in enumerate(self._links):
-            link.send(Prepare(attempt=self._name, preload=preload, env=env, first=number == 0))
+            ranks = self._run.gpus_per_node
+            link.send(Prepare(attempt=self._name, preload=preload, env=env, first=number == 0, ranks=ranks))
         waiting = {link.node for link in self._links}
         where: tuple[str, int] | None = None
         while waiting and self._state.verdict is None:
