@@ -70,6 +70,11 @@ class Settings(Parameters):
     clip_grad: float = 1.0
     """largest gradient norm; 0: no clipping, the norm is still measured"""
 
+    warmup_seconds: float = 0.0
+    """warm up until the steps after the first have taken so long in all: to a GPU's steady temperature and clocks"""
+    steps_per_sync: int = 1
+    """optimizer steps between two synchronisations; a timed iteration is their mean. Of 1 a host that runs ahead of its
+    GPU gains nothing from one step to the next"""
     adaptive: bool = False
     """time further iterations until the median is known"""
     tolerance: float = 0.02
