@@ -26,6 +26,7 @@ from bench_workloads.transformer import (
 from bench_workloads.transformer.accumulation import AccumulationStep
 from bench_workloads.transformer.data import Batches
 from bench_workloads.transformer.mesh import Meshes, build_meshes
+from bench_workloads.transformer.mlp import product_on
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import loss_and_gradient
@@ -103,12 +104,13 @@ class Trainer:
         """One stage of the model, spread and materialised."""
         run, settings, meshes = self.run, self.settings, self.meshes
         count = run.layout.pp * len(self.stage_numbers)
-        last = settings.last_stage_load if settings.last_stage_load >= 0 else output_load(self.shape)
-        layers = stages.layers_of_stages(self.shape.num_layers, count, first=settings.first_stage_load, last=last)
+        layers = self._layers(count)
         with torch.device("meta"):
             ends = {"first": number == 0, "last": number == count - 1}
             part = Decoder(self.shape, layers[number], **ends, fused=settings.fused_projections)
         part.to(DTYPES[settings.weights_dtype])
+        if settings.grouped_experts:
+            part.group_experts(product_on(device.type, DTYPES[run.dtype]))
         tensor_parallel.apply(
             part,
             meshes.tp,
@@ -129,6 +131,14 @@ class Trainer:
         )
         self._materialise(part, device)
         return part
+
+    def _layers(self, count: int) -> list[range]:
+        """The layers of each of that many stages."""
+        settings, shape = self.settings, self.shape
+        if (asked := stages.split_of(settings.pp_layers)) is not None:
+            return stages.layers_as_asked(asked, shape.num_layers, count)
+        last = settings.last_stage_load if settings.last_stage_load >= 0 else output_load(shape)
+        return stages.layers_of_stages(shape.num_layers, count, first=settings.first_stage_load, last=last)
 
     def _materialise(self, part: Decoder, device: torch.device) -> None:
         """Allocate the stage's memory and initialise its weights."""

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts
+from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts, Product
 from bench_workloads.transformer.output import OutputProjection
 
 if TYPE_CHECKING:
@@ -158,6 +158,12 @@ class Decoder(nn.Module):
     def blocks(self) -> list[Block]:
         """The layers in order."""
         return [block for block in self.layers.values() if isinstance(block, Block)]
+
+    def group_experts(self, product: Product) -> None:
+        """Set how the routed experts of each layer are multiplied."""
+        for block in self.blocks:
+            if isinstance(block.mlp, MixtureOfExperts):
+                block.mlp.experts.product = product
 
     def set_positions(self, positions: Tensor) -> None:
         """Set the positions of this rank's tokens in the sequence: (sequence,) integers."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bench_workloads.transformer.settings import Settings
-from bench_workloads.transformer.stages import ZERO_BUBBLE
+from bench_workloads.transformer.stages import ZERO_BUBBLE, split_of
 from sweep.contract import Rule
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
@@ -111,7 +111,33 @@ TENSOR_RULES = (
     ),
 )
 
+
+def _wrong_split(c: Columns) -> Any:
+    """Where ``pp_layers`` is not a number of layers for each stage that add up to the model's."""
+    import numpy as np
+
+    text = _param(c, "pp_layers")
+    if isinstance(text, str) and text == "auto":
+        return c["pp"] < 1
+    fits = np.vectorize(_fits_split, otypes=[bool])
+    return ~fits(text, _stages(c), c["num_layers"])
+
+
+def _fits_split(text: str, stages: int, layers: int) -> bool:
+    try:
+        counts = split_of(text)
+    except ValueError:
+        return False
+    return counts is None or (len(counts) == stages and sum(counts) == layers)
+
+
 PIPELINE_RULES = (
+    _rule(
+        "pp_layers",
+        "pp_layers={pp_layers} must be layers for each pipeline stage (pp={pp}, {pp_schedule}) that add up to "
+        "{num_layers}, or auto",
+        _wrong_split,
+    ),
     _rule(
         "layers_by_stages",
         "{num_layers} layers are fewer than the pipeline's stages (pp={pp}, {pp_schedule})",

@@ -38,6 +38,9 @@ class Settings(Parameters):
     """compute logits and loss of at most so many tokens at once, with their gradients; 0: of the whole micro-batch.
     Whole in any case where tp splits the vocabulary, and in schedules that run several forwards before a backward or
     split the backward"""
+    grouped_experts: bool = True
+    """one grouped product for all experts of a layer where torch has it (bf16 on a GPU), without waiting for the
+    device; false: expert by expert"""
     async_tp: bool = False
     """overlap the collectives of tp with the matrix products they feed: needs compile, sequence_parallel, NVLink"""
     mesh_order: str = "pp,dp,cp,tp"
@@ -54,8 +57,10 @@ class Settings(Parameters):
     """pipeline stages per rank, in schedules that loop"""
     first_stage_load: float = 0.0
     """cost of the embedding for a pipeline stage, in layers"""
-    last_stage_load: float = 0.0
+    last_stage_load: float = -1.0
     """cost of output projection and loss for a pipeline stage, in layers; -1: by its share of the FLOPs"""
+    pp_layers: str = "auto"
+    """layers of each pipeline stage, such as 9,8,8,7; auto: so that the heaviest stage is as light as possible"""
     cp_kind: str = "allgather"
     """context parallelism by gathering keys and values, or by all-to-all over heads (ulysses)"""
     attention: str = "auto"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from sweep.contract import Layout
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
@@ -40,6 +43,27 @@ def loss_chunk(layout: Layout, most_tokens: int, positions: int) -> int:
     follows = layout.pp == 1 or layout.pp_schedule in ("1f1b", "interleaved_1f1b")
     chunked = layout.tp == 1 and follows and 0 < most_tokens < layout.micro_batch_size * positions
     return most_tokens if chunked else 0
+
+
+def split_of(text: str) -> list[int] | None:
+    """Layers of each stage as written in ``pp_layers``; None for auto. Raises ValueError where it is no such list.
+
+    >>> split_of("9,8,8,7")
+    [9, 8, 8, 7]
+    """
+    if text == "auto":
+        return None
+    counts = [int(word) for word in text.split(",")]
+    if min(counts) < 1:
+        raise ValueError(f"pp_layers {text}: each stage needs a layer at least")
+    return counts
+
+
+def layers_as_asked(counts: Sequence[int], num_layers: int, stages: int) -> list[range]:
+    """Contiguous layers for each stage, as many as stated. Raises ValueError where they do not add up."""
+    if len(counts) != stages or sum(counts) != num_layers:
+        raise ValueError(f"pp_layers {','.join(map(str, counts))} must be {stages} numbers that add up to {num_layers}")
+    return [range(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
 
 
 def layers_of_stages(num_layers: int, stages: int, *, first: float = 0.0, last: float = 0.0) -> list[range]:

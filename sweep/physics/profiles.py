@@ -94,7 +94,8 @@ class MemoryProfile:
     """built on torch.distributed.pipelining: a buffer per micro-batch of a step for what each neighbour sends, and a
     stage's outputs, logits too, until their backward; else two buffers in all"""
     placement: str = "even"
-    """layers of a pipeline stage: "even", or "cost": the output projection counts by its parameters"""
+    """layers of a pipeline stage: "even", "cost" (the output projection counts by its parameters) or "balanced": see
+    ``pipeline.layers``"""
     tied_copies: bool = True
     """a tied embedding is held by the first and by the last stage of a pipeline"""
     fragmentation: float = 1.0
@@ -130,6 +131,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         loss_in_fp32=True,
         waiting_logit_bytes=4,
         torch_pipeline=True,
+        placement="balanced",
         source="the transformer workload: FSDP2 in every stage, fp32 weights are the master copy, bf16 copies of them "
         "are gathered; gradients accumulate in fp32; the loss keeps log-probabilities, and in backward their gradient "
         "and that of the logits (of loss_parallel a further copy), all fp32",

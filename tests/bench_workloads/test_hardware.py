@@ -32,17 +32,17 @@ class Nvml(SimpleNamespace):
         self.nvmlDeviceGetEnforcedPowerLimit = lambda handle: 700_000
         self.nvmlDeviceGetTemperature = lambda handle, sensor: 60
 
-    def nvmlDeviceGetClockInfo(self, handle, kind):
+    def nvmlDeviceGetClockInfo(self, handle, kind):  # noqa: N802
         self.calls += kind == self.NVML_CLOCK_SM
         return max(1200, 1980 - 100 * self.calls) if kind == self.NVML_CLOCK_SM else 2619
 
-    def nvmlDeviceGetPowerUsage(self, handle):
+    def nvmlDeviceGetPowerUsage(self, handle):  # noqa: N802
         return min(700_000, 400_000 + 100_000 * self.calls)
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):  # noqa: N802
         return 0x4 if self.calls > 2 else 0x1  # idle is no throttling
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle):
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle):  # noqa: N802
         self.energy += 500_000
         return self.energy
 
