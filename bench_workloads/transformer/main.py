@@ -48,7 +48,8 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     device = process.pick_device(run.place)
     bound = hardware.bind_to_near_cores(device, run.place) if settings.bind_cores else None
     threads = process.set_threads(run.place, settings.threads, own_cores=bound is not None and device.type == "cpu")
-    waiting.prepare(device)
+    layers = int(run.shape["num_layers"] or 0)
+    waiting.prepare(device, settings.steps_per_sync * waiting.most_collectives(run.layout, layers))
     process.join(run.place, device, settings.process_group_timeout_s)
     laps.end("rendezvous")
     trainer = Trainer(run, settings, device)
@@ -158,6 +159,7 @@ def _further(timed: Samples, settings: Settings) -> dict[str, Any]:
         "data_times_s": timed.data_s,
         "device_times_s": timed.device_s or None,
         "own_times_s": timed.own_s,
+        **({"own_times_unknown": timed.collectives_unknown} if timed.collectives_unknown else {}),
         "own_time_median_s": statistics.median(timed.own_s) if timed.own_s else None,
         "step_time_interval_s": [known.low, known.high],
         "step_time_interval_confidence": known.confidence,

@@ -40,6 +40,8 @@ class Samples:
     """the same steps by CUDA events; empty on CPU"""
     collective_s: list[float | None] = field(default_factory=list)
     """time in collectives within the step, waiting included"""
+    collectives_unknown: str | None = None
+    """why the time in collectives of a step is not known"""
     slowest_s: list[float] = field(default_factory=list)
     """the slowest rank's time of each step"""
     losses: list[float] = field(default_factory=list)
@@ -97,6 +99,8 @@ class Stopwatch:
         results = self._timed_steps(batches, samples)
         waited = self._collectives.lap() if self._collectives else None
         samples.collective_s.append(None if waited is None else waited / self._steps)
+        if self._collectives and self._collectives.unknown:
+            samples.collectives_unknown = self._collectives.unknown
         slowest = torch.tensor(samples.step_s[-1], device=self._device, dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         samples.slowest_s.append(slowest.item())
