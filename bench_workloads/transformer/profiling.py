@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench_workloads.transformer.cpu_memory import silent_stderr
+from bench_workloads.transformer.cpu_memory import muted_stderr
 
 if TYPE_CHECKING:
     from sweep.contract import RankRun
@@ -56,12 +56,12 @@ def profile(iteration: Callable[[], object], device: torch.device, files: Files)
         torch.cuda.memory._record_memory_history(max_entries=200_000)
     kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if on_gpu else [])]
     watched = torch.profiler.profile(activities=kinds, record_shapes=False, with_stack=False)
-    with silent_stderr():
+    with muted_stderr():
         watched.start()
     iteration()
     if on_gpu:
         torch.cuda.synchronize(device)
-    with silent_stderr():
+    with muted_stderr():
         watched.stop()
     watched.export_chrome_trace(str(files.path("trace.json.gz")))
     if on_gpu:

@@ -58,7 +58,7 @@ class MemoryProfile:
     """a rank without peers that computes in the dtype of its weights holds no second copy of them"""
     sequence_parallel: bool = True
     """norms, residual path and dropout are split over tp too (arXiv 2205.05198 sec. 4.2.2)"""
-    gathered_inputs_kept: bool = False
+    gathered_inputs_retained: bool = False
     """the inputs of column-parallel matrices are stored whole, rather than gathered again in backward"""
     flash_attention: bool = True
     """attention scores are never stored"""
@@ -123,7 +123,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         whole_ends=True,
         plain_alone=True,
         loss_chunk_tokens=2048,
-        gathered_inputs_kept=True,
+        gathered_inputs_retained=True,
         selective="cheap",
         whole_kv_in_cp=True,
         logit_bytes=12,
@@ -160,7 +160,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
     MemoryProfile(
         name="torchtitan",
         fsdp=True,
-        gathered_inputs_kept=True,
+        gathered_inputs_retained=True,
         selective="cheap",
         logit_bytes=10,
         torch_pipeline=True,
