@@ -20,7 +20,7 @@ from bench_workloads.transformer.measure import (
     quiet_collector,
     synchronise,
     until_known,
-    until_warm,
+    until_warmed_up,
 )
 from bench_workloads.transformer.memory import Memory
 from bench_workloads.transformer.settings import Settings
@@ -98,7 +98,7 @@ def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tupl
     """The untimed iterations. The last of several also counts FLOPs, where that does not undo a compilation."""
     stopwatch, count = Stopwatch(trainer, progress, device), trainer.run.warmup_iterations
     counted = trainer.settings.count_flops and count > 1 and not trainer.run.compile
-    samples = stopwatch.run(0, count - counted, until_warm(trainer.settings.warmup_seconds))
+    samples = stopwatch.run(0, count - counted, until_warmed_up(trainer.settings.warmup_seconds))
     if not counted:
         return samples, {}
     number = len(samples.losses)

@@ -78,7 +78,7 @@ def run_8b(setting: Setting) -> Result:
 def run_noise(setting: Setting) -> Result:
     """One layout, repeated: by how much do runs differ, and do their stated intervals cover it?"""
     axes = f"{_TINY}\nrepeats: 2" if setting.tiny else "micro_batch_size: 4\ncompile: true\nrepeats: 6"
-    result = _swept(setting, "noise", "Llama-3.2-1B", axes, judge=False)
+    result = _swept(setting, "noise", "Llama-3.2-1B", axes, with_goals=False)
     medians = [row["step_time_median_s"] for row in result.rows if row["outcome"] == "ok"]
     if len(medians) > 1:
         spread = (max(medians) - min(medians)) / statistics.median(medians)
@@ -104,7 +104,7 @@ def run_example(setting: Setting) -> Result:
     return Result(checks, {"heatmap": picture.name}, rows)
 
 
-def _swept(setting: Setting, name: str, model: str, axes: str, *, judge: bool = True) -> Result:
+def _swept(setting: Setting, name: str, model: str, axes: str, *, with_goals: bool = True) -> Result:
     grid = _grid(setting, name, "tiny-1M" if setting.tiny else model, axes)
     directory = setting.directory / name
     rows = [row_of(record) for record in measure(directory, grid, setting.seconds)]
@@ -114,7 +114,7 @@ def _swept(setting: Setting, name: str, model: str, axes: str, *, judge: bool = 
     result.checks.append(
         Check(f"{model}: runs end ok", bool(ok) and not failed, "; ".join(failed) or f"{len(ok)} runs")
     )
-    if judge and ok:
+    if with_goals and ok:
         best = max(ok, key=_speed)
         result.facts["best"] = best["run_id"]
         result.checks += [_mfu_check(model, best, setting), _memory_check(ok, setting)]

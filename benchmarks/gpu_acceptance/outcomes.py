@@ -53,7 +53,7 @@ def run(setting: Setting) -> Result:
 
 
 def _registered(setting: Setting) -> Path:
-    """A directory that makes the faulty workload known to whoever has it on PYTHONPATH."""
+    """A directory that makes the faulty workload known to processes that have it on PYTHONPATH."""
     folder = setting.directory / "entry-points"
     info = folder / "gpu_acceptance-0.dist-info"
     info.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.gpu_acceptance.parts import PARTS
 
-_MARKS = {True: "yes", False: "**no**", None: "not judged here"}
+_MARKS = {True: "yes", False: "**no**", None: "not decided here"}
 
 
 def write_pages(directory: Path, gpu: str) -> None:
@@ -29,8 +29,8 @@ def page(ran: dict[str, Any], gpu: str) -> str:
             lines.append(f"| {part.title} | not run | | |")
             continue
         held = sum(check["holds"] is True for check in result["checks"])
-        judged = sum(check["holds"] is not None for check in result["checks"])
-        lines.append(f"| {part.title} | {result['status']} | {result['seconds']:g} | {held} of {judged} hold |")
+        decided = sum(check["holds"] is not None for check in result["checks"])
+        lines.append(f"| {part.title} | {result['status']} | {result['seconds']:g} | {held} of {decided} hold |")
     for part in PARTS:
         if part.name in ran:
             lines += ["", f"## {part.title}", "", *_part(ran[part.name])]

@@ -51,7 +51,7 @@ def records_of(directory: Path) -> list[dict[str, Any]]:
 
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
-    """What the results keep of a record: its configuration, speed, memory as predicted and measured."""
+    """What the results have of a record: its configuration, speed, memory as predicted and measured."""
     names = (
         *("run_id", "model", "micro_batch_size", "grad_accum", "recompute", "compile", "repeat", "outcome", "message"),
         *("tokens_per_second_per_gpu", "step_time_median_s", "mfu", "hfu", "peak_memory_bytes", "notes", "total_s"),
@@ -61,8 +61,8 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     row["params"] = json.loads(record["params_json"])
     row["predicted_peak_bytes"] = _predicted(record)
     further = json.loads(record.get("extra_json") or "{}")
-    kept = ("attention_kernel", "step_time_interval_s", "sm_clock_mhz", "power_w", "device_samples", "device")
-    return row | {name: further[name] for name in kept if name in further}
+    selected = ("attention_kernel", "step_time_interval_s", "sm_clock_mhz", "power_w", "device_samples", "device")
+    return row | {name: further[name] for name in selected if name in further}
 
 
 def _predicted(record: dict[str, Any]) -> int | None:

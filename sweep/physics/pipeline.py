@@ -86,14 +86,14 @@ def _layers_balanced(columns: Mapping[str, Any], pp: Any, depth: Any, shape: Any
 def _of_rank(columns: Mapping[str, Any], pp: Any, stages: Any, level: Any, last: Any, spare: Any, stage: str) -> Any:
     """Layers of a rank's stages: the first ``spare`` stages of the pipeline have one more than the level."""
     rank = {"first": np.zeros_like(pp), "middle": np.minimum(1, pp - 1), "last": pp - 1}[stage]
-    folded = equals(columns, "pp_schedule", *V_SCHEDULES)
+    v_shape = equals(columns, "pp_schedule", *V_SCHEDULES)
     loops = stages / pp
     further = np.where(spare > rank, np.floor((spare - rank - 1) / pp) + 1, 0)
     looped = loops * level + np.minimum(further, loops)
     looped = np.where(rank == pp - 1, looped - level + last, looped)
     back = stages - 1 - rank
     v_shaped = level + (spare > rank) + np.where(back == stages - 1, last, level + (spare > back))
-    return np.where(folded, v_shaped, looped)
+    return np.where(v_shape, v_shaped, looped)
 
 
 def _stated(columns: Mapping[str, Any], stage: str, otherwise: Any) -> Any:
@@ -101,22 +101,22 @@ def _stated(columns: Mapping[str, Any], stage: str, otherwise: Any) -> Any:
     texts, pp = np.asarray(columns["pp_layers"], dtype=object), read(columns, "pp")
     if texts.shape == () and texts.item() == "auto":
         return otherwise
-    texts, pp, chunks, folded, found = np.broadcast_arrays(
+    texts, pp, chunks, v_shape, found = np.broadcast_arrays(
         texts, pp, chunks_per_rank(columns), equals(columns, "pp_schedule", *V_SCHEDULES), otherwise
     )
     found = found.astype(np.float64)
     for at in zip(*np.nonzero(texts != "auto"), strict=True) if texts.shape else [()]:
-        found[at] = _stated_of(str(texts[at]), int(pp[at]), int(chunks[at]), bool(folded[at]), stage, float(found[at]))
+        found[at] = _stated_of(str(texts[at]), int(pp[at]), int(chunks[at]), bool(v_shape[at]), stage, float(found[at]))
     return found
 
 
-def _stated_of(text: str, pp: int, chunks: int, folded: bool, stage: str, otherwise: float) -> float:
+def _stated_of(text: str, pp: int, chunks: int, v_shape: bool, stage: str, otherwise: float) -> float:
     """The number of one candidate; what else it would be if the text does not fit, which a rule rejects."""
     words = text.split(",")
     if len(words) != pp * chunks or not all(word.strip().isdigit() for word in words):
         return otherwise
     counts = [int(word) for word in words]
-    held = [counts[r] + counts[-1 - r] if folded else sum(counts[r::pp]) for r in range(pp)]
+    held = [counts[r] + counts[-1 - r] if v_shape else sum(counts[r::pp]) for r in range(pp)]
     return float(held[0] if stage == "first" else held[-1] if stage == "last" else max(held[1:-1], default=0))
 
 

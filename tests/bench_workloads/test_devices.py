@@ -139,7 +139,7 @@ def test_a_sweep_for_a_gpu_on_a_machine_without_one_ends_each_run_at_once(no_gpu
         ("13.0", {"PYTORCH_ALLOC_CONF": ""}, ""),
     ],
 )
-def test_segments_grow_unless_the_user_says_otherwise(monkeypatch, cuda, given, expected):
+def test_segments_grow_unless_the_user_sets_otherwise(monkeypatch, cuda, given, expected):
     import os
 
     environment = {k: v for k, v in os.environ.items() if k not in ALLOCATOR_VARIABLES} | given

@@ -62,15 +62,15 @@ def test_clocks_power_and_reasons_are_sampled_during_the_steps(monkeypatch, gpu)
     found = sampler.results(tokens=1000)
     samples = found["device_samples"]
     assert samples["count"] >= 3
-    least, median, greatest = samples["sm_clock_mhz"]
-    assert 1200 <= least <= median <= greatest < 1980
+    smallest, median, greatest = samples["sm_clock_mhz"]
+    assert 1200 <= smallest <= median <= greatest < 1980
     assert samples["power_w"][2] == 700
     assert samples["throttle_reasons"] == ["power cap"]
     assert found["energy_j"] == 500
     assert found["energy_j_per_token"] == 0.5
 
 
-def test_without_bindings_the_record_says_so(monkeypatch, gpu):
+def test_without_bindings_a_note_is_recorded(monkeypatch, gpu):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     sampler = hardware.Sampler(CUDA)
     with sampler:

@@ -56,7 +56,7 @@ def test_parts_fit_in_the_time_that_the_issue_allows():
         assert callable(load_object(part.run))
 
 
-def test_without_a_gpu_it_says_so(tmp_path):
+def test_without_a_gpu_it_refuses(tmp_path):
     from sweep.inputs.detect import detect_site
 
     if detect_site("local")["gpu"] != "cpu":
@@ -68,12 +68,12 @@ def test_without_a_gpu_it_says_so(tmp_path):
 
 
 def test_a_part_fails_by_its_checks_only():
-    judged = Result(checks=[Check("a", True), Check("b", None)])
-    assert judged.passed
-    judged.checks.append(Check("c", False, "why | not"))
-    assert not judged.passed
+    found = Result(checks=[Check("a", True), Check("b", None)])
+    assert found.passed
+    found.checks.append(Check("c", False, "why | not"))
+    assert not found.passed
     shown = page(
-        {"truth": {"status": "failed", "seconds": 1.0, "facts": {}, "rows": [], "checks": [vars(judged.checks[-1])]}},
+        {"truth": {"status": "failed", "seconds": 1.0, "facts": {}, "rows": [], "checks": [vars(found.checks[-1])]}},
         "h100",
     )
     assert "| c | **no** | why / not |" in shown

@@ -21,7 +21,7 @@ def entry(
 
 
 class Recorder:
-    """What torch's recorder holds: each dump is the next of some states, the last for ever."""
+    """What torch's recorder holds: each dump is the next of some states, the last one again and again."""
 
     def __init__(self, *states: list[dict]) -> None:
         self.states = list(states)
@@ -49,7 +49,7 @@ def test_a_duration_is_waited_for_until_the_watchdog_has_retired_the_entry(recor
 
 
 def test_entries_without_events_of_their_own_are_not_waited_for(recording):
-    """The single sends of a batch stay scheduled for ever, other backends have no durations."""
+    """The single sends of a batch stay scheduled, other backends have no durations."""
     found = recording(
         [entry(0), entry(1, None, name="nccl:send 0->1", state="scheduled"), entry(2, None, name="gloo:barrier")]
     )

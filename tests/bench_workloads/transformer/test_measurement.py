@@ -293,7 +293,7 @@ def test_steps_without_a_synchronisation_between_them_train_the_same(zygote: Zyg
     assert several["effective"] == each["effective"]
 
 
-def test_warm_up_lasts_until_the_device_is_warm(zygote: Zygote):
+def test_warm_up_lasts_for_the_requested_time(zygote: Zygote):
     """By the sum of its steps, the first aside; ranks stop together."""
     found = measured(zygote, Layout(dp=2), params={"warmup_seconds": 0.4, "straggler_rank": 0, "straggler_s": 0.05})
     counts = {len(m["warmup_times_s"]) for m in found}

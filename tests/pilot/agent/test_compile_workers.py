@@ -18,7 +18,7 @@ def test_ranks_share_the_cores(monkeypatch, cores, ranks, workers):
     assert compile_workers(ranks) == {NAME: workers}
 
 
-def test_the_users_own_number_is_kept(monkeypatch):
+def test_the_users_own_number_stays(monkeypatch):
     monkeypatch.setenv(NAME, "3")
     assert compile_workers(8) == {NAME: "3"}
 
