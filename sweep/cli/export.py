@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.options import METRIC
 from sweep.errors import Mistake, SweepError
 
@@ -32,8 +33,8 @@ def export() -> None:
     """
 
 
-@export.command(short_help="The best configuration of each cell.")
-@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=click.Path(path_type=Path))
+@export.command(cls=SweepCommand, short_help="The best configuration of each cell.")
+@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
 @click.option(
     "--format",
     "form",
@@ -46,7 +47,7 @@ def export() -> None:
 @click.option("--model", "models", multiple=True, help="Only this model's cells. Repeatable.")
 @click.option("--nodes", "widths", type=int, multiple=True, help="Only cells with this many nodes. Repeatable.")
 @click.option("--iterations", type=click.IntRange(1), help="For a trainer's format. Default: as measured.")
-@click.option("--out", type=click.Path(path_type=Path), help="For a trainer's format: directory for its files.")
+@click.option("--out", type=OutputPath(directory=True), help="For a trainer's format: directory for its files.")
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 def best(
     sources: tuple[Path, ...],
@@ -77,6 +78,8 @@ def best(
     if form in FORMS:
         if out is not None:
             raise SweepError(Mistake(f"{form} is printed, not written", path="--out", remedy="redirect the output"))
+        if iterations is not None:
+            raise SweepError(without_effect(["iterations"], f"with --format {form}"))
         more = ("recompute",) if form == "flags" else ()
         click.echo(_text([_row(record, metric, more) for record in records], form, metric), nl=False)
         return 0

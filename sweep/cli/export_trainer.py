@@ -13,6 +13,7 @@ from typing import Any
 from bench_workloads.trainers.adapter import from_here
 from sweep.contract import Layout, Run
 from sweep.errors import Mistake, SweepError, nearest
+from sweep.files import write_whole
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
@@ -126,11 +127,7 @@ def write(cells: Sequence[Made], out: Path) -> Iterator[Path]:
         script = f"#!/bin/sh\n# {cell.cell}: on each rank, with torchrun's variables set\n{cell.command}\n"
         for name, content in {**cell.files, "command.sh": script}.items():
             path = folder / name
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(content)
-            except OSError as error:
-                raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(path))) from error
+            write_whole(path, content)
             yield path
 
 

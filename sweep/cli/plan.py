@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import json_option, overrides_option, site_option
 from sweep.contract import LAYOUT
+from sweep.errors import SweepError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +24,8 @@ _PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_
 _REASONS_SHOWN = 3
 
 
-@click.command(short_help="Expand a grid, reject what cannot work, predict the rest.")
-@click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="Expand a grid, reject what cannot work, predict the rest.")
+@click.argument("grid_file", metavar="GRID", type=InputPath())
 @click.option(
     "--show",
     type=click.Choice(["rejected", "runs"]),
@@ -45,7 +47,7 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
       sweep plan grid.yaml --json | jq .cells
     """
     from sweep.inputs.load import load_inputs
-    from sweep.plan.build import build
+    from sweep.plan.build import build, nothing_to_run
     from sweep.plan.summary import summary
 
     grid, site = load_inputs(grid_file, overrides, site_given, None)
@@ -61,10 +63,12 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
             click.echo(_line(row))
     else:
         _tables(summary(found) | searched)
+    if not found.runs:
+        raise SweepError(nothing_to_run(grid))
     return 0
 
 
-@click.command(short_help="Print the grid's JSON schema, for editors.")
+@click.command(cls=SweepCommand, short_help="Print the grid's JSON schema, for editors.")
 def schema() -> int:
     """Print the JSON schema of a grid file, for editors that check YAML while you type.
 

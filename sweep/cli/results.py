@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.options import METRIC, directory_argument, json_option
+from sweep.cli.sources import all_results, chosen_sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from sweep.store.directory import SweepDir
 
 
-@click.command(short_help="Records to results.parquet.")
+@click.command(cls=SweepCommand, short_help="Records to results.parquet.")
 @directory_argument
 @json_option
 def collect(directory: Path | None, as_json: bool) -> int:
@@ -31,9 +33,8 @@ def collect(directory: Path | None, as_json: bool) -> int:
       sweep collect sweeps/first --json
     """
     from sweep.records.collect import collect as collect_records
-    from sweep.store.directory import find_sweep
 
-    done = collect_records(find_sweep(directory))
+    done = collect_records(chosen_sweep(directory))
     if as_json:
         document = {"path": str(done.path), "attempts": done.attempts, "new": done.new}
         click.echo(json.dumps({**document, "runs": done.runs, "outcomes": dict(done.outcomes)}))
@@ -43,11 +44,9 @@ def collect(directory: Path | None, as_json: bool) -> int:
     return 0
 
 
-@click.command(short_help="Best configuration per model and node count, as a picture.")
-@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="PNG, SVG or PDF. Default: figures/heatmap.png of the sweep."
-)
+@click.command(cls=SweepCommand, short_help="Best configuration per model and node count, as a picture.")
+@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
+@click.option("--out", type=OutputPath(), help="PNG, SVG or PDF. Default: figures/heatmap.png of the sweep.")
 @click.option(
     "--metric",
     default=METRIC,
@@ -100,20 +99,10 @@ def draw_heatmap(sweep: SweepDir) -> Path:
 
 def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
     """What to read (sweeps are collected first), and where the picture goes by default."""
-    from sweep.records.collect import collect as collect_records
-    from sweep.store.directory import find_sweep
-
-    places, pictures = [], []
-    for source in sources or (None,):
-        if source is not None and source.is_file():
-            places.append(source)
-            pictures.append(source.with_name("heatmap.png"))
-        else:
-            sweep = find_sweep(source)
-            collect_records(sweep)
-            places.append(sweep.path)
-            pictures.append(sweep.figures / "heatmap.png")
-    return places, pictures[0] if len(pictures) == 1 else Path("heatmap.png")
+    found = all_results(sources)
+    place, sweep = found[0]
+    picture = place.with_name("heatmap.png") if sweep is None else sweep.figures / "heatmap.png"
+    return [place for place, _ in found], picture if len(found) == 1 else Path("heatmap.png")
 
 
 def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:

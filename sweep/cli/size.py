@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, SweepCommand, without_effect
 from sweep.cli.options import json_option
-from sweep.errors import Mistake, SweepError
+from sweep.cli.sources import results_of
+from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     from sweep.physics.sizing import Scaling, Size
@@ -34,7 +36,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
         return number
 
 
-@click.command(short_help="How many GPUs for how long, and where more no longer pay off.")
+@click.command(cls=SweepCommand, short_help="How many GPUs for how long, and where more no longer pay off.")
 @click.option("--params", "parameters", type=_Count(), help="Active parameters per token: 3B. Or --model.")
 @click.option("--model", help="A model of the catalogue instead of --params.")
 @click.option("--tokens", type=_Count(), required=True, help="Tokens to train on: 11T.")
@@ -43,7 +45,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 @click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction. Default 0.40.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that training may take.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
-@click.option("--from", "results", type=click.Path(path_type=Path), help="Measured results: their speed and scaling.")
+@click.option("--from", "results", type=InputPath(), help="Measured results: their speed and scaling.")
 @json_option
 def size(
     parameters: float | None,
@@ -70,6 +72,8 @@ def size(
     from sweep.physics.sizing import size as sized
 
     _check(parameters, model, days, gpus)
+    if results is not None and (useless := without_effect(("gpu", "peak_tflops", "mfu"), "with --from")):
+        raise SweepError(useless)
     active = parameters if parameters is not None else _active(str(model))
     rate, source = _rate(gpu, peak_tflops, mfu)
     scaling = None
@@ -85,16 +89,16 @@ def size(
 
 def _check(parameters: float | None, model: str | None, days: float | None, gpus: int | None) -> None:
     mistakes = []
-    if (parameters is None) == (model is None):
-        mistakes.append(Mistake("give --params or --model, and not both"))
-    if (days is None) == (gpus is None):
-        mistakes.append(Mistake("give --days or --gpus, and not both"))
+    for one, other, what in ((parameters, model, "--params or --model"), (days, gpus, "--days or --gpus")):
+        if one is None and other is None:
+            mistakes.append(Mistake("is missing", path=what, remedy=f"give {what}"))
+        if one is not None and other is not None:
+            mistakes.append(Mistake("both are given", path=what, remedy="give one of them"))
     if mistakes:
         raise SweepError(mistakes)
 
 
 def _active(model: str) -> float:
-    from sweep.errors import nearest
     from sweep.physics.catalogue import MODELS
     from sweep.physics.shapes import active_parameters
 
@@ -104,7 +108,6 @@ def _active(model: str) -> float:
 
 
 def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float, str]:
-    from sweep.errors import nearest
     from sweep.physics.hardware import GPUS
 
     share = 0.40 if mfu is None else mfu
@@ -130,22 +133,19 @@ def _scaling(results: Path, model: str | None) -> Scaling:
 
 
 def _best_by_gpus(results: Path, model: str | None) -> dict[int, float]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import analysis
 
-    columns = ["model", "gpus", "outcome", "tokens_per_second"]
-    try:
-        rows = pq.read_table(results, columns=columns).to_pylist()
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise SweepError(Mistake(f"cannot be read as results: {error}", file=str(results))) from error
-    rows = [r for r in rows if r["outcome"] == "ok" and r["tokens_per_second"] and model in (None, r["model"])]
-    names = {r["model"] for r in rows}
-    if len(names) > 1:
-        raise SweepError(Mistake(f"holds several models: {', '.join(sorted(names))}", str(results), remedy="--model"))
-    best: dict[int, float] = {}
-    for row in rows:
-        best[row["gpus"]] = max(best.get(row["gpus"], 0.0), row["tokens_per_second"])
-    return dict(sorted(best.items()))
+    place, _ = results_of(results)
+    rows = analysis.load(place, ["model", "gpus", "outcome", "tokens_per_second"])
+    good = rows[(rows["outcome"] == "ok") & rows["gpus"].notna() & (rows["tokens_per_second"] > 0)]
+    names = sorted(good["model"].unique())
+    if model is not None and model not in names:
+        fact = f"no measured run of {model}" if names else "no measured run with its GPUs and tokens per second"
+        raise SweepError(Mistake(fact, str(results), remedy=nearest(model, names) if names else "measure some"))
+    if model is None and len(names) > 1:
+        raise SweepError(Mistake(f"holds several models: {', '.join(names)}", str(results), remedy="--model"))
+    best = good[good["model"] == (model or names[0])].groupby("gpus")["tokens_per_second"].max() if names else {}
+    return {int(gpus): float(rate) for gpus, rate in sorted(best.items())}
 
 
 def _gpus_for(scaling: Scaling, tokens: float, days: float | None) -> int:
