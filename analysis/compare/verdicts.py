@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from analysis.compare.comparison import CellPair, Change, Comparison, Failing, Noise, RunPair
 from analysis.compare.noise import ASSUMED_FREEDOM, change_of, gain, noise_of, parts_of, tested, typical_change
 from analysis.compare.sides import Cell, Row, Side, cell_of, identity, in_order, key_of, pairs_of, with_columns
-from analysis.compare.statistics import holm
 from analysis.derive.best import LAYOUT, succeeded
 from analysis.heatmap.cell_text import known
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.statistics import holm
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ def input_path(text: str | Path) -> Path:
 
 
 def without_effect(names: Sequence[str], why: str) -> list[Mistake]:
-    """A mistake for each of these parameters of the running command that the user gave. ``why``: such as "without X"."""
+    """A mistake for each of these parameters of the running command that the user gave. ``why``: "without X"."""
     ctx = click.get_current_context()
     return [
         Mistake(f"has no effect {why}", path=_name(param), remedy="omit it")

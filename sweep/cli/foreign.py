@@ -18,7 +18,7 @@ from sweep.cli.sources import results_of
 @click.argument("file", type=InputPath())
 @click.option("--map", "map_file", type=InputPath(), help="Map of columns (YAML).")
 @click.option(
-    "--out", type=OutputPath(), help="Default: FILE's name with the ending .results.parquet, in the working directory."
+    "--out", type=OutputPath(), help="Default: FILE's name with the ending .results.parquet, in this directory."
 )
 @json_option
 def import_results(file: Path, map_file: Path | None, out: Path | None, as_json: bool) -> int:
@@ -57,7 +57,9 @@ def import_results(file: Path, map_file: Path | None, out: Path | None, as_json:
 @click.option("--model", "models", multiple=True, help="Only this model's runs. Repeatable.")
 @json_option
 def replay(results: Path, name: str, budget: float, models: tuple[str, ...], as_json: bool) -> int:
-    """Run a search strategy against results, of a sweep or an import, as if live: it sees a result only after requesting the run.
+    """Run a search strategy against results, of a sweep or an import, as if live.
+
+    It sees a result only after requesting the run.
 
     Reports per cell and overall: runs spent, failures avoided, successes rejected, regret against the best by
     tokens/s/GPU, and runs needed to come within 2 %.

@@ -33,8 +33,9 @@ _SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no
 
 def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file: str) -> list[Record]:
     """One record per row, in their order. Raises SweepError naming the rows (lines of the file) that cannot be read."""
-    if rows:
-        _check_sources(rows[0], mapping, file)
+    if not rows:
+        raise SweepError(Mistake("the table has no rows", file, remedy="a line of column names, and one per run"))
+    _check_sources(rows[0], mapping, file)
     lines: dict[str, list[int]] = {}
     seen: Counter[str] = Counter()
     found = []

@@ -5,6 +5,7 @@ The commands and their paths are taken from the CLI itself, so that a new one is
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -134,16 +135,74 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Done:
+    """What a command line printed, and its exit code."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(root: Path, *words: str) -> Done:
     """`sweep WORDS` as a user whom file modes stop, also where the tests are root's."""
-    code = "import sys; from sweep.cli.main import main; main()"
+    return run_all(root, [list(words)])[0]
+
+
+def run_all(root: Path, lines: Sequence[Sequence[str]]) -> list[Done]:
+    """Each command line in a process of its own, forked from one that has imported everything."""
     drop = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
-    command = [*(drop if os.geteuid() == 0 else []), sys.executable, "-c", code, *words]
+    command = [*(drop if os.geteuid() == 0 else []), sys.executable, "-c", FORKS]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MPLCONFIGDIR": "/tmp/sweep-tests-mpl"}
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command,
+        cwd=root,
+        env=environment,
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    return [Done(*each) for each in json.loads(done.stdout)]
 
 
-def assert_refused(done: subprocess.CompletedProcess[str], words: Sequence[str]) -> None:
+FORKS = """
+import io, json, os, signal, sys, tempfile
+import pandas, pyarrow.parquet, matplotlib.figure, analysis.heatmap.draw, analysis.report, analysis.figures
+import sweep.cli.launch, sweep.store.sweep, sweep.plan.build, sweep.records.collect
+from sweep.cli.main import main
+found = []
+for words in json.load(sys.stdin):
+    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        for number, file in ((0, open(os.devnull)), (1, out), (2, err)):
+            os.dup2(file.fileno(), number)
+        sys.argv = ["sweep", *words]
+        sys.stdin = open(0)
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            code = 99
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code or 0)
+    status = os.waitpid(pid, 0)[1]
+    texts = []
+    for file in (out, err):
+        file.seek(0)
+        texts.append(file.read().decode(errors="replace"))
+    found.append((os.waitstatus_to_exitcode(status), *texts))
+json.dump(found, sys.stdout)
+"""
+
+
+def assert_refused(done: Done, words: Sequence[str]) -> None:
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == 2, (words, done.returncode, done.stdout, done.stderr)
     lines = [line for line in done.stderr.splitlines() if not line.startswith("sweep: ")]
@@ -158,7 +217,6 @@ def test_every_command_is_of_the_class_that_behaves_alike() -> None:
     assert len(list(commands())) >= 24
     other = [words for words in commands() if not isinstance(command_of(words), SweepCommand)]
     assert not other, f"declare them with cls=SweepCommand: {other}"
-    plain = [p.name for p in PLACES if isinstance(p.param.type, click.Path)]
     plain = [p.name for p in PLACES if type(p.param.type) is click.Path]
     assert not plain, f"declare their paths as InputPath or OutputPath: {plain}"
     assert {type(p.param.type) for p in PLACES} >= {InputPath, OutputPath}
@@ -169,39 +227,53 @@ WRONG = ("missing", "unreadable", "closed", TOO_LONG, "binary", "empty", "empty.
          "/dev/zero")  # fmt: skip
 
 
+def reading(place: Place) -> list[list[str]]:
+    return [place.with_path(path) for path in WRONG]
+
+
+def writing(place: Place) -> list[list[str]]:
+    suffix = suffix_of(place)
+    in_the_way = "file" if not suffix else "directory"
+    paths = (f"read_only/new{suffix}", f"closed/x{suffix}", TOO_LONG + suffix, f"file/x{suffix}", in_the_way)
+    return [place.with_path(path) for path in paths]
+
+
+@pytest.fixture(scope="module")
+def answers(here: Path) -> dict[tuple[str, ...], Done]:
+    """What every command says of every wrong path; nothing of the directory has changed."""
+    lines = [words for place in READ for words in reading(place)]
+    lines += [words for place in WRITTEN for words in writing(place)]
+    before = tree(here)
+    found = run_all(here, lines)
+    assert tree(here) == before
+    return dict(zip(map(tuple, lines), found, strict=True))
+
+
 @pytest.mark.parametrize("place", READ, ids=ids)
-def test_what_cannot_be_read_is_refused_with_one_message(here: Path, place: Place) -> None:
-    before = tree(here)
-    for path in WRONG:
-        words = place.with_path(path)
-        if path.startswith("secret") and "--filter" in words:
-            continue
-        assert_refused(run(here, *words), words)
-    assert tree(here) == before
+def test_what_cannot_be_read_is_refused_with_one_message(answers: dict[tuple[str, ...], Done], place: Place) -> None:
+    for words in reading(place):
+        assert_refused(answers[tuple(words)], words)
 
 
 @pytest.mark.parametrize("place", WRITTEN, ids=ids)
-def test_what_cannot_be_written_is_refused_and_nothing_changes(here: Path, place: Place) -> None:
-    before = tree(here)
-    suffix = "" if place.param.name == "directory" or "folder" in (place.param.help or "").lower() else ".png"
-    suffix = ".parquet" if place.command == ("import",) else suffix
-    in_the_way = "file" if CREATES.get(" ".join(place.command)) == place.param.name else "directory"
-    for path in (f"read_only/new{suffix}", f"closed/x{suffix}", TOO_LONG + suffix, f"file/x{suffix}", in_the_way):
-        words = place.with_path(path)
-        assert_refused(run(here, *words), words)
-    assert tree(here) == before
+def test_what_cannot_be_written_is_refused(answers: dict[tuple[str, ...], Done], place: Place) -> None:
+    for words in writing(place):
+        assert_refused(answers[tuple(words)], words)
 
 
-@pytest.mark.parametrize("place", WRITTEN, ids=ids)
-def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, place: Place, full: Path) -> None:
-    suffix = ".parquet" if place.command == ("import",) else ".png"
-    suffix = "" if CREATES.get(" ".join(place.command)) == place.param.name else suffix
+def suffix_of(place: Place) -> str:
+    if CREATES.get(" ".join(place.command)) == place.param.name:
+        return ""
+    return ".parquet" if place.command == ("import",) else ".png"
+
+
+def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Path) -> None:
     before = tree(full)
-    words = place.with_path(str(full / "new" / f"x{suffix}"))
-    done = run(here, *words)
-    assert_refused(done, words)
-    assert "no space left" in done.stderr
-    assert str(full) in done.stderr
+    lines = [place.with_path(str(full / "new" / f"x{suffix_of(place)}")) for place in WRITTEN]
+    for words, done in zip(lines, run_all(here, lines), strict=True):
+        assert_refused(done, words)
+        assert "no space left" in done.stderr
+        assert str(full) in done.stderr
     assert tree(full) == before
 
 
