@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.options import Share, json_option
 from sweep.cli.progress_text import plural
@@ -44,6 +45,7 @@ def import_results(file: Path, map_file: Path | None, out: Path | None, as_json:
         click.echo(note, err=True)
     outcomes = ", ".join(f"{count} {word}" for word, count in done.outcomes.items())
     click.echo(f"{target}: {plural(done.rows, 'record')} ({outcomes}), {len(done.suspects)} suspect", err=True)
+    show_best([target])
     click.echo(f"next: `sweep heatmap {target}` draws it, `sweep report {target}` writes a page", err=True)
     return 0
 

@@ -305,6 +305,7 @@ def _interrupted(sweep: Sweep, launcher: Launcher) -> int:
 
 
 def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
+    from sweep.cli.best import show_best
     from sweep.cli.results import draw_heatmap
     from sweep.launcher.loop import give_back
 
@@ -320,5 +321,6 @@ def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
     click.echo(f"{path}: {len(sweep.runs)} runs: {words}", err=True)
     if picture is not None:
+        show_best([path])
         click.echo(f"heatmap: {picture}", err=True)
     return 0 if found.get("ok") and not launcher.sweep_state.cancelled else 1

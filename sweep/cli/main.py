@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("sweep.cli.launch:cancel", "Stop pilots and ranks; record every attempt."),
     "status": ("sweep.cli.status:status", "What ran, what runs, what failed and why."),
     "collect": ("sweep.cli.results:collect", "Records to results.parquet."),
+    "best": ("sweep.cli.best:best", "The best configuration of each cell, as a table."),
     "heatmap": ("sweep.cli.results:heatmap", "Best configuration per model and node count, as a picture."),
     "report": ("sweep.cli.report:report", "One self-contained HTML page: best configurations, confidence, all data."),
     "compare": ("sweep.cli.compare:compare", "Two sweeps cell by cell, with significance; a guard for CI."),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.options import METRIC, json_option
 from sweep.cli.sources import all_results
@@ -70,6 +71,7 @@ def report(
         work.write(None)
     if open_it and not watch:
         click.launch(str(target))
+    show_best([*(sweep.path for sweep in sweeps), *files], metric)
     click.echo(json.dumps(work.document()) if as_json else str(target))
     return 0
 
