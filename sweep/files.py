@@ -35,7 +35,7 @@ def read_text(path: Path, what: str, most_bytes: int | None = MAX_TEXT_BYTES) ->
 
 
 def read_log(source: Path | bytes) -> str:
-    """The text of a log file, or of bytes from standard input. Logs may hold stray bytes: they are replaced.
+    """The text of a log file, or of bytes from standard input. Logs may hold invalid bytes: they are replaced.
 
     Raises SweepError where it is empty or binary, and OSError.
     """

@@ -32,7 +32,7 @@ class SweepCommand(click.Command):
             raise SweepError(self._mistakes(ctx, words) or error.mistakes) from error
 
     def _mistakes(self, ctx: click.Context, args: list[str]) -> list[Mistake]:
-        """What is wrong with each option and argument; none if the words cannot be told apart."""
+        """What is wrong with each option and argument; none if the words cannot be parsed."""
         try:
             given, rest, order = self.make_parser(ctx).parse_args(args=args)
         except click.UsageError:

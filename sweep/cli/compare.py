@@ -11,6 +11,7 @@ import click
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import METRIC, Share, json_option
 from sweep.cli.sources import results_of
+from sweep.cli.winners import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,9 +36,17 @@ SHOWN = 20
     "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
 )
 @click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
+@click.option("--anyway", is_flag=True, help="Also where no run is in both, or model, sequence or batch differ.")
 @json_option
 def compare(
-    a: Path, b: Path, metric: str, min_slowdown: float | None, level: float, noise: float | None, as_json: bool
+    a: Path,
+    b: Path,
+    metric: str,
+    min_slowdown: float | None,
+    level: float,
+    noise: float | None,
+    anyway: bool,
+    as_json: bool,
 ) -> int:
     """Compare two sweeps, A the old one and B the new one: a new NCCL, another trainer version, a replaced switch.
 
@@ -52,12 +61,23 @@ def compare(
     """
     from analysis.compare import compare as compare_records
 
-    found = compare_records(_records(a), _records(b), metric=metric, level=level, noise=noise)
+    sides = [_records(source) for source in (a, b)]
+    found = compare_records(*sides, metric=metric, level=level, noise=noise, anyway=anyway)
+    simulated = [name for name, side in zip("AB", sides, strict=True) if side["simulated"].fillna(False).any()]
     slower = found.slower_cells(min_slowdown) if min_slowdown is not None else []
     if as_json:
-        report = {"a": str(a), "b": str(b), **found.document(), "fail_if_slower": min_slowdown, "failed": bool(slower)}
+        report = {
+            "a": str(a),
+            "b": str(b),
+            "simulated": simulated,
+            **found.document(),
+            "fail_if_slower": min_slowdown,
+            "failed": bool(slower),
+        }
         click.echo(json.dumps({**report, "slower": [[cell.model, cell.nodes] for cell in slower]}))
     else:
+        if simulated:
+            click.echo(f"{' and '.join(simulated)}: {SIMULATED}")
         click.echo("\n".join(_lines(found)))
         if min_slowdown is not None:
             click.echo(_summary_text(slower, min_slowdown, found.level))

@@ -134,12 +134,12 @@ def _flags(rows: Sequence[Row], metric: str) -> str:
         made = {name: row[name] for name in (*LAYOUT, *AS_FLAGS) if row[name] is not None}
         words = [f"--{name.replace('_', '-')}={_flag(value)}" for name, value in (made | row["params"]).items()]
         environment = [f"{name}={shlex.quote(str(value))}" for name, value in row["env"].items()]
-        judged = [f"{metric} {row[metric]:.6g}", row["sureness"], f"{row['repeats']} measured"]
-        judged += [f"peak memory {row['peak_memory_bytes'] / 2**30:.4g} GiB"] if row["peak_memory_bytes"] else []
-        judged += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
-        judged += [SIMULATED] * row["simulated"] + row["notes"]
+        verdict_text = [f"{metric} {row[metric]:.6g}", row["sureness"], f"{row['repeats']} measured"]
+        verdict_text += [f"peak memory {row['peak_memory_bytes'] / 2**30:.4g} GiB"] if row["peak_memory_bytes"] else []
+        verdict_text += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
+        verdict_text += [SIMULATED] * row["simulated"] + row["notes"]
         place = f"{row['model']} on {row['nodes']} nodes of {row['gpus_per_node']} {row['gpu'] or 'GPUs'}"
-        lines += [f"# {place}, {row['run_id']}: {'; '.join(judged)}"]
+        lines += [f"# {place}, {row['run_id']}: {'; '.join(verdict_text)}"]
         lines += [" ".join([*environment, shlex.join(words)])]
     return "\n".join(lines) + "\n"
 

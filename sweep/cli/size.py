@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,12 +79,15 @@ def size(
     rate, source = _rate(gpu, peak_tflops, mfu)
     scaling = None
     if results is not None:
-        scaling = _scaling(results, model)
+        best, simulated = _best_by_gpus(results, model)
+        scaling = _scaling(best, results)
         gpus = gpus or _gpus_for(scaling, tokens, days)
         rate = 6 * active * scaling.tokens_per_second(gpus) / gpus
-        source = f"measured in {results.name}"
+        source = f"simulated in {results.name}: no model was trained" if simulated else f"measured in {results.name}"
     found = sized(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
-    click.echo(json.dumps(_document(found, source, scaling)) if as_json else _text(found, source, scaling))
+    measured = tuple(best) if results is not None else ()
+    document = _document(found, source, scaling, measured) | ({"simulated": simulated} if results is not None else {})
+    click.echo(json.dumps(document) if as_json else _text(found, source, scaling, measured, simulated))
     return 0
 
 
@@ -121,22 +125,22 @@ def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float
     return peak_tflops * 1e12 * share, f"{peak_tflops:g} TFLOP/s at {100 * share:g} % MFU"
 
 
-def _scaling(results: Path, model: str | None) -> Scaling:
+def _scaling(best: dict[int, float], results: Path) -> Scaling:
     """Amdahl's curve through the best throughput at each number of GPUs."""
     from sweep.physics.sizing import fit_scaling
 
-    best = _best_by_gpus(results, model)
     try:
         return fit_scaling(list(best), list(best.values()))
     except ValueError as error:
         raise SweepError(Mistake(str(error), file=str(results), remedy="measure on more node counts")) from error
 
 
-def _best_by_gpus(results: Path, model: str | None) -> dict[int, float]:
+def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], bool]:
+    """(GPUs -> best tokens per second, whether a run of these was simulated)."""
     import analysis
 
     place, _ = results_of(results)
-    rows = analysis.load(place, ["model", "gpus", "outcome", "tokens_per_second"])
+    rows = analysis.load(place, ["model", "gpus", "outcome", "tokens_per_second", "simulated"])
     good = rows[(rows["outcome"] == "ok") & rows["gpus"].notna() & (rows["tokens_per_second"] > 0)]
     names = sorted(good["model"].unique())
     if model is not None and model not in names:
@@ -144,8 +148,9 @@ def _best_by_gpus(results: Path, model: str | None) -> dict[int, float]:
         raise SweepError(Mistake(fact, str(results), remedy=nearest(model, names) if names else "measure some"))
     if model is None and len(names) > 1:
         raise SweepError(Mistake(f"holds several models: {', '.join(names)}", str(results), remedy="--model"))
-    best = good[good["model"] == (model or names[0])].groupby("gpus")["tokens_per_second"].max() if names else {}
-    return {int(gpus): float(rate) for gpus, rate in sorted(best.items())}
+    good = good[good["model"] == (model or names[0])] if names else good
+    best = good.groupby("gpus")["tokens_per_second"].max()
+    return {int(gpus): float(rate) for gpus, rate in sorted(best.items())}, bool(good["simulated"].fillna(False).any())
 
 
 def _gpus_for(scaling: Scaling, tokens: float, days: float | None) -> int:
@@ -159,7 +164,7 @@ def _gpus_for(scaling: Scaling, tokens: float, days: float | None) -> int:
     return int(-(-scaling.parallel_s / left // 1))
 
 
-def _document(found: Size, source: str, scaling: Scaling | None) -> dict[str, Any]:
+def _document(found: Size, source: str, scaling: Scaling | None, measured: Sequence[int] = ()) -> dict[str, Any]:
     import dataclasses
     import math
 
@@ -168,7 +173,10 @@ def _document(found: Size, source: str, scaling: Scaling | None) -> dict[str, An
         most = scaling.most_gpus
         document["serial_share"] = scaling.serial_share
         document["most_gpus"] = None if math.isinf(most) else most
-        document["curve"] = [{"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)} for n in _curve(found.gpus)]
+        document["curve"] = [
+            {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n), "run": n in measured}
+            for n in sorted({*_curve(found.gpus), *measured})
+        ]
     else:
         document["amdahl"] = _amdahl_rows(found.gpus)
     return document
@@ -184,7 +192,9 @@ def _amdahl_rows(gpus: int) -> list[dict[str, float]]:
     return [{"serial_share": s, "speed_up": amdahl_speed_up(gpus, s)} for s in (0.0001, 0.001, 0.01, 0.1)]
 
 
-def _text(found: Size, source: str, scaling: Scaling | None) -> str:
+def _text(
+    found: Size, source: str, scaling: Scaling | None, measured: Sequence[int] = (), simulated: bool = False
+) -> str:
     lines = [
         f"{found.total_flops:.3g} FLOP in all; {source}: {found.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
         f"{found.gpus:,} GPUs for {found.days:.3g} days = {found.gpu_hours:,.0f} GPU-hours, "
@@ -194,10 +204,13 @@ def _text(found: Size, source: str, scaling: Scaling | None) -> str:
         lines.append(f"Amdahl, speed-up of {found.gpus:,} GPUs over one by the serial share of the work:")
         lines += [f"  {100 * r['serial_share']:>6g} %  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
         return "\n".join(lines)
-    lines.append(f"Amdahl through the measured runs: serial share {100 * scaling.serial_share:.3g} %")
+    lines.append(
+        f"Amdahl through the {'simulated' if simulated else 'measured'} runs: serial share {100 * scaling.serial_share:.3g} %"
+    )
     most = scaling.most_gpus
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
-    for n in _curve(found.gpus):
+    for n in sorted({*_curve(found.gpus), *measured}):
         speed = scaling.tokens_per_second(n)
-        lines.append(f"  {n:>7,} GPUs  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU")
+        mark = "" if n in measured else f"  by the curve: no run had {n:,} GPUs"
+        lines.append(f"  {n:>7,} GPUs  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU{mark}")
     return "\n".join(lines)

@@ -64,12 +64,12 @@ def winners(
 
 
 def complete(row: Mapping[str, Any], metric: str) -> Row:
-    """All that makes a winner's run, and all that judges it: the columns of every export."""
-    judged = {metric: row["value"], "tokens_per_second_per_gpu": row["tokens_per_second_per_gpu"], "mfu": row["mfu"]}
-    judged |= {name: row[name] for name in ("peak_memory_bytes", "margin", "verdict", "sureness", "repeats")}
+    """All that makes a winner's run, and all that rates it: the columns of every export."""
+    metrics = {metric: row["value"], "tokens_per_second_per_gpu": row["tokens_per_second_per_gpu"], "mfu": row["mfu"]}
+    metrics |= {name: row[name] for name in ("peak_memory_bytes", "margin", "verdict", "sureness", "repeats")}
     marks = {"simulated": bool(row["simulated"]), "suspect": bool(row["suspect"]), "notes": row["notes"] or []}
     ran = {"node_names": row.get("node_names"), "run_id": row["run_id"]}
-    return {**{name: row[name] for name in CONFIGURATION}, **judged, **marks, **ran}
+    return {**{name: row[name] for name in CONFIGURATION}, **metrics, **marks, **ran}
 
 
 def table(rows: Sequence[Row], metric: str = METRIC) -> RenderableType:
@@ -94,7 +94,7 @@ def table(rows: Sequence[Row], metric: str = METRIC) -> RenderableType:
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """What must be said beside the numbers: why MFU is blank, and each winner's notes."""
+    """What must be said with the numbers: why MFU is blank, and each winner's notes."""
     found = []
     if any(row["mfu"] is None and row["gpu"] == "cpu" for row in rows):
         found.append("MFU is blank on a CPU: it is relative to a GPU's peak.")

@@ -48,7 +48,7 @@ class Imported:
     outcomes: Mapping[str, int]
     suspects: Sequence[tuple[int, str]]
     """(line of the source, what is wrong with it)"""
-    kept: Sequence[str]
+    unmapped: Sequence[str]
     """columns of the source that no column of the record uses, stored under their own names"""
 
     def document(self) -> dict[str, Any]:
@@ -69,11 +69,11 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     table = _read_table(file)
     rows = table.to_pylist()
     records = marked(records_of_rows(rows, mapping, str(file)), mapping.flops_stated)
-    kept = unknown_columns(table.column_names, mapping)
+    unmapped = unknown_columns(table.column_names, mapping)
     run_ids = [record.run_id for record in records]
-    write_results(target, records, lambda results: _with_unknown(results, table, kept, run_ids))
+    write_results(target, records, lambda results: _with_unknown(results, table, unmapped, run_ids))
     suspects = [(i, "; ".join(r.notes or ())) for i, r in enumerate(records, start=2) if r.suspect]
-    return Imported(target, len(records), Counter(str(r.outcome) for r in records), suspects, kept)
+    return Imported(target, len(records), Counter(str(r.outcome) for r in records), suspects, unmapped)
 
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:

@@ -1,10 +1,11 @@
-"""Every command of the CLI behaves alike at its edges: bad paths, foreign files, full and read-only file systems.
+"""Every command of the CLI behaves in the same way at its edges: bad paths, foreign files, full and read-only file systems.
 
 The commands and their paths are taken from the CLI itself, so that a new one is tested without being added here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -213,8 +214,8 @@ def assert_refused(done: Done, words: Sequence[str]) -> None:
     assert max(map(len, lines)) < 900
 
 
-def test_every_command_is_of_the_class_that_behaves_alike() -> None:
-    assert len(list(commands())) >= 24
+def test_every_command_is_of_the_class_that_checks_options_and_files() -> None:
+    assert {("plan",), ("launch",), ("export", "best"), ("replay",)} <= set(commands())
     other = [words for words in commands() if not isinstance(command_of(words), SweepCommand)]
     assert not other, f"declare them with cls=SweepCommand: {other}"
     plain = [p.name for p in PLACES if type(p.param.type) is click.Path]
@@ -225,6 +226,9 @@ def test_every_command_is_of_the_class_that_behaves_alike() -> None:
 WRONG = ("missing", "unreadable", "closed", TOO_LONG, "binary", "empty", "empty.parquet", "foreign.parquet",
          "wrong.parquet", "directory", "file", "secret.yaml", "secret.txt", "secret.csv", "grid.yaml/below",
          "/dev/zero")  # fmt: skip
+
+
+TEXTS = ("file", "secret.yaml", "secret.txt", "secret.csv")
 
 
 def reading(place: Place) -> list[list[str]]:
@@ -252,7 +256,11 @@ def answers(here: Path) -> dict[tuple[str, ...], Done]:
 @pytest.mark.parametrize("place", READ, ids=ids)
 def test_what_cannot_be_read_is_refused_with_one_message(answers: dict[tuple[str, ...], Done], place: Place) -> None:
     for words in reading(place):
-        assert_refused(answers[tuple(words)], words)
+        done = answers[tuple(words)]
+        if place.option == "--log" and words[-1] in TEXTS:
+            assert (done.returncode, SECRET in done.stdout + done.stderr) == (0, False), done  # any text may be a log
+        else:
+            assert_refused(done, words)
 
 
 @pytest.mark.parametrize("place", WRITTEN, ids=ids)
@@ -285,9 +293,9 @@ def full(tmp_path: Path) -> Iterator[Path]:
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(path)], check=False).returncode:
         pytest.skip("no tmpfs can be mounted here")
     try:
-        with (path / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
-            while True:
-                filler.write(b"x" * 4096)
+        with (path / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(b"x" * 4096):
+                pass
         yield path
     finally:
         subprocess.run(["umount", str(path)], check=True)

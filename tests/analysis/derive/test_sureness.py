@@ -55,7 +55,7 @@ def test_two_that_differ_by_less_than_their_iterations_are_a_tie():
     assert claim((100.0,), (99.9,))[0] == "tie"
 
 
-def test_a_smaller_metric_is_judged_alike():
+def test_a_smaller_metric_has_the_same_test():
     rows = rows_of((200.0, 201.0, 199.0), (100.0, 101.0, 99.0)).assign(
         step_time_median_s=lambda r: 1e3 / r.tokens_per_second_per_gpu
     )
@@ -66,7 +66,7 @@ def test_a_smaller_metric_is_judged_alike():
 
 @pytest.mark.parametrize("runs", [2, 3])
 def test_equal_configurations_are_rarely_called_clear(runs: int):
-    """Four configurations that are equally fast, 20 % between runs: a claim is false, and may have the level's share."""
+    """Four configurations that are equally fast, 20 % between runs: each claim is false; few are allowed."""
     random = np.random.default_rng(7)
     worlds = 150
     claims = [
