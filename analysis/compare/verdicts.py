@@ -40,7 +40,8 @@ def compare(
 
     ``anyway``: also where no run is in both, or where they differ in model, sequence or batch.
 
-    Raises SweepError where no cell has a value in both, where they are not comparable, or ``level`` or ``noise`` is out of range.
+    Raises SweepError where no cell has a value in both, where they are not comparable, or
+    ``level`` or ``noise`` is out of range.
     """
     _check(level, noise)
     chosen = metric_named(metric)

@@ -121,6 +121,8 @@ def draw(
     rows = caption.measured_rows(records, keep)
     if caption.is_simulated(rows):
         notes.insert(0, "simulated: no model was trained; ranks slept for the step times of a formula.")
+    if caption.is_predicted(rows):
+        notes.insert(0, "predicted: nothing was measured; speed and memory are those of the models of physics.")
     content = _Content(table, rows, chosen, shown, numbers, notes)
     return Heatmap(_figure(content, annotate, width_in * 72, keep), table)
 
@@ -216,6 +218,8 @@ def _title(content: _Content, room: float, keep: str | None) -> list[tuple[str, 
     name = "Best configuration per model and node count"
     if caption.is_simulated(content.rows):
         name += " (simulated)"
+    if caption.is_predicted(content.rows):
+        name += " (predicted)"
     phrases = caption.held_fixed(content.rows, content.best, content.metric)
     if keep is not None:
         phrases.append(f"only {keep}")

@@ -66,8 +66,23 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
     except (ValueError, KeyError, TypeError) as error:
         fact = f"{trainer} cannot take this run: {error}" if run.shape else "the record lacks the model's shape"
         raise SweepError(Mistake(fact, path=cell)) from error
+    wrong = _cannot_run(launch, start, cell)
+    if wrong:
+        raise SweepError(wrong)
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
     return Made(cell, folder, launch.files, there + _command(launch, run, settings))
+
+
+def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
+    """Why the command would not run here: no program, or a directory or script that does not exist."""
+    mistakes = []
+    if not launch.program:
+        mistakes.append(Mistake("the run names no program", path=cell, remedy="params need its arguments"))
+    if start and not Path(start).is_dir():
+        mistakes.append(
+            Mistake("the trainer's directory does not exist here", start, path=cell, remedy="params.workdir")
+        )
+    return mistakes
 
 
 def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:

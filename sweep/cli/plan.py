@@ -11,6 +11,7 @@ import click
 
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import json_option, overrides_option, site_option
+from sweep.cli.winners import layout_text
 from sweep.contract import LAYOUT
 from sweep.errors import SweepError
 
@@ -125,12 +126,31 @@ def _tables(document: dict[str, Any]) -> None:
     limits = ", ".join(f"{name} {value:g}" for name, value in document["budget"].items())
     console.print(f"strategy: {document['strategy']}; budget: {limits or 'none'}", markup=False)
     console.print(_cell_table(document["cells"]))
+    if any(cell["predicted_best"] for cell in document["cells"]):
+        console.print(_best_table(document["cells"]))
     if document["rejected_by_rule"]:
         reasons = Table("rejected by", "candidates", "such as", title="Rejected (a candidate counts with every rule)")
         reasons.columns[1].justify = "right"
         for rule in document["rejected_by_rule"]:
             reasons.add_row(rule["rule"], f"{rule['candidates']:,}", Text("\n".join(rule["such_as"][:_REASONS_SHOWN])))
         console.print(reasons)
+
+
+def _best_table(cells: list[dict[str, Any]]) -> Any:
+    """The layout of each cell that the step-time model expects to be the fastest."""
+    from rich.table import Table
+
+    title = "Predicted best per cell, not measured (step-time and memory models)"
+    table = Table("model", "nodes", "layout", "tokens/s/GPU", "memory", title=title)
+    for column in (table.columns[1], *table.columns[3:]):
+        column.justify = "right"
+    for cell in (cell for cell in cells if cell["predicted_best"]):
+        found = cell["predicted_best"]
+        peak = found["peak_memory_bytes"]
+        memory = "–" if peak is None else f"{peak / 2**30:.1f} GiB"
+        speed = f"{found['tokens_per_second_per_gpu']:,.0f}"
+        table.add_row(cell["model"], str(cell["nodes"]), layout_text(found), speed, memory)
+    return table
 
 
 def _cell_table(cells: list[dict[str, Any]]) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand
-from sweep.cli.options import METRIC, directory_argument, json_option
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.options import METRIC, directory_argument, json_option, site_option
 from sweep.cli.sources import all_results, chosen_sweep
+from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +57,8 @@ def collect(directory: Path | None, as_json: bool) -> int:
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
 @click.option("--annotate", default="auto", show_default=True, help="Text of a cell: auto, full, brief, value, none.")
 @click.option("--width", "width_in", type=float, default=7.0, show_default=True, help="Inches; 7 is a page's width.")
+@click.option("--predicted", "grid_file", metavar="GRID", type=InputPath(), help="A grid's predictions instead.")
+@site_option
 @json_option
 def heatmap(
     sources: tuple[Path, ...],
@@ -64,6 +67,8 @@ def heatmap(
     expression: str | None,
     annotate: str,
     width_in: float,
+    grid_file: Path | None,
+    site_given: str | None,
     as_json: bool,
 ) -> int:
     """Draw the best configuration per model and node count. Blank cells state the reason.
@@ -76,10 +81,18 @@ def heatmap(
       sweep heatmap sweeps/first --metric mfu --out best.svg
       sweep heatmap results.parquet --filter "zero <= 1 and model in ('1B', '8B')"
       sweep heatmap sweeps/a sweeps/b --json
+      sweep heatmap --predicted grid.yaml --site h100.yaml
     """
-    places, default = _places(sources)
-    target = out or default
-    drawn = _draw(places, target, metric, expression, annotate, width_in)
+    look = {"metric": metric, "keep": expression, "annotate": annotate, "width_in": width_in}
+    if grid_file is not None:
+        target = out or Path(f"{grid_file.stem}-predicted.png")
+        drawn = _draw_predicted(grid_file, site_given, sources, target, look)
+    else:
+        if useless := without_effect(["site_given"], "without --predicted"):
+            raise SweepError(useless)
+        places, default = _places(sources)
+        target = out or default
+        drawn = _draw(places, target, metric, expression, annotate, width_in)
     if as_json:
         click.echo(json.dumps({"path": str(target), "cells": drawn.rows()}))
     else:
@@ -103,6 +116,24 @@ def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
     place, sweep = found[0]
     picture = place.with_name("heatmap.png") if sweep is None else sweep.figures / "heatmap.png"
     return [place for place, _ in found], picture if len(found) == 1 else Path("heatmap.png")
+
+
+def _draw_predicted(
+    grid_file: Path, site: str | None, sources: tuple[Path, ...], target: Path, look: dict[str, Any]
+) -> Heatmap:
+    """The heatmap of a grid's predictions: an answer without a GPU, marked as predicted."""
+    import analysis
+    from analysis.heatmap.draw import check_format, save
+    from sweep.inputs.load import load_inputs
+    from sweep.plan.build import build
+
+    if sources:
+        raise SweepError(Mistake("draws a grid, not results", path="--predicted", remedy="omit them"))
+    check_format(target)
+    plan = build(*load_inputs(grid_file, (), site, None))
+    drawn = analysis.draw_heatmap(analysis.predicted_records(plan.table.to_pandas()), None, **look)
+    save(drawn, target)
+    return drawn
 
 
 def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:

@@ -204,9 +204,8 @@ def _text(
         lines.append(f"Amdahl, speed-up of {found.gpus:,} GPUs over one by the serial share of the work:")
         lines += [f"  {100 * r['serial_share']:>6g} %  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
         return "\n".join(lines)
-    lines.append(
-        f"Amdahl through the {'simulated' if simulated else 'measured'} runs: serial share {100 * scaling.serial_share:.3g} %"
-    )
+    runs = "simulated" if simulated else "measured"
+    lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g} %")
     most = scaling.most_gpus
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
     for n in sorted({*_curve(found.gpus), *measured}):

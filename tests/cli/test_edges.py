@@ -1,4 +1,4 @@
-"""Every command of the CLI behaves in the same way at its edges: bad paths, foreign files, full and read-only file systems.
+"""Every command behaves in the same way at its edges: bad paths, foreign files, full and read-only file systems.
 
 The commands and their paths are taken from the CLI itself, so that a new one is tested without being added here.
 """
