@@ -58,10 +58,10 @@ def report(
       sweep report results.parquet --metric reported_mfu
       sweep report sweeps/first --watch --open
     """
-    sweeps, files = _sources(sources)
-    target = out or (sweeps[0].path / "report.html" if sweeps else files[0].with_name("report.html"))
     if not watch and (useless := without_effect(["every_s"], "without --watch")):
         raise SweepError(useless)
+    sweeps, files = _sources(sources)
+    target = out or (sweeps[0].path / "report.html" if sweeps else files[0].with_name("report.html"))
     if watch and (files or len(sweeps) != 1):
         raise SweepError(Mistake("--watch follows one sweep directory", path="--watch", remedy="name one, no files"))
     work = _Work(sweeps, files, target, metric, figures)

@@ -131,7 +131,8 @@ def _draw_predicted(
         raise SweepError(Mistake("draws a grid, not results", path="--predicted", remedy="omit them"))
     check_format(target)
     plan = build(*load_inputs(grid_file, (), site, None))
-    drawn = analysis.draw_heatmap(analysis.predicted_records(plan.table.to_pandas()), None, **look)
+    candidates = plan.table.to_pandas().astype({"model": str, "status": str, "nodes": "Int64"})
+    drawn = analysis.draw_heatmap(analysis.predicted_records(candidates), candidates, **look)
     save(drawn, target)
     return drawn
 

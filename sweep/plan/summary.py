@@ -66,16 +66,8 @@ def _by_rule(table: Any, is_run: Any) -> list[dict[str, Any]]:
 
 def _predicted_best(runs: Any) -> dict[tuple[str, int], dict[str, Any]]:
     """(model, nodes) -> the layout that the step-time model expects to be fastest: the first of the plan's order."""
-    names = [
-        "model",
-        "nodes",
-        "gpus",
-        *LAYOUT,
-        "global_batch_tokens",
-        "predicted_step_s",
-        "predicted_peak_bytes",
-        "position",
-    ]
+    numbers = ("global_batch_tokens", "predicted_step_s", "predicted_peak_bytes", "position")
+    names = ["model", "nodes", "gpus", *LAYOUT, *numbers]
     found: dict[tuple[str, int], dict[str, Any]] = {}
     known = runs.filter(pc.is_valid(runs.column("predicted_step_s"))).select([*names, "run_id"])
     if not known.num_rows:
@@ -87,7 +79,7 @@ def _predicted_best(runs: Any) -> dict[tuple[str, int], dict[str, Any]]:
             layout = {name: row[name] for name in LAYOUT}
             speed = {"tokens_per_second_per_gpu": row["rate"] / row["gpus"], "step_s": row["predicted_step_s"]}
             found[row["model"], row["nodes"]] = {
-                **layout, **speed, "peak_memory_bytes": row["predicted_peak_bytes", "position"], "run_id": row["run_id"]
+                **layout, **speed, "peak_memory_bytes": row["predicted_peak_bytes"], "run_id": row["run_id"]
             }  # fmt: skip
     return found
 
