@@ -5,7 +5,6 @@ Parsers are pure, text in and values out; only ``_output`` runs anything. What i
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sweep.errors import Mistake, SweepError
-from sweep.physics.hardware import GPUS
+from sweep.physics.hardware import GPUS, gpu_kind
 
 TIMEOUT_S = 20.0
 LONGEST_PILOT_S = 4 * 3600
@@ -175,22 +174,6 @@ def parse_config(text: str) -> dict[str, str]:
 def parse_gpu_names(text: str) -> list[str]:
     """One name per GPU, from ``nvidia-smi --query-gpu=name --format=csv,noheader``."""
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def gpu_kind(names: Iterable[str]) -> str | None:
-    """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-40gb" are.
-
-    Whole words only: a GH200 is not an H200. Of several the kind with most words: an A100 on PCIe of 40 GB.
-    """
-    for name in names:
-        words = re.findall(r"[a-z0-9]+", name.lower())
-        joined = [first + second for first, second in itertools.pairwise(words)]
-        gigabytes = [f"{word}b" for word in words if re.fullmatch(r"\d+g", word)]
-        present = {*words, *joined, *gigabytes}
-        found = [kind for kind in GPUS if kind != "cpu" and set(kind.split("-")) <= present]
-        if found:
-            return max(found, key=lambda kind: kind.count("-"))
-    return None
 
 
 def _nvidia_smi() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -349,24 +351,25 @@ GPUS |= {
             link_bytes_per_s=64 * GB,
             source="NVIDIA RTX 6000 Ada data sheet (1,457 fp8 TFLOPS with sparsity); PCIe 4.0 x16, no NVLink",
         ),
-        Gpu(
-            name="rtx3090",
-            peaks_flops=_peaks(bf16=71, fp16=71, tf32=35.6, fp32=35.6),
-            memory_bytes=24 * GB,
-            memory_bytes_per_s=936 * GB,
-            link_bytes_per_s=112.5 * GB,
-            source=f"NVIDIA Ampere GA102 white paper, table 2 (fp32 accumulation); {_BRIDGE}",
-        ),
-        Gpu(
-            name="rtx5090",
-            peaks_flops=_peaks(bf16=209.5, fp16=209.5, fp8=419, fp4=1676, tf32=104.8, fp32=104.8),
-            memory_bytes=32 * GB,
-            memory_bytes_per_s=1792 * GB,
-            link_bytes_per_s=128 * GB,
-            source="NVIDIA RTX Blackwell white paper, appendix A (fp32 accumulation); PCIe 5.0 x16, no NVLink",
-        ),
     )
 }
+
+
+def gpu_kind(names: Iterable[str]) -> str | None:
+    """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-40gb" are.
+
+    Whole words only: a GH200 is not an H200. Of several the kind with most words: an A100 on PCIe of 40 GB.
+    """
+    for name in names:
+        words = re.findall(r"[a-z0-9]+", name.lower())
+        joined = [first + second for first, second in itertools.pairwise(words)]
+        gigabytes = [f"{word}b" for word in words if re.fullmatch(r"\d+g", word)]
+        present = {*words, *joined, *gigabytes}
+        found = [kind for kind in GPUS if kind != "cpu" and set(kind.split("-")) <= present]
+        if found:
+            return max(found, key=lambda kind: kind.count("-"))
+    return None
+
 
 _BEST_MATMUL = {
     "a100": 0.87,

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis.compare import LEVEL, compare
-from analysis.compare.statistics import (
+from analysis.statistics import (
     holm,
     log_median_variance,
     robust_spread,
