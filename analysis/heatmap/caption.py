@@ -51,6 +51,11 @@ def is_simulated(rows: pd.DataFrame) -> bool:
     return "simulated" in rows and bool(truth(rows["simulated"]).any())
 
 
+def is_predicted(rows: pd.DataFrame) -> bool:
+    """Whether any row is a prediction of a plan (``analysis.predicted_records``)."""
+    return "predicted" in rows and bool(truth(rows["predicted"]).any())
+
+
 def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[str]:
     """How to read a cell: only what this figure contains."""
     contents = [shown.label if shown.absolute else f"{shown.label} of the best configuration"]

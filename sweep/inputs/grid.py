@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -33,7 +34,7 @@ DERIVED = ("dp", "grad_accum")
 """follow from the two equations; a grid may restrict them"""
 FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_tokens")
 """further columns that rules and constraints see, in addition to the fields of the model's shape"""
-COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *ModelShape.__dataclass_fields__})
+COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *(field.name for field in dataclasses.fields(ModelShape))})
 
 Tokens = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
 

@@ -29,6 +29,11 @@ from sweep.plugins import find_workload
 _OFFERED = 3
 
 
+def nothing_to_run(grid: Grid) -> Mistake:
+    """The mistake of a grid whose candidates are all rejected."""
+    return grid.mistake("no candidate of this grid can work", (), "`sweep plan GRID --show rejected` shows why")
+
+
 def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
     """The plan. ``workload``: the declaration, by default that of the name in the grid.
 

@@ -78,7 +78,10 @@ def test_there_is_an_example_of_each_addition():
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("title", EXAMPLES)
+@pytest.mark.parametrize(
+    "title",
+    [pytest.param(title, marks=[] if title == "Add a search strategy" else pytest.mark.long) for title in EXAMPLES],
+)
 def test_an_example_works_and_touches_what_it_names(title: str, copy: Path) -> None:
     named = apply(EXAMPLES[title], copy)
     for command in [*commands(EXAMPLES[title]), *CHECKS]:
