@@ -73,7 +73,9 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
     if any(isinstance(ties, list) and ties for ties in best.get("ties", ())):
         sentences.append("≈n: n other configurations are within noise of it (their iterations' intervals overlap).")
     if "suspect" in best and truth(best["suspect"]).any():
-        sentences.append("!: the record contradicts itself; see its notes.")
+        sentences.append(
+            "!: not to be trusted: the record contradicts itself, or memory ran short in its steps; see its notes."
+        )
     for name, phrase in (("flops_convention", "FLOPs: {}."), ("memory_kind", "Memory: {}.")):
         values = _values(best, name)
         if len(values) == 1 and (name != "flops_convention" or shown.name in ("mfu", "hfu", "tflops_per_gpu")):

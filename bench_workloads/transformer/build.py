@@ -110,7 +110,9 @@ class Trainer:
             part = Decoder(self.shape, layers[number], **ends, fused=settings.fused_projections)
         part.to(DTYPES[settings.weights_dtype])
         if settings.grouped_experts:
-            part.group_experts(product_on(device.type, DTYPES[run.dtype]))
+            # torch compiles the grouped product for GPUs in bf16 only; an all-to-all waits for its sizes
+            compilable = device.type == "cuda" and run.dtype == "bf16" and run.layout.ep == 1
+            part.group_experts(product_on(device.type, DTYPES[run.dtype]), compilable=compilable)
         tensor_parallel.apply(
             part,
             meshes.tp,

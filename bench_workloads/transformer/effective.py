@@ -58,6 +58,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "micro_batch_size": observer.micro_batch_size,
         "grad_accum": observer.calls // iterations if iterations else None,
         "global_batch_tokens": _global_tokens(trainer, observer, iterations),
+        **_model(trainer, len(blocks)),
         "layers_here": len(blocks),
         "stages_here": ",".join(map(str, trainer.stage_numbers)),
         "sequence_positions_here": trainer.positions.numel(),
@@ -66,6 +67,16 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "dtype": _compute_dtype(trainer),
         "weights_dtype": str(trainer.optimizer.shards()[0].dtype).removeprefix("torch."),
     }
+
+
+def _model(trainer: Trainer, layers: int) -> dict[str, Scalar]:
+    """The model that all stages together are: parameters (a tied weight on two stages twice), layers, sequence."""
+    parameters = sum(p.numel() for part in trainer.parts for p in part.parameters())
+    held = torch.tensor([parameters, layers], device=trainer.positions.device, dtype=torch.int64)
+    dist.all_reduce(held)
+    whole = (held // (dist.get_world_size() // trainer.meshes.pp.size())).tolist()
+    length = trainer.positions.numel() * trainer.meshes.cp.size()
+    return {"parameters": whole[0], "num_layers": whole[1], "sequence_length": length}
 
 
 def _zero_stage(trainer: Trainer) -> int:

@@ -115,8 +115,16 @@ class MixtureOfExperts(nn.Module):
         self.shared = Experts(1, hidden, width * shape.shared_experts) if shape.shared_experts else None
         self.dispatch: Dispatch = run_here
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes depend on the data
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, hidden) -> the same."""
+        return self._mix(x)
+
+    def allow_compilation(self) -> None:
+        """Let a compiled layer include this: where the grouped product is compiled, and tokens stay on their rank."""
+        self.forward = self._mix
+
+    def _mix(self, x: Tensor) -> Tensor:
         tokens = x.flatten(0, 1)
         weights, chosen = self._route(tokens)
         order = chosen.flatten().argsort(stable=True)

@@ -159,11 +159,13 @@ class Decoder(nn.Module):
         """The layers in order."""
         return [block for block in self.layers.values() if isinstance(block, Block)]
 
-    def group_experts(self, product: Product) -> None:
-        """Set how the routed experts of each layer are multiplied."""
+    def group_experts(self, product: Product, *, compilable: bool) -> None:
+        """Set how the routed experts of each layer are multiplied, and whether a compiled layer includes them."""
         for block in self.blocks:
             if isinstance(block.mlp, MixtureOfExperts):
                 block.mlp.experts.product = product
+                if compilable:
+                    block.mlp.allow_compilation()
 
     def set_positions(self, positions: Tensor) -> None:
         """Set the positions of this rank's tokens in the sequence: (sequence,) integers."""

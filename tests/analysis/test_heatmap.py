@@ -180,7 +180,9 @@ def test_simulated_and_suspect_records_are_marked():
     written = words(draw(made_grid(1, 2, simulated=True)))
     assert "(simulated)" in written
     assert "no model was trained" in written
-    assert re.search(r"50\.0% ≈3 !", words(draw(made_grid(1, 1, suspect=True))))
+    marked = words(draw(made_grid(1, 1, suspect=True)))
+    assert re.search(r"50\.0% ≈3 !", marked)
+    assert "memory ran short in its steps" in " ".join(marked.split())
 
 
 def test_the_key_names_memory_only_where_some_is_shown():

@@ -213,6 +213,9 @@ def test_the_run_reports_what_it_did(zygote: Zygote):
         asked = {"dp": 2, "tp": 2, "pp": 1, "cp": 1, "grad_accum": 3, "micro_batch_size": 2, "dtype": "bf16"}
         assert {name: effective[name] for name in asked} == asked
         assert effective["global_batch_tokens"] == run.global_batch_tokens == 2 * 3 * 2 * 32
+        assert effective["parameters"] == total_parameters(ModelShape(**DENSE))
+        assert (effective["num_layers"], effective["sequence_length"]) == (DENSE["num_layers"], 32)
+        assert effective["attention_kernel"] == "_scaled_dot_product_flash_attention_for_cpu"
         assert found["versions"]["torch"]
         assert set(found["phases_s"]) == {"rendezvous", "build", "warmup", "measure"}
         phases = [heartbeat["phase"] for heartbeat in rank.heartbeats]

@@ -185,6 +185,7 @@ CHOSEN = (
 """the lines checked in every test run"""
 
 COMPILED: list[Case] = [
+    case("dp=1", params={"loss_chunk_tokens": 24}, compile=True),
     case("dp=1", compile=True),
     case("dp=2 zero=3", compile=True),
     case("tp=2", compile=True),
