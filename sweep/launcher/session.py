@@ -88,3 +88,8 @@ class Session:
             for number, attempt in state.attempts.items()
             if attempt.outcome is None
         ]
+
+
+def token_of(sweep_id: str, pilot: str) -> str:
+    """A pilot's token, its job's name: unique over all sweeps of the user."""
+    return f"{sweep_id}-{pilot}"

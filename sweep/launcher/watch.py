@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sweep.executors.executor import JobState, JobStatus, SubmitError
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
-from sweep.launcher.session import Session
+from sweep.launcher.session import Session, token_of
 from sweep.state.events import PilotSilent, PilotSubmitted
 from sweep.state.state import PilotState
 
@@ -61,13 +61,17 @@ class Watch:
         for job_id, pilot in submitted.items():
             self._check_pilot(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN)))
         for pilot in pilots:
-            if pilot.job_id is None and pilot.token:
+            if pilot.job_id is None:
                 self._find_job(pilot)
         mark_late_attempts_lost(self._session)
 
     def _find_job(self, pilot: PilotState) -> None:
-        """Resolve an interrupted submission: find its job by the token, or learn that it never existed."""
-        state, job_id = self._session.executor.find(pilot.token)
+        """Resolve an interrupted submission: find its job by the token, or learn that it never existed.
+
+        The token is that of its intent; or made again from its name, where the intent's line is damaged.
+        """
+        token = pilot.token or token_of(self._session.sweep.sweep_id, pilot.name)
+        state, job_id = self._session.executor.find(token)
         if job_id is not None:
             self._session.write(PilotSubmitted(time=time.time(), pilot=pilot.name, job_id=job_id))
         elif state is JobState.GONE:

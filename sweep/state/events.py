@@ -18,6 +18,9 @@ from sweep.outcomes import Outcome
 MAX_LINE_BYTES = 64 << 20
 """far above any record (5 kB per rank at most): a longer line is corrupt"""
 
+LATEST = 253_402_300_799
+"""the last second of the year 9999: no calendar date has a later one, nor NaN"""
+
 RecordT = TypeVar("RecordT")
 
 
@@ -257,12 +260,23 @@ def decoder(record_type: type) -> Callable[[bytes], Event]:
         if len(line) > MAX_LINE_BYTES:
             raise EventError(f"{len(line)} bytes are more than any event has ({MAX_LINE_BYTES})")
         try:
+            _check_text(line)
             event: Event = fast.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             event = _tolerant(line, kinds, EventError(str(error)))
+        if not 0 <= event.time <= LATEST:
+            raise EventError(f"its time is {event.time}, not unix seconds")
         return event
 
     return decode
+
+
+def _check_text(line: bytes) -> None:
+    """Raise EventError or UnicodeDecodeError for damage in a field that the decoder passes over without a look."""
+    if b"\0" in line:
+        raise EventError(f"NUL bytes from its byte {line.index(0)} on")
+    if not line.isascii():
+        line.decode()
 
 
 def _tolerant(line: bytes, kinds: Any, refusal: EventError) -> Event:

@@ -150,6 +150,8 @@ class SweepState:
     delayed: str | None = None
     """why the scheduler rejected the last pilot; None if it accepted it"""
     delayed_at: float = 0.0
+    turns: set[float] = field(default_factory=set)
+    """times of the sessions' beginnings and the cancellations: a line that is read twice counts once"""
     touched: list[str] = field(default_factory=list)
     """run_ids in the order of their events: a reader continues from its last position"""
 
@@ -198,13 +200,16 @@ def _apply(_event: Event, _sweep_state: SweepState) -> None:
 
 @_apply.register
 def _(event: SessionBegan, sweep_state: SweepState) -> None:
-    sweep_state.cancelled = False
-    sweep_state.session_at = event.time
+    if event.time not in sweep_state.turns:
+        sweep_state.cancelled = False
+        sweep_state.session_at = event.time
+        sweep_state.turns.add(event.time)
 
 
 @_apply.register
-def _(_event: CancelRequested, sweep_state: SweepState) -> None:
-    sweep_state.cancelled = True
+def _(event: CancelRequested, sweep_state: SweepState) -> None:
+    sweep_state.cancelled = sweep_state.cancelled or event.time not in sweep_state.turns
+    sweep_state.turns.add(event.time)
 
 
 @_apply.register
@@ -304,4 +309,5 @@ def _(event: NodeBad, sweep_state: SweepState) -> None:
 
 @_apply.register
 def _(event: NodeCleared, sweep_state: SweepState) -> None:
-    sweep_state.nodes.cleared_at[event.node] = event.time
+    cleared_at = sweep_state.nodes.cleared_at
+    cleared_at[event.node] = max(event.time, cleared_at.get(event.node, 0.0))

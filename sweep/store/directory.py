@@ -16,9 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, log_error
 
 PROVENANCE = "provenance.json"
+UNKNOWN_PILOT = "unknown"
+"""the holder of a claim that cannot be read; no pilot has this name"""
 
 
 @dataclass(frozen=True)
@@ -194,28 +196,35 @@ def try_claim(sweep: SweepDir, run_id: str, attempt: int, claim: Claim) -> bool:
 
     May be called again after an OSError: a claim that succeeded all the same is recognised by its holder.
     """
-    path = sweep.claim(run_id, attempt)
+    path, content = sweep.claim(run_id, attempt), msgspec.json.encode(claim)
     try:
-        write_once(path, msgspec.json.encode(claim))
+        write_once(path, content)
     except FileExistsError:
-        return _read_claim(path) == claim
+        return path.read_bytes() == content  # not decoded: another's claim may be damaged
     return True
 
 
 def claims_of(
     sweep: SweepDir, known: Callable[[str, int], bool] = lambda *_: False
 ) -> Iterator[tuple[str, int, Claim]]:
-    """The claims, each with its run_id and attempt. ``known``: those that need not be read."""
+    """The claims, each with its run_id and attempt. ``known``: those that need not be read.
+
+    One that is damaged is reported on stderr, and is held by ``UNKNOWN_PILOT``. Other files are ignored.
+    """
     with os.scandir(sweep.claims) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
     for name in names:
         run_id, _, attempt = name.rpartition(".")
-        if not known(run_id, int(attempt)):
+        if attempt.isdecimal() and not known(run_id, int(attempt)):
             yield run_id, int(attempt), _read_claim(sweep.claims / name)
 
 
 def _read_claim(path: Path) -> Claim:
-    return msgspec.json.decode(path.read_bytes(), type=Claim)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Claim)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        log_error(f"{path}: the claim is damaged, at byte 0 to {path.stat().st_size}: {error}")
+        return Claim(pilot=UNKNOWN_PILOT, job_id="", time=path.stat().st_mtime)
 
 
 def boot_id() -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from sweep.errors import log_error
 from sweep.state.events import Event, EventError, decode, encode
@@ -17,6 +20,11 @@ Decode: TypeAlias = Callable[[bytes], Event]
 
 PIECE_BYTES = 8 << 20
 """bytes of a journal read at once"""
+INCOMPLETE_S = 60.0
+"""a last line that is incomplete and did not change for this long is reported. An NFS client may show an old size for
+60 s (man 5 nfs, acregmax)"""
+_EVENT_BEGINS = re.compile(rb'\{\s*"event"\s*:')
+"""every line begins so; inside a JSON text the quotes would be escaped"""
 
 
 class Journal:
@@ -25,21 +33,30 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         self._size = 0
+        self._torn = False
+        """a part of a line may be at the end: what failed could not be undone either"""
 
     def append(self, event: Event) -> None:
-        """Append one event. Raises OSError where the file system fails; the journal is then unchanged."""
-        line = encode(event) + b"\n"
+        """Append one event. Raises OSError where the file system fails; the caller may then append it again."""
+        line = b"\n" * self._torn + encode(event) + b"\n"
         try:
             written = os.write(self._fd, line)
             if written != len(line):
                 raise OSError(f"short write: {written} of {len(line)} bytes")
             os.fsync(self._fd)
+            self._size = os.fstat(self._fd).st_size
         except OSError:
-            # A truncated line would hide all that follows it.
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size)
+            self._torn = not self._undone()
             raise
-        self._size += len(line)
+        self._torn = False
+
+    def _undone(self) -> bool:
+        """Truncate to the last whole line: part of a line would damage the next one."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self._fd).st_size > self._size:
+                os.ftruncate(self._fd, self._size)
+            return True
+        return False
 
     def close(self) -> None:
         """Close the descriptor; the file stays."""
@@ -57,23 +74,76 @@ def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
 def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[tuple[list[Event], int]]:
     """The events from `offset` (bytes) on, in pieces so that memory stays small, with the offset after each piece.
 
-    A line that is no event is reported on stderr and skipped. A torn last line is left for the next read. The file
+    A damaged line is reported on stderr with file and byte; whole events in it are read. A last line that may still
+    be completed is left for the next read. If the file was changed before `offset`, all of it is read again. The file
     is opened again each time: an open descriptor may not see another host's appends on NFS.
     """
     with path.open("rb") as file:
-        file.seek(offset)
+        offset = _seek(file, path, offset)
         while lines := file.readlines(PIECE_BYTES):
-            events = []
-            torn = not lines[-1].endswith(b"\n")
-            for line in lines[:-1] if torn else lines:
-                try:
-                    events += [decode(line)] if line.strip() else []
-                except EventError as error:
-                    log_error(f"{path}: the line at byte {offset} is skipped: {error}")
+            events: list[Event] = []
+            tail = lines.pop() if _may_be_completed(lines[-1], last=not file.peek(1)) else b""
+            for line in lines:
+                events += _events_of_line(line, path, offset, decode)
                 offset += len(line)
-            yield events, offset
-            if torn:
+            whole, end = whole_events(tail, decode)
+            offset += end
+            if tail[end:].strip() and time.time() - os.fstat(file.fileno()).st_mtime > INCOMPLETE_S:
+                _report_incomplete(path, offset, len(tail) - end)
+            yield events + whole, offset
+            if tail:
                 return
+
+
+def _seek(file: BinaryIO, path: Path, offset: int) -> int:
+    """Go to the offset, or to the start where the file no longer is the one that was read up to there."""
+    if offset:
+        file.seek(offset - 1)
+        if file.read(1) not in (b"\n", b"}"):
+            log_error(f"{path}: was changed before byte {offset}, up to which it was read: all of it is read again")
+            file.seek(0)
+            return 0
+    return offset
+
+
+def _may_be_completed(line: bytes, *, last: bool) -> bool:
+    """Is the line torn? Without its line end; or with NUL bytes, which a file on NFS shows where its size arrived
+    before its data. The writer begins no further line before one is stored, so only the last one can be so.
+    """
+    return not line.endswith(b"\n") or (last and b"\0" in line)
+
+
+@functools.cache
+def _report_incomplete(path: Path, offset: int, size: int) -> None:
+    """Report it, once per process."""
+    log_error(f"{path}: the last line, at byte {offset}, is incomplete ({size} bytes): its writer was interrupted")
+
+
+def _events_of_line(line: bytes, path: Path, offset: int, decode: Decode) -> list[Event]:
+    """The event of a line, or of a damaged one the whole events in it."""
+    if not line.strip():
+        return []
+    try:
+        return [decode(line)]
+    except EventError as error:
+        events, _ = whole_events(line, decode)
+        done = f"is damaged, and {len(events)} whole events in it were read" if events else "is skipped"
+        log_error(f"{path}: the line at byte {offset} {done}: {error}")
+        return events
+
+
+def whole_events(text: bytes, decode: Decode = decode) -> tuple[list[Event], int]:
+    """The events that are whole in a damaged text, wherever they begin, and where the last one ends (bytes)."""
+    characters = text.decode("latin-1")  # a character per byte: only the positions of JSON's syntax matter
+    events, end = [], 0
+    for begin in (found.start() for found in _EVENT_BEGINS.finditer(text)):
+        if begin < end:
+            continue
+        with contextlib.suppress(ValueError, RecursionError):  # EventError is a ValueError
+            _, after = json.JSONDecoder(strict=False).raw_decode(characters, begin)
+            events.append(decode(text[begin:after]))
+            end = after
+    return events, end
 
 
 def read_events(path: Path, offset: int = 0, decode: Decode = decode) -> tuple[list[Event], int]:
@@ -104,7 +174,7 @@ class JournalReader:
         read: dict[str, int] = {}
         for path in self._sweep.journals():
             offset = self.offsets.get(path.name, 0)
-            if path.stat().st_size > offset:
+            if path.stat().st_size != offset:
                 events, read[path.name] = read_events(path, offset, self._decode)
                 fresh += events
         self.offsets.update(read)  # only now: after a file system error here all is read again

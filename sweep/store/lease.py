@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, log_error
 from sweep.state.events import SessionEnded, TrackingBegan
 from sweep.store.directory import SweepDir, boot_id, write_once
 from sweep.store.journal import Journal, read_events
@@ -102,7 +102,8 @@ def _living(sweep: SweepDir, epoch: int) -> str | None:
     try:
         holder = msgspec.json.decode(file.read_bytes(), type=Process)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SweepError(Mistake(f"is damaged: {error}", file=str(file), remedy="remove it")) from error
+        log_error(f"{file}: the lease is damaged ({error}): its launcher is assumed alive while its journal grows")
+        holder = Process(host="?", pid=0, boot_id="", process_started=0.0, time=file.stat().st_mtime)
     return None if _ended(journal) else alive(holder, journal)
 
 

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from sweep.executors.executor import JobState, JobStatus
-from sweep.launcher.loop import Launcher, executor_of
+from sweep.launcher.loop import Launcher
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
-from sweep.launcher.session import Session
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
     AttemptStarted,
@@ -26,15 +25,12 @@ from sweep.store.journal import Journal, JournalReader
 from tests.support import driving
 from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import made
+from tests.support.sessions import session_of
 
 
 @pytest.fixture
 def existing(tmp_path):
     return made(tmp_path / "s")
-
-
-def session_of(existing):
-    return Session(existing, lease.take(existing.directory), executor_of(existing))
 
 
 def tell(directory, writer, *events):
