@@ -42,6 +42,10 @@ class JobStatus:
     """the scheduler's own state, e.g. NODE_FAIL"""
     reason: str = ""
     nodes: str = ""
+    name: str = ""
+    """of the job; empty where the scheduler does not say"""
+    ended_at: float | None = None
+    """unix seconds, by the scheduler's clock; None where it does not say, and before the end"""
 
 
 class SubmitError(Exception):
@@ -55,6 +59,9 @@ class SubmitError(Exception):
 
 class Executor(Protocol):
     """The interface of executors."""
+
+    def cluster(self) -> str:
+        """The cluster that is asked here: job ids of another one mean nothing. Empty while unknown."""
 
     def script(self, request: PilotRequest) -> str:
         """The script that would be submitted, for a dry run."""

@@ -61,6 +61,8 @@ def _sbatch_option(text: str) -> str:
     if not re.fullmatch(r"--[a-z][a-z-]*(?:[= ][^\n\r\0]*)?", text):
         raise ValueError(f"{text[:60]!r} is not an sbatch option: one line starting with --, such as --exclude=node7")
     name = re.split(r"[= ]", text)[0]
+    if name in ("--oversubscribe", "--share"):
+        raise ValueError(f"{name} contradicts --exclusive: other jobs on a pilot's nodes would spoil its measurements")
     if name in _OWN_OPTIONS:
         raise ValueError(f"{name} is set by sweep itself: use the site's own key if there is one")
     return text
@@ -100,7 +102,7 @@ def environment_value(name: str, value: Any) -> str:
 _OWN_OPTIONS = frozenset(
     (
         *("--account", "--array", "--chdir", "--comment", "--constraint", "--error", "--exclusive", "--job-name"),
-        *("--nice", "--no-kill", "--no-requeue", "--nodes", "--ntasks", "--ntasks-per-node", "--open-mode", "--output"),
+        *("--nice", "--no-kill", "--no-requeue", "--nodes", "--ntasks", "--open-mode", "--output"),
         *("--parsable", "--partition", "--qos", "--requeue", "--reservation", "--signal", "--test-only", "--time"),
         *("--wait", "--wrap"),
     )

@@ -17,14 +17,25 @@ from sweep.store.directory import UNKNOWN_PILOT, claims_of
 
 
 def mark_attempts_lost(session: Session, pilot: PilotState, status: JobStatus) -> None:
-    """Record `lost` for what the pilot started or claimed and never recorded; then close it."""
+    """Record `lost` for what the pilot started or claimed and never recorded; then close it.
+
+    Raises LeaseLostError where another launcher took over while this one waited: then it decides.
+    """
+    session.lease.check()
     began = {key: attempt.started_at for key, attempt in session.unrecorded if attempt.pilot == pilot.name}
     for run_id, number, claim in claims_of(session.directory, known=session.sweep_state.has_record):
         if claim.pilot == pilot.name:
             began[run_id, number] = claim.time
     for key, began_at in began.items():
         _mark_lost(session, key, began_at, pilot, status)
-    session.write(PilotGone(time=time.time(), pilot=pilot.name, word=status.word or "GONE", reason=status.reason))
+    gone = PilotGone(
+        time=time.time(),
+        pilot=pilot.name,
+        word=status.word or "GONE",
+        reason=status.reason,
+        ended_at=status.ended_at,
+    )
+    session.write(gone)
 
 
 def mark_late_attempts_lost(session: Session) -> None:
@@ -49,7 +60,8 @@ def _mark_lost_of_closed(session: Session, key: tuple[str, int], began_at: float
 def _mark_lost(
     session: Session, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus
 ) -> None:
-    """Write the record of an attempt without one."""
+    """Write the record of an attempt without one. Raises LeaseLostError."""
+    session.lease.check()
     run_id, number = key
     if session.sweep_state.has_record(run_id, number) or (planned := session.followed.planned(run_id)) is None:
         return  # a run of a plan that is not visible here yet: marked lost once it is
@@ -62,8 +74,8 @@ def _mark_lost(
         job_id=pilot.job_id,
         nodes=attempt.nodes if attempt is not None else (),
         gpu=session.sweep.site.gpu,
-        started_at=began_at or pilot.started_at or pilot.intended_at,
-        ended_at=time.time(),
+        started_at=(began := began_at or pilot.started_at or pilot.intended_at),
+        ended_at=max(began, status.ended_at or pilot.last_line_at or time.time()),
     )
     session.write(Recorded(time=time.time(), record=build_record(ended, _ending(pilot, status))))
 

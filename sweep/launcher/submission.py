@@ -114,7 +114,10 @@ class Submission:
             nodes=request.nodes,
             time_limit_s=request.time_limit_s,
             elsewhere=bool(elsewhere),
+            cluster=session.executor.cluster(),
         )
+        session.show_alive()
+        session.lease.check()  # the scheduler may have been slow to answer
         session.write(intent)
         try:
             job_id = session.executor.submit(request)

@@ -64,6 +64,8 @@ class PilotIntended(Event, frozen=True, kw_only=True, tag="pilot_intent"):
     time_limit_s: int
     elsewhere: bool = False
     """it excludes nodes on which its retries failed"""
+    cluster: str = ""
+    """that is asked for it; empty in journals before version 0.2"""
 
 
 class PilotSubmitted(Event, frozen=True, kw_only=True, tag="pilot_submitted"):
@@ -94,6 +96,8 @@ class PilotGone(Event, frozen=True, kw_only=True, tag="pilot_gone"):
     word: str
     """the scheduler's state of the job, or ENDED, REFUSED, NEVER_SUBMITTED, GONE"""
     reason: str = ""
+    ended_at: float | None = None
+    """when its job ended, by the scheduler; None where it does not say"""
 
 
 class PilotStarted(Event, frozen=True, kw_only=True, tag="pilot_started"):
@@ -239,6 +243,9 @@ _WithoutRecord: TypeAlias = (
     | TrackingAlive
     | TrackingEnded
 )
+
+LAST_LINES = (SessionEnded, PilotEnded, TrackingEnded)
+"""nothing follows them in a journal"""
 
 _encoder = msgspec.json.Encoder()
 

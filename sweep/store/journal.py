@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from sweep.errors import log_error
-from sweep.state.events import Event, EventError, decode, encode
+from sweep.state.events import LAST_LINES, Event, EventError, decode, encode
 from sweep.store.directory import SweepDir
 
 Decode: TypeAlias = Callable[[bytes], Event]
@@ -23,6 +23,10 @@ PIECE_BYTES = 8 << 20
 INCOMPLETE_S = 60.0
 """a last line that is incomplete and did not change for this long is reported. An NFS client may show an old size for
 60 s (man 5 nfs, acregmax)"""
+RESTS_S = 60.0
+"""a journal that did not grow for this long is polled rarely: heartbeats come every 10 s to 20 s"""
+RESTING_POLL_S = 120.0
+"""how often then: with 500 of them, 4 metadata operations a second, and a late line is still found"""
 _EVENT_BEGINS = re.compile(rb'\{\s*"event"\s*:')
 """every line begins so; inside a JSON text the quotes would be escaped"""
 
@@ -167,15 +171,27 @@ class JournalReader:
         self._decode = decode
         self.offsets: dict[str, int] = dict(offsets or {})
         """how far each journal was read, bytes by file name"""
+        self._grew_at: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
 
-    def new_events(self) -> Sequence[Event]:
-        """Events appended since the last read, oldest first. Raises OSError, and then has read nothing."""
-        fresh: list[Event] = []
-        read: dict[str, int] = {}
+    def new_events(self, *, resting: bool = False) -> Sequence[Event]:
+        """Events appended since the last read, oldest first. Raises OSError, and then has read nothing.
+
+        A journal that rests, since its writer wrote its last line or nothing for a while, is polled rarely, or now
+        with ``resting``.
+        """
+        now, fresh = time.monotonic(), []
+        read: dict[str, tuple[int, bool]] = {}
         for path in self._sweep.journals():
-            offset = self.offsets.get(path.name, 0)
-            if path.stat().st_size != offset:
-                events, read[path.name] = read_events(path, offset, self._decode)
-                fresh += events
-        self.offsets.update(read)  # only now: after a file system error here all is read again
+            if resting or now >= self._not_before.get(path.name, now):
+                offset = self.offsets.get(path.name, 0)
+                if path.stat().st_size != offset:
+                    events, end = read_events(path, offset, self._decode)
+                    read[path.name] = end, bool(events) and isinstance(events[-1], LAST_LINES)
+                    fresh += events
+                elif now - self._grew_at.setdefault(path.name, now) > RESTS_S:
+                    self._not_before[path.name] = now + RESTING_POLL_S
+        for name, (end, ended) in read.items():  # only now: after a file system error here all is read again
+            self.offsets[name], self._grew_at[name] = end, now
+            self._not_before[name] = now + RESTING_POLL_S if ended else now
         return sorted(fresh, key=lambda event: event.time)

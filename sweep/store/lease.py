@@ -20,8 +20,9 @@ from sweep.state.events import SessionEnded, TrackingBegan
 from sweep.store.directory import SweepDir, boot_id, write_once
 from sweep.store.journal import Journal, read_events
 
-QUIET_S = 60.0
-"""a process on another host whose journal did not change for this long is assumed dead"""
+QUIET_S = 180.0
+"""a process on another host whose journal did not change for this long is assumed dead. A launcher writes a line before
+it waits for the scheduler: for at most 60 s for sbatch, 30 s each for squeue, scontrol and a sacct per 500 jobs"""
 
 
 class LeaseLostError(Exception):

@@ -208,6 +208,52 @@ def test_permanent_rejections(accounting_cluster: Cluster, tmp_path: Path, site:
     assert not refused.value.retry
 
 
+@pytest.mark.parametrize(
+    "options",
+    [("--mem-per-cpu=100M",), ("--mem-per-gpu=1G",), ("--mem=1G",), ("--ntasks-per-node=2", "--cpus-per-task=2")],
+    ids=" ".join,
+)
+def test_options_that_a_site_demands_replace_ours(
+    accounting_cluster: Cluster, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Slurm refuses --mem=0 together with another form of --mem; a site's plugin may demand --ntasks-per-node."""
+    slurm = executor(tmp_path, site=Site(gpus_per_node=2, gpu="h100", sbatch=options))
+    job = slurm.submit(request_for("p1"))
+    until(slurm, job, JobState.GONE)
+    assert (tmp_path / "pilots/p1/seen.json").exists(), (tmp_path / "pilots/p1/stderr").read_text()
+
+
+def test_the_name_and_the_end_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
+    slurm = executor(tmp_path, "stay")
+    request = request_for("p1", nodes=1)
+    job = slurm.submit(request)
+    until(slurm, job, JobState.RUNNING)
+    assert (run_state(slurm, job).name, run_state(slurm, job).ended_at) == (request.token, None)
+    began = time.time()
+    slurm.cancel([job])
+    ended = until(slurm, job, JobState.GONE)
+    if ended.name:  # without accounting the controller forgets it after 2 s
+        assert ended.ended_at is not None
+        assert began - 2 < ended.ended_at <= time.time() + 1
+    assert slurm.cluster() == cluster.run("scontrol", "show", "config").partition("ClusterName")[2].split()[1]
+
+
+@pytest.mark.long
+def test_a_site_that_limits_the_range_of_queries(
+    slurm_or_skip: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MaxQueryTimeRange binds users, not root: the clients run as another user here."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    wrapper = folder / "sacct"
+    wrapper.write_text('#!/bin/sh\nexec runuser -u nobody --preserve-environment -- /usr/bin/sacct "$@"\n')
+    wrapper.chmod(0o755)
+    with Cluster(nodes=1, extra_slurmdbd="MaxQueryTimeRange=2-00:00:00\n") as cluster:
+        cluster.use(monkeypatch)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        assert executor(tmp_path).find("never-submitted") == (JobState.GONE, None)
+
+
 def test_many_ids_are_one_squeue(accounting_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,200 ids: one squeue, and three sacct for what it does not list."""
     calls = count_calls(tmp_path, monkeypatch)
@@ -288,7 +334,8 @@ def test_two_submissions_at_once(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_the_environment_that_slurm_sees() -> None:
     given = {"SLURM_CONF": "/c", "SLURM_JOB_ID": "1", "SBATCH_X": "", "SQUEUE_FORMAT": "", "HOME": "/h", "SLURMX": ""}
-    assert clean_environment(given) == {"SLURM_CONF": "/c", "HOME": "/h", "SLURMX": ""}
+    kept = {"SLURM_CONF": "/c", "HOME": "/h", "SLURMX": "", "SLURM_TIME_FORMAT": "%s"}
+    assert clean_environment(given) == kept
 
 
 def count_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:

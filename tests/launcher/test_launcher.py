@@ -113,6 +113,9 @@ class Scheduler:
         self.state = state
         self.cancelled = []
 
+    def cluster(self):
+        return "here"
+
     def poll(self, job_ids):
         return dict.fromkeys(job_ids, JobStatus(state=self.state))
 
@@ -141,7 +144,7 @@ def watched(existing, monkeypatch, state):
     watch = Watch(session)
     watch.check()
     session.refresh()  # from here on NFS keeps the journal's size
-    clock.now += 100
+    clock.now += 700
     nfs.opened.clear()
     return watch, session, journal, nfs, clock
 
@@ -202,15 +205,15 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
     tell(existing.directory, "pilot-p0001", STARTED, ALIVE)
     launcher = Launcher(existing, lease.take(existing.directory), scheduler)
     launcher.step()
-    clock.now += 100
+    clock.now += 700
     trouble, read = [reading], JournalReader.new_events
 
-    def new_events(reader):
+    def new_events(reader, **how):
         trouble_now = trouble.pop() if trouble else "swift"
         if trouble_now == "refused":
             raise FileNotFoundError
         time.sleep(0.1 * (trouble_now == "slow"))
-        return read(reader)
+        return read(reader, **how)
 
     def look(_sweep_state):
         raise EnoughError

@@ -28,6 +28,9 @@ COLLECTED = 20
 class Gone:
     """A scheduler that has none of the jobs, and takes no further one."""
 
+    def cluster(self):
+        return "here"
+
     def poll(self, job_ids):
         return dict.fromkeys(job_ids, JobStatus(state=JobState.GONE))
 
@@ -99,12 +102,12 @@ def test_a_reader_that_read_the_journal_before_reads_what_is_appended_later(orig
         later = PilotAlive(time=time.time(), pilot="p0001")
         with done.path.open("ab") as file:
             file.write(encode(later) + b"\n")
-        fresh = reader.new_events()
+        fresh = reader.new_events(resting=True)
         assert later in fresh, (seed, done)
         assert {encode(event) for event in fresh} <= {encode(event) for event in [*before, later]}
         heartbeats = followed.sweep_state.pilots["p0001"].heartbeats
         runs, cancelled = dict(followed.sweep_state.runs), followed.sweep_state.cancelled
-        followed.refresh()
+        followed.refresh(resting=True)
         assert followed.sweep_state.pilots["p0001"].heartbeats > heartbeats
         assert (followed.sweep_state.runs, followed.sweep_state.cancelled) == (runs, cancelled)
         shutil.rmtree(directory.path)

@@ -161,7 +161,9 @@ def test_a_time_that_is_none_is_refused(time_text):
 
 
 def test_damage_in_a_field_that_a_reader_passes_over_is_found():
-    record = b'{"event":"record","time":1.0,"record":{"run_id":"r","attempt":1,"pilot":"p","outcome":"ok","notes":"%s"}}'
+    record = (
+        b'{"event":"record","time":1.0,"record":{"run_id":"r","attempt":1,"pilot":"p","outcome":"ok","notes":"%s"}}'
+    )
     assert decode(record % b"all well")
     for damage in (b"\xff\xfe", b"\0\0"):
         with pytest.raises(EventError):
@@ -211,6 +213,9 @@ class Scheduler:
 
     def __init__(self, jobs):
         self.jobs = jobs
+
+    def cluster(self):
+        return "here"
 
     def poll(self, job_ids):
         return dict.fromkeys(job_ids, JobStatus(state=JobState.GONE, word="COMPLETED"))

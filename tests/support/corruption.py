@@ -62,9 +62,7 @@ def ended_sweep(directory: Path) -> Sweep:
             now += 10
             try_claim(sweep.directory, planned.run_id, 1, Claim(pilot=name, job_id=str(number), time=now))
             nodes = ("n1", "n2")[: planned.nodes]
-            events.append(
-                AttemptStarted(time=now, pilot=name, run_id=planned.run_id, attempt=1, nodes=nodes)
-            )
+            events.append(AttemptStarted(time=now, pilot=name, run_id=planned.run_id, attempt=1, nodes=nodes))
             record = made_record(planned.run(), pilot=name, outcome=outcome, started_at=now, node_names=nodes)
             events += [PilotAlive(time=now + 4, pilot=name), record_event(record, now + 5, ended_at=now + 5)]
         events.append(NodeBad(time=now + 6, node="n2", reason="not clean", pilot=name))

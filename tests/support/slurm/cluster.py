@@ -60,6 +60,7 @@ class Cluster:
         accounting: bool = True,
         cpus_per_node: int = 8,
         extra: str = "",
+        extra_slurmdbd: str = "",
         start_timeout_s: float = 60,
     ) -> None:
         self.shape = Shape(
@@ -68,6 +69,7 @@ class Cluster:
             cpus_per_node=cpus_per_node,
             accounting=accounting,
             extra=extra,
+            extra_slurmdbd=extra_slurmdbd,
         )
         self._start_timeout_s = start_timeout_s
         self._children: list[subprocess.Popen[bytes]] = []
@@ -270,7 +272,7 @@ class Cluster:
         (self.state / "cgroup.conf").write_text(cgroup_conf(slurm_version()))
         slurmdbd = self.state / "slurmdbd.conf"
         slurmdbd.touch(mode=0o600)
-        slurmdbd.write_text(slurmdbd_conf(ports, self.state, host))
+        slurmdbd.write_text(slurmdbd_conf(self.shape, ports, self.state, host))
         self.conf.write_text(slurm_conf(self.shape, ports, self.state, host))
 
     def _start_mariadb(self) -> None:

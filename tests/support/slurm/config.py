@@ -26,6 +26,8 @@ class Shape:
     accounting: bool = True
     extra: str = ""
     """further lines of slurm.conf; a key named here replaces ours"""
+    extra_slurmdbd: str = ""
+    """further lines of slurmdbd.conf"""
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= MAX_NODES:
@@ -131,7 +133,7 @@ def cgroup_conf(version: tuple[int, int]) -> str:
     return "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
 
-def slurmdbd_conf(ports: Ports, state: Path, host: str) -> str:
+def slurmdbd_conf(shape: Shape, ports: Ports, state: Path, host: str) -> str:
     """slurmdbd.conf; slurmdbd refuses it unless its mode is 600."""
     settings = {
         "AuthType": "auth/munge",
@@ -148,4 +150,4 @@ def slurmdbd_conf(ports: Ports, state: Path, host: str) -> str:
         "StoragePass": "slurm",
         "StorageLoc": "slurm_acct",
     }
-    return "".join(f"{key}={value}\n" for key, value in settings.items())
+    return "".join(f"{key}={value}\n" for key, value in settings.items()) + shape.extra_slurmdbd
