@@ -127,6 +127,12 @@ def _torch_version(text: str) -> str:
     return text
 
 
+def _umask(text: str) -> str:
+    if not re.fullmatch(r"0?0[0-7]{2}", text):
+        raise ValueError(f"{text[:20]!r} is not a umask that leaves the user all rights: write '0027' or '0022', in quotes")
+    return text
+
+
 class Site(BaseModel):
     """One cluster, or one part of it. Each field is a key of the site file."""
 
@@ -175,6 +181,8 @@ class Site(BaseModel):
     """the scheduler is asked at most this often"""
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a node-local directory"""
+    umask: Annotated[str, AfterValidator(_umask)] = "0077"
+    """who else may read a sweep's directory, as for the shell's umask: '0027' the group, '0022' everyone; in quotes"""
 
     @property
     def pilot_time_s(self) -> float:

@@ -18,6 +18,7 @@ from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
 from sweep.state.state import SweepState
 from sweep.state.tally import typical_run_s
+from sweep.store.directory import make_directory
 
 DEFAULT_ATTEMPT_S = 900.0
 FIRST_BACK_OFF_S = 5.0
@@ -105,7 +106,7 @@ class Submission:
         elsewhere = self._elsewhere(wanted.nodes)
         request = self._request(wanted, elsewhere)
         directory = session.directory.pilot(request.name)
-        directory.mkdir(mode=0o700)
+        make_directory(directory)
         self._order(request).write(directory)
         intent = PilotIntended(
             time=time.time(),

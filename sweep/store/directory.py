@@ -1,7 +1,8 @@
 """The sweep directory: every path in it, and the few ways to create a file there.
 
 A file is written once, or only appended to by its one writer. There are no file locks and no database:
-neither is safe on every cluster file system. All files are private to the user.
+neither is safe on every cluster file system. A file may be read by those who may read its directory: by the user alone,
+unless the site's ``umask`` says otherwise.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -107,11 +109,10 @@ class SweepDir:
         """The stored output of one attempt."""
         return self.path / "logs" / f"{run_id}.{attempt}.log"
 
-    def create_skeleton(self) -> None:
-        """Create the directories, private to the user."""
+    def create_skeleton(self, umask: int = 0o077) -> None:
+        """Create the directories, private to the user unless the umask says otherwise."""
         for name in ("", "journal", "claims", "launchers", "pilots", "logs"):
-            directory = self.path / name
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(self.path / name, 0o777 & ~umask)
 
 
 def find_sweep(given: Path | None) -> SweepDir:
@@ -143,6 +144,25 @@ def _newest_under(root: Path) -> SweepDir:
     return SweepDir(max(found, key=lambda p: p.stat().st_mtime).parent)
 
 
+def make_directory(path: Path, mode: int | None = None) -> None:
+    """Create a directory and its missing parents with that mode, whatever the process's umask; else its parent's mode.
+
+    Without effect where it exists.
+    """
+    if not path.is_dir():
+        mode = stat.S_IMODE(path.parent.stat().st_mode) & 0o777 if mode is None else mode
+        make_directory(path.parent, mode)
+        path.mkdir(exist_ok=True)
+        path.chmod(mode)
+
+
+def share(descriptor: int, path: Path) -> None:
+    """Let those read an open file who may read its directory."""
+    mode = stat.S_IMODE(path.parent.stat().st_mode) & 0o666
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+        os.fchmod(descriptor, mode)
+
+
 def write_once(path: Path, data: bytes | str) -> None:
     """Write a file that is never rewritten: temporary file, fsync, then link to its name.
 
@@ -155,14 +175,16 @@ def write_once(path: Path, data: bytes | str) -> None:
         aside.unlink(missing_ok=True)
 
 
-def write_derived(path: Path, data: bytes | str) -> None:
-    """Write or replace a derived file: temporary file, fsync, rename."""
-    _write_aside(path, data).rename(path)
+def write_derived(path: Path, data: bytes | str, *, private: bool = False) -> None:
+    """Write or replace a derived file: temporary file, fsync, rename. ``private``: only the user may read it."""
+    _write_aside(path, data, private=private).rename(path)
 
 
-def _write_aside(path: Path, data: bytes | str) -> Path:
+def _write_aside(path: Path, data: bytes | str, *, private: bool = False) -> Path:
     aside = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex[:12]}")
     with open(aside, "xb", opener=_private) as file:
+        if not private:
+            share(file.fileno(), path)
         file.write(data.encode() if isinstance(data, str) else data)
         file.flush()
         os.fsync(file.fileno())

@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeAlias
 
 from sweep.errors import log_error
 from sweep.state.events import LAST_LINES, Event, EventError, decode, encode
-from sweep.store.directory import SweepDir
+from sweep.store.directory import SweepDir, share
 
 Decode: TypeAlias = Callable[[bytes], Event]
 
@@ -36,6 +36,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
+        share(self._fd, path)
         self._size = 0
         self._torn = False
         """a part of a line may be at the end: what failed could not be undone either"""

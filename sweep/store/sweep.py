@@ -24,7 +24,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
 from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
-from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once
+from sweep.store.directory import SweepDir, find_sweep, share, write_derived, write_once
 from sweep.version import __version__
 
 
@@ -55,7 +55,7 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
 
     directory = directory.resolve()
     sweep = SweepDir(directory)
-    sweep.create_skeleton()
+    sweep.create_skeleton(int(site.umask, 8))
     held = lease.take(sweep)
     if sweep.provenance.is_file():
         held.release()
@@ -66,6 +66,8 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
     table = to_table(plan)
     aside = sweep.plan.with_suffix(".parquet.new")
     pyarrow.parquet.write_table(table, aside, compression="zstd", write_page_checksum=True)
+    with aside.open("rb") as file:
+        share(file.fileno(), aside)
     aside.replace(sweep.plan)
     write_once(sweep.provenance, json.dumps(_provenance(sweep_id, executor, grid_text), indent=1))
     held.release()

@@ -17,7 +17,7 @@ from sweep.executors.executor import Executor, JobState, JobStatus, PilotRequest
 from sweep.executors.slurm import SlurmExecutor, clean_environment
 from sweep.inputs.site import Site
 from tests.support.slurm.cluster import Cluster
-from tests.support.slurm.services import wait_until
+from tests.support.slurm.services import program, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -168,7 +168,7 @@ def test_a_timed_out_submission_is_found_and_runs(
     """The controller accepted, and its answer never came: the job exists all the same, and can start."""
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()
-    sbatch.write_text('#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\nexec sleep 60\n')
+    sbatch.write_text(f'#!/bin/sh\n{program("sbatch")} "$@" > /dev/null\nexec sleep 60\n')
     sbatch.chmod(0o755)
     request = request_for("p1")
     lasting = SITE.model_copy(update={"setup": ("sleep 10",)})  # a job that has ended is soon forgotten
@@ -246,7 +246,7 @@ def test_a_site_that_limits_the_range_of_queries(
     folder = tmp_path / "bin"
     folder.mkdir()
     wrapper = folder / "sacct"
-    wrapper.write_text('#!/bin/sh\nexec runuser -u nobody --preserve-environment -- /usr/bin/sacct "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\nexec runuser -u nobody --preserve-environment -- {program("sacct")} "$@"\n')
     wrapper.chmod(0o755)
     with Cluster(nodes=1, extra_slurmdbd="MaxQueryTimeRange=2-00:00:00\n") as cluster:
         cluster.use(monkeypatch)
@@ -344,7 +344,7 @@ def count_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     folder.mkdir()
     for name in ("squeue", "sacct", "scontrol", "sbatch", "scancel"):
         wrapper = folder / name
-        wrapper.write_text(f'#!/bin/sh\necho {name} >> {log}\nexec /usr/bin/{name} "$@"\n')
+        wrapper.write_text(f'#!/bin/sh\necho {name} >> {log}\nexec {program(name)} "$@"\n')
         wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return lambda: log.read_text().split()
