@@ -126,7 +126,7 @@ def _asks_for_gpus(site: Site) -> bool:
 
 
 def _unless_of_site(site: Site, *defaults: tuple[str, Sequence[str]]) -> list[str]:
-    """Options that a pilot has unless the site's own ones replace them. ``defaults``: an option, and what replaces it."""
+    """Options that a pilot has unless the site's own replace them. ``defaults``: an option, and what replaces it."""
     own = {_option_name(line) for line in site.sbatch}
     return [option for option, replaced_by in defaults if own.isdisjoint(replaced_by)]
 

@@ -56,9 +56,10 @@ _NOT_NOW = re.compile(
 _OWN_LIMIT = re.compile(r"\b(?:QOS|Assoc|Partition)(?!Grp)[A-Za-z]*(?:Limit|Time|Nodes?|PerJob|PerUser|PerAccount)\b")
 """a limit on this job's size. A group's limit (Grp) is free again once the group's other jobs end"""
 _NEVER = re.compile(
-    r"invalid (?!authentication|job credential)|specification invalid|is invalid|unrecognized|ambiguous|mutually exclusive"
-    r"|requires an argument|denied|not permitted|than permitted|Requested node configuration is not available"
-    r"|Memory required by task|can ?not be satisfied|Unable to open|only permitted by",
+    r"invalid (?!authentication|job credential)|specification invalid|is invalid|unrecognized|ambiguous"
+    r"|mutually exclusive|requires an argument|denied|not permitted|than permitted"
+    r"|Requested node configuration is not available|Memory required by task|can ?not be satisfied"
+    r"|Unable to open|only permitted by",
     re.IGNORECASE,
 )
 """texts of slurm_errno.c and of the clients' option parsing (22.05 to 25.11) that time does not change"""

@@ -129,7 +129,7 @@ def _torch_version(text: str) -> str:
 
 def _umask(text: str) -> str:
     if not re.fullmatch(r"0?0[0-7]{2}", text):
-        raise ValueError(f"{text[:20]!r} is not a umask that leaves the user all rights: write '0027' or '0022', in quotes")
+        raise ValueError(f"{text[:20]!r} is not a umask that leaves the user all rights, such as '0027' or '0022'")
     return text
 
 

@@ -23,8 +23,8 @@ from sweep.pilot.channel import (
     leader_channel,
     new_key,
 )
+from sweep.pilot.job import all_cpus
 from sweep.pilot.messages import AgentMessage, Cleared, Hello, LeaderMessage, Leave, OfAttempt, Ping
-from sweep.pilot.leader.step_cpus import all_cpus
 from sweep.pilot.order import PilotOrder
 
 READY_TIMEOUT_S = 180.0

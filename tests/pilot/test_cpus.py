@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweep.pilot.leader.step_cpus import all_cpus
+from sweep.pilot.job import all_cpus
 from tests.support import driving
 from tests.support.driving import SLOW
 from tests.support.slurm.cluster import Cluster
