@@ -45,7 +45,7 @@ IDS_PER_COMMAND = 500
 FIND_DAYS = (30, 7, 1)
 """how far back accounting is searched for a name: less where the site refuses it (slurmdbd.conf, MaxQueryTimeRange)"""
 _FILTERS = ("SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
-_KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
+_RETAINED = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
 
 
 class SlurmExecutor:
@@ -267,7 +267,7 @@ def clean_environment(environment: Mapping[str, str] | None = None) -> dict[str,
     """The environment without variables that change a submission or filter output, except those that locate Slurm."""
     source = os.environ if environment is None else environment
     own = {"SLURM_TIME_FORMAT": "%s"}  # unix seconds: the login node's time zone does not matter
-    return {k: v for k, v in source.items() if k in _KEPT or not k.startswith(_FILTERS)} | own
+    return {k: v for k, v in source.items() if k in _RETAINED or not k.startswith(_FILTERS)} | own
 
 
 def _message_of(done: subprocess.CompletedProcess[str]) -> str:

@@ -20,7 +20,7 @@ from sweep.store.follow import FollowedSweep
 from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
 
-LOOK_S = 0.5
+POLL_S = 0.5
 """how often the journals are polled; the scheduler is polled far less often"""
 REFUSED_S = 2.0
 HUNG_S = 15.0
@@ -63,7 +63,7 @@ class Launcher:
         """
         while not (self._tolerant_step(on_step) and self.done):
             self._check_stuck()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         self._session.lease.check()  # only the holder writes results and figures
         self._watch.cancel_requeued()
         self.close()
@@ -90,7 +90,7 @@ class Launcher:
         while time.monotonic() < deadline:
             if self._tolerant_step(on_step) and self.done:
                 return True
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return False
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ def mark_late_attempts_lost(session: Session) -> None:
 
 def _mark_lost_of_closed(session: Session, key: tuple[str, int], began_at: float | None, name: str) -> None:
     pilot = session.sweep_state.pilots.get(name)
-    if name == UNKNOWN_PILOT and not session.open_pilots:  # a damaged claim: whoever held it is gone
+    if name == UNKNOWN_PILOT and not session.open_pilots:  # a damaged claim: its holder is gone
         pilot = PilotState(name, gone="GONE", intended_at=time.time())
     if pilot is not None and pilot.gone is not None:
         _mark_lost(session, key, began_at, pilot, JobStatus(state=JobState.GONE, word=pilot.gone))

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from sweep.state.events import PilotSilent
+from sweep.state.events import PilotUnresponsive
 from tests.support import driving
 from tests.support.driving import SLOW, SWEEP, running_attempt, wait_for
 
@@ -54,7 +54,7 @@ def test_a_stall_of_the_pilots_file_system_ends_no_pilot(tmp_path, slurm_cluster
         assert launcher.poll() is None
         server.send_signal(signal.SIGCONT)
         assert launcher.wait(200) == 0
-    assert driving.events_of(real / "s", PilotSilent) == []
+    assert driving.events_of(real / "s", PilotUnresponsive) == []
     assert len(driving.state_of(real / "s").pilots) == 1, "one job measured all"
     records = driving.assert_each_run_measured_once(real / "s")
     assert {record["outcome"] for record in records} == {"ok"}

@@ -35,7 +35,7 @@ class Scheduler:
 
 @pytest.mark.parametrize("submitted", [True, False])
 @pytest.mark.parametrize(("here", "lost"), [("b", False), ("", False), ("a", True)])
-def test_only_its_own_cluster_can_say_that_a_job_is_gone(tmp_path, capsys, here, lost, submitted):
+def test_only_its_own_cluster_reports_that_a_job_is_gone(tmp_path, capsys, here, lost, submitted):
     existing = made(tmp_path / "s")
     directory, run_id = existing.directory, existing.runs[0].run_id
     intent = PilotIntended(time=1.0, pilot="p0001", token="s-p0001", nodes=1, time_limit_s=60, cluster="a")

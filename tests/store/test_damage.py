@@ -123,7 +123,7 @@ def test_nul_bytes_before_a_later_line_are_reported(sweep, capsys):
     assert f"{path}: the line at byte {len(encode(FIRST)) + 1} is skipped: NUL bytes" in capsys.readouterr().err
 
 
-def test_an_incomplete_last_line_is_reported_once_its_writer_is_silent(sweep, capsys):
+def test_an_incomplete_last_line_is_reported_once_its_writer_is_unresponsive(sweep, capsys):
     path = sweep.journal("w")
     path.write_bytes(encode(FIRST) + b"\n" + encode(NEXT)[:10])
     reader = JournalReader(sweep)

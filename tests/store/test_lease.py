@@ -75,7 +75,7 @@ def test_a_session_that_ended_frees_the_lease(sweep):
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff\xfe", b'{"host":"\xff"}', b'{"host":"a"}', b"[]"])
 @pytest.mark.parametrize("quiet", [True, False])
 def test_the_launcher_of_a_damaged_lease_is_alive_while_its_journal_grows(sweep, content, quiet, capsys):
-    """So that `sweep cancel` can stop the pilots of a sweep whose lease nobody can read."""
+    """So that `sweep cancel` can stop the pilots of a sweep whose lease is unreadable."""
     (sweep.launchers / "1").write_bytes(content)
     Journal(sweep.journal("launcher-0001")).append(LauncherAlive(time=time.time()))
     if quiet:
