@@ -54,7 +54,7 @@ class Session:
         self.refresh()
 
     def show_alive(self) -> None:
-        """Write a heartbeat where one is due: before each wait for the scheduler too, so that no other launcher takes over.
+        """Write a heartbeat where one is due: before each wait for the scheduler too, so that no other one takes over.
 
         Raises LeaseLostError.
         """
