@@ -223,6 +223,16 @@ def test_options_that_a_site_demands_replace_ours(
     assert (tmp_path / "pilots/p1/seen.json").exists(), (tmp_path / "pilots/p1/stderr").read_text()
 
 
+def test_a_suspended_job_is_seen_as_such(cluster: Cluster, tmp_path: Path) -> None:
+    slurm = executor(tmp_path, "stay")
+    job = slurm.submit(request_for("p1", nodes=1))
+    until(slurm, job, JobState.RUNNING)
+    cluster.run("scontrol", "suspend", job)
+    until(slurm, job, JobState.SUSPENDED)
+    cluster.run("scontrol", "resume", job)
+    until(slurm, job, JobState.RUNNING)
+
+
 def test_the_name_and_the_end_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
     slurm = executor(tmp_path, "stay")
     request = request_for("p1", nodes=1)

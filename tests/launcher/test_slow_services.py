@@ -91,6 +91,21 @@ def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
     session.close()
 
 
+@pytest.mark.parametrize(("state", "cancelled"), [(JobState.SUSPENDED, []), (JobState.RUNNING, ["7"])])
+def test_a_suspended_job_may_be_silent(existing, monkeypatch, state, cancelled):
+    """Gang scheduling, or an administrator: an hour later it continues."""
+    write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    write(existing.directory, "pilot-p0001", STARTED)
+    session, clock = session_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
+    session.executor, session.local = Scheduler(state), False
+    watch = Watch(session)
+    for _ in range(2):
+        watch.check()
+        clock.now += 3600
+    assert session.executor.cancelled == cancelled
+    session.close()
+
+
 def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(existing, monkeypatch):
     write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
     session = session_of(existing)
