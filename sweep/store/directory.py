@@ -11,7 +11,6 @@ import contextlib
 import os
 import socket
 import stat
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,12 @@ from pathlib import Path
 import msgspec
 
 from sweep.errors import Mistake, SweepError, log_error
+from sweep.files import remove_empty, write_aside
 
 PROVENANCE = "provenance.json"
 UNKNOWN_PILOT = "unknown"
 """the holder of a claim that cannot be read; no pilot has this name"""
+FOLDERS = ("journal", "claims", "launchers", "pilots", "logs")
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,21 @@ class SweepDir:
         """The stored output of one attempt."""
         return self.path / "logs" / f"{run_id}.{attempt}.log"
 
-    def create_skeleton(self, umask: int = 0o077) -> None:
-        """Create the directories, private to the user unless the umask says otherwise."""
-        for name in ("", "journal", "claims", "launchers", "pilots", "logs"):
-            make_directory(self.path / name, 0o777 & ~umask)
+    def create_skeleton(self, umask: int = 0o077) -> list[Path]:
+        """Create the directories, private to the user unless the umask allows more. Returns those that did not exist,
+        the deepest first.
+        """
+        wanted = [*reversed(self.path.parents), *(self.path / name for name in ("", *FOLDERS))]
+        made: list[Path] = []
+        try:
+            for directory in wanted:
+                if not directory.exists():
+                    make_directory(directory, 0o777 & ~umask)
+                    made.insert(0, directory)
+        except OSError:
+            remove_empty(made)
+            raise
+        return made
 
 
 def find_sweep(given: Path | None) -> SweepDir:
@@ -124,6 +136,9 @@ def find_sweep(given: Path | None) -> SweepDir:
         return _newest_under(Path.cwd())
     if not given.exists():
         raise SweepError(Mistake("no such directory", file=str(given), remedy="`sweep launch GRID` makes one"))
+    if not given.is_dir():
+        remedy = "name the directory that `sweep launch` made"
+        raise SweepError(Mistake("is a file, not a sweep directory", file=str(given), remedy=remedy))
     if not (given / PROVENANCE).is_file():
         raise SweepError(
             Mistake(
@@ -145,22 +160,16 @@ def _newest_under(root: Path) -> SweepDir:
 
 
 def make_directory(path: Path, mode: int | None = None) -> None:
-    """Create a directory and its missing parents with that mode, whatever the process's umask; else its parent's mode.
+    """Create a directory with that mode, whatever the process's umask; or with its parent's mode."""
+    path.mkdir(exist_ok=True)
+    path.chmod(path.parent.stat().st_mode & 0o777 if mode is None else mode)
 
-    Without effect where it exists.
-    """
-    if not path.is_dir():
-        mode = stat.S_IMODE(path.parent.stat().st_mode) & 0o777 if mode is None else mode
-        make_directory(path.parent, mode)
-        path.mkdir(exist_ok=True)
+
+def share(path: Path) -> None:
+    """Let those read a file who may read its directory."""
+    mode = path.parent.stat().st_mode & 0o666
+    if stat.S_IMODE(path.stat().st_mode) != mode:
         path.chmod(mode)
-
-
-def share(descriptor: int, path: Path) -> None:
-    """Let those read an open file who may read its directory."""
-    mode = stat.S_IMODE(path.parent.stat().st_mode) & 0o666
-    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
-        os.fchmod(descriptor, mode)
 
 
 def write_once(path: Path, data: bytes | str) -> None:
@@ -168,7 +177,8 @@ def write_once(path: Path, data: bytes | str) -> None:
 
     Raises FileExistsError where the name is taken: its content is not changed.
     """
-    aside = _write_aside(path, data)
+    aside = write_aside(path, data)
+    share(aside)
     try:
         _link(aside, path)
     finally:
@@ -177,22 +187,10 @@ def write_once(path: Path, data: bytes | str) -> None:
 
 def write_derived(path: Path, data: bytes | str, *, private: bool = False) -> None:
     """Write or replace a derived file: temporary file, fsync, rename. ``private``: only the user may read it."""
-    _write_aside(path, data, private=private).rename(path)
-
-
-def _write_aside(path: Path, data: bytes | str, *, private: bool = False) -> Path:
-    aside = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex[:12]}")
-    with open(aside, "xb", opener=_private) as file:
-        if not private:
-            share(file.fileno(), path)
-        file.write(data.encode() if isinstance(data, str) else data)
-        file.flush()
-        os.fsync(file.fileno())
-    return aside
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    aside = write_aside(path, data)
+    if not private:
+        share(aside)
+    aside.rename(path)
 
 
 def _link(aside: Path, path: Path) -> None:

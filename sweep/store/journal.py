@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from sweep.errors import log_error
+from sweep.files import naming
 from sweep.state.events import LAST_LINES, Event, EventError, decode, encode
-from sweep.store.directory import SweepDir, share
+from sweep.store.directory import SweepDir, share, write_once
 
 Decode: TypeAlias = Callable[[bytes], Event]
 
@@ -36,7 +38,8 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
-        share(self._fd, path)
+        share(path)
+        self._path = path
         self._size = 0
         self._torn = False
         """a part of a line may be at the end: what failed could not be undone either"""
@@ -45,11 +48,12 @@ class Journal:
         """Append one event. Raises OSError where the file system fails; the caller may then append it again."""
         line = b"\n" * self._torn + encode(event) + b"\n"
         try:
-            written = os.write(self._fd, line)
-            if written != len(line):
-                raise OSError(f"short write: {written} of {len(line)} bytes")
-            os.fsync(self._fd)
-            self._size = os.fstat(self._fd).st_size
+            with naming(self._path):
+                written = os.write(self._fd, line)
+                if written != len(line):  # as a write does that fills the disk
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(self._fd)
+                self._size = os.fstat(self._fd).st_size
         except OSError:
             self._torn = not self._undone()
             raise
@@ -69,11 +73,9 @@ class Journal:
 
 
 def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
-    """Write a command's request to its own journal. ``kind``: the beginning of its name."""
-    journal = Journal(sweep.journal(f"{kind}-{time.time_ns()}-{os.getpid()}"))
-    for event in events:
-        journal.append(event)
-    journal.close()
+    """Write a command's request to its own journal, all of it or nothing. ``kind``: the beginning of its name."""
+    lines = b"".join(encode(event) + b"\n" for event in events)
+    write_once(sweep.journal(f"{kind}-{time.time_ns()}-{os.getpid()}"), lines)
 
 
 def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[tuple[list[Event], int]]:
