@@ -92,7 +92,7 @@ def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
 
 
 @pytest.mark.parametrize(("state", "cancelled"), [(JobState.SUSPENDED, []), (JobState.RUNNING, ["7"])])
-def test_a_suspended_job_may_be_silent(existing, monkeypatch, state, cancelled):
+def test_a_suspended_job_may_be_unresponsive(existing, monkeypatch, state, cancelled):
     """Gang scheduling, or an administrator: an hour later it continues."""
     write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
     write(existing.directory, "pilot-p0001", STARTED)
