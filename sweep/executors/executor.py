@@ -27,6 +27,8 @@ class JobState(str, Enum):
 
     PENDING = "pending"
     RUNNING = "running"
+    SUSPENDED = "suspended"
+    """it holds its nodes, and its processes are stopped: they cannot write a heartbeat"""
     GONE = "gone"
     """the scheduler answered, and the job is ended or no longer known to it"""
     UNKNOWN = "unknown"
@@ -42,6 +44,10 @@ class JobStatus:
     """the scheduler's own state, e.g. NODE_FAIL"""
     reason: str = ""
     nodes: str = ""
+    name: str = ""
+    """of the job; empty where the scheduler does not say"""
+    ended_at: float | None = None
+    """unix seconds, by the scheduler's clock; None where it does not say, and before the end"""
 
 
 class SubmitError(Exception):
@@ -55,6 +61,9 @@ class SubmitError(Exception):
 
 class Executor(Protocol):
     """The interface of executors."""
+
+    def cluster(self) -> str:
+        """The cluster that is asked here: job ids of another one mean nothing. Empty while unknown."""
 
     def script(self, request: PilotRequest) -> str:
         """The script that would be submitted, for a dry run."""

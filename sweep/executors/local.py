@@ -77,6 +77,10 @@ class LocalExecutor:
         self._module = pilot_main.partition(":")[0]
         self._children: list[subprocess.Popen[bytes]] = []
 
+    def cluster(self) -> str:
+        """This machine: its processes are seen here only."""
+        return socket.gethostname()
+
     def script(self, request: PilotRequest) -> str:
         """What would be started: the user's set-up lines, then the leader, which replaces their shell."""
         exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(self._site.env.items())]

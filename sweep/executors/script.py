@@ -26,6 +26,7 @@ SHORTEST_WITH_WARNING_S = 300
 and fatal to one whose leader has not installed its handler yet"""
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MEMORY_OPTIONS = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 _GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--tres-per-node", "--gpus-per-task")
 
 
@@ -55,6 +56,9 @@ def render_pilot(
             request=request,
             warning_s=warning_s(request.time_limit_s),
             options=_options(site, request),
+            defaults=_unless_of_site(
+                site, ("--mem=0", _MEMORY_OPTIONS), ("--ntasks-per-node=1", ("--ntasks-per-node",))
+            ),
             site_options=[line for line in site.sbatch if _option_name(line) != "--exclude"],
             stdout=stdout,
             stderr=stderr,
@@ -121,6 +125,12 @@ def _options(site: Site, request: PilotRequest) -> list[tuple[str, str]]:
 def _asks_for_gpus(site: Site) -> bool:
     own = any(_option_name(line) in _GPU_OPTIONS for line in site.sbatch)
     return site.gpu != "cpu" and not own
+
+
+def _unless_of_site(site: Site, *defaults: tuple[str, Sequence[str]]) -> list[str]:
+    """Options that a pilot has unless the site's own replace them. ``defaults``: an option, and what replaces it."""
+    own = {_option_name(line) for line in site.sbatch}
+    return [option for option, replaced_by in defaults if own.isdisjoint(replaced_by)]
 
 
 def _excluded(site: Site, request: PilotRequest) -> list[str]:

@@ -24,6 +24,7 @@ from sweep.executors.script import render_pilot
 from sweep.executors.slurm_states import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
+    cluster_of,
     first_live,
     job_id_of,
     may_work_later,
@@ -41,8 +42,8 @@ SUBMIT_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 30.0
 IDS_PER_COMMAND = 500
 """Linux limits one argument at 128 KiB, and slurmdbd answers long lists slowly"""
-FIND_DAYS = 30
-"""how far back accounting is searched for a name; sites limit it (MaxQueryTimeRange)"""
+FIND_DAYS = (30, 7, 1)
+"""how far back accounting is searched for a name: less where the site refuses it (slurmdbd.conf, MaxQueryTimeRange)"""
 _FILTERS = ("SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
 _RETAINED = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
 
@@ -67,7 +68,11 @@ class SlurmExecutor:
         self._main = pilot_main
         self._submit_timeout_s = submit_timeout_s
         self._query_timeout_s = query_timeout_s
-        self._accounting: bool | None = None
+        self._config: str | None = None
+
+    def cluster(self) -> str:
+        """The name of the cluster whose controller answers; empty while none does."""
+        return cluster_of(self._shown_config() or "")
 
     def script(self, request: PilotRequest) -> str:
         """The script that would be submitted. Changes nothing."""
@@ -126,8 +131,15 @@ class SlurmExecutor:
         return _Submission(self._site, request, self._sweep_dir, self._submit_timeout_s)
 
     def _find_in_accounting(self, token: str) -> tuple[JobState, str | None]:
-        command = ["sacct", "-X", "-n", "-P", "-D", f"--name={token}", f"--starttime=now-{FIND_DAYS}days"]
-        answer, _ = self._ask([*command, "-o", SACCT_FORMAT])
+        """A job that squeue does not list. Where the site limits the range of a query, the last days only: a job
+        that is neither there nor in squeue has ended in any case.
+        """
+        answer = None
+        for days in FIND_DAYS:
+            command = ["sacct", "-X", "-n", "-P", "-D", f"--name={token}", f"--starttime=now-{days}days"]
+            answer, error = self._ask([*command, "-o", SACCT_FORMAT])
+            if answer is not None or "Too wide" not in error:
+                break
         if answer is None:
             return JobState.UNKNOWN, None
         found = first_live(parse_sacct(answer).items())
@@ -144,12 +156,15 @@ class SlurmExecutor:
         return found
 
     def _has_accounting(self) -> bool | None:
-        """Whether the cluster keeps accounts; None while unknown. Asked until it answers."""
-        if self._accounting is None:
-            answer, _ = self._ask(["scontrol", "show", "config"])
-            if answer is not None:
-                self._accounting = "accounting_storage/slurmdbd" in answer
-        return self._accounting
+        """Whether the cluster keeps accounts; None while unknown."""
+        config = self._shown_config()
+        return None if config is None else "accounting_storage/slurmdbd" in config
+
+    def _shown_config(self) -> str | None:
+        """The cluster's configuration; None while the controller does not answer. Asked until it does."""
+        if self._config is None:
+            self._config, _ = self._ask(["scontrol", "show", "config"])
+        return self._config
 
     def _ask(self, command: Sequence[str]) -> tuple[str | None, str]:
         """The client's output, or None and the error text where it did not answer."""
@@ -251,7 +266,8 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
 def clean_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment without variables that change a submission or filter output, except those that locate Slurm."""
     source = os.environ if environment is None else environment
-    return {k: v for k, v in source.items() if k in _RETAINED or not k.startswith(_FILTERS)}
+    own = {"SLURM_TIME_FORMAT": "%s"}  # unix seconds: the login node's time zone does not matter
+    return {k: v for k, v in source.items() if k in _RETAINED or not k.startswith(_FILTERS)} | own
 
 
 def _message_of(done: subprocess.CompletedProcess[str]) -> str:

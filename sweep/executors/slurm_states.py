@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from sweep.executors.executor import JobState, JobStatus
 
-SQUEUE_FORMAT = "%i|%T|%N|%r"
-SACCT_FORMAT = "JobIDRaw,State,NodeList"
+SQUEUE_FORMAT = "%i|%T|%N|%e|%j|%r"
+SACCT_FORMAT = "JobIDRaw,State,NodeList,End,JobName"
 
 STATES: Mapping[str, JobState] = {
     # Not started, or to be started again.
@@ -28,8 +29,9 @@ STATES: Mapping[str, JobState] = {
     "RESIZING": JobState.RUNNING,
     "SIGNALING": JobState.RUNNING,
     "STAGE_OUT": JobState.RUNNING,
-    "STOPPED": JobState.RUNNING,
-    "SUSPENDED": JobState.RUNNING,
+    # Holds nodes; its processes are stopped (gang scheduling, scontrol suspend).
+    "STOPPED": JobState.SUSPENDED,
+    "SUSPENDED": JobState.SUSPENDED,
     # Ended.
     "BOOT_FAIL": JobState.GONE,
     "CANCELLED": JobState.GONE,
@@ -52,8 +54,16 @@ _NOT_NOW = re.compile(
     r"|If munged is up",  # only where munged's socket does not answer (tried on 22.05)
     re.IGNORECASE,
 )
-_OTHER_LIMIT = re.compile(r"\b(?:QOS|Assoc|Partition)[A-Za-z]*(?:Limit|Time|Nodes?|PerJob|PerUser|PerAccount)\b")
-_POLICY = re.compile(r"violates accounting/QOS policy", re.IGNORECASE)
+_OWN_LIMIT = re.compile(r"\b(?:QOS|Assoc|Partition)(?!Grp)[A-Za-z]*(?:Limit|Time|Nodes?|PerJob|PerUser|PerAccount)\b")
+"""a limit on this job's size. A group's limit (Grp) is free again once the group's other jobs end"""
+_NEVER = re.compile(
+    r"invalid (?!authentication|job credential)|specification invalid|is invalid|unrecognized|ambiguous"
+    r"|mutually exclusive|requires an argument|denied|not permitted|than permitted"
+    r"|Requested node configuration is not available|Memory required by task|can ?not be satisfied"
+    r"|Unable to open|only permitted by",
+    re.IGNORECASE,
+)
+"""texts of slurm_errno.c and of the clients' option parsing (22.05 to 25.11) that time does not change"""
 
 
 def job_state(word: str) -> JobState:
@@ -63,13 +73,23 @@ def job_state(word: str) -> JobState:
 
 
 def parse_squeue(text: str) -> dict[str, JobStatus]:
-    """Status by job id, from lines of SQUEUE_FORMAT. The reason comes last, since only it may contain a bar."""
+    """Status by job id, from lines of SQUEUE_FORMAT. The reason comes last, since it may contain a bar; a name that
+    contains one is not ours.
+    """
     found = {}
     for line in text.splitlines():
-        fields = line.strip().split("|", 3)
-        if len(fields) == 4 and fields[0].isdigit():
-            job_id, word, nodes, reason = fields
-            found[job_id] = JobStatus(state=job_state(word), word=word, nodes=nodes, reason=_text_of(reason))
+        fields = line.strip().split("|", 5)
+        if len(fields) == 6 and fields[0].isdigit():
+            job_id, word, nodes, end, name, reason = fields
+            state = job_state(word)
+            found[job_id] = JobStatus(
+                state=state,
+                word=word,
+                nodes=nodes,
+                reason=_text_of(reason),
+                name=name,
+                ended_at=_time_of(end) if state is JobState.GONE else None,
+            )
     return found
 
 
@@ -77,10 +97,12 @@ def parse_sacct(text: str) -> dict[str, JobStatus]:
     """Status by job id, from lines of SACCT_FORMAT. Of a job's several rows (after a resize) the last one counts."""
     found = {}
     for line in text.splitlines():
-        fields = line.strip().split("|", 2)
-        if len(fields) == 3 and fields[0].isdigit():
-            job_id, word, nodes = fields
-            found[job_id] = JobStatus(state=job_state(word), word=word, nodes=_text_of(nodes))
+        fields = line.strip().split("|", 4)
+        if len(fields) == 5 and fields[0].isdigit():
+            job_id, word, nodes, end, name = fields
+            found[job_id] = JobStatus(
+                state=job_state(word), word=word, nodes=_text_of(nodes), name=name, ended_at=_time_of(end)
+            )
     return found
 
 
@@ -92,12 +114,12 @@ def vanished(status: JobStatus | None) -> JobStatus:
     """
     if status is None:
         return JobStatus(state=JobState.GONE)
-    return JobStatus(state=JobState.GONE, word=status.word, reason=status.reason, nodes=status.nodes)
+    return replace(status, state=JobState.GONE)
 
 
 def first_live(jobs: Iterable[tuple[str, JobStatus]]) -> tuple[str, JobStatus] | None:
     """Of several jobs of one name, the oldest that has not ended."""
-    order = (JobState.RUNNING, JobState.PENDING, JobState.UNKNOWN, JobState.GONE)
+    order = (JobState.RUNNING, JobState.SUSPENDED, JobState.PENDING, JobState.UNKNOWN, JobState.GONE)
     return min(jobs, key=lambda job: (order.index(job[1].state), int(job[0])), default=None)
 
 
@@ -111,29 +133,43 @@ def job_id_of(text: str) -> str | None:
 
 
 def may_work_later(message: str) -> bool:
-    """Whether the same submission may be accepted later: limits on numbers of jobs, a busy or unreachable controller.
+    """Whether the same submission may be accepted later: unless it is known that it never will.
 
     "Job violates accounting/QOS policy" covers both the number of jobs, which passes, and the size of this one,
     which does not; where Slurm names the limit in an earlier line, that decides.
     """
-    if _NOT_NOW.search(message):
-        return True
-    return bool(_POLICY.search(message)) and not _OTHER_LIMIT.search(message)
+    return bool(_NOT_NOW.search(message)) or not (_NEVER.search(message) or _OWN_LIMIT.search(message))
 
 
 _MEANINGS = (
     (r"GrpSubmitJob", "your group has reached its limit of jobs in the queue"),
+    (r"(QOS|Assoc)Grp", "your group's share of the cluster is in use"),
+    (r"inactive or drain|configuration not available now", "the partition is closed for now"),
     (r"MaxSubmitJob|MaxJobs(Per|Account|Limit)|QOS policy", "you have reached your limit of jobs in the queue"),
     (r"job queue full|sleeping and retrying|unable to accept job", "the cluster has reached its limit of jobs"),
     (r"Rate limit|RPC rate", "too many requests to the controller"),
     (r"If munged is up", "munge, which authenticates you to the cluster, does not answer on this machine"),
-    (r"contact|connect|timed out|did not answer|Zero Bytes|standby|not responding", "the controller is down or slow"),
+    (
+        r"contact|connect|endpoint|timed out|did not answer|Zero Bytes|standby|not responding",
+        "the controller is down or slow",
+    ),
 )
 
 
 def meaning(message: str) -> str:
     """A plain explanation of a temporary rejection; empty for an unknown one."""
     return next((text for pattern, text in _MEANINGS if re.search(pattern, message, re.IGNORECASE)), "")
+
+
+def cluster_of(config: str) -> str:
+    """The cluster's name in what ``scontrol show config`` prints; empty where it has none."""
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", config, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _time_of(text: str) -> float | None:
+    """Unix seconds (the clients run with SLURM_TIME_FORMAT=%s), or None for "Unknown", "N/A" and the like."""
+    return float(text) if text.isdecimal() and text != "0" else None
 
 
 def _text_of(text: str) -> str:

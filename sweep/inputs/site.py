@@ -61,6 +61,8 @@ def _sbatch_option(text: str) -> str:
     if not re.fullmatch(r"--[a-z][a-z-]*(?:[= ][^\n\r\0]*)?", text):
         raise ValueError("an item is not an sbatch option: one line starting with --, such as --exclude=node7")
     name = re.split(r"[= ]", text)[0]
+    if name in ("--oversubscribe", "--share"):
+        raise ValueError(f"{name} contradicts --exclusive: other jobs on a pilot's nodes would spoil its measurements")
     if name in _OWN_OPTIONS:
         raise ValueError(f"{name} is set by sweep itself: use the site's own key if there is one")
     return text
@@ -100,7 +102,7 @@ def environment_value(name: str, value: Any) -> str:
 _OWN_OPTIONS = frozenset(
     (
         *("--account", "--array", "--chdir", "--comment", "--constraint", "--error", "--exclusive", "--job-name"),
-        *("--nice", "--no-kill", "--no-requeue", "--nodes", "--ntasks", "--ntasks-per-node", "--open-mode", "--output"),
+        *("--nice", "--no-kill", "--no-requeue", "--nodes", "--ntasks", "--open-mode", "--output"),
         *("--parsable", "--partition", "--qos", "--requeue", "--reservation", "--signal", "--test-only", "--time"),
         *("--wait", "--wrap"),
     )
@@ -122,6 +124,12 @@ Seconds = Annotated[float, BeforeValidator(seconds), WithJsonSchema({"type": ["n
 def _torch_version(text: str) -> str:
     if not _VERSION.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a version: write it in quotes, such as '2.13.0'")
+    return text
+
+
+def _umask(text: str) -> str:
+    if not re.fullmatch(r"0?0[0-7]{2}", text):
+        raise ValueError(f"{text[:20]!r} is not a umask that leaves the user all rights, such as '0027' or '0022'")
     return text
 
 
@@ -173,6 +181,8 @@ class Site(BaseModel):
     """the scheduler is asked at most this often"""
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a node-local directory"""
+    umask: Annotated[str, AfterValidator(_umask)] = "0077"
+    """who else may read a sweep's directory, as for the shell's umask: '0027' the group, '0022' everyone; in quotes"""
 
     @property
     def pilot_time_s(self) -> float:

@@ -14,14 +14,12 @@ from sweep.launcher.session import Session
 from sweep.launcher.submission import Submission
 from sweep.launcher.watch import Watch
 from sweep.plugins import find_executor
-from sweep.state.events import CancelRequested, LauncherAlive
+from sweep.state.events import CancelRequested
 from sweep.state.state import SweepState
 from sweep.store.follow import FollowedSweep
 from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
 
-ALIVE_S = 20.0
-"""longest interval between the launcher's heartbeats in the journal"""
 POLL_S = 0.5
 """how often the journals are polled; the scheduler is polled far less often"""
 REFUSED_S = 2.0
@@ -67,6 +65,7 @@ class Launcher:
             self._check_stuck()
             time.sleep(POLL_S)
         self._session.lease.check()  # only the holder writes results and figures
+        self._watch.cancel_requeued()
         self.close()
 
     def step(self) -> None:
@@ -82,9 +81,7 @@ class Launcher:
             self._watch.cancel_all()
         else:
             self._submission.top_up()
-        if time.time() - session.heartbeat_at > ALIVE_S:
-            session.lease.check()
-            session.write(LauncherAlive(time=time.time()))
+        session.show_alive()
 
     def cancel(self, timeout_s: float, on_step: Callable[[FollowedSweep], None]) -> bool:
         """Cancel pilots and wait until they are gone. True if all are."""

@@ -13,18 +13,29 @@ from sweep.records.record import EndedAttempt, build_record
 from sweep.records.schema import Ending
 from sweep.state.events import PilotGone, Recorded
 from sweep.state.state import PilotState
-from sweep.store.directory import claims_of
+from sweep.store.directory import UNKNOWN_PILOT, claims_of
 
 
 def mark_attempts_lost(session: Session, pilot: PilotState, status: JobStatus) -> None:
-    """Record `lost` for what the pilot started or claimed and never recorded; then close it."""
+    """Record `lost` for what the pilot started or claimed and never recorded; then close it.
+
+    Raises LeaseLostError where another launcher took over while this one waited: then it decides.
+    """
+    session.lease.check()
     began = {key: attempt.started_at for key, attempt in session.unrecorded if attempt.pilot == pilot.name}
     for run_id, number, claim in claims_of(session.directory, known=session.sweep_state.has_record):
         if claim.pilot == pilot.name:
             began[run_id, number] = claim.time
     for key, began_at in began.items():
         _mark_lost(session, key, began_at, pilot, status)
-    session.write(PilotGone(time=time.time(), pilot=pilot.name, word=status.word or "GONE", reason=status.reason))
+    gone = PilotGone(
+        time=time.time(),
+        pilot=pilot.name,
+        word=status.word or "GONE",
+        reason=status.reason,
+        ended_at=status.ended_at,
+    )
+    session.write(gone)
 
 
 def mark_late_attempts_lost(session: Session) -> None:
@@ -40,6 +51,8 @@ def mark_late_attempts_lost(session: Session) -> None:
 
 def _mark_lost_of_closed(session: Session, key: tuple[str, int], began_at: float | None, name: str) -> None:
     pilot = session.sweep_state.pilots.get(name)
+    if name == UNKNOWN_PILOT and not session.open_pilots:  # a damaged claim: its holder is gone
+        pilot = PilotState(name, gone="GONE", intended_at=time.time())
     if pilot is not None and pilot.gone is not None:
         _mark_lost(session, key, began_at, pilot, JobStatus(state=JobState.GONE, word=pilot.gone))
 
@@ -47,7 +60,8 @@ def _mark_lost_of_closed(session: Session, key: tuple[str, int], began_at: float
 def _mark_lost(
     session: Session, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus
 ) -> None:
-    """Write the record of an attempt without one."""
+    """Write the record of an attempt without one. Raises LeaseLostError."""
+    session.lease.check()
     run_id, number = key
     if session.sweep_state.has_record(run_id, number) or (planned := session.followed.planned(run_id)) is None:
         return  # a run of a plan that is not visible here yet: marked lost once it is
@@ -60,8 +74,8 @@ def _mark_lost(
         job_id=pilot.job_id,
         nodes=attempt.nodes if attempt is not None else (),
         gpu=session.sweep.site.gpu,
-        started_at=began_at or pilot.started_at or pilot.intended_at,
-        ended_at=time.time(),
+        started_at=(began := began_at or pilot.started_at or pilot.intended_at),
+        ended_at=max(began, status.ended_at or pilot.last_line_at or time.time()),
     )
     session.write(Recorded(time=time.time(), record=build_record(ended, _ending(pilot, status))))
 

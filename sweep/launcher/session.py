@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from sweep.executors.executor import Executor
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import waiting
-from sweep.state.events import Event, SessionBegan, SessionEnded
+from sweep.state.events import Event, LauncherAlive, SessionBegan, SessionEnded
 from sweep.state.state import Attempt, PilotState, SweepState
 from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
 from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
+
+ALIVE_S = 20.0
+"""longest interval between the launcher's heartbeats in the journal"""
 
 
 class Session:
@@ -50,9 +53,18 @@ class Session:
         self.heartbeat_at = event.time
         self.refresh()
 
-    def refresh(self) -> None:
-        """Read new events of all journals."""
-        self.followed.refresh()
+    def show_alive(self) -> None:
+        """Write a heartbeat where one is due: before each wait for the scheduler too, so that no other one takes over.
+
+        Raises LeaseLostError.
+        """
+        if time.time() - self.heartbeat_at > ALIVE_S:
+            self.lease.check()
+            self.write(LauncherAlive(time=time.time()))
+
+    def refresh(self, *, resting: bool = False) -> None:
+        """Read new events of all journals: see ``FollowedState.refresh``."""
+        self.followed.refresh(resting=resting)
         self.followed.store_if_due()
 
     def close(self) -> None:
@@ -88,3 +100,8 @@ class Session:
             for number, attempt in state.attempts.items()
             if attempt.outcome is None
         ]
+
+
+def token_of(sweep_id: str, pilot: str) -> str:
+    """A pilot's token, its job's name: unique over all sweeps of the user."""
+    return f"{sweep_id}-{pilot}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +11,14 @@ from sweep.executors.executor import PilotRequest, SubmitError
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.launcher.pilots_wanted import Capacity, Wanted, nodes_to_avoid, pilots_wanted, unproductive_widths
-from sweep.launcher.session import Session
+from sweep.launcher.session import Session, token_of
 from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
 from sweep.state.state import SweepState
 from sweep.state.tally import typical_run_s
+from sweep.store.directory import make_directory
 
 DEFAULT_ATTEMPT_S = 900.0
 FIRST_BACK_OFF_S = 5.0
@@ -25,6 +27,7 @@ TOP_UP_SHARE = 0.02
 """fraction of a core for computing which pilots are wanted: the cost grows with the runs of the sweep"""
 NOTHING_S = 0.01
 """its duration in a small sweep"""
+_PILOT_NAME = re.compile(r"p\d+")
 
 
 class StuckError(Exception):
@@ -103,7 +106,7 @@ class Submission:
         elsewhere = self._elsewhere(wanted.nodes)
         request = self._request(wanted, elsewhere)
         directory = session.directory.pilot(request.name)
-        directory.mkdir(mode=0o700)
+        make_directory(directory)
         self._order(request).write(directory)
         intent = PilotIntended(
             time=time.time(),
@@ -112,7 +115,10 @@ class Submission:
             nodes=request.nodes,
             time_limit_s=request.time_limit_s,
             elsewhere=bool(elsewhere),
+            cluster=session.executor.cluster(),
         )
+        session.show_alive()
+        session.lease.check()  # the scheduler may have been slow to answer
         session.write(intent)
         try:
             job_id = session.executor.submit(request)
@@ -147,10 +153,10 @@ class Submission:
 
     def _request(self, wanted: Wanted, elsewhere: frozenset[str]) -> PilotRequest:
         session = self._session
-        number = 1 + max((int(name[1:]) for name in self._names()), default=0)
+        number = 1 + max((int(name[1:]) for name in self._names() if _PILOT_NAME.fullmatch(name)), default=0)
         name = f"p{number:04d}"
         return PilotRequest(
-            token=f"{session.sweep.sweep_id}-{name}",
+            token=token_of(session.sweep.sweep_id, name),
             name=name,
             nodes=wanted.nodes,
             time_limit_s=wanted.time_limit_s,

@@ -6,18 +6,31 @@ import contextlib
 import time
 from collections.abc import Sequence
 
+from sweep.errors import log_error
 from sweep.executors.executor import JobState, JobStatus, SubmitError
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
-from sweep.launcher.session import Session
+from sweep.launcher.session import Session, token_of
 from sweep.state.events import PilotSubmitted, PilotUnresponsive
 from sweep.state.state import PilotState
 
 LOCAL_POLL_S = 0.5
 CANCEL_AGAIN_S = 30.0
-TIMEOUT_S = 45.0
-"""a running pilot with work and no heartbeat for this long has lost its leader: its job would run indefinitely"""
+POLL_SHARE = 0.1
+"""at most this fraction of the time is spent in waiting for the scheduler: one that is slow is asked less often"""
+MAX_POLL_S = 300.0
+TIMEOUT_S = 600.0
+"""a running pilot without a heartbeat for this long is cancelled. A leader's line may have to wait for the file system:
+an NFS client repeats a request for 60 s to 600 s (man 5 nfs, timeo and retrans), a Lustre client waits as long for a
+server's recovery. Agents without a leader end their job much sooner (``sweep.pilot.agent.agent``)"""
 VISIBLE_S = 5.0
 """how long a gone pilot's last lines may take to appear through the shared file system"""
+
+
+def answer_about(pilot: PilotState, status: JobStatus) -> JobStatus:
+    """The scheduler's answer; UNKNOWN where the job of that id is another one than the pilot's."""
+    if status.name and pilot.token and status.name != pilot.token:
+        return JobStatus(state=JobState.UNKNOWN, reason=f"job {pilot.job_id} here is {status.name}, not {pilot.token}")
+    return status
 
 
 class Watch:
@@ -30,21 +43,37 @@ class Watch:
         self._gone_since: dict[str, float] = {}
         self._last_heartbeat: dict[str, tuple[int, float]] = {}
         self._ask_again_at: dict[str, float] = {}
+        self._reported: set[str] = set()
 
     def check(self) -> None:
         """Close pilots that ended by themselves; poll the scheduler for the others, when due."""
         self._close_ended()
-        if time.monotonic() >= self._poll_after:
+        began = time.monotonic()
+        if began >= self._poll_after:
             self._poll()
-            self._poll_after = time.monotonic() + self._poll_s
+            now = time.monotonic()
+            self._poll_after = now + max(self._poll_s, min((now - began) / POLL_SHARE, MAX_POLL_S))
 
     def reset_timeouts(self) -> None:
         """Restart all heartbeat timeouts: heartbeats may have arrived while this process was not reading."""
         self._last_heartbeat.clear()
 
     def cancel_all(self) -> None:
-        """Cancel every open pilot."""
-        self._cancel([pilot.job_id for pilot in self._session.open_pilots if pilot.job_id is not None])
+        """Cancel every open pilot, except those of another cluster: there the id may be another job's."""
+        self._cancel([pilot.job_id for pilot in self._of_this_cluster() if pilot.job_id is not None])
+
+    def cancel_requeued(self) -> None:
+        """Cancel jobs that an administrator or a preemption put back into the queue after their pilots ended.
+
+        Such a job would exit at once, but wait for nodes until then, longer than its sweep.
+        """
+        session, here = self._session, self._session.executor.cluster()
+        closed = {p.job_id: p for p in session.sweep_state.pilots.values() if p.job_id and p.cluster in ("", here)}
+        statuses = session.executor.poll(list(closed)) if closed else {}
+        waiting = (
+            job for job, status in statuses.items() if answer_about(closed[job], status).state is JobState.PENDING
+        )
+        self._cancel(list(waiting))
 
     def _close_ended(self) -> None:
         """A pilot that wrote its last line has recorded everything: no need to poll the scheduler."""
@@ -55,19 +84,39 @@ class Watch:
 
     def _poll(self) -> None:
         """Poll the scheduler once for all open pilots; mark lost those that are gone."""
-        pilots = self._session.open_pilots
+        self._session.show_alive()
+        pilots = self._of_this_cluster()
         submitted = {pilot.job_id: pilot for pilot in pilots if pilot.job_id is not None}
         statuses = self._session.executor.poll(list(submitted)) if submitted else {}
         for job_id, pilot in submitted.items():
-            self._check_pilot(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN)))
+            self._check_pilot(pilot, answer_about(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN))))
         for pilot in pilots:
-            if pilot.job_id is None and pilot.token:
+            if pilot.job_id is None:
                 self._find_job(pilot)
         mark_late_attempts_lost(self._session)
 
+    def _of_this_cluster(self) -> list[PilotState]:
+        """The open pilots whose jobs the scheduler asked here can know."""
+        here, found = self._session.executor.cluster(), []
+        for pilot in self._session.open_pilots:
+            if pilot.cluster in ("", here):
+                found.append(pilot)
+            elif here and pilot.name not in self._reported:
+                self._reported.add(pilot.name)
+                log_error(
+                    f"pilot {pilot.name} is job {pilot.job_id or pilot.token} of {pilot.cluster}, and this host asks "
+                    f"{here}: it can be watched and cancelled there only (`sweep resume`, `sweep cancel`)"
+                )
+        return found
+
     def _find_job(self, pilot: PilotState) -> None:
-        """Resolve an interrupted submission: find its job by the token, or learn that it never existed."""
-        state, job_id = self._session.executor.find(pilot.token)
+        """Resolve an interrupted submission: find its job by the token, or learn that it never existed.
+
+        The token is that of its intent; or made again from its name, where the intent's line is damaged.
+        """
+        self._session.show_alive()
+        token = pilot.token or token_of(self._session.sweep.sweep_id, pilot.name)
+        state, job_id = self._session.executor.find(token)
         if job_id is not None:
             self._session.write(PilotSubmitted(time=time.time(), pilot=pilot.name, job_id=job_id))
         elif state is JobState.GONE:
@@ -108,7 +157,7 @@ class Watch:
         path = self._session.directory.journal(f"pilot-{pilot.name}")
         with contextlib.suppress(FileNotFoundError):
             path.open("rb").close()
-        self._session.refresh()
+        self._session.refresh(resting=True)
 
     def _cancel(self, job_ids: Sequence[str]) -> None:
         """Cancel the jobs, and again only after a while: a pilot needs its time to clean up."""

@@ -56,7 +56,7 @@ class Rendezvous:
     def write(self, path: Path) -> None:
         """Write it for the agents, readable by this user only."""
         text = json.dumps({"addresses": self.addresses, "port": self.port, "key": self.key.hex()})
-        write_derived(path, text)
+        write_derived(path, text, private=True)
 
     @classmethod
     def read(cls, path: Path) -> Rendezvous:

@@ -1,12 +1,26 @@
-"""The pilot's own Slurm job: ending it where Slurm itself would not notice."""
+"""The pilot's own Slurm job: its CPUs, and ending it where Slurm itself would not notice."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
+from collections.abc import Mapping
 
 CANCEL_S = 20.0
+
+
+def all_cpus(environment: Mapping[str, str]) -> list[str]:
+    """Srun's option for one task per node with all of its CPUs; none where the job's nodes differ.
+
+    SLURM_JOB_CPUS_PER_NODE is such as "8(x3),4". One number would be too many for some nodes, which fail to start, or
+    too few for others. Without the option a step has all CPUs of each of its nodes (Slurm 21.08 and later, unless
+    --exact is given, which --cpus-per-task implies from 23.11 on).
+    """
+    counts = re.sub(r"\(x\d+\)", "", environment.get("SLURM_JOB_CPUS_PER_NODE", "")).split(",")
+    cpus = environment.get("SLURM_CPUS_ON_NODE")
+    return [f"--cpus-per-task={cpus}"] if cpus and len(set(counts)) == 1 else []
 
 
 def cancel_own_job() -> None:

@@ -18,6 +18,9 @@ from sweep.outcomes import Outcome
 MAX_LINE_BYTES = 64 << 20
 """far above any record (5 kB per rank at most): a longer line is corrupt"""
 
+LATEST = 253_402_300_799
+"""the last second of the year 9999: no calendar date has a later one, nor NaN"""
+
 RecordT = TypeVar("RecordT")
 
 
@@ -61,6 +64,8 @@ class PilotIntended(Event, frozen=True, kw_only=True, tag="pilot_intent"):
     time_limit_s: int
     elsewhere: bool = False
     """it excludes nodes on which its retries failed"""
+    cluster: str = ""
+    """that is asked for it; empty in journals before version 0.2"""
 
 
 class PilotSubmitted(Event, frozen=True, kw_only=True, tag="pilot_submitted"):
@@ -91,6 +96,8 @@ class PilotGone(Event, frozen=True, kw_only=True, tag="pilot_gone"):
     word: str
     """the scheduler's state of the job, or ENDED, REFUSED, NEVER_SUBMITTED, GONE"""
     reason: str = ""
+    ended_at: float | None = None
+    """when its job ended, by the scheduler; None where it does not say"""
 
 
 class PilotStarted(Event, frozen=True, kw_only=True, tag="pilot_started"):
@@ -237,6 +244,9 @@ _WithoutRecord: TypeAlias = (
     | TrackingEnded
 )
 
+LAST_LINES = (SessionEnded, PilotEnded, TrackingEnded)
+"""nothing follows them in a journal"""
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -257,12 +267,23 @@ def decoder(record_type: type) -> Callable[[bytes], Event]:
         if len(line) > MAX_LINE_BYTES:
             raise EventError(f"{len(line)} bytes are more than any event has ({MAX_LINE_BYTES})")
         try:
+            _check_text(line)
             event: Event = fast.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             event = _tolerant(line, kinds, EventError(str(error)))
+        if not 0 <= event.time <= LATEST:
+            raise EventError(f"its time is {event.time}, not unix seconds")
         return event
 
     return decode
+
+
+def _check_text(line: bytes) -> None:
+    """Raise EventError or UnicodeDecodeError for damage in a field that the decoder passes over without a look."""
+    if b"\0" in line:
+        raise EventError(f"NUL bytes from its byte {line.index(0)} on")
+    if not line.isascii():
+        line.decode()
 
 
 def _tolerant(line: bytes, kinds: Any, refusal: EventError) -> Event:

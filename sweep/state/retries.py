@@ -55,9 +55,9 @@ ELSEWHERE = frozenset(
 )
 """outcomes that a node may have caused: the next attempt avoids the nodes of this one, where there are others"""
 
-SAME_EVERYWHERE = ELSEWHERE - {Outcome.LOST}
+SAME_EVERYWHERE = ELSEWHERE - {Outcome.LOST, Outcome.NODE_FAIL, Outcome.XID_HARDWARE}
 """outcomes that are the configuration's fault once seen on two disjoint sets of nodes. A lost attempt shows nothing of
-the run: its pilot ended"""
+the run: its pilot ended. A dead node and a hardware error are the nodes', however many have one"""
 
 
 def may_retry(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]] = ()) -> bool:

@@ -117,15 +117,19 @@ class PilotState:
     intended_at: float = 0.0
     elsewhere: bool = False
     """it excludes nodes on which its retries failed"""
+    cluster: str = ""
+    """that its job id is of; empty where unknown"""
     job_id: str | None = None
     started_at: float | None = None
+    last_line_at: float | None = None
+    """time of its leader's last line"""
     node_names: tuple[str, ...] = ()
     heartbeats: int = 0
     """number of its leader's heartbeats"""
     ended: str | None = None
     """why it ended, from its own last line"""
     ended_at: float | None = None
-    """time of its last line, or else when it was found gone"""
+    """when it ended: by its own last line, by the scheduler, or else when its leader last wrote a line"""
     gone: str | None = None
     """from the launcher: the job is confirmed gone (the scheduler's state), or was rejected"""
 
@@ -133,6 +137,10 @@ class PilotState:
     def open(self) -> bool:
         """Not yet known to be gone."""
         return self.gone is None
+
+    def wrote(self, event: Event) -> None:
+        """Note a line of its leader."""
+        self.last_line_at = max(event.time, self.last_line_at or event.time)
 
 
 @dataclass
@@ -150,6 +158,8 @@ class SweepState:
     delayed: str | None = None
     """why the scheduler rejected the last pilot; None if it accepted it"""
     delayed_at: float = 0.0
+    turns: set[float] = field(default_factory=set)
+    """times of the sessions' beginnings and the cancellations: a line that is read twice counts once"""
     touched: list[str] = field(default_factory=list)
     """run_ids in the order of their events: a reader continues from its last position"""
 
@@ -198,13 +208,16 @@ def _apply(_event: Event, _sweep_state: SweepState) -> None:
 
 @_apply.register
 def _(event: SessionBegan, sweep_state: SweepState) -> None:
-    sweep_state.cancelled = False
-    sweep_state.session_at = event.time
+    if event.time not in sweep_state.turns:
+        sweep_state.cancelled = False
+        sweep_state.session_at = event.time
+        sweep_state.turns.add(event.time)
 
 
 @_apply.register
-def _(_event: CancelRequested, sweep_state: SweepState) -> None:
-    sweep_state.cancelled = True
+def _(event: CancelRequested, sweep_state: SweepState) -> None:
+    sweep_state.cancelled = sweep_state.cancelled or event.time not in sweep_state.turns
+    sweep_state.turns.add(event.time)
 
 
 @_apply.register
@@ -215,6 +228,7 @@ def _(event: PilotIntended, sweep_state: SweepState) -> None:
     pilot.time_limit_s = event.time_limit_s
     pilot.intended_at = event.time
     pilot.elsewhere = event.elsewhere
+    pilot.cluster = event.cluster
 
 
 @_apply.register
@@ -232,7 +246,7 @@ def _(event: SubmitDelayed, sweep_state: SweepState) -> None:
 def _(event: PilotGone, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
     pilot.gone = event.word
-    pilot.ended_at = pilot.ended_at or event.time
+    pilot.ended_at = pilot.ended_at or event.ended_at or pilot.last_line_at or event.time
 
 
 @_apply.register
@@ -242,11 +256,14 @@ def _(event: PilotStarted, sweep_state: SweepState) -> None:
     pilot.node_names = event.nodes
     pilot.job_id = event.job_id
     pilot.gone = None  # a submission that was given up but started after all
+    pilot.wrote(event)
 
 
 @_apply.register
 def _(event: PilotAlive, sweep_state: SweepState) -> None:
-    sweep_state.pilot(event.pilot).heartbeats += 1
+    pilot = sweep_state.pilot(event.pilot)
+    pilot.heartbeats += 1
+    pilot.wrote(event)
 
 
 @_apply.register
@@ -260,6 +277,8 @@ def _(event: AttemptStarted, sweep_state: SweepState) -> None:
     attempt = sweep_state.attempt(event.run_id, event.attempt, event.pilot)
     attempt.started_at = event.time
     attempt.nodes = event.nodes
+    if (pilot := sweep_state.pilots.get(event.pilot)) is not None:
+        pilot.wrote(event)
 
 
 @_apply.register(Recorded)
@@ -304,4 +323,5 @@ def _(event: NodeBad, sweep_state: SweepState) -> None:
 
 @_apply.register
 def _(event: NodeCleared, sweep_state: SweepState) -> None:
-    sweep_state.nodes.cleared_at[event.node] = event.time
+    cleared_at = sweep_state.nodes.cleared_at
+    cleared_at[event.node] = max(event.time, cleared_at.get(event.node, 0.0))

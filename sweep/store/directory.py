@@ -1,7 +1,8 @@
 """The sweep directory: every path in it, and the few ways to create a file there.
 
 A file is written once, or only appended to by its one writer. There are no file locks and no database:
-neither is safe on every cluster file system. All files are private to the user.
+neither is safe on every cluster file system. A file may be read by those who may read its directory: by the user alone,
+unless the site's ``umask`` says otherwise.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, log_error
 from sweep.files import remove_empty, write_aside
 
 PROVENANCE = "provenance.json"
+UNKNOWN_PILOT = "unknown"
+"""the holder of a claim that cannot be read; no pilot has this name"""
 FOLDERS = ("journal", "claims", "launchers", "pilots", "logs")
 
 
@@ -106,14 +110,16 @@ class SweepDir:
         """The stored output of one attempt."""
         return self.path / "logs" / f"{run_id}.{attempt}.log"
 
-    def create_skeleton(self) -> list[Path]:
-        """Create the directories, private to the user. Returns those that did not exist, the deepest first."""
+    def create_skeleton(self, umask: int = 0o077) -> list[Path]:
+        """Create the directories, private to the user unless the umask allows more. Returns those that did not exist,
+        the deepest first.
+        """
         wanted = [*reversed(self.path.parents), *(self.path / name for name in ("", *FOLDERS))]
         made: list[Path] = []
         try:
             for directory in wanted:
                 if not directory.exists():
-                    directory.mkdir(mode=0o700, exist_ok=True)
+                    make_directory(directory, 0o777 & ~umask)
                     made.insert(0, directory)
         except OSError:
             remove_empty(made)
@@ -153,21 +159,38 @@ def _newest_under(root: Path) -> SweepDir:
     return SweepDir(max(found, key=lambda p: p.stat().st_mtime).parent)
 
 
+def make_directory(path: Path, mode: int | None = None) -> None:
+    """Create a directory with that mode, whatever the process's umask; or with its parent's mode."""
+    path.mkdir(exist_ok=True)
+    path.chmod(path.parent.stat().st_mode & 0o777 if mode is None else mode)
+
+
+def share(path: Path) -> None:
+    """Let those read a file who may read its directory."""
+    mode = path.parent.stat().st_mode & 0o666
+    if stat.S_IMODE(path.stat().st_mode) != mode:
+        path.chmod(mode)
+
+
 def write_once(path: Path, data: bytes | str) -> None:
     """Write a file that is never rewritten: temporary file, fsync, then link to its name.
 
     Raises FileExistsError where the name is taken: its content is not changed.
     """
     aside = write_aside(path, data)
+    share(aside)
     try:
         _link(aside, path)
     finally:
         aside.unlink(missing_ok=True)
 
 
-def write_derived(path: Path, data: bytes | str) -> None:
-    """Write or replace a derived file: temporary file, fsync, rename."""
-    write_aside(path, data).rename(path)
+def write_derived(path: Path, data: bytes | str, *, private: bool = False) -> None:
+    """Write or replace a derived file: temporary file, fsync, rename. ``private``: only the user may read it."""
+    aside = write_aside(path, data)
+    if not private:
+        share(aside)
+    aside.rename(path)
 
 
 def _link(aside: Path, path: Path) -> None:
@@ -193,28 +216,35 @@ def try_claim(sweep: SweepDir, run_id: str, attempt: int, claim: Claim) -> bool:
 
     May be called again after an OSError: a claim that succeeded all the same is recognised by its holder.
     """
-    path = sweep.claim(run_id, attempt)
+    path, content = sweep.claim(run_id, attempt), msgspec.json.encode(claim)
     try:
-        write_once(path, msgspec.json.encode(claim))
+        write_once(path, content)
     except FileExistsError:
-        return _read_claim(path) == claim
+        return path.read_bytes() == content  # not decoded: another's claim may be damaged
     return True
 
 
 def claims_of(
     sweep: SweepDir, known: Callable[[str, int], bool] = lambda *_: False
 ) -> Iterator[tuple[str, int, Claim]]:
-    """The claims, each with its run_id and attempt. ``known``: those that need not be read."""
+    """The claims, each with its run_id and attempt. ``known``: those that need not be read.
+
+    One that is damaged is reported on stderr, and is held by ``UNKNOWN_PILOT``. Other files are ignored.
+    """
     with os.scandir(sweep.claims) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
     for name in names:
         run_id, _, attempt = name.rpartition(".")
-        if not known(run_id, int(attempt)):
+        if attempt.isdecimal() and not known(run_id, int(attempt)):
             yield run_id, int(attempt), _read_claim(sweep.claims / name)
 
 
 def _read_claim(path: Path) -> Claim:
-    return msgspec.json.decode(path.read_bytes(), type=Claim)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Claim)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        log_error(f"{path}: the claim is damaged, at byte 0 to {path.stat().st_size}: {error}")
+        return Claim(pilot=UNKNOWN_PILOT, job_id="", time=path.stat().st_mtime)
 
 
 def boot_id() -> str:

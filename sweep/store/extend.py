@@ -73,7 +73,7 @@ def extension(sweep: Sweep, grid: Grid, plan: Plan) -> Extension:
     """What the plan of a grid adds. Raises SweepError where a plan of the sweep cannot be read."""
     try:
         earlier = [pyarrow.parquet.read_table(path) for path in sweep.plans]
-    except (OSError, pyarrow.ArrowInvalid) as error:
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
         fact = f"a plan cannot be read: {str(error).splitlines()[0]}"
         raise SweepError(Mistake(fact, file=str(sweep.directory.path))) from error
     table = further(to_table(plan), earlier)
@@ -95,7 +95,7 @@ def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
     the next one.
     """
     sink = io.BytesIO()
-    pyarrow.parquet.write_table(added.table, sink, compression="zstd")
+    pyarrow.parquet.write_table(added.table, sink, compression="zstd", write_page_checksum=True)
     path = _write(sweep, grid.to_yaml(), sink.getvalue())
     write_request(sweep, "extend", [Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))])
     return path

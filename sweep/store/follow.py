@@ -41,9 +41,12 @@ class FollowedState:
         self.stored_at = time.monotonic()
         self._reader = JournalReader(directory, stored.offsets)
 
-    def refresh(self) -> int:
-        """Read what was appended to the journals; how many events. Raises OSError, and then has read nothing."""
-        events = self._reader.new_events()
+    def refresh(self, *, resting: bool = False) -> int:
+        """Read what was appended to the journals; how many events. Raises OSError, and then has read nothing.
+
+        ``resting``: of journals that did not grow for a while, too.
+        """
+        events = self._reader.new_events(resting=resting)
         self.sweep_state.apply_all(events)
         self.unstored += len(events)
         return len(events)
@@ -102,9 +105,9 @@ class FollowedSweep:
         """The run of that name, if a known plan has it."""
         return self._planned.get(run_id)
 
-    def refresh(self) -> int:
-        """Read what was appended to the journals; how many events. Raises OSError, and then has read nothing."""
-        return self._journals.refresh()
+    def refresh(self, *, resting: bool = False) -> int:
+        """Read what was appended to the journals: see ``FollowedState.refresh``."""
+        return self._journals.refresh(resting=resting)
 
     def refresh_plans(self) -> None:
         """Add the runs of `sweep extend`. Raises OSError, SweepError."""

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from sweep.errors import log_error
 from sweep.files import naming
-from sweep.state.events import Event, EventError, decode, encode
-from sweep.store.directory import SweepDir, write_once
+from sweep.state.events import LAST_LINES, Event, EventError, decode, encode
+from sweep.store.directory import SweepDir, share, write_once
 
 Decode: TypeAlias = Callable[[bytes], Event]
 
 PIECE_BYTES = 8 << 20
 """bytes of a journal read at once"""
+INCOMPLETE_S = 60.0
+"""a last line that is incomplete and did not change for this long is reported. An NFS client may show an old size for
+60 s (man 5 nfs, acregmax)"""
+RESTS_S = 60.0
+"""a journal that did not grow for this long is polled rarely: heartbeats come every 10 s to 20 s"""
+RESTING_POLL_S = 120.0
+"""how often then: with 500 of them, 4 metadata operations a second, and a late line is still found"""
+_EVENT_BEGINS = re.compile(rb'\{\s*"event"\s*:')
+"""every line begins so; inside a JSON text the quotes would be escaped"""
 
 
 class Journal:
@@ -26,24 +38,34 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
+        share(path)
         self._path = path
         self._size = 0
+        self._torn = False
+        """a part of a line may be at the end: what failed could not be undone either"""
 
     def append(self, event: Event) -> None:
-        """Append one event. Raises OSError where the file system fails; the journal is then unchanged."""
-        line = encode(event) + b"\n"
+        """Append one event. Raises OSError where the file system fails; the caller may then append it again."""
+        line = b"\n" * self._torn + encode(event) + b"\n"
         try:
             with naming(self._path):
                 written = os.write(self._fd, line)
                 if written != len(line):  # as a write does that fills the disk
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(self._fd)
+                self._size = os.fstat(self._fd).st_size
         except OSError:
-            # A truncated line would hide all that follows it.
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size)
+            self._torn = not self._undone()
             raise
-        self._size += len(line)
+        self._torn = False
+
+    def _undone(self) -> bool:
+        """Truncate to the last whole line: part of a line would damage the next one."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self._fd).st_size > self._size:
+                os.ftruncate(self._fd, self._size)
+            return True
+        return False
 
     def close(self) -> None:
         """Close the descriptor; the file stays."""
@@ -59,23 +81,76 @@ def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
 def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[tuple[list[Event], int]]:
     """The events from `offset` (bytes) on, in pieces so that memory stays small, with the offset after each piece.
 
-    A line that is no event is reported on stderr and skipped. A torn last line is left for the next read. The file
+    A damaged line is reported on stderr with file and byte; whole events in it are read. A last line that may still
+    be completed is left for the next read. If the file was changed before `offset`, all of it is read again. The file
     is opened again each time: an open descriptor may not see another host's appends on NFS.
     """
     with path.open("rb") as file:
-        file.seek(offset)
+        offset = _seek(file, path, offset)
         while lines := file.readlines(PIECE_BYTES):
-            events = []
-            torn = not lines[-1].endswith(b"\n")
-            for line in lines[:-1] if torn else lines:
-                try:
-                    events += [decode(line)] if line.strip() else []
-                except EventError as error:
-                    log_error(f"{path}: the line at byte {offset} is skipped: {error}")
+            events: list[Event] = []
+            tail = lines.pop() if _may_be_completed(lines[-1], last=not file.peek(1)) else b""
+            for line in lines:
+                events += _events_of_line(line, path, offset, decode)
                 offset += len(line)
-            yield events, offset
-            if torn:
+            whole, end = whole_events(tail, decode)
+            offset += end
+            if tail[end:].strip() and time.time() - os.fstat(file.fileno()).st_mtime > INCOMPLETE_S:
+                _report_incomplete(path, offset, len(tail) - end)
+            yield events + whole, offset
+            if tail:
                 return
+
+
+def _seek(file: BinaryIO, path: Path, offset: int) -> int:
+    """Go to the offset, or to the start where the file no longer is the one that was read up to there."""
+    if offset:
+        file.seek(offset - 1)
+        if file.read(1) not in (b"\n", b"}"):
+            log_error(f"{path}: was changed before byte {offset}, up to which it was read: all of it is read again")
+            file.seek(0)
+            return 0
+    return offset
+
+
+def _may_be_completed(line: bytes, *, last: bool) -> bool:
+    """Is the line torn? Without its line end; or with NUL bytes, which a file on NFS shows where its size arrived
+    before its data. The writer begins no further line before one is stored, so only the last one can be so.
+    """
+    return not line.endswith(b"\n") or (last and b"\0" in line)
+
+
+@functools.cache
+def _report_incomplete(path: Path, offset: int, size: int) -> None:
+    """Report it, once per process."""
+    log_error(f"{path}: the last line, at byte {offset}, is incomplete ({size} bytes): its writer was interrupted")
+
+
+def _events_of_line(line: bytes, path: Path, offset: int, decode: Decode) -> list[Event]:
+    """The event of a line, or of a damaged one the whole events in it."""
+    if not line.strip():
+        return []
+    try:
+        return [decode(line)]
+    except EventError as error:
+        events, _ = whole_events(line, decode)
+        done = f"is damaged, and {len(events)} whole events in it were read" if events else "is skipped"
+        log_error(f"{path}: the line at byte {offset} {done}: {error}")
+        return events
+
+
+def whole_events(text: bytes, decode: Decode = decode) -> tuple[list[Event], int]:
+    """The events that are whole in a damaged text, wherever they begin, and where the last one ends (bytes)."""
+    characters = text.decode("latin-1")  # a character per byte: only the positions of JSON's syntax matter
+    events, end = [], 0
+    for begin in (found.start() for found in _EVENT_BEGINS.finditer(text)):
+        if begin < end:
+            continue
+        with contextlib.suppress(ValueError, RecursionError):  # EventError is a ValueError
+            _, after = json.JSONDecoder(strict=False).raw_decode(characters, begin)
+            events.append(decode(text[begin:after]))
+            end = after
+    return events, end
 
 
 def read_events(path: Path, offset: int = 0, decode: Decode = decode) -> tuple[list[Event], int]:
@@ -99,15 +174,27 @@ class JournalReader:
         self._decode = decode
         self.offsets: dict[str, int] = dict(offsets or {})
         """how far each journal was read, bytes by file name"""
+        self._grew_at: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
 
-    def new_events(self) -> Sequence[Event]:
-        """Events appended since the last read, oldest first. Raises OSError, and then has read nothing."""
-        fresh: list[Event] = []
-        read: dict[str, int] = {}
+    def new_events(self, *, resting: bool = False) -> Sequence[Event]:
+        """Events appended since the last read, oldest first. Raises OSError, and then has read nothing.
+
+        A journal that rests, since its writer wrote its last line or nothing for a while, is polled rarely, or now
+        with ``resting``.
+        """
+        now, fresh = time.monotonic(), []
+        read: dict[str, tuple[int, bool]] = {}
         for path in self._sweep.journals():
-            offset = self.offsets.get(path.name, 0)
-            if path.stat().st_size > offset:
-                events, read[path.name] = read_events(path, offset, self._decode)
-                fresh += events
-        self.offsets.update(read)  # only now: after a file system error here all is read again
+            if resting or now >= self._not_before.get(path.name, now):
+                offset = self.offsets.get(path.name, 0)
+                if path.stat().st_size != offset:
+                    events, end = read_events(path, offset, self._decode)
+                    read[path.name] = end, bool(events) and isinstance(events[-1], LAST_LINES)
+                    fresh += events
+                elif now - self._grew_at.setdefault(path.name, now) > RESTS_S:
+                    self._not_before[path.name] = now + RESTING_POLL_S
+        for name, (end, ended) in read.items():  # only now: after a file system error here all is read again
+            self.offsets[name], self._grew_at[name] = end, now
+            self._not_before[name] = now + RESTING_POLL_S if ended else now
         return sorted(fresh, key=lambda event: event.time)

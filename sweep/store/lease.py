@@ -15,13 +15,14 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, log_error
 from sweep.state.events import SessionEnded, TrackingBegan
 from sweep.store.directory import SweepDir, boot_id, write_once
 from sweep.store.journal import Journal, read_events
 
-QUIET_S = 60.0
-"""a process on another host whose journal did not change for this long is assumed dead"""
+QUIET_S = 180.0
+"""a process on another host whose journal did not change for this long is assumed dead. A launcher writes a line before
+it waits for the scheduler: for at most 60 s for sbatch, 30 s each for squeue, scontrol and a sacct per 500 jobs"""
 
 
 class LeaseLostError(Exception):
@@ -102,7 +103,8 @@ def _living(sweep: SweepDir, epoch: int) -> str | None:
     try:
         holder = msgspec.json.decode(file.read_bytes(), type=Process)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SweepError(Mistake(f"is damaged: {error}", file=str(file), remedy="remove it")) from error
+        log_error(f"{file}: the lease is damaged ({error}): its launcher is assumed alive while its journal grows")
+        holder = Process(host="?", pid=0, boot_id="", process_started=0.0, time=file.stat().st_mtime)
     return None if _ended(journal) else alive(holder, journal)
 
 

@@ -1,12 +1,14 @@
 """The state rebuilt from the journals up to some offsets: the next reader continues from there.
 
-Derived and safe to delete. One that does not fit the journals or this version is ignored.
+Derived and safe to delete. One that is damaged, or does not fit the journals or this version, is ignored. The file is
+a SHA-256 of its content, then the content: a flipped bit may decode to another state.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 
 import msgspec
@@ -18,6 +20,7 @@ from sweep.store.directory import SweepDir, write_derived
 _KINDS = (SweepState, RunState, Attempt, PilotState, Ledger, MeasuredRun, NodeReport)
 _FORM = " ".join(f"{kind.__name__}.{f.name}:{f.type}" for kind in _KINDS for f in dataclasses.fields(kind))
 """a snapshot by a version whose state has other fields is ignored"""
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,16 +48,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 def load(sweep: SweepDir) -> Snapshot:
     """The stored snapshot; an empty one where none fits."""
     with contextlib.suppress(OSError, ValueError):  # msgspec's errors are ValueErrors
-        stored = msgspec.msgpack.decode(sweep.snapshot.read_bytes(), type=Snapshot)
-        if stored.form == _FORM and _fits(sweep, stored.offsets):
-            return stored
+        data = sweep.snapshot.read_bytes()
+        digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+        if digest == hashlib.sha256(content).digest():
+            stored = msgspec.msgpack.decode(content, type=Snapshot)
+            if stored.form == _FORM and _fits(sweep, stored.offsets):
+                return stored
     return Snapshot(sweep_state=SweepState())
 
 
 def save(sweep: SweepDir, snapshot: Snapshot) -> None:
     """Write it. Best effort: a process that may only read the directory, or finds it full, does without."""
     with contextlib.suppress(OSError):
-        write_derived(sweep.snapshot, msgspec.msgpack.encode(snapshot))
+        content = msgspec.msgpack.encode(snapshot)
+        write_derived(sweep.snapshot, hashlib.sha256(content).digest() + content)
 
 
 def _fits(sweep: SweepDir, offsets: Mapping[str, int]) -> bool:

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet
 
 from sweep.errors import Mistake, SweepError
@@ -55,7 +56,7 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
     """
     directory = directory.resolve()
     sweep = SweepDir(directory)
-    made = sweep.create_skeleton()
+    made = sweep.create_skeleton(int(site.umask, 8))
     held = None
     try:
         held = lease.take(sweep)
@@ -75,7 +76,7 @@ def _write_inputs(sweep: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
     write_derived(sweep.grid, grid.to_yaml())
     write_derived(sweep.site, _site_yaml(site))
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(to_table(plan), sink, compression="zstd")
+    pyarrow.parquet.write_table(to_table(plan), sink, compression="zstd", write_page_checksum=True)
     write_derived(sweep.plan, sink.getvalue().to_pybytes())
 
 
@@ -103,14 +104,14 @@ def open_sweep(directory: Path | str) -> Sweep:
 
 
 def _opened(sweep: SweepDir) -> Sweep:
-    provenance, plans = json.loads(sweep.provenance.read_text()), tuple(sweep.plans())
-    grids = tuple(parse_grid(path.read_text(), str(path)) for path in map(sweep.grid_of, plans))
+    provenance, plans = _read_provenance(sweep.provenance), tuple(sweep.plans())
+    grids = tuple(parse_grid(_text(path), str(path)) for path in map(sweep.grid_of, plans))
     return Sweep(
         sweep,
         in_force(grids),
-        parse_site(sweep.site.read_text(), str(sweep.site)),
-        provenance["executor"],
-        provenance["sweep_id"],
+        parse_site(_text(sweep.site), str(sweep.site)),
+        provenance.executor,
+        provenance.sweep_id,
         runs_of_all(map(_table, plans)),
         plans,
         grids,
@@ -123,13 +124,41 @@ def in_force(grids: Sequence[Grid]) -> Grid:
     return grids[-1].model_copy(update={"name": grids[0].name, "models": models})
 
 
+def _damaged(path: Path, error: Exception) -> SweepError:
+    fact = f"cannot be read: {(str(error) or repr(error)).splitlines()[0]}"
+    return SweepError(Mistake(fact, file=str(path), remedy="it is written once: restore it"))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise _damaged(path, error) from error
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of `provenance.json` by which a sweep continues."""
+
+    executor: str
+    sweep_id: str
+
+
+def _read_provenance(path: Path) -> Origin:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Origin)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+
+
 def _table(plan: Path) -> pyarrow.Table:
     try:
         # read_table would import pyarrow.dataset, and with it pandas: a quarter of a second.
-        return pyarrow.parquet.ParquetFile(plan).read(columns=list(RUN_COLUMNS))
-    except pyarrow.ArrowInvalid as error:
-        fact = f"the plan cannot be read: {str(error).splitlines()[0]}"
-        raise SweepError(Mistake(fact, file=str(plan), remedy="it is written once: restore it")) from error
+        file = pyarrow.parquet.ParquetFile(plan, page_checksum_verification=True)
+        return file.read(columns=list(RUN_COLUMNS))
+    except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the file system, not of the content
+            raise
+        raise _damaged(plan, error) from error
 
 
 def check_same(sweep: Sweep, grid: Grid, executor: str, site: Site | None) -> None:

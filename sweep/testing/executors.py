@@ -54,6 +54,8 @@ def _before_any_job(executor: Executor, directory: Path) -> Iterator[str]:
         yield "script: lacks the site's set-up lines"
     if any((directory / "pilots" / request.name).iterdir()):
         yield "script: writes files, though a dry run must not"
+    if not isinstance(cluster := executor.cluster(), str) or not cluster:
+        yield f"cluster: is {cluster!r}, not the name of the cluster that is asked"
     if dict(executor.poll([])):
         yield "poll: reports jobs that it was not asked for"
     if (found := executor.find(request.token)) != (JobState.GONE, None):

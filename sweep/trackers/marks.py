@@ -71,8 +71,8 @@ def marks(events: Iterable[Event], destination: str) -> dict[tuple[str, int], st
 def _new_journal(sweep: SweepDir) -> tuple[str, Journal]:
     """The next number is claimed by creating its file: of two sessions, the lower number was first."""
     while True:
-        taken = [path.stem for path in sweep.journals() if path.stem.startswith(PREFIX)]
-        name = f"{PREFIX}{1 + max((int(stem.removeprefix(PREFIX)) for stem in taken), default=0):06d}"
+        taken = (path.stem.removeprefix(PREFIX) for path in sweep.journals() if path.stem.startswith(PREFIX))
+        name = f"{PREFIX}{1 + max(map(int, filter(str.isdecimal, taken)), default=0):06d}"
         with contextlib.suppress(FileExistsError):
             return name, Journal(sweep.journal(name))
 

@@ -17,7 +17,7 @@ from sweep.executors.executor import Executor, JobState, JobStatus, PilotRequest
 from sweep.executors.slurm import SlurmExecutor, clean_environment
 from sweep.inputs.site import Site
 from tests.support.slurm.cluster import Cluster
-from tests.support.slurm.services import wait_until
+from tests.support.slurm.services import program, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -168,7 +168,7 @@ def test_a_timed_out_submission_is_found_and_runs(
     """The controller accepted, and its answer never came: the job exists all the same, and can start."""
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()
-    sbatch.write_text('#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\nexec sleep 60\n')
+    sbatch.write_text(f'#!/bin/sh\n{program("sbatch")} "$@" > /dev/null\nexec sleep 60\n')
     sbatch.chmod(0o755)
     request = request_for("p1")
     lasting = SITE.model_copy(update={"setup": ("sleep 10",)})  # a job that has ended is soon forgotten
@@ -206,6 +206,62 @@ def test_permanent_rejections(accounting_cluster: Cluster, tmp_path: Path, site:
     with pytest.raises(SubmitError, match=words) as refused:
         slurm.submit(request_for("p1", nodes=1))
     assert not refused.value.retry
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--mem-per-cpu=100M",), ("--mem-per-gpu=1G",), ("--mem=1G",), ("--ntasks-per-node=2", "--cpus-per-task=2")],
+    ids=" ".join,
+)
+def test_options_that_a_site_demands_replace_ours(
+    accounting_cluster: Cluster, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Slurm refuses --mem=0 together with another form of --mem; a site's plugin may demand --ntasks-per-node."""
+    slurm = executor(tmp_path, site=Site(gpus_per_node=2, gpu="h100", sbatch=options))
+    job = slurm.submit(request_for("p1"))
+    until(slurm, job, JobState.GONE)
+    assert (tmp_path / "pilots/p1/seen.json").exists(), (tmp_path / "pilots/p1/stderr").read_text()
+
+
+def test_a_suspended_job_is_seen_as_such(cluster: Cluster, tmp_path: Path) -> None:
+    slurm = executor(tmp_path, "stay")
+    job = slurm.submit(request_for("p1", nodes=1))
+    until(slurm, job, JobState.RUNNING)
+    cluster.run("scontrol", "suspend", job)
+    until(slurm, job, JobState.SUSPENDED)
+    cluster.run("scontrol", "resume", job)
+    until(slurm, job, JobState.RUNNING)
+
+
+def test_the_name_and_the_end_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
+    slurm = executor(tmp_path, "stay")
+    request = request_for("p1", nodes=1)
+    job = slurm.submit(request)
+    until(slurm, job, JobState.RUNNING)
+    assert (run_state(slurm, job).name, run_state(slurm, job).ended_at) == (request.token, None)
+    began = time.time()
+    slurm.cancel([job])
+    ended = until(slurm, job, JobState.GONE)
+    if ended.name:  # without accounting the controller forgets it after 2 s
+        assert ended.ended_at is not None
+        assert began - 2 < ended.ended_at <= time.time() + 1
+    assert slurm.cluster() == cluster.run("scontrol", "show", "config").partition("ClusterName")[2].split()[1]
+
+
+@pytest.mark.long
+def test_a_site_that_limits_the_range_of_queries(
+    slurm_or_skip: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MaxQueryTimeRange binds users, not root: the clients run as another user here."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    wrapper = folder / "sacct"
+    wrapper.write_text(f'#!/bin/sh\nexec runuser -u munge --preserve-environment -- {program("sacct")} "$@"\n')
+    wrapper.chmod(0o755)
+    with Cluster(nodes=1, extra_slurmdbd="MaxQueryTimeRange=2-00:00:00\n") as cluster:
+        cluster.use(monkeypatch)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        assert executor(tmp_path).find("never-submitted") == (JobState.GONE, None)
 
 
 def test_many_ids_are_one_squeue(accounting_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +344,8 @@ def test_two_submissions_at_once(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_the_environment_that_slurm_sees() -> None:
     given = {"SLURM_CONF": "/c", "SLURM_JOB_ID": "1", "SBATCH_X": "", "SQUEUE_FORMAT": "", "HOME": "/h", "SLURMX": ""}
-    assert clean_environment(given) == {"SLURM_CONF": "/c", "HOME": "/h", "SLURMX": ""}
+    expected = {"SLURM_CONF": "/c", "HOME": "/h", "SLURMX": "", "SLURM_TIME_FORMAT": "%s"}
+    assert clean_environment(given) == expected
 
 
 def count_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
@@ -297,7 +354,7 @@ def count_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     folder.mkdir()
     for name in ("squeue", "sacct", "scontrol", "sbatch", "scancel"):
         wrapper = folder / name
-        wrapper.write_text(f'#!/bin/sh\necho {name} >> {log}\nexec /usr/bin/{name} "$@"\n')
+        wrapper.write_text(f'#!/bin/sh\necho {name} >> {log}\nexec {program(name)} "$@"\n')
         wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return lambda: log.read_text().split()

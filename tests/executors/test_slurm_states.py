@@ -4,6 +4,7 @@ import pytest
 
 from sweep.executors.executor import JobState, JobStatus
 from sweep.executors.slurm_states import (
+    cluster_of,
     first_live,
     job_id_of,
     job_state,
@@ -51,6 +52,8 @@ def test_temporary_rejections_are_explained(message, means):
 
 
 LATER = (
+    "sbatch: error: AssocGrpNodeLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
+    "(job submit limit, user's size and/or time limits)",
     "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates "
     "accounting/QOS policy (job submit limit, user's size and/or time limits)",
     "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size "
@@ -61,8 +64,6 @@ NEVER = (
     "policy (job submit limit, user's size and/or time limits)",
     "sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Batch job submission failed: Job violates "
     "accounting/QOS policy (job submit limit, user's size and/or time limits)",
-    "sbatch: error: AssocGrpNodeLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
-    "(job submit limit, user's size and/or time limits)",
     "sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
     "sbatch: error: invalid partition specified: gpu",
 )
@@ -118,17 +119,21 @@ MAN_22_05 = [
     "TIMEOUT",
 ]
 """man squeue 22.05, "JOB STATE CODES"; later versions add LAUNCH_FAILED and RECONFIG_FAIL"""
-HOLDS_NODES = {"RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
+HOLDS_NODES = {"RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT"}
+STOPPED = {"STOPPED", "SUSPENDED"}
+"""holds nodes; its processes are stopped"""
 WAITS = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 
 
 @pytest.mark.parametrize("word", [*MAN_22_05, "LAUNCH_FAILED", "RECONFIG_FAIL"])
 def test_a_state_is_gone_only_where_no_process_of_the_job_can_live_or_start(word):
-    if word == "REVOKED":  # of a federation: a sibling cluster has the job
-        expected = JobState.UNKNOWN
-    else:
-        expected = JobState.RUNNING if word in HOLDS_NODES else JobState.PENDING if word in WAITS else JobState.GONE
-    assert job_state(word) is expected
+    groups = {
+        JobState.UNKNOWN: {"REVOKED"},  # of a federation: a sibling cluster has the job
+        JobState.RUNNING: HOLDS_NODES,
+        JobState.SUSPENDED: STOPPED,
+        JobState.PENDING: WAITS,
+    }
+    assert job_state(word) is next((state for state, words in groups.items() if word in words), JobState.GONE)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +150,13 @@ def test_a_state_with_an_addition_is_that_state_and_an_unknown_one_is_neither_su
 
 
 SQUEUE = """\
-101|PENDING||Resources
-102|PENDING||ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]
-103|PENDING||Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
-104|RUNNING|c[003,005,011-013]|None
-105|COMPLETING|c007|NonZeroExitCode
-106|PENDING||a site's | own reason
-107_[1-3]|PENDING||Priority
+101|PENDING||N/A|s-p0001|Resources
+102|PENDING||N/A|s-p0001|ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]
+103|PENDING||N/A|s-p0001|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
+104|RUNNING|c[003,005,011-013]|N/A|s-p0001|None
+105|COMPLETING|c007|N/A|s-p0001|NonZeroExitCode
+106|PENDING||N/A|s-p0001|a site's | own reason
+107_[1-3]|PENDING||N/A|s-p0001|Priority
 slurm_load_jobs error: Unable to contact slurm controller (connect failure)
 108|RUNNING
 """
@@ -162,16 +167,16 @@ def test_squeue_is_read_line_by_line_and_what_is_no_job_is_left_out():
     found = parse_squeue(SQUEUE)
     assert list(found) == ["101", "102", "103", "104", "105", "106"]
     assert found["102"].reason == "ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]"
-    assert found["104"] == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="c[003,005,011-013]")
+    assert found["104"] == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="c[003,005,011-013]", name="s-p0001")
     assert (found["105"].state, found["106"].reason) == (JobState.RUNNING, "a site's | own reason")
 
 
 SACCT = """\
-201|COMPLETED|c[001-004]
-202|RUNNING|c[001-004]
-202|COMPLETED|c[001-003]
-203|CANCELLED by 1000|None assigned
-204.batch|RUNNING|c001
+201|COMPLETED|c[001-004]|Unknown|s-p0001
+202|RUNNING|c[001-004]|Unknown|s-p0001
+202|COMPLETED|c[001-003]|Unknown|s-p0001
+203|CANCELLED by 1000|None assigned|Unknown|s-p0001
+204.batch|RUNNING|c001|Unknown|s-p0001
 """
 """sacct -X -P: a job that lost a node has a row for each size, the last one is the present one"""
 
@@ -203,3 +208,55 @@ def test_a_job_that_squeue_has_forgotten_is_gone_though_accounting_reports_runni
 )
 def test_the_job_id_is_found_in_what_a_sites_sbatch_prints(printed, job_id):
     assert job_id_of(printed) == job_id
+
+
+@pytest.mark.parametrize(
+    ("message", "later"),
+    [
+        ("sbatch: error: Batch job submission failed: Unspecified error", True),
+        ("sbatch: error: Batch job submission failed: Requested operation is presently disabled", True),
+        ("sbatch: error: Batch job submission failed: Required node not available (down, drained or reserved)", True),
+        ("sbatch: error: lua: this week the queue is closed", True),
+        ("sbatch exited with 1", True),
+        ("sbatch: error: invalid partition specified: nowhere; Invalid partition name specified", False),
+        ("Batch job submission failed: Invalid account or account/partition combination specified", False),
+        ("Batch job submission failed: Invalid qos specification", False),
+        ("Batch job submission failed: Invalid feature specification", False),
+        ("Batch job submission failed: Invalid generic resource (gres) specification", False),
+        ("Batch job submission failed: Node count specification invalid", False),
+        ("Batch job submission failed: More processors requested than permitted", False),
+        ("Batch job submission failed: Requested node configuration is not available", False),
+        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", False),
+        ("Batch job submission failed: User's group not permitted to use this partition", False),
+        ("Batch job submission failed: Access denied to requested reservation", False),
+        ("sbatch: unrecognized option '--no-such-option=3'", False),
+        ("sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.", False),
+        ("sbatch: error: QOSMaxWallDurationPerJobLimit; Job violates accounting/QOS policy", False),
+        ("sbatch: error: QOSMaxNodePerJobLimit; Job violates accounting/QOS policy", False),
+        ("sbatch: error: QOSMaxCpuMinutesPerJobLimit; Job violates accounting/QOS policy", False),
+    ],
+)
+def test_only_a_rejection_that_is_known_to_be_permanent_is_one(message, later):
+    """Texts of Slurm 22.05's library and clients."""
+    assert may_work_later(message) == later
+
+
+def test_a_job_as_squeue_and_sacct_show_it():
+    listed = parse_squeue(
+        "7|RUNNING|n[1-2]|1795352400|s-p0001|None\n"
+        "8|FAILED|n3|1795352400|s-p0002|NonZeroExitCode\n"
+        "9|PENDING||N/A|a|name|Reason|of mine\n"
+        "garbage\n"
+    )
+    assert listed["7"] == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="n[1-2]", name="s-p0001")
+    assert (listed["8"].name, listed["8"].ended_at, listed["8"].reason) == ("s-p0002", 1795352400.0, "NonZeroExitCode")
+    assert (listed["9"].state, listed["9"].ended_at) == (JobState.PENDING, None)
+    (ended,) = parse_sacct("7|CANCELLED by 0|n[1-2]|1795352400|s-p0001\n").values()
+    assert (ended.state, ended.ended_at, ended.name) == (JobState.GONE, 1795352400.0, "s-p0001")
+    (running,) = parse_sacct("7|RUNNING|n[1-2]|Unknown|s-p0001\n").values()
+    assert running.ended_at is None
+
+
+def test_the_clusters_name_in_its_configuration():
+    assert cluster_of("Configuration data as of 2026-11-22\nClusterName             = alps\nX = 1\n") == "alps"
+    assert cluster_of("ClusterName\n") == ""

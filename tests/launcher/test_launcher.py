@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from sweep.executors.executor import JobState, JobStatus
-from sweep.launcher.loop import Launcher, executor_of
+from sweep.launcher.loop import Launcher
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
-from sweep.launcher.session import Session
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
     AttemptStarted,
@@ -27,15 +26,12 @@ from sweep.store.journal import Journal, JournalReader
 from tests.support import driving
 from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import made
+from tests.support.sessions import session_of
 
 
 @pytest.fixture
 def existing(tmp_path):
     return made(tmp_path / "s")
-
-
-def session_of(existing):
-    return Session(existing, lease.take(existing.directory), executor_of(existing))
 
 
 def write_events(directory, writer, *events):
@@ -122,6 +118,9 @@ class Scheduler:
         self.state = state
         self.cancelled = []
 
+    def cluster(self):
+        return "here"
+
     def poll(self, job_ids):
         return dict.fromkeys(job_ids, JobStatus(state=self.state))
 
@@ -150,7 +149,7 @@ def watched(existing, monkeypatch, state):
     watch = Watch(session)
     watch.check()
     session.refresh()  # from here on NFS keeps the journal's size
-    clock.now += 100
+    clock.now += 700
     nfs.opened.clear()
     return watch, session, journal, nfs, clock
 
@@ -211,15 +210,15 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
     write_events(existing.directory, "pilot-p0001", STARTED, ALIVE)
     launcher = Launcher(existing, lease.take(existing.directory), scheduler)
     launcher.step()
-    clock.now += 100
+    clock.now += 700
     trouble, read = [reading], JournalReader.new_events
 
-    def new_events(reader):
+    def new_events(reader, **how):
         trouble_now = trouble.pop() if trouble else "swift"
         if trouble_now == "refused":
             raise FileNotFoundError
         time.sleep(0.1 * (trouble_now == "slow"))
-        return read(reader)
+        return read(reader, **how)
 
     def poll(_sweep_state):
         raise EnoughError

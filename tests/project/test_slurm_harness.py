@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.slurm.cluster import REPOSITORY, Cluster, remove_abandoned
 from tests.support.slurm.processes import daemons, lives
-from tests.support.slurm.services import ClusterError, wait_until
+from tests.support.slurm.services import ClusterError, program, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -110,6 +110,22 @@ os.kill(os.getpid(), signal.SIGKILL)
     remove_abandoned()
     assert not daemons(state / "slurm.conf")
     assert not state.exists()
+
+
+def test_another_slurm_than_the_installed_one_can_be_named(
+    slurm_or_skip: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prefix with links to the installed programs: daemons and clients are started from there."""
+    names = {"bin": ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel"), "sbin": ("slurmctld", "slurmd")}
+    for folder, programs in names.items():
+        (tmp_path / folder).mkdir()
+        for name in programs:
+            (tmp_path / folder / name).symlink_to(program(name))
+    monkeypatch.setenv("SLURM_PREFIX", str(tmp_path))
+    assert program("slurmd") == str(tmp_path / "sbin" / "slurmd")
+    with Cluster(nodes=1, accounting=False) as cluster:
+        assert {process.cmdline()[0] for process in daemons(cluster.conf, "slurmd")} == {program("slurmd")}
+        assert cluster.run("sh", "-c", "command -v sbatch").strip() == str(tmp_path / "bin" / "sbatch")
 
 
 def _sleeps(cluster: Cluster) -> list[psutil.Process]:

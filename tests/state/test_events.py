@@ -74,7 +74,9 @@ EXAMPLES: list[tuple[Event, dict]] = [
     (LauncherAlive(time=1.5), {"event": "alive", "time": 1.5}),
     (CancelRequested(time=1.5), {"event": "cancel", "time": 1.5}),
     (
-        PilotIntended(time=1.5, pilot="p0001", token="s-p0001", nodes=2, time_limit_s=1800, elsewhere=True),
+        PilotIntended(
+            time=1.5, pilot="p0001", token="s-p0001", nodes=2, time_limit_s=1800, elsewhere=True, cluster="a"
+        ),
         {
             "event": "pilot_intent",
             "time": 1.5,
@@ -83,6 +85,7 @@ EXAMPLES: list[tuple[Event, dict]] = [
             "nodes": 2,
             "time_limit_s": 1800,
             "elsewhere": True,
+            "cluster": "a",
         },
     ),
     (
@@ -98,8 +101,15 @@ EXAMPLES: list[tuple[Event, dict]] = [
         {"event": "pilot_silent", "time": 1.5, "pilot": "p0001", "silent_s": 61.5},
     ),
     (
-        PilotGone(time=1.5, pilot="p0001", word="NODE_FAIL", reason="n2"),
-        {"event": "pilot_gone", "time": 1.5, "pilot": "p0001", "word": "NODE_FAIL", "reason": "n2"},
+        PilotGone(time=1.5, pilot="p0001", word="NODE_FAIL", reason="n2", ended_at=1.25),
+        {
+            "event": "pilot_gone",
+            "time": 1.5,
+            "pilot": "p0001",
+            "word": "NODE_FAIL",
+            "reason": "n2",
+            "ended_at": 1.25,
+        },
     ),
     (
         PilotStarted(time=1.5, pilot="p0001", job_id="77", nodes=("n1", "n2"), time_limit_s=1800),

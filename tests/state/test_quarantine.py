@@ -45,8 +45,8 @@ def test_an_outcome_unrelated_to_the_run_is_no_config_fault(outcome):
 
 
 def test_different_failures_on_disjoint_nodes_are_no_config_fault():
-    assert may_retry([Outcome.NODE_FAIL, Outcome.XID_HARDWARE], [A, B])
-    assert not may_retry([Outcome.NODE_FAIL, Outcome.XID_HARDWARE, Outcome.NODE_FAIL], [A, AB, B])
+    assert may_retry([Outcome.SEGFAULT, Outcome.HANG], [A, B])
+    assert not may_retry([Outcome.NCCL_ERROR, Outcome.HANG, Outcome.NCCL_ERROR], [A, AB, B])
 
 
 def test_what_is_never_retried_needs_no_other_node():
@@ -60,11 +60,22 @@ def test_a_node_that_failed_itself_is_quarantined_at_once(outcome):
     assert f"{outcome} in r.1" in sweep_state.bad_nodes["a2"]
 
 
+@pytest.mark.parametrize("outcome", [Outcome.XID_HARDWARE, Outcome.NODE_FAIL])
+def test_two_nodes_that_failed_themselves_are_not_the_runs_fault(outcome):
+    """Dead nodes and hardware errors happen to any run: it is retried, and both nodes stay left out."""
+    assert not config_fault([outcome, outcome], [A, B])
+    assert may_retry([outcome, outcome], [A, B])
+    first = record("r", 1, outcome, ("a1", "a2"), 1.0, accused=["a2"])
+    second = record("r", 2, outcome, ("b1", "b2"), 2.0, accused=["b1"])
+    assert state_of(first, second).bad_nodes.keys() == {"a2", "b1"}
+    assert state_of(first, second).run("r").next_attempt() == 3
+
+
 def test_a_run_that_fails_the_same_way_elsewhere_clears_the_nodes():
-    first = record("r", 1, Outcome.NODE_FAIL, ("a1", "a2"), 1.0, accused=["a2"])
-    second = record("r", 2, Outcome.NODE_FAIL, ("b1", "b2"), 2.0, accused=["b1"])
-    assert list(state_of(first).bad_nodes) == ["a2"]
-    assert state_of(first, second).bad_nodes == {}
+    hangs = [record(run, 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a2"]) for run in ("r", "q")]
+    elsewhere = record("r", 2, Outcome.HANG, ("b1", "b2"), 2.0, accused=["b1"])
+    assert list(state_of(*hangs).bad_nodes) == ["a2"]
+    assert state_of(*hangs, elsewhere).bad_nodes == {}
 
 
 def test_one_hang_reports_a_node_and_success_elsewhere_quarantines_it():

@@ -8,9 +8,13 @@ import threading
 import pytest
 
 from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.pilot.channel import Rendezvous
+from sweep.records.collect import collect
 from sweep.state.events import LauncherAlive, RerunRequested, SessionBegan, encode
 from sweep.store.directory import Claim, SweepDir, claims_of, find_sweep, try_claim, write_derived, write_once
 from sweep.store.journal import Journal, JournalReader, read_events
+from tests.support.made_sweeps import GRID, made, pilot_wrote
 
 
 @pytest.fixture
@@ -77,7 +81,7 @@ FIRST, LAST = SessionBegan(time=1.0, epoch=1), RerunRequested(time=2.0, run_id="
 
 
 def test_a_torn_last_line_is_left_for_the_next_read_and_then_read_whole(sweep, capsys):
-    """Wherever it is cut: between the bytes of a letter, or before its line end."""
+    """Wherever it is cut: between the bytes of a letter too. Without its line end alone it is whole."""
     line = encode(LAST) + b"\n"
     for cut in range(1, len(line)):
         path = sweep.journal(f"cut-{cut}")
@@ -85,10 +89,11 @@ def test_a_torn_last_line_is_left_for_the_next_read_and_then_read_whole(sweep, c
         with path.open("ab") as file:
             file.write(line[:cut])
         events, offset = read_events(path)
-        assert events == [FIRST]
+        whole = cut == len(line) - 1
+        assert events == ([FIRST, LAST] if whole else [FIRST])
         with path.open("ab") as file:
             file.write(line[cut:])
-        assert read_events(path, offset) == ([LAST], path.stat().st_size)
+        assert read_events(path, offset) == ([] if whole else [LAST], path.stat().st_size)
     assert capsys.readouterr().err == ""
 
 
@@ -241,3 +246,29 @@ def test_where_one_journal_cannot_be_read_nothing_counts_as_read(sweep, monkeypa
     monkeypatch.undo()
     assert reader.new_events() == [FIRST, LAST]
     assert reader.new_events() == []
+
+
+@pytest.mark.parametrize(("umask", "directories", "files"), [("0077", 0o700, 0o600), ("0027", 0o750, 0o640)])
+def test_colleagues_may_read_what_the_sites_umask_allows(tmp_path, umask, directories, files):
+    """Whatever the umask of the process; the key of a pilot stays private."""
+    before = os.umask(0o077)
+    try:
+        existing = made(tmp_path / "sweeps" / "s", GRID.replace("max_local_ranks: 8", f"umask: '{umask}'"))
+        pilot_wrote(existing, "p0001", (existing.runs[0].run_id, 1, Outcome.OK))
+        try_claim(existing.directory, "r", 1, Claim(pilot="p", job_id="1", time=0.0))
+        collect(existing.directory)
+        rendezvous = existing.directory.pilot("p0001") / "rendezvous"
+        Rendezvous((), 1, b"key").write(rendezvous)
+        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in existing.directory.path.parent.rglob("*")}
+    finally:
+        os.umask(before)
+    assert modes.pop(rendezvous) == 0o600
+    modes = {path: mode for path, mode in modes.items() if path.parent.name != "pilots"}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {directories}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {files}
+
+
+@pytest.mark.parametrize("umask", ["'0700'", "'rwx'", "27", "'9'"])
+def test_a_umask_that_is_none_is_one_clear_error(tmp_path, umask):
+    with pytest.raises(SweepError, match="umask"):
+        made(tmp_path / "s", GRID.replace("max_local_ranks: 8", f"umask: {umask}"))

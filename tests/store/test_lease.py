@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from sweep.errors import SweepError
-from sweep.state.events import SessionBegan, SessionEnded
+from sweep.state.events import LauncherAlive, SessionBegan, SessionEnded
 from sweep.store import lease
 from sweep.store.directory import SweepDir
 from sweep.store.journal import Journal
@@ -73,9 +73,17 @@ def test_a_session_that_ended_frees_the_lease(sweep):
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff\xfe", b'{"host":"\xff"}', b'{"host":"a"}', b"[]"])
-def test_a_damaged_lease_is_named(sweep, content):
+@pytest.mark.parametrize("quiet", [True, False])
+def test_the_launcher_of_a_damaged_lease_is_alive_while_its_journal_grows(sweep, content, quiet, capsys):
+    """So that `sweep cancel` can stop the pilots of a sweep whose lease is unreadable."""
     (sweep.launchers / "1").write_bytes(content)
-    with pytest.raises(SweepError, match="is damaged") as refused:
-        lease.take(sweep)
-    assert refused.value.mistakes[0].file == str(sweep.launchers / "1")
-    assert lease.take(sweep, takeover=True).epoch == 2
+    Journal(sweep.journal("launcher-0001")).append(LauncherAlive(time=time.time()))
+    if quiet:
+        old = time.time() - QUIET_S - 1
+        os.utime(sweep.journal("launcher-0001"), (old, old))
+        assert lease.take(sweep).epoch == 2
+    else:
+        with pytest.raises(SweepError, match="another launcher holds this sweep"):
+            lease.take(sweep)
+        assert lease.take(sweep, takeover=True).epoch == 2
+    assert f"{sweep.launchers / '1'}: the lease is damaged" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The stored state: equal to one rebuilt from the journals' beginning, ignored where it does not fit."""
 
 import dataclasses
+import hashlib
 import itertools
 
 import msgspec
@@ -39,7 +40,7 @@ def events(runs=12) -> list[Event]:
     clock = itertools.count(1.0)
     written: list[Event] = [
         SessionBegan(time=next(clock), epoch=1),
-        PilotIntended(time=next(clock), pilot="p0001", token="t-p0001", nodes=3, time_limit_s=600),
+        PilotIntended(time=next(clock), pilot="p0001", token="t", nodes=3, time_limit_s=600, cluster="alps"),
         SubmitDelayed(time=next(clock), pilot="p0002", reason="QOSMaxSubmitJobPerUserLimit"),
         PilotStarted(time=next(clock), pilot="p0001", job_id="7", nodes=NODES),
     ]
@@ -124,21 +125,33 @@ def test_the_stored_state_and_what_follows_equal_a_state_rebuilt_from_the_beginn
     assert later.sweep_state.bad_nodes == rebuilt(sweep).bad_nodes
 
 
-@pytest.mark.parametrize("damage", ["cut", "form", "longer", "gone", "not a map", "of version 0.1"])
+def sealed(content):
+    """A snapshot's file, from its content."""
+    return hashlib.sha256(content).digest() + content
+
+
+@pytest.mark.parametrize("damage", ["cut", "one bit", "form", "longer", "gone", "not a map", "of version 0.1", "empty"])
 def test_one_that_does_not_fit_is_ignored(sweep, damage):
     write(sweep, "launcher-0001", events())
     followed = FollowedState(sweep)
     followed.refresh()
     followed.store()
-    stored = msgspec.msgpack.decode(sweep.snapshot.read_bytes())
+    stored = msgspec.msgpack.decode(sweep.snapshot.read_bytes()[32:])
     if damage == "form":
         stored["form"] = stored["form"][1:]
     elif damage == "longer":
         stored["offsets"]["launcher-0001.jsonl"] += 1
     elif damage == "gone":
         stored["offsets"]["launcher-0009.jsonl"] = 5
-    data = msgspec.msgpack.encode(stored)
-    other = {"cut": data[: len(data) // 2], "not a map": b"\x90", "of version 0.1": b'{"form": ["3"], "offsets": {}}'}
+    data = sealed(msgspec.msgpack.encode(stored))
+    other = {
+        "cut": data[: len(data) // 2],
+        "one bit": data.replace(b"n1", b"n3", 1),
+        "not a map": sealed(b"\x90"),
+        "of version 0.1": b'{"form": ["3"], "offsets": {}}',
+        "empty": b"",
+    }
+    assert other["one bit"] != data
     sweep.snapshot.write_bytes(other.get(damage, data))
     assert snapshot.load(sweep) == snapshot.Snapshot(sweep_state=SweepState())
     assert equal_but_for_touches(read_state(sweep), rebuilt(sweep))

@@ -23,6 +23,7 @@ from sweep.pilot.channel import (
     leader_channel,
     new_key,
 )
+from sweep.pilot.job import all_cpus
 from sweep.pilot.messages import AgentMessage, Cleared, Hello, LeaderMessage, Leave, OfAttempt, Ping
 from sweep.pilot.order import PilotOrder
 
@@ -103,9 +104,7 @@ def _srun(order: PilotOrder) -> list[str]:
     """One step with all of each node, that survives the failure of another node (seen on Slurm 22.05)."""
     command = ["srun", f"--nodes={order.nodes}", f"--ntasks={order.nodes}", "--ntasks-per-node=1"]
     command += ["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none", "--mem=0", "--unbuffered"]
-    cpus = os.environ.get("SLURM_CPUS_ON_NODE")
-    command += [f"--cpus-per-task={cpus}"] * bool(cpus)
-    return [*command, *order.srun]
+    return [*command, *all_cpus(os.environ), *order.srun]
 
 
 async def _wait_for(arrived: dict[int, Link], wanted: int, processes: list[subprocess.Popen[bytes]]) -> None:

@@ -1,6 +1,7 @@
 """A real Slurm cluster on this machine: munged, slurmdbd on MariaDB, slurmctld, a slurmd per virtual node.
 
 For tests: ``with Cluster(nodes=8) as cluster: cluster.run("sbatch", ...)``.
+``SLURM_PREFIX`` names another Slurm than the installed one, such as one built by ``build_slurm.sh``.
 Interactively::
 
     eval "$(python -m tests.support.slurm.cluster up --nodes 8)"
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ from tests.support.slurm.config import Ports, Shape, cgroup_conf, gres_conf, slu
 from tests.support.slurm.services import (
     ClusterError,
     PortSlot,
+    clients_path,
     ensure_munged,
     listens,
     missing_programs,
@@ -60,6 +62,8 @@ class Cluster:
         accounting: bool = True,
         cpus_per_node: int = 8,
         extra: str = "",
+        cpus_of: Mapping[str, int] | None = None,
+        extra_slurmdbd: str = "",
         start_timeout_s: float = 60,
     ) -> None:
         self.shape = Shape(
@@ -68,6 +72,8 @@ class Cluster:
             cpus_per_node=cpus_per_node,
             accounting=accounting,
             extra=extra,
+            cpus_of=cpus_of or {},
+            extra_slurmdbd=extra_slurmdbd,
         )
         self._start_timeout_s = start_timeout_s
         self._children: list[subprocess.Popen[bytes]] = []
@@ -84,7 +90,7 @@ class Cluster:
         """The environment for processes that use this cluster and no other."""
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH", "SALLOC", "SRUN"))}
         path = os.pathsep.join(part for part in (str(REPOSITORY), plain.get("PYTHONPATH")) if part)
-        return {**plain, "SLURM_CONF": str(self.conf), "PYTHONPATH": path}
+        return {**plain, "SLURM_CONF": str(self.conf), "PYTHONPATH": path, "PATH": clients_path(plain)}
 
     def __enter__(self) -> Cluster:
         self.up()
@@ -135,7 +141,7 @@ class Cluster:
         """Make this process and its children use this cluster and no other, until the test ends."""
         for name in set(os.environ) - set(self.env):
             monkeypatch.delenv(name)
-        for name in ("SLURM_CONF", "PYTHONPATH"):
+        for name in ("SLURM_CONF", "PYTHONPATH", "PATH"):
             monkeypatch.setenv(name, self.env[name])
 
     def run(self, *argv: str, timeout_s: float = 60, check: bool = True) -> str:
@@ -270,7 +276,7 @@ class Cluster:
         (self.state / "cgroup.conf").write_text(cgroup_conf(slurm_version()))
         slurmdbd = self.state / "slurmdbd.conf"
         slurmdbd.touch(mode=0o600)
-        slurmdbd.write_text(slurmdbd_conf(ports, self.state, host))
+        slurmdbd.write_text(slurmdbd_conf(self.shape, ports, self.state, host))
         self.conf.write_text(slurm_conf(self.shape, ports, self.state, host))
 
     def _start_mariadb(self) -> None:

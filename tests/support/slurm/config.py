@@ -6,7 +6,8 @@ Written for Slurm 22.05 to 25.11 as Debian and Ubuntu build it (several slurmd o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_NODES = 120
@@ -26,6 +27,10 @@ class Shape:
     accounting: bool = True
     extra: str = ""
     """further lines of slurm.conf; a key named here replaces ours"""
+    cpus_of: Mapping[str, int] = field(default_factory=dict)
+    """nodes with another number of CPUs"""
+    extra_slurmdbd: str = ""
+    """further lines of slurmdbd.conf"""
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= MAX_NODES:
@@ -98,17 +103,17 @@ def slurm_conf(shape: Shape, ports: Ports, state: Path, host: str) -> str:
         settings["AccountingStoragePort"] = str(ports.slurmdbd)
     replaced = {key.lower() for key in re.findall(r"^\s*(\w+)\s*=", shape.extra, re.MULTILINE)}
     lines = [f"{key}={value}" for key, value in settings.items() if key.lower() not in replaced]
-    lines += [_node_line(shape, ports, host), _partition_line(shape), shape.extra.strip()]
+    lines += [*_node_lines(shape, ports, host), _partition_line(shape), shape.extra.strip()]
     return "\n".join(lines) + "\n"
 
 
-def _node_line(shape: Shape, ports: Ports, host: str) -> str:
-    used = ports.slurmd(shape.nodes)
+def _node_lines(shape: Shape, ports: Ports, host: str) -> list[str]:
     gres = f" Gres=gpu:{shape.gpus_per_node}" if shape.gpus_per_node else ""
-    return (
-        f"NodeName=n[1-{shape.nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{used[0]}-{used[-1]}]"
-        f" CPUs={shape.cpus_per_node} RealMemory={shape.memory_mb}{gres} State=UNKNOWN"
-    )
+    return [
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+        f" CPUs={shape.cpus_of.get(name, shape.cpus_per_node)} RealMemory={shape.memory_mb}{gres} State=UNKNOWN"
+        for name, port in zip(shape.node_names, ports.slurmd(shape.nodes), strict=True)
+    ]
 
 
 def _partition_line(shape: Shape) -> str:
@@ -131,7 +136,7 @@ def cgroup_conf(version: tuple[int, int]) -> str:
     return "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
 
-def slurmdbd_conf(ports: Ports, state: Path, host: str) -> str:
+def slurmdbd_conf(shape: Shape, ports: Ports, state: Path, host: str) -> str:
     """slurmdbd.conf; slurmdbd refuses it unless its mode is 600."""
     settings = {
         "AuthType": "auth/munge",
@@ -148,4 +153,4 @@ def slurmdbd_conf(ports: Ports, state: Path, host: str) -> str:
         "StoragePass": "slurm",
         "StorageLoc": "slurm_acct",
     }
-    return "".join(f"{key}={value}\n" for key, value in settings.items())
+    return "".join(f"{key}={value}\n" for key, value in settings.items()) + shape.extra_slurmdbd

@@ -35,8 +35,14 @@ def missing_programs(accounting: bool = True) -> list[str]:
 
 
 def which(name: str) -> str | None:
-    """Like shutil.which, and in the sbin folders that a user's PATH may lack."""
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *_SBIN)))
+    """Like shutil.which, in SLURM_PREFIX first, and in the sbin folders that a user's PATH may lack."""
+    return shutil.which(name, path=os.pathsep.join((clients_path(os.environ), *_SBIN)))
+
+
+def clients_path(environment: Mapping[str, str]) -> str:
+    """PATH with the programs of the Slurm that ``SLURM_PREFIX`` names, if it does, before all others."""
+    prefix, path = environment.get("SLURM_PREFIX") or os.environ.get("SLURM_PREFIX"), environment.get("PATH", "")
+    return os.pathsep.join([f"{prefix}/bin", f"{prefix}/sbin", path]) if prefix else path
 
 
 def program(name: str) -> str:

@@ -1,0 +1,66 @@
+"""A sweep whose pilots are jobs of several clusters that share a file system: an id means nothing on another one."""
+
+import pytest
+
+from sweep.executors.executor import JobState, JobStatus
+from sweep.launcher.watch import Watch, answer_about
+from sweep.state.events import AttemptStarted, PilotIntended, PilotStarted, PilotSubmitted
+from sweep.state.state import PilotState
+from sweep.store.journal import Journal
+from tests.support import driving
+from tests.support.made_sweeps import made
+from tests.support.sessions import session_of
+
+
+class Scheduler:
+    """Knows no job; notes what it is asked."""
+
+    def __init__(self, cluster):
+        self._cluster, self.asked = cluster, []
+
+    def cluster(self):
+        return self._cluster
+
+    def poll(self, job_ids):
+        self.asked += job_ids
+        return dict.fromkeys(job_ids, JobStatus(state=JobState.GONE))
+
+    def find(self, token):
+        self.asked.append(token)
+        return JobState.GONE, None
+
+    def cancel(self, job_ids):
+        self.asked += job_ids
+
+
+@pytest.mark.parametrize("submitted", [True, False])
+@pytest.mark.parametrize(("here", "lost"), [("b", False), ("", False), ("a", True)])
+def test_only_its_own_cluster_reports_that_a_job_is_gone(tmp_path, capsys, here, lost, submitted):
+    existing = made(tmp_path / "s")
+    directory, run_id = existing.directory, existing.runs[0].run_id
+    intent = PilotIntended(time=1.0, pilot="p0001", token="s-p0001", nodes=1, time_limit_s=60, cluster="a")
+    launcher, pilot = (Journal(directory.journal(name)) for name in ("launcher-earlier", "pilot-p0001"))
+    launcher.append(intent)
+    if submitted:
+        launcher.append(PilotSubmitted(time=2.0, pilot="p0001", job_id="7"))
+        pilot.append(PilotStarted(time=2.0, pilot="p0001", job_id="7", nodes=("n1",)))
+        pilot.append(AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
+    session = session_of(existing)
+    session.executor = Scheduler(here)
+    session.local = True  # gone at the first answer
+    watch = Watch(session)
+    watch.check()
+    watch.cancel_all()
+    assert session.sweep_state.pilots["p0001"].open != lost
+    assert len(driving.records_of(directory.path)) == int(lost and submitted)
+    assert bool(session.executor.asked) == lost
+    assert ("of a, and this host asks b" in capsys.readouterr().err) == (here == "b")
+    session.close()
+
+
+def test_an_answer_about_another_job_of_that_id_is_unknown():
+    pilot = PilotState("p0001", token="s-p0001", job_id="7")
+    mine = JobStatus(state=JobState.GONE, name="s-p0001")
+    assert answer_about(pilot, mine) is mine
+    other = answer_about(pilot, JobStatus(state=JobState.GONE, name="somebody-elses"))
+    assert (other.state, other.reason) == (JobState.UNKNOWN, "job 7 here is somebody-elses, not s-p0001")

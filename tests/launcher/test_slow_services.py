@@ -1,0 +1,206 @@
+"""Slow schedulers, many ended pilots, pilots that ended while no launcher ran, and jobs that outlive their sweep."""
+
+import os
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from sweep.executors.executor import JobState, JobStatus
+from sweep.launcher.loop import Launcher
+from sweep.launcher.lost_attempts import mark_attempts_lost
+from sweep.launcher.watch import Watch
+from sweep.state.events import (
+    AttemptStarted,
+    LauncherAlive,
+    PilotAlive,
+    PilotEnded,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    PilotSubmitted,
+    RerunRequested,
+)
+from sweep.state.state import SweepState
+from sweep.state.tally import Tally
+from sweep.store import journal as journals
+from sweep.store import lease
+from sweep.store.directory import SweepDir
+from sweep.store.journal import Journal, JournalReader
+from sweep.store.lease import LeaseLostError
+from tests.support import driving
+from tests.support.made_sweeps import made
+from tests.support.sessions import session_of
+
+INTENT = PilotIntended(time=1.0, pilot="p0001", token="t", nodes=1, time_limit_s=60)
+SUBMITTED = PilotSubmitted(time=2.0, pilot="p0001", job_id="7")
+STARTED = PilotStarted(time=2.0, pilot="p0001", job_id="7", nodes=("n1",))
+
+
+@pytest.fixture
+def existing(tmp_path):
+    return made(tmp_path / "s")
+
+
+def write(directory, writer, *events):
+    journal = Journal(directory.journal(writer))
+    for event in events:
+        journal.append(event)
+    return journal
+
+
+class Clock:
+    def __init__(self, monkeypatch, *modules):
+        self.now = 1000.0
+        for module in modules:
+            monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
+
+
+class Scheduler:
+    """Answers after a while; all jobs are in the given state."""
+
+    def __init__(self, state, wait=lambda: None):
+        self.state, self.wait = state, wait
+        self.polls, self.cancelled = 0, []
+
+    def cluster(self):
+        return "here"
+
+    def poll(self, job_ids):
+        self.wait()
+        self.polls += 1
+        return dict.fromkeys(job_ids, JobStatus(state=self.state, word=self.state.name))
+
+    def find(self, token):
+        return JobState.UNKNOWN, None
+
+    def cancel(self, job_ids):
+        self.cancelled += job_ids
+
+
+def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
+    """It takes 12 s to answer: at most a tenth of the time is spent so."""
+    write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    session, clock = session_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
+    session.executor = Scheduler(JobState.PENDING, lambda: setattr(clock, "now", clock.now + 12.0))
+    watch, began = Watch(session), clock.now
+    while clock.now < began + 600:
+        watch.check()
+        clock.now += 0.5
+    assert session.executor.polls <= 600 / (12 / 0.1) + 1
+    session.close()
+
+
+@pytest.mark.parametrize(("state", "cancelled"), [(JobState.SUSPENDED, []), (JobState.RUNNING, ["7"])])
+def test_a_suspended_job_may_be_unresponsive(existing, monkeypatch, state, cancelled):
+    """Gang scheduling, or an administrator: an hour later it continues."""
+    write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    write(existing.directory, "pilot-p0001", STARTED)
+    session, clock = session_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
+    session.executor, session.local = Scheduler(state), False
+    watch = Watch(session)
+    for _ in range(2):
+        watch.check()
+        clock.now += 3600
+    assert session.executor.cancelled == cancelled
+    session.close()
+
+
+def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(existing, monkeypatch):
+    write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    session = session_of(existing)
+    session.executor, session.heartbeat_at = Scheduler(JobState.PENDING), 0.0
+    seen = []
+    session.executor.wait = lambda: seen.extend(driving.events_of(existing.directory.path, LauncherAlive))
+    Watch(session).check()
+    assert len(seen) == 1
+    session.close()
+
+
+def test_lost_is_written_under_a_checked_lease_only(existing):
+    """Another launcher took over while this one waited for the scheduler's answer."""
+    directory, run_id = existing.directory, existing.runs[0].run_id
+    write(directory, "launcher-earlier", INTENT, SUBMITTED)
+    write(directory, "pilot-p0001", AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
+    session = session_of(existing)
+    session.refresh()
+    lease.take(directory, takeover=True)
+    with pytest.raises(LeaseLostError):
+        mark_attempts_lost(session, session.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE))
+    assert driving.records_of(directory.path) == []
+    assert driving.events_of(directory.path, PilotGone) == []
+
+
+def test_500_ended_pilots_cost_under_20_metadata_operations_a_second(tmp_path, monkeypatch):
+    sweep = SweepDir(tmp_path / "s")
+    sweep.create_skeleton()
+    for number in range(500):
+        name = f"p{number:04d}"
+        last = PilotEnded if number % 2 else PilotAlive  # the others died without a last line
+        extra = {"reason": "done"} if last is PilotEnded else {}
+        write(sweep, f"pilot-{name}", last(time=1.0, pilot=name, **extra)).close()
+    living = write(sweep, "pilot-p0500", PilotAlive(time=2.0, pilot="p0500"))
+    clock, reader = Clock(monkeypatch, "sweep.store.journal"), JournalReader(sweep)
+    assert len(reader.new_events()) == 501
+    for _ in range(150):  # a minute until the dead ones are known to rest
+        clock.now += 0.5
+        reader.new_events()
+    operations = []
+    for name in ("stat", "scandir", "open"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *words, real=real, **how: operations.append(1) or real(*words, **how))
+    read = 0
+    for second in range(300):
+        for _ in range(2):
+            clock.now += 0.5
+            read += len(reader.new_events())
+        if second % 10 == 0:
+            living.append(PilotAlive(time=3.0 + second, pilot="p0500"))
+    assert read >= 29
+    assert len(operations) / 300 < 20
+    assert len(operations) > 300, "they were counted"
+    write(sweep, "rerun-1", RerunRequested(time=9.0, run_id="r", after=1))
+    assert len(reader.new_events()) == 1, "a new journal is read at once"
+    monkeypatch.undo()
+
+
+def test_a_late_line_of_a_resting_journal_is_read_when_all_is_asked_for(tmp_path, monkeypatch):
+    sweep = SweepDir(tmp_path / "s")
+    sweep.create_skeleton()
+    journal = write(sweep, "pilot-p0001", PilotAlive(time=1.0, pilot="p0001"))
+    clock, reader = Clock(monkeypatch, "sweep.store.journal"), JournalReader(sweep)
+    reader.new_events()
+    for _ in range(2):
+        clock.now += journals.RESTS_S + 1
+        reader.new_events()
+    journal.append(PilotAlive(time=2.0, pilot="p0001"))
+    assert reader.new_events() == []
+    assert len(reader.new_events(resting=True)) == 1
+    journal.append(PilotAlive(time=3.0, pilot="p0001"))
+    assert len(reader.new_events()) == 1, "it rests no longer"
+
+
+@pytest.mark.parametrize(("ended_at", "hours"), [(None, 2.0), (1.5 * 3600, 3.0)])
+def test_gpu_hours_of_a_pilot_that_ended_unwatched_are_counted_to_its_end(existing, ended_at, hours):
+    """It started at 0:00 with 2 GPUs, wrote its last line at 1:00, and was found gone a day later."""
+    hour = 3600.0
+    state = SweepState()
+    state.apply(PilotIntended(time=0.0, pilot="p0001", token="t", nodes=1, time_limit_s=60))
+    state.apply(PilotStarted(time=0.0, pilot="p0001", job_id="7", nodes=("n1",)))
+    state.apply(PilotAlive(time=hour, pilot="p0001"))
+    state.apply(PilotGone(time=24 * hour, pilot="p0001", word="TIMEOUT", ended_at=ended_at))
+    held, _ = Tally(existing.runs, 2).update(state).gpu_hours(48 * hour)
+    assert held == pytest.approx(hours)
+
+
+def test_a_job_that_was_requeued_after_its_pilot_ended_is_cancelled_with_the_sweep(existing):
+    gone = PilotGone(time=3.0, pilot="p0001", word="ENDED")
+    write(existing.directory, "launcher-earlier", INTENT, SUBMITTED, gone)
+    launcher = Launcher(existing, lease.take(existing.directory), Scheduler(JobState.PENDING))
+    watch = launcher._watch
+    watch.cancel_requeued()
+    assert watch._session.executor.cancelled == ["7"]
+    watch._session.executor = running = Scheduler(JobState.RUNNING)
+    watch.cancel_requeued()
+    assert running.cancelled == [], "it ends by itself within seconds"
+    launcher.close()

@@ -1,0 +1,271 @@
+"""Damaged files of a sweep: what is read of them all the same, what is reported, and what a writer does next."""
+
+import os
+
+import pytest
+
+from sweep.errors import SweepError
+from sweep.executors.executor import JobState, JobStatus
+from sweep.launcher.lost_attempts import mark_late_attempts_lost
+from sweep.launcher.session import token_of
+from sweep.launcher.watch import Watch
+from sweep.state.events import (
+    CancelRequested,
+    EventError,
+    LauncherAlive,
+    PilotAlive,
+    RerunRequested,
+    SessionBegan,
+    decode,
+    encode,
+)
+from sweep.state.state import SweepState
+from sweep.store.directory import Claim, SweepDir, claims_of, try_claim
+from sweep.store.journal import Journal, JournalReader, read_events
+from sweep.store.sweep import open_sweep
+from tests.support import driving
+from tests.support.made_sweeps import made
+from tests.support.sessions import session_of
+
+FIRST, NEXT, LAST = (LauncherAlive(time=float(number)) for number in (1, 2, 3))
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    directory = SweepDir(tmp_path / "s")
+    directory.create_skeleton()
+    return directory
+
+
+# --- writers
+
+
+def test_after_a_short_write_that_cannot_be_undone_the_next_event_begins_a_line(sweep, monkeypatch, capsys):
+    """A disk that is full, and a server that refuses to truncate: half a line stays."""
+    path = sweep.journal("w")
+    journal, write = Journal(path), os.write
+    journal.append(FIRST)
+
+    def refused(*_):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as failing:
+        failing.setattr("sweep.store.journal.os.write", lambda fd, data: write(fd, data[: len(data) // 2]))
+        failing.setattr("sweep.store.journal.os.ftruncate", refused)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                journal.append(NEXT)
+    journal.append(NEXT)
+    journal.append(LAST)
+    assert read_events(path)[0] == [FIRST, NEXT, LAST]
+    assert capsys.readouterr().err.count("is skipped") == 2, "the two halves"
+
+
+def test_a_writer_whose_file_was_cut_by_others_adds_no_hole(sweep, monkeypatch):
+    path = sweep.journal("w")
+    journal = Journal(path)
+    for event in (FIRST, NEXT):
+        journal.append(event)
+    os.truncate(path, len(encode(FIRST)) + 5)
+    with monkeypatch.context() as failing:
+        failing.setattr("sweep.store.journal.os.write", lambda *_: 0)
+        with pytest.raises(OSError, match="No space left"):
+            journal.append(LAST)
+    journal.append(LAST)
+    assert b"\0" not in path.read_bytes()
+    assert read_events(path)[0] == [FIRST, LAST]
+
+
+# --- readers
+
+
+@pytest.mark.parametrize(
+    ("damage", "read"),
+    [
+        (encode(NEXT)[:20] + encode(LAST) + b"\n", [LAST]),
+        (encode(NEXT) + encode(LAST) + b"\n", [NEXT, LAST]),
+        (b"\0" * 100 + encode(LAST) + b"\n", [LAST]),
+        (encode(NEXT) + b"\xff{garbage" + encode(LAST) + b"}}\n", [NEXT, LAST]),
+        (encode(NEXT) + b"\0\0\0" + encode(LAST), [NEXT, LAST]),
+    ],
+    ids=["half before a whole one", "no line end", "NUL before", "garbage around", "NUL between, no line end"],
+)
+def test_whole_events_in_a_damaged_line_are_read(sweep, damage, read):
+    path = sweep.journal("w")
+    path.write_bytes(encode(FIRST) + b"\n" + damage)
+    events, offset = read_events(path)
+    assert events == [FIRST, *read]
+    with path.open("ab") as file:
+        file.write(b"\n" + encode(FIRST) + b"\n")
+    assert read_events(path, offset)[0] == [FIRST]
+
+
+def test_a_last_line_with_nul_bytes_is_read_once_its_data_has_arrived(sweep, capsys):
+    """NFS: the size arrives before the data; the end of the line may be there before its beginning."""
+    path, line = sweep.journal("w"), encode(RerunRequested(time=2.0, run_id="r" * 200, after=1)) + b"\n"
+    before = encode(FIRST) + b"\n"
+    reader = JournalReader(sweep)
+    for hole in (slice(0, len(line)), slice(0, 100), slice(50, 150)):
+        shown = bytearray(line)
+        shown[hole] = bytes(len(shown[hole]))
+        path.write_bytes(before + shown)
+        assert reader.new_events() in ([FIRST], [])
+    path.write_bytes(before + line)
+    assert reader.new_events() == [decode(line)]
+    assert capsys.readouterr().err == ""
+
+
+def test_nul_bytes_before_a_later_line_are_reported(sweep, capsys):
+    """Another append followed, so that no data is still to come."""
+    path = sweep.journal("w")
+    path.write_bytes(encode(FIRST) + b"\n" + b"\0" * 40 + b"\n" + encode(LAST) + b"\n")
+    assert read_events(path)[0] == [FIRST, LAST]
+    assert f"{path}: the line at byte {len(encode(FIRST)) + 1} is skipped: NUL bytes" in capsys.readouterr().err
+
+
+def test_an_incomplete_last_line_is_reported_once_its_writer_is_unresponsive(sweep, capsys):
+    path = sweep.journal("w")
+    path.write_bytes(encode(FIRST) + b"\n" + encode(NEXT)[:10])
+    reader = JournalReader(sweep)
+    assert reader.new_events() == [FIRST]
+    assert capsys.readouterr().err == "", "it may be being written"
+    os.utime(path, (1.0, 1.0))
+    assert [*reader.new_events(), *reader.new_events()] == []
+    place = len(encode(FIRST)) + 1
+    assert capsys.readouterr().err.count(f"{path}: the last line, at byte {place}, is incomplete (10 bytes)") == 1
+
+
+def test_a_journal_that_became_shorter_is_read_again_and_loses_no_later_event(sweep, capsys):
+    path = sweep.journal("w")
+    journal, reader = Journal(path), JournalReader(sweep)
+    for number in range(10):
+        journal.append(LauncherAlive(time=float(number)))
+    assert len(reader.new_events()) == 10
+    os.truncate(path, 55)
+    journal.append(PilotAlive(time=11.0, pilot="p" * 90))
+    journal.append(PilotAlive(time=12.0, pilot="p" * 90))
+    fresh = reader.new_events()
+    assert [event.time for event in fresh if isinstance(event, PilotAlive)] == [11.0, 12.0]
+    assert f"{path}: was changed before byte" in capsys.readouterr().err
+    assert reader.new_events() == []
+
+
+@pytest.mark.parametrize("time_text", ["NaN", "Infinity", "-Infinity", "1e999", "1e300", "-1"])
+def test_a_time_that_is_none_is_refused(time_text):
+    """A NaN would spoil the order of all events that are read with it."""
+    with pytest.raises(EventError):
+        decode(f'{{"event":"alive","time":{time_text}}}'.encode())
+
+
+def test_damage_in_a_field_that_a_reader_passes_over_is_found():
+    record = (
+        b'{"event":"record","time":1.0,"record":{"run_id":"r","attempt":1,"pilot":"p","outcome":"ok","notes":"%s"}}'
+    )
+    assert decode(record % b"all well")
+    for damage in (b"\xff\xfe", b"\0\0"):
+        with pytest.raises(EventError):
+            decode(record % damage)
+
+
+def test_a_cancellation_and_a_session_that_are_read_twice_count_once():
+    """A line that is there twice, or a journal that is read again, neither cancels a resumed sweep nor resumes it."""
+    began, cancelled, resumed = SessionBegan(time=1.0), CancelRequested(time=2.0), SessionBegan(time=3.0)
+    state = SweepState()
+    state.apply_all([began, cancelled, resumed, cancelled])
+    assert not state.cancelled
+    state.apply_all([CancelRequested(time=4.0), began, resumed])
+    assert state.cancelled
+
+
+# --- claims
+
+
+DAMAGES = [b"", b"\0" * 40, b'{"pilot":"p0001","jo', b"\xff\xfe\xfd"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_claim_is_anothers(sweep, damage):
+    sweep.claim("r", 1).write_bytes(damage)
+    assert not try_claim(sweep, "r", 1, Claim(pilot="p0002", job_id="7", time=5.0))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_attempt_of_a_damaged_claim_is_marked_lost_once_no_pilot_is_left(tmp_path, damage, capsys):
+    existing = made(tmp_path / "s")
+    directory, run_id = existing.directory, existing.runs[0].run_id
+    directory.claim(run_id, 1).write_bytes(damage)
+    (directory.claims / "a note of mine").write_text("x")
+    session = session_of(existing)
+    mark_late_attempts_lost(session)
+    session.close()
+    (lost,) = driving.records_of(directory.path)
+    assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
+    assert driving.state_of(directory.path).run(run_id).next_attempt() == 2
+    assert f"{directory.claim(run_id, 1)}: the claim is damaged" in capsys.readouterr().err
+    assert [name for name, _, claim in claims_of(directory)] == [run_id]
+
+
+class Scheduler:
+    """Reports the jobs of these tokens as running."""
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+
+    def cluster(self):
+        return "here"
+
+    def poll(self, job_ids):
+        return dict.fromkeys(job_ids, JobStatus(state=JobState.GONE, word="COMPLETED"))
+
+    def find(self, token):
+        return (JobState.RUNNING, self.jobs[token]) if token in self.jobs else (JobState.GONE, None)
+
+
+@pytest.mark.parametrize("submitted", [True, False])
+def test_a_pilot_whose_first_lines_are_damaged_is_found_by_its_name(tmp_path, submitted):
+    """Else a launcher would wait for it indefinitely."""
+    existing = made(tmp_path / "s")
+    Journal(existing.directory.journal("pilot-p0001")).append(PilotAlive(time=3.0, pilot="p0001"))
+    session = session_of(existing)
+    session.executor = Scheduler({token_of(existing.sweep_id, "p0001"): "7"} if submitted else {})
+    session.local = True
+    for _ in range(3):
+        watch = Watch(session)
+        watch.check()
+    pilot = session.sweep_state.pilots["p0001"]
+    assert (pilot.open, pilot.job_id) == (False, "7" if submitted else None)
+    session.close()
+
+
+# --- what is written once
+
+
+@pytest.mark.parametrize("name", ["plan.parquet", "provenance.json", "grid.yaml", "site.yaml"])
+@pytest.mark.parametrize("damage", ["empty", "half", "NUL", "garbage in the middle"])
+def test_a_damaged_input_is_one_clear_error(tmp_path, name, damage):
+    path = made(tmp_path / "s").directory.path / name
+    content = path.read_bytes()
+    middle = len(content) // 2
+    damaged = {
+        "empty": b"",
+        "half": content[:middle],
+        "NUL": content[:middle] + bytes(len(content) - middle),
+        "garbage in the middle": content[: middle - 40] + b"\xff\x80{[\x01" * 16 + content[middle + 40 :],
+    }
+    path.write_bytes(damaged[damage])
+    with pytest.raises(SweepError) as refused:
+        open_sweep(path.parent)
+    assert {mistake.file for mistake in refused.value.mistakes} == {str(path)}
+
+
+def test_every_flipped_byte_of_a_plan_is_an_error_or_no_damage(tmp_path):
+    sweep = made(tmp_path / "s")
+    path = sweep.directory.plan
+    content = path.read_bytes()
+    for at in range(0, len(content), max(1, len(content) // 40)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :])
+        try:
+            found = [run.run().run_id for run in open_sweep(sweep.directory.path).runs]
+        except SweepError as error:
+            found = [mistake.file for mistake in error.mistakes]
+        assert found in ([run.run_id for run in sweep.runs], [str(path)]), at
