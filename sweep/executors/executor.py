@@ -27,6 +27,8 @@ class JobState(str, Enum):
 
     PENDING = "pending"
     RUNNING = "running"
+    SUSPENDED = "suspended"
+    """it holds its nodes, and its processes are stopped: they cannot write a heartbeat"""
     GONE = "gone"
     """the scheduler answered, and the job is ended or no longer known to it"""
     UNKNOWN = "unknown"

@@ -28,8 +28,9 @@ STATES: Mapping[str, JobState] = {
     "RESIZING": JobState.RUNNING,
     "SIGNALING": JobState.RUNNING,
     "STAGE_OUT": JobState.RUNNING,
-    "STOPPED": JobState.RUNNING,
-    "SUSPENDED": JobState.RUNNING,
+    # Holds nodes; its processes are stopped (gang scheduling, scontrol suspend).
+    "STOPPED": JobState.SUSPENDED,
+    "SUSPENDED": JobState.SUSPENDED,
     # Ended.
     "BOOT_FAIL": JobState.GONE,
     "CANCELLED": JobState.GONE,
@@ -97,7 +98,7 @@ def vanished(status: JobStatus | None) -> JobStatus:
 
 def first_live(jobs: Iterable[tuple[str, JobStatus]]) -> tuple[str, JobStatus] | None:
     """Of several jobs of one name, the oldest that has not ended."""
-    order = (JobState.RUNNING, JobState.PENDING, JobState.UNKNOWN, JobState.GONE)
+    order = (JobState.RUNNING, JobState.SUSPENDED, JobState.PENDING, JobState.UNKNOWN, JobState.GONE)
     return min(jobs, key=lambda job: (order.index(job[1].state), int(job[0])), default=None)
 
 

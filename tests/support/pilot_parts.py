@@ -55,6 +55,9 @@ class Mute:
     def send(self, message):
         self.sent.append(message)
 
+    def close(self):
+        pass
+
     async def wait_until_sent(self, kind):
         """Wait until a message of this kind was sent."""
         while not any(isinstance(message, kind) for message in self.sent):

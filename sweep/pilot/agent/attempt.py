@@ -24,6 +24,7 @@ from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
 from sweep.pilot.agent.zygote_messages import ForkRequest
 from sweep.pilot.agent.zygotes import Zygote, ZygoteError, ZygotePool
 from sweep.pilot.channel import AgentChannel, ChannelError
+from sweep.pilot.clock import PausingClock
 from sweep.pilot.messages import (
     Busy,
     Clean,
@@ -41,6 +42,8 @@ from sweep.pilot.messages import (
 )
 
 GPU_WAIT_S = 20.0
+ABANDON_GRACE_S = 1.0
+"""nobody waits for what ranks say in their last seconds"""
 HEARTBEAT_FLUSH_S = 0.1
 RANK0_LOG_BYTES = 1 << 20
 TAIL_BYTES = 32_000
@@ -56,6 +59,7 @@ class Node:
     """the pilot's directory on this node"""
     temporary: Path
     """TMPDIR of the ranks"""
+    clock: PausingClock
 
 
 class NodeAttempt:
@@ -126,6 +130,14 @@ class NodeAttempt:
         )
         self._leave()
 
+    async def abandon(self) -> list[str]:
+        """The leader is lost: end the ranks, without a report. Returns the processes that could not be ended."""
+        spared = [zygote.pid for zygote in self._zygotes.zygotes]
+        not_ended = await clear(self.ranks, spared, ABANDON_GRACE_S, self._zygotes.reap)
+        not_ended = not_ended or await asyncio.to_thread(left_on_gpus, GPU_WAIT_S)
+        self._leave()
+        return not_ended
+
     def report_busy(self) -> None:
         """Report ranks that do work before their first iteration: a slow start is no hang."""
         early = [rank for rank in self.ranks if rank.alive and not self._heartbeats.iterates(rank.number)]
@@ -186,7 +198,7 @@ class NodeAttempt:
     def _on_heartbeat(self, rank: Rank, heartbeat: RankHeartbeat) -> None:
         if not self._heartbeats:
             asyncio.get_running_loop().call_later(HEARTBEAT_FLUSH_S, self._flush)
-        self._heartbeats.add(rank.number, heartbeat, time.monotonic())
+        self._heartbeats.add(rank.number, heartbeat, self._node.clock.now())
 
     def _measured(self, rank: Rank, measurement: Measurement) -> None:
         try:
@@ -204,7 +216,7 @@ class NodeAttempt:
 
     def _flush(self) -> None:
         if self._heartbeats:
-            self._channel.send(Heartbeats(attempt=self._name, heartbeats=self._heartbeats.take(time.monotonic())))
+            self._channel.send(Heartbeats(attempt=self._name, heartbeats=self._heartbeats.take(self._node.clock.now())))
 
     def _leave(self) -> None:
         for rank in self.ranks:

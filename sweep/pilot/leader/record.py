@@ -17,7 +17,7 @@ from sweep.records.json_columns import Json
 from sweep.records.record import EndedAttempt, Findings, build_record, problems
 from sweep.records.schema import Durations, Ending, Record
 
-ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.CANCELLED, Outcome.UNKNOWN})
+ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.NETWORK, Outcome.CANCELLED, Outcome.UNKNOWN})
 """outcomes seen when the whole job ends: the scheduler signals agents and ranks at the same moment as the leader"""
 MOST_OF_IT = 0.8
 """an attempt that had this fraction of a pilot's time and did not end would not end in the next pilot either"""

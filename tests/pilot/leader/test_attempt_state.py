@@ -117,9 +117,10 @@ def test_messages_of_another_attempt_are_ignored():
 
 def test_the_first_verdict_holds():
     attempt = state()
-    attempt.lost("n2")
+    attempt.lost("n2", "closed")
     attempt.end(Verdict(Outcome.CANCELLED, "cancelled"))
-    attempt.lost("n1")
+    attempt.lost("n1", "closed")
+    attempt.died(["n1", "n2"])
     assert attempt.over(0.0)
     attempt.end_ranks(1.0)
     result = AttemptResult.of(attempt, 1.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from sweep.pilot.leader.free_nodes import usable, widest
-from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.link import Link
 from tests.support.pilot_parts import Mute, order
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sweep.pilot.channel import ChannelError
-from sweep.pilot.leader.nodes import Link, NodeLost
+from sweep.pilot.leader.link import Link, NodeLost
 from tests.support.pilot_parts import (
     Mute,
 )
