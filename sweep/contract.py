@@ -149,6 +149,19 @@ class Place:
         }
         return {name: str(value) for name, value in {**own, **common}.items()}
 
+    def slurm_variables(self) -> dict[str, str]:
+        """What srun would set for this rank if it were a task of its own, as far as programs read it for their place."""
+        values = {
+            "SLURM_PROCID": self.rank,
+            "SLURM_LOCALID": self.local_rank,
+            "SLURM_NODEID": self.node_rank,
+            "SLURM_NTASKS": self.world_size,
+            "SLURM_NPROCS": self.world_size,
+            "SLURM_NTASKS_PER_NODE": self.local_world_size,
+            "SLURM_NNODES": self.world_size // self.local_world_size,
+        }
+        return {name: str(value) for name, value in values.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankRun(Run):
@@ -243,6 +256,9 @@ class Workload:
     one_process_param: str = ""
     """the parameter by which a run puts all its ranks of a node in one process, as threads that call ``main``
     each; empty: every rank has its own process"""
+    slurm_variables: bool = False
+    """its ranks find their place by Slurm's variables (SLURM_PROCID, SLURM_NTASKS, …): each rank gets them as if it were
+    a task of srun. Else ranks see none of them, and find their place by torchrun's"""
     same_start: bool = True
     """all layouts of a model start from the same weights and use the same data, so that their losses agree"""
 

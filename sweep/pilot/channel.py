@@ -103,7 +103,7 @@ def host_addresses() -> tuple[str, ...]:
 
 
 @dataclass
-class _Seal:
+class Seal:
     """One direction of a connection: numbers its frames and authenticates them."""
 
     key: bytes
@@ -119,8 +119,8 @@ class _Seal:
 class Seals:
     """The result of a handshake: how this side seals what it sends, and checks what it receives."""
 
-    outgoing: _Seal
-    incoming: _Seal
+    outgoing: Seal
+    incoming: Seal
 
 
 class Channel(Generic[Outgoing, Incoming]):
@@ -223,7 +223,7 @@ async def authenticate(
         writer.close()
         raise ChannelError("the peer does not have this pilot's key")
     return Seals(
-        _Seal(_proof(key, b"frames of " + me, mine, theirs)), _Seal(_proof(key, b"frames of " + peer, theirs, mine))
+        Seal(_proof(key, b"frames of " + me, mine, theirs)), Seal(_proof(key, b"frames of " + peer, theirs, mine))
     )
 
 

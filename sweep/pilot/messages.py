@@ -59,6 +59,8 @@ class Start(Message, frozen=True, kw_only=True):
     takes_listener: bool
     one_process: bool
     """the ranks are threads of one process"""
+    slurm_variables: bool = False
+    """each rank gets the variables of a task of srun"""
 
 
 class Stop(Message, frozen=True, kw_only=True):

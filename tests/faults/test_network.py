@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from sweep.pilot.timeouts import SILENCE_S
 from sweep.state.events import AttemptStarted, NodeBad, PilotEnded, PilotStarted
 from tests.support import driving
 from tests.support.cut_network import network
@@ -24,10 +25,11 @@ dtype: [fp32]
 micro_batch_size: {batches}
 iterations: 4
 warmup_iterations: 2
-repeats: {repeats}
 params: {{step_s: {step_s}}}
+constraints: ['nodes < 8 or step_s < 2.005']
 site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 20m, poll_interval_s: 1, max_pilots: 1, container_prefix: {prefix}}}
 """
+MANY = [2.0 + 0.01 * number for number in range(16)]
 
 
 def launch(tmp_path, executor, env, **grid):
@@ -66,7 +68,7 @@ def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_p
     """On this machine, with timeouts of seconds."""
     env = {"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"}
     prefix = network.enter('case " $* " in *" --index 1 "*) true;; *) false;; esac')
-    launcher = launch(tmp_path, "local", env, nodes=[2], batches=[1], repeats=2, step_s=1.0, prefix=prefix)
+    launcher = launch(tmp_path, "local", env, nodes=[2], batches=[1, 2], step_s=1.0, prefix=prefix)
     directory = tmp_path / "s"
     driving.wait_for(lambda: running_on(directory, "local-1"))
     time.sleep(1.0)
@@ -86,14 +88,9 @@ def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_p
 @pytest.mark.parametrize("seconds", [15, 30, 120])
 def test_one_of_eight_nodes_is_cut_off(tmp_path, slurm_cluster, network, seconds):
     prefix = network.enter('test "$SLURMD_NODENAME" = n3')
-    launcher = launch(
-        tmp_path, "slurm", slurm_cluster.env, nodes=[1, 8], batches=[1, 2], repeats=16, step_s=2.0, prefix=prefix
-    )
+    launcher = launch(tmp_path, "slurm", slurm_cluster.env, nodes=[1, 8], batches=[1, 2], step_s=MANY, prefix=prefix)
     directory = tmp_path / "s"
-    driving.wait_for(
-        lambda: len(driving.state_of(directory).runs) > 8 if (directory / "provenance.json").exists() else False, 300
-    )
-    driving.wait_for(lambda: (at := running_on(directory, "n3")) and running_on(directory, "n4") != at, 300)
+    driving.wait_for(lambda: running_on(directory, "n3") not in (None, running_on(directory, "n4")), 200)
     hit, cut_at = running_on(directory, "n3"), time.time()
     with network.cut_for(seconds):
         pass
@@ -101,7 +98,8 @@ def test_one_of_eight_nodes_is_cut_off(tmp_path, slurm_cluster, network, seconds
     assert launcher.wait(500) == 0, output(tmp_path)
     records = driving.assert_each_run_measured_once(directory)
     of_hit = next(r for r in records if (r["run_id"], r["attempt"]) == hit)
-    assert of_hit["outcome"] == ("network" if seconds > 15 else "ok"), (of_hit["message"], output(tmp_path))
+    ends = {"network"} if seconds > SILENCE_S + 15 else {"ok"} if seconds < 25 else {"ok", "network"}
+    assert of_hit["outcome"] in ends, (of_hit["message"], output(tmp_path))
     others = [r for r in records if (r["run_id"], r["attempt"]) != hit]
     assert {r["outcome"] for r in others} == {"ok"}, output(tmp_path)
     assert any(cut_at < r["started_at"] < mended_at for r in others), "others begin meanwhile"

@@ -75,6 +75,10 @@ def test_agents_that_are_terminated_report_it_and_the_run_is_measured_again(tmp_
     assert driving.wait_until_unmarked(directory, 10) == []
 
 
+def open_jobs(directory):
+    return {pilot.job_id for pilot in driving.state_of(directory).pilots.values() if not pilot.ended}
+
+
 def terminate_steps(tmp_path, cluster, hits, seed):
     """`scancel -s TERM` of the pilot's job at random moments of its runs."""
     chance = random.Random(seed)
@@ -87,8 +91,7 @@ def terminate_steps(tmp_path, cluster, hits, seed):
         if launcher.poll() is not None or not jobs:
             break
         subprocess.run(["scancel", "-s", "TERM", *jobs], env=cluster.env, check=True)
-        pilots = driving.state_of(directory).pilots
-        driving.wait_for(lambda: all(driving.state_of(directory).pilots[name].ended for name in pilots), 60)
+        driving.wait_for(lambda jobs=jobs: not open_jobs(directory).intersection(jobs), 60)
     if launcher.poll() is None:
         launcher.wait(200)
     assert driving.run("resume", directory, env=cluster.env).returncode == 0

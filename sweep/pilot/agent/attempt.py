@@ -162,6 +162,7 @@ class NodeAttempt:
         ranks = [Rank(place.rank, log) for place in here]
         self.ranks += ranks
         env = {**self._environment(), **self._order.env, **here[0].torchrun_variables()}
+        env |= here[0].slurm_variables() if order.slurm_variables else {}
         request = ForkRequest(main=order.main, run=order.run, places=tuple(here), env=env)
         listener = self._listener if here[0].rank == 0 else None
         try:

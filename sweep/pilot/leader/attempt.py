@@ -125,6 +125,7 @@ class AttemptRunner:
                     places=self._places(number, address, port),
                     takes_listener=self._workload.takes_listener,
                     one_process=self._workload.in_one_process(self._run),
+                    slurm_variables=self._workload.slurm_variables,
                 )
             )
 
