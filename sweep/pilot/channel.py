@@ -10,20 +10,16 @@ The key is in a file of mode 0600 in the pilot's directory. It is never in an ar
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import hmac
 import json
 import os
 import secrets
-import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
-
-import psutil
 
 from sweep.pilot.messages import (
     MAX_MESSAGE_BYTES,
@@ -83,23 +79,6 @@ class Rendezvous:
 def new_key() -> bytes:
     """A fresh key for one pilot."""
     return secrets.token_bytes(32)
-
-
-def host_addresses() -> tuple[str, ...]:
-    """This host's IPv4 addresses, the one that its name resolves to first and loopback last."""
-    named: list[str] = []
-    with contextlib.suppress(OSError, UnicodeError):  # UnicodeError: a label of over 63 characters
-        named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
-    stats = psutil.net_if_stats()
-    bound = [
-        address.address
-        for name, addresses in psutil.net_if_addrs().items()
-        if name in stats and stats[name].isup
-        for address in addresses
-        if address.family == socket.AF_INET
-    ]
-    ordered = dict.fromkeys([a for a in named if a in bound] + bound)
-    return tuple(sorted(ordered, key=lambda address: address.startswith("127.")))
 
 
 @dataclass

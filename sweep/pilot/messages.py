@@ -44,6 +44,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     """the run's environment variables"""
     first: bool
     """the node of rank 0, which opens the listening socket"""
+    address: str | None = None
+    """by which other nodes reach this one; None: the agent's own end of this connection"""
 
 
 class Start(Message, frozen=True, kw_only=True):

@@ -47,7 +47,7 @@ def a_run(existing):
 class Mute:
     """A channel that receives nothing and stores every sent message."""
 
-    local_address = "127.0.0.1"
+    local_address = peer_address = "127.0.0.1"
 
     def __init__(self):
         self.sent = []

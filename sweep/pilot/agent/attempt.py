@@ -16,6 +16,7 @@ from sweep.contract import Measurement, Place
 from sweep.outcomes import Outcome
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.cleanup import clear, empty, remove_scratch, remove_shared_memory
+from sweep.pilot.agent.environment import cache_directories
 from sweep.pilot.agent.heartbeats import HeartbeatBuffer
 from sweep.pilot.agent.kernel_log import KernelEvidence
 from sweep.pilot.agent.processes import Activity, left_on_gpus
@@ -108,7 +109,7 @@ class NodeAttempt:
         spared = [zygote.pid for zygote in self._zygotes.zygotes]
         not_ended = await clear(self.ranks, spared, order.grace_s, self._zygotes.reap)
         if not not_ended and not order.short:
-            not_ended = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S)
+            not_ended = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
         self._flush()
         remains = [
             RankRemains(
@@ -134,7 +135,7 @@ class NodeAttempt:
         """The leader is lost: end the ranks, without a report. Returns the processes that could not be ended."""
         spared = [zygote.pid for zygote in self._zygotes.zygotes]
         not_ended = await clear(self.ranks, spared, ABANDON_GRACE_S, self._zygotes.reap)
-        not_ended = not_ended or await asyncio.to_thread(left_on_gpus, GPU_WAIT_S)
+        not_ended = not_ended or await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
         self._leave()
         return not_ended
 
@@ -153,7 +154,7 @@ class NodeAttempt:
     def _listen(self) -> tuple[str, int]:
         """Open rank 0's socket before any rank starts. It is passed on open, so the port cannot be taken."""
         self._listener = listen_on_free_port()
-        return self._channel.local_address, int(self._listener.getsockname()[1])
+        return self._order.address or self._channel.local_address, int(self._listener.getsockname()[1])
 
     async def _start_process(self, zygote: Zygote, order: Start, places: Sequence[Place]) -> None:
         """One process, for the ranks of these places."""
@@ -172,10 +173,10 @@ class NodeAttempt:
                 self._not_started(rank, error)
 
     def _environment(self) -> dict[str, str]:
-        """Defaults of the ranks: temporary files on this node, compiled kernels stored for the pilot's next runs."""
+        """Defaults of the ranks: temporary files on this node, compiled code stored for the pilot's next runs."""
         defaults = {
             "TMPDIR": str(self._node.temporary),
-            "TORCHINDUCTOR_CACHE_DIR": str(self._node.scratch / "inductor"),
+            **cache_directories(self._node.scratch),
             **evidence.flight_recorder_environment(self._scratch),
         }
         users = {name: os.environ[name] for name in defaults if name in os.environ and name != "TMPDIR"}

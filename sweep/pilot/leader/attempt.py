@@ -6,6 +6,7 @@ What messages mean for the attempt is in ``attempt_state``; this module sends, w
 from __future__ import annotations
 
 import asyncio
+import secrets
 import traceback
 from collections.abc import Sequence
 
@@ -54,6 +55,7 @@ class AttemptRunner:
         """nodes whose agents were lost during the attempt: one that comes back has ended it there"""
         self._state = AttemptState(name, run, [link.node for link in links], limits, self._clock.now())
         self._paused_s = self._clock.paused_s
+        self._token = secrets.token_hex(16)
         self._short = False
         self._began = False
         """Start was sent"""
@@ -98,7 +100,8 @@ class AttemptRunner:
         """Zygotes and the listening socket: its address and port, or None if the attempt is over already."""
         preload, env = self._workload.preload, self._run.env
         for number, link in enumerate(self._links):
-            link.send(Prepare(attempt=self._name, preload=preload, env=env, first=number == 0))
+            address = link.leaders_address() if number == 0 and link.on_this_host else None
+            link.send(Prepare(attempt=self._name, preload=preload, env=env, first=number == 0, address=address))
         waiting = {link.node for link in self._links}
         where: tuple[str, int] | None = None
         while waiting and self._state.verdict is None:
@@ -142,6 +145,7 @@ class AttemptRunner:
                 master_addr=address,
                 master_port=port,
                 seed=self._seed,
+                token=self._token,
             )
             for local in range(per_node)
         )

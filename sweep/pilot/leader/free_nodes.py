@@ -30,14 +30,14 @@ def widest(order: PilotOrder, free: int, running: Sequence[int]) -> int:
     return min(free, 1) if across and order.isolate else free
 
 
-def may_return(link: Link) -> bool:
+def may_return(link: Link, now: float) -> bool:
     """Whether its agent was lost not long ago, may live, and would be used again."""
     lost = not link.alive and not link.gone.is_set() and len(link.lost_at) <= MOST_LOSSES
-    return lost and link.clock.now() - link.lost_at[-1] < UNREACHABLE_S
+    return lost and now - link.lost_at[-1] < UNREACHABLE_S
 
 
-def unreachable(links: Sequence[Link]) -> list[Link]:
+def unreachable(links: Sequence[Link], now: float) -> list[Link]:
     """The nodes to be reported as unreachable. None where most are: then it is the leader's node that is cut off."""
     lost = [link for link in links if not link.alive and not link.gone.is_set()]
-    long = [link for link in lost if link.clock.now() - link.lost_at[-1] >= UNREACHABLE_S]
+    long = [link for link in lost if now - link.lost_at[-1] >= UNREACHABLE_S]
     return long if 2 * len(lost) < len(links) else []

@@ -25,6 +25,7 @@ from sweep.pilot.leader.ending import Ending
 from sweep.pilot.leader.files import Files
 from sweep.pilot.leader.free_nodes import UNREACHABLE_S, may_return, unreachable, usable, widest
 from sweep.pilot.leader.link import Link
+from sweep.pilot.leader.network import set_variables
 from sweep.pilot.leader.nodes import Nodes, agents
 from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.record import Conducted, recording_of
@@ -91,7 +92,7 @@ class Leader:
             busy = {link.node for chosen in running.values() for link in chosen}
             usable_now = usable(self._order, nodes.links, self._sweep_state.bad_nodes)
             free = [link for link in usable_now if link.node not in busy]
-            returning = [link for link in nodes.links if may_return(link)]
+            returning = [link for link in nodes.links if may_return(link, self._clock.now())]
             reason = self._reason_to_end(begun, nodes_left=bool(free or returning))
             most = widest(self._order, len(free), [len(chosen) for chosen in running.values()])
             choice = await self._next(free, most) if reason is None else None
@@ -122,7 +123,7 @@ class Leader:
                 time_limit_s=self._order.time_limit_s,
             )
             await self._write(started)
-        for link in unreachable(links):
+        for link in unreachable(links, self._clock.now()):
             if link.node not in self._sweep_state.bad_nodes:
                 reason = f"its agent was lost and could not be reached for {UNREACHABLE_S:.0f} s"
                 await self._write(NodeBad(time=time.time(), pilot=self._order.name, node=link.node, reason=reason))
@@ -262,6 +263,7 @@ def main(sweep_dir: str, pilot: str) -> None:
     except FileExistsError:
         return  # a second job with this token (its submission was assumed lost): the first does the work
     os.environ["SWEEP_PILOT"] = order.token
+    set_variables(order, os.environ)
     tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
     asyncio.run(Leader(sweep, order, runs_of_all(tables), job_id).lead())
     if order.executor == "slurm" and above.died:

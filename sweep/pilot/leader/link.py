@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sweep.errors import log_error
@@ -41,6 +42,8 @@ class Link:
     clean: bool = True
     """False where processes of an attempt could not be ended: no further attempt goes there"""
     clock: PausingClock = field(default_factory=PausingClock)
+    leaders_address: Callable[[], str | None] = lambda: None
+    """by which agents on other nodes reach the leader's host"""
     lost_at: list[float] = field(default_factory=list)
     """when the connection was lost, each time"""
     terminated: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,6 +56,11 @@ class Link:
 
     def __post_init__(self) -> None:
         self._last_message_at = self.clock.now()
+
+    @property
+    def on_this_host(self) -> bool:
+        """Whether the agent runs where the leader does: its end of the connection says nothing about other nodes."""
+        return self.channel.peer_address == self.channel.local_address
 
     def send(self, message: LeaderMessage) -> None:
         """Send to the agent; without effect while there is no connection."""

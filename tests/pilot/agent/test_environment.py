@@ -52,7 +52,7 @@ def environments(tmp_path, executor, env):
 
 def test_ranks_do_not_inherit_their_agents_task(tmp_path):
     found = environments(tmp_path, "local", AGENTS)
-    assert found == dict.fromkeys("0123", {})
+    assert found == {rank: {} for rank in "0123"}
 
 
 @pytest.mark.slurm
