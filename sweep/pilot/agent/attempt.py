@@ -176,7 +176,7 @@ class NodeAttempt:
         """Defaults of the ranks: temporary files on this node, compiled code stored for the pilot's next runs."""
         defaults = {
             "TMPDIR": str(self._node.temporary),
-            **cache_directories(self._node.scratch),
+            **cache_directories(str(self._node.scratch)),
             **evidence.flight_recorder_environment(self._scratch),
         }
         users = {name: os.environ[name] for name in defaults if name in os.environ and name != "TMPDIR"}

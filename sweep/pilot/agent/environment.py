@@ -7,7 +7,6 @@ that reads them (PyTorch Lightning, accelerate, mpi4py, JAX) takes the number of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 
 TASK_PREFIXES = ("SLURM_", "PMI_", "PMI2_", "PMIX_")
 OF_THE_JOB = frozenset({"SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF"})
@@ -28,6 +27,6 @@ CACHES = {
 files that outlive killed ranks, so that the next build waits for ever (torch.utils.cpp_extension's FileBaton)"""
 
 
-def cache_directories(scratch: PurePath) -> dict[str, str]:
+def cache_directories(scratch: str) -> dict[str, str]:
     """Directories for compiled code on the node, for all runs of a pilot."""
-    return {name: str(scratch / folder) for name, folder in CACHES.items()}
+    return {name: f"{scratch}/{folder}" for name, folder in CACHES.items()}
