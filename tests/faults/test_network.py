@@ -9,6 +9,7 @@ from sweep.pilot.timeouts import SILENCE_S
 from sweep.state.events import AttemptStarted, NodeBad, PilotEnded, PilotStarted
 from tests.support import driving
 from tests.support.cut_network import network
+from tests.support.faults.table import note
 from tests.support.paths import REPOSITORY
 
 __all__ = ["network"]
@@ -107,4 +108,9 @@ def test_one_of_eight_nodes_is_cut_off(tmp_path, slurm_cluster, network, seconds
     assert [event.reason for event in driving.events_of(directory, PilotEnded)] == ["no remaining run fits"]
     began = [e for e in driving.events_of(directory, AttemptStarted) if e.time > mended_at and "n3" in e.nodes]
     assert began or seconds == 120, "the node is used again"
-    assert driving.wait_until_unmarked(directory, 30) == []
+    left = driving.wait_until_unmarked(directory, 30)
+    assert left == []
+    lost = of_hit["outcome"] == "network"
+    detect_s = of_hit["ended_at"] - of_hit["teardown_s"] - cut_at if lost else None
+    fault = f"an agent of 8 is cut off from its leader for {seconds} s"
+    note(fault, of_hit["outcome"], detect_s, of_hit["teardown_s"] if lost else None, left, "ok")

@@ -11,6 +11,7 @@ import pytest
 
 from sweep.state.events import NodeBad, PilotEnded, PilotSilent
 from tests.support import driving
+from tests.support.faults.table import note
 from tests.support.process_kinds import find
 
 GRID = """
@@ -96,7 +97,10 @@ def terminate_steps(tmp_path, cluster, hits, seed):
         launcher.wait(200)
     assert driving.run("resume", directory, env=cluster.env).returncode == 0
     assert_requeued(directory, 8 * hits)
-    assert driving.wait_until_unmarked(directory, 30) == []
+    left = driving.wait_until_unmarked(directory, 30)
+    assert left == []
+    hit = next(record for record in driving.records_of(directory) if record["outcome"] == "preempted")
+    note("`scancel -s TERM`: the steps alone are signalled", "preempted", None, hit["teardown_s"], left, "ok")
 
 
 @pytest.mark.slurm
@@ -122,8 +126,15 @@ def stopped(processes, seconds):
             time.sleep(seconds)
 
 
+STOPPED = {
+    ("agent",): "an agent is stopped (SIGSTOP) for 30 s",
+    ("leader",): "the leader is stopped for 30 s",
+    ("leader", "agent", "zygote", "rank"): "all processes of a pilot are stopped for 30 s",
+}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("kinds", [("agent",), ("leader",), ("leader", "agent", "zygote", "rank")], ids="-".join)
+@pytest.mark.parametrize("kinds", STOPPED, ids="-".join)
 def test_processes_that_are_stopped_for_30_s(tmp_path, kinds):
     """Their run is measured, in the same pilot, at the first attempt."""
     launcher = launch(tmp_path, "local", nodes=[2], batches=[1, 2], step_s=1.0)
@@ -134,6 +145,7 @@ def test_processes_that_are_stopped_for_30_s(tmp_path, kinds):
     assert launcher.wait(120) == 0, output(tmp_path)
     assert [record["outcome"] for record in driving.records_of(directory)] == ["ok", "ok"], output(tmp_path)
     assert [event.reason for event in driving.events_of(directory, PilotEnded)] == ["no remaining run fits"]
+    note(STOPPED[kinds], "ok", None, None, driving.wait_until_unmarked(directory, 10), "ok")
 
 
 @pytest.mark.long
@@ -153,3 +165,4 @@ def test_a_suspended_job_continues(tmp_path, slurm_cluster, seconds):
     assert [record["outcome"] for record in records] == ["ok", "ok"], output(tmp_path)
     assert not driving.events_of(directory, PilotSilent)
     assert [event.reason for event in driving.events_of(directory, PilotEnded)] == ["no remaining run fits"]
+    note(f"`scontrol suspend` for {seconds} s", "ok", None, None, driving.wait_until_unmarked(directory, 10), "ok")

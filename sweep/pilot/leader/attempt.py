@@ -82,7 +82,7 @@ class AttemptRunner:
         finally:
             for link in self._links:
                 link.inbox = None
-        state.paused_s = self._clock.paused_s - self._paused_s
+        state.stopped_s = self._clock.paused_s - self._paused_s
         return AttemptResult.of(state, self._clock.now())
 
     async def _run_ranks(self) -> None:

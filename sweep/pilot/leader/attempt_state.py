@@ -90,8 +90,8 @@ class AttemptState:
         self.remains = NodeRemains()
         self.lost_nodes: list[str] = []
         """nodes that failed"""
-        self.paused_s = 0.0
-        """for how long the whole pilot was stopped meanwhile"""
+        self.stopped_s = 0.0
+        """for how long the pilot was stopped meanwhile"""
         self._first_lost: str | None = None
         self._places = {rank: report.node for rank, report in enumerate(self.ranks)}
         self._watchdog = Watchdog.over(run.gpus, limits, now)

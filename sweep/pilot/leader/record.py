@@ -110,6 +110,10 @@ def _record(
     durations = Durations(**result.times_s, pilot_idle_s=conducted.idle_s)
     facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.concurrent)}
     findings = findings_of((rank.tail for rank in result.ranks), [{} if m is None else m.extra for m in measurements])
+    if result.stopped_s:
+        facts["stopped_s"] = round(result.stopped_s, 1)
+        note = f"the pilot was stopped for {result.stopped_s:.0f} s meanwhile (suspended?): one step may be that long"
+        findings = replace(findings, notes=(*findings.notes, note))
     findings = replace(findings, facts={**findings.facts, **{name: value for name, value in facts.items() if value}})
     return build_record(_ended(conducted, ended_at), ending, measurements, durations, findings)
 
