@@ -64,15 +64,15 @@ def load_allocations(source: Source | Iterable[Source]) -> pd.DataFrame | None:
 
     None where no source has a timeline: a results file has none. Column ``source`` identifies the sweep.
     """
-    return _beside(source, "pilots.parquet", ("pilot", "node", "allocated_at"))
+    return _companion(source, "pilots.parquet", ("pilot", "node", "allocated_at"))
 
 
 def load_attempts(source: Source | Iterable[Source]) -> pd.DataFrame | None:
     """A row per attempt that started with its times (unix s); outcome is null while it runs. None as above."""
-    return _beside(source, "timeline.parquet", ("pilot", "node_names", "started_at"))
+    return _companion(source, "timeline.parquet", ("pilot", "node_names", "started_at"))
 
 
-def _beside(source: Source | Iterable[Source], name: str, needed: Sequence[str]) -> pd.DataFrame | None:
+def _companion(source: Source | Iterable[Source], name: str, needed: Sequence[str]) -> pd.DataFrame | None:
     """The tables of that name next to the results of each sweep directory, as one."""
     import pandas as pd
 
@@ -101,11 +101,11 @@ def results_file(source: Path) -> Path:
 
 def _once(plans: list[pd.DataFrame]) -> list[pd.DataFrame]:
     """The plans of one sweep without runs that an earlier one has: extensions made at the same time may share some."""
-    kept = plans[:1]
+    distinct = plans[:1]
     for plan in plans[1:]:
-        known = {run_id for earlier in kept for run_id in earlier["run_id"].dropna()}
-        kept.append(plan[~plan["run_id"].isin(known)])
-    return kept
+        known = {run_id for earlier in distinct for run_id in earlier["run_id"].dropna()}
+        distinct.append(plan[~plan["run_id"].isin(known)])
+    return distinct
 
 
 def _plan_files(source: Path) -> list[Path]:

@@ -157,15 +157,15 @@ def _filtered(
 
     Raises SweepError where no record meets it.
     """
-    kept = keep(records, expression)
-    if kept.empty:
+    selected = keep(records, expression)
+    if selected.empty:
         raise SweepError(Mistake(f"no record meets {expression!r}", path="--filter", remedy="widen it"))
     if plan is None:
-        return kept, None
+        return selected, None
     if set(names_in(expression)) <= set(plan.columns):
-        return kept, keep(plan, expression)
-    wanted = plan["model"].isin(set(kept["model"])) & plan["nodes"].isin(set(kept["nodes"]))
-    return kept, plan[wanted]
+        return selected, keep(plan, expression)
+    wanted = plan["model"].isin(set(selected["model"])) & plan["nodes"].isin(set(selected["nodes"]))
+    return selected, plan[wanted]
 
 
 def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:

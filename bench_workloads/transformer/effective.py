@@ -79,8 +79,8 @@ def _zero_stage(trainer: Trainer) -> int:
     states = [m._get_fsdp_state() for m in part.modules() if isinstance(m, FSDPModule) and m is not part]
     if any(group.post_forward_mesh_info is not None for state in states for group in _groups(state)):
         return 3
-    kept = asked in (1, 2) or (asked == 3 and not trainer.settings.reshard_after_forward)
-    return asked if kept else 2
+    unsharded = asked in (1, 2) or (asked == 3 and not trainer.settings.reshard_after_forward)
+    return asked if unsharded else 2
 
 
 def _groups(state: Any) -> list[Any]:

@@ -49,7 +49,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
     synchronise(device)
     laps.end("build")
 
-    warm, counts = _warm_up(trainer, progress, device)
+    warmup, counts = _warm_up(trainer, progress, device)
     laps.end("warmup")
 
     timed = _time(trainer, progress, device)
@@ -57,12 +57,12 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
     peaks = timed.memory.peaks(timed.another, settings.cpu_memory)
     return Measurement(
         step_times_s=timed.samples.step_s,
-        warmup_times_s=warm.step_s,
+        warmup_times_s=warmup.step_s,
         peak_allocated_bytes=peaks.allocated_bytes,
         peak_reserved_bytes=peaks.reserved_bytes,
         memory_kind=peaks.kind,
-        losses=warm.losses + timed.samples.losses,
-        grad_norms=warm.grad_norms + timed.samples.grad_norms,
+        losses=warmup.losses + timed.samples.losses,
+        grad_norms=warmup.grad_norms + timed.samples.grad_norms,
         parameters=sum(p.numel() for p in trainer.optimizer.shards()),
         device=hardware.name(device),
         versions=hardware.versions(device),

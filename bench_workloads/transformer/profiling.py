@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench_workloads.transformer.cpu_memory import silent_stderr
+from bench_workloads.transformer.cpu_memory import muted_stderr
 
 _COMMUNICATION = ("nccl", "gloo:", "c10d::", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "sendrecv")
 
@@ -24,12 +24,12 @@ def profile(iteration: Callable[[], object], device: torch.device, directory: Pa
         torch.cuda.memory._record_memory_history(max_entries=200_000)
     kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if on_gpu else [])]
     watched = torch.profiler.profile(activities=kinds, record_shapes=False, with_stack=False)
-    with silent_stderr():
+    with muted_stderr():
         watched.start()
     iteration()
     if on_gpu:
         torch.cuda.synchronize(device)
-    with silent_stderr():
+    with muted_stderr():
         watched.stop()
     files = [directory / f"{name}.trace.json.gz"]
     watched.export_chrome_trace(str(files[0]))

@@ -101,10 +101,10 @@ class OwnRows(ParallelStyle):
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         module.weight = nn.Parameter(distribute_tensor(module.weight, mesh, [Shard(0)]))
-        module.forward = lambda tokens: self._look_up(module.weight.to_local(), tokens, mesh)
+        module.forward = lambda tokens: self._embed(module.weight.to_local(), tokens, mesh)
         return module
 
-    def _look_up(self, rows: Tensor, tokens: Tensor, mesh: DeviceMesh) -> Tensor:
+    def _embed(self, rows: Tensor, tokens: Tensor, mesh: DeviceMesh) -> Tensor:
         """(vocabulary / tp, hidden) and tokens (batch, sequence) -> (batch, sequence or its share, hidden)."""
         mine = tokens - mesh.get_local_rank() * len(rows)
         elsewhere = (mine < 0) | (mine >= len(rows))

@@ -61,7 +61,7 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
         return 0
-    _say(document)
+    _print(document)
     summary = summarize(text.splitlines())
     for finding in summary.findings if summary else ():
         click.echo(f"nccl:     {finding}")
@@ -79,7 +79,7 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
     for record in records:
         document = _document(sweep, record)
         click.echo(f"{document['run_id']}, attempt {document['attempt']}")
-        _say(document)
+        _print(document)
         click.echo("")
     return 0
 
@@ -115,7 +115,7 @@ def _document(sweep: SweepDir, record: Record) -> dict[str, Any]:
     return {**{name: getattr(record, name) for name in _SHOWN}, "log": str(log) if log.exists() else None}
 
 
-def _say(document: dict[str, Any]) -> None:
+def _print(document: dict[str, Any]) -> None:
     for name in ("outcome", "message", "evidence", "advice", "log"):
         if document.get(name):
             click.echo(f"{name + ':':9} {document[name]}")

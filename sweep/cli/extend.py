@@ -56,7 +56,7 @@ def extend(
     check_runnable(plan, grid, sweep.site, sweep.executor)
     added = extension(sweep, grid, plan)
     path = None if added.empty or dry_run else write(sweep.directory, grid, added)
-    _say(sweep, added, path, dry_run=dry_run, as_json=as_json)
+    _print(sweep, added, path, dry_run=dry_run, as_json=as_json)
     return 0
 
 
@@ -67,7 +67,7 @@ def _site(grid: Grid, given: str | None) -> Site | None:
     return load_site(grid, given, None) if given is not None or grid.site is not None else None
 
 
-def _say(sweep: Sweep, added: Extension, path: Path | None, *, dry_run: bool, as_json: bool) -> None:
+def _print(sweep: Sweep, added: Extension, path: Path | None, *, dry_run: bool, as_json: bool) -> None:
     from sweep.store import lease
 
     holder = lease.holder(sweep.directory)

@@ -13,6 +13,7 @@ from sweep.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("sweep.cli.plan:plan", "Expand a grid, reject what cannot work, predict the rest."),
+    "demo": ("sweep.cli.demo:demo", "Two tiny models measured on this machine, to a heatmap."),
     "schema": ("sweep.cli.plan:schema", "Print the grid's JSON schema, for editors."),
     "init": ("sweep.cli.init:init", "Write a commented grid and site for this cluster or machine."),
     "launch": ("sweep.cli.launch:launch", "Plan, submit pilots, and watch them to the end."),

@@ -160,7 +160,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         "cancelled": sweep_state.cancelled,
         "submit_delayed": _delay(sweep, sweep_state),
         "cells": [
-            {"model": m, "nodes": n, "runs": c.runs, "settled": c.settled, "best_tokens_per_second_per_gpu": c.best}
+            {"model": m, "nodes": n, "runs": c.runs, "settled": c.done, "best_tokens_per_second_per_gpu": c.best}
             for (m, n), c in tally.cells.items()
         ],
         "pilots": [_pilot_values(pilot) for pilot in sweep_state.pilots.values()],

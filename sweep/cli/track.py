@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sweep.store.sweep import Sweep
     from sweep.trackers.tracking import Tracking
 
-LOOK_S = 2.0
+POLL_S = 2.0
 AGAIN_S = (10.0, 300.0)
 """first delay before a retry; it doubles each time, up to the second value"""
 LAST_WORDS_S = 30.0
@@ -105,7 +105,7 @@ def _follow(tracking: Tracking) -> None:
     from sweep.trackers.tracker import TrackerError
 
     again_at, again_s = 0.0, AGAIN_S[0]
-    while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+    while not select.select([sys.stdin], [], [], POLL_S)[0]:
         tracking.poll()
         if time.monotonic() < again_at:
             continue

@@ -42,7 +42,7 @@ class Imported:
     outcomes: Mapping[str, int]
     suspects: Sequence[tuple[int, str]]
     """(line of the source, what is wrong with it)"""
-    kept: Sequence[str]
+    unmapped: Sequence[str]
     """columns of the source that no column of the record uses, stored under their own names"""
 
     def document(self) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     if not target.parent.is_dir():
         raise SweepError(Mistake("no such directory", str(target.parent), path="--out"))
     write_results(target, records)
-    kept = _keep_unknown(target, table, mapping, [record.run_id for record in records])
+    unmapped = _copy_unmapped(target, table, mapping, [record.run_id for record in records])
     suspects = [(i, "; ".join(r.notes or ())) for i, r in enumerate(records, start=2) if r.suspect]
-    return Imported(target, len(records), Counter(str(r.outcome) for r in records), suspects, kept)
+    return Imported(target, len(records), Counter(str(r.outcome) for r in records), suspects, unmapped)
 
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
@@ -143,7 +143,7 @@ def _opened(path: Path, read: Any) -> Any:
         raise SweepError(Mistake(f"cannot be read: {str(error).splitlines()[0]}", str(path))) from None
 
 
-def _keep_unknown(target: Path, source: Any, mapping: ImportMap, run_ids: Sequence[str]) -> list[str]:
+def _copy_unmapped(target: Path, source: Any, mapping: ImportMap, run_ids: Sequence[str]) -> list[str]:
     """Add the source's further columns to the written table, by run_id; a name that the schema uses gets a prefix."""
     import pyarrow as pa
     import pyarrow.parquet as pq

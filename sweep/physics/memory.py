@@ -51,14 +51,14 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     shape, tokens = shape_columns(columns), local_tokens(columns)
     layers = pipeline.layers(columns, shape, stage, profile.placement)
     flight = pipeline.in_flight(columns, stage)
-    per_layer = columns.once(("kept", profile), lambda: activations.layer_bytes_per_token(columns, shape, profile))
-    kept = per_layer * layers
-    kept = kept + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
+    per_layer = columns.once(("retained", profile), lambda: activations.layer_bytes_per_token(columns, shape, profile))
+    retained = per_layer * layers
+    retained = retained + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
     logits = logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage)
     passing = columns.once(("passing", profile), lambda: _passing_bytes(columns, shape, profile))
     return {
-        "activations": tokens * kept * flight,
+        "activations": tokens * retained * flight,
         "logits": logits,
         # The loss's peak is over when the last layer's backward begins: the larger of both allocations counts.
         "workspace": np.maximum(passing - (0.0 if profile.reserved else logits), 0.0)

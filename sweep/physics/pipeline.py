@@ -28,10 +28,10 @@ def chunks_per_rank(columns: Mapping[str, Any]) -> Any:
 def has_output(columns: Mapping[str, Any], stage: str) -> Any:
     """Whether the rank computes logits and loss."""
     alone = read(columns, "pp") == 1
-    folded = equals(columns, "pp_schedule", *V_SCHEDULES)
+    v_shaped = equals(columns, "pp_schedule", *V_SCHEDULES)
     if stage == "first":
-        return alone | folded
-    return np.zeros_like(alone) if stage == "middle" else ~folded | alone
+        return alone | v_shaped
+    return np.zeros_like(alone) if stage == "middle" else ~v_shaped | alone
 
 
 def has_embedding(columns: Mapping[str, Any], stage: str) -> Any:
@@ -42,8 +42,8 @@ def has_embedding(columns: Mapping[str, Any], stage: str) -> Any:
 
 def exists(columns: Mapping[str, Any], stage: str) -> Any:
     """Whether a pipeline of that many stages has such a rank apart from the others."""
-    least = {"first": 1, "middle": 3, "last": 2}[stage]
-    return read(columns, "pp") >= least
+    min_stages = {"first": 1, "middle": 3, "last": 2}[stage]
+    return read(columns, "pp") >= min_stages
 
 
 def layers(columns: Mapping[str, Any], shape: Any, stage: str, placement: str = "even") -> Any:

@@ -56,7 +56,7 @@ class MemoryProfile:
     gradients what is reduced in fp32 is held until the next reduction, that of the next micro-batch"""
     sequence_parallel: bool = True
     """norms, residual path and dropout are split over tp too (arXiv 2205.05198 sec. 4.2.2)"""
-    gathered_inputs_kept: bool = False
+    gathered_inputs_retained: bool = False
     """the inputs of column-parallel matrices are stored whole, rather than gathered again in backward"""
     flash_attention: bool = True
     """attention scores are never stored"""
@@ -113,7 +113,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         name="ours",
         fsdp=True,
         whole_ends=True,
-        gathered_inputs_kept=True,
+        gathered_inputs_retained=True,
         selective="cheap",
         whole_kv_in_cp=True,
         logit_bytes=12,
@@ -149,7 +149,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
     MemoryProfile(
         name="torchtitan",
         fsdp=True,
-        gathered_inputs_kept=True,
+        gathered_inputs_retained=True,
         selective="cheap",
         logit_bytes=10,
         torch_pipeline=True,

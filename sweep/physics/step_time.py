@@ -139,8 +139,8 @@ def _passes(columns: Mapping[str, Any], gpu: Gpu, speed: Speed) -> tuple[Any, An
     share = _busiest_share(columns, shape) / read(columns, "tp")
     rate = peaks_flops(columns, gpu) * efficiency(columns, shape, speed)
     forward = local_tokens(columns) * per_token * share / rate
-    least = speed.layer_launch_s * read(columns, "num_layers") / read(columns, "pp") / 3
-    forward, backward = np.maximum(forward, least), np.maximum(2 * forward, 2 * least)
+    min_s = speed.layer_launch_s * read(columns, "num_layers") / read(columns, "pp") / 3
+    forward, backward = np.maximum(forward, min_s), np.maximum(2 * forward, 2 * min_s)
     extra = np.where(
         equals(columns, "recompute", "full"), 1.0, np.where(equals(columns, "recompute", "selective"), 0.1, 0.0)
     )

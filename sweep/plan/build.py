@@ -151,7 +151,7 @@ class Builder:
         tables = [table_of("run", size, batch, self._words) for batch, size in self._runs]
         runs = pa.concat_tables(tables).unify_dictionaries()
         ids = runs.column("run_id").to_pylist()
-        _refuse_alike(ids)
+        _refuse_duplicates(ids)
         places = order(self._cells, np.concatenate(self._costs), np.concatenate(self._repeats), ids)
         runs = runs.take(numbers(places, pa.int64()))
         index = SCHEMA.get_field_index("position")
@@ -170,7 +170,7 @@ def _place(rule: str) -> Path:
     return (match[1], int(match[2])) if match else (rule,)
 
 
-def _refuse_alike(ids: Sequence[str]) -> None:
+def _refuse_duplicates(ids: Sequence[str]) -> None:
     if len(set(ids)) == len(ids):
         return
     seen: set[str] = set()

@@ -268,12 +268,12 @@ def _same_start(workload: str) -> bool:
 def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
     """The rows to keep, ordered by start: of several records of one attempt, the one that counts."""
     several = keys.index[keys.duplicated(["run_id", "attempt"], keep=False)]
-    kept: dict[tuple[str, int], tuple[int, Outcome]] = {}
+    counted: dict[tuple[str, int], tuple[int, Outcome]] = {}
     for row, run_id, attempt, text in keys.loc[several, ["run_id", "attempt", "outcome"]].itertuples():
-        outcome, known = Outcome(text), kept.get((run_id, attempt))
+        outcome, known = Outcome(text), counted.get((run_id, attempt))
         if supersedes(outcome, None if known is None else known[1]):
-            kept[run_id, attempt] = row, outcome
-    left = keys.drop(several.difference([row for row, _ in kept.values()]))
+            counted[run_id, attempt] = row, outcome
+    left = keys.drop(several.difference([row for row, _ in counted.values()]))
     ordered: pd.Index = left.sort_values(["started_at", "run_id", "attempt"]).index
     return ordered
 

@@ -17,14 +17,14 @@ def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outco
     given = [m for m in measurements if m is not None]
     if not measurements or len(given) < len(measurements):
         missing = [str(rank) for rank, m in enumerate(measurements) if m is None]
-        which = f"ranks {_few(missing)}" if missing else "all ranks"
+        which = f"ranks {_first_names(missing)}" if missing else "all ranks"
         return Outcome.UNKNOWN, f"ended without error, but {which} gave no measurement"
     differing = mismatches(run, given)
     if differing:
         return Outcome.CONFIG_MISMATCH, "; ".join(differing)
     bad = [rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)]
     if bad:
-        return Outcome.UNKNOWN, f"impossible step times from ranks {_few(map(str, bad))}"
+        return Outcome.UNKNOWN, f"impossible step times from ranks {_first_names(map(str, bad))}"
     for name in ("losses", "grad_norms"):
         for rank, measurement in enumerate(given):
             at = _first_non_finite(getattr(measurement, name))
@@ -135,6 +135,6 @@ def _first_non_finite(values: Sequence[float | None] | None) -> int | None:
     return next((i for i, v in enumerate(values or ()) if v is None or not math.isfinite(v)), None)
 
 
-def _few(names: Iterable[str], most: int = 8) -> str:
+def _first_names(names: Iterable[str], most: int = 8) -> str:
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -59,7 +59,7 @@ def sweep(tmp_path: Path) -> Sweep:
     ends = (first, 1, Outcome.NODE_FAIL), (first, 2, Outcome.OK), (second, 1, Outcome.HANG), (third, 1, Outcome.OK)
     pilot_wrote(sweep, "p0001", *ends)
     lost = made_record(sweep.runs[2].run(), attempt=1, outcome=Outcome.LOST)
-    journal = Journal(sweep.directory.journal("settled"))
+    journal = Journal(sweep.directory.journal("ended"))
     journal.append(record_event(lost, 1.0))
     journal.close()
     sweep.directory.log(first, 1).write_text("the log\n")

@@ -48,10 +48,10 @@ def test_what_is_over_by_less_than_the_models_error_is_accepted_by_a_plan():
     assert (found["fits"], found["plan_keeps"]) == (False, True)
     every = ("8B", "--fits", "--gpus", 8, "--zero", 1)
     listed = document(*every)
-    kept = listed["plan_keeps"] - len(listed["fitting"])
-    assert kept > 0
+    retained = listed["plan_keeps"] - len(listed["fitting"])
+    assert retained > 0
     assert run(*every).stdout.endswith(
-        f"{kept} more are over by less than the model's error (10%): a plan accepts them\n"
+        f"{retained} more are over by less than the model's error (10%): a plan accepts them\n"
     )
 
 

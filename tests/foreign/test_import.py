@@ -74,7 +74,7 @@ def test_unknown_columns_are_stored(tmp_path):
     pq.write_table(pa.Table.from_pylist([ROW, {**ROW, "mbs": 1, "colour": "blue"}]), source)
     done = import_file(source, map_file, tmp_path / "out.parquet")
     table = pq.read_table(done.path)
-    assert done.kept == ["colour"]
+    assert done.unmapped == ["colour"]
     assert dict(zip(table["micro_batch_size"].to_pylist(), table["colour"].to_pylist(), strict=True)) == {
         2: "red",
         1: "blue",
@@ -142,8 +142,8 @@ colour: red
 """
     with pytest.raises(SweepError) as error:
         mapping(text)
-    said = {(mistake.line, mistake.fact.split(" ")[0]) for mistake in error.value.mistakes}
-    assert {line for line, _ in said} >= {3, 4, 5, 6, 7, 8, 9}
+    reported = {(mistake.line, mistake.fact.split(" ")[0]) for mistake in error.value.mistakes}
+    assert {line for line, _ in reported} >= {3, 4, 5, 6, 7, 8, 9}
     assert "sequence_length" in str(error.value)
     assert "bytes, KiB" in str(error.value)
 
@@ -163,7 +163,7 @@ def test_a_sound_record_has_no_notes():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reported"),
     [
         ({"mfu": 1.2}, "no hardware exceeds"),
         ({"mfu": 0.9, "hfu": 0.9}, "the best matrix product on h100 reaches 81%"),
@@ -175,8 +175,8 @@ def test_a_sound_record_has_no_notes():
         ({"step_time_median_s": 9.0}, "a step of 9 s"),
     ],
 )
-def test_implausible_values_are_reported(change, said):
-    assert said in notes(**change)
+def test_implausible_values_are_reported(change, reported):
+    assert reported in notes(**change)
 
 
 def test_a_run_far_from_its_neighbours_is_reported():
@@ -265,7 +265,7 @@ def test_guided_on_the_playbooks_runs_and_without_each_model(tmp_path, models):
 
 
 @reference
-def test_prune_loses_no_cells_best(tmp_path):
+def test_prune_misses_no_cells_best(tmp_path):
     recorded = read_recorded(published(tmp_path, "playbook_runs", "playbook").path)
     overall = report(replay(recorded, strategy_named("prune"), Budget()))["overall"]
     assert overall["cell_bests_rejected"] == 0

@@ -27,7 +27,7 @@ def mistakes(text, overrides=()):
     return caught.value.mistakes
 
 
-def said(text, overrides=()):
+def messages(text, overrides=()):
     return [str(mistake) for mistake in mistakes(text, overrides)]
 
 
@@ -126,7 +126,7 @@ def test_each_bad_value_is_reported_once_at_its_line(case):
     ],
 )  # fmt: skip
 def test_what_is_no_grid_gives_one_clear_message(text, words):
-    (found,) = said(text)
+    (found,) = messages(text)
     assert words in found
 
 
@@ -154,7 +154,7 @@ iterations: 0
 def test_what_the_workload_lacks_is_reported_with_other_mistakes():
     text = GOOD.replace("tp: [1, 2]", "tq: [1, 2]").replace("nodes: [1, 2]", "nodes: x")
     text += "params: {fusd_optimizer: true}\nrecompute: [partial]\nexclude: [{colour: 1}]\n"
-    found = said(text)
+    found = messages(text)
     assert len(found) == 5
     for words in (
         "tq",
@@ -240,7 +240,7 @@ def test_overrides_replace_values_and_name_themselves():
     ],
 )
 def test_a_bad_override_is_reported(option, words):
-    (found,) = said(GOOD, [option])
+    (found,) = messages(GOOD, [option])
     assert words in found
 
 

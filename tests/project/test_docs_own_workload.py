@@ -44,7 +44,7 @@ def test_the_tutorial_works_as_it_is_written(installed):
         assert len(record["step_times_s"]) == 5
 
 
-def test_it_is_as_short_as_it_says():
+def test_it_is_as_short_as_it_states():
     lines = [line for line in block("python").splitlines() if line.strip() and not line.strip().startswith('"""')]
     assert len(lines) <= 20
 

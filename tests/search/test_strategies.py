@@ -102,7 +102,7 @@ def test_guided_stops_every_cell_when_no_run_left_is_likely_to_be_better():
     assert len(known.candidates.cell_names) == 2
     for cell, _ in enumerate(known.candidates.cell_names):
         left = np.flatnonzero(~known.begun & ~known.infeasible & (known.candidates.cells == cell))
-        assert (Guided().chance(known, left, cell) <= Guided().doubt).all()
+        assert (Guided().chance(known, left, cell) <= Guided().max_probability).all()
 
 
 def test_a_strategy_sees_no_result_before_it_asks_for_it():

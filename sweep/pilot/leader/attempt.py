@@ -189,7 +189,8 @@ class AttemptRunner:
             link.send(Stop(attempt=self._name, evidence=evidence, grace_s=grace_s, short=self._short))
         patience_s = SHORT_GRACE_S + SHORT_CLEAN_S if self._short else grace_s + CLEAN_S
         late = await self._wait_for_clean({link.node for link in living}, self._clock.now() + patience_s)
-        # A pilot that is being ended cannot tell slow from dirty. Where no rank started, an agent may still import.
+        # A pilot that is being ended cannot distinguish slow from dirty. Where no rank started, an agent may
+        # still import.
         if self._began and not self._short:
             self._state.remains.not_ended |= dict.fromkeys(late, ("its agent timed out",))
         for link in living:

@@ -45,9 +45,9 @@ def test_each_rank_holds_its_share(zygote: Zygote, words):
     held = sum(m["parameters"] for m in measured(zygote, layout, shape=shape))
     replicas = 1 if layout.zero else layout.dp
     whole = total_parameters(ModelShape(**shape))
-    kept_by_tp = _whole_on_tp(shape) * (layout.tp - 1)
+    held_by_tp = _whole_on_tp(shape) * (layout.tp - 1)
     experts = _routed_experts(shape) * (replicas - max(1, replicas // layout.ep))
-    assert held == (whole + kept_by_tp) * replicas - experts
+    assert held == (whole + held_by_tp) * replicas - experts
 
 
 def _whole_on_tp(shape: dict) -> int:
