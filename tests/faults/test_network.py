@@ -69,11 +69,11 @@ def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_p
     """On this machine, with timeouts of seconds."""
     env = {"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"}
     prefix = network.enter('case " $* " in *" --index 1 "*) true;; *) false;; esac')
-    launcher = launch(tmp_path, "local", env, nodes=[2], batches=[1, 2], step_s=1.0, prefix=prefix)
+    launcher = launch(tmp_path, "local", env, nodes=[2], batches=[1, 2], step_s=0.6, prefix=prefix)
     directory = tmp_path / "s"
     driving.wait_for(lambda: running_on(directory, "local-1"))
     time.sleep(1.0)
-    with network.cut_for(6.0):
+    with network.cut_for(4.5):
         pass
     assert launcher.wait(120) == 0, output(tmp_path)
     records = driving.records_of(directory)

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from sweep.state.events import NodeBad, PilotEnded, PilotSilent
+from sweep.state.events import NodeBad, PilotEnded, PilotUnresponsive
 from tests.support import driving
 from tests.support.faults.table import note
 from tests.support.process_kinds import find
@@ -163,6 +163,6 @@ def test_a_suspended_job_continues(tmp_path, slurm_cluster, seconds):
     assert launcher.wait(200) == 0, output(tmp_path)
     records = driving.records_of(directory)
     assert [record["outcome"] for record in records] == ["ok", "ok"], output(tmp_path)
-    assert not driving.events_of(directory, PilotSilent)
+    assert not driving.events_of(directory, PilotUnresponsive)
     assert [event.reason for event in driving.events_of(directory, PilotEnded)] == ["no remaining run fits"]
     note(f"`scontrol suspend` for {seconds} s", "ok", None, None, driving.wait_until_unmarked(directory, 10), "ok")

@@ -38,7 +38,7 @@ dtype: [fp32]
 micro_batch_size: [1, 2]
 iterations: 4
 warmup_iterations: 2
-params: {{step_s: 1.0}}
+params: {{step_s: 0.4}}
 site:
   gpu: cpu
   gpus_per_node: 2
@@ -46,7 +46,7 @@ site:
   max_pilots: 1
   container_prefix: {prefix}
 """
-LATE = """[/bin/sh, -c, 'case " $* " in *" --index 1 "*) sleep 9;; esac; exec "$@"', agent]"""
+LATE = """[/bin/sh, -c, 'case " $* " in *" --index 1 "*) sleep 5;; esac; exec "$@"', agent]"""
 
 
 def test_an_agent_that_comes_late_joins_and_runs_that_need_it_are_measured_in_the_same_pilot(tmp_path):
