@@ -85,17 +85,20 @@ def terminate_steps(tmp_path, cluster, hits, seed):
     chance = random.Random(seed)
     launcher = launch(tmp_path, "slurm", cluster.env, nodes=[1, 2], batches=[1, 2, 4, 8], step_s=0.5)
     directory = tmp_path / "s"
-    for _ in range(hits):
+    done = 0
+    while done < hits and launcher.poll() is None:
         driving.wait_for(lambda: measuring(directory) or launcher.poll() is not None, 120)
         time.sleep(chance.uniform(0.0, 1.5))
         jobs = [job for job, found in cluster.squeue().items() if found["state"] == "RUNNING"]
-        if launcher.poll() is not None or not jobs:
-            break
+        if not jobs:
+            continue
+        done += 1
         subprocess.run(["scancel", "-s", "TERM", *jobs], env=cluster.env, check=True)
         driving.wait_for(lambda jobs=jobs: not open_jobs(directory).intersection(jobs), 60)
     if launcher.poll() is None:
         launcher.wait(200)
     assert driving.run("resume", directory, env=cluster.env).returncode == 0
+    assert done == hits, "each run was measured before"
     assert_requeued(directory, 8 * hits)
     left = driving.wait_until_unmarked(directory, 30)
     assert left == []
