@@ -38,6 +38,8 @@ START_TIME_ERROR_S = 1.0
 """psutil computes start times from the boot time, which is known to the second"""
 SHARING_SERVICE = "nvidia-cuda-mps"
 """MPS's server runs as its user, from the first client on: beyond the attempt, as intended"""
+_uuids: dict[frozenset[str], frozenset[str]] = {}
+"""those of the allocated GPUs, once nvidia-smi has answered"""
 _UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)")
 
 
@@ -216,7 +218,10 @@ def left_on_gpus(wait_s: float, since: float) -> list[str]:
 
 
 def _processes(ours: frozenset[str]) -> list[tuple[int, str]]:
-    uuids = uuids_of(ours, _output("--query-gpu=index,uuid", "--format=csv,noheader"), _output("-L"))
+    if ours not in _uuids:  # one call of nvidia-smi less after each attempt: it takes up to a second
+        found = uuids_of(ours, _output("--query-gpu=index,uuid", "--format=csv,noheader"), _output("-L"))
+        _uuids.update({ours: found} if found else {})
+    uuids = _uuids.get(ours, frozenset())
     rows = _rows(_output("--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"))
     return [(int(pid), uuid) for pid, uuid in rows if pid.isdigit() and uuid in uuids]
 
