@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
+from sweep.files import read_table
 from sweep.records.schema import arrow_type, columns_by_name
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _companion(source: Source | Iterable[Source], name: str, needed: Sequence[st
     for folder in (Path(item) for item in sources):
         if not (folder / name).is_file():
             continue
-        frame = _to_pandas(_read(folder / name, None))
+        frame = _to_pandas(read_table(folder / name))
         missing = [column for column in needed if column not in frame]
         if missing:
             remedy = f"`sweep collect {folder}` rebuilds it"
@@ -117,7 +118,7 @@ def _plan_files(source: Path) -> list[Path]:
 def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     import pyarrow as pa
 
-    table = _read(file, columns)
+    table = read_table(file, columns)
     missing = [name for name in ESSENTIAL if name not in table.column_names]
     if missing and (columns is None or set(missing) & set(columns)):
         raise SweepError(
@@ -139,18 +140,6 @@ def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     return _to_pandas(pa.table(arrays, names=wanted))
 
 
-def _read(file: Path, columns: Sequence[str] | None) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        parquet = pq.ParquetFile(file)
-        present = parquet.schema_arrow.names
-        return parquet.read(columns=None if columns is None else [c for c in present if c in set(columns)])
-    except (pa.ArrowException, OSError) as error:
-        raise SweepError(Mistake(f"not a readable Parquet file: {error}", file=str(file))) from error
-
-
 def _conformed(array: pa.ChunkedArray, type_name: str | None, file: Path, name: str) -> pa.ChunkedArray:
     """The column in the schema's type; a foreign file may hold 8.0 for 8."""
     import pyarrow as pa
@@ -161,7 +150,7 @@ def _conformed(array: pa.ChunkedArray, type_name: str | None, file: Path, name: 
         return array.cast(arrow_type(type_name))
     except pa.ArrowException as error:
         raise SweepError(
-            Mistake(f"column {name} should be {type_name}, but is {array.type}: {error}", file=str(file))
+            Mistake(f"column {name} should be {type_name}, but is {array.type}", file=str(file))
         ) from error
 
 
@@ -175,7 +164,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
-    table = _read(file, [*PLAN_COLUMNS, *columns])
+    table = read_table(file, [*PLAN_COLUMNS, *columns])
     missing = [name for name in ("model", "nodes", "status") if name not in table.column_names]
     if missing:
         raise SweepError(Mistake(f"the plan has no column {', '.join(missing)}", file=str(file)))

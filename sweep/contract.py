@@ -138,6 +138,9 @@ class Place:
     """of this attempt, random: the ranks' own connections can demand it, since their ports are open to all users"""
     ranks_in_process: int = 1
     """ranks in this process, each in its own thread: see ``Workload.one_process_param``"""
+    gpu: str = ""
+    """kind of GPU that the site states (a name of ``sweep.physics.hardware.GPUS``), or cpu; empty: not known, the rank
+    takes what it finds"""
 
     def torchrun_variables(self) -> dict[str, str]:
         """What torchrun sets in the environment of this rank; not set for a process of several ranks."""
@@ -261,6 +264,8 @@ class Workload:
     slurm_variables: bool = False
     """its ranks find their place by Slurm's variables (SLURM_PROCID, SLURM_NTASKS, …): each rank gets them, as if it
     were a task of srun. Else ranks see none of them, and find their place by torchrun's"""
+    compiles_on_gpu: bool = False
+    """on a GPU ``compile`` is true unless the grid states otherwise"""
     same_start: bool = True
     """all layouts of a model start from the same weights and use the same data, so that their losses agree"""
 

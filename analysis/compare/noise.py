@@ -9,14 +9,14 @@ import numpy as np
 
 from analysis.compare.comparison import Change, Noise
 from analysis.compare.sides import Cell, Row, cell_of
-from analysis.compare.statistics import (
+from analysis.metrics import Metric
+from analysis.statistics import (
     MEDIAN_FACTOR,
     log_median_variance,
     robust_spread,
     student_quantile,
     student_two_sided,
 )
-from analysis.metrics import Metric
 
 ASSUMED_NOISE = 0.01
 """Run-to-run standard deviation of a change where the sweeps have too few pairs to estimate it: 1 %"""

@@ -129,12 +129,13 @@ def _sureness(winners: Sequence[Winner]) -> str:
     """One sentence on how many winners are clear of noise."""
     if not winners:
         return ""
-    counts = {verdict: sum(w.verdict == verdict for w in winners) for verdict in ("clear", "tie", "alone", "unknown")}
     texts = {
-        "clear": "{} ahead of all others beyond noise",
+        "clear": "{} ahead of all others beyond the spread between runs",
+        "leads": "{} ahead by less than that spread, or with too few runs to know it",
         "tie": "{} within noise of another configuration",
         "alone": "{} without another configuration to compare with",
         "unknown": "{} ahead by a margin whose noise is not known",
     }
+    counts = {verdict: sum(w.verdict == verdict for w in winners) for verdict in texts}
     parts = [texts[verdict].format(count) for verdict, count in counts.items() if count]
     return f"Of {len(winners)} best configuration{'s' * (len(winners) != 1)}: {', '.join(parts)}."

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from sweep.cli.command import OutputPath, SweepCommand
 from sweep.errors import Mistake, SweepError
 from sweep.shipped import shipped_folder
 
@@ -16,11 +17,11 @@ NO_TORCH = (
 )
 
 
-@click.command(short_help="Two tiny models measured on this machine, to a heatmap.")
+@click.command(cls=SweepCommand, short_help="Two tiny models measured on this machine, to a heatmap.")
 @click.option(
     "--dir",
     "directory",
-    type=click.Path(path_type=Path),
+    type=OutputPath(directory=True),
     default=Path("sweeps") / "demo",
     show_default=True,
     help="Sweep directory.",

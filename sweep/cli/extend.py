@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import json_option, overrides_option, site_option
 from sweep.errors import SweepError
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from sweep.store.sweep import Sweep
 
 
-@click.command(short_help="Add another grid's runs to an existing sweep.")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="Add another grid's runs to an existing sweep.")
+@click.argument("directory", metavar="DIR", type=InputPath())
+@click.argument("grid_file", metavar="GRID", type=InputPath())
 @overrides_option
 @site_option
 @click.option("--dry-run", is_flag=True, help="Show what would be added; write nothing.")

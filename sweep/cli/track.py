@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sweep.cli.command import SweepCommand
 from sweep.cli.options import directory_argument, json_option, sweep_command
+from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ ORPHAN_S = 600
 """how long a tracker may run after its launcher was killed"""
 
 
-@click.command(short_help="Results to an experiment tracker.")
+@click.command(cls=SweepCommand, short_help="Results to an experiment tracker.")
 @directory_argument
 @click.option("--to", "name", required=True, metavar="TRACKER", help="wandb or trackio.")
 @click.option("--project", help="Default: the name of the grid.")
@@ -50,13 +52,12 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
       sweep track sweeps/first --to wandb --project scaling
       WANDB_MODE=online sweep track sweeps/first --to wandb
     """
-    from sweep.store.directory import find_sweep
     from sweep.store.sweep import open_sweep
     from sweep.trackers.marks import TrackingSession
     from sweep.trackers.tracker import open_tracker
     from sweep.trackers.tracking import Tracking
 
-    sweep = open_sweep(find_sweep(directory).path)
+    sweep = open_sweep(chosen_sweep(directory).path)
     tracker = open_tracker(name, project or sweep.grid.name, sweep.directory.path)
     with contextlib.closing(TrackingSession(sweep.directory)) as session:
         tracking = Tracking(sweep.directory, sweep.sweep_id, tracker, session)

@@ -46,6 +46,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     """the node of rank 0, which opens the listening socket"""
     address: str | None = None
     """by which other nodes reach this one; None: the agent's own end of this connection"""
+    ranks: int = 1
+    """of the attempt on this node"""
 
 
 class Start(Message, frozen=True, kw_only=True):

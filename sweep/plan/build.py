@@ -29,6 +29,11 @@ from sweep.plugins import find_workload
 _OFFERED = 3
 
 
+def nothing_to_run(grid: Grid) -> Mistake:
+    """The mistake of a grid whose candidates are all rejected."""
+    return grid.mistake("no candidate of this grid can work", (), "`sweep plan GRID --show rejected` shows why")
+
+
 def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
     """The plan. ``workload``: the declaration, by default that of the name in the grid.
 
@@ -64,7 +69,7 @@ class Builder:
 
     def __init__(self, grid: Grid, site: Site, workload: str, rules: Sequence[Rule]) -> None:
         self._grid, self._gpu = grid, site.hardware
-        self._physics = Physics(workload, site.hardware)
+        self._physics = Physics(workload, site.hardware, grid.max_memory_share)
         self._rules = (*rules, *self._physics.rules)
         self._words = Words()
         self._rejected: list[tuple[Mapping[str, Any], Any, Any]] = []

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import Mistake, SweepError
+from sweep.files import write_whole
 from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
@@ -31,7 +32,7 @@ from sweep.store.directory import SweepDir, find_sweep, write_derived
 from sweep.store.journal import event_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
     import pyarrow as pa
@@ -125,9 +126,11 @@ def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def write_results(path: Path, records: Sequence[Record]) -> None:
-    """Write a results file from records without a journal, such as an import's."""
-    write_derived(path, _parquet(_finish(table_of(records), {}), JournalProgress()))
+def write_results(
+    path: Path, records: Sequence[Record], extend: Callable[[pa.Table], pa.Table] = lambda table: table
+) -> None:
+    """Write a results file from records without a journal, such as an import's. ``extend``: adds columns."""
+    write_whole(path, _parquet(extend(_finish(table_of(records), {})), JournalProgress()))
 
 
 def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timeline]:

@@ -116,17 +116,26 @@ def test_what_the_source_does_not_state_is_null():
 @pytest.mark.parametrize(
     ("change", "fact"),
     [
-        ({"status": "maybe"}, "'maybe', which the map's outcome does not list"),
-        ({"ktok": "fast"}, "not a number for tokens_per_second_per_gpu"),
-        ({"dp": 2.5}, "dp is a whole number"),
+        ({"status": "maybe"}, "status is no outcome that the map lists"),
+        ({"ktok": "fast"}, "ktok is not a number, as tokens_per_second_per_gpu is"),
+        ({"dp": 2.5}, "is not a whole number, as dp is"),
         ({"model": "other"}, "neither in the map nor in the catalogue"),
     ],
 )
 def test_rows_that_cannot_be_read_are_named_by_line(change, fact):
     with pytest.raises(SweepError) as error:
         records(ROW, {**ROW, **change}, ROW, {**ROW, **change})
-    assert [mistake.line for mistake in error.value.mistakes] == [3, 5]
-    assert fact in str(error.value)
+    (mistake,) = error.value.mistakes
+    assert mistake.line == 3
+    assert fact in mistake.fact
+    assert mistake.fact.endswith("also line 5")
+
+
+def test_all_bad_columns_of_a_table_are_reported_at_once():
+    with pytest.raises(SweepError) as error:
+        records(ROW, {**ROW, "status": "maybe", "ktok": "fast", "dp": 2.5})
+    assert len(error.value.mistakes) == 3
+    assert not [word for word in ("maybe", "fast", "2.5") if word in str(error.value)], "a cell is never quoted"
 
 
 def test_every_mistake_of_a_map_is_reported_with_its_line():

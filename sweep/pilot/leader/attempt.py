@@ -41,6 +41,7 @@ class AttemptRunner:
         limits: Limits,
         seed: int,
         start_limits: StartLimits | None = None,
+        gpu: str | None = None,
     ) -> None:
         self._name = name
         self._run = run
@@ -56,6 +57,7 @@ class AttemptRunner:
         self._state = AttemptState(name, run, [link.node for link in links], limits, self._clock.now())
         self._paused_s = self._clock.paused_s
         self._token = secrets.token_hex(16)
+        self._gpu = gpu or ""
         self._short = False
         self._began = False
         """Start was sent"""
@@ -101,7 +103,15 @@ class AttemptRunner:
         preload, env = self._workload.preload, self._run.env
         for number, link in enumerate(self._links):
             address = link.leaders_address() if number == 0 and link.on_this_host else None
-            link.send(Prepare(attempt=self._name, preload=preload, env=env, first=number == 0, address=address))
+            prepare = Prepare(
+                attempt=self._name,
+                preload=preload,
+                env=env,
+                first=number == 0,
+                address=address,
+                ranks=self._run.gpus_per_node,
+            )
+            link.send(prepare)
         waiting = {link.node for link in self._links}
         where: tuple[str, int] | None = None
         while waiting and self._state.verdict is None:
@@ -146,6 +156,7 @@ class AttemptRunner:
                 master_port=port,
                 seed=self._seed,
                 token=self._token,
+                gpu=self._gpu,
             )
             for local in range(per_node)
         )

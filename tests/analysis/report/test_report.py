@@ -62,7 +62,7 @@ def test_the_result_is_that_of_best_per_cell():
 def test_it_states_whether_the_best_is_beyond_noise():
     rows = made_grid(1, 1, per_cell=3)
     clear = rows.assign(tokens_per_second_per_gpu=[100.0, 90.0, 80.0])
-    assert "11.1% ahead of the second of 3, beyond noise" in build(clear, None, ABOUT)
+    assert "leads by 11.1% within one run; the spread between runs is unknown" in build(clear, None, ABOUT)
     tied = rows.assign(tokens_per_second_per_gpu=[100.0, 99.9, 80.0])
     page = build(tied, None, ABOUT)
     assert "within noise of one other configuration; the second is 0.1% behind" in page

@@ -1,4 +1,4 @@
-"""Small-sample statistics of `sweep compare`. Pure.
+"""Small-sample statistics of comparisons. Pure.
 
 scipy has a t distribution too, but as a wheel of 35 MB; numpy and the standard library have none.
 
