@@ -1,21 +1,32 @@
-"""A free port of this host, for the ranks' rendezvous."""
+"""A free port of this host, for the ranks' rendezvous: of the site's `port_range`, where it has one."""
 
 from __future__ import annotations
 
 import errno
+import os
 import random
 import socket
 
 PORTS = range(20_000, 32_768)
 """below Linux's ephemeral ports, so that no outgoing connection takes one in between"""
 TRIES = 64
+VARIABLE = "SWEEP_PORT_RANGE"
+"""environment variable of a pilot's processes: the first and the last port that the site's firewalls let through"""
+
+
+def allowed() -> range:
+    """The ports that may be used: those of VARIABLE, else PORTS."""
+    first, dash, last = os.environ.get(VARIABLE, "").partition("-")
+    return range(int(first), int(last) + 1) if dash else PORTS
 
 
 def listen_on_free_port() -> socket.socket:
-    """A socket that listens on one of PORTS on all addresses. Raises OSError (EADDRINUSE) where all are in use."""
-    for port in random.sample(PORTS, TRIES):
+    """A socket that listens on an allowed port on all addresses. Raises OSError (EADDRINUSE) where all are in use."""
+    ports = allowed()
+    tries = min(TRIES, len(ports))
+    for port in random.sample(ports, tries):
         try:
             return socket.create_server(("", port), backlog=1024)
         except OSError:
             continue
-    raise OSError(errno.EADDRINUSE, f"none of {TRIES} ports in {PORTS.start}-{PORTS.stop - 1} is free")
+    raise OSError(errno.EADDRINUSE, f"none of {tries} ports in {ports.start}-{ports.stop - 1} is free")

@@ -134,6 +134,8 @@ class Place:
     scratch_dir: str = ""
     """node-local directory of this attempt, removed after it"""
     seed: int = 0
+    token: str = field(default="", repr=False)
+    """of this attempt, random: the ranks' own connections can demand it, since their ports are open to all users"""
     ranks_in_process: int = 1
     """ranks in this process, each in its own thread: see ``Workload.one_process_param``"""
     gpu: str = ""
@@ -151,6 +153,19 @@ class Place:
             "MASTER_PORT": self.master_port,
         }
         return {name: str(value) for name, value in {**own, **common}.items()}
+
+    def slurm_variables(self) -> dict[str, str]:
+        """What srun would set for this rank if it were a task of its own: that by which programs find their place."""
+        values = {
+            "SLURM_PROCID": self.rank,
+            "SLURM_LOCALID": self.local_rank,
+            "SLURM_NODEID": self.node_rank,
+            "SLURM_NTASKS": self.world_size,
+            "SLURM_NPROCS": self.world_size,
+            "SLURM_NTASKS_PER_NODE": self.local_world_size,
+            "SLURM_NNODES": self.world_size // self.local_world_size,
+        }
+        return {name: str(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +261,9 @@ class Workload:
     one_process_param: str = ""
     """the parameter by which a run puts all its ranks of a node in one process, as threads that call ``main``
     each; empty: every rank has its own process"""
+    slurm_variables: bool = False
+    """its ranks find their place by Slurm's variables (SLURM_PROCID, SLURM_NTASKS, …): each rank gets them, as if it
+    were a task of srun. Else ranks see none of them, and find their place by torchrun's"""
     compiles_on_gpu: bool = False
     """on a GPU ``compile`` is true unless the grid states otherwise"""
     same_start: bool = True

@@ -17,6 +17,7 @@ class Outcome(str, Enum):
     CUDA_ERROR = "cuda_error"
     XID_HARDWARE = "xid_hardware"
     NODE_FAIL = "node_fail"
+    NETWORK = "network"
     TIME_LIMIT = "time_limit"
     IMPORT_ERROR = "import_error"
     CONFIG_ERROR = "config_error"

@@ -10,7 +10,9 @@ import pandas as pd
 
 from analysis.derive.best import completed, succeeded
 
-NODE_FAULTS = frozenset({"node_fail", "xid_hardware", "nccl_error", "cuda_error", "hang", "nccl_timeout", "lost"})
+NODE_FAULTS = frozenset(
+    {"node_fail", "network", "xid_hardware", "nccl_error", "cuda_error", "hang", "nccl_timeout", "lost"}
+)
 """Outcomes that a node may have caused"""
 
 RANK_COLUMNS = ("run_id", "attempt", "rank", "node", "ratio")

@@ -16,6 +16,9 @@ _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}")
 _CONSTRAINT = re.compile(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _NAME = re.compile(SAFE_NAME)
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,14}")
+LEAST_PORTS = 8
+"""of a port range: for the leader, and the ranks of runs that overlap in time on a node or follow each other at once"""
 _VERSION = re.compile(r"\d+(\.\d+)*([abrc.+-][A-Za-z0-9.+-]*)?")
 
 
@@ -133,6 +136,21 @@ def _umask(text: str) -> str:
     return text
 
 
+def _interface(text: str) -> str:
+    if not _INTERFACE.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is not the name of a network interface, such as ib0 or eth0")
+    return text
+
+
+def _port_range(ports: tuple[int, int] | None) -> tuple[int, int] | None:
+    if ports is not None and ports[1] < ports[0] + LEAST_PORTS - 1:
+        raise ValueError(f"{list(ports)} are too few ports: give the first and the last of at least {LEAST_PORTS}")
+    return ports
+
+
+Port = Annotated[int, Field(ge=1024, le=65535)]
+
+
 class Site(BaseModel):
     """One cluster, or one part of it. Each field is a key of the site file."""
 
@@ -183,6 +201,10 @@ class Site(BaseModel):
     """a node-local directory"""
     umask: Annotated[str, AfterValidator(_umask)] = "0077"
     """who else may read a sweep's directory, as for the shell's umask: '0027' the group, '0022' everyone; in quotes"""
+    interface: Annotated[str, AfterValidator(_interface)] | None = None
+    """the network interface for the leader, the ranks' rendezvous, and NCCL and gloo's sockets"""
+    port_range: Annotated[tuple[Port, Port] | None, BeforeValidator(_tuple), AfterValidator(_port_range)] = None
+    """first and last port for the leader and the ranks' rendezvous, where firewalls let only some through"""
 
     @property
     def pilot_time_s(self) -> float:

@@ -182,6 +182,8 @@ class Submission:
             scratch=site.scratch,
             container_prefix=site.container_prefix,
             srun=site.srun,
+            interface=site.interface,
+            port_range=site.port_range,
             torch_version=site.torch_version,
             seed=grid.seed,
             strategy=grid.strategy,

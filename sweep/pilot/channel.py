@@ -1,5 +1,8 @@
 """The connection between a leader and its agents: TCP. Each side proves that it has the pilot's key before anything is
-read; then come frames: four bytes of length and a message (`sweep.pilot.messages`).
+read; then come frames: four bytes of length, an HMAC and a message (`sweep.pilot.messages`).
+
+The HMAC is over a frame's number and its message, by a key of this connection and direction: a frame that somebody
+on the network changed, repeated, left out or put in is refused. Messages are not secret: they are not encrypted.
 
 The key is in a file of mode 0600 in the pilot's directory. It is never in an argument, a script or the environment.
 """
@@ -7,20 +10,16 @@ The key is in a file of mode 0600 in the pilot's directory. It is never in an ar
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import hmac
 import json
 import os
 import secrets
-import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
-
-import psutil
 
 from sweep.pilot.messages import (
     MAX_MESSAGE_BYTES,
@@ -36,6 +35,8 @@ from sweep.store.directory import write_derived
 
 CHALLENGE_BYTES = 32
 HANDSHAKE_TIMEOUT_S = 10.0
+_HEAD = struct.Struct("!I32s")
+"""of a frame: the message's length and its HMAC-SHA-256"""
 
 Outgoing = TypeVar("Outgoing", bound=Message)
 Incoming = TypeVar("Incoming", bound=Message)
@@ -45,6 +46,14 @@ class ChannelError(Exception):
     """The peer is not part of this pilot, or breaks the protocol."""
 
 
+class NoLeaderError(ChannelError):
+    """No address of the leader answers. `refused`: those whose host answered that nobody listens."""
+
+    def __init__(self, text: str, refused: frozenset[str]) -> None:
+        super().__init__(text)
+        self.refused = refused
+
+
 @dataclass(frozen=True)
 class Rendezvous:
     """Where a pilot's leader listens, and the key that authenticates peers."""
@@ -52,17 +61,19 @@ class Rendezvous:
     addresses: tuple[str, ...]
     port: int
     key: bytes
+    node: str = ""
+    """the leader's node, by the scheduler's name; empty without a scheduler"""
 
     def write(self, path: Path) -> None:
         """Write it for the agents, readable by this user only."""
-        text = json.dumps({"addresses": self.addresses, "port": self.port, "key": self.key.hex()})
-        write_derived(path, text, private=True)
+        values = {"addresses": self.addresses, "port": self.port, "key": self.key.hex(), "node": self.node}
+        write_derived(path, json.dumps(values), private=True)
 
     @classmethod
     def read(cls, path: Path) -> Rendezvous:
         """Read what the leader wrote."""
         values = json.loads(path.read_text())
-        return cls(tuple(values["addresses"]), int(values["port"]), bytes.fromhex(values["key"]))
+        return cls(tuple(values["addresses"]), int(values["port"]), bytes.fromhex(values["key"]), values["node"])
 
 
 def new_key() -> bytes:
@@ -70,37 +81,51 @@ def new_key() -> bytes:
     return secrets.token_bytes(32)
 
 
-def host_addresses() -> tuple[str, ...]:
-    """This host's IPv4 addresses, the one that its name resolves to first and loopback last."""
-    named: list[str] = []
-    with contextlib.suppress(OSError, UnicodeError):  # UnicodeError: a label of over 63 characters
-        named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
-    stats = psutil.net_if_stats()
-    bound = [
-        address.address
-        for name, addresses in psutil.net_if_addrs().items()
-        if name in stats and stats[name].isup
-        for address in addresses
-        if address.family == socket.AF_INET
-    ]
-    ordered = dict.fromkeys([a for a in named if a in bound] + bound)
-    return tuple(sorted(ordered, key=lambda address: address.startswith("127.")))
+@dataclass
+class Seal:
+    """One direction of a connection: numbers its frames and authenticates them."""
+
+    key: bytes
+    number: int = 0
+
+    def of(self, body: bytes) -> bytes:
+        """The HMAC of the next frame."""
+        self.number += 1
+        return hmac.new(self.key, struct.pack("!Q", self.number) + body, hashlib.sha256).digest()
+
+
+@dataclass(frozen=True)
+class Seals:
+    """The result of a handshake: how this side seals what it sends, and checks what it receives."""
+
+    outgoing: Seal
+    incoming: Seal
 
 
 class Channel(Generic[Outgoing, Incoming]):
     """One authenticated connection. Made by `connect` and `leader_channel`."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, decode: Callable[[bytes], Incoming]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        decode: Callable[[bytes], Incoming],
+        seals: Seals,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._decode = decode
+        self._seals = seals
 
     @property
     def local_address(self) -> str:
         """The address by which the peer reaches this host."""
         return str(self._writer.get_extra_info("sockname")[0])
+
+    @property
+    def peer_address(self) -> str:
+        """The address by which this host reaches the peer."""
+        return str(self._writer.get_extra_info("peername")[0])
 
     def send(self, message: Outgoing) -> None:
         """Queue a message; the loop writes it. Raises ChannelError where it cannot be sent."""
@@ -108,15 +133,18 @@ class Channel(Generic[Outgoing, Incoming]):
             body = encode(message)
         except MessageError as error:
             raise ChannelError(str(error)) from error
-        self._writer.write(struct.pack("!I", len(body)) + body)
+        self._writer.write(struct.pack("!I", len(body)) + self._seals.outgoing.of(body) + body)
 
     async def receive(self) -> Incoming | None:
         """The next message, or None at the end of the connection. Raises ChannelError for anything else."""
         try:
-            (length,) = struct.unpack("!I", await self._reader.readexactly(4))
+            length, seal = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
             if length > MAX_MESSAGE_BYTES:
                 raise ChannelError(f"a frame of {length} bytes is above the limit of {MAX_MESSAGE_BYTES}")
-            return self._decode(await self._reader.readexactly(length))
+            body = await self._reader.readexactly(length)
+            if not hmac.compare_digest(seal, self._seals.incoming.of(body)):
+                raise ChannelError("a frame was changed, repeated or left out on its way")
+            return self._decode(body)
         except (asyncio.IncompleteReadError, ConnectionError, OSError):
             return None
         except MessageError as error:
@@ -132,31 +160,34 @@ AgentChannel = Channel[AgentMessage, LeaderMessage]
 LeaderChannel = Channel[LeaderMessage, AgentMessage]
 
 
-def leader_channel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> LeaderChannel:
+def leader_channel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seals: Seals) -> LeaderChannel:
     """A leader's end of a connection that passed `authenticate`."""
-    return Channel(reader, writer, decode_of_agent)
+    return Channel(reader, writer, decode_of_agent, seals)
 
 
 async def connect(rendezvous: Rendezvous, timeout_s: float) -> AgentChannel:
-    """Connect an agent to the first of the leader's addresses that answers and proves the key."""
-    failures = []
+    """Connect an agent to the first of the leader's addresses that answers and proves the key. Raises NoLeaderError."""
+    failures, refused = [], set()
     for address in rendezvous.addresses:
         try:
             reader, writer = await asyncio.wait_for(asyncio.open_connection(address, rendezvous.port), timeout_s)
-            await authenticate(reader, writer, rendezvous.key, b"agent", b"leader")
+            seals = await authenticate(reader, writer, rendezvous.key, b"agent", b"leader")
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ChannelError) as error:
             failures.append(f"{address}: {error or type(error).__name__}")
+            if isinstance(error, ConnectionRefusedError):
+                refused.add(address)
             continue
-        return Channel(reader, writer, decode_of_leader)
-    raise ChannelError("no address of the leader answers: " + "; ".join(failures))
+        return Channel(reader, writer, decode_of_leader, seals)
+    raise NoLeaderError("no address of the leader answers: " + "; ".join(failures), frozenset(refused))
 
 
 async def authenticate(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, me: bytes, peer: bytes
-) -> None:
+) -> Seals:
     """Both sides prove the key by HMAC-SHA-256 over both challenges and the prover's role (so no proof can be echoed).
 
-    Raises ChannelError, and closes the connection, where the peer does not prove it.
+    Returns the keys of this connection's frames: another connection has other challenges, so other keys. Raises
+    ChannelError, and closes the connection, where the peer does not prove it.
     """
     mine = os.urandom(CHALLENGE_BYTES)
     writer.write(mine)
@@ -170,6 +201,9 @@ async def authenticate(
     if not hmac.compare_digest(proof, _proof(key, peer, theirs, mine)):
         writer.close()
         raise ChannelError("the peer does not have this pilot's key")
+    return Seals(
+        Seal(_proof(key, b"frames of " + me, mine, theirs)), Seal(_proof(key, b"frames of " + peer, theirs, mine))
+    )
 
 
 def _proof(key: bytes, role: bytes, provers: bytes, verifiers: bytes) -> bytes:

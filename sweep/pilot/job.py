@@ -43,3 +43,16 @@ class StepDaemon:
     def died(self) -> bool:
         """Has our parent process changed?"""
         return os.getppid() != self._pid
+
+
+def has_node(node: str) -> bool | None:
+    """Whether this process's job still has the node, by the scheduler; None where it does not say."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if not job or not node:
+        return None
+    command = ["squeue", "--noheader", f"--jobs={job}", f"--nodelist={node}", "--states=all", "--format=%i"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CANCEL_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):  # compute nodes may lack Slurm's clients
+        return None
+    return None if done.returncode else bool(done.stdout.strip())

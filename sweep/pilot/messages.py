@@ -44,6 +44,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     """the run's environment variables"""
     first: bool
     """the node of rank 0, which opens the listening socket"""
+    address: str | None = None
+    """by which other nodes reach this one; None: the agent's own end of this connection"""
     ranks: int = 1
     """of the attempt on this node"""
 
@@ -61,6 +63,8 @@ class Start(Message, frozen=True, kw_only=True):
     takes_listener: bool
     one_process: bool
     """the ranks are threads of one process"""
+    slurm_variables: bool = False
+    """each rank gets the variables of a task of srun"""
 
 
 class Stop(Message, frozen=True, kw_only=True):
@@ -82,7 +86,7 @@ class ClearStale(Message, frozen=True, kw_only=True):
 
 
 class Ping(Message, frozen=True):
-    """Leader, every few seconds: its heartbeat. An agent that misses it ends its ranks and the job."""
+    """Leader, every few seconds: its heartbeat. An agent that misses it ends its ranks and connects again."""
 
 
 class Leave(Message, frozen=True):
@@ -93,13 +97,23 @@ class Leave(Message, frozen=True):
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """Agent, first: which node it is."""
+    """Agent, first on each connection: which node it is. It runs no attempt: that of a lost connection it ended."""
 
     node: str
     index: int
     """the node's number in the job"""
     stale_tokens: tuple[str, ...]
     """of other pilots of this sweep that have processes or files on the node"""
+    not_ended: tuple[str, ...] = ()
+    """processes of an ended attempt that could not be ended: no attempt can go to this node"""
+
+
+class Alive(Message, frozen=True):
+    """Agent, every few seconds: its heartbeat. Without it, missing heartbeats of ranks show nothing about them."""
+
+
+class Terminated(Message, frozen=True):
+    """Agent, when it got SIGTERM, before anything else: the scheduler ends the job (it may signal the steps only)."""
 
 
 class Cleared(Message, frozen=True):
@@ -210,7 +224,7 @@ class Clean(Message, frozen=True, kw_only=True):
 
 LeaderMessage = Prepare | Start | Stop | ClearStale | Ping | Leave
 OfAttempt = Prepared | NotPrepared | Heartbeats | Busy | Measured | Failed | RankExited | Clean
-AgentMessage = Hello | Cleared | OfAttempt
+AgentMessage = Hello | Alive | Terminated | Cleared | OfAttempt
 
 _encoder = msgspec.msgpack.Encoder()
 _of_leader: msgspec.msgpack.Decoder[LeaderMessage] = msgspec.msgpack.Decoder(LeaderMessage)

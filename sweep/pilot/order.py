@@ -31,6 +31,10 @@ class PilotOrder:
     """node-local directory for logs and temporary files"""
     container_prefix: tuple[str, ...] = ()
     """prefix of an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
+    interface: str | None = None
+    """the network interface for the leader and the ranks; None: by the host's name"""
+    port_range: tuple[int, int] | None = None
+    """first and last port for the leader and the ranks; None: any"""
     srun: tuple[str, ...] = ()
     """further options of the sruns that start agents and that clean up after them"""
     torch_version: str | None = None

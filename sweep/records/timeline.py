@@ -169,7 +169,7 @@ def _(event: PilotSubmitted, line: Timeline) -> None:
 @_apply.register
 def _(event: PilotStarted, line: Timeline) -> None:
     pilot = line.pilot(event.pilot)
-    pilot.allocated_at = event.time
+    pilot.allocated_at = event.time if pilot.allocated_at is None else pilot.allocated_at
     pilot.nodes = list(event.nodes)
     pilot.job_id = event.job_id
     pilot.time_limit_s = pilot.time_limit_s if event.time_limit_s is None else event.time_limit_s

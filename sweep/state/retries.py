@@ -22,6 +22,7 @@ RETRIES: Mapping[Outcome, int] = {
     Outcome.CUDA_ERROR: 1,
     Outcome.XID_HARDWARE: 2,
     Outcome.NODE_FAIL: 3,
+    Outcome.NETWORK: 3,
     Outcome.TIME_LIMIT: 0,
     Outcome.IMPORT_ERROR: 0,
     Outcome.CONFIG_ERROR: 0,

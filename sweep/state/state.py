@@ -252,7 +252,7 @@ def _(event: PilotGone, sweep_state: SweepState) -> None:
 @_apply.register
 def _(event: PilotStarted, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
-    pilot.started_at = event.time
+    pilot.started_at = pilot.started_at or event.time  # a leader writes it again when further nodes have joined
     pilot.node_names = event.nodes
     pilot.job_id = event.job_id
     pilot.gone = None  # a submission that was given up but started after all

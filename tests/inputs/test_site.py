@@ -45,6 +45,11 @@ def test_hostile_values_of_options_are_refused(key, value):
     [
         ("partitoin: x", "did you mean partition?"),
         ("max_nodes: none", "expected a whole number"),
+        ("interface: ib0; reboot", "is not the name of a network interface"),
+        ("interface: an-interface-of-17", "is not the name of a network interface"),
+        ("port_range: [40000, 40003]", "are too few ports"),
+        ("port_range: [80, 40003]", "expected at least 1024"),
+        ("port_range: 40000-40100", "port_range"),
         ("max_nodes: 0", "expected at least 1"),
         ("pilot_time: soon", "is not a duration"),
         ("pilot_time: 0", "not a duration between"),

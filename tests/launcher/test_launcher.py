@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from sweep.executors.executor import JobState, JobStatus
+from sweep.executors.slurm_states import parse_squeue
 from sweep.launcher.loop import Launcher
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
 from sweep.launcher.watch import Watch
@@ -166,6 +167,22 @@ def test_a_pilot_has_timed_out_only_if_its_opened_journal_shows_it(existing, mon
     watch.check()
     assert nfs.opened == [], "while a pilot is not under suspicion its journal is opened only where it grew"
     assert len(driving.events_of(existing.directory.path, PilotUnresponsive)) == (0 if lives else 1)
+    session.close()
+
+
+def test_a_suspended_pilot_is_not_unresponsive_and_its_time_begins_when_it_continues(existing, monkeypatch):
+    """Its processes are stopped (`scontrol suspend`, gang scheduling): they cannot write heartbeats."""
+    watch, session, _, _, clock = watched(
+        existing, monkeypatch, parse_squeue("7|SUSPENDED|n1|N/A|s-p0001|None")["7"].state
+    )
+    for state in [JobState.SUSPENDED] * 100 + [JobState.RUNNING]:
+        session.executor.state = state
+        watch.check()
+        clock.now += 15  # the interval of polls
+    assert session.executor.cancelled == []
+    clock.now += 10_000
+    watch.check()
+    assert session.executor.cancelled == ["7"], "it continued, and its leader did not"
     session.close()
 
 

@@ -23,11 +23,11 @@ async def exchange(client_key):
 
     async def handler(reader, writer):
         try:
-            await authenticate(reader, writer, KEY, b"leader", b"agent")
+            seals = await authenticate(reader, writer, KEY, b"leader", b"agent")
         except ChannelError:
             received.set_result(None)
             return
-        received.set_result(await leader_channel(reader, writer).receive())
+        received.set_result(await leader_channel(reader, writer, seals).receive())
 
     server, port = await serve(handler)
     try:
@@ -103,40 +103,86 @@ def test_the_key_file_is_private(tmp_path):
     assert Rendezvous.read(tmp_path / "rendezvous").key == KEY
 
 
-def received(*frames):
-    """What a leader receives when these bytes are sent."""
+async def handshake():
+    """How an agent's and a leader's end of one connection seal and check frames."""
+    connected = asyncio.get_running_loop().create_future()
+
+    async def handler(reader, writer):
+        connected.set_result(await authenticate(reader, writer, KEY, b"leader", b"agent"))
+
+    server, port = await serve(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    agents = await authenticate(reader, writer, KEY, b"agent", b"leader")
+    leaders = await connected
+    writer.close()
+    server.close()
+    return agents, leaders
+
+
+def frame(seals, body):
+    return struct.pack("!I", len(body)) + seals.outgoing.of(body) + body
+
+
+def frames(*bodies, change=lambda sealed: sealed):
+    """What a leader receives when an agent sends frames of these bodies, changed on their way."""
 
     async def scenario():
+        agents, leaders = await handshake()
+        sealed = [frame(agents, body) for body in bodies]
         reader = asyncio.StreamReader()
-        for length, body in frames:
-            reader.feed_data(struct.pack("!I", length) + body)
+        reader.feed_data(b"".join(change(sealed)))
         reader.feed_eof()
-        channel = leader_channel(reader, None)
-        return [await channel.receive() for _ in range(len(frames) + 1)]
+        channel = leader_channel(reader, None, leaders)
+        return [await channel.receive() for _ in range(len(bodies) + 1)]
 
     return asyncio.run(scenario())
 
 
 def test_messages_come_in_order_and_then_the_end():
-    frames = [(len(body), body) for body in (encode(HELLO), encode(Cleared()))]
-    assert received(*frames) == [HELLO, Cleared(), None]
+    assert frames(encode(HELLO), encode(Cleared())) == [HELLO, Cleared(), None]
+
+
+FIRST, SECOND = encode(HELLO), encode(Cleared())
+TAMPERED = {
+    "repeated": lambda sealed: [sealed[0], sealed[0]],
+    "left out": lambda sealed: sealed[1:],
+    "exchanged": lambda sealed: sealed[::-1],
+    "put in": lambda sealed: [struct.pack("!I", len(SECOND)) + b"x" * 32 + SECOND, *sealed],
+    "changed": lambda sealed: [sealed[0][:-1] + b"y", sealed[1]],
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_a_frame_that_was_tampered_with_is_refused(how):
+    with pytest.raises(ChannelError, match="changed, repeated or left out"):
+        frames(FIRST, SECOND, change=TAMPERED[how])
+
+
+def test_frames_of_another_connection_with_the_same_key_are_refused():
+    async def scenario():
+        (agents, _), (_, leaders) = await handshake(), await handshake()
+        reader = asyncio.StreamReader()
+        reader.feed_data(frame(agents, encode(HELLO)))
+        return await leader_channel(reader, None, leaders).receive()
+
+    with pytest.raises(ChannelError):
+        asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("cut", [1, 4, 10])
 def test_a_torn_message_is_the_end_of_the_connection(cut):
-    body = encode(HELLO)
-    assert received((len(body), body[:-cut]))[0] is None
+    assert frames(encode(HELLO), change=lambda sealed: [sealed[0][:-cut]])[0] is None
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"\xc1", b"GET / HTTP/1.1", encode(Ping())], ids=range(5))
 def test_what_is_no_message_of_an_agent_is_refused_where_it_arrives(body):
     with pytest.raises(ChannelError):
-        received((len(body), body))
+        frames(body)
 
 
 def test_a_frame_above_the_limit_is_refused_before_it_is_read():
     with pytest.raises(ChannelError, match="above the limit"):
-        received((MAX_MESSAGE_BYTES + 1, b""))
+        frames(b"", change=lambda sealed: [struct.pack("!I", MAX_MESSAGE_BYTES + 1) + sealed[0][4:]])
 
 
 def test_a_message_above_the_limit_is_not_sent():
@@ -149,5 +195,5 @@ def test_a_message_above_the_limit_is_not_sent():
     writer = Writer()
     huge = ClearStale(tokens=("x" * MAX_MESSAGE_BYTES,))
     with pytest.raises(ChannelError, match="above the limit"):
-        leader_channel(None, writer).send(huge)
+        leader_channel(None, writer, None).send(huge)
     assert not writer.written

@@ -12,6 +12,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot import messages
 from sweep.pilot.messages import (
     AgentMessage,
+    Alive,
     Busy,
     Clean,
     Cleared,
@@ -34,6 +35,7 @@ from sweep.pilot.messages import (
     RankRemains,
     Start,
     Stop,
+    Terminated,
     decode_of_agent,
     decode_of_leader,
     encode,
@@ -46,15 +48,25 @@ MEASUREMENT = Measurement(
     step_times_s=[0.5, 0.25], losses=[1.0, math.inf], effective={"dp": 2, "zero": None}, extra={"notes": ["odd"]}
 )  # fmt: skip
 OF_LEADER = [
-    Prepare(attempt="r.1", preload=("torch",), env={"A": "b"}, first=True),
-    Start(attempt="r.1", main="m:f", run="{}", places=(PLACE,), takes_listener=True, one_process=False),
+    Prepare(attempt="r.1", preload=("torch",), env={"A": "b"}, first=True, address="10.0.0.1"),
+    Start(
+        attempt="r.1",
+        main="m:f",
+        run="{}",
+        places=(PLACE,),
+        takes_listener=True,
+        one_process=False,
+        slurm_variables=True,
+    ),
     Stop(attempt="r.1", evidence=True, grace_s=8.0, short=False),
     ClearStale(tokens=("sweep-ab-p0001",)),
     Ping(),
     Leave(),
 ]
 OF_AGENT = [
-    Hello(node="n1", index=3, stale_tokens=("sweep-ab-p0001",)),
+    Hello(node="n1", index=3, stale_tokens=("sweep-ab-p0001",), not_ended=("pid 7",)),
+    Alive(),
+    Terminated(),
     Cleared(),
     Prepared(attempt="r.1", preloaded=True, master_addr="10.0.0.1", master_port=20_000),
     NotPrepared(attempt="r.1", outcome=Outcome.DISK_FULL, error="no space"),

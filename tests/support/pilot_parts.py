@@ -47,13 +47,16 @@ def a_run(existing):
 class Mute:
     """A channel that receives nothing and stores every sent message."""
 
-    local_address = "127.0.0.1"
+    local_address = peer_address = "127.0.0.1"
 
     def __init__(self):
         self.sent = []
 
     def send(self, message):
         self.sent.append(message)
+
+    def close(self):
+        pass
 
     async def wait_until_sent(self, kind):
         """Wait until a message of this kind was sent."""

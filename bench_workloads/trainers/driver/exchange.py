@@ -1,12 +1,14 @@
 """How the drivers of one attempt share their trainers' parsed output: rank 0 listens, and forwards all of it.
 
 Most trainers print on one rank only, and every rank has to give a measurement. The socket is the open one that rank 0
-inherited, so the trainer itself needs another port: rank 0 picks it and sends it first.
+inherited, so the trainer itself needs another port: rank 0 picks it and sends it first. Before that each rank sends the
+attempt's token: the port is open to all users of the cluster.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import os
 import selectors
@@ -21,6 +23,8 @@ from sweep.contract import Place
 
 _READ = 1 << 16
 _CONNECT_S = 120.0
+_TOKEN_BYTES = 1000
+"""far above the line with the token: a stranger cannot make rank 0 store more"""
 
 Message = Mapping[str, Any]
 
@@ -31,6 +35,8 @@ class _Line:
 
     connection: socket.socket
     unread: bytes = b""
+    proved: bool = True
+    """the rank at the other side sent the attempt's token"""
 
     def receive(self) -> list[Message] | None:
         """Complete messages; None once the other side is gone. Anything but a JSON object is dropped."""
@@ -58,6 +64,8 @@ class Exchange:
     hub: bool
     port: int
     """the port for the trainer's own rank 0"""
+    token: str
+    """of the attempt; empty: none is demanded"""
     _listener: socket.socket | None = None
     _lines: list[_Line] = field(default_factory=list)
     _history: list[bytes] = field(default_factory=list)
@@ -78,7 +86,7 @@ class Exchange:
             listener = socket.create_server(("", place.master_port))
         with listen_on_free_port() as free:
             port = free.getsockname()[1]
-        exchange = cls(selector, True, port, listener)
+        exchange = cls(selector, True, port, place.token, listener)
         exchange._history.append(_encoded({"port": exchange.port}))
         if listener is not None:
             listener.setblocking(False)
@@ -91,6 +99,8 @@ class Exchange:
         while True:
             try:
                 connection = socket.create_connection((place.master_addr, place.master_port), timeout=_CONNECT_S)
+                if place.token:
+                    connection.sendall(_encoded({"token": place.token}))
                 line = _Line(connection)
                 port, rest = _first(line)
             except OSError:
@@ -98,7 +108,7 @@ class Exchange:
                     raise
                 time.sleep(0.1)
                 continue
-            exchange = cls(selector, False, port, None, [line])
+            exchange = cls(selector, False, port, place.token, None, [line])
             line.unread = rest + line.unread
             connection.setblocking(True)
             selector.register(connection, selectors.EVENT_READ, exchange)
@@ -117,7 +127,7 @@ class Exchange:
         if line is None:
             return []
         messages = line.receive()
-        if messages is None:
+        if messages is None or not (line.proved or self._admit(line, messages)):
             self._drop(line)
             return []
         if self.hub:
@@ -145,16 +155,27 @@ class Exchange:
             connection, _ = self._listener.accept()
             connection.setblocking(True)
             connection.settimeout(10.0)
-            line = _Line(connection)
+            line = _Line(connection, proved=False)
             self._lines.append(line)
             self.selector.register(connection, selectors.EVENT_READ, self)
+            if not self.token:
+                self._admit(line, [{"token": ""}])
+
+    def _admit(self, line: _Line, messages: list[Message]) -> bool:
+        """Send all so far to a rank that has the token, which it sends first. False for anybody else."""
+        if not messages:
+            return len(line.unread) < _TOKEN_BYTES
+        token = messages.pop(0).get("token")
+        line.proved = isinstance(token, str) and hmac.compare_digest(token.encode(), self.token.encode())
+        if line.proved:
             self._write(line, b"".join(self._history))
+        return line.proved
 
     def _pass_on(self, data: bytes, source: _Line | None) -> None:
         if self.hub:
             self._history.append(data)
         for line in list(self._lines):
-            if line is not source:
+            if line is not source and line.proved:
                 self._write(line, data)
 
     def _write(self, line: _Line, data: bytes) -> None:

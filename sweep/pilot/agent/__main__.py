@@ -7,35 +7,60 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 import tempfile
 from pathlib import Path
 
-from sweep.pilot.agent.agent import CONNECT_TIMEOUT_S, Agent
+from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK, become_subreaper
-from sweep.pilot.channel import Rendezvous, connect
+from sweep.pilot.agent.reconnect import GiveUp, LeaderSearch
+from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import cancel_own_job
 
+TERMINATED_S = 4.0
+"""after SIGTERM the leader drains and sends Leave within this time; Slurm's own default KillWait is 30 s"""
 
-async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> int:
+
+async def _main(pilot_dir: Path, node: str, index: int, scratch: Path) -> None:
     become_subreaper()
-    agent = Agent(node, index, scratch)
-    channel = await connect(Rendezvous.read(pilot_dir / "rendezvous"), CONNECT_TIMEOUT_S)
+    clock = PausingClock()
+    agent = Agent(node, index, scratch, clock)
     loop = asyncio.get_running_loop()
-    serving = asyncio.ensure_future(agent.serve(channel))
+    ticking = asyncio.ensure_future(clock.tick())
+    serving = asyncio.ensure_future(_serve(agent, LeaderSearch(pilot_dir, clock)))
     loop.add_signal_handler(signal.SIGCHLD, agent.reap)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, serving.cancel)
+        loop.add_signal_handler(number, _terminate, agent, serving)
+    end = GiveUp.LEAVE
     try:
-        released = await serving
-    except asyncio.CancelledError:
-        return 143  # SIGTERM from Slurm: the short teardown
+        end = await serving
+    except asyncio.CancelledError:  # SIGTERM
+        pass
     finally:
         await agent.end(grace_s=1.0)
-        channel.close()
-    if not released:
+        ticking.cancel()
+    if end is GiveUp.CANCEL:
         cancel_own_job()
-    return 0 if released else 1
+
+
+async def _serve(agent: Agent, search: LeaderSearch) -> GiveUp:
+    """Serve the leader until it sends Leave or is lost for good. The step never fails: the other nodes go on."""
+    while not isinstance(channel := await search.connect(), GiveUp):
+        try:
+            if await agent.serve(channel) or agent.is_terminated:
+                return GiveUp.LEAVE
+        finally:
+            channel.close()
+        await agent.abandon()
+    return channel
+
+
+def _terminate(agent: Agent, serving: asyncio.Task[GiveUp]) -> None:
+    """The scheduler ends the job, or signals its steps only: the leader drains, and the agent leaves with it."""
+    if agent.connected and not agent.is_terminated:
+        agent.terminated()
+        asyncio.get_running_loop().call_later(TERMINATED_S, serving.cancel)
+    else:
+        serving.cancel()
 
 
 def main() -> None:
@@ -50,7 +75,7 @@ def main() -> None:
     os.environ[NODE_MARK] = arguments.node
     prefix = f"{os.environ.get(PILOT_MARK, 'sweep')}.{arguments.node}."
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=arguments.scratch))
-    sys.exit(asyncio.run(_main(arguments.pilot_dir, arguments.node, arguments.index, scratch)))
+    asyncio.run(_main(arguments.pilot_dir, arguments.node, arguments.index, scratch))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,13 @@
 """The process a pilot has on each of its nodes: starts ranks, forwards what they report, cleans up after them.
 
 Free of torch and single-threaded. It runs one attempt at a time, so all its descendants but the zygotes are that
-attempt's. When its leader times out, it ends its ranks and the job: a job whose first node died stays RUNNING
-indefinitely under --no-kill (seen on Slurm 22.05).
+attempt's. When it loses its leader, it ends its attempt and looks for the leader again: `sweep.pilot.agent.reconnect`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,45 +17,71 @@ from sweep.pilot.agent.cleanup import clear, clear_dead, make_temporary, remove_
 from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, tokens_of_sweep
 from sweep.pilot.agent.zygotes import ZygotePool
 from sweep.pilot.channel import AgentChannel, ChannelError
-from sweep.pilot.messages import Cleared, ClearStale, Hello, LeaderMessage, Leave, Ping, Prepare, Start, Stop
+from sweep.pilot.clock import PausingClock
+from sweep.pilot.messages import (
+    Alive,
+    Cleared,
+    ClearStale,
+    Hello,
+    LeaderMessage,
+    Leave,
+    Ping,
+    Prepare,
+    Start,
+    Stop,
+    Terminated,
+)
+from sweep.pilot.timeouts import HEARTBEAT_S, SILENCE_S
 
-LEADER_SILENCE_S = 20.0
-"""then the ranks are ended and the job cancelled, all within 30 s"""
-CONNECT_TIMEOUT_S = 20.0
-
-Inbox = asyncio.Queue[LeaderMessage | None]
-"""None: the connection to the leader is lost"""
+Inbox = asyncio.Queue[LeaderMessage]
 
 
 class Agent:
     """Serves a leader on one node. All methods run on one event loop; the leader's messages are handled in order."""
 
-    def __init__(self, node: str, index: int, scratch: Path) -> None:
-        self._node = Node(node, index, scratch, make_temporary(scratch))
+    def __init__(self, node: str, index: int, scratch: Path, clock: PausingClock | None = None) -> None:
+        self._clock = clock or PausingClock()
+        self._node = Node(node, index, scratch, make_temporary(scratch), self._clock)
         self._zygotes = ZygotePool(node)
         self._attempt: NodeAttempt | None = None
-        self._last_message_at = time.monotonic()
+        self._channel: AgentChannel | None = None
+        self._last_message_at = 0.0
+        self._left = False
+        self._not_ended: tuple[str, ...] = ()
+        self.is_terminated = False
+        """SIGTERM came"""
+
+    @property
+    def connected(self) -> bool:
+        """Whether it serves a leader now."""
+        return self._channel is not None
 
     async def serve(self, channel: AgentChannel) -> bool:
-        """Execute the leader's messages until Leave (True) or until the leader is lost (False)."""
-        node = self._node
-        stale = tuple(sorted(stale_tokens(node.scratch)))
-        channel.send(Hello(node=node.name, index=node.index, stale_tokens=stale))
+        """Execute the leader's messages until Leave (True) or until the connection is lost (False)."""
+        self._channel, self._last_message_at = channel, self._clock.now()
+        self._greet(channel)
         inbox: Inbox = asyncio.Queue()
-        helpers = [
-            asyncio.ensure_future(self._listen_to(channel, inbox)),
-            asyncio.ensure_future(self._watch_leader(inbox)),
-            asyncio.ensure_future(self._watch_activity()),
+        tasks = [
+            asyncio.ensure_future(task)
+            for task in (self._work(channel, inbox), self._listen_to(channel, inbox), self._watch_leader())
         ]
+        helpers = [asyncio.ensure_future(task) for task in (self._watch_activity(), self._send_heartbeats(channel))]
         try:
-            while (message := await inbox.get()) is not None:
-                if isinstance(message, Leave):
-                    return True
-                await self._handle(message, channel)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            for helper in helpers:
-                helper.cancel()
-        return False
+            self._channel = None
+            for task in (*tasks, *helpers):
+                task.cancel()
+            await asyncio.gather(*tasks, *helpers, return_exceptions=True)
+        return self._left
+
+    async def abandon(self) -> None:
+        """The leader is lost: end the attempt. The zygotes stay, for the attempts after a new connection."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            self._not_ended = tuple(await attempt.abandon())
 
     async def end(self, grace_s: float) -> None:
         """End all ranks and zygotes and remove the pilot's files."""
@@ -65,9 +89,23 @@ class Agent:
         await clear(ranks, [], grace_s, self.reap)
         remove_scratch(self._node.scratch)
 
+    def terminated(self) -> None:
+        """SIGTERM came: report it before anything else, so that the leader accuses nobody for what now ends."""
+        self.is_terminated = True
+        if self._channel is not None:
+            self._channel.send(Terminated())
+
     def reap(self) -> None:
         """Reap ended child processes."""
         self._zygotes.reap()
+
+    def _greet(self, channel: AgentChannel) -> None:
+        node, stale = self._node, tuple(sorted(stale_tokens(self._node.scratch)))
+        channel.send(Hello(node=node.name, index=node.index, stale_tokens=stale, not_ended=self._not_ended))
+
+    async def _work(self, channel: AgentChannel, inbox: Inbox) -> None:
+        while not isinstance(message := await inbox.get(), Leave):
+            await self._handle(message, channel)
 
     async def _handle(self, message: LeaderMessage, channel: AgentChannel) -> None:
         match message:
@@ -100,22 +138,27 @@ class Agent:
         """Receive messages at once, so that a long task (an import, a teardown) does not look like a timeout."""
         try:
             while (message := await channel.receive()) is not None:
-                self._last_message_at = time.monotonic()
+                self._last_message_at = self._clock.now()
+                self._left = self._left or isinstance(message, Leave)
                 inbox.put_nowait(message)
         except ChannelError as error:
             log_error(f"{self._node.name}: cannot decode the leader's message: {error}")
-        inbox.put_nowait(None)
 
-    async def _watch_leader(self, inbox: Inbox) -> None:
-        while time.monotonic() - self._last_message_at < LEADER_SILENCE_S:
+    async def _watch_leader(self) -> None:
+        while self._clock.now() - self._last_message_at < SILENCE_S:
             await asyncio.sleep(1.0)
-        inbox.put_nowait(None)
+        log_error(f"{self._node.name}: nothing was heard of the leader for {SILENCE_S:.0f} s")
 
     async def _watch_activity(self) -> None:
         while True:
             await asyncio.sleep(ACTIVITY_CHECK_S)
             if self._attempt is not None:
                 self._attempt.report_busy()
+
+    async def _send_heartbeats(self, channel: AgentChannel) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            channel.send(Alive())
 
 
 def stale_tokens(scratch: Path) -> set[str]:

@@ -16,6 +16,7 @@ from sweep.contract import Measurement, Place
 from sweep.outcomes import Outcome
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.cleanup import clear, empty, remove_scratch, remove_shared_memory
+from sweep.pilot.agent.environment import cache_directories
 from sweep.pilot.agent.heartbeats import HeartbeatBuffer
 from sweep.pilot.agent.kernel_log import KernelEvidence
 from sweep.pilot.agent.processes import Activity, left_on_gpus
@@ -24,6 +25,7 @@ from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
 from sweep.pilot.agent.zygote_messages import ForkRequest
 from sweep.pilot.agent.zygotes import Zygote, ZygoteError, ZygotePool
 from sweep.pilot.channel import AgentChannel, ChannelError
+from sweep.pilot.clock import PausingClock
 from sweep.pilot.messages import (
     Busy,
     Clean,
@@ -41,6 +43,8 @@ from sweep.pilot.messages import (
 )
 
 GPU_WAIT_S = 20.0
+ABANDON_GRACE_S = 1.0
+"""nobody waits for what ranks say in their last seconds"""
 HEARTBEAT_FLUSH_S = 0.1
 RANK0_LOG_BYTES = 1 << 20
 TAIL_BYTES = 32_000
@@ -56,6 +60,7 @@ class Node:
     """the pilot's directory on this node"""
     temporary: Path
     """TMPDIR of the ranks"""
+    clock: PausingClock
 
 
 class NodeAttempt:
@@ -104,7 +109,7 @@ class NodeAttempt:
         spared = [zygote.pid for zygote in self._zygotes.zygotes]
         not_ended = await clear(self.ranks, spared, order.grace_s, self._zygotes.reap)
         if not not_ended and not order.short:
-            not_ended = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S)
+            not_ended = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
         self._flush()
         remains = [
             RankRemains(
@@ -126,6 +131,14 @@ class NodeAttempt:
         )
         self._leave()
 
+    async def abandon(self) -> list[str]:
+        """The leader is lost: end the ranks, without a report. Returns the processes that could not be ended."""
+        spared = [zygote.pid for zygote in self._zygotes.zygotes]
+        not_ended = await clear(self.ranks, spared, ABANDON_GRACE_S, self._zygotes.reap)
+        not_ended = not_ended or await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
+        self._leave()
+        return not_ended
+
     def report_busy(self) -> None:
         """Report ranks that do work before their first iteration: a slow start is no hang."""
         early = [rank for rank in self.ranks if rank.alive and not self._heartbeats.iterates(rank.number)]
@@ -142,7 +155,7 @@ class NodeAttempt:
     def _listen(self) -> tuple[str, int]:
         """Open rank 0's socket before any rank starts. It is passed on open, so the port cannot be taken."""
         self._listener = listen_on_free_port()
-        return self._channel.local_address, int(self._listener.getsockname()[1])
+        return self._order.address or self._channel.local_address, int(self._listener.getsockname()[1])
 
     async def _start_process(self, zygote: Zygote, order: Start, places: Sequence[Place]) -> None:
         """One process, for the ranks of these places."""
@@ -151,6 +164,7 @@ class NodeAttempt:
         ranks = [Rank(place.rank, log) for place in here]
         self.ranks += ranks
         env = {**self._environment(), **self._order.env, **here[0].torchrun_variables()}
+        env |= here[0].slurm_variables() if order.slurm_variables else {}
         request = ForkRequest(main=order.main, run=order.run, places=tuple(here), env=env)
         listener = self._listener if here[0].rank == 0 else None
         try:
@@ -160,10 +174,10 @@ class NodeAttempt:
                 self._not_started(rank, error)
 
     def _environment(self) -> dict[str, str]:
-        """Defaults of the ranks: temporary files on this node, compiled kernels stored for the pilot's next runs."""
+        """Defaults of the ranks: temporary files on this node, compiled code stored for the pilot's next runs."""
         defaults = {
             "TMPDIR": str(self._node.temporary),
-            "TORCHINDUCTOR_CACHE_DIR": str(self._node.scratch / "inductor"),
+            **cache_directories(str(self._node.scratch)),
             **evidence.flight_recorder_environment(self._scratch),
         }
         users = {name: os.environ[name] for name in defaults if name in os.environ and name != "TMPDIR"}
@@ -187,7 +201,7 @@ class NodeAttempt:
     def _on_heartbeat(self, rank: Rank, heartbeat: RankHeartbeat) -> None:
         if not self._heartbeats:
             asyncio.get_running_loop().call_later(HEARTBEAT_FLUSH_S, self._flush)
-        self._heartbeats.add(rank.number, heartbeat, time.monotonic())
+        self._heartbeats.add(rank.number, heartbeat, self._node.clock.now())
 
     def _measured(self, rank: Rank, measurement: Measurement) -> None:
         try:
@@ -205,7 +219,7 @@ class NodeAttempt:
 
     def _flush(self) -> None:
         if self._heartbeats:
-            self._channel.send(Heartbeats(attempt=self._name, heartbeats=self._heartbeats.take(time.monotonic())))
+            self._channel.send(Heartbeats(attempt=self._name, heartbeats=self._heartbeats.take(self._node.clock.now())))
 
     def _leave(self) -> None:
         for rank in self.ranks:

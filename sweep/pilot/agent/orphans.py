@@ -43,7 +43,8 @@ async def clear_orphans(order: PilotOrder, node: str) -> None:
 
 
 def _srun_on(node: str) -> list[str]:
-    step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mem=0", "--cpu-bind=none"]
+    step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--mem=0"]
+    step += ["--cpu-bind=none"]
     return [*step, "--quiet"]
 
 

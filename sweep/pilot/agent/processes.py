@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,13 @@ ACTIVITY_SHARE = 0.1
 ACTIVITY_BYTES = 1 << 20
 NVIDIA_SMI_S = 10.0
 GPU_POLL_S = 0.5
+START_TIME_ERROR_S = 1.0
+"""psutil computes start times from the boot time, which is known to the second"""
+SHARING_SERVICE = "nvidia-cuda-mps"
+"""MPS's server runs as its user, from the first client on: beyond the attempt, as intended"""
+_uuids: dict[frozenset[str], frozenset[str]] = {}
+"""those of the allocated GPUs, once nvidia-smi has answered"""
+_UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)")
 
 
 def become_subreaper() -> None:
@@ -192,46 +200,72 @@ def allocated(environment: Mapping[str, str] | None = None) -> frozenset[str] | 
     return None
 
 
-def left_on_gpus(wait_s: float) -> list[str]:
-    """Living processes on the allocated GPUs after `wait_s`, as text; empty where there is no nvidia-smi."""
+def left_on_gpus(wait_s: float, since: float) -> list[str]:
+    """Processes of an attempt that began at `since` (unix seconds) on the allocated GPUs after `wait_s`, as text.
+
+    Empty where there is no nvidia-smi. Processes that were there before, and those of other users and of the sharing
+    service (MPS), are not the attempt's: they say nothing about the node.
+    """
     ours = allocated()
     if ours is None or shutil.which("nvidia-smi") is None:
         return []
     deadline = time.monotonic() + wait_s
     while True:
-        left = [f"pid {pid} on GPU {uuid}" for pid, uuid in _processes(ours) if _lives(pid)]
+        left = [f"pid {pid} on GPU {uuid}" for pid, uuid in _processes(ours) if _of_attempt(pid, since)]
         if not left or time.monotonic() >= deadline:
             return left
         time.sleep(GPU_POLL_S)
 
 
 def _processes(ours: frozenset[str]) -> list[tuple[int, str]]:
-    uuids = {uuid for index, uuid in _rows("--query-gpu=index,uuid") if ours & {index, uuid}}
-    rows = _rows("--query-compute-apps=pid,gpu_uuid")
+    if ours not in _uuids:  # one call of nvidia-smi less after each attempt: it takes up to a second
+        found = uuids_of(ours, _output("--query-gpu=index,uuid", "--format=csv,noheader"), _output("-L"))
+        _uuids.update({ours: found} if found else {})
+    uuids = _uuids.get(ours, frozenset())
+    rows = _rows(_output("--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"))
     return [(int(pid), uuid) for pid, uuid in rows if pid.isdigit() and uuid in uuids]
 
 
-def _rows(query: str) -> list[tuple[str, str]]:
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", query, "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=NVIDIA_SMI_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    pairs = [line.split(",", 1) for line in done.stdout.splitlines() if "," in line]
+def uuids_of(ours: Iterable[str], gpus: str, devices: str) -> frozenset[str]:
+    """The UUIDs under which nvidia-smi lists processes on these devices: of whole GPUs, and of parts (MIG) with theirs.
+
+    `ours`: indices, UUIDs or their beginnings, as CUDA_VISIBLE_DEVICES takes them. `gpus`: nvidia-smi's rows of index
+    and UUID. `devices`: what `nvidia-smi -L` prints, with each GPU's MIG devices below it.
+    """
+    parents: dict[str, str] = {}
+    parent = ""
+    for line in devices.splitlines():
+        if (found := _UUID.search(line)) is not None:
+            parent = parent if found[1].startswith("MIG-") else found[1]
+            parents[found[1]] = parent
+    rows = _rows(gpus)
+    uuids = {uuid for index, uuid in rows if index in ours}
+    for name in ours:
+        whole = name.removeprefix("MIG-").partition("/")[0]  # MIG-GPU-<uuid>/<instance>/<instance>: the older form
+        beginnings = (name, whole) if whole.startswith("GPU-") else (name,)
+        known = {uuid for _, uuid in rows} | parents.keys()
+        uuids |= {uuid for uuid in known if not name.isdigit() and uuid.startswith(beginnings)}
+    return frozenset(uuids | {parents[uuid] for uuid in uuids if uuid in parents})
+
+
+def _rows(text: str) -> list[tuple[str, str]]:
+    pairs = [line.split(",", 1) for line in text.splitlines() if "," in line]
     return [(first.strip(), second.strip()) for first, second in pairs]
 
 
-def _lives(pid: int) -> bool:
-    """Whether it lives: nvidia-smi may list dead processes."""
+def _output(*options: str) -> str:
+    command = ["nvidia-smi", *options]
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        done = subprocess.run(command, capture_output=True, text=True, timeout=NVIDIA_SMI_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+def _of_attempt(pid: int, since: float) -> bool:
+    """Whether a process that nvidia-smi lists may be the attempt's. It may list dead ones."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        ours = process.uids().real == os.getuid() and not process.name().startswith(SHARING_SERVICE)
+        return ours and process.create_time() > since - START_TIME_ERROR_S
+    return False

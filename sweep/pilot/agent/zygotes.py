@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from sweep.errors import log_error
+from sweep.pilot.agent.environment import inherited
 from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
 from sweep.pilot.agent.zygote_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
 
@@ -50,7 +51,7 @@ class Zygote:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "sweep.pilot.agent.zygote", str(theirs.fileno()), str(os.getpid()), *preload]
         process = subprocess.Popen(
-            command, env={**os.environ, **env}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            command, env={**inherited(os.environ), **env}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
         )
         theirs.close()
         ours.setblocking(False)

@@ -6,25 +6,54 @@ What messages mean for the attempt is in ``attempt_state``; this module sends, w
 from __future__ import annotations
 
 import asyncio
-import time
+import secrets
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sweep.contract import Place, Run, Workload
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempt_state import AttemptState
-from sweep.pilot.leader.nodes import Inbox, Link, NodeLost, StopAsked
+from sweep.pilot.leader.link import Inbox, Link, NodeLost, StopAsked
 from sweep.pilot.leader.watchdog import StartLimits, Verdict
 from sweep.pilot.limits import Limits
 from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepared, Start, Stop
+from sweep.pilot.timeouts import RETURN_S
 
 GRACE_S = 8.0
 SHORT_GRACE_S = 1.0
 CLEAN_S = 40.0
 """beyond the grace period: evidence, kills, and the wait for the GPUs to be empty"""
+QUIET_CHECK_S = 1.0
 SHORT_CLEAN_S = 1.0
 """the same when the scheduler is ending the job: all within its KillWait less 2 s"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptPlaces:
+    """What the places of all ranks of an attempt have in common."""
+
+    master_addr: str
+    master_port: int
+    seed: int
+    token: str
+    gpu: str
+
+    def places(self, run: Run, node: int) -> tuple[Place, ...]:
+        """The places of the ranks on a node, given its number."""
+        per_node = run.gpus_per_node
+        return tuple(
+            Place(
+                rank=node * per_node + local,
+                world_size=run.gpus,
+                local_rank=local,
+                local_world_size=per_node,
+                node_rank=node,
+                **vars(self),
+            )
+            for local in range(per_node)
+        )
 
 
 class AttemptRunner:
@@ -49,8 +78,13 @@ class AttemptRunner:
         self._seed = seed
         self._start_limits = start_limits
         """limits of a start with preload, on all nodes"""
+        self._clock = links[0].clock
+        self._lost: set[str] = set()
+        """nodes whose agents were lost during the attempt: one that comes back has ended it there"""
+        self._state = AttemptState(name, run, [link.node for link in links], limits, self._clock.now())
+        self._paused_s = self._clock.paused_s
+        self._token = secrets.token_hex(16)
         self._gpu = gpu or ""
-        self._state = AttemptState(name, run, [link.node for link in links], limits, time.monotonic())
         self._short = False
         self._began = False
         """Start was sent"""
@@ -70,13 +104,15 @@ class AttemptRunner:
                 self._inbox.put_nowait((link.node, NodeLost()))
         try:
             await self._run_ranks()
-            state.end_ranks(time.monotonic())
+            state.end_ranks(self._clock.now())
             await self._clear()
+            await self._resolve_losses()
             state.name_suspects()
         finally:
             for link in self._links:
                 link.inbox = None
-        return AttemptResult.of(state, time.monotonic())
+        state.stopped_s = self._clock.paused_s - self._paused_s
+        return AttemptResult.of(state, self._clock.now())
 
     async def _run_ranks(self) -> None:
         """From clean nodes to the end of the ranks, or a verdict to end them."""
@@ -84,7 +120,7 @@ class AttemptRunner:
             where = await self._prepare()
             if where is not None:
                 self._start(*where)
-                while not self._state.over(time.monotonic()):
+                while not self._state.over(self._clock.now()):
                     await self._next_message()
         except Exception:  # unexpected: fail this attempt, not the pilot
             self._state.verdict = Verdict(Outcome.UNKNOWN, "the pilot failed: " + traceback.format_exc(limit=-3))
@@ -93,8 +129,16 @@ class AttemptRunner:
         """Zygotes and the listening socket: its address and port, or None if the attempt is over already."""
         preload, env = self._workload.preload, self._run.env
         for number, link in enumerate(self._links):
-            ranks = self._run.gpus_per_node
-            link.send(Prepare(attempt=self._name, preload=preload, env=env, first=number == 0, ranks=ranks))
+            address = link.leaders_address() if number == 0 and link.on_this_host else None
+            prepare = Prepare(
+                attempt=self._name,
+                preload=preload,
+                env=env,
+                first=number == 0,
+                address=address,
+                ranks=self._run.gpus_per_node,
+            )
+            link.send(prepare)
         waiting = {link.node for link in self._links}
         where: tuple[str, int] | None = None
         while waiting and self._state.verdict is None:
@@ -110,64 +154,61 @@ class AttemptRunner:
         return where if self._state.verdict is None else None
 
     def _start(self, address: str, port: int) -> None:
+        at = AttemptPlaces(master_addr=address, master_port=port, seed=self._seed, token=self._token, gpu=self._gpu)
         self._began = True
-        self._state.begin(time.monotonic(), self._start_limits)
+        self._state.begin(self._clock.now(), self._start_limits)
         for number, link in enumerate(self._links):
             link.send(
                 Start(
                     attempt=self._name,
                     main=self._workload.main,
                     run=self._run.canonical_json(),
-                    places=self._places(number, address, port),
+                    places=at.places(self._run, number),
                     takes_listener=self._workload.takes_listener,
                     one_process=self._workload.in_one_process(self._run),
+                    slurm_variables=self._workload.slurm_variables,
                 )
             )
 
-    def _places(self, node: int, address: str, port: int) -> tuple[Place, ...]:
-        """The places of the ranks on a node, given its number."""
-        per_node = self._run.gpus_per_node
-        return tuple(
-            Place(
-                rank=node * per_node + local,
-                world_size=self._run.gpus,
-                local_rank=local,
-                local_world_size=per_node,
-                node_rank=node,
-                master_addr=address,
-                master_port=port,
-                seed=self._seed,
-                gpu=self._gpu,
-            )
-            for local in range(per_node)
-        )
-
     async def _next_message(self) -> tuple[str, OfAttempt | NodeLost | StopAsked | None]:
         """Wait for a message or the next deadline, and update the attempt's state."""
+        timeout = max(0.0, self._state.next_check() - self._clock.now())
+        # While an agent is not heard, nothing is known of its ranks: they are not late. Soon it is heard, or lost.
         try:
-            timeout = max(0.0, self._state.next_check() - time.monotonic())
-            node, message = await asyncio.wait_for(self._inbox.get(), timeout)
+            node, message = await self._received(max(timeout, QUIET_CHECK_S) if self._quiet else timeout)
         except asyncio.TimeoutError:
-            self._state.check(time.monotonic())
+            if not self._quiet:
+                self._state.check(self._clock.now())
             return "", None
         self._note(node, message)
         return node, message
 
+    @property
+    def _quiet(self) -> bool:
+        return any(link.quiet for link in self._links)
+
+    async def _received(self, timeout: float) -> tuple[str, OfAttempt | NodeLost | StopAsked]:
+        """The next message. One that has arrived is never late, even where this process could not read it before."""
+        if not self._inbox.empty():
+            return self._inbox.get_nowait()
+        return await asyncio.wait_for(self._inbox.get(), timeout)
+
     def _note(self, node: str, message: OfAttempt | NodeLost | StopAsked) -> None:
         if isinstance(message, NodeLost):
-            self._state.lost(node)
+            self._lost.add(node)
+            self._state.lost(node, message.how)
         elif not isinstance(message, StopAsked):
-            self._state.receive(message, time.monotonic())
+            self._state.receive(message, self._clock.now())
 
     async def _clear(self) -> None:
         """Stop what still runs and wait until every node reports Clean."""
-        living = [link for link in self._links if link.alive]
+        living = [link for link in self._links if link.alive and link.node not in self._lost]
         grace_s = SHORT_GRACE_S if self._short or self._state.all_measured else GRACE_S
         evidence = not self._short and not all(rank.measurement or rank.exited for rank in self._state.ranks)
         for link in living:
             link.send(Stop(attempt=self._name, evidence=evidence, grace_s=grace_s, short=self._short))
         patience_s = SHORT_GRACE_S + SHORT_CLEAN_S if self._short else grace_s + CLEAN_S
-        late = await self._wait_for_clean({link.node for link in living}, time.monotonic() + patience_s)
+        late = await self._wait_for_clean({link.node for link in living}, self._clock.now() + patience_s)
         # A pilot that is being ended cannot distinguish slow from dirty. Where no rank started, an agent may
         # still import.
         if self._began and not self._short:
@@ -179,12 +220,13 @@ class AttemptRunner:
         """Wait until all of these nodes are clean or lost, or the deadline; returns those that are neither."""
         while waiting:
             try:
-                node, message = await asyncio.wait_for(self._inbox.get(), max(0.0, deadline - time.monotonic()))
+                node, message = await self._received(max(0.0, deadline - self._clock.now()))
             except asyncio.TimeoutError:
                 break
             if isinstance(message, StopAsked) and self._short:  # the scheduler's SIGTERM came during a full teardown
-                deadline = min(deadline, time.monotonic() + SHORT_GRACE_S + SHORT_CLEAN_S)
+                deadline = min(deadline, self._clock.now() + SHORT_GRACE_S + SHORT_CLEAN_S)
             elif isinstance(message, NodeLost):
+                self._lost.add(node)
                 waiting.discard(node)
             elif isinstance(message, Clean) and message.attempt == self._name:
                 waiting.discard(node)
@@ -192,3 +234,10 @@ class AttemptRunner:
             else:
                 self._note(node, message)
         return waiting
+
+    async def _resolve_losses(self) -> None:
+        """Of the nodes that were lost: whose agents died, and which could only not be reached."""
+        lost = [link for link in self._links if link.node in self._lost]
+        if self._state.connection_lost and not self._short:
+            await asyncio.wait([asyncio.ensure_future(link.resolved.wait()) for link in lost], timeout=2 * RETURN_S)
+            self._state.died([link.node for link in lost if link.gone.is_set()])

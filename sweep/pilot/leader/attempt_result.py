@@ -28,6 +28,8 @@ class AttemptResult:
     """the nodes that the outcome names"""
     removed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """node -> files of the attempt that had to be removed from /dev/shm"""
+    stopped_s: float = 0.0
+    """for how long the pilot was stopped meanwhile; not part of times_s"""
 
     @classmethod
     def none(cls, run: Run, nodes: Sequence[str], outcome: Outcome, message: str) -> AttemptResult:
@@ -50,6 +52,7 @@ class AttemptResult:
             state.remains.not_ended,
             _accused(state, diagnosis),
             state.remains.removed,
+            state.stopped_s,
         )
 
 

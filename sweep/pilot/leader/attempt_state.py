@@ -89,6 +89,10 @@ class AttemptState:
         self.moments = Moments(now)
         self.remains = NodeRemains()
         self.lost_nodes: list[str] = []
+        """nodes that failed"""
+        self.stopped_s = 0.0
+        """for how long the pilot was stopped meanwhile"""
+        self._first_lost: str | None = None
         self._places = {rank: report.node for rank, report in enumerate(self.ranks)}
         self._watchdog = Watchdog.over(run.gpus, limits, now)
         self._failed_at: float | None = None
@@ -107,11 +111,22 @@ class AttemptState:
         if self.verdict is None:
             self.verdict = verdict
 
-    def lost(self, node: str) -> None:
-        """The agent of a node is lost."""
+    def lost(self, node: str, how: str) -> None:
+        """The connection to the agent of a node is lost. Until it is known that the agent died, no node is accused."""
         if self.verdict is None:
-            self.lost_nodes.append(node)
-            self.end(Verdict(Outcome.NODE_FAIL, f"the agent on {node} is lost"))
+            self._first_lost = node
+            self.end(Verdict(Outcome.NETWORK, f"the connection to the agent on {node} was lost: {how}"))
+
+    @property
+    def connection_lost(self) -> bool:
+        """Whether a lost connection ended it."""
+        return self._first_lost is not None
+
+    def died(self, nodes: Sequence[str]) -> None:
+        """The agents of these nodes died. The node that ended the attempt failed; later ones may follow from that."""
+        if self._first_lost is not None and self._first_lost in nodes:
+            self.lost_nodes.append(self._first_lost)
+            self.verdict = Verdict(Outcome.NODE_FAIL, f"the agent on {self._first_lost} is lost")
 
     def over(self, now: float) -> bool:
         """Every rank ended, or the others' time after the first failure is up, or there is a verdict."""

@@ -11,7 +11,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
-from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.watchdog import StartLimits, Verdict
 from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder

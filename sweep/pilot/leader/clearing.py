@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sweep.errors import SweepError
 from sweep.executors.executor import Executor, JobState, JobStatus, SubmitError
 from sweep.pilot.agent.orphans import clear_orphans
-from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.link import Link
 from sweep.pilot.messages import ClearStale
 from sweep.pilot.order import PilotOrder
 from sweep.plugins import find_executor
@@ -69,14 +69,22 @@ def _executor(sweep: SweepDir, name: str) -> Executor:
 class OrphanClearing:
     """Clears nodes whose agents died while the job goes on."""
 
-    def __init__(self, order: PilotOrder, links: Sequence[Link]) -> None:
+    def __init__(self, order: PilotOrder) -> None:
         self._order = order
         self._clearing: list[asyncio.Task[None]] = []
-        self._watching = [asyncio.ensure_future(self._clear_after(link)) for link in links]
+        self._watching: dict[Link, asyncio.Task[None]] = {}
+        self._stopped = False
+
+    def watch(self, links: Iterable[Link]) -> None:
+        """Watch these too; agents may join late."""
+        for link in links:
+            if link not in self._watching and not self._stopped:
+                self._watching[link] = asyncio.ensure_future(self._clear_after(link))
 
     def stop(self) -> None:
         """The whole job is ending, agents first: no longer clear nodes whose agent ends."""
-        for task in self._watching:
+        self._stopped = True
+        for task in self._watching.values():
             task.cancel()
 
     async def end(self, *, at_once: bool) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -16,20 +14,22 @@ import pyarrow.parquet
 
 from sweep.errors import log_error
 from sweep.executors.local import own_job_id
-from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
+from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import StepDaemon, cancel_own_job
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempts import Attempts
 from sweep.pilot.leader.clearing import OrphanClearing, clear_stale_pilots
+from sweep.pilot.leader.ending import Ending
 from sweep.pilot.leader.files import Files
-from sweep.pilot.leader.free_nodes import usable, widest
-from sweep.pilot.leader.nodes import Link, agents
+from sweep.pilot.leader.free_nodes import UNREACHABLE_S, may_return, unreachable, usable, widest
+from sweep.pilot.leader.link import Link
+from sweep.pilot.leader.network import set_variables
+from sweep.pilot.leader.nodes import Nodes, agents
 from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.record import Conducted, recording_of
 from sweep.pilot.leader.start_limits import ObservedStarts
-from sweep.pilot.leader.watchdog import Verdict
 from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
 from sweep.records.schema import Record
@@ -42,8 +42,8 @@ ALIVE_S = 10.0
 """interval of the leader's heartbeat in the journal"""
 POLL_AGAIN_S = 5.0
 """while some nodes run and others are free: how often to check for a new run for those"""
-LAST_POLL_S = 2.0
-"""how long a pilot that got SIGTERM may take to find out who sent it"""
+RETURN_POLL_S = 1.0
+"""while no node can be reached: how often to check whether one is back"""
 
 
 class Leader:
@@ -61,77 +61,79 @@ class Leader:
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(order, os.environ, time.time())
         self._attempts = Attempts(order)
+        self._clock = PausingClock()
+        self._node_names: tuple[str, ...] | None = None
         self._free_since: dict[str, float] = {}
-        self._draining: str | None = None
-        self._termination: asyncio.Task[None] | None = None
-        self._orphans: OrphanClearing | None = None
+        self._orphans = OrphanClearing(order)
+        self._ending = Ending(self._attempts, self._orphans, self._cancelled)
 
     async def lead(self) -> None:
         """Measure runs until none fits, then release the nodes."""
-        loop = asyncio.get_running_loop()
-        # submitit ignores SIGTERM in its jobs: here it is the scheduler's notice that the job will end.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._terminate)
-        loop.add_signal_handler(signal.SIGUSR2, self._drain)
-        async with agents(self._order, self._sweep.pilot(self._order.name)) as links:
-            nodes = [link.node for link in links]
-            started = PilotStarted(
-                time=time.time(),
-                pilot=self._order.name,
-                job_id=self._job_id,
-                nodes=tuple(nodes),
-                time_limit_s=self._order.time_limit_s,
-            )
-            await self._write(started)
-            alive = asyncio.ensure_future(self._send_heartbeats())
-            self._orphans = OrphanClearing(self._order, links)
-            await clear_stale_pilots(self._sweep, self._order, links)
-            self._free_since = dict.fromkeys(nodes, time.monotonic())
-            reason = await self._measure_all(links)
-            await self._orphans.end(at_once=self._termination is not None)
-            alive.cancel()
+        self._ending.listen()
+        async with agents(self._order, self._sweep.pilot(self._order.name), self._clock) as nodes:
+            await self._note_nodes(nodes.links)
+            tasks = [self._send_heartbeats(), self._ending.follow(nodes.terminated)]
+            watching = [asyncio.ensure_future(task) for task in tasks]
+            await clear_stale_pilots(self._sweep, self._order, nodes.links)
+            self._free_since = dict.fromkeys(self._free_since, time.monotonic())
+            reason = await self._measure_all(nodes)
+            await self._orphans.end(at_once=self._ending.at_once)
+            for task in watching:
+                task.cancel()
             await self._write(PilotEnded(time=time.time(), pilot=self._order.name, reason=reason))
         self._files.close()
 
-    async def _measure_all(self, links: Sequence[Link]) -> str:
+    async def _measure_all(self, nodes: Nodes) -> str:
         """Measure runs on all free nodes until none is running. Returns why no further one was started."""
         running: dict[asyncio.Task[None], list[Link]] = {}
         begun = 0
         while True:
+            await self._note_nodes(nodes.links)
             busy = {link.node for chosen in running.values() for link in chosen}
-            free = [link for link in usable(self._order, links, self._sweep_state.bad_nodes) if link.node not in busy]
-            reason = self._reason_to_end(begun, free)
+            usable_now = usable(self._order, nodes.links, self._sweep_state.bad_nodes)
+            free = [link for link in usable_now if link.node not in busy]
+            returning = [link for link in nodes.links if may_return(link, self._clock.now())]
+            reason = self._reason_to_end(begun, nodes_left=bool(free or returning))
             most = widest(self._order, len(free), [len(chosen) for chosen in running.values()])
             choice = await self._next(free, most) if reason is None else None
             if choice is not None:
                 chosen = [link for link in free if link.node in choice.nodes]
                 running[asyncio.ensure_future(self._measure(choice, chosen))] = chosen
                 begun += 1
-                continue
-            if not running:
+            elif running:
+                await _wait_for_one(running, reason is None and (bool(free or returning) or not nodes.complete))
+            elif reason is None and returning and self._choose([*free, *returning], len(free) + len(returning)):
+                await asyncio.sleep(RETURN_POLL_S)
+            else:
                 return reason or "no remaining run fits"
-            poll_s = POLL_AGAIN_S if free and reason is None else None
-            done, _ = await asyncio.wait(running, timeout=poll_s, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                del running[task]
-                task.result()
+
+    async def _note_nodes(self, links: Sequence[Link]) -> None:
+        """Journal the nodes: all that joined, and those that cannot be reached."""
+        self._orphans.watch(links)
+        names = tuple(link.node for link in links)
+        if names != self._node_names:
+            self._node_names = names
+            for node in names:
+                self._free_since.setdefault(node, time.monotonic())
+            started = PilotStarted(
+                time=time.time(),
+                pilot=self._order.name,
+                job_id=self._job_id,
+                nodes=names,
+                time_limit_s=self._order.time_limit_s,
+            )
+            await self._write(started)
+        for link in unreachable(links, self._clock.now()):
+            if link.node not in self._sweep_state.bad_nodes:
+                reason = f"its agent was lost and could not be reached for {UNREACHABLE_S:.0f} s"
+                await self._write(NodeBad(time=time.time(), pilot=self._order.name, node=link.node, reason=reason))
 
     async def _next(self, free: Sequence[Link], most: int) -> Choice | None:
         """Choose and claim the run to start now on at most `most` of the free nodes; None where there is none."""
         while most:
             self._apply(await self._files.new_events())
-            choice = choose(
-                self._runs,
-                self._sweep_state,
-                most,
-                self._time.left_s(time.time()),
-                self._time.next_run_s(),
-                frozenset(self._taken),
-                names=[link.node for link in free],
-                same_nodes=self._order.same_nodes,
-                search=self._search,
-            )
-            if choice is None or self._ending:
+            choice = self._choose(free, most)
+            if choice is None or self._ending.reason is not None:
                 return None
             if await self._claim(choice):
                 started = AttemptStarted(
@@ -145,18 +147,26 @@ class Leader:
                 return choice
         return None
 
-    @property
-    def _ending(self) -> bool:
-        return self._termination is not None or self._draining is not None
+    def _choose(self, links: Sequence[Link], most: int) -> Choice | None:
+        """The run to start on at most `most` of these nodes."""
+        return choose(
+            self._runs,
+            self._sweep_state,
+            most,
+            self._time.left_s(time.time()),
+            self._time.next_run_s(),
+            frozenset(self._taken),
+            names=[link.node for link in links],
+            same_nodes=self._order.same_nodes,
+            search=self._search,
+        )
 
-    def _reason_to_end(self, begun: int, free: Sequence[Link]) -> str | None:
-        if self._termination is not None:
-            return "received SIGTERM"
-        if self._draining is not None:
-            return self._draining
+    def _reason_to_end(self, begun: int, *, nodes_left: bool) -> str | None:
+        if self._ending.reason is not None:
+            return self._ending.reason
         if self._order.max_runs is not None and begun >= self._order.max_runs:
             return f"measured {begun} runs, as many as the site allows a pilot"
-        if not free:
+        if not nodes_left:
             return "no node is left"
         return None
 
@@ -185,8 +195,7 @@ class Leader:
         )
         start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._order.limits)
         result = await self._attempts.conduct(name, run, links, conducted.limit_s, start_limits)
-        if self._termination is not None:
-            await self._termination  # who sent it decides the attempt's outcome
+        await self._ending.settled()
         found = recording_of(conducted, result, self._attempts.stopping, ended_at=time.time())
         recorded = Recorded(
             time=time.time(),
@@ -225,24 +234,19 @@ class Leader:
             await asyncio.sleep(ALIVE_S)
             await self._files.append(PilotAlive(time=time.time(), pilot=self._order.name))
 
-    def _terminate(self) -> None:
-        """The scheduler or the user ends the job: no evidence, a record, and exit within KillWait."""
-        if self._orphans is not None:
-            self._orphans.stop()
-        if self._termination is None:
-            self._termination = asyncio.ensure_future(self._end_now())
+    async def _cancelled(self) -> bool:
+        """Whether the user cancelled the sweep, by the newest lines of the journals."""
+        self._apply(await self._files.poll())
+        return self._sweep_state.cancelled
 
-    async def _end_now(self) -> None:
-        with contextlib.suppress(OSError, asyncio.TimeoutError):
-            self._apply(await asyncio.wait_for(self._files.poll(), LAST_POLL_S))
-        if self._sweep_state.cancelled:
-            self._attempts.stop(Verdict(Outcome.CANCELLED, "cancelled by the user"))
-        else:
-            self._attempts.stop(Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM"))
 
-    def _drain(self) -> None:
-        """The warning before the end of the wall time: running attempts may end, no new ones begin."""
-        self._draining = "drained at the warning signal"
+async def _wait_for_one(running: dict[asyncio.Task[None], list[Link]], poll: bool) -> None:
+    """Wait until a running attempt has ended; with `poll` at most until further nodes may have something to do."""
+    timeout_s = POLL_AGAIN_S if poll else None
+    done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        del running[task]
+        task.result()
 
 
 def main(sweep_dir: str, pilot: str) -> None:
@@ -259,6 +263,7 @@ def main(sweep_dir: str, pilot: str) -> None:
     except FileExistsError:
         return  # a second job with this token (its submission was assumed lost): the first does the work
     os.environ["SWEEP_PILOT"] = order.token
+    set_variables(order, os.environ)
     tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
     asyncio.run(Leader(sweep, order, runs_of_all(tables), job_id).lead())
     if order.executor == "slurm" and above.died:

@@ -17,7 +17,7 @@ from sweep.records.json_columns import Json
 from sweep.records.record import EndedAttempt, Findings, build_record, problems
 from sweep.records.schema import Durations, Ending, Record
 
-ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.CANCELLED, Outcome.UNKNOWN})
+ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.NETWORK, Outcome.CANCELLED, Outcome.UNKNOWN})
 """outcomes seen when the whole job ends: the scheduler signals agents and ranks at the same moment as the leader"""
 MOST_OF_IT = 0.8
 """an attempt that had this fraction of a pilot's time and did not end would not end in the next pilot either"""
@@ -110,6 +110,10 @@ def _record(
     durations = Durations(**result.times_s, pilot_idle_s=conducted.idle_s)
     facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.concurrent)}
     findings = findings_of((rank.tail for rank in result.ranks), [{} if m is None else m.extra for m in measurements])
+    if result.stopped_s:
+        facts["stopped_s"] = round(result.stopped_s, 1)
+        note = f"the pilot was stopped for {result.stopped_s:.0f} s meanwhile (suspended?): one step may be that long"
+        findings = replace(findings, notes=(*findings.notes, note))
     findings = replace(findings, facts={**findings.facts, **{name: value for name, value in facts.items() if value}})
     return build_record(_ended(conducted, ended_at), ending, measurements, durations, findings)
 

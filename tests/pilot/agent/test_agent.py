@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sweep.contract import Measurement
 from sweep.outcomes import Outcome
 from sweep.pilot.agent.agent import Agent
-from sweep.pilot.messages import Heartbeats, Measured, RankExited
+from sweep.pilot.messages import Heartbeats, Measured, NotPrepared, RankExited
 from tests.support.pilot_parts import (
     PREPARE,
     Image,
@@ -69,7 +69,7 @@ def test_a_node_without_space_for_the_attempt_reports_disk_full(tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "none", scratch], check=True)
 
     async def scenario():
-        agent, line = Agent("n1", 0, scratch), Scripted(replace(PREPARE, first=True))
+        agent, line = Agent("n1", 0, scratch), Scripted(replace(PREPARE, first=True), until=NotPrepared)
         fill(scratch)
         await agent.serve(line)
         return line.sent

@@ -92,3 +92,66 @@ def test_work_is_seen_and_sleep_is_not():
         for process in (burn, rest):
             process.kill()
             process.wait()
+
+
+GPUS_LISTED = "0, GPU-5d5ba0d6-0001\n1, GPU-5d5ba0d6-0002\n"
+DEVICES = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-0001)
+  MIG 1g.5gb      Device  0: (UUID: MIG-c6d4f1ef-0001)
+  MIG 1g.5gb      Device  1: (UUID: MIG-c6d4f1ef-0002)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-0002)
+"""
+"""the form of NVIDIA's MIG User Guide"""
+
+
+@pytest.mark.parametrize(
+    ("ours", "uuids"),
+    [
+        ({"1"}, {"GPU-5d5ba0d6-0002"}),
+        ({"GPU-5d5ba0d6-0002"}, {"GPU-5d5ba0d6-0002"}),
+        ({"GPU-5d5ba0d6"}, {"GPU-5d5ba0d6-0001", "GPU-5d5ba0d6-0002"}),
+        ({"MIG-c6d4f1ef-0002"}, {"MIG-c6d4f1ef-0002", "GPU-5d5ba0d6-0001"}),
+        ({"MIG-GPU-5d5ba0d6-0002/1/0"}, {"GPU-5d5ba0d6-0002"}),
+        ({"MIG-gone"}, set()),
+    ],
+)
+def test_gpus_and_their_parts_are_found_by_every_name_that_cuda_takes(ours, uuids):
+    assert processes.uuids_of(ours, GPUS_LISTED, DEVICES) == uuids
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """An nvidia-smi that lists these processes on MIG devices of GPU 0."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-c6d4f1ef-0001")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def lists(*rows):
+        answers = {"--query-gpu": GPUS_LISTED, "-L": DEVICES, "--query-compute-apps": "\n".join(rows) + "\n"}
+        cases = "".join(f"{name}*) printf '%s' '{text}';;\n" for name, text in answers.items())
+        (tmp_path / "nvidia-smi").write_text(f'#!/bin/sh\ncase "$1" in\n{cases}esac\n')
+        (tmp_path / "nvidia-smi").chmod(0o755)
+
+    return lists
+
+
+def test_processes_that_were_on_the_gpus_before_the_attempt_or_are_others_leave_the_node_clean(sleeper, nvidia_smi):
+    before = sleeper(None, None)
+    time.sleep(2.1)
+    since = time.time()
+    during = sleeper(None, None)
+    root = 1 if os.getuid() else None  # a test as root has no other user's process
+    listed = [f"{pid}, GPU-5d5ba0d6-0001" for pid in (before, during, root, 4_194_000) if pid is not None]
+    nvidia_smi(*listed)
+    assert processes.left_on_gpus(0.0, since) == [f"pid {during} on GPU GPU-5d5ba0d6-0001"]
+
+
+def test_the_server_of_the_sharing_service_is_not_left_by_an_attempt(tmp_path, nvidia_smi):
+    server = tmp_path / "nvidia-cuda-mps-server"
+    server.symlink_to("/bin/sleep")
+    process = subprocess.Popen([server, "60"])
+    try:
+        nvidia_smi(f"{process.pid}, MIG-c6d4f1ef-0001")
+        assert processes.left_on_gpus(0.0, time.time() - 10) == []
+    finally:
+        process.kill()
+        process.wait()

@@ -8,7 +8,7 @@ from sweep.contract import Workload
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_log import attempt_log
-from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.record import recording_of
 from sweep.pilot.messages import Failed, RankFailure, Start
 from sweep.records.record import problems
@@ -22,6 +22,14 @@ from tests.support.pilot_parts import (
     played,
     runner_on,
 )
+
+
+def dead(node):
+    """A node whose agent died."""
+    link = Link(node, Mute(), alive=False)
+    link.gone.set()
+    link.resolved.set()
+    return link
 
 
 def result_of_messages(existing, *messages):
@@ -48,7 +56,7 @@ def test_a_failure_has_a_log_and_a_record(existing):
 
 def test_a_node_lost_before_the_attempt_does_not_use_the_start_limit(existing):
     async def scenario():
-        return await runner_on(existing, Link("n1", Mute(), alive=False)).conduct()
+        return await runner_on(existing, dead("n1")).conduct()
 
     began = time.monotonic()
     result = asyncio.run(scenario())
@@ -80,7 +88,7 @@ def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch):
     monkeypatch.setattr("sweep.pilot.leader.attempt.CLEAN_S", 0.1)
 
     async def scenario():
-        links = [Link("n1", Mute(), alive=False), Link("n2", Mute())]
+        links = [dead("n1"), Link("n2", Mute())]
         run = dataclasses.replace(a_run(existing), nodes=2)
         runner = AttemptRunner("r.1", run, Workload(name="w", main="n:m", axes={}), links, LIMITS, 0)
         return await runner.conduct(), links

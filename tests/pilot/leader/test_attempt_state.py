@@ -115,15 +115,22 @@ def test_messages_of_another_attempt_are_ignored():
     assert attempt.next_check() == 30.0
 
 
-def test_the_first_verdict_holds():
+@pytest.mark.parametrize(
+    ("died", "outcome", "accused"),
+    [([], Outcome.NETWORK, ()), (["n1"], Outcome.NETWORK, ()), (["n1", "n2"], Outcome.NODE_FAIL, ("n2",))],
+)
+def test_a_lost_connection_is_the_networks_unless_its_agent_died(died, outcome, accused):
+    """The first verdict holds: the node lost after it may follow from the first."""
     attempt = state()
-    attempt.lost("n2")
+    attempt.lost("n2", "nothing was heard for 45 s")
     attempt.end(Verdict(Outcome.CANCELLED, "cancelled"))
-    attempt.lost("n1")
+    attempt.lost("n1", "it was closed")
     assert attempt.over(0.0)
+    attempt.died(died)
     attempt.end_ranks(1.0)
     result = AttemptResult.of(attempt, 1.0)
-    assert (result.diagnosis.outcome, result.accused) == (Outcome.NODE_FAIL, ("n2",))
+    assert (result.diagnosis.outcome, result.accused) == (outcome, accused)
+    assert "n2" in result.message
 
 
 def test_a_failure_is_diagnosed_from_what_is_left_of_it():

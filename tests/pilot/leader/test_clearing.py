@@ -7,7 +7,7 @@ import pytest
 from sweep.executors.executor import JobState, JobStatus, SubmitError
 from sweep.pilot.leader import clearing
 from sweep.pilot.leader.clearing import OrphanClearing, clear_stale_pilots
-from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.link import Link
 from sweep.pilot.messages import ClearStale
 from tests.support.pilot_parts import Mute, order
 
@@ -60,7 +60,8 @@ def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(monkeypatch
 
     async def scenario():
         links = [Link("n1", Mute()), Link("n2", Mute())]
-        orphans = OrphanClearing(order(), links)
+        orphans = OrphanClearing(order())
+        orphans.watch(links)
         await asyncio.sleep(0)
         if job_ends:
             orphans.stop()

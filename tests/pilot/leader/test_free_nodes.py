@@ -2,8 +2,8 @@
 
 import pytest
 
-from sweep.pilot.leader.free_nodes import usable, widest
-from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.free_nodes import UNREACHABLE_S, may_return, unreachable, usable, widest
+from sweep.pilot.leader.link import Link
 from tests.support.pilot_parts import Mute, order
 
 
@@ -26,3 +26,39 @@ def test_a_shared_machine_takes_one_run_and_an_isolated_fabric_one_across_nodes(
 def test_a_node_that_is_dead_dirty_or_in_quarantine_has_no_run(executor, expected):
     links = [Link("n1", Mute()), Link("n2", Mute(), alive=False), Link("n3", Mute(), clean=False), Link("n4", Mute())]
     assert [link.node for link in usable(order(executor=executor), links, {"n4"})] == expected
+
+
+def lost(node, *at, gone=False, back=False):
+    """A node whose connection was lost at these times."""
+    link = Link(node, Mute(), alive=back, lost_at=list(at))
+    if gone:
+        link.gone.set()
+    return link
+
+
+def test_a_node_whose_connection_was_lost_twice_is_left_out():
+    links = [lost("n1", 5.0, back=True), lost("n2", 5.0, 60.0, back=True)]
+    assert [link.node for link in usable(order(executor="slurm"), links, ())] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("link", "now", "expected"),
+    [
+        (lost("n1", 5.0), 5.0 + UNREACHABLE_S - 1, True),
+        (lost("n1", 5.0), 5.0 + UNREACHABLE_S, False),
+        (lost("n1", 5.0, gone=True), 6.0, False),
+        (lost("n1", 5.0, 60.0), 61.0, False),
+        (lost("n1", 5.0, back=True), 6.0, False),
+    ],
+)
+def test_a_pilot_waits_for_a_node_that_may_come_back_for_a_while(link, now, expected):
+    assert may_return(link, now) is expected
+
+
+def test_a_node_that_does_not_come_back_is_reported_unless_most_are_lost():
+    links = [lost("n1", 5.0), lost("n2", 100.0), Link("n3", Mute()), Link("n4", Mute()), Link("n5", Mute())]
+    now = 5.0 + UNREACHABLE_S
+    assert [link.node for link in unreachable(links, now)] == ["n1"]
+    assert unreachable(links, now - 1) == []
+    assert unreachable(links[:3], now) == [], "then the leader's own node is cut off"
+    assert unreachable([lost("n1", 5.0, gone=True), *links[2:]], now) == [], "its failure was reported as such"

@@ -83,6 +83,13 @@ def test_the_record_lists_concurrent_attempts(existing):
     assert json.loads(record.extra_json)["beside"] == ["other.1"]
 
 
+def test_the_record_says_that_the_pilot_was_stopped_meanwhile(existing):
+    stopped = dataclasses.replace(result_of(Outcome.OK, Measurement(step_times_s=[0.1] * 5)), stopped_s=39.04)
+    record = recording_of(conducted(existing), stopped, None, 2.0).record
+    assert json.loads(record.extra_json)["stopped_s"] == 39.0
+    assert any("stopped for 39 s" in note for note in record.notes)
+
+
 def test_what_a_workload_finds_odd_is_noted_once(existing):
     odd = Measurement(step_times_s=[0.1] * 5, extra={"notes": ["the trainer says 2, its steps make 3"]})
     record = recording_of(conducted(existing), result_of(Outcome.OK, odd), None, 2.0).record
@@ -107,6 +114,8 @@ def test_only_the_user_or_the_scheduler_cancels(existing):
 def test_attempts_that_end_with_the_whole_job_accuse_no_node(existing):
     stopping = Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM")
     slurm = dataclasses.replace(conducted(existing), order=order(executor="slurm"))
+    lost = recording_of(slurm, result_of(Outcome.NETWORK), stopping, 2.0).record
+    assert lost.outcome == "preempted"
     accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))
     recording = recording_of(slurm, accusing, stopping, 2.0)
     assert (recording.record.outcome, recording.accused, recording.slow_node) == ("preempted", (), None)

@@ -9,7 +9,7 @@ import pytest
 from sweep.contract import Layout, Phase, Run, Workload
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
-from sweep.pilot.leader.nodes import Link
+from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.start_limits import MeasuredStart, ObservedStarts, limits_from
 from sweep.pilot.leader.watchdog import StartLimits, Watchdog
 from sweep.plan.runs import PlannedRun

@@ -43,6 +43,15 @@ FAULTS = (
     "`kill -9` of launcher and srun",
     "`kill -9` of launcher and slurmstepd of agents",
     "`kill -9` of launcher and slurmstepd of the leader",
+    "`scancel -s TERM`: the steps alone are signalled",
+    "an agent of 8 is cut off from its leader for 15 s",
+    "an agent of 8 is cut off from its leader for 30 s",
+    "an agent of 8 is cut off from its leader for 120 s",
+    "an agent is stopped (SIGSTOP) for 30 s",
+    "the leader is stopped for 30 s",
+    "all processes of a pilot are stopped for 30 s",
+    "`scontrol suspend` for 40 s",
+    "`scontrol suspend` for 75 s",
 )
 """every row, in the table's order: the acceptance criteria"""
 

@@ -1,0 +1,114 @@
+"""How an agent finds its leader, at its start and again after it lost the connection, and when it gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from sweep.errors import log_error
+from sweep.pilot.channel import AgentChannel, ChannelError, NoLeaderError, Rendezvous, connect
+from sweep.pilot.clock import PausingClock
+from sweep.pilot.job import has_node
+from sweep.pilot.timeouts import RECONNECT_S
+
+CONNECT_S = 5.0
+"""for each address of the leader"""
+AGAIN_S = 1.0
+REFUSED_S = 5.0
+"""A host that answers for this long that nobody listens there has no leader any more. Under Slurm the agent waits all
+the same: Slurm ends the job, unless the leader's job step is gone too: then the agent cancels it"""
+ASK_S = 10.0
+ASK_PER_NODE_S = 0.5
+"""the agents of a job ask the scheduler at most twice a second, all together"""
+
+
+class GiveUp(Enum):
+    """Why an agent no longer looks for its leader."""
+
+    LEAVE = "the leader has ended or cannot be reached: others may still work with it"
+    CANCEL = "the leader's node is gone: the job would stay RUNNING indefinitely"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What an agent knows while it looks for its leader."""
+
+    looking_s: float
+    refused_s: float = 0.0
+    """for how long the leader's host has answered that nobody listens"""
+    scheduled: bool
+    """a scheduler manages the leader's node"""
+    leaders_node_in_job: bool | None = None
+    """what the scheduler says; None: no answer"""
+
+    def end(self) -> GiveUp | None:
+        """Whether to give up. No answer of the scheduler is never a reason to cancel the job."""
+        if self.leaders_node_in_job is False:
+            return GiveUp.CANCEL
+        if self.looking_s >= RECONNECT_S or (self.refused_s >= REFUSED_S and not self.scheduled):
+            return GiveUp.LEAVE
+        return None
+
+
+class LeaderSearch:
+    """Connects to the leader, as often as needed."""
+
+    def __init__(self, pilot_dir: Path, clock: PausingClock) -> None:
+        self._file = pilot_dir / "rendezvous"
+        self._clock = clock
+        self._rendezvous: Rendezvous | None = None
+        self._address: str | None = None
+        """by which the leader was reached before"""
+
+    async def connect(self) -> AgentChannel | GiveUp:
+        """A new connection, or why there will be none."""
+        began = refused_at = self._clock.now()
+        ask_at = began + self._ask_s() * random.random()  # noqa: S311 (no secret: not all agents at once)
+        in_job: bool | None = None
+        while (end := self._state(began, refused_at, in_job).end()) is None:
+            try:
+                channel = await connect(self._read(), CONNECT_S)
+                self._address = channel.peer_address
+                return channel
+            except NoLeaderError as error:
+                if not self._refuses(error):
+                    refused_at = self._clock.now()
+                reason: Exception = error
+            except (OSError, ValueError, KeyError, ChannelError) as error:
+                reason, refused_at = error, self._clock.now()
+            if self._clock.now() >= ask_at:
+                in_job = await self._ask()
+                ask_at = self._clock.now() + self._ask_s()
+            await asyncio.sleep(AGAIN_S)
+        log_error(f"{end.value} ({reason if end is GiveUp.LEAVE else 'according to the scheduler'})")
+        return end
+
+    def _state(self, began: float, refused_at: float, in_job: bool | None) -> Search:
+        now = self._clock.now()
+        scheduled = self._rendezvous is not None and bool(self._rendezvous.node)
+        return Search(
+            looking_s=now - began, refused_s=now - refused_at, scheduled=scheduled, leaders_node_in_job=in_job
+        )
+
+    def _read(self) -> Rendezvous:
+        """Where the leader listens; a shared file system may show the file late."""
+        if self._rendezvous is None:
+            self._rendezvous = Rendezvous.read(self._file)
+        return self._rendezvous
+
+    def _refuses(self, error: NoLeaderError) -> bool:
+        """Did the leader's host answer? One of its other addresses may be an address of this host too."""
+        addresses = self._rendezvous.addresses if self._rendezvous is not None else ()
+        return error.refused.issuperset(addresses) if self._address is None else self._address in error.refused
+
+    async def _ask(self) -> bool | None:
+        node = "" if self._rendezvous is None else self._rendezvous.node
+        return await asyncio.to_thread(has_node, node) if node else None
+
+    def _ask_s(self) -> float:
+        nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
+        return max(ASK_S, ASK_PER_NODE_S * int(nodes) if nodes.isdigit() else 0.0)

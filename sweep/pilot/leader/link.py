@@ -1,0 +1,124 @@
+"""The connection to one node's agent: it may be lost, and the same agent may come back on a new one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sweep.errors import log_error
+from sweep.pilot.channel import LeaderChannel
+from sweep.pilot.clock import PausingClock
+from sweep.pilot.messages import AgentMessage, Alive, Cleared, Hello, LeaderMessage, OfAttempt, Terminated
+from sweep.pilot.timeouts import QUIET_S, RETURN_S, SILENCE_S
+
+
+@dataclass(frozen=True)
+class NodeLost:
+    """Local event: the connection to the agent is lost."""
+
+    how: str = "it was closed"
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """Local event: the attempt was asked to stop."""
+
+
+Inbox = asyncio.Queue[tuple[str, OfAttempt | NodeLost | StopAsked]]
+"""of an attempt: a message or event, and its node"""
+
+
+@dataclass(eq=False)
+class Link:
+    """The connection to one node's agent. `inbox` is the current attempt's."""
+
+    node: str
+    channel: LeaderChannel
+    alive: bool = True
+    inbox: Inbox | None = None
+    stale_tokens: tuple[str, ...] = ()
+    """of this sweep's other pilots that have processes or files on the node"""
+    clean: bool = True
+    """False where processes of an attempt could not be ended: no further attempt goes there"""
+    clock: PausingClock = field(default_factory=PausingClock)
+    leaders_address: Callable[[], str | None] = lambda: None
+    """by which agents on other nodes reach the leader's host"""
+    lost_at: list[float] = field(default_factory=list)
+    """when the connection was lost, each time"""
+    terminated: asyncio.Event = field(default_factory=asyncio.Event)
+    """its agent got SIGTERM"""
+    cleared: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """its agent died: nothing on the node ends what it left"""
+    resolved: asyncio.Event = field(default_factory=asyncio.Event)
+    """since the last loss: its agent is back, gone, or cannot be reached"""
+
+    def __post_init__(self) -> None:
+        self._last_message_at = self.clock.now()
+
+    @property
+    def on_this_host(self) -> bool:
+        """Whether the agent runs where the leader does: its end of the connection says nothing about other nodes."""
+        return self.channel.peer_address == self.channel.local_address
+
+    def send(self, message: LeaderMessage) -> None:
+        """Send to the agent; without effect while there is no connection."""
+        if self.alive:
+            self.channel.send(message)
+
+    async def read(self) -> None:
+        """Forward the agent's messages until this connection is lost."""
+        channel, how = self.channel, NodeLost().how
+        try:
+            while (message := await channel.receive()) is not None:
+                self._last_message_at = self.clock.now()
+                self._take(message)
+        except Exception as error:
+            how = f"a message cannot be decoded: {error!r}"
+        if self.alive and self.channel is channel:
+            self._lose(how)
+            asyncio.get_running_loop().call_later(RETURN_S, self._bury, channel)
+
+    @property
+    def quiet(self) -> bool:
+        """Connected, but heartbeats are missing: what happens on the node is unknown for now."""
+        return self.alive and self.clock.now() - self._last_message_at > QUIET_S
+
+    def check(self) -> None:
+        """Give up a connection on which nothing was heard for too long. Its agent may live, and come back."""
+        if self.alive and self.clock.now() - self._last_message_at > SILENCE_S:
+            self._lose(f"nothing was heard for {SILENCE_S:.0f} s")
+            self.resolved.set()
+
+    def take_back(self, channel: LeaderChannel, hello: Hello) -> None:
+        """Its agent, which has ended its attempt, is back on a new connection: read that."""
+        if self.alive:
+            self._lose("its agent connected again")
+        self.channel, self.alive, self._last_message_at = channel, True, self.clock.now()
+        self.clean = self.clean and not hello.not_ended
+        self.resolved.set()
+
+    def _lose(self, how: str) -> None:
+        log_error(f"the connection to the agent on {self.node} is lost: {how}")
+        self.alive = False
+        self.lost_at.append(self.clock.now())
+        self.resolved.clear()
+        self.channel.close()
+        self.cleared.set()
+        if self.inbox is not None:
+            self.inbox.put_nowait((self.node, NodeLost(how)))
+
+    def _bury(self, channel: LeaderChannel) -> None:
+        """The connection was closed a while ago: an agent that lives would be back."""
+        if not self.alive and self.channel is channel:
+            self.gone.set()
+            self.resolved.set()
+
+    def _take(self, message: AgentMessage) -> None:
+        if isinstance(message, Cleared):
+            self.cleared.set()
+        elif isinstance(message, Terminated):
+            self.terminated.set()
+        elif not isinstance(message, Hello | Alive) and self.inbox is not None:
+            self.inbox.put_nowait((self.node, message))

@@ -1,0 +1,112 @@
+"""The line exchange between an attempt's ranks: only those with the attempt's token take part."""
+
+import json
+import selectors
+import socket
+import threading
+import time
+
+import pytest
+
+from bench_workloads.trainers.driver.exchange import Exchange
+from sweep.contract import Place
+
+
+def place(rank, port, token="secret", listener=None):
+    fd = None if listener is None else listener.fileno()
+    return Place(
+        rank=rank,
+        world_size=3,
+        local_rank=rank,
+        local_world_size=3,
+        node_rank=0,
+        master_addr="127.0.0.1",
+        master_port=port,
+        master_listen_fd=fd,
+        token=token,
+    )
+
+
+@pytest.fixture
+def hub():
+    """Rank 0's end, whose loop runs in a thread; (its port, what it received)."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    selector = selectors.DefaultSelector()
+    exchange = Exchange.join(place(0, port, listener=listener), selector)
+    exchange.send({"early": 1})
+    received, over = [], threading.Event()
+
+    def loop():
+        while not over.is_set():
+            for key, _ in selector.select(0.02):
+                received.extend(exchange.receive(key.fileobj))
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    yield port, received
+    over.set()
+    thread.join()
+    exchange.close()
+    listener.close()
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def messages(exchange, selector):
+    return [message for key, _ in selector.select(0.5) for message in exchange.receive(key.fileobj)]
+
+
+def test_ranks_with_the_token_exchange_lines(hub):
+    port, received = hub
+    loops = selectors.DefaultSelector(), selectors.DefaultSelector()
+    ranks = [Exchange.join(place(rank, port), loop) for rank, loop in zip((1, 2), loops, strict=True)]
+    ranks[0].send({"loss": 2.5})
+    wait_for(lambda: {"loss": 2.5} in received)
+    found = []
+    wait_for(lambda: found.extend(messages(ranks[1], loops[1])) or {"loss": 2.5} in found)
+    assert found == [{"early": 1}, {"loss": 2.5}]
+    for rank in ranks:
+        rank.close()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [b'{"token": "wrong"}\n', b'{"token": ["secret"]}\n', b'{"loss": 0.0}\n', b"GET / HTTP/1.1\r\n\r\n", b"x" * 5000],
+)
+def test_a_stranger_is_disconnected_and_told_and_believed_nothing(hub, first):
+    port, received = hub
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger:
+        stranger.sendall(first + b'{"loss": 0.0}\n' + b"x" * 5000)
+        answer = b""
+        try:
+            while data := stranger.recv(1000):
+                answer += data
+        except ConnectionResetError:
+            pass
+    assert answer == b""
+    assert received == []
+
+
+def test_a_rank_that_says_nothing_gets_nothing(hub):
+    port, _ = hub
+    with socket.create_connection(("127.0.0.1", port), timeout=0.5) as stranger, pytest.raises(TimeoutError):
+        stranger.recv(1000)
+
+
+def test_without_a_token_of_an_older_agent_none_is_demanded():
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    selector = selectors.DefaultSelector()
+    hub = Exchange.join(place(0, port, "", listener), selector)
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as rank:
+        for key, _ in selector.select(5):
+            hub.receive(key.fileobj)
+        assert json.loads(rank.recv(1000).splitlines()[0]) == {"port": hub.port}
+    hub.close()
+    listener.close()

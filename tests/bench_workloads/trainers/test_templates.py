@@ -1,0 +1,24 @@
+"""Templates of a user's command line: jinja2 without a way to Python's objects."""
+
+import pytest
+
+from bench_workloads.trainers.driver.templates import render
+
+
+def test_a_template_has_jinjas_filters_and_quotes_values():
+    assert render("--lr {{ lr }} --name {{ name | upper }}", {"lr": 0.1, "name": "a b"}, quoted=True) == (
+        "--lr 0.1 --name 'A B'"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{{ x.__init__.__globals__ }}",
+    ],
+)
+def test_a_template_cannot_reach_python(text):
+    with pytest.raises(ValueError, match="invalid value for a template: SecurityError"):
+        render(text, {"x": ValueError}, quoted=False)

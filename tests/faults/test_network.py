@@ -1,0 +1,116 @@
+"""One agent is cut off from its leader by the network: its run is retried, the others go on, no job is cancelled."""
+
+import json
+import time
+
+import pytest
+
+from sweep.pilot.timeouts import SILENCE_S
+from sweep.state.events import AttemptStarted, NodeBad, PilotEnded, PilotStarted
+from tests.support import driving
+from tests.support.cut_network import network
+from tests.support.faults.table import note
+from tests.support.paths import REPOSITORY
+
+__all__ = ["network"]
+
+SHORT_TIMEOUTS = REPOSITORY / "tests" / "support" / "short_timeouts"
+GRID = """
+name: cut
+workload: simulated
+models: [tiny-1M]
+nodes: {nodes}
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: {batches}
+iterations: 4
+warmup_iterations: 2
+params: {{step_s: {step_s}}}
+constraints: ['nodes < 8 or step_s < 2.005']
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 20m, poll_interval_s: 1, max_pilots: 1, container_prefix: {prefix}}}
+"""
+MANY = [2.0 + 0.01 * number for number in range(16)]
+
+
+def launch(tmp_path, executor, env, **grid):
+    grid["prefix"] = json.dumps(grid["prefix"])
+    (tmp_path / "grid.yaml").write_text(GRID.format(**grid))
+    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", executor, "--yes")
+    return driving.start(*words, env=env, output=(tmp_path / "launch.out").open("ab"))
+
+
+def output(tmp_path):
+    files = [
+        tmp_path / "launch.out",
+        *sorted((tmp_path / "s" / "pilots").glob("*/stderr")),
+        *sorted((tmp_path / "s" / "pilots").glob("*/agents.log")),
+    ]
+    return "\n".join(path.read_text(errors="replace")[-3000:] for path in files if path.exists())
+
+
+def running_on(directory, node):
+    """The (run_id, attempt) that runs on the node now; None without one."""
+    if not (directory / "provenance.json").exists():
+        return None
+    for run_id, run in driving.state_of(directory).runs.items():
+        for attempt in run.attempts.values():
+            if attempt.outcome is None and attempt.started_at and node in attempt.nodes:
+                return run_id, attempt.number
+    return None
+
+
+def assert_nobody_is_accused(directory):
+    assert not driving.events_of(directory, NodeBad)
+    assert not driving.state_of(directory).bad_nodes
+
+
+def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_path, network):
+    """On this machine, with timeouts of seconds."""
+    env = {"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"}
+    prefix = network.enter('case " $* " in *" --index 1 "*) true;; *) false;; esac')
+    launcher = launch(tmp_path, "local", env, nodes=[2], batches=[1, 2], step_s=0.6, prefix=prefix)
+    directory = tmp_path / "s"
+    driving.wait_for(lambda: running_on(directory, "local-1"))
+    time.sleep(1.0)
+    with network.cut_for(4.5):
+        pass
+    assert launcher.wait(120) == 0, output(tmp_path)
+    records = driving.records_of(directory)
+    assert [record["outcome"] for record in records] == ["network", "ok", "ok"], output(tmp_path)
+    assert "nothing was heard for 3 s" in records[0]["message"]
+    assert len(driving.events_of(directory, PilotStarted)) == len(driving.events_of(directory, PilotEnded)) == 1
+    assert driving.wait_until_unmarked(directory, 20) == []
+
+
+@pytest.mark.long
+@pytest.mark.slurm
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seconds", [15, 30, 120])
+def test_one_of_eight_nodes_is_cut_off(tmp_path, slurm_cluster, network, seconds):
+    prefix = network.enter('test "$SLURMD_NODENAME" = n3')
+    launcher = launch(tmp_path, "slurm", slurm_cluster.env, nodes=[1, 8], batches=[1, 2], step_s=MANY, prefix=prefix)
+    directory = tmp_path / "s"
+    driving.wait_for(lambda: running_on(directory, "n3") not in (None, running_on(directory, "n4")), 200)
+    hit, cut_at = running_on(directory, "n3"), time.time()
+    with network.cut_for(seconds):
+        pass
+    mended_at = time.time()
+    assert launcher.wait(500) == 0, output(tmp_path)
+    records = driving.assert_each_run_measured_once(directory)
+    of_hit = next(r for r in records if (r["run_id"], r["attempt"]) == hit)
+    ends = {"network"} if seconds > SILENCE_S + 15 else {"ok"} if seconds < 25 else {"ok", "network"}
+    assert of_hit["outcome"] in ends, (of_hit["message"], output(tmp_path))
+    others = [r for r in records if (r["run_id"], r["attempt"]) != hit]
+    assert {r["outcome"] for r in others} == {"ok"}, output(tmp_path)
+    assert any(cut_at < r["started_at"] < mended_at for r in others), "others begin meanwhile"
+    assert_nobody_is_accused(directory)
+    assert [event.reason for event in driving.events_of(directory, PilotEnded)] == ["no remaining run fits"]
+    began = [e for e in driving.events_of(directory, AttemptStarted) if e.time > mended_at and "n3" in e.nodes]
+    assert began or seconds == 120, "the node is used again"
+    left = driving.wait_until_unmarked(directory, 30)
+    assert left == []
+    lost = of_hit["outcome"] == "network"
+    detect_s = of_hit["ended_at"] - of_hit["teardown_s"] - cut_at if lost else None
+    fault = f"an agent of 8 is cut off from its leader for {seconds} s"
+    note(fault, of_hit["outcome"], detect_s, of_hit["teardown_s"] if lost else None, left, "ok")

@@ -1,0 +1,101 @@
+"""What ranks see of the scheduler's variables: nothing of the agents' task, or their own place."""
+
+import json
+
+import pytest
+
+from tests.support import driving
+from tests.support.paths import REPOSITORY
+
+GRID = """
+name: env
+workload: command
+models: [tiny-1M]
+nodes: [2]
+sequence_length: 64
+global_batch: 1024
+dtype: [fp32]
+dp: [4]
+micro_batch_size: [1]
+iterations: 2
+warmup_iterations: 1
+params:
+  command: "python {program}"
+  metrics: "iteration: step ([0-9]+)"
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1}}
+"""
+PROGRAM = """
+import json, os, pathlib, time
+seen = {name: value for name, value in os.environ.items() if name.split("_")[0] in ("SLURM", "PMI", "PMI2", "PMIX")}
+pathlib.Path(OUT, os.environ["RANK"]).write_text(json.dumps(seen))
+for step in range(8):
+    print("step", step, flush=True)
+    time.sleep(0.1)
+"""
+AGENTS = {
+    "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_STEP_ID": "0", "PMI_RANK": "1",
+    "PMI_SIZE": "2", "PMIX_RANK": "1", "PMI2_X": "1", "SLURM_CPU_BIND": "quiet",
+}  # fmt: skip
+
+
+def environments(tmp_path, executor, env):
+    """What each rank of a run on two nodes saw."""
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    (tmp_path / "program.py").write_text(PROGRAM.replace("OUT", repr(str(seen))))
+    (tmp_path / "grid.yaml").write_text(GRID.format(program=tmp_path / "program.py"))
+    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", executor, "--yes")
+    done = driving.run(*words, env=env)
+    assert done.returncode == 0, done.stderr
+    return {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
+
+
+def test_ranks_do_not_inherit_their_agents_task(tmp_path):
+    found = environments(tmp_path, "local", AGENTS)
+    assert found == {rank: {} for rank in "0123"}
+
+
+@pytest.mark.slurm
+def test_ranks_of_a_real_step_see_the_job_and_no_task(tmp_path, slurm_cluster):
+    found = environments(tmp_path, "slurm", slurm_cluster.env)
+    assert sorted(found) == list("0123")
+    assert {name for values in found.values() for name in values} <= {
+        "SLURM_JOB_ID",
+        "SLURM_CONF",
+        "SLURM_CLUSTER_NAME",
+    }
+
+
+PLUG_IN = """
+import json, os, pathlib
+from sweep.contract import Measurement, Workload
+AXES = frozenset({"dp", "dtype", "micro_batch_size", "grad_accum"})
+WORKLOAD = Workload(name="asks_slurm", main="asks_slurm:main", axes=AXES, slurm_variables=True)
+
+def main(run, progress):
+    seen = {name: value for name, value in os.environ.items() if name.startswith(("SLURM_", "PMI"))}
+    pathlib.Path(os.environ["SEEN"], str(run.place.rank)).write_text(json.dumps(seen))
+    progress.measured(Measurement(step_times_s=[0.1, 0.1]))
+"""
+
+
+def test_a_workload_that_asks_for_them_gets_the_variables_of_a_task_per_rank(tmp_path):
+    """Lightning's check with these: SLURM_NTASKS = nodes x devices, and SLURM_NTASKS_PER_NODE = devices."""
+    info, seen = tmp_path / "p" / "asks-0.dist-info", tmp_path / "seen"
+    info.mkdir(parents=True)
+    seen.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: asks\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[sweep.workloads]\nasks_slurm = asks_slurm:WORKLOAD\n")
+    (tmp_path / "p" / "asks_slurm.py").write_text(PLUG_IN)
+    grid = GRID.split("params:")[0].replace("workload: command", "workload: asks_slurm")
+    (tmp_path / "grid.yaml").write_text(grid + "site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}\n")
+    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    path = f"{tmp_path / 'p'}:{REPOSITORY}"
+    done = driving.run(*words, env={**AGENTS, "SEEN": str(seen), "PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    found = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
+    assert found["3"] == {
+        "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4",
+        "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "2",
+    }  # fmt: skip
+    assert [found[rank]["SLURM_PROCID"] for rank in "0123"] == list("0123")

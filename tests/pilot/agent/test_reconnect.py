@@ -1,0 +1,97 @@
+"""When an agent gives up its leader, and how it finds it again."""
+
+import asyncio
+import os
+import stat
+
+import pytest
+
+from sweep.pilot.agent import reconnect
+from sweep.pilot.agent.reconnect import REFUSED_S, GiveUp, LeaderSearch, Search
+from sweep.pilot.channel import Rendezvous, authenticate, new_key
+from sweep.pilot.clock import PausingClock
+from sweep.pilot.job import has_node
+from sweep.pilot.timeouts import RECONNECT_S
+
+KEY = new_key()
+
+
+@pytest.mark.parametrize(
+    ("search", "end"),
+    [
+        (Search(looking_s=RECONNECT_S - 1, scheduled=True), None),
+        (Search(looking_s=RECONNECT_S, scheduled=True), GiveUp.LEAVE),
+        (Search(looking_s=30, scheduled=True, leaders_node_in_job=True), None),
+        (Search(looking_s=30, scheduled=True, leaders_node_in_job=None), None),
+        (Search(looking_s=30, scheduled=True, leaders_node_in_job=False), GiveUp.CANCEL),
+        (Search(looking_s=30, scheduled=True, refused_s=30), None),
+        (Search(looking_s=30, scheduled=False, refused_s=REFUSED_S), GiveUp.LEAVE),
+    ],
+)
+def test_the_job_is_cancelled_only_where_the_scheduler_says_that_the_leaders_node_is_gone(search, end):
+    assert search.end() is end
+
+
+def scheduler(folder, script):
+    """A squeue that does this."""
+    path = folder / "squeue"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.mark.parametrize(
+    ("script", "answer"),
+    [
+        ("echo 17", True),
+        ("exit 0", False),
+        ("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", None),
+        (None, None),
+    ],
+)
+def test_no_answer_of_the_scheduler_is_unknown(tmp_path, monkeypatch, script, answer):
+    if script is not None:
+        scheduler(tmp_path, script)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert has_node("n1") is answer
+
+
+def test_without_a_job_nothing_is_asked(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert has_node("n1") is None
+
+
+def test_a_leader_that_comes_late_and_a_file_that_is_seen_late_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(reconnect, "AGAIN_S", 0.05)
+
+    async def scenario():
+        async def accept(reader, writer):
+            await authenticate(reader, writer, KEY, b"leader", b"agent")
+
+        search = asyncio.ensure_future(LeaderSearch(tmp_path, PausingClock()).connect())
+        await asyncio.sleep(0.2)
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        Rendezvous(("127.0.0.2", "127.0.0.1"), port, KEY).write(tmp_path / "rendezvous")
+        channel = await asyncio.wait_for(search, 10)
+        channel.close()
+        server.close()
+        return channel.peer_address
+
+    assert asyncio.run(scenario()) == "127.0.0.1"
+
+
+def test_a_host_without_a_leader_is_left_after_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr(reconnect, "AGAIN_S", 0.05)
+    monkeypatch.setattr(reconnect, "REFUSED_S", 0.3)
+
+    async def scenario():
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        server.close()
+        await server.wait_closed()
+        Rendezvous(("127.0.0.1",), port, KEY).write(tmp_path / "rendezvous")
+        return await asyncio.wait_for(LeaderSearch(tmp_path, PausingClock()).connect(), 10)
+
+    assert "SLURM_JOB_ID" not in os.environ
+    assert asyncio.run(scenario()) is GiveUp.LEAVE

@@ -1,0 +1,98 @@
+"""The leader's addresses, port and variables: what other nodes can reach, and what the site says."""
+
+import asyncio
+import os
+
+import psutil
+import pytest
+
+from bench_workloads.ports import PORTS, allowed, listen_on_free_port
+from sweep.errors import SweepError
+from sweep.pilot.clock import PausingClock
+from sweep.pilot.leader.network import host_addresses, listener, ordered, set_variables
+from sweep.pilot.leader.nodes import Nodes
+from sweep.pilot.messages import Hello
+from tests.support.pilot_parts import Mute, order
+
+BOUND = {
+    "lo": ["127.0.0.1"],
+    "docker0": ["172.17.0.1"],
+    "virbr0": ["192.168.122.1"],
+    "idrac": ["169.254.1.2"],
+    "enp3s0": ["10.0.0.7"],
+    "ib0": ["10.1.0.7", "169.254.9.9"],
+}
+
+
+@pytest.mark.parametrize(
+    ("bound", "named", "addresses"),
+    [
+        (BOUND, ["10.1.0.7"], ("10.1.0.7", "10.0.0.7", "127.0.0.1")),
+        (BOUND, ["172.17.0.1"], ("10.0.0.7", "10.1.0.7", "127.0.0.1")),
+        (BOUND, ["127.0.1.1"], ("10.0.0.7", "10.1.0.7", "127.0.0.1")),
+        ({"lo": ["127.0.0.1"]}, ["127.0.0.1"], ("127.0.0.1",)),
+        ({"ib0": ["10.1.0.7"]}, ["10.0.0.7"], ("10.1.0.7",)),
+    ],
+)
+def test_addresses_that_every_node_has_alike_are_left_out(bound, named, addresses):
+    assert ordered(bound, named) == addresses
+
+
+def test_the_sites_interface_is_the_only_one_and_must_exist():
+    assert host_addresses("lo") == ("127.0.0.1",)
+    with pytest.raises(SweepError, match=r"interface nothere0 has no IPv4 address .*lo"):
+        host_addresses("nothere0")
+    assert host_addresses(None)[-1] == "127.0.0.1"
+    assert set(host_addresses(None)) <= {a.address for found in psutil.net_if_addrs().values() for a in found}
+
+
+def test_the_sites_interface_and_ports_reach_the_ranks_unless_the_user_says_otherwise():
+    environment = {"GLOO_SOCKET_IFNAME": "eth7"}
+    set_variables(order(interface="ib0", port_range=(40000, 40099)), environment)
+    assert environment == {
+        "GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": "ib0", "SWEEP_PORT_RANGE": "40000-40099"
+    }  # fmt: skip
+    plain = {}
+    set_variables(order(), plain)
+    assert plain == {}
+
+
+def test_leader_and_ranks_listen_within_the_port_range(monkeypatch):
+    assert allowed() == PORTS
+    environment = dict(os.environ)
+    set_variables(order(port_range=(41000, 41007)), environment)
+    monkeypatch.setenv("SWEEP_PORT_RANGE", environment["SWEEP_PORT_RANGE"])
+    sockets = [listener(order(port_range=(41000, 41007))), *(listen_on_free_port() for _ in range(7))]
+    try:
+        assert sorted(each.getsockname()[1] for each in sockets) == list(range(41000, 41008))
+        with pytest.raises(OSError, match="none of 8 ports in 41000-41007"):
+            listen_on_free_port()
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class End(Mute):
+    """A leader's end of a connection of an agent."""
+
+    def __init__(self, local, peer):
+        super().__init__()
+        self.local_address, self.peer_address = local, peer
+
+    async def receive(self):
+        await asyncio.sleep(10)
+
+
+def test_rank_0_on_the_leaders_node_is_reached_as_the_leader_is():
+    """The agent there came by the host's first address; most others could not."""
+
+    async def scenario():
+        nodes = Nodes(4, PausingClock())
+        ends = [("10.0.0.7", "10.0.0.7"), ("10.1.0.7", "10.1.0.8"), ("10.1.0.7", "10.1.0.9"), ("10.0.0.7", "10.0.0.9")]
+        for index, (local, peer) in enumerate(ends):
+            nodes.join(End(local, peer), Hello(node=f"n{index}", index=index, stale_tokens=()))
+        found = [link.on_this_host for link in nodes.links], nodes.links[0].leaders_address()
+        nodes.close()
+        return found
+
+    assert asyncio.run(scenario()) == ([True, False, False, False], "10.1.0.7")
