@@ -46,7 +46,7 @@ def test_repeats_that_agree_are_clear():
 
 
 def test_repeats_that_disagree_are_not():
-    kind, text = claim((2000.0, 1500.0), (1492.0, 2337.0 / 2))
+    kind, text = claim((2000.0, 1800.0), (1492.0, 1300.0))
     assert kind == "leads"
     assert "not beyond the spread between runs of" in text
 
