@@ -1,6 +1,7 @@
 # make demo    a heatmap from this machine alone, in a few minutes
 # make test    lint, types, and all tests but the long ones, on real Slurm and in a browser too. As root on Debian or
 #              Ubuntu these are installed first; elsewhere what needs them is left out, and listed at the end
+# make docs    the documentation as pages in build/docs; a broken link is an error
 # make test-long, make check, make format
 #
 # Another torch:     make demo TORCH=torch==2.11.0
@@ -17,9 +18,9 @@ PYTEST_OPTIONS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := sweep analysis bench_workloads benchmarks tests
+SOURCES := sweep analysis bench_workloads benchmarks tests docs
 
-.PHONY: demo test system-packages test-long test-parallel check format lint types clean
+.PHONY: demo test system-packages test-long test-parallel docs check format lint types clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.made:
@@ -56,6 +57,10 @@ test-long: $(VENV)/.installed-dev
 # Every layout against one process, fp32 and bf16, and a table of the distances
 test-parallel: $(VENV)/.installed-dev
 	SWEEP_TRUTH_TABLE=docs/parallel-truth.md $(BIN)/python -m pytest tests/bench_workloads -m parallel --timeout=600 $(PYTEST_OPTIONS)
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m mkdocs build --quiet
+	@echo "The pages: $(CURDIR)/build/docs/index.html"
 
 check: format test
 

@@ -66,9 +66,7 @@ def _ends(part: Decoder, between: Any, *, parallel_loss: bool) -> dict[str, Para
 def _block(block: Block, between: Any) -> dict[str, ParallelStyle]:
     plan: dict[str, ParallelStyle] = {
         "attention": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
-        "attention.wq": ColwiseParallel(),
-        "attention.wk": ColwiseParallel(),
-        "attention.wv": ColwiseParallel(),
+        **{f"attention.{name}": ColwiseParallel() for name in block.attention.projections},
         "attention.wo": RowwiseParallel(output_layouts=between),
         **_norms(block, between),
     }
@@ -154,9 +152,8 @@ class SplitWidth(ParallelStyle):
 
 
 def _dense_mlp(mlp: FeedForward, between: Any) -> dict[str, ParallelStyle]:
-    plan: dict[str, ParallelStyle] = {
+    return {
         "mlp": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
-        "mlp.w1": ColwiseParallel(),
+        **{f"mlp.{name}": ColwiseParallel() for name in mlp.inner},
         "mlp.w2": RowwiseParallel(output_layouts=between),
     }
-    return {**plan, "mlp.w3": ColwiseParallel()} if mlp.w3 is not None else plan

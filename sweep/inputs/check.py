@@ -67,7 +67,7 @@ def _choices(grid: Grid, workload: Workload) -> Iterator[Problem]:
         asked |= {("include", i, name): values for name, values in point.items()}
     for path, values in asked.items():
         valid = workload.choices.get(str(path[-1]))
-        if values == AUTO or valid is None:
+        if values == AUTO or values is None or valid is None:
             continue
         for value in values:
             if value not in valid:

@@ -125,7 +125,8 @@ class Grid(BaseModel):
     recompute: Words = ("none",)
     pp_schedule: Words = ("1f1b",)
     dtype: Words = ("bf16",)
-    compile: Switches = (False,)
+    compile: Switches | None = None
+    """default: true on a GPU if the workload compiles there by default, else false"""
     dp: Counts | None = None
     """keep only these widths of data parallelism"""
     grad_accum: Counts | None = None
@@ -136,6 +137,9 @@ class Grid(BaseModel):
     """points beyond the product: the axes named take these values, the others their own"""
     exclude: Annotated[tuple[Point, ...], Tuple] = ()
     """candidates that match every value named are dropped"""
+    max_memory_share: float | None = Field(default=None, gt=0, le=2)
+    """reject what is predicted to need more than this share of a GPU's memory; default: 1 and the prediction's own
+    margin of error"""
     tp_across_nodes: bool = False
     """tensor parallelism may be wider than a node"""
     warmup_iterations: int = Field(default=2, ge=0, le=10_000)

@@ -69,7 +69,7 @@ class Builder:
 
     def __init__(self, grid: Grid, site: Site, workload: str, rules: Sequence[Rule]) -> None:
         self._grid, self._gpu = grid, site.hardware
-        self._physics = Physics(workload, site.hardware)
+        self._physics = Physics(workload, site.hardware, grid.max_memory_share)
         self._rules = (*rules, *self._physics.rules)
         self._words = Words()
         self._rejected: list[tuple[Mapping[str, Any], Any, Any]] = []

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 
 from sweep.contract import Measurement, Run, Scalar
 from sweep.outcomes import Outcome
-from sweep.physics.hardware import best_matmul_share
+from sweep.physics.hardware import best_matmul_share, gpu_kind
 from sweep.records.schema import Metrics
 
 
-def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outcome, str] | None:
-    """Why a successful attempt has no valid measurement, or None where it has one."""
+def refusal(run: Run, measurements: Sequence[Measurement | None], gpu: str | None = None) -> tuple[Outcome, str] | None:
+    """Why a successful attempt has no valid measurement, or None where it has one. ``gpu``: the site's kind."""
     given = [m for m in measurements if m is not None]
     if not measurements or len(given) < len(measurements):
         missing = [str(rank) for rank, m in enumerate(measurements) if m is None]
         which = f"ranks {_first_names(missing)}" if missing else "all ranks"
         return Outcome.UNKNOWN, f"ended without error, but {which} gave no measurement"
-    differing = mismatches(run, given)
+    differing = mismatches(run, given) + _other_gpu(given, gpu)
     if differing:
         return Outcome.CONFIG_MISMATCH, "; ".join(differing)
     bad = [rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)]
@@ -67,6 +67,16 @@ def requested(run: Run) -> dict[str, Scalar]:
         "dtype": run.dtype,
         "compile": run.compile,
     }
+
+
+def _other_gpu(measurements: Sequence[Measurement], stated: str | None) -> list[str]:
+    """The first rank whose device is known to be of another kind than the site states; the peak would be wrong."""
+    if stated in (None, "cpu"):
+        return []
+    for rank, measurement in enumerate(measurements):
+        if gpu_kind([measurement.device or ""]) not in (None, stated):
+            return [f"gpu: the site states {stated}, rank {rank} measured on {measurement.device}"]
+    return []
 
 
 def oddities(measurements: Sequence[Measurement]) -> list[str]:

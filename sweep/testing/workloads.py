@@ -77,7 +77,7 @@ def _heartbeat_findings(rank: RankResult) -> Iterator[str]:
 
 
 def _measurement_findings(run: Run, measurement: Measurement) -> Iterator[str]:
-    if len(measurement.warmup_times_s) != run.warmup_iterations:
+    if len(measurement.warmup_times_s) > run.warmup_iterations:
         yield f"warmup_times_s has {len(measurement.warmup_times_s)} values for {run.warmup_iterations} iterations"
     for name in ("peak_allocated_bytes", "peak_reserved_bytes", "parameters"):
         value = getattr(measurement, name)
