@@ -68,7 +68,7 @@ def test_a_smaller_metric_has_the_same_test():
 def test_equal_configurations_are_rarely_called_clear(runs: int):
     """Four configurations that are equally fast, 20 % between runs: each claim is false; few are allowed."""
     random = np.random.default_rng(7)
-    worlds = 150
+    worlds = 80
     claims = [
         claim(*(tuple(100 * np.exp(0.2 * random.standard_normal(runs))) for _ in range(4)))[0] for _ in range(worlds)
     ]
