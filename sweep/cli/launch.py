@@ -21,6 +21,7 @@ from sweep.cli.options import (
     sweep_command,
     track_option,
 )
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 
@@ -250,7 +251,7 @@ def _submit_and_leave(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     if not jobs and not launcher.done:
         click.echo(f"error: no pilot could be submitted; try again with `sweep resume {path} --detach`", err=True)
         return 1
-    click.echo(f"{len(jobs)} pilots submitted; `sweep status {path}` shows its progress", err=True)
+    click.echo(f"{plural(len(jobs), 'pilot')} submitted; `sweep status {path}` shows its progress", err=True)
     return 0
 
 
@@ -319,7 +320,7 @@ def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(summary))
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
-    click.echo(f"{path}: {len(sweep.runs)} runs: {words}", err=True)
+    click.echo(f"{path}: {plural(len(sweep.runs), 'run')}: {words}", err=True)
     if picture is not None:
         show_best([path])
         click.echo(f"heatmap: {picture}", err=True)

@@ -24,7 +24,7 @@ COLOURS = {"ok": "green", "running": "cyan", "waiting": "dim"}
 SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 """viridis: perceptually uniform, also for colour-blind readers"""
 PILOTS_SHOWN, FAILURES_SHOWN = 4, 4
-OTHER_LINES = 8
+OTHER_LINES = 9
 """head, blank lines and headings of the picture"""
 MIN_SPAN = 0.2
 """the colour scale spans at least this fraction of a model's best, so that small differences look small"""
@@ -42,6 +42,7 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
         _states(tally.counts(followed.left_out())),
         Text(),
         _heatmap(tally, _models(followed.sweep), max(MODELS_SHOWN, room)),
+        Text("n/m: of m runs n have ended; brighter: nearer to the model's best", style="dim"),
     ]
     for title, table in ((_pilots_title(sweep_state), pilots), ("failures", failures)):
         if table.row_count:
@@ -56,15 +57,16 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     """The name, progress, estimated time left, cost."""
     tally = followed.tally
     found = tally.counts(followed.left_out())
-    done = tally.total - found.get("waiting", 0) - found.get("running", 0)
+    left_out = sum(number for word, number in found.items() if word.startswith("not_run"))
+    asked_for = tally.total - left_out
+    done = asked_for - found.get("waiting", 0) - found.get("running", 0)
     held, used = tally.gpu_hours(now)
     share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
     words = "cancelled" if followed.sweep_state.cancelled else eta(followed)
+    omitted = f" ({left_out:,} left out)" if left_out else ""
     line = Table.grid(padding=(0, 2), expand=False)
-    bar = ProgressBar(
-        total=max(1, tally.total), completed=done, width=24, complete_style="cyan", finished_style="green"
-    )
-    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{tally.total:,} runs", words)
+    bar = ProgressBar(total=max(1, asked_for), completed=done, width=24, complete_style="cyan", finished_style="green")
+    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{asked_for:,} runs{omitted}", words)
     return Group(line, Text(f"{hours_text(held)} GPU-hours spent{share}", style="dim"))
 
 

@@ -10,6 +10,7 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.options import METRIC, directory_argument, json_option, site_option
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results, chosen_sweep
 from sweep.errors import Mistake, SweepError
 
@@ -41,7 +42,10 @@ def collect(directory: Path | None, as_json: bool) -> int:
         click.echo(json.dumps({**document, "runs": done.runs, "outcomes": dict(done.outcomes)}))
     else:
         words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(done.outcomes.items()))
-        click.echo(f"{done.path}: {done.attempts} attempts of {done.runs} runs ({words or 'none yet'})", err=True)
+        click.echo(
+            f"{done.path}: {plural(done.attempts, 'attempt')} of {plural(done.runs, 'run')} ({words or 'none yet'})",
+            err=True,
+        )
     return 0
 
 
@@ -83,10 +87,10 @@ def heatmap(
       sweep heatmap sweeps/a sweeps/b --json
       sweep heatmap --predicted grid.yaml --site h100.yaml
     """
-    look = {"metric": metric, "keep": expression, "annotate": annotate, "width_in": width_in}
+    appearance = {"metric": metric, "keep": expression, "annotate": annotate, "width_in": width_in}
     if grid_file is not None:
         target = out or Path(f"{grid_file.stem}-predicted.png")
-        drawn = _draw_predicted(grid_file, site_given, sources, target, look)
+        drawn = _draw_predicted(grid_file, site_given, sources, target, appearance)
     else:
         if useless := without_effect(["site_given"], "without --predicted"):
             raise SweepError(useless)
@@ -119,7 +123,7 @@ def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
 
 
 def _draw_predicted(
-    grid_file: Path, site: str | None, sources: tuple[Path, ...], target: Path, look: dict[str, Any]
+    grid_file: Path, site: str | None, sources: tuple[Path, ...], target: Path, appearance: dict[str, Any]
 ) -> Heatmap:
     """The heatmap of a grid's predictions: an answer without a GPU, marked as predicted."""
     import analysis
@@ -132,7 +136,7 @@ def _draw_predicted(
     check_format(target)
     plan = build(*load_inputs(grid_file, (), site, None))
     candidates = plan.table.to_pandas().astype({"model": str, "status": str, "nodes": "Int64"})
-    drawn = analysis.draw_heatmap(analysis.predicted_records(candidates), candidates, **look)
+    drawn = analysis.draw_heatmap(analysis.predicted_records(candidates), candidates, **appearance)
     save(drawn, target)
     return drawn
 

@@ -79,8 +79,12 @@ def _show(followed: FollowedSweep) -> None:
     from rich.console import Console
 
     from sweep.cli.live_picture import picture
+    from sweep.store import lease
 
     sweep, sweep_state, console = followed.sweep, followed.sweep_state, Console()
+    launcher = lease.holder(sweep.directory)
+    alive = f"launcher: {launcher}" if launcher else "no launcher runs"
+    console.print(f"{sweep.directory.path}; {alive}", markup=False, highlight=False, soft_wrap=True)
     console.print(picture(followed, time.time(), height=ALL_LINES))
     failures = _failed(sweep, sweep_state)
     for run_id, _, last in failures[:FAILURES_SHOWN]:
@@ -140,6 +144,7 @@ def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
 
 def _document(followed: FollowedSweep) -> dict[str, Any]:
     from sweep.cli.progress_text import eta
+    from sweep.store import lease
 
     sweep, sweep_state, tally, now, left_out = (
         followed.sweep,
@@ -151,6 +156,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
     held, used = tally.gpu_hours(now)
     return {
         "directory": str(sweep.directory.path),
+        "launcher": lease.holder(sweep.directory),
         "name": sweep.grid.name,
         "executor": sweep.executor,
         "runs": len(sweep.runs),

@@ -135,7 +135,8 @@ def _nothing(cells: Sequence[tuple[str, int]], metric: str, models: Sequence[str
     unknown = [model for model in models if model not in known]
     measured = ", ".join(f"{model} on {nodes}" for model, nodes in cells)
     if unknown:
-        return Mistake(f"no measured model {unknown[0]!r}", path="--model", remedy=nearest(unknown[0], known))
+        remedy = nearest(unknown[0], known, f"measured: {measured}")
+        return Mistake(f"no measured model {unknown[0]!r}", path="--model", remedy=remedy)
     return Mistake("no such cell was measured", remedy=f"measured: {measured}")
 
 

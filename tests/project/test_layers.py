@@ -162,7 +162,7 @@ def test_every_package_has_an_import_contract() -> None:
 def test_files_are_small_and_the_top_level_is_a_handful() -> None:
     lengths = {str(path.relative_to(REPOSITORY)): len(path.read_text().splitlines()) for path in sources()}
     assert not {name: length for name, length in lengths.items() if length > 400}
-    assert len(list((REPOSITORY / "sweep").glob("*.py"))) <= 8
+    assert len(list((REPOSITORY / "sweep").glob("*.py"))) <= 9
 
 
 def test_every_package_states_what_belongs_in_it() -> None:
