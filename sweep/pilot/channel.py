@@ -47,7 +47,7 @@ class ChannelError(Exception):
 
 
 class NoLeaderError(ChannelError):
-    """No address of the leader answers. `refused`: those whose host answered that nobody listens."""
+    """No address of the leader answers. `refused`: those whose host answered that no process listens."""
 
     def __init__(self, text: str, refused: frozenset[str]) -> None:
         super().__init__(text)

@@ -1,6 +1,6 @@
 """A clock that stops while its process is stopped: suspended by the scheduler, frozen, or not scheduled for seconds.
 
-Who did not run cannot tell that somebody else was silent. A leader, its agents and their ranks are often stopped
+A process that did not run cannot know that another was unresponsive. A leader, its agents and their ranks are often stopped
 together (`scontrol suspend`, gang scheduling), and continue together.
 """
 

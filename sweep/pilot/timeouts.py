@@ -8,7 +8,7 @@ QUIET_S = 12.0
 """two heartbeats are missing: what the other side does is unknown for now"""
 SILENCE_S = 45.0
 """Then the connection is given up. TCP sends lost data again 0.2 s after the loss, then after twice the time each time
-(RFC 6298, section 5.5): 13, 26 and 51 s after it. So a network that was away for 25 s is heard again within 26 s."""
+(RFC 6298, section 5.5): 13, 26 and 51 s after it. So a network that was away for 25 s is back within 26 s."""
 RETURN_S = 4.0
 """how long after a connection was closed its agent may take to be back, before it counts as dead: it tries at once"""
 ARRIVAL_S = 180.0

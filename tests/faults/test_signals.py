@@ -1,4 +1,4 @@
-"""Signals of the scheduler to the agents alone, and processes that are stopped for a while: nobody is accused."""
+"""Signals of the scheduler to the agents alone, and processes that are stopped for a while: no node is accused."""
 
 import contextlib
 import random
@@ -51,7 +51,7 @@ def measuring(directory):
 
 
 def assert_requeued(directory, hits):
-    """Each hit ended an attempt as preempted, nobody is accused, and every run was measured."""
+    """Each hit ended an attempt as preempted, no node is accused, and every run was measured."""
     records = driving.assert_each_run_measured_once(directory)
     ended = [(record["outcome"], record["message"]) for record in records]
     assert {outcome for outcome, _ in ended} == {"ok", "preempted"}, ended

@@ -21,7 +21,7 @@ def test_a_busy_process_was_not_stopped():
 
 
 @pytest.mark.parametrize("seconds", [30.0, 75.0])
-def test_time_in_which_nobody_could_read_it_does_not_count(seconds):
+def test_time_in_which_no_process_could_read_it_does_not_count(seconds):
     times, paused_s = read(0.0, 1.0, 1.0 + seconds, 2.0 + seconds)
     assert times == [1.0, 1.0 + TICK_S, 2.0 + TICK_S]
     assert paused_s == seconds - TICK_S

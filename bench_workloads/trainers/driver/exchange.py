@@ -162,7 +162,7 @@ class Exchange:
                 self._admit(line, [{"token": ""}])
 
     def _admit(self, line: _Line, messages: list[Message]) -> bool:
-        """Send all so far to a rank that has the token, which it sends first. False for anybody else."""
+        """Send all so far to a rank that has the token, which it sends first. False for any other process."""
         if not messages:
             return len(line.unread) < _TOKEN_BYTES
         token = messages.pop(0).get("token")

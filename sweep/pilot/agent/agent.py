@@ -90,7 +90,7 @@ class Agent:
         remove_scratch(self._node.scratch)
 
     def terminated(self) -> None:
-        """SIGTERM came: report it before anything else, so that the leader accuses nobody for what now ends."""
+        """SIGTERM came: report it before anything else, so that the leader accuses no node of what now ends."""
         self.is_terminated = True
         if self._channel is not None:
             self._channel.send(Terminated())
@@ -147,7 +147,7 @@ class Agent:
     async def _watch_leader(self) -> None:
         while self._clock.now() - self._last_message_at < SILENCE_S:
             await asyncio.sleep(1.0)
-        log_error(f"{self._node.name}: nothing was heard of the leader for {SILENCE_S:.0f} s")
+        log_error(f"{self._node.name}: no message from the leader for {SILENCE_S:.0f} s")
 
     async def _watch_activity(self) -> None:
         while True:

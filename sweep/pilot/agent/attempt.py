@@ -44,7 +44,7 @@ from sweep.pilot.messages import (
 
 GPU_WAIT_S = 20.0
 ABANDON_GRACE_S = 1.0
-"""nobody waits for what ranks say in their last seconds"""
+"""no process waits for what ranks report in their last seconds"""
 HEARTBEAT_FLUSH_S = 0.1
 RANK0_LOG_BYTES = 1 << 20
 TAIL_BYTES = 32_000

@@ -24,7 +24,7 @@ CACHES = {
     "TORCH_EXTENSIONS_DIR": "extensions",
 }
 """Where torch and triton store what they compile. By default in the home directory: on a shared file system, with lock
-files that outlive killed ranks, so that the next build waits for ever (torch.utils.cpp_extension's FileBaton)"""
+files that outlive killed ranks, so that the next build waits indefinitely (torch.utils.cpp_extension's FileBaton)"""
 
 
 def cache_directories(scratch: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ CONNECT_S = 5.0
 """for each address of the leader"""
 AGAIN_S = 1.0
 REFUSED_S = 5.0
-"""A host that answers for this long that nobody listens there has no leader any more. Under Slurm the agent waits all
+"""A host that answers for this long that no process listens there has no leader any more. Under Slurm the agent waits all
 the same: Slurm ends the job, unless the leader's job step is gone too: then the agent cancels it"""
 ASK_S = 10.0
 ASK_PER_NODE_S = 0.5
@@ -39,7 +39,7 @@ class Search:
 
     looking_s: float
     refused_s: float = 0.0
-    """for how long the leader's host has answered that nobody listens"""
+    """for how long the leader's host has answered that no process listens"""
     scheduled: bool
     """a scheduler manages the leader's node"""
     leaders_node_in_job: bool | None = None

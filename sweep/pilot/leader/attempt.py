@@ -173,7 +173,7 @@ class AttemptRunner:
     async def _next_message(self) -> tuple[str, OfAttempt | NodeLost | StopAsked | None]:
         """Wait for a message or the next deadline, and update the attempt's state."""
         timeout = max(0.0, self._state.next_check() - self._clock.now())
-        # While an agent is not heard, nothing is known of its ranks: they are not late. Soon it is heard, or lost.
+        # While an agent is unresponsive, nothing is known of its ranks: they are not late. Soon it is back, or lost.
         try:
             node, message = await self._received(max(timeout, QUIET_CHECK_S) if self._quiet else timeout)
         except asyncio.TimeoutError:

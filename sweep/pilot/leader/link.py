@@ -86,9 +86,9 @@ class Link:
         return self.alive and self.clock.now() - self._last_message_at > QUIET_S
 
     def check(self) -> None:
-        """Give up a connection on which nothing was heard for too long. Its agent may live, and come back."""
+        """Give up a connection without a message for too long. Its agent may live, and come back."""
         if self.alive and self.clock.now() - self._last_message_at > SILENCE_S:
-            self._lose(f"nothing was heard for {SILENCE_S:.0f} s")
+            self._lose(f"no message for {SILENCE_S:.0f} s")
             self.resolved.set()
 
     def take_back(self, channel: LeaderChannel, hello: Hello) -> None:

@@ -1,4 +1,4 @@
-"""The leader's addresses and port, and what its agents and their ranks are told about the network."""
+"""The leader's addresses and port, and the network settings of its agents and their ranks."""
 
 from __future__ import annotations
 

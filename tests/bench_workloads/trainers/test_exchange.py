@@ -79,7 +79,7 @@ def test_ranks_with_the_token_exchange_lines(hub):
     "first",
     [b'{"token": "wrong"}\n', b'{"token": ["secret"]}\n', b'{"loss": 0.0}\n', b"GET / HTTP/1.1\r\n\r\n", b"x" * 5000],
 )
-def test_a_stranger_is_disconnected_and_told_and_believed_nothing(hub, first):
+def test_a_stranger_is_disconnected_and_gets_and_changes_nothing(hub, first):
     port, received = hub
     with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger:
         stranger.sendall(first + b'{"loss": 0.0}\n' + b"x" * 5000)
@@ -93,7 +93,7 @@ def test_a_stranger_is_disconnected_and_told_and_believed_nothing(hub, first):
     assert received == []
 
 
-def test_a_rank_that_says_nothing_gets_nothing(hub):
+def test_a_rank_that_sends_nothing_gets_nothing(hub):
     port, _ = hub
     with socket.create_connection(("127.0.0.1", port), timeout=0.5) as stranger, pytest.raises(TimeoutError):
         stranger.recv(1000)

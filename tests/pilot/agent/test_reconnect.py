@@ -28,7 +28,7 @@ KEY = new_key()
         (Search(looking_s=30, scheduled=False, refused_s=REFUSED_S), GiveUp.LEAVE),
     ],
 )
-def test_the_job_is_cancelled_only_where_the_scheduler_says_that_the_leaders_node_is_gone(search, end):
+def test_the_job_is_cancelled_only_where_the_scheduler_reports_that_the_leaders_node_is_gone(search, end):
     assert search.end() is end
 
 

@@ -122,7 +122,7 @@ def test_messages_of_another_attempt_are_ignored():
 def test_a_lost_connection_is_the_networks_unless_its_agent_died(died, outcome, accused):
     """The first verdict holds: the node lost after it may follow from the first."""
     attempt = state()
-    attempt.lost("n2", "nothing was heard for 45 s")
+    attempt.lost("n2", "no message for 45 s")
     attempt.end(Verdict(Outcome.CANCELLED, "cancelled"))
     attempt.lost("n1", "it was closed")
     assert attempt.over(0.0)

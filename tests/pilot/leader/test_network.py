@@ -34,7 +34,7 @@ BOUND = {
         ({"ib0": ["10.1.0.7"]}, ["10.0.0.7"], ("10.1.0.7",)),
     ],
 )
-def test_addresses_that_every_node_has_alike_are_left_out(bound, named, addresses):
+def test_addresses_that_every_node_has_are_left_out(bound, named, addresses):
     assert ordered(bound, named) == addresses
 
 
@@ -46,7 +46,7 @@ def test_the_sites_interface_is_the_only_one_and_must_exist():
     assert set(host_addresses(None)) <= {a.address for found in psutil.net_if_addrs().values() for a in found}
 
 
-def test_the_sites_interface_and_ports_reach_the_ranks_unless_the_user_says_otherwise():
+def test_the_sites_interface_and_ports_reach_the_ranks_unless_the_user_sets_them():
     environment = {"GLOO_SOCKET_IFNAME": "eth7"}
     set_variables(order(interface="ib0", port_range=(40000, 40099)), environment)
     assert environment == {

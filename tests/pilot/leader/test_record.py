@@ -83,7 +83,7 @@ def test_the_record_lists_concurrent_attempts(existing):
     assert json.loads(record.extra_json)["beside"] == ["other.1"]
 
 
-def test_the_record_says_that_the_pilot_was_stopped_meanwhile(existing):
+def test_the_record_reports_that_the_pilot_was_stopped_meanwhile(existing):
     stopped = dataclasses.replace(result_of(Outcome.OK, Measurement(step_times_s=[0.1] * 5)), stopped_s=39.04)
     record = recording_of(conducted(existing), stopped, None, 2.0).record
     assert json.loads(record.extra_json)["stopped_s"] == 39.0
