@@ -10,21 +10,20 @@ import numpy as np
 from benchmarks.reference_tables import Table, tables
 from sweep.physics import step_time
 from sweep.physics.hardware import GPUS
-from sweep.physics.profiles import PROFILES
 
 
 def ratios(table: Table) -> Any:
     """log(predicted / measured) of every row."""
     found = []
     for rows in table.rows:
-        predicted = step_time.step_time_s(rows.columns, GPUS[rows.gpu], PROFILES[rows.trainer])
+        predicted = step_time.step_time_s(rows.columns, GPUS[rows.gpu], rows.profile)
         found.append(np.log(predicted / rows.seconds))
     return np.concatenate(found)
 
 
 def ranking(table: Table) -> str:
     (rows,) = table.rows
-    predicted = step_time.step_time_s(rows.columns, GPUS[rows.gpu], PROFILES[rows.trainer])
+    predicted = step_time.step_time_s(rows.columns, GPUS[rows.gpu], rows.profile)
     correlations, regrets = [], []
     for cell in dict.fromkeys(rows.labels):
         mine = np.array([label == cell for label in rows.labels])
@@ -38,6 +37,13 @@ def ranking(table: Table) -> str:
     return text
 
 
+def _parts(rows: Any, place: int) -> str:
+    found = step_time.predict(rows.columns, GPUS[rows.gpu], rows.profile)
+    total = np.broadcast_to(found.total_s, rows.seconds.shape)[place]
+    shares = {name: np.broadcast_to(part, rows.seconds.shape)[place] / total for name, part in found.by_part().items()}
+    return f"{total:.3g} s: " + " ".join(f"{name} {share:.0%}" for name, share in shares.items() if share > 0.005)
+
+
 def main() -> None:
     for table in tables():
         log = ratios(table)
@@ -45,8 +51,9 @@ def main() -> None:
         print(f"{table.name:26} {len(log):5} rows  MAPE {error.mean():6.1%}  bias {np.mean(np.exp(log)) - 1:+7.1%}")
         if "--rows" in sys.argv and len(log) < 150:
             labels = [label for rows in table.rows for label in rows.labels]
-            for label, one in zip(labels, log, strict=True):
-                print(f"      {label:50} {np.exp(one) - 1:+.0%}")
+            parts = [_parts(rows, place) for rows in table.rows for place in range(len(rows.labels))]
+            for label, one, some in zip(labels, log, parts, strict=True):
+                print(f"      {label:50} {np.exp(one) - 1:+.0%}  {some}")
         if table.name == "playbook":
             print("      " + ranking(table))
 

@@ -11,7 +11,7 @@ import csv
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ import numpy as np
 from sweep.physics import flops
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
+from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import ModelShape
 
 Row = dict[str, Any]
-"""columns of one layout, with gpu, trainer, label, seconds"""
+"""columns of one layout, with gpu, trainer, what its profile differs in, label, seconds"""
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,14 @@ class Rows:
     """Measured layouts of one trainer on one kind of GPU."""
 
     gpu: str
-    trainer: str
+    profile: MemoryProfile
     columns: Mapping[str, Any]
     seconds: Any
     labels: tuple[str, ...]
 
     def assuming(self, columns: Mapping[str, Any]) -> Rows:
         """The same rows with other values of some columns."""
-        return Rows(self.gpu, self.trainer, {**self.columns, **columns}, self.seconds, self.labels)
+        return Rows(self.gpu, self.profile, {**self.columns, **columns}, self.seconds, self.labels)
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,15 @@ def read(name: str) -> list[dict[str, str]]:
 
 
 def _table(name: str, found: Iterator[Row], unknown: Mapping[str, tuple[Any, ...]] | None = None) -> Table:
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, MemoryProfile], list[Row]] = {}
     for row in found:
-        groups.setdefault((row.pop("gpu"), row.pop("trainer")), []).append(row)
-    return Table(name, tuple(_rows(gpu, trainer, rows) for (gpu, trainer), rows in groups.items()), unknown or {})
+        profile = replace(PROFILES[row.pop("trainer")], **row.pop("profile", {}))
+        groups.setdefault((row.pop("gpu"), profile), []).append(row)
+    return Table(name, tuple(_rows(gpu, profile, rows) for (gpu, profile), rows in groups.items()), unknown or {})
+
+
+STORED_SCORES = {"flash_attention": False, "sequence_parallel": False, "dropout": True}
+"""Megatron-LM before 2022: scores through memory, dropout, no sequence parallelism"""
 
 
 _DEFAULTS: Row = {
@@ -91,7 +97,7 @@ _DEFAULTS: Row = {
 }
 
 
-def _rows(gpu: str, trainer: str, found: list[Row]) -> Rows:
+def _rows(gpu: str, profile: MemoryProfile, found: list[Row]) -> Rows:
     names = {name for row in found for name in row} - {"seconds", "label", "shape"}
     columns = {name: np.array([row.get(name, _DEFAULTS.get(name)) for row in found]) for name in {*names, *_DEFAULTS}}
     shapes = [row["shape"].as_dict() for row in found]
@@ -99,7 +105,7 @@ def _rows(gpu: str, trainer: str, found: list[Row]) -> Rows:
     gpus = columns["dp"] * columns["tp"] * columns["pp"] * columns["cp"]
     columns["nodes"] = np.maximum(gpus // columns["gpus_per_node"], 1)
     seconds = np.array([row["seconds"] for row in found], dtype=np.float64)
-    return Rows(gpu, trainer, columns, seconds, tuple(row["label"] for row in found))
+    return Rows(gpu, profile, columns, seconds, tuple(row["label"] for row in found))
 
 
 def gpt(layers: int, hidden: int, heads: int, vocabulary: int, sequence_length: int) -> ModelShape:
@@ -123,7 +129,7 @@ def _megatron_2020() -> Iterator[Row]:
         yield {
             "gpu": "v100" if volta else "a100-40gb", "trainer": "megatron", "tp": tp, "dp": gpus // tp, "dtype": "fp16",
             "micro_batch_size": batch * tp // gpus, "sequence_length": 1024, "recompute": "full",
-            "gpus_per_node": 16 if volta else 8, "attention": "math", "sequence_parallel": False, "era": 2020,
+            "gpus_per_node": 16 if volta else 8, "profile": STORED_SCORES, "dp_overlap": 0.0,
             "shape": gpt(int(row["num_layers"]), int(row["hidden_size"]), int(row["num_heads"]), 51200, 1024),
             "seconds": float(row["iteration_time_ms"]) / 1000, "label": f"{row['system']} {row['case']} {gpus}",
         }  # fmt: skip
@@ -156,7 +162,7 @@ def _megatron_old(row: dict[str, str], tp: int, pp: int, micro: int) -> Row:
     return {
         "gpu": "a100", "trainer": "megatron", "tp": tp, "pp": pp, "dp": dp, "micro_batch_size": micro, "dtype": "fp16",
         "grad_accum": batch // (dp * micro), "sequence_length": sequence, "recompute": "full", "shape": shape,
-        "attention": "math", "sequence_parallel": False, "era": 2021, **_interleaved(_SC21_STAGES.get(row["model"], 1)),
+        "profile": STORED_SCORES, "dp_overlap": 1.0 * (pp == 1), **_interleaved(_SC21_STAGES.get(row["model"], 1)),
         "seconds": batch * sequence * per_token / (float(row["tflops_per_gpu"]) * 1e12 * gpus),
         "label": row["model"],
     }  # fmt: skip
@@ -171,7 +177,7 @@ def _megatron_2024() -> Iterator[Row]:
             per_token = flops.model_flops_per_token(shape, sequence, flops.CONVENTIONS["megatron"])
             yield {
                 "gpu": "h100", "trainer": "megatron", "tp": int(float(row["tp"])), "pp": pp, "dp": dp, "zero": 1,
-                "grad_accum": batch // dp, "sequence_length": sequence, "shape": shape, "era": 2024,
+                "grad_accum": batch // dp, "sequence_length": sequence, "shape": shape,
                 **_interleaved(layers // pp if pp > 1 else 1), "label": row["model"],
                 "seconds": batch * sequence * per_token / (float(row["tflops_per_gpu"]) * 1e12 * gpus),
             }  # fmt: skip
@@ -185,8 +191,8 @@ def _vtrain() -> Iterator[Row]:
         yield {
             "gpu": "a100", "trainer": "megatron", "tp": int(row["tp"]), "pp": int(row["pp"]), "dp": dp,
             "micro_batch_size": micro, "grad_accum": int(row["global_batch_sequences"]) // (dp * micro),
-            "sequence_length": int(row["sequence_length"]), "recompute": "full", "dtype": "fp16", "attention": "math",
-            "sequence_parallel": False, "era": 2021, "network_bytes_per_s": 12.5e9, "shape": shape,
+            "sequence_length": int(row["sequence_length"]), "recompute": "full", "dtype": "fp16", "profile": STORED_SCORES, "dp_overlap": 0.0,
+            "network_bytes_per_s": 12.5e9, "shape": shape,
             "seconds": float(row["iteration_ms"]) / 1000, "label": f"tp{row['tp']} pp{row['pp']} mbs{micro}",
         }  # fmt: skip
 
@@ -237,7 +243,7 @@ def _nemo() -> Iterator[Row]:
         yield {
             "gpu": gpu, "trainer": "megatron", "dp": dp, "tp": ways["tp"], "pp": ways["pp"], "cp": ways["cp"],
             "zero": 3 if sharded else 1, "micro_batch_size": micro, "grad_accum": max(batch // (dp * micro), 1),
-            "sequence_length": sequence, "dtype": _NEMO_DTYPES.get(row["precision"], "fp8"), "era": 2024,
+            "sequence_length": sequence, "dtype": _NEMO_DTYPES.get(row["precision"], "fp8"),
             "gpus_per_node": 72 if gpu.startswith("gb") else 8, "tp_overlap": True,
             **_interleaved(ways["vp"] if ways["pp"] > 1 else 1), "shape": models[row["model"]],
             "seconds": batch * sequence / float(row["tok_s_gpu"]) / gpus,

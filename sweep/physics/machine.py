@@ -1,0 +1,124 @@
+"""The rates that a step meets on one kind of GPU and cluster: of constants, or measured on this cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sweep.physics import constants
+from sweep.physics.columns import equals, read
+from sweep.physics.constants import Constant
+from sweep.physics.hardware import Gpu
+
+_NOMINAL_PEAK = 1e14
+_NOMINAL_MEMORY = 1e12
+"""bytes/s, of a GPU with that peak: of those in ``sweep.physics.hardware`` half have between 0.3 and 0.6 of it"""
+_NOMINAL_LINK = 2e11
+LARGE_BYTES = float(16 << 20)
+"""a measured collective of more bytes tells about bandwidth, a smaller one about latency"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCollective:
+    """One collective as measured on a cluster, in nccl-tests' terms."""
+
+    kind: str
+    """all_reduce, all_gather, reduce_scatter, all_to_all or send"""
+    nodes: int
+    ranks: int
+    bytes: float
+    seconds: float
+    spread: float = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRates:
+    """What was measured on a cluster: matrix products by dtype, memory, and collectives. Empty: nothing."""
+
+    matmul_flops: Mapping[str, float] = field(default_factory=dict)
+    """dtype -> FLOP/s of large matrix products"""
+    memory_bytes_per_s: float | None = None
+    collectives: tuple[MeasuredCollective, ...] = ()
+    spread: float = 0.05
+    source: str = ""
+    """where and when: shown with every rate that replaced a constant"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A kind of GPU with the network behind it, and what was measured there."""
+
+    gpu: Gpu
+    network: str = "infiniband"
+    measured: MeasuredRates = field(default_factory=MeasuredRates)
+
+    def matmul_flops(self, columns: Mapping[str, Any]) -> Any:
+        """FLOP/s of the best matrix products in each candidate's dtype."""
+        return self.by_dtype(columns, self.matmul_rate)
+
+    def matmul_scale(self, columns: Mapping[str, Any]) -> Any:
+        """Measured over nominal rate of half-precision products: attention, on the same tensor cores, scales with it."""
+        if "bf16" not in self.measured.matmul_flops or "bf16" not in self.gpu.peaks_flops:
+            return 1.0
+        return self.measured.matmul_flops["bf16"] / (self.peak("bf16") * self.matmul_share("bf16").median)
+
+    def by_dtype(self, columns: Mapping[str, Any], rate: Any) -> Any:
+        """A rate for each candidate's dtype."""
+        dtype = read(columns, "dtype")
+        found: Any = np.zeros(dtype.shape)
+        for name in np.unique(dtype):
+            found = np.where(dtype == name, rate(str(name)), found)
+        return found
+
+    def matmul_rate(self, dtype: str) -> float:
+        """FLOP/s of the best matrix products in a dtype."""
+        if dtype in self.measured.matmul_flops:
+            return self.measured.matmul_flops[dtype]
+        return self.peak(dtype) * self.matmul_share(dtype).median
+
+    def peak(self, dtype: str) -> float:
+        """FLOP/s of the data sheet; a nominal figure if unknown."""
+        return self.gpu.peaks_flops.get(dtype) or _NOMINAL_PEAK
+
+    def matmul_share(self, dtype: str) -> Constant:
+        """Share of the data sheet's peak that the best matrix products reach."""
+        kind = self.gpu.name if (self.gpu.name, "bf16") in constants.MATMUL else constants.SAME_CHIP.get(self.gpu.name)
+        wide = {"fp16": "bf16", "tf32": "bf16", "fp32": "bf16"}.get(dtype, dtype)
+        for name in (dtype, wide):
+            if kind is not None and (kind, name) in constants.MATMUL:
+                return constants.MATMUL[kind, name]
+        if kind is not None and dtype == "fp4":
+            return constants.MATMUL["b200", "fp4"]
+        return constants.ANY_MATMUL
+
+    @property
+    def memory_bytes_per_s(self) -> float:
+        """What kernels that only read and write reach."""
+        if self.measured.memory_bytes_per_s is not None:
+            return self.measured.memory_bytes_per_s
+        return (self.gpu.memory_bytes_per_s or _NOMINAL_MEMORY) * constants.MEMORY_SHARE.median
+
+    @property
+    def architecture(self) -> str:
+        """Of the attention kernels: ampere (and older), hopper or blackwell."""
+        peak = self.peak("bf16")
+        return "blackwell" if "fp4" in self.gpu.peaks_flops else "hopper" if peak > 6e14 else "ampere"
+
+    @property
+    def multiprocessors(self) -> int:
+        """Of the GPU."""
+        return constants.MULTIPROCESSORS.get(self.gpu.name, 132)
+
+    @property
+    def inside_bytes_per_s(self) -> float:
+        """One direction of the links inside a node."""
+        return (self.gpu.link_bytes_per_s or 2 * _NOMINAL_LINK) / 2
+
+    def between_bytes_per_s(self, columns: Mapping[str, Any]) -> Any:
+        """One GPU's share of the network between nodes."""
+        if "network_bytes_per_s" in columns:
+            return read(columns, "network_bytes_per_s")
+        return self.gpu.network_bytes_per_s or self.inside_bytes_per_s / 8
