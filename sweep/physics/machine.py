@@ -94,6 +94,17 @@ class Machine:
             return constants.MATMUL["b200", "fp4"]
         return constants.ANY_MATMUL
 
+    def matmul_spread(self, dtype: str) -> float:
+        """Uncertainty of that rate."""
+        return self.measured.spread if dtype in self.measured.matmul_flops else self.matmul_share(dtype).spread
+
+    @property
+    def network_spread(self) -> float:
+        """Uncertainty of the seconds of a collective."""
+        if self.measured.collectives:
+            return max(one.spread for one in self.measured.collectives)
+        return 0.4 if self.network == "efa" else 0.25
+
     @property
     def memory_bytes_per_s(self) -> float:
         """What kernels that only read and write reach."""

@@ -131,6 +131,33 @@ def tokens_per_second_per_gpu(
     return sequences * read(columns, "sequence_length") / step_time_s(columns, gpu, profile, measured) / gpus
 
 
+def part_spreads(
+    columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"], measured: MeasuredRates | None = None
+) -> dict[str, Any]:
+    """Part -> standard deviation of the logarithm of its seconds, from those of the constants that it is made of.
+
+    A measured rate has its own, smaller one.
+    """
+    machine = machine_of(gpu, profile, measured)
+    share = machine.by_dtype(columns, lambda dtype: machine.matmul_spread(dtype))
+    network = machine.network_spread
+    kernel = constants.ATTENTION["flash-2", machine.architecture][1]
+    return {
+        "matmul": np.hypot(share, constants.SLOWEST_GPU.spread) + 0.02,
+        "attention": kernel.spread + 0.05,
+        "memory": 0.25,
+        "launch": 0.5,
+        "tensor": np.hypot(network, 0.2),
+        "context": np.hypot(network, 0.3),
+        "expert": np.hypot(network, 0.4),
+        "pipeline": 0.6,
+        "bubble": 0.15,
+        "data": np.hypot(network, 0.35),
+        "optimizer": 0.3,
+        "step": constants.STEP_S.spread,
+    }
+
+
 @dataclass(frozen=True)
 class _Cost:
     """Seconds of one layer, or of the output end, for one micro-batch."""

@@ -1,0 +1,268 @@
+"""A predicted step time is a distribution, which measured runs narrow. Pure; Bayesian linear regression with a residual.
+
+For the logarithm y of a layout's seconds
+
+    y = log sum_k seconds_k exp(part_k) + sum_f uses_f factor_f + trainer + residual(layout) + noise
+
+``seconds_k``: the parts of ``sweep.physics.step_time``; ``part_k``, ``factor_f``, ``trainer``: unknown, normal about 0
+with the spreads of ``sweep.physics.constants``; ``residual``: a Gaussian process over the layout's features
+(Rasmussen and Williams 2006, algorithm 2.1). A factor that no measured run uses keeps its spread, so a pipeline stays
+uncertain until a pipeline was measured. All spreads share one unknown scale with an inverse gamma prior: where the
+model errs by more than it says, every interval widens, and the prediction is Student's t.
+
+    layouts = describe(columns, gpu, profile)             # candidates, in columns
+    before = Posterior(groups=1)                          # nothing measured
+    after = before.update(layouts.take(rows), log_seconds)
+    mean, sd = after.log_seconds(layouts)                 # of a further run of each layout
+    after.sample(layouts.take(some), 100, generator)      # (100, some): jointly, of the layouts' medians
+
+``describe`` costs one evaluation of the model; ``log_seconds`` of n layouts with m measured runs n m operations, m at
+most ``MOST_ANCHORS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweep.physics import communication, constants, pipeline
+from sweep.physics.columns import Numbers, equals, read
+from sweep.physics.hardware import Gpu
+from sweep.physics.machine import MeasuredRates
+from sweep.physics.profiles import PROFILES, MemoryProfile
+from sweep.physics.step_time import PARTS, StepTime, part_spreads, predict
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+FACTORS = tuple(constants.FACTORS)
+MOST_ANCHORS = 512
+"""an update uses this many of the latest measurements"""
+LENGTH = 2.0
+"""doublings (of tp, pp, …) over which residuals are alike"""
+PRIOR_RUNS = 8.0
+"""the spreads of the constants count as if they had been confirmed by this many runs"""
+STEPS = 4
+"""linearisations of the sum of parts"""
+OUTLIER_RUNS = 4.0
+"""degrees of freedom of a single run's noise: disturbed runs are common on large clusters"""
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Candidates as the regression sees them; arrays have one row per candidate."""
+
+    parts: Floats
+    """(n, parts) median seconds, in the order of ``PARTS``"""
+    spreads: Floats
+    """(n, parts) standard deviation of each part's logarithm"""
+    factors: Floats
+    """(n, factors) how much a layout uses each of ``FACTORS``: 0 or 1"""
+    features: Floats
+    """(n, features) its place among others, in doublings; kinds as steps of two"""
+    groups: Ints
+    """number of its trainer and cluster"""
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @cached_property
+    def log_median(self) -> Floats:
+        """Logarithm of the median seconds before anything is measured."""
+        found: Floats = np.log(self.parts.sum(axis=1))
+        return found
+
+    @cached_property
+    def prior_sd(self) -> Floats:
+        """Standard deviation of that logarithm for one run."""
+        share = self.parts / self.parts.sum(axis=1)[:, None]
+        own = ((share * self.spreads) ** 2).sum(axis=1) + self.factors**2 @ _FACTOR_SPREADS**2
+        common = constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2 + constants.NOISE.spread**2
+        return np.sqrt(own + common)
+
+    def take(self, rows: Any) -> Layouts:
+        """Some of the candidates."""
+        return Layouts(*(getattr(self, one.name)[rows] for one in fields(self)))
+
+    @staticmethod
+    def joined(several: list[Layouts]) -> Layouts:
+        """Candidates of several profiles or sweeps one after the other."""
+        return Layouts(*(np.concatenate([getattr(one, f.name) for one in several]) for f in fields(Layouts)))
+
+
+_FACTOR_SPREADS = np.array([constant.spread for constant in constants.FACTORS.values()])
+
+
+def describe(
+    columns: Mapping[str, Any],
+    gpu: Gpu,
+    profile: MemoryProfile = PROFILES["ours"],
+    measured: MeasuredRates | None = None,
+    *,
+    group: int = 0,
+) -> Layouts:
+    """Candidates given as columns (arrays, or numbers for one). ``group``: number of the trainer and cluster."""
+    columns = Numbers.of(columns)
+    found: StepTime = predict(columns, gpu, profile, measured)
+    parts = np.broadcast_arrays(*(np.atleast_1d(one) for one in found.by_part().values()))
+    size = len(parts[0])
+    spreads = part_spreads(columns, gpu, profile, measured)
+
+    def stacked(several: Any) -> Floats:
+        return np.stack([np.broadcast_to(one, size) for one in several], axis=1).astype(np.float64)
+
+    return Layouts(
+        np.maximum(stacked(parts), 1e-12),
+        stacked(spreads[name] for name in PARTS),
+        stacked(_factors(columns)),
+        stacked(_features(columns)),
+        np.full(size, group, dtype=np.int64),
+    )
+
+
+def _factors(columns: Mapping[str, Any]) -> list[Any]:
+    """How much a layout uses each factor, in the order of ``FACTORS``."""
+    tp, pp = read(columns, "tp"), read(columns, "pp")
+    gpus = read(columns, "dp") * tp * pp * read(columns, "cp")
+    experts = np.asarray(columns["num_experts"]) if "num_experts" in columns else np.zeros(())
+    compiled = read(columns, "compile") if "compile" in columns else np.zeros(())
+    found = {
+        "pipeline": pp > 1,
+        "interleaved": (pp > 1) & (pipeline.chunks_per_rank(columns) > 1),
+        "tensor across nodes": communication.axis_nodes(columns, "tp") > 1,
+        "several nodes": gpus > read(columns, "gpus_per_node"),
+        "context": read(columns, "cp") > 1,
+        "experts": experts > 0,
+        "zero-3": read(columns, "zero") == 3,
+        "recompute": ~equals(columns, "recompute", "none"),
+        "8 bits or fewer": equals(columns, "dtype", "fp8", "fp4"),
+        "compiled": compiled > 0,
+    }
+    return [1.0 * found[name] for name in FACTORS]
+
+
+def _features(columns: Mapping[str, Any]) -> list[Any]:
+    pp, tp = read(columns, "pp"), read(columns, "tp")
+    gpus = read(columns, "dp") * tp * pp * read(columns, "cp")
+    rows = read(columns, "micro_batch_size") * read(columns, "sequence_length") / read(columns, "cp")
+    return [
+        np.log2(tp),
+        np.log2(pp),
+        np.log2(gpus),
+        np.log2(read(columns, "cp")),
+        np.log2(read(columns, "ep")),
+        np.log2(rows),
+        np.log2(read(columns, "hidden_size")),
+        np.log2(read(columns, "grad_accum")),
+        1.0 * (read(columns, "zero") > 0),
+        2.0 * (read(columns, "zero") == 3),
+        2.0 * (tp > read(columns, "gpus_per_node")),
+        2.0 * equals(columns, "recompute", "full"),
+    ]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What is known after some measured runs; without any, what the constants say."""
+
+    anchors: Layouts | None = None
+    """the measured layouts"""
+    theta: Floats = field(default_factory=lambda: np.zeros(len(PARTS)))
+    """logarithm of each part's correction"""
+    inverse: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    """of the measured runs' covariance"""
+    weights: Floats = field(default_factory=lambda: np.zeros(0))
+    scale: float = 1.0
+    """of every standard deviation"""
+    runs: int = 0
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Of Student's t, which predictions follow."""
+        return PRIOR_RUNS + self.runs
+
+    def update(self, layouts: Layouts, log_seconds: Floats) -> Posterior:
+        """What is known after these runs, and no others: pass all runs that are to count, the latest last."""
+        layouts, log_seconds = layouts.take(slice(-MOST_ANCHORS, None)), np.asarray(log_seconds)[-MOST_ANCHORS:]
+        if not len(log_seconds):
+            return Posterior()
+        theta, noise = np.zeros(len(PARTS)), np.full(len(log_seconds), constants.NOISE.spread**2)
+        for _ in range(STEPS):
+            median, shares = _linear(layouts, theta)
+            inverse = np.linalg.inv(_covariance(layouts, shares, layouts, shares) + np.diag(noise))
+            weights = inverse @ (log_seconds - median + (shares * theta).sum(axis=1))
+            wanted = ((shares * layouts.spreads**2).T) @ weights
+            theta = theta + np.clip(wanted - theta, -1.0, 1.0)
+            error = noise * weights
+            usual = constants.NOISE.spread**2
+            noise = usual * (OUTLIER_RUNS + error**2 / usual) / (OUTLIER_RUNS + 1)
+        misfit = float((log_seconds - median + (shares * theta).sum(axis=1)) @ weights)
+        scale = float(np.sqrt((PRIOR_RUNS + max(misfit, 0.0)) / (PRIOR_RUNS + len(log_seconds))))
+        return Posterior(layouts, theta, inverse, weights, scale, len(log_seconds))
+
+    def log_seconds(self, layouts: Layouts) -> tuple[Floats, Floats]:
+        """(median, standard deviation) of the logarithm of a further run's seconds, for each layout."""
+        if self.anchors is None:
+            return layouts.log_median, layouts.prior_sd
+        median, shares = _linear(layouts, self.theta)
+        cross = _covariance(layouts, shares, self.anchors, _linear(self.anchors, self.theta)[1])
+        mean = median - (shares * self.theta).sum(axis=1) + cross @ self.weights
+        own = ((shares * layouts.spreads) ** 2).sum(axis=1) + layouts.factors**2 @ _FACTOR_SPREADS**2
+        own = own + constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2
+        left = np.maximum(own - np.einsum("ij,jk,ik->i", cross, self.inverse, cross, optimize=True), 0.0)
+        return mean, self.scale * np.sqrt(left + constants.NOISE.spread**2)
+
+    def covariance(self, layouts: Layouts) -> Floats:
+        """(n, n) covariance of the logarithms of the layouts' medians: what is common to them is uncertain in common."""
+        median, shares = _linear(layouts, self.theta)
+        own = _covariance(layouts, shares, layouts, shares)
+        if self.anchors is None:
+            return own
+        cross = _covariance(layouts, shares, self.anchors, _linear(self.anchors, self.theta)[1])
+        found: Floats = self.scale**2 * (own - cross @ self.inverse @ cross.T)
+        return found
+
+    def sample(self, layouts: Layouts, number: int, generator: np.random.Generator) -> Floats:
+        """(number, n) joint draws of the logarithms of the layouts' medians."""
+        mean, _ = self.log_seconds(layouts)
+        values, vectors = np.linalg.eigh(self.covariance(layouts))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        heavy = np.sqrt(self.degrees_of_freedom / generator.chisquare(self.degrees_of_freedom, size=(number, 1)))
+        found: Floats = mean + heavy * (generator.standard_normal((number, len(layouts))) @ root.T)
+        return found
+
+    def quantile(self, layouts: Layouts, share: float) -> Floats:
+        """Seconds that a further run of each layout stays under with this probability."""
+        mean, sd = self.log_seconds(layouts)
+        return np.exp(mean + sd * students_quantile(share, self.degrees_of_freedom))
+
+
+def students_quantile(share: float, degrees_of_freedom: float) -> float:
+    """Quantile of Student's t by the expansion of Cornish and Fisher; to 1 % for 5 degrees of freedom or more."""
+    from statistics import NormalDist
+
+    z, n = NormalDist().inv_cdf(share), degrees_of_freedom
+    return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+
+
+def _linear(layouts: Layouts, theta: Floats) -> tuple[Floats, Floats]:
+    """(logarithm of the corrected sum of parts, share of each part in it)."""
+    weighted = layouts.parts * np.exp(theta)
+    total = weighted.sum(axis=1)
+    return np.log(total), weighted / total[:, None]
+
+
+def _covariance(left: Layouts, left_shares: Floats, right: Layouts, right_shares: Floats) -> Floats:
+    """Prior covariance of the logarithms of two sets of layouts."""
+    parts = (left_shares * left.spreads) @ (right_shares * right.spreads).T
+    factors = (left.factors * _FACTOR_SPREADS**2) @ right.factors.T
+    same = (left.groups[:, None] == right.groups[None, :]) * constants.TRAINER.spread**2
+    square = (left.features**2).sum(1)[:, None] + (right.features**2).sum(1)[None, :]
+    near = np.exp(-np.maximum(square - 2 * left.features @ right.features.T, 0) / (2 * LENGTH**2))
+    found: Floats = parts + factors + same + constants.RESIDUAL.spread**2 * near
+    return found
