@@ -230,6 +230,10 @@ def _torchtitan() -> Iterator[Row]:
 _NEMO_DTYPES = {"": "fp8", "BF16": "bf16", "NVFP4": "fp4"}
 
 
+_STAGES = {"LLAMA2-13B": 10, "LLAMA2-70B": 20}
+"""chunks per rank of the same table's pre-training rows, where a fine-tuning row leaves them blank"""
+
+
 def _nemo() -> Iterator[Row]:
     models = {row["model"]: _nemo_shape(row) for row in read("nemo_models.csv")}
     for row in read("nemo_performance.csv"):
@@ -245,7 +249,7 @@ def _nemo() -> Iterator[Row]:
             "zero": 3 if sharded else 1, "micro_batch_size": micro, "grad_accum": max(batch // (dp * micro), 1),
             "sequence_length": sequence, "dtype": _NEMO_DTYPES.get(row["precision"], "fp8"),
             "gpus_per_node": 72 if gpu.startswith("gb") else 8, "tp_overlap": True,
-            **_interleaved(ways["vp"] if ways["pp"] > 1 else 1), "shape": models[row["model"]],
+            **_interleaved((ways["vp"] if row["vp"] else _STAGES.get(row["model"], 1)) if ways["pp"] > 1 else 1), "shape": models[row["model"]],
             "seconds": batch * sequence / float(row["tok_s_gpu"]) / gpus,
             "label": f"{row['container'][:7]} {gpu} {row['model']} {row['precision']}",
         }  # fmt: skip

@@ -53,7 +53,10 @@ SAME_CHIP = {
 """kind without its own row -> the kind whose share of the peak counts: same chip, or else the same generation"""
 ANY_MATMUL = Constant(0.75, 0.15, "between the kinds measured (0.51 to 0.87)")
 
-SLOWEST_GPU = Constant(0.95, 0.03, "ML Engineering: 5 % between the best matmul rates of GPUs of one node; the slowest waits for none")
+ORDINARY_SHAPE = Constant(0.91, 0.04, "SemiAnalysis, MI300X against H100 and H200 (2024-12): Llama 70B's shapes with random inputs reach 720 TFLOP/s in "
+    "bf16 and 1,280 in fp8 on H100, against 794 and 1,403 of the best shape")
+"""rate of a large product of a model's shape over that of the best shape"""
+SLOWEST_GPU = Constant(0.97, 0.03, "ML Engineering: 5 % between the matmul rates of the GPUs of a node; all wait for the slowest")
 TILE = Constant(128.0 * 128.0, 0.5, "cuBLAS and CUTLASS: outputs of 128 x 128 per thread block; half a wave is idle on average")
 DEPTH = Constant(128.0, 0.5, "two to four stages of 32 to 64 in the inner loop are filled before a block computes (CUTLASS)")
 MULTIPROCESSORS = {
@@ -97,13 +100,19 @@ BETWEEN_SHARE = Constant(0.85, 0.12, "nccl-tests on InfiniBand (about 0.95 of th
 BETWEEN_STEP_S = Constant(1.2e-5, 0.5, NCCL + ": 9.6 to 14 us by version")
 EFA_SHARE = Constant(0.73, 0.10, EFA)
 EFA_REDUCE_STEP_S = Constant(1.0e-5, 0.5, EFA + ": 6 us per rank at 4 nodes to 14 at 64, over 2 (n - 1) steps")
-EFA_GATHER_STEP_S = Constant(4.0e-5, 0.4, EFA + ": 30 to 46 us per rank over n - 1 steps")
+EFA_GATHER_STEP_S = Constant(2.5e-5, 0.5, EFA + ": 30 to 46 us per rank over n - 1 steps at 256 MB, a part of it transfer")
 SEND_S = Constant(3.0e-5, 0.5, "NCCL send and receive between two GPUs: launch, rendezvous and one network step")
 COLLECTIVE_SMS = Constant(0.10, 0.5, "share of the GPU that a concurrent collective takes: 16 of 132 multiprocessors; calculon 0.02 to 0.15")
 
 TENSOR_HIDDEN = Constant(0.6, 0.3, "asynchronous tensor parallelism: PyTorch's and Transformer Engine's overlap of chunks; the first has no cover")
 
-LAUNCH_S = Constant(7.0e-6, 0.35, "host time of one eager operation, dispatch and launch: 5 to 10 us (PyTorch profiler guides)")
+LAUNCH_S = Constant(1.0e-5, 0.35, "host time of one eager operation, dispatch, autograd and launch: 5 to 25 us by processor", (PLAYBOOK,))
+CROSSING_LAYER_S = Constant(4.0e-3, 0.4, "observed in the playbook's runs alone: see Behaviour.blocking_sends", (PLAYBOOK,))
+CROSSING_RANK_S = Constant(3.0e-3, 0.4, "the same", (PLAYBOOK,))
+"""host seconds of a layer's passes, and per tensor-parallel rank, while sends across nodes block the host"""
+SEND_WAIT_S = Constant(1.0, 1.0, "the same: seconds per micro-batch on 64 nodes, from about 1.2 in every run there to none on few", (PLAYBOOK,))
+WIDEST_SEEN = 64.0
+"""nodes to which SEND_WAIT_S refers; it falls with the number of pairs of nodes"""
 STEP_S = Constant(1.0e-2, 0.7, "batch, loss and norm read back, logging: a few host synchronisations per step")
 """what a step takes beyond its parts"""
 

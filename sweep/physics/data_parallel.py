@@ -48,12 +48,13 @@ def sent(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: 
         calls = np.maximum(np.minimum(count * gradient / behaviour.bucket_bytes, 6 * layers), 1)
         calls = np.where(zero == 3, layers, calls)
 
-        def moved(size: Any, kind: str, ways: Any = ways, nodes: Any = nodes, calls: Any = calls) -> Any:
+        def moved(size: Any, kind: str, calls: Any = calls, ways: Any = ways, nodes: Any = nodes) -> Any:
             return communication.collective_s(columns, size, ways, nodes, machine, kind=kind, calls=calls)
 
         scattered = moved(count * gradient, "gather") * np.where(zero >= 2, once, 1.0)
         gradients = gradients + np.where(zero == 0, moved(count * gradient, "reduce"), scattered)
-        gathered = moved(count * element_bytes(columns), "gather")
+        gather_calls = np.where(zero == 3, layers, 1.0 if behaviour.weights_at_once else calls)
+        gathered = moved(count * element_bytes(columns), "gather", gather_calls)
         again = np.where(read(columns, "pp") > 1, 1.0, 2 * once)
         weights = weights + gathered * np.where(zero == 3, again, np.where(zero >= 1, 1.0, 0.0))
     return Sent(gradients, weights, _tied_s(columns, machine, shape, gradient))

@@ -63,7 +63,7 @@ class Machine:
         """Measured over nominal rate of half-precision products: attention, on the same tensor cores, scales with it."""
         if "bf16" not in self.measured.matmul_flops or "bf16" not in self.gpu.peaks_flops:
             return 1.0
-        return self.measured.matmul_flops["bf16"] / (self.peak("bf16") * self.matmul_share("bf16").median)
+        return self.measured.matmul_flops["bf16"] / (self.peak("bf16") * self.matmul_share("bf16").median * constants.ORDINARY_SHAPE.median)
 
     def by_dtype(self, columns: Mapping[str, Any], rate: Any) -> Any:
         """A rate for each candidate's dtype."""
@@ -77,7 +77,7 @@ class Machine:
         """FLOP/s of the best matrix products in a dtype."""
         if dtype in self.measured.matmul_flops:
             return self.measured.matmul_flops[dtype]
-        return self.peak(dtype) * self.matmul_share(dtype).median
+        return self.peak(dtype) * self.matmul_share(dtype).median * constants.ORDINARY_SHAPE.median
 
     def peak(self, dtype: str) -> float:
         """FLOP/s of the data sheet; a nominal figure if unknown."""
@@ -96,7 +96,9 @@ class Machine:
 
     def matmul_spread(self, dtype: str) -> float:
         """Uncertainty of that rate."""
-        return self.measured.spread if dtype in self.measured.matmul_flops else self.matmul_share(dtype).spread
+        if dtype in self.measured.matmul_flops:
+            return self.measured.spread
+        return float(np.hypot(self.matmul_share(dtype).spread, constants.ORDINARY_SHAPE.spread))
 
     @property
     def network_spread(self) -> float:

@@ -91,7 +91,7 @@ def predict(
     }
     all_layers = np.asarray(shape_columns(columns).num_layers, dtype=np.float64)
     average = (all_layers * layer.total + head.total) / read(columns, "pp") + launch
-    waits = communication.send_s(columns, machine) * (1 - behaviour.sends_hidden) + behaviour.send_host_s
+    waits = communication.send_s(columns, machine) * (1 - behaviour.sends_hidden)
     data = data_parallel.exposed_s(columns, machine, profile, behaviour, forward, backward)
     return StepTime(
         matmul_s=busy["matmul"],
@@ -101,7 +101,7 @@ def predict(
         tensor_s=busy["tensor"],
         context_s=busy["context"],
         expert_s=busy["expert"],
-        pipeline_s=communication.sends(columns) * waits,
+        pipeline_s=communication.sends(columns) * waits + _send_waits_s(columns, behaviour),
         bubble_s=pipeline.bubble_fraction(columns) * micro_batches * average,
         data_s=data,
         optimizer_s=_optimizer_s(columns, machine, profile, behaviour),
@@ -235,7 +235,23 @@ def _launch_s(columns: Mapping[str, Any], behaviour: Behaviour, layers: Any, for
     accumulated = behaviour.gradient_operations * behaviour.layer_tensors
     host_forward = layers * first * each
     host_backward = layers * (second * 2 / 3 + again + accumulated) * each
+    if behaviour.blocking_sends:
+        floor = constants.CROSSING_LAYER_S.median + constants.CROSSING_RANK_S.median * read(columns, "tp")
+        least = np.where(_stages_cross(columns), layers * floor, 0.0)
+        host_forward, host_backward = np.maximum(host_forward, least / 3), np.maximum(host_backward, least * 2 / 3)
     return np.maximum(host_forward - forward, 0.0) + np.maximum(host_backward - backward, 0.0)
+
+
+def _stages_cross(columns: Mapping[str, Any]) -> Any:
+    return (read(columns, "pp") > 1) & (communication.axis_nodes(columns, "pp") > 1)
+
+
+def _send_waits_s(columns: Mapping[str, Any], behaviour: Behaviour) -> Any:
+    """Seconds per step that blocking sends wait on many nodes."""
+    gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
+    share = (gpus / read(columns, "gpus_per_node") / constants.WIDEST_SEEN) ** 2
+    each = constants.SEND_WAIT_S.median * share * behaviour.blocking_sends * _stages_cross(columns)
+    return each * (read(columns, "grad_accum") + read(columns, "pp") - 1)
 
 
 def _per_layer_parameters(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:

@@ -43,6 +43,8 @@ class Behaviour:
     """host operations per parameter tensor and data-parallel rank and step in ZeRO-1: slices copied one by one"""
     bucket_bytes: float = 160e6
     """gradients reduced at once"""
+    weights_at_once: bool = False
+    """ZeRO-1 gathers all weights in one collective, else in buckets"""
     gradient_comm_bytes: float = 4.0
     """bytes per reduced gradient"""
     overlaps_gradients: bool = True
@@ -55,8 +57,10 @@ class Behaviour:
     """share of key and value passing that attention hides"""
     sends_hidden: float = 0.0
     """share of pipeline sends that run concurrently with compute"""
-    send_host_s: float = 0.0
-    """seconds per send in which both stages wait for the host"""
+    blocking_sends: bool = False
+    """a send blocks the host until the other stage has answered. Then no work is queued ahead: where stages are on several
+    nodes, a layer's passes take CROSSING_LAYER_S and CROSSING_RANK_S per tensor-parallel rank at least, and a micro-batch
+    waits SEND_WAIT_S on many nodes. No component measurement is published: those constants are from the playbook's runs"""
     network: str = "infiniband"
     """network of the clusters on which it is mostly run: "infiniband", or "efa" with slower latencies"""
     source: str = ""
@@ -79,13 +83,15 @@ TRAINERS: dict[str, Behaviour] = {
         source="huggingface/nanotron: FP32GradientAccumulator (one add per tensor), list collectives that copy each rank's slice "
         "of each tensor (nanotron/distributed.py, optim/zero.py), torch DDP with buckets of 25 MB, p2p.py sends two "
         "tensors of metadata before each tensor and reads them on the host",
+        operations=(110.0, 150.0),
+        tensor_operations=100.0,
         gradient_operations=3.0,
         gradient_traffic=12.0,
         optimizer_traffic=60.0,
-        shard_operations=2.0,
+        shard_operations=1.0,
         bucket_bytes=50e6,
-        tensor_hidden=0.0,
-        send_host_s=1.0e-3,
+        weights_at_once=True,
+        blocking_sends=True,
         network="efa",
     ),
     "megatron": Behaviour(
@@ -93,6 +99,7 @@ TRAINERS: dict[str, Behaviour] = {
         "gradients accumulated in fp32 by the weight gradient's product, cuDNN attention, --overlap-grad-reduce, "
         "--overlap-param-gather",
         attention="cudnn",
+        gradient_comm_bytes=2.0,
         norm_forward=9.0,
         norm_backward=14.0,
         width_forward=3.0,
