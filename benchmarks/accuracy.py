@@ -9,21 +9,20 @@ import numpy as np
 
 from benchmarks.reference_tables import Table, tables
 from sweep.physics import step_time
-from sweep.physics.hardware import GPUS
 
 
 def ratios(table: Table) -> Any:
     """log(predicted / measured) of every row."""
     found = []
     for rows in table.rows:
-        predicted = step_time.step_time_s(rows.columns, GPUS[rows.gpu], rows.profile)
+        predicted = step_time.step_time_s(rows.columns, rows.gpu, rows.profile)
         found.append(np.log(predicted / rows.seconds))
     return np.concatenate(found)
 
 
 def ranking(table: Table) -> str:
     (rows,) = table.rows
-    predicted = step_time.step_time_s(rows.columns, GPUS[rows.gpu], rows.profile)
+    predicted = step_time.step_time_s(rows.columns, rows.gpu, rows.profile)
     correlations, regrets = [], []
     for cell in dict.fromkeys(rows.labels):
         mine = np.array([label == cell for label in rows.labels])
@@ -38,7 +37,7 @@ def ranking(table: Table) -> str:
 
 
 def _parts(rows: Any, place: int) -> str:
-    found = step_time.predict(rows.columns, GPUS[rows.gpu], rows.profile)
+    found = step_time.predict(rows.columns, rows.gpu, rows.profile)
     total = np.broadcast_to(found.total_s, rows.seconds.shape)[place]
     shares = {name: np.broadcast_to(part, rows.seconds.shape)[place] / total for name, part in found.by_part().items()}
     return f"{total:.3g} s: " + " ".join(f"{name} {share:.0%}" for name, share in shares.items() if share > 0.005)

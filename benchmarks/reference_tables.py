@@ -19,7 +19,7 @@ import numpy as np
 
 from sweep.physics import flops
 from sweep.physics.catalogue import MODELS
-from sweep.physics.hardware import GPUS
+from sweep.physics.hardware import GPUS, Gpu
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import ModelShape
 
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 class Rows:
     """Measured layouts of one trainer on one kind of GPU."""
 
-    gpu: str
+    gpu: Gpu
     profile: MemoryProfile
     columns: Mapping[str, Any]
     seconds: Any
@@ -84,9 +84,18 @@ def _table(name: str, found: Iterator[Row], unknown: Mapping[str, tuple[Any, ...
     for row in found:
         profile = replace(PROFILES[row.pop("trainer")], **row.pop("profile", {}))
         groups.setdefault((row.pop("gpu"), profile), []).append(row)
-    return Table(name, tuple(_rows(gpu, profile, rows) for (gpu, profile), rows in groups.items()), unknown or {})
+    return Table(name, tuple(_rows(KINDS[gpu], profile, rows) for (gpu, profile), rows in groups.items()), unknown or {})
 
 
+_AT_500_W = 0.87
+"""clock of a GPU at 500 W over that at its usual 700 W: by the square root to the cube root of power"""
+_H100 = GPUS["h100"]
+KINDS: dict[str, Gpu] = GPUS | {
+    "h100-500w": replace(
+        _H100, peaks_flops={dtype: _AT_500_W * peak for dtype, peak in _H100.peaks_flops.items()}, memory_bytes_per_s=2.4e12
+    )
+}
+"""kinds of the tables; torchtitan's H100 has 96 GB of HBM2e and is limited to 500 W"""
 STORED_SCORES = {"flash_attention": False, "sequence_parallel": False, "dropout": True}
 """Megatron-LM before 2022: scores through memory, dropout, no sequence parallelism"""
 
@@ -97,7 +106,7 @@ _DEFAULTS: Row = {
 }
 
 
-def _rows(gpu: str, profile: MemoryProfile, found: list[Row]) -> Rows:
+def _rows(gpu: Gpu, profile: MemoryProfile, found: list[Row]) -> Rows:
     names = {name for row in found for name in row} - {"seconds", "label", "shape"}
     columns = {name: np.array([row.get(name, _DEFAULTS.get(name)) for row in found]) for name in {*names, *_DEFAULTS}}
     shapes = [row["shape"].as_dict() for row in found]
@@ -214,7 +223,7 @@ def _torchtitan() -> Iterator[Row]:
         micro = max(local // pp, 1) if pp > 1 else local
         tokens = local * ways.get("FSDP", 1) * sequence
         yield {
-            "gpu": next(kind for name, kind in (("A100", "a100"), ("H200", "h200"), ("H100", "h100")) if name in row["gpu"]),
+            "gpu": next(kind for name, kind in (("A100", "a100"), ("H200", "h200"), ("HBM2e", "h100-500w"), ("H100", "h100")) if name in row["gpu"]),
             "trainer": "torchtitan", "dp": ways.get("FSDP", 1), "tp": ways.get("TP", 1), "pp": pp, "cp": ways.get("CP", 1),
             "zero": 3, "micro_batch_size": micro, "grad_accum": local // micro, "sequence_length": sequence,
             "dtype": "fp8" if "loat8" in techniques else "bf16",
@@ -268,7 +277,7 @@ def _llm_foundry() -> Iterator[Row]:
     for row in read("mosaic_mpt_benchmarks.csv"):
         shape, gpus, sequence = shapes[row["model"]], int(row["num_gpus"]), int(row["seq_len"])
         yield {
-            "gpu": "a100" if "80gb" in row["gpu"] else "a100-40gb", "trainer": "torchtitan", "dp": gpus, "zero": 3,
+            "gpu": "a100" if "80gb" in row["gpu"] else "a100-40gb", "trainer": "torchtitan", "profile": {"name": "llm-foundry"}, "dp": gpus, "zero": 3,
             "micro_batch_size": int(row["micro_batch_size"]), "grad_accum": int(row["grad_accum"]),
             "sequence_length": sequence, "recompute": "full" if row["activation_checkpointing"] == "True" else "none",
             "shape": gpt(int(shape["n_layers"]), int(shape["d_model"]), int(shape["n_heads"]), int(shape["vocab_size"]), sequence),

@@ -68,6 +68,10 @@ MULTIPROCESSORS = {
 MEMORY_SHARE = Constant(0.80, 0.10, "elementwise and norm kernels reach 75 to 90 % of HBM's rate (STREAM on A100: 0.87 to 0.9)")
 
 ATTENTION: dict[tuple[str, str], tuple[Constant, Constant]] = {
+    ("flash-1", "ampere"): (
+        Constant(0.38, 0.15, "arXiv 2307.08691: FlashAttention reaches 30 to 50 % forward, 25 to 35 % backward on A100"),
+        Constant(0.28, 0.15, "the same"),
+    ),
     ("flash-2", "ampere"): (
         Constant(0.63, 0.10, "FlashAttention-2, arXiv 2307.08691 sec. 4.1: forward to 73 % of A100's peak"),
         Constant(0.55, 0.10, "the same: backward to 63 %; causal less"),
@@ -92,8 +96,8 @@ SCORE_BYTES = (
 )
 """memory traffic per position pair and head where scores are stored, (forward, backward); without dropout 8 and 16"""
 
-INSIDE_REDUCE = Constant(0.80, 0.08, "nccl-tests, large all-reduce in a node: 235 GB/s of 300 (A100), 360 of 450 without and 480 with NVLS (H100)")
-INSIDE_GATHER = Constant(0.75, 0.12, "nccl-tests, large all-gather in a node of 8 H100: 330 to 370 GB/s of 450")
+INSIDE_REDUCE = Constant(0.75, 0.10, "nccl-tests, all-reduce of 0.1 to 1 GB in a node: 200 to 235 GB/s of 300 (A100), 360 of 450 without NVLS (H100)")
+INSIDE_GATHER = Constant(0.65, 0.15, "all-gather in a node of 8 H100: 250 GB/s of 450 at 256 MB (Ultra-Scale Playbook), to 360 at several GB (nccl-tests)")
 INSIDE_BASE_S = Constant(1.5e-5, 0.4, NCCL + ": 8.4 us, and the launch of the kernel on all ranks")
 INSIDE_STEP_S = Constant(3.4e-6, 0.3, NCCL)
 BETWEEN_SHARE = Constant(0.85, 0.12, "nccl-tests on InfiniBand (about 0.95 of the wire) and EFA (0.73), large messages")
@@ -104,7 +108,7 @@ EFA_GATHER_STEP_S = Constant(2.5e-5, 0.5, EFA + ": 30 to 46 us per rank over n -
 SEND_S = Constant(3.0e-5, 0.5, "NCCL send and receive between two GPUs: launch, rendezvous and one network step")
 COLLECTIVE_SMS = Constant(0.10, 0.5, "share of the GPU that a concurrent collective takes: 16 of 132 multiprocessors; calculon 0.02 to 0.15")
 
-TENSOR_HIDDEN = Constant(0.6, 0.3, "asynchronous tensor parallelism: PyTorch's and Transformer Engine's overlap of chunks; the first has no cover")
+TENSOR_HIDDEN = Constant(0.4, 0.3, "asynchronous tensor parallelism: 8 to 10 % of the whole step in PyTorch's announcement of it, of a quarter exposed", ("torchtitan",))
 
 LAUNCH_S = Constant(1.0e-5, 0.35, "host time of one eager operation, dispatch, autograd and launch: 5 to 25 us by processor", (PLAYBOOK,))
 CROSSING_LAYER_S = Constant(4.0e-3, 0.4, "observed in the playbook's runs alone: see Behaviour.blocking_sends", (PLAYBOOK,))

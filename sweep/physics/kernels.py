@@ -96,7 +96,7 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     if not profile.flash_attention:
         return _stored_attention(pairs, work, machine, profile)
     architecture = machine.architecture
-    kernel = "flash-2" if architecture == "ampere" else behaviour.attention
+    kernel = behaviour.attention if (behaviour.attention, architecture) in constants.ATTENTION else "flash-2"
     shares = constants.ATTENTION[kernel, architecture]
     known = sequence / (sequence + constants.ATTENTION_HALF.median) * np.where(
         np.asarray(shape.head_dim) < 96, constants.HEAD_64.median, 1.0
@@ -129,12 +129,17 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
     whole = whole * (1 + np.where(mixture, 0.5 * np.asarray(shape.experts_per_token), 0.0))
     fused = read(columns, "compile") > 0 if "compile" in columns else np.asarray(False)
 
-    def moved(norm: float, inner: float, head: float, best: tuple[float, float, float]) -> Any:
+    def moved(norm: Any, inner: float, head: Any, best: tuple[float, float, float]) -> Any:
         eager = norm * whole + inner * width + head * heads
         return np.where(fused, best[0] * whole + best[1] * width + best[2] * heads, eager)
 
-    forward = moved(behaviour.norm_forward, behaviour.width_forward, behaviour.head_forward, (8.0, 3.0, 2.0))
-    backward = moved(behaviour.norm_backward, behaviour.width_backward, behaviour.head_backward, (13.0, 5.0, 2.0))
+    chained = np.asarray(shape.norm) == "rmsnorm"  # PyTorch's LayerNorm always was one kernel
+    rotary = np.asarray(shape.learned_positions) == 0
+    norms = [np.where(chained, one, np.minimum(one, 16.0)) for one in (behaviour.norm_forward, behaviour.norm_backward)]
+    norms[0] = np.where(chained, norms[0], np.minimum(norms[0], 10.0))
+    turns = [np.where(rotary, one, np.minimum(one, 2.0)) for one in (behaviour.head_forward, behaviour.head_backward)]
+    forward = moved(norms[0], behaviour.width_forward, turns[0], (8.0, 3.0, 2.0))
+    backward = moved(norms[1], behaviour.width_backward, turns[1], (13.0, 5.0, 2.0))
     element = element_bytes(columns)
     small = equals(columns, "dtype", "fp8", "fp4")
     cast = np.where(small, np.asarray(shape.hidden_size) * 2 + heads + width, 0.0)

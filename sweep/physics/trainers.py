@@ -73,8 +73,13 @@ TRAINERS: dict[str, Behaviour] = {
         bucket_bytes=1e9,
     ),
     "torchtitan": Behaviour(
-        source="pytorch/torchtitan: eager or compiled layers, FSDP2, SDPA's flash attention, fused AdamW",
+        source="pytorch/torchtitan: eager or compiled layers (eager RMSNorm and rotary embedding are a chain of fp32 operations), FSDP2, "
+        "SDPA's flash attention, fused AdamW",
         bucket_bytes=1e9,
+        norm_forward=30.0,
+        norm_backward=48.0,
+        head_forward=14.0,
+        head_backward=14.0,
         optimizer_traffic=36.0,
         products_again=0.5,
         gradient_traffic=10.0,
@@ -110,6 +115,13 @@ TRAINERS: dict[str, Behaviour] = {
         overlaps_weights=True,
         tensor_hidden=0.3,
         sends_hidden=0.5,
+    ),
+    "llm-foundry": Behaviour(
+        source="mosaicml/llm-foundry, Composer: FSDP1, the Triton kernel of FlashAttention 1, gradients reduced in bf16",
+        attention="flash-1",
+        bucket_bytes=1e9,
+        gradient_comm_bytes=2.0,
+        optimizer_traffic=36.0,
     ),
     "picotron": Behaviour(
         source="huggingface/picotron: as nanotron, without fp32 accumulation of its own",
