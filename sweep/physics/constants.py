@@ -31,7 +31,7 @@ EFA = (
 )
 
 MATMUL: dict[tuple[str, str], Constant] = {
-    ("v100", "fp16"): Constant(0.74, 0.08, "Markidis et al. 2018, arXiv 1803.04014: 83 of 112 TFLOP/s (V100 PCIe)"),
+    ("v100", "fp16"): Constant(0.81, 0.08, "Markidis et al. 2018, arXiv 1803.04014: 83 of 112 TFLOP/s in ordinary products, over ORDINARY_SHAPE"),
     ("a100", "bf16"): Constant(0.869, 0.04, MAMF),
     ("h100", "bf16"): Constant(0.803, 0.05, MAMF),
     ("h100", "fp8"): Constant(0.709, 0.08, MAMF),
@@ -96,7 +96,7 @@ SCORE_BYTES = (
 )
 """memory traffic per position pair and head where scores are stored, (forward, backward); without dropout 8 and 16"""
 
-INSIDE_REDUCE = Constant(0.75, 0.10, "nccl-tests, all-reduce of 0.1 to 1 GB in a node: 200 to 235 GB/s of 300 (A100), 360 of 450 without NVLS (H100)")
+INSIDE_REDUCE = Constant(0.71, 0.10, "nccl-tests, all-reduce of 0.1 to 1 GB in a node: 200 to 235 GB/s of 300 (A100), 360 of 450 without NVLS (H100)")
 INSIDE_GATHER = Constant(0.65, 0.15, "all-gather in a node of 8 H100: 250 GB/s of 450 at 256 MB (Ultra-Scale Playbook), to 360 at several GB (nccl-tests)")
 INSIDE_BASE_S = Constant(1.5e-5, 0.4, NCCL + ": 8.4 us, and the launch of the kernel on all ranks")
 INSIDE_STEP_S = Constant(3.4e-6, 0.3, NCCL)
@@ -111,8 +111,8 @@ COLLECTIVE_SMS = Constant(0.10, 0.5, "share of the GPU that a concurrent collect
 TENSOR_HIDDEN = Constant(0.4, 0.3, "asynchronous tensor parallelism: 8 to 10 % of the whole step in PyTorch's announcement of it, of a quarter exposed", ("torchtitan",))
 
 LAUNCH_S = Constant(1.0e-5, 0.35, "host time of one eager operation, dispatch, autograd and launch: 5 to 25 us by processor", (PLAYBOOK,))
-CROSSING_LAYER_S = Constant(4.0e-3, 0.4, "observed in the playbook's runs alone: see Behaviour.blocking_sends", (PLAYBOOK,))
-CROSSING_RANK_S = Constant(3.0e-3, 0.4, "the same", (PLAYBOOK,))
+CROSSING_LAYER_S = Constant(3.5e-3, 0.4, "observed in the playbook's runs alone: see Behaviour.blocking_sends", (PLAYBOOK,))
+CROSSING_RANK_S = Constant(2.6e-3, 0.4, "the same", (PLAYBOOK,))
 """host seconds of a layer's passes, and per tensor-parallel rank, while sends across nodes block the host"""
 SEND_WAIT_S = Constant(1.0, 1.0, "the same: seconds per micro-batch on 64 nodes, from about 1.2 in every run there to none on few", (PLAYBOOK,))
 WIDEST_SEEN = 64.0
