@@ -101,18 +101,16 @@ def _interpolated(columns: Columns, same: list[MeasuredCollective], nodes: Any, 
     return np.exp(np.interp(np.log2(np.maximum(nodes, 1)), np.log2(at), values))
 
 
-def tensor_bytes(columns: Columns) -> Any:
-    """Bytes that one GPU gathers and scatters over tp in one layer's forward (arXiv 2205.05198 sec. 4.2.2).
+def tensor_s(columns: Columns, machine: Machine, *, sequence_parallel: bool = True) -> Any:
+    """Seconds of one layer's tensor-parallel communication in one forward, without overlap.
 
-    Two gathers and two scatters of the activations; backward has as many, recomputation the forward's again. Without
-    sequence parallelism two all-reduces, of the same volume.
+    Two gathers and two scatters of the activations (arXiv 2205.05198 sec. 4.2.2), or two all-reduces without sequence
+    parallelism; backward has as many, recomputation the forward's again.
     """
-    return 4.0 * activation_bytes(columns) * (read(columns, "tp") > 1)
-
-
-def tensor_s(columns: Columns, machine: Machine) -> Any:
-    """Seconds of one layer's tensor-parallel communication in one forward, without overlap."""
-    return collective_s(columns, tensor_bytes(columns), read(columns, "tp"), axis_nodes(columns, "tp"), machine, calls=4.0)
+    size, tp, nodes = activation_bytes(columns), read(columns, "tp"), axis_nodes(columns, "tp")
+    if sequence_parallel:
+        return collective_s(columns, 4.0 * size, tp, nodes, machine, calls=4.0)
+    return collective_s(columns, 2.0 * size, tp, nodes, machine, kind="reduce", calls=2.0)
 
 
 def send_s(columns: Columns, machine: Machine) -> Any:

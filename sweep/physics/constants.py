@@ -58,7 +58,7 @@ ORDINARY_SHAPE = Constant(0.91, 0.04, "SemiAnalysis, MI300X against H100 and H20
 """rate of a large product of a model's shape over that of the best shape"""
 SLOWEST_GPU = Constant(0.97, 0.03, "ML Engineering: 5 % between the matmul rates of the GPUs of a node; all wait for the slowest")
 TILE = Constant(128.0 * 128.0, 0.5, "cuBLAS and CUTLASS: outputs of 128 x 128 per thread block; half a wave is idle on average")
-DEPTH = Constant(128.0, 0.5, "two to four stages of 32 to 64 in the inner loop are filled before a block computes (CUTLASS)")
+DEPTH = Constant(192.0, 0.5, "three to four stages of 64 in the inner loop are filled before a block computes (CUTLASS)")
 MULTIPROCESSORS = {
     **{"v100": 80, "v100-16gb": 80, "a100": 108, "a100-40gb": 108, "b200": 148, "gb200": 152, "b300": 148, "gb300": 152},
     **{"mi300x": 304, "mi325x": 304, "a10": 72, "a40": 84, "l4": 58, "l40s": 142, "rtx4090": 128, "h20": 78},

@@ -181,7 +181,7 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
     shown = 1 - np.maximum(behaviour.tensor_hidden, hidden * constants.TENSOR_HIDDEN.median)
     accumulated = _per_layer_parameters(columns, profile) * behaviour.gradient_traffic / machine.memory_bytes_per_s
     elementwise = kernels.elementwise(columns, machine, profile, behaviour)
-    tensor = communication.tensor_s(columns, machine) * shown
+    tensor = communication.tensor_s(columns, machine, sequence_parallel=profile.sequence_parallel) * shown
     context = communication.context_s(columns, machine) * (1 - behaviour.context_hidden)
     expert = communication.expert_s(columns, machine)
     passes = {
