@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import re
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -11,6 +13,7 @@ from sweep.errors import SweepError, nearest
 from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, seconds
 from sweep.inputs.yaml_lines import load
 from sweep.physics.hardware import GPUS, Gpu
+from sweep.physics.measured import MeasuredRates
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}")
 _CONSTRAINT = re.compile(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}")
@@ -77,6 +80,38 @@ def _srun_option(text: str) -> str:
 
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _measured(value: Any) -> Any:
+    """Lists as tuples, dates as text, whole numbers as rates: YAML's types for those of ``MeasuredRates``."""
+    if not isinstance(value, dict):
+        return value
+    found = {name: _tuple(item) for name, item in value.items()}
+    if isinstance(found.get("date"), datetime.date):
+        found["date"] = found["date"].isoformat()
+    for name in ("memory_bytes_per_s", "inside_bytes_per_s", "between_bytes_per_s", "spread"):
+        found |= {name: _rate(found[name])} if name in found else {}
+    if isinstance(found.get("matmul_flops"), dict):
+        found["matmul_flops"] = {name: _rate(rate) for name, rate in found["matmul_flops"].items()}
+    if isinstance(found.get("collectives"), tuple):
+        found["collectives"] = tuple(_collective(one) for one in found["collectives"])
+    return found
+
+
+def _collective(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _rate(item) if name in ("seconds", "spread") else item for name, item in value.items()}
+
+
+def _rate(value: Any) -> Any:
+    """A number as a float; YAML reads 6.9e14 as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _environment(value: Any) -> Any:
@@ -173,6 +208,8 @@ class Site(BaseModel):
     """the scheduler is asked at most this often"""
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a node-local directory"""
+    measured: Annotated[MeasuredRates, BeforeValidator(_measured)] | None = None
+    """rates measured on this cluster: read from the file beside the site's, ``NAME.measured.yaml``, and kept in a sweep's copy"""
 
     @property
     def pilot_time_s(self) -> float:
@@ -181,8 +218,26 @@ class Site(BaseModel):
 
     @property
     def hardware(self) -> Gpu:
-        """The known facts about the site's GPU kind."""
-        return GPUS[self.gpu]
+        """The known facts about the site's GPU kind, with what was measured on the site."""
+        return replace(GPUS[self.gpu], measured=self.measured)
+
+
+class MeasuredSite(BaseModel):
+    """The file beside a site's: each key as a field of ``MeasuredRates``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    measured: Annotated[MeasuredRates, BeforeValidator(_measured)]
+
+
+def parse_measured(text: str, file: str) -> MeasuredRates:
+    """The rates that ``site.measured.yaml`` states. Raises SweepError with every mistake at its line."""
+    document = load(text, file)
+    found, problems = check(MeasuredSite, {"measured": document.value})
+    problems = [replace(problem, path=problem.path[1:]) for problem in problems]
+    if found is None or document.mistakes:
+        raise SweepError([*document.mistakes, *document.located(problems)])
+    return found.measured
 
 
 def parse_site(text: str, file: str) -> Site:

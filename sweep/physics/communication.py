@@ -7,14 +7,15 @@ all-reduce (ring; Thakur et al. 2005), plus a latency per step of the algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from sweep.physics import constants, pipeline
 from sweep.physics.columns import element_bytes, local_tokens, read
-from sweep.physics.machine import LARGE_BYTES, Machine, MeasuredCollective
+from sweep.physics.machine import LARGE_BYTES, Machine
+from sweep.physics.measured import MeasuredCollective
 from sweep.physics.shapes import shape_columns
 
 Columns = Mapping[str, Any]
@@ -77,8 +78,7 @@ def _measured_ratio(columns: Columns, bytes_: Any, nodes: Any, machine: Machine,
 
     Between measured numbers of nodes the logarithm is interpolated; beyond them the nearest counts.
     """
-    own = [one for one in machine.measured.collectives if _FAMILY.get(one.kind) == kind]
-    known = own or [one for one in machine.measured.collectives if one.kind in _FAMILY]
+    known = [one for one in machine.measured.collectives if _FAMILY[one.kind] == kind] or machine.measured.collectives
     found = np.ones(np.broadcast(bytes_, nodes).shape)
     for across in (False, True):
         side = [one for one in known if (one.nodes > 1) == across]
@@ -90,7 +90,7 @@ def _measured_ratio(columns: Columns, bytes_: Any, nodes: Any, machine: Machine,
     return found
 
 
-def _interpolated(columns: Columns, same: list[MeasuredCollective], nodes: Any, machine: Machine) -> Any:
+def _interpolated(columns: Columns, same: Sequence[MeasuredCollective], nodes: Any, machine: Machine) -> Any:
     points: dict[int, list[float]] = {}
     first = {name: np.asarray(read(columns, name)).flat[0] for name in ("network_bytes_per_s",) if name in columns}
     for one in same:

@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sweep.physics import constants
-from sweep.physics.columns import equals, read
+from sweep.physics.columns import read
 from sweep.physics.constants import Constant
 from sweep.physics.hardware import Gpu
+from sweep.physics.measured import MeasuredRates
 
 _NOMINAL_PEAK = 1e14
 _NOMINAL_MEMORY = 1e12
 """bytes/s, of a GPU with that peak: of those in ``sweep.physics.hardware`` half have between 0.3 and 0.6 of it"""
 _NOMINAL_LINK = 2e11
+_NOTHING = MeasuredRates()
 LARGE_BYTES = float(16 << 20)
 """a measured collective of more bytes tells about bandwidth, a smaller one about latency"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuredCollective:
-    """One collective as measured on a cluster, in nccl-tests' terms."""
-
-    kind: str
-    """all_reduce, all_gather, reduce_scatter, all_to_all or send"""
-    nodes: int
-    ranks: int
-    bytes: float
-    seconds: float
-    spread: float = 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuredRates:
-    """What was measured on a cluster: matrix products by dtype, memory, and collectives. Empty: nothing."""
-
-    matmul_flops: Mapping[str, float] = field(default_factory=dict)
-    """dtype -> FLOP/s of large matrix products"""
-    memory_bytes_per_s: float | None = None
-    collectives: tuple[MeasuredCollective, ...] = ()
-    spread: float = 0.05
-    source: str = ""
-    """where and when: shown with every rate that replaced a constant"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +29,11 @@ class Machine:
 
     gpu: Gpu
     network: str = "infiniband"
-    measured: MeasuredRates = field(default_factory=MeasuredRates)
+
+    @property
+    def measured(self) -> MeasuredRates:
+        """What was measured on the cluster; empty if nothing was."""
+        return self.gpu.measured or _NOTHING
 
     def matmul_flops(self, columns: Mapping[str, Any]) -> Any:
         """FLOP/s of the best matrix products in each candidate's dtype."""
@@ -105,6 +85,8 @@ class Machine:
         """Uncertainty of the seconds of a collective."""
         if self.measured.collectives:
             return max(one.spread for one in self.measured.collectives)
+        if self.measured.between_bytes_per_s is not None:
+            return float(np.hypot(self.measured.spread, 0.15))
         return 0.4 if self.network == "efa" else 0.25
 
     @property
@@ -128,10 +110,10 @@ class Machine:
     @property
     def inside_bytes_per_s(self) -> float:
         """One direction of the links inside a node."""
-        return (self.gpu.link_bytes_per_s or 2 * _NOMINAL_LINK) / 2
+        return self.measured.inside_bytes_per_s or (self.gpu.link_bytes_per_s or 2 * _NOMINAL_LINK) / 2
 
     def between_bytes_per_s(self, columns: Mapping[str, Any]) -> Any:
         """One GPU's share of the network between nodes."""
         if "network_bytes_per_s" in columns:
             return read(columns, "network_bytes_per_s")
-        return self.gpu.network_bytes_per_s or self.inside_bytes_per_s / 8
+        return self.measured.between_bytes_per_s or self.gpu.network_bytes_per_s or self.inside_bytes_per_s / 8

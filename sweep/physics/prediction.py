@@ -11,8 +11,8 @@ uncertain until a pipeline was measured. All spreads share one unknown scale wit
 model errs by more than it says, every interval widens, and the prediction is Student's t.
 
     layouts = describe(columns, gpu, profile)             # candidates, in columns
-    before = Posterior(groups=1)                          # nothing measured
-    after = before.update(layouts.take(rows), log_seconds)
+    before = Posterior()                                  # nothing measured
+    after = Posterior().update(layouts.take(rows), log_seconds)
     mean, sd = after.log_seconds(layouts)                 # of a further run of each layout
     after.sample(layouts.take(some), 100, generator)      # (100, some): jointly, of the layouts' medians
 
@@ -33,7 +33,6 @@ import numpy.typing as npt
 from sweep.physics import communication, constants, pipeline
 from sweep.physics.columns import Numbers, equals, read
 from sweep.physics.hardware import Gpu
-from sweep.physics.machine import MeasuredRates
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.step_time import PARTS, StepTime, part_spreads, predict
 
@@ -102,16 +101,15 @@ def describe(
     columns: Mapping[str, Any],
     gpu: Gpu,
     profile: MemoryProfile = PROFILES["ours"],
-    measured: MeasuredRates | None = None,
     *,
     group: int = 0,
 ) -> Layouts:
     """Candidates given as columns (arrays, or numbers for one). ``group``: number of the trainer and cluster."""
     columns = Numbers.of(columns)
-    found: StepTime = predict(columns, gpu, profile, measured)
+    found: StepTime = predict(columns, gpu, profile)
     parts = np.broadcast_arrays(*(np.atleast_1d(one) for one in found.by_part().values()))
     size = len(parts[0])
-    spreads = part_spreads(columns, gpu, profile, measured)
+    spreads = part_spreads(columns, gpu, profile)
 
     def stacked(several: Any) -> Floats:
         return np.stack([np.broadcast_to(one, size) for one in several], axis=1).astype(np.float64)

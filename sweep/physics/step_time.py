@@ -17,7 +17,7 @@ from sweep.physics import communication, constants, data_parallel, kernels, pipe
 from sweep.physics.columns import Numbers, equals, local_tokens, read
 from sweep.physics.hardware import Gpu
 from sweep.physics.kernels import Passes
-from sweep.physics.machine import Machine, MeasuredRates
+from sweep.physics.machine import Machine
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import shape_columns
 from sweep.physics.states import shards, stage_parameters
@@ -63,23 +63,18 @@ class StepTime:
         return {name: getattr(self, f"{name}_s") for name in PARTS}
 
 
-def machine_of(gpu: Gpu, profile: MemoryProfile, measured: MeasuredRates | None = None) -> Machine:
+def machine_of(gpu: Gpu, profile: MemoryProfile) -> Machine:
     """The rates of a kind of GPU, with the network that the profile's trainer is mostly run on."""
-    return Machine(gpu=gpu, network=behaviour_of(profile.name).network, measured=measured or MeasuredRates())
+    return Machine(gpu=gpu, network=behaviour_of(profile.name).network)
 
 
-def predict(
-    columns: Mapping[str, Any],
-    gpu: Gpu,
-    profile: MemoryProfile = PROFILES["ours"],
-    measured: MeasuredRates | None = None,
-) -> StepTime:
+def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> StepTime:
     """Median seconds of one optimizer step by part.
 
     Columns of a layout and shape, ``sequence_length``, ``dtype`` and ``gpus_per_node``. Unknown peaks and links count
     as nominal ones: that gives an order, but no reliable seconds.
     """
-    columns, machine, behaviour = Numbers.of(columns), machine_of(gpu, profile, measured), behaviour_of(profile.name)
+    columns, machine, behaviour = Numbers.of(columns), machine_of(gpu, profile), behaviour_of(profile.name)
     layer, head = _layer(columns, machine, profile, behaviour), _head(columns, machine, behaviour)
     layers, ends = _busiest(columns, profile, layer, head)
     micro_batches = read(columns, "grad_accum")
@@ -109,36 +104,24 @@ def predict(
     )
 
 
-def step_time_s(
-    columns: Mapping[str, Any],
-    gpu: Gpu,
-    profile: MemoryProfile = PROFILES["ours"],
-    measured: MeasuredRates | None = None,
-) -> Any:
+def step_time_s(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> Any:
     """Median seconds of one optimizer step."""
-    return predict(columns, gpu, profile, measured).total_s
+    return predict(columns, gpu, profile).total_s
 
 
-def tokens_per_second_per_gpu(
-    columns: Mapping[str, Any],
-    gpu: Gpu,
-    profile: MemoryProfile = PROFILES["ours"],
-    measured: MeasuredRates | None = None,
-) -> Any:
+def tokens_per_second_per_gpu(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> Any:
     """The sort key of runs: tokens of a step over its seconds and GPUs."""
     gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
     sequences = read(columns, "dp") * read(columns, "micro_batch_size") * read(columns, "grad_accum")
-    return sequences * read(columns, "sequence_length") / step_time_s(columns, gpu, profile, measured) / gpus
+    return sequences * read(columns, "sequence_length") / step_time_s(columns, gpu, profile) / gpus
 
 
-def part_spreads(
-    columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"], measured: MeasuredRates | None = None
-) -> dict[str, Any]:
+def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> dict[str, Any]:
     """Part -> standard deviation of the logarithm of its seconds, from those of the constants that it is made of.
 
     A measured rate has its own, smaller one.
     """
-    machine = machine_of(gpu, profile, measured)
+    machine = machine_of(gpu, profile)
     share = machine.by_dtype(columns, lambda dtype: machine.matmul_spread(dtype))
     network = machine.network_spread
     kernel = constants.ATTENTION["flash-2", machine.architecture][1]

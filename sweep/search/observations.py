@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sweep.outcomes import Outcome
+from sweep.physics.step_time import PARTS
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
 from sweep.search.step_time_model import MOST_ANCHORS, Floats, Ints, TimeModel, learn_times, success_rates, unlearned
-from sweep.search.step_time_terms import NAMES
 
 RULES_OUT = frozenset({Outcome.OOM_CUDA})
 """Outcomes that rule out runs that need more; not oom_host, since a host's memory is shared with other processes"""
@@ -58,7 +58,7 @@ class Known:
         self._ended = _InOrder()
         self._measured = _InOrder()
         self._peaks = _InOrder()
-        self._fits: list[tuple[int, TimeModel]] = [(0, unlearned(len(NAMES), len(candidates.cell_names)))]
+        self._fits: list[tuple[int, TimeModel]] = [(0, unlearned(len(PARTS), len(candidates.cell_names)))]
         """(number of first measurements used, the model): each fit starts from the one before"""
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0

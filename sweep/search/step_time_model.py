@@ -1,6 +1,6 @@
 """Predictions for unmeasured runs, fitted to measurements. Pure; a few matrix products per fit.
 
-Time: the parts of ``sweep.search.step_time_terms`` weighted by fitted factors, one set for all cells, so that
+Time: the parts of ``sweep.physics.step_time`` weighted by fitted factors, one set for all cells, so that
 neighbours in nodes and size inform each other; then an offset per cell. Failures: how often similar runs failed, for
 any cause; that only moves a run back in the order.
 """
