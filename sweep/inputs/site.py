@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from sweep.errors import SweepError, nearest
 from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, seconds
@@ -82,36 +82,16 @@ def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _measured(value: Any) -> Any:
-    """Lists as tuples, dates as text, whole numbers as rates: YAML's types for those of ``MeasuredRates``."""
-    if not isinstance(value, dict):
-        return value
-    found = {name: _tuple(item) for name, item in value.items()}
-    if isinstance(found.get("date"), datetime.date):
-        found["date"] = found["date"].isoformat()
-    for name in ("memory_bytes_per_s", "inside_bytes_per_s", "between_bytes_per_s", "spread"):
-        found |= {name: _rate(found[name])} if name in found else {}
-    if isinstance(found.get("matmul_flops"), dict):
-        found["matmul_flops"] = {name: _rate(rate) for name, rate in found["matmul_flops"].items()}
-    if isinstance(found.get("collectives"), tuple):
-        found["collectives"] = tuple(_collective(one) for one in found["collectives"])
-    return found
+def _rates(value: Any) -> Any:
+    """Rates in a sweep's own copy of its site: its launcher wrote them."""
+    return value if value is None or isinstance(value, MeasuredRates) else TypeAdapter(MeasuredRates).validate_python(value)
 
 
-def _collective(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {name: _rate(item) if name in ("seconds", "spread") else item for name, item in value.items()}
-
-
-def _rate(value: Any) -> Any:
-    """A number as a float; YAML reads 6.9e14 as text."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+def _dated(value: Any) -> Any:
+    """YAML reads 2026-11-20 as a date."""
+    if isinstance(value, dict) and isinstance(value.get("date"), datetime.date):
+        return value | {"date": value["date"].isoformat()}
+    return value
 
 
 def _environment(value: Any) -> Any:
@@ -208,7 +188,7 @@ class Site(BaseModel):
     """the scheduler is asked at most this often"""
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a node-local directory"""
-    measured: Annotated[MeasuredRates, BeforeValidator(_measured)] | None = None
+    measured: Annotated[MeasuredRates | None, BeforeValidator(_rates)] = None
     """rates measured on this cluster: read from the file beside the site's, ``NAME.measured.yaml``, and kept in a sweep's copy"""
 
     @property
@@ -222,22 +202,13 @@ class Site(BaseModel):
         return replace(GPUS[self.gpu], measured=self.measured)
 
 
-class MeasuredSite(BaseModel):
-    """The file beside a site's: each key as a field of ``MeasuredRates``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    measured: Annotated[MeasuredRates, BeforeValidator(_measured)]
-
-
 def parse_measured(text: str, file: str) -> MeasuredRates:
     """The rates that ``site.measured.yaml`` states. Raises SweepError with every mistake at its line."""
     document = load(text, file)
-    found, problems = check(MeasuredSite, {"measured": document.value})
-    problems = [replace(problem, path=problem.path[1:]) for problem in problems]
+    found, problems = check(MeasuredRates, _dated(document.value))
     if found is None or document.mistakes:
         raise SweepError([*document.mistakes, *document.located(problems)])
-    return found.measured
+    return found
 
 
 def parse_site(text: str, file: str) -> Site:

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """collectives whose seconds may be given"""
-_STRICT = {"extra": "forbid", "strict": True, "use_attribute_docstrings": True}
+_READ = {"extra": "forbid", "strict": False, "use_attribute_docstrings": True}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCollective:
     """One collective as measured, in nccl-tests' terms."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, object]] = _READ
 
     kind: str
     """all_reduce, all_gather, reduce_scatter or all_to_all"""
@@ -41,7 +41,7 @@ class MeasuredCollective:
 class MeasuredRates:
     """What was measured on a cluster; what is absent keeps its constant."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, object]] = _READ
 
     date: str = ""
     """when: 2026-11-20"""
