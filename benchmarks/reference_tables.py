@@ -38,7 +38,10 @@ class Rows:
     labels: tuple[str, ...]
 
     def assuming(self, columns: Mapping[str, Any]) -> Rows:
-        """The same rows with other values of some columns."""
+        """The same rows with other values of some columns; the batch stays, so other micro-batches are more or fewer."""
+        if "micro_batch_size" in columns:
+            sequences = self.columns["micro_batch_size"] * self.columns["grad_accum"]
+            columns = {**columns, "grad_accum": np.maximum(sequences // columns["micro_batch_size"], 1)}
         return Rows(self.gpu, self.profile, {**self.columns, **columns}, self.seconds, self.labels)
 
 
@@ -65,7 +68,9 @@ def tables() -> list[Table]:
         _table("Megatron 2020", _megatron_2020()),
         _table("Megatron 2021 (April)", _megatron_2021()),
         _table("Megatron 2021 (January)", _megatron_january(), {"micro_batch_size": (1, 2, 4)}),
-        _table("Megatron 2024", _megatron_2024(), {"pp_schedule": ("interleaved_1f1b", "1f1b"), "micro_batch_size": (1, 2)}),
+        _table(
+            "Megatron 2024", _megatron_2024(), {"pp_schedule": ("interleaved_1f1b", "1f1b"), "micro_batch_size": (1, 2)}
+        ),
         _table("vTrain 3.6B", _vtrain()),
         _table("torchtitan", _torchtitan()),
         _table("NeMo dense", _nemo()),
@@ -84,7 +89,9 @@ def _table(name: str, found: Iterator[Row], unknown: Mapping[str, tuple[Any, ...
     for row in found:
         profile = replace(PROFILES[row.pop("trainer")], **row.pop("profile", {}))
         groups.setdefault((row.pop("gpu"), profile), []).append(row)
-    return Table(name, tuple(_rows(KINDS[gpu], profile, rows) for (gpu, profile), rows in groups.items()), unknown or {})
+    return Table(
+        name, tuple(_rows(KINDS[gpu], profile, rows) for (gpu, profile), rows in groups.items()), unknown or {}
+    )
 
 
 _AT_500_W = 0.87
@@ -92,7 +99,9 @@ _AT_500_W = 0.87
 _H100 = GPUS["h100"]
 KINDS: dict[str, Gpu] = GPUS | {
     "h100-500w": replace(
-        _H100, peaks_flops={dtype: _AT_500_W * peak for dtype, peak in _H100.peaks_flops.items()}, memory_bytes_per_s=2.4e12
+        _H100,
+        peaks_flops={dtype: _AT_500_W * peak for dtype, peak in _H100.peaks_flops.items()},
+        memory_bytes_per_s=2.4e12,
     )
 }
 """kinds of the tables; torchtitan's H100 has 96 GB of HBM2e and is limited to 500 W"""
@@ -166,7 +175,9 @@ def _megatron_january() -> Iterator[Row]:
 
 def _megatron_old(row: dict[str, str], tp: int, pp: int, micro: int) -> Row:
     gpus, batch, dp, sequence = (int(row[name]) for name in ("num_gpus", "global_batch_size", "dp", "seq_len"))
-    shape = gpt(int(row["num_layers"]), int(row["hidden_size"]), int(row["num_heads"]), int(row["vocab_size"]), sequence)
+    shape = gpt(
+        int(row["num_layers"]), int(row["hidden_size"]), int(row["num_heads"]), int(row["vocab_size"]), sequence
+    )
     per_token = flops.hardware_flops_per_token(shape, sequence, "full", flops.CONVENTIONS["megatron"])
     return {
         "gpu": "a100", "trainer": "megatron", "tp": tp, "pp": pp, "dp": dp, "micro_batch_size": micro, "dtype": "fp16",
@@ -295,5 +306,3 @@ def _playbook() -> Iterator[Row]:
                 "sequence_length": int(row["seq_len"]), "shape": MODELS[row["model_label"]],
                 "seconds": int(row["global_batch_tokens"]) / float(row["tok_s"]), "label": f"{row['model_label']} {row['nodes']}",
             }  # fmt: skip
-
-

@@ -84,7 +84,11 @@ def _tuple(value: Any) -> Any:
 
 def _rates(value: Any) -> Any:
     """Rates in a sweep's own copy of its site: its launcher wrote them."""
-    return value if value is None or isinstance(value, MeasuredRates) else TypeAdapter(MeasuredRates).validate_python(value)
+    return (
+        value
+        if value is None or isinstance(value, MeasuredRates)
+        else TypeAdapter(MeasuredRates).validate_python(value)
+    )
 
 
 def _dated(value: Any) -> Any:

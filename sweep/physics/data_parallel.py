@@ -89,7 +89,9 @@ def exposed_s(
     back = np.where(zero == 3, cover, 0.0)
     half = np.where(zero == 3, 0.5, 1.0)
     in_forward = _waited(found.weights_s * half, ahead, layers)
-    in_backward = _waited(found.gradients_s + np.where(zero == 3, 0.5 * found.weights_s, 0.0), np.maximum(cover, back), layers)
+    in_backward = _waited(
+        found.gradients_s + np.where(zero == 3, 0.5 * found.weights_s, 0.0), np.maximum(cover, back), layers
+    )
     return in_forward + in_backward + found.tied_s
 
 

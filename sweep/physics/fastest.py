@@ -46,7 +46,11 @@ def fastest_layout(
     ``global_batch_tokens``: at most; a step of fewer is counted as it is.
     """
     columns = layouts_on(
-        shape, gpus, gpus_per_node=gpus_per_node, sequence_length=sequence_length, global_batch_tokens=global_batch_tokens
+        shape,
+        gpus,
+        gpus_per_node=gpus_per_node,
+        sequence_length=sequence_length,
+        global_batch_tokens=global_batch_tokens,
     )
     fits = memory.fits(columns, gpu, profile).fits if len(columns["tp"]) else np.empty(0, dtype=bool)
     if not fits.any():

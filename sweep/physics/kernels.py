@@ -54,7 +54,9 @@ def _mlp(columns: Columns, shape: Any, rate: Any, machine: Machine) -> list[Pass
     tp, rows = read(columns, "tp"), local_tokens(columns)
     experts = np.asarray(shape.num_experts, dtype=np.float64)
     mixture = experts > 0
-    shared = np.where(mixture, shape.shared_experts * np.asarray(shape.moe_intermediate_size), shape.intermediate_size) / tp
+    shared = (
+        np.where(mixture, shape.shared_experts * np.asarray(shape.moe_intermediate_size), shape.intermediate_size) / tp
+    )
     width = np.maximum(shared, 1e-9)
     hidden, inner = np.asarray(shape.hidden_size, dtype=np.float64), 1 + np.asarray(shape.gated_mlp) * 1.0
     found = []
@@ -64,8 +66,13 @@ def _mlp(columns: Columns, shape: Any, rate: Any, machine: Machine) -> list[Pass
     if mixture.any():
         local = np.maximum(experts / read(columns, "ep"), 1)
         each = rows * np.maximum(shape.experts_per_token, 1) / local
-        split = np.maximum(np.asarray(shape.moe_intermediate_size) / (read(columns, "etp") if "etp" in columns else tp), 1)
-        some = [_both(each, inner * split, hidden, rate, machine, local), _both(each, hidden, split, rate, machine, local)]
+        split = np.maximum(
+            np.asarray(shape.moe_intermediate_size) / (read(columns, "etp") if "etp" in columns else tp), 1
+        )
+        some = [
+            _both(each, inner * split, hidden, rate, machine, local),
+            _both(each, hidden, split, rate, machine, local),
+        ]
         some.append(Passes(*(rows * router_parameters(shape) * passes * 2.0 / rate for passes in (1, 2))))
         found += [Passes(*(np.where(mixture, one, 0.0) for one in both)) for both in some]
     return found
@@ -84,7 +91,9 @@ def output_products(columns: Columns, machine: Machine) -> Passes:
     half = {"fp8": "bf16", "fp4": "bf16"}
     rate = machine.by_dtype(columns, lambda dtype: machine.matmul_rate(half.get(dtype, dtype)))
     width = np.asarray(shape.vocab_size) / read(columns, "tp")
-    return _both(rows, width, np.asarray(shape.hidden_size, dtype=np.float64), rate * constants.SLOWEST_GPU.median, machine)
+    return _both(
+        rows, width, np.asarray(shape.hidden_size, dtype=np.float64), rate * constants.SLOWEST_GPU.median, machine
+    )
 
 
 def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> Passes:
@@ -98,8 +107,10 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     architecture = machine.architecture
     kernel = behaviour.attention if (behaviour.attention, architecture) in constants.ATTENTION else "flash-2"
     shares = constants.ATTENTION[kernel, architecture]
-    known = sequence / (sequence + constants.ATTENTION_HALF.median) * np.where(
-        np.asarray(shape.head_dim) < 96, constants.HEAD_64.median, 1.0
+    known = (
+        sequence
+        / (sequence + constants.ATTENTION_HALF.median)
+        * np.where(np.asarray(shape.head_dim) < 96, constants.HEAD_64.median, 1.0)
     )
     measured = machine.matmul_scale(columns)
     forward, backward = (work / 2 / (peak * share.median * known * measured) for share in shares)

@@ -43,7 +43,9 @@ class Machine:
         """Measured over nominal rate of half-precision products: attention, on the same tensor cores, scales with it."""
         if "bf16" not in self.measured.matmul_flops or "bf16" not in self.gpu.peaks_flops:
             return 1.0
-        return self.measured.matmul_flops["bf16"] / (self.peak("bf16") * self.matmul_share("bf16").median * constants.ORDINARY_SHAPE.median)
+        return self.measured.matmul_flops["bf16"] / (
+            self.peak("bf16") * self.matmul_share("bf16").median * constants.ORDINARY_SHAPE.median
+        )
 
     def by_dtype(self, columns: Mapping[str, Any], rate: Any) -> Any:
         """A rate for each candidate's dtype."""
@@ -125,11 +127,20 @@ class Machine:
         for dtype in self.gpu.peaks_flops:
             measured = dtype in known.matmul_flops
             source = said if measured else self.matmul_share(dtype).source
-            found.append((f"matrix products, {dtype}", _shown(self.matmul_rate(dtype), "FLOP/s", self.matmul_spread(dtype)), source))
+            found.append(
+                (
+                    f"matrix products, {dtype}",
+                    _shown(self.matmul_rate(dtype), "FLOP/s", self.matmul_spread(dtype)),
+                    source,
+                )
+            )
         share = constants.MEMORY_SHARE
         spread, source = (known.spread, said) if known.memory_bytes_per_s else (share.spread, share.source)
         found.append(("memory", _shown(self.memory_bytes_per_s, "B/s", spread), source))
-        kernel = (profile_kernel if (profile_kernel, self.architecture) in constants.ATTENTION else "flash-2", self.architecture)
+        kernel = (
+            profile_kernel if (profile_kernel, self.architecture) in constants.ATTENTION else "flash-2",
+            self.architecture,
+        )
         for way, constant in zip(("forward", "backward"), constants.ATTENTION[kernel], strict=True):
             rate = self.peak("bf16") * constant.median
             found.append((f"attention {way}, {kernel[0]}", _shown(rate, "FLOP/s", constant.spread), constant.source))

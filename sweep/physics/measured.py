@@ -60,7 +60,12 @@ class MeasuredRates:
     """standard deviation of the logarithm of the rates over nodes"""
 
     def __post_init__(self) -> None:
-        rates = [*self.matmul_flops.values(), self.memory_bytes_per_s, self.inside_bytes_per_s, self.between_bytes_per_s]
+        rates = [
+            *self.matmul_flops.values(),
+            self.memory_bytes_per_s,
+            self.inside_bytes_per_s,
+            self.between_bytes_per_s,
+        ]
         if any(rate is not None and not 0 < rate < 1e18 for rate in rates):
             raise ValueError("rates must be positive: FLOP/s, or bytes per second")
         _check_spread(self.spread)

@@ -4,7 +4,7 @@ For the logarithm y of a layout's seconds
 
     y = log sum_k seconds_k exp(part_k) + sum_f uses_f factor_f + trainer + residual(layout) + noise
 
-``seconds_k``: the parts of ``sweep.physics.step_time``; ``part_k``, ``factor_f``, ``trainer``: unknown, normal about 0
+Corrections of two trainers or clusters are only loosely alike (``COMMON``). ``seconds_k``: the parts of ``sweep.physics.step_time``; ``part_k``, ``factor_f``, ``trainer``: unknown, normal about 0
 with the spreads of ``sweep.physics.constants``; ``residual``: a Gaussian process over the layout's features
 (Rasmussen and Williams 2006, algorithm 2.1). A factor that no measured run uses keeps its spread, so a pipeline stays
 uncertain until a pipeline was measured. All spreads share one unknown scale with an inverse gamma prior: where the
@@ -46,8 +46,12 @@ LENGTH = 2.0
 """doublings (of tp, pp, …) over which residuals are alike"""
 PRIOR_RUNS = 8.0
 """the spreads of the constants count as if they had been confirmed by this many runs"""
-STEPS = 4
-"""linearisations of the sum of parts"""
+STEPS, MOST_STEP = 6, 0.5
+"""linearisations of the sum of parts, and the most that one changes a part's logarithm"""
+MOST_CORRECTION = 4.0
+"""of a part's logarithm"""
+COMMON = 0.3
+"""correlation of the corrections of two trainers or clusters: what the model itself has wrong is wrong for both"""
 OUTLIER_RUNS = 4.0
 """degrees of freedom of a single run's noise: disturbed runs are common on large clusters"""
 
@@ -170,8 +174,8 @@ class Posterior:
 
     anchors: Layouts | None = None
     """the measured layouts"""
-    theta: Floats = field(default_factory=lambda: np.zeros(len(PARTS)))
-    """logarithm of each part's correction"""
+    shares: Floats = field(default_factory=lambda: np.zeros((0, len(PARTS))))
+    """of each part in each of them, as corrected"""
     inverse: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """of the measured runs' covariance"""
     weights: Floats = field(default_factory=lambda: np.zeros(0))
@@ -189,39 +193,45 @@ class Posterior:
         layouts, log_seconds = layouts.take(slice(-MOST_ANCHORS, None)), np.asarray(log_seconds)[-MOST_ANCHORS:]
         if not len(log_seconds):
             return Posterior()
-        theta, noise = np.zeros(len(PARTS)), np.full(len(log_seconds), constants.NOISE.spread**2)
+        theta = np.zeros_like(layouts.parts)
+        noise = _noise((log_seconds - layouts.log_median) ** 2 / (layouts.prior_sd / constants.NOISE.spread) ** 2)
         for _ in range(STEPS):
             median, shares = _linear(layouts, theta)
             inverse = np.linalg.inv(_covariance(layouts, shares, layouts, shares) + np.diag(noise))
-            weights = inverse @ (log_seconds - median + (shares * theta).sum(axis=1))
-            wanted = ((shares * layouts.spreads**2).T) @ weights
-            theta = theta + np.clip(wanted - theta, -1.0, 1.0)
-            error = noise * weights
-            usual = constants.NOISE.spread**2
-            noise = usual * (OUTLIER_RUNS + error**2 / usual) / (OUTLIER_RUNS + 1)
-        misfit = float((log_seconds - median + (shares * theta).sum(axis=1)) @ weights)
-        scale = float(np.sqrt((PRIOR_RUNS + max(misfit, 0.0)) / (PRIOR_RUNS + len(log_seconds))))
-        return Posterior(layouts, theta, inverse, weights, scale, len(log_seconds))
+            error = log_seconds - median + (shares * theta).sum(axis=1)
+            weights = inverse @ error
+            wanted = _corrections(layouts, layouts, shares, weights)
+            theta = theta + np.clip(wanted - theta, -MOST_STEP, MOST_STEP)
+            noise = _noise((noise * weights) ** 2)
+        scale = float(np.sqrt((PRIOR_RUNS + max(float(error @ weights), 0.0)) / (PRIOR_RUNS + len(log_seconds))))
+        return Posterior(layouts, shares, inverse, weights, scale, len(log_seconds))
+
+    def corrections(self, layouts: Layouts) -> Floats:
+        """(n, parts) expected logarithm of each part's correction, for each layout's trainer and cluster."""
+        if self.anchors is None:
+            return np.zeros_like(layouts.parts)
+        return _corrections(layouts, self.anchors, self.shares, self.weights)
 
     def log_seconds(self, layouts: Layouts) -> tuple[Floats, Floats]:
         """(median, standard deviation) of the logarithm of a further run's seconds, for each layout."""
         if self.anchors is None:
             return layouts.log_median, layouts.prior_sd
-        median, shares = _linear(layouts, self.theta)
-        cross = _covariance(layouts, shares, self.anchors, _linear(self.anchors, self.theta)[1])
-        mean = median - (shares * self.theta).sum(axis=1) + cross @ self.weights
+        theta = self.corrections(layouts)
+        median, shares = _linear(layouts, theta)
+        cross = _covariance(layouts, shares, self.anchors, self.shares)
+        mean = median - (shares * theta).sum(axis=1) + cross @ self.weights
         own = ((shares * layouts.spreads) ** 2).sum(axis=1) + layouts.factors**2 @ _FACTOR_SPREADS**2
         own = own + constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2
-        left = np.maximum(own - np.einsum("ij,jk,ik->i", cross, self.inverse, cross, optimize=True), 0.0)
+        left = np.maximum(own - np.einsum("ij,ij->i", cross @ self.inverse, cross), 0.0)
         return mean, self.scale * np.sqrt(left + constants.NOISE.spread**2)
 
     def covariance(self, layouts: Layouts) -> Floats:
-        """(n, n) covariance of the logarithms of the layouts' medians: what is common to them is uncertain in common."""
-        median, shares = _linear(layouts, self.theta)
+        """(n, n) covariance of the logarithms of the layouts' medians: what they share is uncertain in common."""
+        shares = _linear(layouts, self.corrections(layouts))[1]
         own = _covariance(layouts, shares, layouts, shares)
         if self.anchors is None:
             return own
-        cross = _covariance(layouts, shares, self.anchors, _linear(self.anchors, self.theta)[1])
+        cross = _covariance(layouts, shares, self.anchors, self.shares)
         found: Floats = self.scale**2 * (own - cross @ self.inverse @ cross.T)
         return found
 
@@ -248,11 +258,28 @@ def students_quantile(share: float, degrees_of_freedom: float) -> float:
     return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
 
 
+def _noise(square: Floats) -> Floats:
+    """Variance of each run's noise given the square of its error: of Student's t as a normal's with its own variance."""
+    usual = constants.NOISE.spread**2
+    return (OUTLIER_RUNS * usual + square) / (OUTLIER_RUNS + 1)
+
+
 def _linear(layouts: Layouts, theta: Floats) -> tuple[Floats, Floats]:
     """(logarithm of the corrected sum of parts, share of each part in it)."""
     weighted = layouts.parts * np.exp(theta)
     total = weighted.sum(axis=1)
     return np.log(total), weighted / total[:, None]
+
+
+def _alike(left: Layouts, right: Layouts) -> Floats:
+    """Correlation of corrections: 1 within a trainer and cluster, COMMON between two."""
+    found: Floats = np.where(left.groups[:, None] == right.groups[None, :], 1.0, COMMON)
+    return found
+
+
+def _corrections(layouts: Layouts, anchors: Layouts, shares: Floats, weights: Floats) -> Floats:
+    wanted: Floats = layouts.spreads * (_alike(layouts, anchors) @ (shares * anchors.spreads * weights[:, None]))
+    return np.clip(wanted, -MOST_CORRECTION, MOST_CORRECTION)
 
 
 def _covariance(left: Layouts, left_shares: Floats, right: Layouts, right_shares: Floats) -> Floats:
@@ -262,5 +289,5 @@ def _covariance(left: Layouts, left_shares: Floats, right: Layouts, right_shares
     same = (left.groups[:, None] == right.groups[None, :]) * constants.TRAINER.spread**2
     square = (left.features**2).sum(1)[:, None] + (right.features**2).sum(1)[None, :]
     near = np.exp(-np.maximum(square - 2 * left.features @ right.features.T, 0) / (2 * LENGTH**2))
-    found: Floats = parts + factors + same + constants.RESIDUAL.spread**2 * near
+    found: Floats = _alike(left, right) * (parts + factors + constants.RESIDUAL.spread**2 * near) + same
     return found

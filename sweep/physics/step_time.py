@@ -133,7 +133,7 @@ def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = 
         "tensor": np.hypot(network, 0.2),
         "context": np.hypot(network, 0.3),
         "expert": np.hypot(network, 0.4),
-        "pipeline": 0.6,
+        "pipeline": 1.5 if behaviour_of(profile.name).blocking_sends else 0.5,
         "bubble": 0.15,
         "data": np.hypot(network, 0.35),
         "optimizer": 0.3,

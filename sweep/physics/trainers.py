@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sweep.physics.constants import OLD_MEGATRON, PLAYBOOK, TITAN
+
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
@@ -64,6 +66,8 @@ class Behaviour:
     network: str = "infiniband"
     """network of the clusters on which it is mostly run: "infiniband", or "efa" with slower latencies"""
     source: str = ""
+    seen: tuple[str, ...] = ()
+    """tables of training runs looked at before these facts were chosen"""
 
 
 TRAINERS: dict[str, Behaviour] = {
@@ -73,6 +77,7 @@ TRAINERS: dict[str, Behaviour] = {
         bucket_bytes=1e9,
     ),
     "torchtitan": Behaviour(
+        seen=TITAN,
         source="pytorch/torchtitan: eager or compiled layers (eager RMSNorm and rotary embedding are a chain of fp32 operations), FSDP2, "
         "SDPA's flash attention, fused AdamW",
         bucket_bytes=1e9,
@@ -85,6 +90,7 @@ TRAINERS: dict[str, Behaviour] = {
         gradient_traffic=10.0,
     ),
     "nanotron": Behaviour(
+        seen=PLAYBOOK,
         source="huggingface/nanotron: FP32GradientAccumulator (one add per tensor), list collectives that copy each rank's slice "
         "of each tensor (nanotron/distributed.py, optim/zero.py), torch DDP with buckets of 25 MB, p2p.py sends two "
         "tensors of metadata before each tensor and reads them on the host",
@@ -100,6 +106,7 @@ TRAINERS: dict[str, Behaviour] = {
         network="efa",
     ),
     "megatron": Behaviour(
+        seen=(*OLD_MEGATRON, "Megatron 2024", "NeMo dense"),
         source="NVIDIA/Megatron-LM and Megatron Core with Transformer Engine: fused bias, activation, dropout and norm kernels, "
         "gradients accumulated in fp32 by the weight gradient's product, cuDNN attention, --overlap-grad-reduce, "
         "--overlap-param-gather",
@@ -117,6 +124,7 @@ TRAINERS: dict[str, Behaviour] = {
         sends_hidden=0.5,
     ),
     "llm-foundry": Behaviour(
+        seen=("llm-foundry A100",),
         source="mosaicml/llm-foundry, Composer: FSDP1, the Triton kernel of FlashAttention 1, gradients reduced in bf16",
         attention="flash-1",
         bucket_bytes=1e9,

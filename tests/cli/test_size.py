@@ -68,12 +68,14 @@ def test_the_speed_of_a_model_is_that_of_its_fastest_layout():
 
 
 def test_what_no_layout_fits_and_what_is_not_known_is_said():
-    assert "no layout of Llama-3.1-405B is predicted to fit on 8 h100" in mistakes(
-        "--model", "Llama-3.1-405B", "--tokens", "1T", "--gpus", 8
-    )[0]
-    assert "unknown trainer 'megatronn'" in mistakes(
-        "--model", "8B", "--tokens", "1T", "--gpus", 8, "--trainer", "megatronn"
-    )[0]
+    assert (
+        "no layout of Llama-3.1-405B is predicted to fit on 8 h100"
+        in mistakes("--model", "Llama-3.1-405B", "--tokens", "1T", "--gpus", 8)[0]
+    )
+    assert (
+        "unknown trainer 'megatronn'"
+        in mistakes("--model", "8B", "--tokens", "1T", "--gpus", 8, "--trainer", "megatronn")[0]
+    )
     assert "unknown GPU" in mistakes("--model", "8B", "--tokens", "1T", "--gpus", 8, "--gpu", "h1000")[0]
 
 
