@@ -200,18 +200,18 @@ STEP_S = Constant(1.0e-2, 0.7, "batch, loss and norm read back, logging: a few h
 """what a step takes beyond its parts"""
 
 FACTORS: dict[str, Constant] = {
-    "pipeline": Constant(1.0, 0.15, "waits between stages that the schedule's bubble leaves out"),
-    "interleaved": Constant(1.0, 0.15, "more and smaller sends"),
-    "tensor across nodes": Constant(1.0, 0.35, "collectives per layer over a network: few measurements"),
-    "several nodes": Constant(1.0, 0.10, "stragglers, routing, congestion by others"),
-    "context": Constant(1.0, 0.20, "load balance of causal attention by ring or all-gather"),
-    "experts": Constant(1.0, 0.35, "imbalance of routed tokens, permutation, grouped products"),
-    "zero-3": Constant(1.0, 0.15, "prefetch order, memory pressure of gathered layers"),
-    "recompute": Constant(1.0, 0.08, "what is recomputed differs between trainers"),
-    "8 bits or fewer": Constant(1.0, 0.15, "scaling and casts"),
-    "compiled": Constant(1.0, 0.08, "what a compiler fuses"),
+    "pipeline": Constant(1.0, 0.08, "waits between stages that the schedule's bubble leaves out"),
+    "interleaved": Constant(1.0, 0.08, "more and smaller sends"),
+    "tensor across nodes": Constant(1.0, 0.2, "collectives per layer over a network: few measurements"),
+    "several nodes": Constant(1.0, 0.06, "stragglers, routing, congestion by others"),
+    "context": Constant(1.0, 0.12, "load balance of causal attention by ring or all-gather"),
+    "experts": Constant(1.0, 0.25, "imbalance of routed tokens, permutation, grouped products"),
+    "zero-3": Constant(1.0, 0.08, "prefetch order, memory pressure of gathered layers"),
+    "recompute": Constant(1.0, 0.05, "what is recomputed differs between trainers"),
+    "8 bits or fewer": Constant(1.0, 0.08, "scaling and casts"),
+    "compiled": Constant(1.0, 0.05, "what a compiler fuses"),
 }
 """what a layout may use -> how far its step time may be off for it, in a trainer and cluster where no run tested it"""
-TRAINER = Constant(1.0, 0.12, "this trainer and cluster against the model, for every layout alike")
-RESIDUAL = Constant(1.0, 0.08, "between a layout and its neighbours")
-NOISE = Constant(1.0, 0.03, "between two runs of one layout: 1 to 5 % (docs/measurement.md)")
+TRAINER = Constant(1.0, 0.06, "this trainer and cluster against the model, for every layout alike")
+RESIDUAL = Constant(1.0, 0.06, "between a layout and its neighbours")
+NOISE = Constant(1.0, 0.04, "between two runs of one layout: 1 to 5 % (docs/measurement.md)")

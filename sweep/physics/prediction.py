@@ -179,14 +179,18 @@ class Posterior:
     inverse: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """of the measured runs' covariance"""
     weights: Floats = field(default_factory=lambda: np.zeros(0))
-    scale: float = 1.0
-    """of every standard deviation"""
-    runs: int = 0
+    scales: Mapping[int, float] = field(default_factory=dict)
+    """trainer and cluster -> factor of every standard deviation: how much more or less the model errs there"""
 
     @property
     def degrees_of_freedom(self) -> float:
         """Of Student's t, which predictions follow."""
-        return PRIOR_RUNS + self.runs
+        return PRIOR_RUNS + len(self.weights)
+
+    def scale(self, layouts: Layouts) -> Floats:
+        """Factor of each layout's standard deviation: its own trainer's and cluster's, else the usual one."""
+        usual = float(np.exp(np.mean(np.log([*self.scales.values(), 1.0]))))
+        return np.array([self.scales.get(group, usual) for group in layouts.groups.tolist()], dtype=np.float64)
 
     def update(self, layouts: Layouts, log_seconds: Floats) -> Posterior:
         """What is known after these runs, and no others: pass all runs that are to count, the latest last."""
@@ -203,8 +207,7 @@ class Posterior:
             wanted = _corrections(layouts, layouts, shares, weights)
             theta = theta + np.clip(wanted - theta, -MOST_STEP, MOST_STEP)
             noise = _noise((noise * weights) ** 2)
-        scale = float(np.sqrt((PRIOR_RUNS + max(float(error @ weights), 0.0)) / (PRIOR_RUNS + len(log_seconds))))
-        return Posterior(layouts, shares, inverse, weights, scale, len(log_seconds))
+        return Posterior(layouts, shares, inverse, weights, _scales(layouts.groups, error * weights))
 
     def corrections(self, layouts: Layouts) -> Floats:
         """(n, parts) expected logarithm of each part's correction, for each layout's trainer and cluster."""
@@ -223,7 +226,7 @@ class Posterior:
         own = ((shares * layouts.spreads) ** 2).sum(axis=1) + layouts.factors**2 @ _FACTOR_SPREADS**2
         own = own + constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2
         left = np.maximum(own - np.einsum("ij,ij->i", cross @ self.inverse, cross), 0.0)
-        return mean, self.scale * np.sqrt(left + constants.NOISE.spread**2)
+        return mean, self.scale(layouts) * np.sqrt(left + constants.NOISE.spread**2)
 
     def covariance(self, layouts: Layouts) -> Floats:
         """(n, n) covariance of the logarithms of the layouts' medians: what they share is uncertain in common."""
@@ -232,7 +235,8 @@ class Posterior:
         if self.anchors is None:
             return own
         cross = _covariance(layouts, shares, self.anchors, self.shares)
-        found: Floats = self.scale**2 * (own - cross @ self.inverse @ cross.T)
+        scale = self.scale(layouts)
+        found: Floats = scale[:, None] * scale * (own - cross @ self.inverse @ cross.T)
         return found
 
     def sample(self, layouts: Layouts, number: int, generator: np.random.Generator) -> Floats:
@@ -256,6 +260,15 @@ def students_quantile(share: float, degrees_of_freedom: float) -> float:
 
     z, n = NormalDist().inv_cdf(share), degrees_of_freedom
     return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+
+
+def _scales(groups: Ints, misfit: Floats) -> dict[int, float]:
+    """Root of the mean misfit of each group's runs, shrunk towards 1."""
+    found = {}
+    for group in np.unique(groups).tolist():
+        mine = misfit[groups == group]
+        found[group] = float(np.sqrt((PRIOR_RUNS + max(float(mine.sum()), 0.0)) / (PRIOR_RUNS + len(mine))))
+    return found
 
 
 def _noise(square: Floats) -> Floats:

@@ -126,10 +126,10 @@ def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = 
     network = machine.network_spread
     kernel = constants.ATTENTION["flash-2", machine.architecture][1]
     return {
-        "matmul": np.hypot(share, constants.SLOWEST_GPU.spread) + 0.02,
-        "attention": kernel.spread + 0.05,
-        "memory": 0.25,
-        "launch": 0.5,
+        "matmul": np.hypot(share, constants.SLOWEST_GPU.spread),
+        "attention": kernel.spread,
+        "memory": 0.15,
+        "launch": constants.LAUNCH_S.spread,
         "tensor": np.hypot(network, 0.2),
         "context": np.hypot(network, 0.3),
         "expert": np.hypot(network, 0.4),
