@@ -112,10 +112,11 @@ def interval_lines(found: list[Table]) -> Iterator[str]:
     yield "|---|---|---|---|"
     inside = []
     for name, (z, error, (half, most)) in standardized(found).items():
-        mine = (np.abs(z) < half).mean(), (np.abs(z) < most).mean()
-        inside.append(mine)
+        inside.append(np.stack([np.abs(z) < half, np.abs(z) < most]))
+        mine = inside[-1].mean(axis=1)
         yield f"| {name} | {error:.1%} | {mine[0]:.0%} | {mine[1]:.0%} |"
-    mean = np.mean(inside, axis=0)
+    rows, mean = np.concatenate(inside, axis=1).mean(axis=1), np.mean([one.mean(axis=1) for one in inside], axis=0)
+    yield f"| all rows | | {rows[0]:.0%} | {rows[1]:.0%} |"
     yield f"| mean of the tables | | {mean[0]:.0%} | {mean[1]:.0%} |"
 
 
@@ -155,7 +156,7 @@ def main() -> None:
         "\nplaybook: " + ", ".join(f"{name} {value:.3f}" for name, value in order.items() if isinstance(value, float))
     )
     print("bias by nodes: " + ", ".join(f"{nodes}: {value:+.0%}" for nodes, value in order["bias by nodes"].items()))
-    seen = sorted({name for name, _ in ((table.name, 0) for table in found)} - set(constants.LOOKED_AT))
+    seen = sorted({table.name for table in found} - set(constants.LOOKED_AT))
     print(f"\ntables not looked at while the model was made: {', '.join(seen) or 'none of these'}\n")
     print("\n".join(interval_lines(found)))
     if "--rows" in sys.argv:

@@ -180,7 +180,7 @@ class Posterior:
     """of the measured runs' covariance"""
     weights: Floats = field(default_factory=lambda: np.zeros(0))
     scales: Mapping[int, float] = field(default_factory=dict)
-    """trainer and cluster -> factor of every standard deviation: how much more or less the model errs there"""
+    """trainer and cluster -> factor of every standard deviation: how much more the model errs there than it says"""
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -263,11 +263,11 @@ def students_quantile(share: float, degrees_of_freedom: float) -> float:
 
 
 def _scales(groups: Ints, misfit: Floats) -> dict[int, float]:
-    """Root of the mean misfit of each group's runs, shrunk towards 1."""
+    """Root of the mean misfit of each group's runs, shrunk towards 1; not below, since runs that agree test few factors."""
     found = {}
     for group in np.unique(groups).tolist():
         mine = misfit[groups == group]
-        found[group] = float(np.sqrt((PRIOR_RUNS + max(float(mine.sum()), 0.0)) / (PRIOR_RUNS + len(mine))))
+        found[group] = max(1.0, float(np.sqrt((PRIOR_RUNS + float(mine.sum())) / (PRIOR_RUNS + len(mine)))))
     return found
 
 
