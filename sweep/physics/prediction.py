@@ -40,6 +40,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 FACTORS = tuple(constants.FACTORS)
+FEATURES, SIZE = 12, 2
+"""how many a layout has, and which of them is the number of GPUs"""
 MOST_ANCHORS = 512
 """an update uses this many of the latest measurements"""
 LENGTH = 2.0
@@ -52,6 +54,8 @@ MOST_CORRECTION = 4.0
 """of a part's logarithm"""
 COMMON = 0.3
 """correlation of the corrections of two trainers or clusters: what the model itself has wrong is wrong for both"""
+MOST_NOISE = 1.0
+"""the most that one run counts as noise, in the logarithm of its seconds"""
 OUTLIER_RUNS = 4.0
 """degrees of freedom of a single run's noise: disturbed runs are common on large clusters"""
 
@@ -91,6 +95,12 @@ class Layouts:
     def take(self, rows: Any) -> Layouts:
         """Some of the candidates."""
         return Layouts(*(getattr(self, one.name)[rows] for one in fields(self)))
+
+    @staticmethod
+    def alike(number: int) -> Layouts:
+        """Candidates of which nothing is known but that their steps take some time."""
+        parts, factors = np.ones((number, len(PARTS))), np.zeros((number, len(FACTORS)))
+        return Layouts(parts, np.ones_like(parts), factors, np.zeros((number, FEATURES)), np.zeros(number, dtype=np.int64))
 
     @staticmethod
     def joined(several: list[Layouts]) -> Layouts:
@@ -179,8 +189,10 @@ class Posterior:
     inverse: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """of the measured runs' covariance"""
     weights: Floats = field(default_factory=lambda: np.zeros(0))
-    scales: Mapping[int, float] = field(default_factory=dict)
-    """trainer and cluster -> factor of every standard deviation: how much more the model errs there than it says"""
+    misfit: Floats = field(default_factory=lambda: np.zeros(0))
+    """of each measured run: 1 where the model errs as much as it says"""
+    disturbed: Floats = field(default_factory=lambda: np.zeros(0))
+    """of each measured run: square of what the model leaves unexplained"""
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -188,9 +200,25 @@ class Posterior:
         return PRIOR_RUNS + len(self.weights)
 
     def scale(self, layouts: Layouts) -> Floats:
-        """Factor of each layout's standard deviation: its own trainer's and cluster's, else the usual one."""
-        usual = float(np.exp(np.mean(np.log([*self.scales.values(), 1.0]))))
-        return np.array([self.scales.get(group, usual) for group in layouts.groups.tolist()], dtype=np.float64)
+        """Factor of each layout's standard deviation: how much more the model errs there than it says, if it does.
+
+        Never below 1: runs that agree with the model test few factors.
+        """
+        return np.maximum(np.sqrt(self._nearby(layouts, self.misfit, 1.0)), 1.0)
+
+    def noise(self, layouts: Layouts) -> Floats:
+        """Variance of the logarithm between two runs of each layout: disturbances are common on large clusters."""
+        usual = constants.NOISE.spread**2
+        return np.maximum(self._nearby(layouts, np.minimum(self.disturbed, MOST_NOISE**2), usual), usual)
+
+    def _nearby(self, layouts: Layouts, values: Floats, usual: float) -> Floats:
+        """Mean of the values of runs on about as many GPUs of the same trainer and cluster, shrunk to the usual one."""
+        if self.anchors is None:
+            return np.full(len(layouts), usual)
+        apart = layouts.features[:, SIZE, None] - self.anchors.features[None, :, SIZE]
+        near = np.exp(-(apart**2) / 2) * _alike(layouts, self.anchors)
+        found: Floats = (PRIOR_RUNS * usual + near @ values) / (PRIOR_RUNS + near.sum(axis=1))
+        return found
 
     def update(self, layouts: Layouts, log_seconds: Floats) -> Posterior:
         """What is known after these runs, and no others: pass all runs that are to count, the latest last."""
@@ -206,8 +234,9 @@ class Posterior:
             weights = inverse @ error
             wanted = _corrections(layouts, layouts, shares, weights)
             theta = theta + np.clip(wanted - theta, -MOST_STEP, MOST_STEP)
-            noise = _noise((noise * weights) ** 2)
-        return Posterior(layouts, shares, inverse, weights, _scales(layouts.groups, error * weights))
+            disturbed = (noise * weights) ** 2
+            noise = _noise(disturbed)
+        return Posterior(layouts, shares, inverse, weights, error * weights, disturbed)
 
     def corrections(self, layouts: Layouts) -> Floats:
         """(n, parts) expected logarithm of each part's correction, for each layout's trainer and cluster."""
@@ -226,7 +255,7 @@ class Posterior:
         own = ((shares * layouts.spreads) ** 2).sum(axis=1) + layouts.factors**2 @ _FACTOR_SPREADS**2
         own = own + constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2
         left = np.maximum(own - np.einsum("ij,ij->i", cross @ self.inverse, cross), 0.0)
-        return mean, self.scale(layouts) * np.sqrt(left + constants.NOISE.spread**2)
+        return mean, np.sqrt(self.scale(layouts) ** 2 * left + self.noise(layouts))
 
     def covariance(self, layouts: Layouts) -> Floats:
         """(n, n) covariance of the logarithms of the layouts' medians: what they share is uncertain in common."""
@@ -260,15 +289,6 @@ def students_quantile(share: float, degrees_of_freedom: float) -> float:
 
     z, n = NormalDist().inv_cdf(share), degrees_of_freedom
     return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-
-
-def _scales(groups: Ints, misfit: Floats) -> dict[int, float]:
-    """Root of the mean misfit of each group's runs, shrunk towards 1; not below, since runs that agree test few factors."""
-    found = {}
-    for group in np.unique(groups).tolist():
-        mine = misfit[groups == group]
-        found[group] = max(1.0, float(np.sqrt((PRIOR_RUNS + float(mine.sum())) / (PRIOR_RUNS + len(mine)))))
-    return found
 
 
 def _noise(square: Floats) -> Floats:
