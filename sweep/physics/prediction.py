@@ -204,7 +204,7 @@ class Posterior:
 
         Never below 1: runs that agree with the model test few factors.
         """
-        return np.maximum(np.sqrt(self._nearby(layouts, self.misfit, 1.0)), 1.0)
+        return np.sqrt(np.maximum(self._nearby(layouts, self.misfit, 1.0), 1.0))
 
     def noise(self, layouts: Layouts) -> Floats:
         """Variance of the logarithm between two runs of each layout: disturbances are common on large clusters."""

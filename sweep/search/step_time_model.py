@@ -1,13 +1,9 @@
-"""Predictions for unmeasured runs, fitted to measurements. Pure; a few matrix products per fit.
+"""How likely unmeasured runs are to succeed, and to be better than a rate. Step times: ``sweep.physics.prediction``.
 
-Time: the parts of ``sweep.physics.step_time`` weighted by fitted factors, one set for all cells, so that
-neighbours in nodes and size inform each other; then an offset per cell. Failures: how often similar runs failed, for
-any cause; that only moves a run back in the order.
+Failures: how often similar runs failed, for any cause; that only moves a run back in the order.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +11,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-SPREAD_OF_FACTORS = 1.0
-"""standard deviation of a factor's logarithm before anything is measured"""
-NOISE = 0.2
-"""standard deviation of a measurement's logarithm about the weighted parts, before anything is measured"""
-OUTLIER = 0.3
-"""residuals beyond it count less (Cauchy weights): disturbed runs are common on large clusters"""
-OFFSET_WEIGHT = 1.0
-"""a cell's offset is shrunk as if it had this many more measurements with offset zero"""
-SPREAD_WEIGHT = 4.0
-"""prior weight, in measurements, of NOISE as the spread of all cells, and of that as the spread of each cell"""
 LENGTH = 2.0
 """doublings (of tp, pp, …) over which a failure is informative"""
 MOST_ANCHORS = 512
-"""a fit uses this many of the latest measurements"""
+"""this many of the latest runs count"""
 PRIOR_WEIGHT = 2.0
 
 

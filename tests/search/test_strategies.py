@@ -20,7 +20,7 @@ from sweep.search.guided import Guided
 from sweep.search.observations import Known
 from sweep.search.replay import RecordedRun, promising_order, replay, report
 from sweep.search.search import BY_STRATEGY, Search, choose, waiting
-from sweep.search.step_time_model import learn_times, probability_above, unlearned
+from sweep.search.step_time_model import probability_above
 from sweep.search.strategies import strategy_named
 from sweep.state.events import Recorded, RecordFacts, RerunRequested
 from sweep.state.state import SweepState
@@ -49,7 +49,7 @@ def truth(seed=0, workload="somebody"):
     first = from_configurations(ids, given, GPUS["h100"])
     order = promising_order(first)
     found = from_configurations([ids[i] for i in order], [given[i] for i in order], GPUS["h100"])
-    seconds = found.terms @ np.exp(generator.normal(0, 0.8, len(PARTS)))
+    seconds = found.layouts.parts @ np.exp(generator.normal(0, 0.8, len(PARTS)))
     rates = np.exp(found.log_tokens_per_gpu - np.log(seconds) + generator.normal(0, 0.03, len(found)))
     failed = generator.random(len(found)) < 0.15
     outcomes = tuple(Outcome.UNKNOWN if bad else Outcome.OK for bad in failed)
@@ -64,7 +64,7 @@ def test_the_search_starts_from_the_step_time_model_of_each_runs_trainer():
         columns = {**made["layout"], **made["shape"], "sequence_length": made["sequence_length"], "gpus_per_node": 8}
         profile = PROFILES.get(made["workload"], PROFILES["ours"])
         alone = step_time_s({**columns, "dtype": made["dtype"]}, GPUS["h100"], profile)
-        assert found.terms[place].sum() == pytest.approx(float(alone)), made["workload"]
+        assert found.layouts.parts[place].sum() == pytest.approx(float(alone)), made["workload"]
 
 
 def test_unknown_hardware_counts_as_nominal():
@@ -157,28 +157,6 @@ def test_finalists_are_repeated_and_others_are_not():
     order = replay(recorded, Guided(), Budget()).order
     repeated = {int(found.columns["micro_batch_size"][i]) for i in order if found.repeats[i]}
     assert repeated == {4, 8}
-
-
-def test_the_fit_finds_which_part_is_slow():
-    recorded = truth(3)
-    c = recorded.candidates
-    factors = np.zeros(len(PARTS))
-    factors[PARTS.index("matmul")] = np.log(3)
-    seconds = np.log(c.terms @ np.exp(factors))
-    model = unlearned(len(PARTS), len(c.cell_names))
-    before = np.abs(model.log_times(c.terms, c.cells) - seconds).mean()
-    for _ in range(4):
-        model = learn_times(c.terms[::4], c.cells[::4], seconds[::4], model)
-    assert np.abs(model.log_times(c.terms, c.cells) - seconds).mean() < 0.1 * before
-
-
-def test_one_disturbed_run_does_not_mislead():
-    c = truth(3).candidates
-    seconds = np.log(c.terms.sum(axis=1))
-    seconds[5] += np.log(30)
-    model = learn_times(c.terms, c.cells, seconds, unlearned(len(PARTS), len(c.cell_names)))
-    others = np.arange(len(c)) != 5
-    assert np.abs(model.log_times(c.terms, c.cells) - seconds)[others].mean() < 0.1
 
 
 def test_the_chance_to_be_better():
