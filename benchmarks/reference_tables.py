@@ -1,8 +1,8 @@
 """Published step times as columns that the physics reads: one ``Table`` per source, from SWEEP_REFERENCE_DATA.
 
 Throughputs and TFLOPS are turned into seconds per step by the convention that reproduces the table (see
-``sweep.physics.flops``). What a table does not state is in ``Table.unknown``: values that its trainer's published scripts use, the first
-of which is assumed.
+``sweep.physics.flops``). What a table does not state is in ``Table.unknown``:
+values that its trainer's published scripts use, the first of which is assumed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ class Rows:
     labels: tuple[str, ...]
 
     def assuming(self, columns: Mapping[str, Any]) -> Rows:
-        """The same rows with other values of some columns; the batch stays, so other micro-batches are more or fewer."""
+        """The same rows with other values of some columns; the batch stays: other micro-batches are more or fewer."""
         if "micro_batch_size" in columns:
             sequences = self.columns["micro_batch_size"] * self.columns["grad_accum"]
             columns = {**columns, "grad_accum": np.maximum(sequences // columns["micro_batch_size"], 1)}
@@ -110,8 +110,13 @@ STORED_SCORES = {"flash_attention": False, "sequence_parallel": False, "dropout"
 
 
 _DEFAULTS: Row = {
-    **{name: 1 for name in ("tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "virtual_stages")},
-    **{"zero": 0, "recompute": "none", "pp_schedule": "1f1b", "dtype": "bf16", "gpus_per_node": 8, "compile": False},
+    **dict.fromkeys(("tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "virtual_stages"), 1),
+    "zero": 0,
+    "recompute": "none",
+    "pp_schedule": "1f1b",
+    "dtype": "bf16",
+    "gpus_per_node": 8,
+    "compile": False,
 }
 
 
@@ -129,10 +134,19 @@ def _rows(gpu: Gpu, profile: MemoryProfile, found: list[Row]) -> Rows:
 def gpt(layers: int, hidden: int, heads: int, vocabulary: int, sequence_length: int) -> ModelShape:
     """A GPT as of 2020: plain MLP of 4 h, learned positions, tied embedding, biases."""
     return ModelShape(
-        num_layers=layers, hidden_size=hidden, num_heads=heads, intermediate_size=4 * hidden, vocab_size=vocabulary,
-        tied_embeddings=True, gated_mlp=False, norm="layernorm", qkv_bias=True, attention_output_bias=True, mlp_bias=True,
+        num_layers=layers,
+        hidden_size=hidden,
+        num_heads=heads,
+        intermediate_size=4 * hidden,
+        vocab_size=vocabulary,
+        tied_embeddings=True,
+        gated_mlp=False,
+        norm="layernorm",
+        qkv_bias=True,
+        attention_output_bias=True,
+        mlp_bias=True,
         learned_positions=sequence_length,
-    )  # fmt: skip
+    )
 
 
 def _interleaved(stages: int) -> Row:
@@ -140,17 +154,26 @@ def _interleaved(stages: int) -> Row:
 
 
 def _megatron_2020() -> Iterator[Row]:
-    """fp16, seq 1024, every layer recomputed, micro-batch 8 (V100) or 16 (A100) as the batch per replica, 16 GPUs per DGX-2."""
+    """fp16, 1,024 tokens, every layer recomputed, one micro-batch per replica, 16 GPUs in a DGX-2."""
     for row in read("megatron_2020_iteration_times.csv"):
         tp, gpus, batch = (int(row[name]) for name in ("model_parallel", "num_gpus", "global_batch_size"))
         volta = "V100" in row["system"]
         yield {
-            "gpu": "v100" if volta else "a100-40gb", "trainer": "megatron", "tp": tp, "dp": gpus // tp, "dtype": "fp16",
-            "micro_batch_size": batch * tp // gpus, "sequence_length": 1024, "recompute": "full",
-            "gpus_per_node": 16 if volta else 8, "profile": STORED_SCORES, "dp_overlap": 0.0,
+            "gpu": "v100" if volta else "a100-40gb",
+            "trainer": "megatron",
+            "tp": tp,
+            "dp": gpus // tp,
+            "dtype": "fp16",
+            "micro_batch_size": batch * tp // gpus,
+            "sequence_length": 1024,
+            "recompute": "full",
+            "gpus_per_node": 16 if volta else 8,
+            "profile": STORED_SCORES,
+            "dp_overlap": 0.0,
             "shape": gpt(int(row["num_layers"]), int(row["hidden_size"]), int(row["num_heads"]), 51200, 1024),
-            "seconds": float(row["iteration_time_ms"]) / 1000, "label": f"{row['system']} {row['case']} {gpus}",
-        }  # fmt: skip
+            "seconds": float(row["iteration_time_ms"]) / 1000,
+            "label": f"{row['system']} {row['case']} {gpus}",
+        }
 
 
 _SC21_STAGES = {"76B": 3, "145B": 2, "310B": 2, "530B": 3}
@@ -180,12 +203,23 @@ def _megatron_old(row: dict[str, str], tp: int, pp: int, micro: int) -> Row:
     )
     per_token = flops.hardware_flops_per_token(shape, sequence, "full", flops.CONVENTIONS["megatron"])
     return {
-        "gpu": "a100", "trainer": "megatron", "tp": tp, "pp": pp, "dp": dp, "micro_batch_size": micro, "dtype": "fp16",
-        "grad_accum": batch // (dp * micro), "sequence_length": sequence, "recompute": "full", "shape": shape,
-        "profile": STORED_SCORES, "dp_overlap": 1.0 * (pp == 1), **_interleaved(_SC21_STAGES.get(row["model"], 1)),
+        "gpu": "a100",
+        "trainer": "megatron",
+        "tp": tp,
+        "pp": pp,
+        "dp": dp,
+        "micro_batch_size": micro,
+        "dtype": "fp16",
+        "grad_accum": batch // (dp * micro),
+        "sequence_length": sequence,
+        "recompute": "full",
+        "shape": shape,
+        "profile": STORED_SCORES,
+        "dp_overlap": 1.0 * (pp == 1),
+        **_interleaved(_SC21_STAGES.get(row["model"], 1)),
         "seconds": batch * sequence * per_token / (float(row["tflops_per_gpu"]) * 1e12 * gpus),
         "label": row["model"],
-    }  # fmt: skip
+    }
 
 
 def _megatron_2024() -> Iterator[Row]:
@@ -196,11 +230,19 @@ def _megatron_2024() -> Iterator[Row]:
             shape = gpt(layers, int(row["hidden_size"]), int(row["num_heads"]), int(row["vocab_size"]), sequence)
             per_token = flops.model_flops_per_token(shape, sequence, flops.CONVENTIONS["megatron"])
             yield {
-                "gpu": "h100", "trainer": "megatron", "tp": int(float(row["tp"])), "pp": pp, "dp": dp, "zero": 1,
-                "grad_accum": batch // dp, "sequence_length": sequence, "shape": shape,
-                **_interleaved(layers // pp if pp > 1 else 1), "label": row["model"],
+                "gpu": "h100",
+                "trainer": "megatron",
+                "tp": int(float(row["tp"])),
+                "pp": pp,
+                "dp": dp,
+                "zero": 1,
+                "grad_accum": batch // dp,
+                "sequence_length": sequence,
+                "shape": shape,
+                **_interleaved(layers // pp if pp > 1 else 1),
+                "label": row["model"],
                 "seconds": batch * sequence * per_token / (float(row["tflops_per_gpu"]) * 1e12 * gpus),
-            }  # fmt: skip
+            }
 
 
 def _vtrain() -> Iterator[Row]:
@@ -209,18 +251,37 @@ def _vtrain() -> Iterator[Row]:
         micro, dp = int(row["micro_batch_size"]), int(row["dp"])
         shape = gpt(int(row["layers"]), int(row["hidden"]), int(row["heads"]), 51200, int(row["sequence_length"]))
         yield {
-            "gpu": "a100", "trainer": "megatron", "tp": int(row["tp"]), "pp": int(row["pp"]), "dp": dp,
-            "micro_batch_size": micro, "grad_accum": int(row["global_batch_sequences"]) // (dp * micro),
-            "sequence_length": int(row["sequence_length"]), "recompute": "full", "dtype": "fp16", "profile": STORED_SCORES, "dp_overlap": 0.0,
-            "network_bytes_per_s": 12.5e9, "shape": shape,
-            "seconds": float(row["iteration_ms"]) / 1000, "label": f"tp{row['tp']} pp{row['pp']} mbs{micro}",
-        }  # fmt: skip
+            "gpu": "a100",
+            "trainer": "megatron",
+            "tp": int(row["tp"]),
+            "pp": int(row["pp"]),
+            "dp": dp,
+            "micro_batch_size": micro,
+            "grad_accum": int(row["global_batch_sequences"]) // (dp * micro),
+            "sequence_length": int(row["sequence_length"]),
+            "recompute": "full",
+            "dtype": "fp16",
+            "profile": STORED_SCORES,
+            "dp_overlap": 0.0,
+            "network_bytes_per_s": 12.5e9,
+            "shape": shape,
+            "seconds": float(row["iteration_ms"]) / 1000,
+            "label": f"tp{row['tp']} pp{row['pp']} mbs{micro}",
+        }
 
 
 _TITAN = {
-    "llama2-13B": "Llama-2-13B", "llama2-70B": "Llama-2-70B", "llama3-8B": "Llama-3-8B", "llama3.1-8B": "Llama-3-8B",
-    "llama3-70B": "Llama-3-70B", "llama3.1-70B": "Llama-3-70B", "llama3.1-405B": "Llama-3.1-405B",
-}  # fmt: skip
+    "llama2-13B": "Llama-2-13B",
+    "llama2-70B": "Llama-2-70B",
+    "llama3-8B": "Llama-3-8B",
+    "llama3.1-8B": "Llama-3-8B",
+    "llama3-70B": "Llama-3-70B",
+    "llama3.1-70B": "Llama-3-70B",
+    "llama3.1-405B": "Llama-3.1-405B",
+}
+
+
+_TITAN_KINDS = {"A100": "a100", "H200": "h200", "HBM2e": "h100-500w", "H100": "h100"}
 
 
 def _torchtitan() -> Iterator[Row]:
@@ -234,17 +295,26 @@ def _torchtitan() -> Iterator[Row]:
         micro = max(local // pp, 1) if pp > 1 else local
         tokens = local * ways.get("FSDP", 1) * sequence
         yield {
-            "gpu": next(kind for name, kind in (("A100", "a100"), ("H200", "h200"), ("HBM2e", "h100-500w"), ("H100", "h100")) if name in row["gpu"]),
-            "trainer": "torchtitan", "dp": ways.get("FSDP", 1), "tp": ways.get("TP", 1), "pp": pp, "cp": ways.get("CP", 1),
-            "zero": 3, "micro_batch_size": micro, "grad_accum": local // micro, "sequence_length": sequence,
+            "gpu": next(kind for name, kind in _TITAN_KINDS.items() if name in row["gpu"]),
+            "trainer": "torchtitan",
+            "dp": ways.get("FSDP", 1),
+            "tp": ways.get("TP", 1),
+            "pp": pp,
+            "cp": ways.get("CP", 1),
+            "zero": 3,
+            "micro_batch_size": micro,
+            "grad_accum": local // micro,
+            "sequence_length": sequence,
             "dtype": "fp8" if "loat8" in techniques else "bf16",
             "compile": "compile" in techniques or row["table"].startswith(("2025", "2024-08")),
             "recompute": {"no": "none", "full": "full", "selective layer": "full"}.get(saved, "selective"),
             "recompute_share": 0.5 if saved == "selective layer" else 1.0,
-            "tp_overlap": "async" in techniques.lower(), **_interleaved(2 if "Interleaved" in techniques else 1),
-            "shape": MODELS[_TITAN[row["model"]]], "seconds": tokens / float(row["tps_per_gpu"]) / gpus,
+            "tp_overlap": "async" in techniques.lower(),
+            **_interleaved(2 if "Interleaved" in techniques else 1),
+            "shape": MODELS[_TITAN[row["model"]]],
+            "seconds": tokens / float(row["tps_per_gpu"]) / gpus,
             "label": f"{row['table'][:7]} {row['model']} {techniques or saved}",
-        }  # fmt: skip
+        }
 
 
 _NEMO_DTYPES = {"": "fp8", "BF16": "bf16", "NVFP4": "fp4"}
@@ -265,22 +335,36 @@ def _nemo() -> Iterator[Row]:
         dp = gpus // (ways["tp"] * ways["pp"] * ways["cp"])
         sharded = float(row["fsdp"] or 0) >= 1
         yield {
-            "gpu": gpu, "trainer": "megatron", "dp": dp, "tp": ways["tp"], "pp": ways["pp"], "cp": ways["cp"],
-            "zero": 3 if sharded else 1, "micro_batch_size": micro, "grad_accum": max(batch // (dp * micro), 1),
-            "sequence_length": sequence, "dtype": _NEMO_DTYPES.get(row["precision"], "fp8"),
-            "gpus_per_node": 72 if gpu.startswith("gb") else 8, "tp_overlap": True,
-            **_interleaved((ways["vp"] if row["vp"] else _STAGES.get(row["model"], 1)) if ways["pp"] > 1 else 1), "shape": models[row["model"]],
+            "gpu": gpu,
+            "trainer": "megatron",
+            "dp": dp,
+            "tp": ways["tp"],
+            "pp": ways["pp"],
+            "cp": ways["cp"],
+            "zero": 3 if sharded else 1,
+            "micro_batch_size": micro,
+            "grad_accum": max(batch // (dp * micro), 1),
+            "sequence_length": sequence,
+            "dtype": _NEMO_DTYPES.get(row["precision"], "fp8"),
+            "gpus_per_node": 72 if gpu.startswith("gb") else 8,
+            "tp_overlap": True,
+            **_interleaved((ways["vp"] if row["vp"] else _STAGES.get(row["model"], 1)) if ways["pp"] > 1 else 1),
+            "shape": models[row["model"]],
             "seconds": batch * sequence / float(row["tok_s_gpu"]) / gpus,
             "label": f"{row['container'][:7]} {gpu} {row['model']} {row['precision']}",
-        }  # fmt: skip
+        }
 
 
 def _nemo_shape(row: dict[str, str]) -> ModelShape:
     return ModelShape(
-        num_layers=int(row["num_layers"]), hidden_size=int(row["hidden_size"]), num_heads=int(row["num_heads"]),
-        num_kv_heads=int(row["num_kv_heads"]), intermediate_size=int(row["ffn_hidden"]), vocab_size=int(row["vocab_size"]),
+        num_layers=int(row["num_layers"]),
+        hidden_size=int(row["hidden_size"]),
+        num_heads=int(row["num_heads"]),
+        num_kv_heads=int(row["num_kv_heads"]),
+        intermediate_size=int(row["ffn_hidden"]),
+        vocab_size=int(row["vocab_size"]),
         gated_mlp=row["gated_mlp"] == "1",
-    )  # fmt: skip
+    )
 
 
 def _llm_foundry() -> Iterator[Row]:
@@ -288,13 +372,21 @@ def _llm_foundry() -> Iterator[Row]:
     for row in read("mosaic_mpt_benchmarks.csv"):
         shape, gpus, sequence = shapes[row["model"]], int(row["num_gpus"]), int(row["seq_len"])
         yield {
-            "gpu": "a100" if "80gb" in row["gpu"] else "a100-40gb", "trainer": "torchtitan", "profile": {"name": "llm-foundry"}, "dp": gpus, "zero": 3,
-            "micro_batch_size": int(row["micro_batch_size"]), "grad_accum": int(row["grad_accum"]),
-            "sequence_length": sequence, "recompute": "full" if row["activation_checkpointing"] == "True" else "none",
-            "shape": gpt(int(shape["n_layers"]), int(shape["d_model"]), int(shape["n_heads"]), int(shape["vocab_size"]), sequence),
+            "gpu": "a100" if "80gb" in row["gpu"] else "a100-40gb",
+            "trainer": "torchtitan",
+            "profile": {"name": "llm-foundry"},
+            "dp": gpus,
+            "zero": 3,
+            "micro_batch_size": int(row["micro_batch_size"]),
+            "grad_accum": int(row["grad_accum"]),
+            "sequence_length": sequence,
+            "recompute": "full" if row["activation_checkpointing"] == "True" else "none",
+            "shape": gpt(
+                int(shape["n_layers"]), int(shape["d_model"]), int(shape["n_heads"]), int(shape["vocab_size"]), sequence
+            ),
             "seconds": int(row["global_batch_tokens"]) / float(row["throughput_tok_per_s_per_gpu"]) / gpus,
             "label": f"{row['gpu']} {row['model']} seq {sequence} gpus {gpus}",
-        }  # fmt: skip
+        }
 
 
 def _playbook() -> Iterator[Row]:
@@ -302,7 +394,11 @@ def _playbook() -> Iterator[Row]:
         if row["status"] == "success":
             layout = {name: int(row[name]) for name in ("dp", "tp", "pp", "micro_batch_size", "grad_accum")}
             yield layout | {
-                "gpu": "h100", "trainer": "nanotron", "zero": int(row["zero_stage"]),
-                "sequence_length": int(row["seq_len"]), "shape": MODELS[row["model_label"]],
-                "seconds": int(row["global_batch_tokens"]) / float(row["tok_s"]), "label": f"{row['model_label']} {row['nodes']}",
-            }  # fmt: skip
+                "gpu": "h100",
+                "trainer": "nanotron",
+                "zero": int(row["zero_stage"]),
+                "sequence_length": int(row["seq_len"]),
+                "shape": MODELS[row["model_label"]],
+                "seconds": int(row["global_batch_tokens"]) / float(row["tok_s"]),
+                "label": f"{row['model_label']} {row['nodes']}",
+            }

@@ -146,7 +146,7 @@ class _Work:
 def _predicted(
     work: _Work, active: float, tokens: float, gpus: int | None, days: float | None
 ) -> tuple[float, int, str]:
-    """(model FLOP/s per GPU, GPUs, text) by the step-time model. The number of GPUs for some days is found in rounds."""
+    """(model FLOP/s per GPU, GPUs, text) by the step-time model. GPUs for a number of days are found in rounds."""
     from sweep.physics.sizing import SECONDS_PER_DAY
 
     asked, guess = gpus is not None, _rate(work.gpu, None, 0.4)[0]

@@ -193,7 +193,7 @@ class Site(BaseModel):
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a node-local directory"""
     measured: Annotated[MeasuredRates | None, BeforeValidator(_rates)] = None
-    """rates measured on this cluster: read from the file beside the site's, ``NAME.measured.yaml``, and kept in a sweep's copy"""
+    """rates measured on this cluster: of the file beside the site's, ``NAME.measured.yaml``; a sweep's copy has both"""
 
     @property
     def pilot_time_s(self) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 OLD_MEGATRON = ("Megatron 2020", "Megatron 2021 (April)", "Megatron 2021 (January)", "vTrain 3.6B")
 TITAN, PLAYBOOK = ("torchtitan",), ("playbook",)
 LOOKED_AT = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-foundry A100", *PLAYBOOK)
-"""tables of training runs whose errors had been looked at while mechanisms were chosen: every one of the reference data"""
+"""tables of training runs whose errors were looked at while mechanisms were chosen: all of the reference data"""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,18 @@ MATMUL: dict[tuple[str, str], Constant] = {
 }
 """(GPU kind, dtype) -> share of the dense peak that the best matrix product reaches"""
 SAME_CHIP = {
-    **{"v100-16gb": "v100", "a100-40gb": "a100", "a10": "a100", "a40": "a100", "l40s": "h100", "l4": "h100"},
-    **{"h200": "h100", "h20": "h100", "h100-pcie": "h100", "rtx4090": "a100", "b300": "b200", "gb300": "gb200"},
+    "v100-16gb": "v100",
+    "a100-40gb": "a100",
+    "a10": "a100",
+    "a40": "a100",
+    "l40s": "h100",
+    "l4": "h100",
+    "h200": "h100",
+    "h20": "h100",
+    "h100-pcie": "h100",
+    "rtx4090": "a100",
+    "b300": "b200",
+    "gb300": "gb200",
 }
 """kind without its own row -> the kind whose share of the peak counts: same chip, or else the same generation"""
 ANY_MATMUL = Constant(0.75, 0.15, "between the kinds measured (0.51 to 0.87)")
@@ -85,17 +95,22 @@ DEPTH = Constant(
     seen=OLD_MEGATRON,
 )
 MULTIPROCESSORS = {
-    **{
-        "v100": 80,
-        "v100-16gb": 80,
-        "a100": 108,
-        "a100-40gb": 108,
-        "b200": 148,
-        "gb200": 152,
-        "b300": 148,
-        "gb300": 152,
-    },
-    **{"mi300x": 304, "mi325x": 304, "a10": 72, "a40": 84, "l4": 58, "l40s": 142, "rtx4090": 128, "h20": 78},
+    "v100": 80,
+    "v100-16gb": 80,
+    "a100": 108,
+    "a100-40gb": 108,
+    "b200": 148,
+    "gb200": 152,
+    "b300": 148,
+    "gb300": 152,
+    "mi300x": 304,
+    "mi325x": 304,
+    "a10": 72,
+    "a40": 84,
+    "l4": 58,
+    "l40s": 142,
+    "rtx4090": 128,
+    "h20": 78,
 }
 """from the makers' architecture papers; else 132 (H100)"""
 
@@ -154,7 +169,7 @@ INSIDE_REDUCE = Constant(
 INSIDE_GATHER = Constant(
     0.65,
     0.15,
-    "all-gather in a node of 8 H100: 250 GB/s of 450 at 256 MB (Ultra-Scale Playbook), to 360 at several GB (nccl-tests)",
+    "all-gather in a node of 8 H100: 250 GB/s of 450 at 256 MB (Ultra-Scale Playbook), 360 at several GB (nccl-tests)",
     seen=(*OLD_MEGATRON, *TITAN),
 )
 INSIDE_BASE_S = Constant(1.5e-5, 0.4, NCCL + ": 8.4 us, and the launch of the kernel on all ranks")
@@ -176,7 +191,7 @@ COLLECTIVE_SMS = Constant(
 TENSOR_HIDDEN = Constant(
     0.4,
     0.3,
-    "asynchronous tensor parallelism: 8 to 10 % of the whole step in PyTorch's announcement of it, of a quarter exposed",
+    "asynchronous tensor parallelism: 8 to 10 % of the step in PyTorch's announcement, of a quarter exposed",
     TITAN,
 )
 

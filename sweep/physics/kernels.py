@@ -88,12 +88,16 @@ def _both(rows: Any, width: Any, depth: Any, rate: Any, machine: Machine, groups
 def output_products(columns: Columns, machine: Machine) -> Passes:
     """The output projection, in half precision also where layers compute in fewer bits."""
     shape, rows = shape_columns(columns), local_tokens(columns)
-    half = {"fp8": "bf16", "fp4": "bf16"}
-    rate = machine.by_dtype(columns, lambda dtype: machine.matmul_rate(half.get(dtype, dtype)))
+    rate = machine.by_dtype(columns, lambda dtype: machine.matmul_rate(_wide(dtype)))
     width = np.asarray(shape.vocab_size) / read(columns, "tp")
     return _both(
         rows, width, np.asarray(shape.hidden_size, dtype=np.float64), rate * constants.SLOWEST_GPU.median, machine
     )
+
+
+def _wide(dtype: str) -> str:
+    """The dtype of what is not computed in 8 bits or fewer."""
+    return "bf16" if dtype in ("fp8", "fp4") else dtype
 
 
 def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> Passes:
@@ -101,7 +105,7 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     shape, sequence = shape_columns(columns), read(columns, "sequence_length")
     pairs = local_tokens(columns) * shape.num_heads / read(columns, "tp") * sequence
     work = 4.0 * pairs * shape.head_dim
-    peak = machine.by_dtype(columns, lambda dtype: machine.peak({"fp8": "bf16", "fp4": "bf16"}.get(dtype, dtype)))
+    peak = machine.by_dtype(columns, lambda dtype: machine.peak(_wide(dtype)))
     if not profile.flash_attention:
         return _stored_attention(pairs, work, machine, profile)
     architecture = machine.architecture
@@ -112,7 +116,7 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
         / (sequence + constants.ATTENTION_HALF.median)
         * np.where(np.asarray(shape.head_dim) < 96, constants.HEAD_64.median, 1.0)
     )
-    measured = machine.matmul_scale(columns)
+    measured = machine.matmul_scale
     forward, backward = (work / 2 / (peak * share.median * known * measured) for share in shares)
     return Passes(forward, 2.5 * backward)
 

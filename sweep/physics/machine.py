@@ -39,8 +39,9 @@ class Machine:
         """FLOP/s of the best matrix products in each candidate's dtype."""
         return self.by_dtype(columns, self.matmul_rate)
 
-    def matmul_scale(self, columns: Mapping[str, Any]) -> Any:
-        """Measured over nominal rate of half-precision products: attention, on the same tensor cores, scales with it."""
+    @property
+    def matmul_scale(self) -> float:
+        """Measured over nominal rate of bf16 products: attention, on the same tensor cores, scales with it."""
         if "bf16" not in self.measured.matmul_flops or "bf16" not in self.gpu.peaks_flops:
             return 1.0
         return self.measured.matmul_flops["bf16"] / (
@@ -144,8 +145,10 @@ class Machine:
         for way, constant in zip(("forward", "backward"), constants.ATTENTION[kernel], strict=True):
             rate = self.peak("bf16") * constant.median
             found.append((f"attention {way}, {kernel[0]}", _shown(rate, "FLOP/s", constant.spread), constant.source))
-        ends = ((known.inside_bytes_per_s, "link in a node", self.inside_bytes_per_s),)
-        ends += ((known.between_bytes_per_s, "network per GPU", self.between_bytes_per_s({})),)
+        ends = [
+            (known.inside_bytes_per_s, "link in a node", self.inside_bytes_per_s),
+            (known.between_bytes_per_s, "network per GPU", float(self.between_bytes_per_s({}))),
+        ]
         for measured_rate, name, rate in ends:
             spread, source = (known.spread, said) if measured_rate else (self.network_spread, "data sheet")
             found.append((name, _shown(float(rate), "B/s", spread), source))

@@ -1,4 +1,4 @@
-"""Rates measured on one cluster: what ``site.measured.yaml`` states. They replace medians of ``sweep.physics.constants``."""
+"""Rates measured on one cluster, of ``site.measured.yaml``: they replace medians of ``sweep.physics.constants``."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""A predicted step time is a distribution, which measured runs narrow. Pure; Bayesian linear regression with a residual.
+"""A predicted step time is a distribution, which measured runs narrow. Pure; Bayesian regression with a residual.
 
 For the logarithm y of a layout's seconds
 
     y = log sum_k seconds_k exp(part_k) + sum_f uses_f factor_f + trainer + residual(layout) + noise
 
-Corrections of two trainers or clusters are only loosely alike (``COMMON``). ``seconds_k``: the parts of ``sweep.physics.step_time``; ``part_k``, ``factor_f``, ``trainer``: unknown, normal about 0
+``seconds_k``: the parts of ``sweep.physics.step_time``; ``part_k``, ``factor_f``, ``trainer``: unknown, normal about 0
 with the spreads of ``sweep.physics.constants``; ``residual``: a Gaussian process over the layout's features
 (Rasmussen and Williams 2006, algorithm 2.1). A factor that no measured run uses keeps its spread, so a pipeline stays
-uncertain until a pipeline was measured. All spreads share one unknown scale with an inverse gamma prior: where the
-model errs by more than it says, every interval widens, and the prediction is Student's t.
+uncertain until a pipeline was measured. Corrections of two trainers or clusters are only loosely alike (``COMMON``).
+Noise is Student's t about each run; its size, and how much more the model errs than it says, are learned by size of
+the cluster.
 
     layouts = describe(columns, gpu, profile)             # candidates, in columns
     before = Posterior()                                  # nothing measured
@@ -16,7 +17,7 @@ model errs by more than it says, every interval widens, and the prediction is St
     mean, sd = after.log_seconds(layouts)                 # of a further run of each layout
     after.sample(layouts.take(some), 100, generator)      # (100, some): jointly, of the layouts' medians
 
-``describe`` costs one evaluation of the model; ``log_seconds`` of n layouts with m measured runs n m operations, m at
+``describe`` costs one evaluation of the model; ``log_seconds`` of n layouts with m measured runs n m^2 operations, m at
 most ``MOST_ANCHORS``.
 """
 
@@ -90,7 +91,8 @@ class Layouts:
         share = self.parts / self.parts.sum(axis=1)[:, None]
         own = ((share * self.spreads) ** 2).sum(axis=1) + self.factors**2 @ _FACTOR_SPREADS**2
         common = constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2 + constants.NOISE.spread**2
-        return np.sqrt(own + common)
+        found: Floats = np.sqrt(own + common)
+        return found
 
     def take(self, rows: Any) -> Layouts:
         """Some of the candidates."""
@@ -100,7 +102,8 @@ class Layouts:
     def alike(number: int) -> Layouts:
         """Candidates of which nothing is known but that their steps take some time."""
         parts, factors = np.ones((number, len(PARTS))), np.zeros((number, len(FACTORS)))
-        return Layouts(parts, np.ones_like(parts), factors, np.zeros((number, FEATURES)), np.zeros(number, dtype=np.int64))
+        features, groups = np.zeros((number, FEATURES)), np.zeros(number, dtype=np.int64)
+        return Layouts(parts, np.ones_like(parts), factors, features, groups)
 
     @staticmethod
     def joined(several: list[Layouts]) -> Layouts:
@@ -229,7 +232,7 @@ class Posterior:
         noise = _noise((log_seconds - layouts.log_median) ** 2 / (layouts.prior_sd / constants.NOISE.spread) ** 2)
         for _ in range(STEPS):
             median, shares = _linear(layouts, theta)
-            inverse = np.linalg.inv(_covariance(layouts, shares, layouts, shares) + np.diag(noise))
+            inverse = np.linalg.inv(_covariance(layouts, shares, layouts, shares) + np.diag(noise)).astype(np.float64)
             error = log_seconds - median + (shares * theta).sum(axis=1)
             weights = inverse @ error
             wanted = _corrections(layouts, layouts, shares, weights)
@@ -292,7 +295,7 @@ def students_quantile(share: float, degrees_of_freedom: float) -> float:
 
 
 def _noise(square: Floats) -> Floats:
-    """Variance of each run's noise given the square of its error: of Student's t as a normal's with its own variance."""
+    """Variance of each run's noise given its squared error: Student's t is a normal with a variance of its own."""
     usual = constants.NOISE.spread**2
     return (OUTLIER_RUNS * usual + square) / (OUTLIER_RUNS + 1)
 

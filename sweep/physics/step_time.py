@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import communication, constants, data_parallel, kernels, pipeline
-from sweep.physics.columns import Numbers, equals, local_tokens, read
+from sweep.physics.columns import Numbers, equals, read
 from sweep.physics.hardware import Gpu
 from sweep.physics.kernels import Passes
 from sweep.physics.machine import Machine
@@ -122,7 +122,7 @@ def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = 
     A measured rate has its own, smaller one.
     """
     machine = machine_of(gpu, profile)
-    share = machine.by_dtype(columns, lambda dtype: machine.matmul_spread(dtype))
+    share = machine.by_dtype(columns, machine.matmul_spread)
     network = machine.network_spread
     kernel = constants.ATTENTION["flash-2", machine.architecture][1]
     return {

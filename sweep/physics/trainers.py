@@ -60,9 +60,10 @@ class Behaviour:
     sends_hidden: float = 0.0
     """share of pipeline sends that run concurrently with compute"""
     blocking_sends: bool = False
-    """a send blocks the host until the other stage has answered. Then no work is queued ahead: where stages are on several
-    nodes, a layer's passes take CROSSING_LAYER_S and CROSSING_RANK_S per tensor-parallel rank at least, and a micro-batch
-    waits SEND_WAIT_S on many nodes. No component measurement is published: those constants are from the playbook's runs"""
+    """a send blocks the host until the other stage has answered. Then no work is queued ahead: where stages are on
+    several nodes, a layer's passes take CROSSING_LAYER_S and CROSSING_RANK_S per tensor-parallel rank at least, and a
+    micro-batch waits SEND_WAIT_S on many nodes. No measurement of the component is published: those constants are
+    from the playbook's runs"""
     network: str = "infiniband"
     """network of the clusters on which it is mostly run: "infiniband", or "efa" with slower latencies"""
     source: str = ""
@@ -78,7 +79,8 @@ TRAINERS: dict[str, Behaviour] = {
     ),
     "torchtitan": Behaviour(
         seen=TITAN,
-        source="pytorch/torchtitan: eager or compiled layers (eager RMSNorm and rotary embedding are a chain of fp32 operations), FSDP2, "
+        source="pytorch/torchtitan: eager or compiled layers (eager RMSNorm and rotary embedding: a chain of fp32 "
+        "operations), FSDP2, "
         "SDPA's flash attention, fused AdamW",
         bucket_bytes=1e9,
         norm_forward=30.0,
@@ -91,7 +93,8 @@ TRAINERS: dict[str, Behaviour] = {
     ),
     "nanotron": Behaviour(
         seen=PLAYBOOK,
-        source="huggingface/nanotron: FP32GradientAccumulator (one add per tensor), list collectives that copy each rank's slice "
+        source="huggingface/nanotron: FP32GradientAccumulator (one add per tensor), list collectives that copy each "
+        "rank's slice "
         "of each tensor (nanotron/distributed.py, optim/zero.py), torch DDP with buckets of 25 MB, p2p.py sends two "
         "tensors of metadata before each tensor and reads them on the host",
         operations=(110.0, 150.0),
@@ -107,7 +110,8 @@ TRAINERS: dict[str, Behaviour] = {
     ),
     "megatron": Behaviour(
         seen=(*OLD_MEGATRON, "Megatron 2024", "NeMo dense"),
-        source="NVIDIA/Megatron-LM and Megatron Core with Transformer Engine: fused bias, activation, dropout and norm kernels, "
+        source="NVIDIA/Megatron-LM and Megatron Core with Transformer Engine: fused bias, activation, dropout and norm "
+        "kernels, "
         "gradients accumulated in fp32 by the weight gradient's product, cuDNN attention, --overlap-grad-reduce, "
         "--overlap-param-gather",
         attention="cudnn",
@@ -125,7 +129,7 @@ TRAINERS: dict[str, Behaviour] = {
     ),
     "llm-foundry": Behaviour(
         seen=("llm-foundry A100",),
-        source="mosaicml/llm-foundry, Composer: FSDP1, the Triton kernel of FlashAttention 1, gradients reduced in bf16",
+        source="mosaicml/llm-foundry, Composer: FSDP1, Triton's FlashAttention 1, gradients reduced in bf16",
         attention="flash-1",
         bucket_bytes=1e9,
         gradient_comm_bytes=2.0,

@@ -55,7 +55,7 @@ class PilotOrder:
 
     @property
     def hardware(self) -> Gpu | None:
-        """The known facts about the accelerator, with what was measured on this cluster; None if the kind is unknown."""
+        """The known facts about the accelerator, with what was measured here; None if the kind is unknown."""
         gpu = GPUS.get(self.gpu or "")
         return None if gpu is None else replace(gpu, measured=self.measured)
 

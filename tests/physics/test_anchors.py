@@ -1,7 +1,7 @@
 """The gate: predicted step times of about 40 layouts may not change silently.
 
-After a change that is meant to change them: ``make accept-anchors``, and the table of accuracy before and after, which it
-prints, goes into the commit's message.
+After a change that is meant to change them: ``make accept-anchors``, and the table of accuracy before and after, which
+it prints, goes into the commit's message.
 """
 
 import csv

@@ -51,7 +51,8 @@ def test_many_ranks_take_the_tree():
 
 
 @pytest.mark.parametrize(("kind", "nodes", "bus"), [
-    ("reduce", 1, 436), ("gather", 1, 250), ("gather", 2, 185), ("reduce", 4, 160), ("gather", 8, 69), ("reduce", 32, 65),
+    ("reduce", 1, 436), ("gather", 1, 250), ("gather", 2, 185), ("reduce", 4, 160), ("gather", 8, 69),
+    ("reduce", 32, 65),
 ])  # fmt: skip
 def test_bandwidths_that_were_published_for_efa(kind, nodes, bus):
     """Ultra-Scale Playbook, 256 MB on nodes of 8 H100, in GB/s of bus bandwidth; a factor of two is its own spread."""
