@@ -33,7 +33,7 @@ def ratios(table: Table, **assumed: Any) -> Any:
     found = []
     for rows in table.rows:
         given = rows.assuming(assumed)
-        found.append(np.log(step_time.step_time_s(given.columns, rows.gpu, rows.profile) / rows.seconds))
+        found.append(np.log(step_time.step_time_s(given.columns, given.gpu, given.profile) / rows.seconds))
     return np.concatenate(found)
 
 

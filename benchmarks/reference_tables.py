@@ -37,12 +37,16 @@ class Rows:
     seconds: Any
     labels: tuple[str, ...]
 
-    def assuming(self, columns: Mapping[str, Any]) -> Rows:
-        """The same rows with other values of some columns; the batch stays: other micro-batches are more or fewer."""
+    def assuming(self, facts: Mapping[str, Any]) -> Rows:
+        """The same rows with another gpu or other values of some columns; the batch stays, so other micro-batches are
+        more or fewer.
+        """
+        columns = {name: value for name, value in facts.items() if name != "gpu"}
         if "micro_batch_size" in columns:
             sequences = self.columns["micro_batch_size"] * self.columns["grad_accum"]
             columns = {**columns, "grad_accum": np.maximum(sequences // columns["micro_batch_size"], 1)}
-        return Rows(self.gpu, self.profile, {**self.columns, **columns}, self.seconds, self.labels)
+        gpu = KINDS[facts["gpu"]] if "gpu" in facts else self.gpu
+        return Rows(gpu, self.profile, {**self.columns, **columns}, self.seconds, self.labels)
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def tables() -> list[Table]:
         _table(
             "Megatron 2024", _megatron_2024(), {"pp_schedule": ("interleaved_1f1b", "1f1b"), "micro_batch_size": (1, 2)}
         ),
-        _table("vTrain 3.6B", _vtrain()),
+        _table("vTrain 3.6B", _vtrain(), {"gpu": ("a100", "a100-40gb")}),
         _table("torchtitan", _torchtitan()),
         _table("NeMo dense", _nemo()),
         _table("llm-foundry A100", _llm_foundry()),

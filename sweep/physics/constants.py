@@ -210,7 +210,8 @@ SEND_WAIT_S = Constant(
     PLAYBOOK,
 )
 WIDEST_SEEN = 64.0
-"""nodes to which SEND_WAIT_S refers; it falls with the number of pairs of nodes"""
+SEND_WAIT_POWER = 2.5
+"""nodes to which SEND_WAIT_S refers, and the power of their number with which it grows: likewise observed"""
 STEP_S = Constant(1.0e-2, 0.7, "batch, loss and norm read back, logging: a few host synchronisations per step")
 """what a step takes beyond its parts"""
 

@@ -232,7 +232,7 @@ def _stages_cross(columns: Mapping[str, Any]) -> Any:
 def _send_waits_s(columns: Mapping[str, Any], behaviour: Behaviour) -> Any:
     """Seconds per step that blocking sends wait on many nodes."""
     gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
-    share = (gpus / read(columns, "gpus_per_node") / constants.WIDEST_SEEN) ** 2
+    share = (gpus / read(columns, "gpus_per_node") / constants.WIDEST_SEEN) ** constants.SEND_WAIT_POWER
     each = constants.SEND_WAIT_S.median * share * behaviour.blocking_sends * _stages_cross(columns)
     return each * (read(columns, "grad_accum") + read(columns, "pp") - 1)
 
