@@ -1,5 +1,7 @@
 # make demo    a heatmap from this machine alone, in a few minutes
-# make test    lint, types, and all tests but the long ones; real Slurm included (needs root and Debian's Slurm)
+# make test    lint, types, and all tests but the long ones, on real Slurm and in a browser too. As root on Debian or
+#              Ubuntu these are installed first; elsewhere what needs them is left out, and listed at the end
+# make docs    the documentation as pages in build/docs; a broken link is an error
 # make test-long, make check, make format
 # make accuracy    errors of predicted step times on the published tables in the folder that SWEEP_REFERENCE_DATA names
 # make accept-anchors    accept changed predictions of the anchor layouts (tests/physics/anchors.csv); with the accuracy
@@ -8,7 +10,7 @@
 # Another torch:     make demo TORCH=torch==2.11.0
 # CPU build (Linux): make demo PIP_OPTIONS="--extra-index-url URL", URL being PyTorch's index of CPU builds. With
 #                    --index-url the other packages, which the same options install, would not be found.
-# Without Slurm:     make test SWEEP_REQUIRE_SLURM=0
+# As in CI:          make test SWEEP_REQUIRE_SLURM=1 SWEEP_REQUIRE_BROWSER=1 (what is missing is a failure)
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -16,14 +18,12 @@ TORCH ?= torch==2.13.0
 PIP_OPTIONS ?=
 DEMO_DIR ?= sweeps/demo
 PYTEST_OPTIONS ?=
-SWEEP_REQUIRE_SLURM ?= 1
-export SWEEP_REQUIRE_SLURM
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := sweep analysis bench_workloads benchmarks tests
+SOURCES := sweep analysis bench_workloads benchmarks tests docs
 
-.PHONY: demo test test-long test-parallel accuracy accept-anchors check format lint types clean
+.PHONY: demo test system-packages test-long test-parallel accuracy accept-anchors docs check format lint types clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.made:
@@ -44,16 +44,18 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/sweep launch examples/laptop.yaml --yes --executor local --dir $(DEMO_DIR)
-	$(BIN)/sweep heatmap $(DEMO_DIR)
-	@echo "The heatmap: $$(ls -1 $(CURDIR)/$(DEMO_DIR)/figures/*.png | head -1)"
+	$(BIN)/sweep demo --dir $(DEMO_DIR)
+	@echo "The heatmap: $(CURDIR)/$(DEMO_DIR)/figures/heatmap.png"
+
+system-packages:
+	tests/support/system-packages
 
 # Most of the time passes in waiting for schedulers and deadlines: two workers have the tests on Slurm, one the others
-test: lint types
+test: system-packages lint types
 	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 test-long: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)
+	SWEEP_REQUIRE_SLURM=$${SWEEP_REQUIRE_SLURM:-1} $(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)
 
 # Every layout against one process, fp32 and bf16, and a table of the distances
 test-parallel: $(VENV)/.installed-dev
@@ -66,12 +68,17 @@ accept-anchors: $(VENV)/.installed-dev
 	SWEEP_UPDATE_GOLDENS=1 $(BIN)/python -m pytest tests/physics/test_anchors.py
 	$(BIN)/python -m benchmarks.accuracy
 
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m mkdocs build --quiet
+	@echo "The pages: $(CURDIR)/build/docs/index.html"
+
 check: format test
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.support.vocabulary
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy

@@ -14,11 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis.derive.best import best_per_cell, cells
+    from analysis.derive.planned import predicted_records
     from analysis.filters import keep
     from analysis.heatmap.draw import draw as draw_heatmap
     from analysis.tables import load, load_allocations, load_attempts, load_plan
 
-__all__ = ["best_per_cell", "cells", "draw_heatmap", "keep", "load", "load_allocations", "load_attempts", "load_plan"]
+__all__ = [
+    "best_per_cell",
+    "cells",
+    "draw_heatmap",
+    "keep",
+    "load",
+    "load_allocations",
+    "load_attempts",
+    "load_plan",
+    "predicted_records",
+]
 
 _PLACES = {
     "best_per_cell": ("analysis.derive.best", "best_per_cell"),
@@ -29,14 +40,23 @@ _PLACES = {
     "load_allocations": ("analysis.tables", "load_allocations"),
     "load_attempts": ("analysis.tables", "load_attempts"),
     "load_plan": ("analysis.tables", "load_plan"),
+    "predicted_records": ("analysis.derive.planned", "predicted_records"),
 }
+
+
+def __dir__() -> list[str]:
+    """The names, and the packages of figures and reports: for completion by tab."""
+    return sorted([*__all__, "figures", "report"])
 
 
 def __getattr__(name: str) -> Any:
     """Load pandas and matplotlib only when a function that needs them is accessed."""
+    import importlib
+
+    if name in ("figures", "report"):
+        return importlib.import_module(f"analysis.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module 'analysis' has no attribute {name!r}")
-    import importlib
 
     module, attribute = _PLACES[name]
     return getattr(importlib.import_module(module), attribute)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
+from sweep.files import read_table
 from sweep.records.schema import arrow_type, columns_by_name
 
 if TYPE_CHECKING:
@@ -64,15 +65,15 @@ def load_allocations(source: Source | Iterable[Source]) -> pd.DataFrame | None:
 
     None where no source has a timeline: a results file has none. Column ``source`` identifies the sweep.
     """
-    return _beside(source, "pilots.parquet", ("pilot", "node", "allocated_at"))
+    return _companion(source, "pilots.parquet", ("pilot", "node", "allocated_at"))
 
 
 def load_attempts(source: Source | Iterable[Source]) -> pd.DataFrame | None:
     """A row per attempt that started with its times (unix s); outcome is null while it runs. None as above."""
-    return _beside(source, "timeline.parquet", ("pilot", "node_names", "started_at"))
+    return _companion(source, "timeline.parquet", ("pilot", "node_names", "started_at"))
 
 
-def _beside(source: Source | Iterable[Source], name: str, needed: Sequence[str]) -> pd.DataFrame | None:
+def _companion(source: Source | Iterable[Source], name: str, needed: Sequence[str]) -> pd.DataFrame | None:
     """The tables of that name next to the results of each sweep directory, as one."""
     import pandas as pd
 
@@ -81,7 +82,7 @@ def _beside(source: Source | Iterable[Source], name: str, needed: Sequence[str])
     for folder in (Path(item) for item in sources):
         if not (folder / name).is_file():
             continue
-        frame = _to_pandas(_read(folder / name, None))
+        frame = _to_pandas(read_table(folder / name))
         missing = [column for column in needed if column not in frame]
         if missing:
             remedy = f"`sweep collect {folder}` rebuilds it"
@@ -101,11 +102,11 @@ def results_file(source: Path) -> Path:
 
 def _once(plans: list[pd.DataFrame]) -> list[pd.DataFrame]:
     """The plans of one sweep without runs that an earlier one has: extensions made at the same time may share some."""
-    kept = plans[:1]
+    distinct = plans[:1]
     for plan in plans[1:]:
-        known = {run_id for earlier in kept for run_id in earlier["run_id"].dropna()}
-        kept.append(plan[~plan["run_id"].isin(known)])
-    return kept
+        known = {run_id for earlier in distinct for run_id in earlier["run_id"].dropna()}
+        distinct.append(plan[~plan["run_id"].isin(known)])
+    return distinct
 
 
 def _plan_files(source: Path) -> list[Path]:
@@ -117,7 +118,7 @@ def _plan_files(source: Path) -> list[Path]:
 def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     import pyarrow as pa
 
-    table = _read(file, columns)
+    table = read_table(file, columns)
     missing = [name for name in ESSENTIAL if name not in table.column_names]
     if missing and (columns is None or set(missing) & set(columns)):
         raise SweepError(
@@ -139,18 +140,6 @@ def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     return _to_pandas(pa.table(arrays, names=wanted))
 
 
-def _read(file: Path, columns: Sequence[str] | None) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        parquet = pq.ParquetFile(file)
-        present = parquet.schema_arrow.names
-        return parquet.read(columns=None if columns is None else [c for c in present if c in set(columns)])
-    except (pa.ArrowException, OSError) as error:
-        raise SweepError(Mistake(f"not a readable Parquet file: {error}", file=str(file))) from error
-
-
 def _conformed(array: pa.ChunkedArray, type_name: str | None, file: Path, name: str) -> pa.ChunkedArray:
     """The column in the schema's type; a foreign file may hold 8.0 for 8."""
     import pyarrow as pa
@@ -161,7 +150,7 @@ def _conformed(array: pa.ChunkedArray, type_name: str | None, file: Path, name: 
         return array.cast(arrow_type(type_name))
     except pa.ArrowException as error:
         raise SweepError(
-            Mistake(f"column {name} should be {type_name}, but is {array.type}: {error}", file=str(file))
+            Mistake(f"column {name} should be {type_name}, but is {array.type}", file=str(file))
         ) from error
 
 
@@ -175,7 +164,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
-    table = _read(file, [*PLAN_COLUMNS, *columns])
+    table = read_table(file, [*PLAN_COLUMNS, *columns])
     missing = [name for name in ("model", "nodes", "status") if name not in table.column_names]
     if missing:
         raise SweepError(Mistake(f"the plan has no column {', '.join(missing)}", file=str(file)))

@@ -61,10 +61,10 @@ def shortened(text: str, room_pt: float, size: float) -> str:
     """The text, with its end cut off where it is too wide."""
     if width_pt(text, size) <= room_pt:
         return text
-    kept = text
-    while kept and width_pt(kept + "…", size) > room_pt:
-        kept = kept[:-1]
-    return kept + "…"
+    head = text
+    while head and width_pt(head + "…", size) > room_pt:
+        head = head[:-1]
+    return head + "…"
 
 
 @dataclass(frozen=True)

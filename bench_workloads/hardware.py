@@ -5,9 +5,13 @@ The last two come from NVML, and are missing where there is none.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import operator
 import os
 import platform
+import statistics
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -58,6 +62,80 @@ def state(device: torch.device) -> dict[str, Any]:
         with suppress(nvml.NVMLError):
             found[name] = ask()
     return found
+
+
+NO_NVML = "NVML's bindings (nvidia-ml-py, in the torch extra) are not installed: no clocks, power or throttling"
+PERIOD_S = 0.1
+"""between two samples; NVML itself averages power over about as long"""
+
+
+class Sampler:
+    """The GPU's clocks, power, temperature and throttle reasons while it is entered, from a thread; its energy."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._samples: list[dict[str, Any]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._energy_j: list[float | None] = []
+
+    def __enter__(self) -> Sampler:
+        """Begin, on a GPU with NVML."""
+        self._energy_j.append(_energy_j(self._device))
+        if state(self._device):
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._energy_j.append(_energy_j(self._device))
+
+    def results(self, tokens: int) -> dict[str, Any]:
+        """Least, median and greatest of each value, reasons of throttling ever seen, energy; nothing on a CPU.
+
+        ``tokens``: that this GPU's share of the steps processed.
+        """
+        if self._device.type != "cuda":
+            return {}
+        if not self._samples:
+            return {"device_samples": None, "notes": [NO_NVML]}
+        values: dict[str, Any] = {"count": len(self._samples)}
+        for name in ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"):
+            found = sorted(sample[name] for sample in self._samples if name in sample)
+            values[name] = [found[0], statistics.median(found), found[-1]] if found else None
+        seen = functools.reduce(operator.or_, (sample.get("throttle_reasons", 0) for sample in self._samples), 0)
+        values["throttle_reasons"] = [text for bit, text in THROTTLE_REASONS.items() if seen & bit]
+        begin, end = self._energy_j
+        spent = None if begin is None or end is None else end - begin
+        per_token = None if spent is None or not tokens else spent / tokens
+        return {"device_samples": values, "energy_j": spent, "energy_j_per_token": per_token}
+
+    def _sample(self) -> None:
+        while not self._over.wait(PERIOD_S):
+            self._samples.append(state(self._device))
+
+
+THROTTLE_REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+}
+"""bits of ``nvmlDeviceGetCurrentClocksThrottleReasons`` (nvml.h) that mean a lower clock than the load would allow"""
+
+
+def _energy_j(device: torch.device) -> float | None:
+    """Energy that the GPU has used since its driver was loaded; None where it does not count."""
+    nvml = _nvml()
+    if device.type != "cuda" or nvml is None:
+        return None
+    with suppress(nvml.NVMLError):
+        return float(nvml.nvmlDeviceGetTotalEnergyConsumption(_handle(nvml, device))) / 1e3
+    return None
 
 
 def name(device: torch.device) -> str:

@@ -12,18 +12,86 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from sweep.physics.hardware import gpu_kind
+
 if TYPE_CHECKING:
     from sweep.contract import Place
 
 
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""read when the first GPU memory is allocated; the second is the older name"""
+
+
+class NoGpuError(RuntimeError):
+    """The site states a GPU, and torch can use none."""
+
+
+class WrongGpuError(RuntimeError):
+    """The site states another kind of GPU than this rank has."""
+
+
 def pick_device(place: Place) -> torch.device:
-    """This rank's GPU, or the CPU. Where each rank sees one GPU only, that one."""
-    if not torch.cuda.is_available():
+    """The device that the site states: this rank's GPU (where each rank sees one only, that one), or the CPU.
+
+    Where the site's kind is not known (``place.gpu`` is empty): a GPU if torch finds one. Raises NoGpuError and
+    WrongGpuError: a measurement on another device than the stated one would have the wrong peak.
+    """
+    if place.gpu == "cpu" or (not place.gpu and not torch.cuda.is_available()):
         return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise NoGpuError(f"the site states gpu: {place.gpu}, but torch sees no GPU: {_why_no_gpu()}")
     visible = torch.cuda.device_count()
     device = torch.device("cuda", place.local_rank if visible > 1 else 0)
     torch.cuda.set_device(device)
+    if problem := _wrong_gpu(place.gpu, torch.cuda.get_device_name(device)):
+        raise WrongGpuError(problem)
     return device
+
+
+def _why_no_gpu() -> str:
+    """Torch's own reason in one line, and what to do about it."""
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:  # a build without CUDA asserts
+        reason = " ".join(str(error).split()).rstrip(".")
+    else:
+        reason = f"it can use none of {torch.cuda.device_count()}"
+    built, visible = torch.version.cuda or torch.version.hip, os.environ.get("CUDA_VISIBLE_DEVICES")
+    about = f"torch {torch.__version__}, built for {f'CUDA {built}' if built else 'no GPU'}"
+    about += "" if visible is None else f", CUDA_VISIBLE_DEVICES={visible!r}"
+    return f"{reason} ({about}). {_remedy(reason, built)}"
+
+
+def _remedy(reason: str, built: str | None) -> str:
+    if built is None:
+        return "Install a build of torch for GPUs in the ranks' environment, or state gpu: cpu"
+    if "too old" in reason or "insufficient" in reason:
+        return f"Update the nodes' driver, or install a build of torch for an older CUDA than {built}"
+    return (
+        "Request the node's GPUs (site: sbatch: [--gres=gpu:N], or --gpus-per-node), do not hide them by "
+        "CUDA_VISIBLE_DEVICES, and check nvidia-smi on the node; or state gpu: cpu"
+    )
+
+
+def _wrong_gpu(stated: str, name: str) -> str | None:
+    """What is wrong with a device of this name where the site states that kind. A name of no known kind is accepted."""
+    kind = gpu_kind([name])
+    if stated and "MIG" in name.upper().split():
+        return f"the site states gpu: {stated}, but this rank's device is a part of one: {name}. Turn MIG off"
+    if not stated or kind in (None, stated):
+        return None
+    return f"the site states gpu: {stated}, but this rank's device is {name}. State gpu: {kind} in the site"
+
+
+def grow_segments() -> str | None:
+    """Let the CUDA allocator grow its segments (``expandable_segments``), so that it fragments less. Call it first.
+
+    The user's own setting is kept, and ROCm's default, where it is not generally available. Returns what is set.
+    """
+    given = next((os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ), None)
+    if given is None and torch.version.cuda is not None:
+        given = os.environ[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
+    return given
 
 
 def set_threads(place: Place, wanted: int, *, own_cores: bool) -> int:

@@ -185,7 +185,7 @@ def timed(*arguments: str) -> dict[str, float]:
     return {"s": round(time.monotonic() - begin, 2), "cpu_s": round(cpu_s, 2), "load": round(os.getloadavg()[0], 1)}
 
 
-STAND_IN = """#!/bin/sh
+FAKE_SLURM = """#!/bin/sh
 case "$(basename "$0")" in
 sbatch) date +%s.%N >> {calls}; echo "$(wc -l < {calls})" ;;
 scontrol) echo "AccountingStorageType = accounting_storage/none" ;;
@@ -199,7 +199,7 @@ def first_submission(directory: Path, folder: Path) -> dict[str, float]:
     for name in ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo"):
         client = folder / "bin" / name
         client.parent.mkdir(exist_ok=True)
-        client.write_text(STAND_IN.format(calls=calls))
+        client.write_text(FAKE_SLURM.format(calls=calls))
         client.chmod(0o755)
     env = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-m", "sweep.cli.main", "resume", str(directory)]

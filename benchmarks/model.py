@@ -45,7 +45,7 @@ START_S, END_S, BETWEEN_S = 15.0, 5.0, 2.0
 """from the job's start to its first attempt; from its last one to its end; overhead of each attempt"""
 QUEUE_S = 30.0
 """from a submission to the scheduler's first pass over it"""
-LOOK_S = 15.0
+POLL_S = 15.0
 """the launcher's poll interval"""
 ATTEMPT_S = 900.0
 """the longest that an attempt may take"""
@@ -138,7 +138,7 @@ class Sweep:
         self.held: list[tuple[float, float, int]] = []
         """of each pilot the same"""
         self.choice_ms: list[float] = []
-        self.look_ms: list[float] = []
+        self.poll_ms: list[float] = []
 
     def launch(self) -> Steps:
         """The launcher: polls until all runs have ended and no pilot is left."""
@@ -147,10 +147,10 @@ class Sweep:
                 self._changed = False
                 begin = time.perf_counter()
                 wanted = pilots_wanted(self._search.asked_for(self.sweep_state), self.sweep_state, self._capacity())
-                self.look_ms.append(1000 * (time.perf_counter() - begin))
+                self.poll_ms.append(1000 * (time.perf_counter() - begin))
                 for one in wanted:
                     self._submit(one)
-            yield self._env.timeout(LOOK_S)
+            yield self._env.timeout(POLL_S)
 
     def _capacity(self) -> Capacity:
         return Capacity(
@@ -267,21 +267,21 @@ def report(sweep: Sweep, runs: list[PlannedRun], nodes: int) -> dict[str, Any]:
     until = (1 - TAIL) * end
     measured = [end for _, end, _ in sweep.taken]
     assert len(sweep.taken) == len(runs) == len(sweep.sweep_state.runs), "each run once"
-    least = max(area(sweep.taken, end) / nodes, *(e - b for b, e, _ in sweep.taken))
+    busiest = max(area(sweep.taken, end) / nodes, *(e - b for b, e, _ in sweep.taken))
     return {
         "nodes": nodes,
         "runs": len(runs),
         "jobs": len(sweep.held),
         "attempts_cut_by_wall_time": len(sweep.cut),
         "hours": round(end / 3600, 2),
-        "hours_at_least": round(least / 3600, 2),
+        "hours_at_least": round(busiest / 3600, 2),
         "allocated_share_in_attempts": round(area(sweep.taken, end) / area(sweep.held, end), 4),
         "allocated_share_in_attempts_but_last_5_percent": round(area(sweep.taken, until) / area(sweep.held, until), 4),
         "cluster_share_in_attempts_but_last_5_percent": round(area(sweep.taken, until) / (nodes * until), 4),
         "first_result_s": round(min(measured), 1),
         "choose_ms_median": round(statistics.median(sweep.choice_ms), 2),
         "choose_ms_99th": round(sorted(sweep.choice_ms)[int(0.99 * len(sweep.choice_ms))], 2),
-        "pilots_wanted_ms_median": round(statistics.median(sweep.look_ms), 1),
+        "pilots_wanted_ms_median": round(statistics.median(sweep.poll_ms), 1),
     }
 
 

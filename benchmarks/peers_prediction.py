@@ -32,8 +32,11 @@ Peer = Callable[[str, Mapping[str, Any]], float | None]
 MEGATRON_EFFICIENCY = 0.5
 _CALCULON_SYSTEMS = {"a100": "a100_80g", "a100-40gb": "a100_80g", "h100": "h100_80g_nvl8", "h100-500w": "h100_80g_nvl8"}
 _LLM_ANALYSIS_GPUS = {
-    **{"v100": "v100-sxm-32gb", "a100": "a100-sxm-80gb", "a100-40gb": "a100-sxm-40gb"},
-    **{"h100": "h100-sxm-80gb", "h100-500w": "h100-sxm-80gb"},
+    "v100": "v100-sxm-32gb",
+    "a100": "a100-sxm-80gb",
+    "a100-40gb": "a100-sxm-40gb",
+    "h100": "h100-sxm-80gb",
+    "h100-500w": "h100-sxm-80gb",
 }
 
 
@@ -49,10 +52,13 @@ def calculon(checkout: Path) -> Peer:
             return None
         file = checkout / "systems" / f"{_CALCULON_SYSTEMS[gpu]}.json"
         app = {
-            "hidden": row["hidden_size"], "feedforward": row["intermediate_size"] * (3 if row["gated_mlp"] else 2) // 2,
-            "seq_size": row["sequence_length"], "attn_heads": row["num_heads"], "attn_size": row["head_dim"],
+            "hidden": row["hidden_size"],
+            "feedforward": row["intermediate_size"] * (3 if row["gated_mlp"] else 2) // 2,
+            "seq_size": row["sequence_length"],
+            "attn_heads": row["num_heads"],
+            "attn_size": row["head_dim"],
             "num_blocks": row["num_layers"],
-        }  # fmt: skip
+        }
         model = llm.Llm(llm.Llm.Application({name: int(value) for name, value in app.items()}), log)
         try:
             model.compile(loaded := system(json.loads(file.read_text())), llm.Llm.Execution.from_json(_execution(row)))
@@ -69,18 +75,30 @@ def _execution(row: Mapping[str, Any]) -> dict[str, Any]:
     chunks = int(row["virtual_stages"]) if pp > 1 and row["pp_schedule"] != "1f1b" else 1
     split = bool(row["sequence_parallel"]) and tp > 1
     return {
-        "num_procs": dp * tp * pp, "tensor_par": tp, "pipeline_par": pp, "data_par": dp,
-        "tensor_par_net": 0 if tp <= row["gpus_per_node"] else 1, "pipeline_par_net": 1,
+        "num_procs": dp * tp * pp,
+        "tensor_par": tp,
+        "pipeline_par": pp,
+        "data_par": dp,
+        "tensor_par_net": 0 if tp <= row["gpus_per_node"] else 1,
+        "pipeline_par_net": 1,
         "data_par_net": 1 if dp * tp > row["gpus_per_node"] else 0,
         "batch_size": int(dp * row["micro_batch_size"] * row["grad_accum"]),
-        "microbatch_size": int(row["micro_batch_size"]), "datatype": "float8" if row["dtype"] == "fp8" else "float16",
-        "fused_activation": True, "attention_type": "multihead",
+        "microbatch_size": int(row["micro_batch_size"]),
+        "datatype": "float8" if row["dtype"] == "fp8" else "float16",
+        "fused_activation": True,
+        "attention_type": "multihead",
         "activation_recompute": {"full": "full", "none": "none"}.get(str(row["recompute"]), "attn_only"),
-        "pipeline_interleaving": chunks, "optimizer_sharding": bool(row["zero"] and dp > 1),
-        "tensor_par_comm_type": "rs_ag" if split else "ar", "tensor_par_overlap": "none",
-        "seq_par_ag_redo": split and row["recompute"] != "full", "data_par_overlap": False,
-        "weight_offload": False, "activations_offload": False, "optimizer_offload": False, "training": True,
-    }  # fmt: skip
+        "pipeline_interleaving": chunks,
+        "optimizer_sharding": bool(row["zero"] and dp > 1),
+        "tensor_par_comm_type": "rs_ag" if split else "ar",
+        "tensor_par_overlap": "none",
+        "seq_par_ag_redo": split and row["recompute"] != "full",
+        "data_par_overlap": False,
+        "weight_offload": False,
+        "activations_offload": False,
+        "optimizer_offload": False,
+        "training": True,
+    }
 
 
 def llm_analysis() -> Peer:
@@ -94,10 +112,15 @@ def llm_analysis() -> Peer:
             return None
         ratio = 1.5 if row["gated_mlp"] else 1.0
         model = config.ModelConfig(
-            name="row", num_layers=int(row["num_layers"]), n_head=int(row["num_heads"]), hidden_dim=int(row["hidden_size"]),
-            vocab_size=int(row["vocab_size"]), ffn_embed_dim=int(row["intermediate_size"] * ratio),
-            expansion_ratio=row["intermediate_size"] * ratio / row["hidden_size"], max_seq_len=int(row["sequence_length"]),
-        )  # fmt: skip
+            name="row",
+            num_layers=int(row["num_layers"]),
+            n_head=int(row["num_heads"]),
+            hidden_dim=int(row["hidden_size"]),
+            vocab_size=int(row["vocab_size"]),
+            ffn_embed_dim=int(row["intermediate_size"] * ratio),
+            expansion_ratio=row["intermediate_size"] * ratio / row["hidden_size"],
+            max_seq_len=int(row["sequence_length"]),
+        )
         ways = {f"{name}_size": int(row[name]) for name in ("tp", "pp", "dp")}
         parallel = config.ParallelismConfig(**ways, sp_size=ways["tp_size"] if row["sequence_parallel"] else 1)
         kinds = config.get_gpu_config_by_name(_LLM_ANALYSIS_GPUS[gpu]), config.get_dtype_config_by_name("w16a16e16")
@@ -105,11 +128,14 @@ def llm_analysis() -> Peer:
         recompute = {"none": "NONE", "full": "FULL"}.get(str(row["recompute"]), "SELECTIVE")
         try:
             found = made.training(
-                batch_size_per_gpu=int(row["micro_batch_size"]), gradient_accumulation_steps=int(row["grad_accum"]),
-                seq_len=int(row["sequence_length"]), total_num_tokens=10**9,
+                batch_size_per_gpu=int(row["micro_batch_size"]),
+                gradient_accumulation_steps=int(row["grad_accum"]),
+                seq_len=int(row["sequence_length"]),
+                total_num_tokens=10**9,
                 activation_recomputation=analysis.ActivationRecomputation[recompute],
-                ds_zero=analysis.DSZeRO(int(row["zero"])), flash_attn=bool(row["flash_attention"]),
-            )  # fmt: skip
+                ds_zero=analysis.DSZeRO(int(row["zero"])),
+                flash_attn=bool(row["flash_attention"]),
+            )
         except (AssertionError, ValueError, ZeroDivisionError):
             return None
         return float(found["latency_per_iter"])

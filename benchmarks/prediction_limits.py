@@ -53,7 +53,7 @@ def peaks(recorded: RecordedRun) -> list[str]:
     c, measured = recorded.candidates, recorded.peak_memory_bytes
     rows = np.flatnonzero(recorded.worked & np.isfinite(measured))
     again = memory.breakdown(c.columns, NANOTRON, "first")["total"]
-    keeping = dataclasses.replace(NANOTRON, gathered_inputs_kept=True)
+    keeping = dataclasses.replace(NANOTRON, gathered_inputs_retained=True)
     best = np.minimum(_error(again, measured), _error(memory.breakdown(c.columns, keeping, "first")["total"], measured))
     order = np.array([i for i in promising_order(c) if recorded.worked[i] and np.isfinite(measured[i])])
     fifth = len(rows) // 5

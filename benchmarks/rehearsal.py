@@ -64,7 +64,7 @@ site:
   pilot_time: 30m
   max_pilots: {max_pilots}
 """
-LOOK_S = 0.5
+POLL_S = 0.5
 Span = tuple[float, float, int]
 """begin and end, unix seconds, and nodes"""
 
@@ -116,7 +116,7 @@ class Launcher:
                 self.cpu_s = sum(seen.cpu_times()[:4])
             except psutil.Error:
                 pass
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         self.seconds = time.monotonic() - begin
 
 

@@ -136,6 +136,9 @@ class Place:
     seed: int = 0
     ranks_in_process: int = 1
     """ranks in this process, each in its own thread: see ``Workload.one_process_param``"""
+    gpu: str = ""
+    """kind of GPU that the site states (a name of ``sweep.physics.hardware.GPUS``), or cpu; empty: not known, the rank
+    takes what it finds"""
 
     def torchrun_variables(self) -> dict[str, str]:
         """What torchrun sets in the environment of this rank; not set for a process of several ranks."""
@@ -243,6 +246,8 @@ class Workload:
     one_process_param: str = ""
     """the parameter by which a run puts all its ranks of a node in one process, as threads that call ``main``
     each; empty: every rank has its own process"""
+    compiles_on_gpu: bool = False
+    """on a GPU ``compile`` is true unless the grid states otherwise"""
     same_start: bool = True
     """all layouts of a model start from the same weights and use the same data, so that their losses agree"""
 

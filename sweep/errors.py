@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,33 @@ class SweepError(Exception):
             mistakes = Mistake(mistakes)
         self.mistakes: tuple[Mistake, ...] = (mistakes,) if isinstance(mistakes, Mistake) else tuple(mistakes)
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+_WHAT_HELPS = {
+    errno.EACCES: "check its permissions and those above it, or name another path",
+    errno.EPERM: "check its permissions and those above it, or name another path",
+    errno.EROFS: "name a path on a file system that can be written",
+    errno.ENOSPC: "free space there, or name another path; nothing was changed",
+    errno.EDQUOT: "free space in your quota, or name another path; nothing was changed",
+    errno.ENAMETOOLONG: "name a shorter path",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EISDIR: "name a file",
+    errno.ENOTEMPTY: "name another path",
+    errno.ELOOP: "its symbolic links lead in a circle",
+    errno.EIO: "the device failed: see the kernel's log",
+    errno.ESTALE: "the file server lost it: try again",
+}
+"""error number -> the remedy of a file that the user names"""
+
+
+def file_mistake(error: OSError) -> Mistake | None:
+    """What the operating system says of a file that the user named; None where the error is of something else."""
+    if error.errno not in _WHAT_HELPS:
+        return None
+    path = None if error.filename is None else str(error.filename)
+    shown = path if path is None or len(path) <= 200 else f"{path[:200]}…"
+    return Mistake((error.strerror or "not usable").lower(), file=shown, remedy=_WHAT_HELPS[error.errno])
 
 
 def log_error(text: str) -> None:

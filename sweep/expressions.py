@@ -45,9 +45,9 @@ def holds(text: str, columns: Mapping[str, Any]) -> Any:
             warnings.simplefilter("ignore")
             result = _Evaluator(columns).eval(text, previously_parsed=_parse(text))
     except (simpleeval.InvalidExpression, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"{text!r} cannot be evaluated: {error}") from None
+        raise ValueError(f"the condition cannot be evaluated: {error}") from None
     if np.asarray(result).dtype != np.bool_:
-        raise ValueError(f"{text!r} is not a condition: write a comparison, such as tp <= 8")
+        raise ValueError("not a condition: write a comparison, such as tp <= 8")
     return np.ma.filled(result, False)
 
 
@@ -57,9 +57,9 @@ def _parse(text: str) -> ast.Expr:
     try:
         body = ast.parse(text.strip(), mode="exec").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text[:80]!r} is not an expression: {getattr(error, 'msg', error)}") from None
+        raise ValueError(f"this is not an expression: {getattr(error, 'msg', 'too deep')}") from None
     if len(body) != 1 or not isinstance(body[0], ast.Expr):
-        raise ValueError(f"{text[:80]!r} is not a single condition")
+        raise ValueError("not a single condition")
     return body[0]
 
 

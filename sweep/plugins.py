@@ -1,7 +1,7 @@
 """Plug-ins by name: workloads, trainers, executors, search strategies, trackers. And their one loader.
 
 Each kind has a table of name -> "module:attribute", so that nothing is imported before it is requested. Other packages
-register workloads and trainers by entry points.
+register workloads, trainers, strategies and trackers by entry points, and test them with ``sweep.testing``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ WORKLOAD_GROUP = "sweep.workloads"
 """the entry-point group of further workloads; each entry is a ``sweep.contract.Workload``"""
 TRAINER_GROUP = "sweep.trainers"
 """the entry-point group of further trainers; each entry is a ``bench_workloads.trainers.adapter.Adapter``"""
+STRATEGY_GROUP = "sweep.strategies"
+"""the entry-point group of further search strategies; each entry is a class like those of ``STRATEGIES``"""
+TRACKER_GROUP = "sweep.trackers"
+"""the entry-point group of further trackers; each entry is a class like those of ``TRACKERS``"""
 
 EXECUTORS: dict[str, str] = {
     "slurm": "sweep.executors.slurm:SlurmExecutor",
@@ -89,14 +93,19 @@ def find_executor(name: str) -> Any:
     return _find("executor", name, EXECUTORS, path="--executor")
 
 
+def strategy_names() -> tuple[str, ...]:
+    """The strategy names that a grid may give."""
+    return _names(STRATEGIES, STRATEGY_GROUP)
+
+
 def find_strategy(name: str) -> Any:
     """The class of a search strategy. Raises SweepError if there is none, or if it cannot be loaded."""
-    return _find("strategy", name, STRATEGIES, path="strategy")
+    return _find("strategy", name, STRATEGIES, path="strategy", group=STRATEGY_GROUP)
 
 
 def find_tracker(name: str) -> Any:
     """The class of a tracker. Raises SweepError if there is none, or if it cannot be loaded."""
-    return _find("tracker", name, TRACKERS, path="--to", remedy=f"pip install {name}")
+    return _find("tracker", name, TRACKERS, path="--to", group=TRACKER_GROUP, remedy=f"pip install {name}")
 
 
 def _names(table: Mapping[str, str], group: str) -> tuple[str, ...]:

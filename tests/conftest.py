@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,11 +21,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+if not os.environ.get("SWEEP_REFERENCE_DATA"):
+    os.environ.pop("SWEEP_REFERENCE_DATA", None)  # set but empty names no folder, and not the current one
+
 TESTS = Path(__file__).parent
 SCHEDULER = {
-    "executors/test_slurm.py", "faults/test_cluster.py", "faults/test_ranks.py", "faults/test_storm.py",
-    "inputs/test_detect.py", "project/test_slurm_harness.py", "system/test_slurm_limits.py",
-}  # fmt: skip
+    "executors/test_slurm.py",
+    "faults/test_cluster.py",
+    "faults/test_ranks.py",
+    "faults/test_storm.py",
+    "inputs/test_detect.py",
+    "project/test_slurm_harness.py",
+    "system/test_slurm_limits.py",
+    "testing/test_executors.py",
+}
 """files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
 
 
@@ -39,10 +49,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(item: pytest.Item) -> str:
-    file = item.path.relative_to(TESTS).as_posix()  # a name alone may stand in several folders
+    file = item.path.relative_to(TESTS).as_posix()  # a name alone may occur in several folders
     if not item.get_closest_marker("slurm"):
         return file
     return "slurm, scheduler" if file in SCHEDULER else "slurm, sweeps"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What this machine could not run, by reason; a reason names what would add it."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(left_out(report.longrepr) for report in skipped)
+    if reasons:
+        terminalreporter.section("left out on this machine")
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"{count} test{'s' if count > 1 else ''}: {reason}")
+
+
+def left_out(skip: object) -> str:
+    """The reason of a skipped test's report: (file, line, "Skipped: reason")."""
+    text = str(skip[2] if isinstance(skip, tuple) else skip)
+    return text.removeprefix("Skipped: ")
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ def test_where_there_are_many_or_none():
     assert nearest("xyz", []) == "there are no choices"
 
 
-def test_a_mistake_says_where_what_and_what_to_do():
+def test_a_mistake_states_where_what_and_what_to_do():
     mistake = Mistake("no axis", "grid.yaml", 3, "exclude[0].tpp", "did you mean tp?")
     assert str(mistake) == "grid.yaml:3: exclude[0].tpp: no axis (did you mean tp?)"
     assert str(SweepError([mistake, Mistake("b")])) == f"{mistake}\nb"

@@ -109,10 +109,10 @@ class Comparison:
         """Runs that are significantly better or worse."""
         return [run for run in self.runs if run.verdict != "same"]
 
-    def slower_cells(self, least: float) -> list[CellPair]:
+    def slower_cells(self, min_share: float) -> list[CellPair]:
         """Cells that are lost, or significantly worse by at least that fraction."""
         found = ((cell, cell.slowdown(self.level)) for cell in self.cells)
-        return [cell for cell, worse in found if cell.verdict == "lost" or (worse > 0 and worse >= least)]
+        return [cell for cell, worse in found if cell.verdict == "lost" or (worse > 0 and worse >= min_share)]
 
     def document(self) -> dict[str, Any]:
         """JSON values."""

@@ -9,20 +9,20 @@ import numpy as np
 
 from analysis.compare.comparison import Change, Noise
 from analysis.compare.sides import Cell, Row, cell_of
-from analysis.compare.statistics import (
+from analysis.metrics import Metric
+from analysis.statistics import (
     MEDIAN_FACTOR,
     log_median_variance,
     robust_spread,
     student_quantile,
     student_two_sided,
 )
-from analysis.metrics import Metric
 
 ASSUMED_NOISE = 0.01
 """Run-to-run standard deviation of a change where the sweeps have too few pairs to estimate it: 1 %"""
-LEAST_NOISE = 0.002
+MIN_NOISE = 0.002
 """No two runs of a training job agree better than that: a smaller estimate is chance"""
-LEAST_FREEDOM = 2.5
+MIN_FREEDOM = 2.5
 """Degrees of freedom from which on the noise estimated from the sweeps is used"""
 ASSUMED_FREEDOM = 30
 
@@ -56,21 +56,21 @@ def noise_of(pairs: Sequence[tuple[Row, Row]], gains: Sequence[float], metric: M
     for (x, _), gain in zip(pairs, gains, strict=True):
         by_cell.setdefault(cell_of(x), []).append(gain)
     spread, freedom = robust_spread(list(by_cell.values()))
-    if freedom < LEAST_FREEDOM:
+    if freedom < MIN_FREEDOM:
         # One run per cell: the cells themselves serve as repeats, as long as most of them did not change.
         spread, freedom = robust_spread([list(gains)])
-    if freedom < LEAST_FREEDOM:
+    if freedom < MIN_FREEDOM:
         return Noise(deviation=ASSUMED_NOISE, freedom=ASSUMED_FREEDOM, estimated=False, iterations=usual)
     own = [_own_variance(x, metric)[0] + _own_variance(y, metric)[0] for x, y in pairs]
     rest = math.sqrt(max(0.0, spread**2 - float(np.median(own))))
-    return Noise(deviation=max(LEAST_NOISE, rest), freedom=freedom, estimated=True, iterations=usual)
+    return Noise(deviation=max(MIN_NOISE, rest), freedom=freedom, estimated=True, iterations=usual)
 
 
 def tested(gain: float, parts: Sequence[tuple[float, float]]) -> tuple[float, float, float, float]:
     """(gain, standard error, degrees of freedom, p) from the parts (variance, degrees of freedom) of its variance."""
     variance = sum(part for part, _ in parts)
-    doubt = sum(part**2 / freedom for part, freedom in parts if freedom > 0)
-    freedom = min(1e6, variance**2 / doubt) if doubt > 0 else 1e6
+    uncertainty = sum(part**2 / freedom for part, freedom in parts if freedom > 0)
+    freedom = min(1e6, variance**2 / uncertainty) if uncertainty > 0 else 1e6
     error = math.sqrt(variance)
     return gain, error, freedom, student_two_sided(gain / error if error > 0 else math.nan, freedom)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from analysis.compare.comparison import CellPair, Change, Comparison, Failing, Noise, RunPair
 from analysis.compare.noise import ASSUMED_FREEDOM, change_of, gain, noise_of, parts_of, tested, typical_change
 from analysis.compare.sides import Cell, Row, Side, cell_of, identity, in_order, key_of, pairs_of, with_columns
-from analysis.compare.statistics import holm
 from analysis.derive.best import LAYOUT, succeeded
 from analysis.heatmap.cell_text import known
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.statistics import holm
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -25,14 +25,23 @@ LEVEL = 0.01
 
 
 def compare(
-    a: pd.DataFrame, b: pd.DataFrame, *, metric: str = DEFAULT_METRIC, level: float = LEVEL, noise: float | None = None
+    a: pd.DataFrame,
+    b: pd.DataFrame,
+    *,
+    metric: str = DEFAULT_METRIC,
+    level: float = LEVEL,
+    noise: float | None = None,
+    anyway: bool = False,
 ) -> Comparison:
     """Records of two sweeps (``analysis.load``): A is the old one, B the new.
 
     ``level``: the chance to report anything where nothing changed. ``noise``: the run-to-run standard deviation of a
     change (0.01 is 1 %) where it is known better than from these sweeps.
 
-    Raises SweepError where no cell has a value in both, or ``level`` or ``noise`` is out of range.
+    ``anyway``: also where no run is in both, or where they differ in model, sequence or batch.
+
+    Raises SweepError where no cell has a value in both, where they are not comparable, or
+    ``level`` or ``noise`` is out of range.
     """
     _check(level, noise)
     chosen = metric_named(metric)
@@ -43,6 +52,8 @@ def compare(
     if not common:
         fact = f"no cell has {chosen.label} in both: {len(sides[0].best)} cells in A, {len(sides[1].best)} in B"
         raise SweepError(Mistake(fact, remedy="compare sweeps of the same models and node counts"))
+    if not anyway and (different := _not_comparable(sides[0], sides[1], pairs)):
+        raise SweepError(different)
     raw = [gain(x, y, chosen) for x, y in pairs]
     found = noise_of(pairs, raw, chosen)
     if noise is not None:
@@ -56,6 +67,37 @@ def compare(
         runs=_runs(pairs, chosen, found, level),
         failing=_failing(sides[0], sides[1], names),
     )
+
+
+WORK = {"shape_json": "the model's shape", "sequence_length": "the sequence", "global_batch_tokens": "the batch"}
+"""column -> what a cell of both sweeps must share, for its change to be of the software or the hardware"""
+
+
+def _not_comparable(a: Side, b: Side, pairs: Sequence[tuple[Row, Row]]) -> list[Mistake]:
+    """Why a change would say nothing: the cells of both do other work, or no run is in both."""
+    remedy = "--anyway compares them nevertheless"
+    mistakes = []
+    for column, text in WORK.items():
+        here, there = ({cell: _values(side, cell, column) for cell in set(a.best) & set(b.best)} for side in (a, b))
+        other = sorted(cell for cell in here if here[cell] and there[cell] and not here[cell] & there[cell])
+        if other:
+            model, nodes = other[0]
+            values = (
+                "" if column == "shape_json" else f": {_shown(here[other[0]])} in A, {_shown(there[other[0]])} in B"
+            )
+            more = f" and {len(other) - 1} more cells" if len(other) > 1 else ""
+            mistakes.append(Mistake(f"{text} of {model} on {nodes}{more} differs{values}", remedy=remedy))
+    if not pairs and not mistakes:
+        mistakes.append(Mistake("no run is in both: their layouts or settings differ", remedy=remedy))
+    return mistakes
+
+
+def _values(side: Side, cell: Cell, column: str) -> set[str]:
+    return {str(row[column]) for row in side.rows if cell_of(row) == cell and known(row.get(column))}
+
+
+def _shown(values: set[str]) -> str:
+    return ", ".join(sorted(values)[:3])
 
 
 def _check(level: float, noise: float | None) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from analysis.derive.sureness import least_lead, run_spread
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
@@ -79,21 +80,24 @@ def succeeded(records: pd.DataFrame) -> pd.Series[bool]:
 def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """One row per configuration that was measured, repeats pooled.
 
-    Adds ``value`` (median over repeats), ``low`` and ``high`` (its interval) and ``repeats`` (how many), all in the
-    metric's own unit. Of several repeats the row nearest to the median represents all.
+    Adds ``value`` (median over repeats), ``low`` and ``high`` (its interval), all in the metric's own unit,
+    ``repeats`` (how many), and ``run_spread`` with ``spread_freedom`` of all repeats together. Of several repeats the
+    row nearest to the median represents all.
     """
     rows = counting(completed(records)).dropna(subset=CELL)
     rows = rows.assign(value=metric.of(rows))
     rows = rows[succeeded(rows) & np.isfinite(rows["value"].to_numpy(float))]
     rows = rows.assign(**_interval(rows, metric))
     key = _configuration_key(rows)
+    spread, freedom = run_spread(rows, key)
     pooled = rows.groupby(key, sort=False)
     summary = pooled.agg(value=("value", "median"), low=("low", "min"), high=("high", "max"), n=("value", "size"))
     distance = (rows["value"] - key.map(summary["value"])).abs()
     nearest = rows.assign(key=key, distance=distance).sort_values("distance", kind="stable").drop_duplicates("key")
     chosen = nearest.set_index("key").sort_index().drop(columns="distance")
     summary = summary.sort_index().rename(columns={"n": "repeats"})
-    pooled_rows: pd.DataFrame = chosen.assign(**{name: summary[name] for name in summary}).reset_index(drop=True)
+    chosen = chosen.assign(**{name: summary[name] for name in summary}, run_spread=spread, spread_freedom=freedom)
+    pooled_rows: pd.DataFrame = chosen.reset_index(drop=True)
     return pooled_rows
 
 
@@ -101,7 +105,8 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     """One row per (model, nodes) that has a measurement: the best configuration's record and its interval.
 
     Adds to the columns of ``measured``: ``configurations`` (how many were measured in the cell), ``ties`` (run_ids of
-    the others within noise of the best, best first) and ``runner_up`` (the value of the second).
+    the others within noise of the best, best first), ``runner_up`` and ``runner_up_repeats`` (the second's value and
+    number of runs) and ``least_lead`` (see ``analysis.derive.sureness``).
     """
     chosen = metric_named(metric)
     rows = measured(records, chosen)
@@ -110,8 +115,16 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     order = order.sort_values(["order", "memory", "run_id"], kind="stable").drop(columns=["order", "memory"])
     cell = order.groupby(CELL, sort=False)
     best = order.drop_duplicates(CELL).set_index(CELL)
-    best = best.assign(configurations=cell.size(), runner_up=_second(order), ties=_ties(order, best, chosen))
-    found: pd.DataFrame = best.reset_index()[[*rows.columns, "configurations", "ties", "runner_up"]]
+    rest = order[order.duplicated(CELL)]
+    best = best.assign(
+        configurations=cell.size(),
+        ties=_ties(order, best, chosen),
+        runner_up=_second(order, "value"),
+        runner_up_repeats=_second(order, "repeats"),
+        least_lead=least_lead(best, rest, chosen, CELL),
+    )
+    added = ("configurations", "ties", "runner_up", "runner_up_repeats", "least_lead")
+    found: pd.DataFrame = best.reset_index()[[*rows.columns, *added]]
     return found
 
 
@@ -157,15 +170,15 @@ def _filtered(
 
     Raises SweepError where no record meets it.
     """
-    kept = keep(records, expression)
-    if kept.empty:
+    selected = keep(records, expression)
+    if selected.empty:
         raise SweepError(Mistake(f"no record meets {expression!r}", path="--filter", remedy="widen it"))
     if plan is None:
-        return kept, None
+        return selected, None
     if set(names_in(expression)) <= set(plan.columns):
-        return kept, keep(plan, expression)
-    wanted = plan["model"].isin(set(kept["model"])) & plan["nodes"].isin(set(kept["nodes"]))
-    return kept, plan[wanted]
+        return selected, keep(plan, expression)
+    wanted = plan["model"].isin(set(selected["model"])) & plan["nodes"].isin(set(selected["nodes"]))
+    return selected, plan[wanted]
 
 
 def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
@@ -180,9 +193,9 @@ def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     return typed
 
 
-def _second(order: pd.DataFrame) -> pd.Series[float]:
-    """The value of each cell's second configuration; rows are sorted best first."""
-    values = order.set_index(CELL)["value"].astype(float)
+def _second(order: pd.DataFrame, column: str) -> pd.Series[float]:
+    """That column of each cell's second configuration; rows are sorted best first."""
+    values = order.set_index(CELL)[column].astype(float)
     rest = values[order.set_index(CELL).index.duplicated()]
     second: pd.Series[float] = rest[~rest.index.duplicated()]
     return second

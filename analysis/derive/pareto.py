@@ -29,5 +29,5 @@ def front(peak: pd.Series[float], value: pd.Series[float], *, higher: bool = Tru
     gain = value if higher else -value
     order = pd.DataFrame({"peak": peak, "gain": gain}).sort_values(["peak", "gain"], ascending=[True, False])
     before = order["gain"].cummax().shift(fill_value=-np.inf)
-    kept: pd.Index = order.index[order["gain"] > before]
-    return kept
+    optimal: pd.Index = order.index[order["gain"] > before]
+    return optimal

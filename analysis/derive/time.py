@@ -34,9 +34,9 @@ def held(allocations: pd.DataFrame, now: float) -> pd.DataFrame:
     gone = rows["gone_at"].where(rows["gone_at"] >= begin)  # a job given up that started after all
     settled = np.fmin(gone.fillna(np.inf), limit)
     end = rows["ended_at"].fillna(settled.clip(upper=now))
-    silent = rows["ended_at"].isna() & (gone.notna() | (limit < now))
-    heard = rows["heard_at"].fillna(begin).where(silent, np.inf)
-    sound = np.fmin(heard, rows["lost_at"].fillna(np.inf))
+    unresponsive = rows["ended_at"].isna() & (gone.notna() | (limit < now))
+    last_heartbeat = rows["heard_at"].fillna(begin).where(unresponsive, np.inf)
+    sound = np.fmin(last_heartbeat, rows["lost_at"].fillna(np.inf))
     end = np.maximum(end, begin)
     found: pd.DataFrame = rows[["source", "pilot", "node"]].assign(
         begin=begin, end=end, sound_until=np.clip(sound, begin, end)
@@ -111,8 +111,8 @@ def _busy(nodes: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.DataFrame:
     table = pd.concat(parts, ignore_index=True)
     low, high = table["begin"], table["sound_until"]
     clipped = table.assign(begin=np.clip(table["begin_"], low, high), end=np.clip(table["end_"], low, high))
-    kept: pd.DataFrame = clipped[clipped["end"] > clipped["begin"]]
-    result: pd.DataFrame = kept[SEGMENT]
+    visible: pd.DataFrame = clipped[clipped["end"] > clipped["begin"]]
+    result: pd.DataFrame = visible[SEGMENT]
     return result
 
 

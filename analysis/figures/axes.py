@@ -87,7 +87,7 @@ def _widest(labels: Iterable[str]) -> float:
 
 
 def _draw_axis(axes: Axes, groups: Mapping[str, pd.Series[float]], title: str) -> None:
-    looks = {"linewidth": 0.7, "color": style.INK}
+    line_style = {"linewidth": 0.7, "color": style.INK}
     axes.boxplot(
         list(groups.values()),
         whis=(5, 95),
@@ -96,8 +96,8 @@ def _draw_axis(axes: Axes, groups: Mapping[str, pd.Series[float]], title: str) -
         patch_artist=True,
         boxprops={"facecolor": "#b3d4ea", "linewidth": 0.7, "edgecolor": style.INK},
         medianprops={"linewidth": 1.3, "color": style.BAD},
-        whiskerprops=looks,
-        capprops=looks,
+        whiskerprops=line_style,
+        capprops=line_style,
     )
     places = range(1, len(groups) + 1)
     axes.plot(places, [values.max() for values in groups.values()], ".", color=style.INK, markersize=4)

@@ -31,6 +31,8 @@ def draw(
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
+    from analysis.heatmap.draw import save_figure
+
     with mpl.rc_context({"font.size": 9, "svg.hashsalt": "sweep"}):
         figure = Figure(figsize=(9.5, 5.2), layout="constrained")
         axes = figure.add_subplot()
@@ -44,7 +46,7 @@ def draw(
         for place, total in enumerate(bottom):
             axes.annotate(f"{total:.1f}", (place, total), (0, 3), textcoords="offset points", ha="center")
         _finish(axes, phases, title, max(bottom), limit_bytes)
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+        save_figure(figure, path, dpi=150)
 
 
 def _finish(axes, phases: list[str], title: str, highest: float, limit_bytes: float | None) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001

@@ -44,12 +44,17 @@ def draw(tables: Tables) -> Figure:
 
 def _draw_model(left: Axes, right: Axes, rows: pd.DataFrame, model: str, at: int, fits: dict[str, Scaling]) -> None:
     nodes, rate = rows["nodes"].to_numpy(float), rows["tokens_per_second"].to_numpy(float)
-    look: dict[str, Any] = {"color": style.COLOURS[at], "marker": style.MARKERS[at], "markersize": 4, "linewidth": 1.3}
+    line_style: dict[str, Any] = {
+        "color": style.COLOURS[at],
+        "marker": style.MARKERS[at],
+        "markersize": 4,
+        "linewidth": 1.3,
+    }
     fit = fits.get(model)
     label = model if fit is None else f"{model}: serial {number(100 * fit.serial_share)} %"
-    left.plot(nodes, rate, label=label, **look)
+    left.plot(nodes, rate, label=label, **line_style)
     left.plot(nodes, rate[0] * nodes / nodes[0], color=style.COLOURS[at], linestyle=(0, (4, 3)), linewidth=0.8)
-    right.plot(nodes, 100 * rows["efficiency"].to_numpy(float), label=model, **look)
+    right.plot(nodes, 100 * rows["efficiency"].to_numpy(float), label=model, **line_style)
 
 
 def _draw_spread(right: Axes, rows: pd.DataFrame, at: int, many: int) -> None:

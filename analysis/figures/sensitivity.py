@@ -44,8 +44,8 @@ def draw(tables: Tables) -> Figure:
 def _shortened(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if len(table) <= MOST_ROWS:
         return table, []
-    kept = table.sort_values("cells", ascending=False, kind="stable").head(MOST_ROWS).sort_index()
-    return kept, [f"{len(table) - MOST_ROWS} values measured in fewer cells are left out."]
+    shown = table.sort_values("cells", ascending=False, kind="stable").head(MOST_ROWS).sort_index()
+    return shown, [f"{len(table) - MOST_ROWS} values measured in fewer cells are left out."]
 
 
 def _draw_rows(axes: Axes, table: pd.DataFrame) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LOOKS: dict[str, tuple[str, str]] = {
+STYLES: dict[str, tuple[str, str]] = {
     "measuring": ("#0072b2", ""),
     "running": ("#56b4e9", "...."),
     "starting": ("#e69f00", "////"),
@@ -99,8 +99,8 @@ def _draw_shares(axes: Axes, shares: pd.Series[float]) -> None:
     for state, share in shares.items():
         if share <= 0:
             continue
-        colour, hatch = LOOKS[str(state)]
-        axes.barh(0, 100 * share, left=left, height=1, label=f"{state} {style.percent(share)}", **_look(colour, hatch))
+        colour, hatch = STYLES[str(state)]
+        axes.barh(0, 100 * share, left=left, height=1, label=f"{state} {style.percent(share)}", **_style(colour, hatch))
         left += 100 * share
     axes.set_xlim(0, 100)
     axes.set_yticks([])
@@ -114,7 +114,7 @@ def _draw_shares(axes: Axes, shares: pd.Series[float]) -> None:
     )  # fmt: skip
 
 
-def _look(colour: str, hatch: str) -> dict[str, Any]:
+def _style(colour: str, hatch: str) -> dict[str, Any]:
     return {"facecolor": colour, "hatch": hatch, "edgecolor": HATCH, "linewidth": 0}
 
 
@@ -122,11 +122,11 @@ def _draw_lanes(axes: Axes, table: pd.DataFrame, lanes: pd.Series, zero: float, 
     names = sorted(lanes.unique(), key=natural)
     row = {name: at for at, name in enumerate(names)}
     y = lanes.map(row)
-    for state, (colour, hatch) in LOOKS.items():
+    for state, (colour, hatch) in STYLES.items():
         mine = table[table["state"] == state]
         for at, part in mine.groupby(y[mine.index]):
             spans = list(zip((part["begin"] - zero) / seconds, (part["end"] - part["begin"]) / seconds, strict=True))
-            axes.broken_barh(spans, (at - 0.4, 0.8), **_look(colour, hatch), rasterized=len(spans) > 500)
+            axes.broken_barh(spans, (at - 0.4, 0.8), **_style(colour, hatch), rasterized=len(spans) > 500)
     every = -(-len(names) // 26)
     axes.set_yticks(range(0, len(names), every), names[::every], fontsize=style.SMALL)
     for label in axes.get_yticklabels():
@@ -140,8 +140,8 @@ def _draw_counts(axes: Axes, table: pd.DataFrame, zero: float, seconds: float) -
     edges, counts = allocation_time.over_time(table, BINS)
     at = (edges - zero) / seconds
     bottom = np.zeros(BINS)
-    for state in (state for state in LOOKS if state in counts):
-        axes.bar(at[:-1], counts[state], np.diff(at), bottom=bottom, align="edge", **_plain(LOOKS[state][0]))
+    for state in (state for state in STYLES if state in counts):
+        axes.bar(at[:-1], counts[state], np.diff(at), bottom=bottom, align="edge", **_plain(STYLES[state][0]))
         bottom += counts[state]
     axes.set_ylabel("nodes held")
     axes.set_ylim(0, 1.05 * float(bottom.max()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import filters
 from analysis.derive.best import succeeded, truth
-from analysis.heatmap.cell_text import known
+from analysis.heatmap.cell_text import has_bf16_states, known
 from analysis.metrics import Metric, number
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ def is_simulated(rows: pd.DataFrame) -> bool:
     return "simulated" in rows and bool(truth(rows["simulated"]).any())
 
 
+def is_predicted(rows: pd.DataFrame) -> bool:
+    """Whether any row is a prediction of a plan (``analysis.predicted_records``)."""
+    return "predicted" in rows and bool(truth(rows["predicted"]).any())
+
+
 def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[str]:
     """How to read a cell: only what this figure contains."""
     contents = [shown.label if shown.absolute else f"{shown.label} of the best configuration"]
@@ -61,6 +66,8 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
     if level == "full":
         sentences.append("DP TP PP CP EP: data, tensor, pipeline, context, expert parallel; MBS: micro-batch size;")
         sentences.append("GAS: gradient accumulation; rc: activation recomputation.")
+        if any(has_bf16_states({"params_json": text}) for text in _values(best, "params_json")):
+            sentences.append("bf16-states: weights, gradients and both moments in bf16, no fp32 master weights.")
     else:
         sentences.append("Layouts and all other columns: `sweep heatmap --json`.")
     if any(isinstance(ties, list) and ties for ties in best.get("ties", ())):

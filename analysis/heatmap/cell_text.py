@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -60,7 +61,15 @@ def layout(cell: Mapping[str, Any]) -> list[Group]:
     recompute = cell.get("recompute")
     if isinstance(recompute, str) and recompute != "none":
         extra.append({"full": "rc-full", "selective": "rc-sel"}.get(recompute, f"rc-{recompute}"))
+    if has_bf16_states(cell):
+        extra.append("bf16-states")
     return [group for group in (parallel, batch, extra) if group]
+
+
+def has_bf16_states(cell: Mapping[str, Any]) -> bool:
+    """Whether weights, gradients and optimizer states are in bf16, without fp32 master weights: another training."""
+    text = cell.get("params_json")
+    return isinstance(text, str) and json.loads(text).get("weights_dtype") == "bf16"
 
 
 def lines(text: Sequence[Group], room_pt: float, size: float) -> list[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PALETTE = "viridis"
 """Even in lightness, so that it works in print and for every kind of colour vision"""
 
-LEAST_SPAN = 0.2
+MIN_SPAN = 0.2
 """The scale spans at least this fraction of its maximum, so that small differences look small"""
 
 Colour = tuple[float, float, float, float]
@@ -58,7 +58,7 @@ def scale_of(best: pd.DataFrame, shown: Metric) -> Scale | None:
         return None
     values = best["relative"].to_numpy(float)
     high = float(values.max())
-    low = min(float(values.min()), high * (1 - LEAST_SPAN))
+    low = min(float(values.min()), high * (1 - MIN_SPAN))
     if shown.absolute:
         return Scale(low, high, shown.factor, shown.label)
     return Scale(low, high, 100, f"{shown.label} as % of the model's best over all node counts")

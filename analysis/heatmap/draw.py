@@ -6,9 +6,7 @@ fixes the font size and the height of a row, and the texts around the cells fix 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from analysis.heatmap.page import LABEL, MARGIN, Page, plan_page
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
 from analysis.text_fit import LINE, Group, paragraph, shortened, width_pt
 from sweep.errors import Mistake, SweepError
+from sweep.files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,6 +121,8 @@ def draw(
     rows = caption.measured_rows(records, keep)
     if caption.is_simulated(rows):
         notes.insert(0, "simulated: no model was trained; ranks slept for the step times of a formula.")
+    if caption.is_predicted(rows):
+        notes.insert(0, "predicted: nothing was measured; speed and memory are those of the models of physics.")
     content = _Content(table, rows, chosen, shown, numbers, notes)
     return Heatmap(_figure(content, annotate, width_in * 72, keep), table)
 
@@ -132,24 +133,21 @@ def save(heatmap: Heatmap, path: Path, dpi: int = 220) -> None:
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
-    """Write an image; the file extension chooses PNG, SVG or PDF. The write is atomic.
+    """Write an image, whole or not at all; the file extension chooses PNG, SVG or PDF.
 
-    Raises SweepError for another extension, or where the path cannot be written.
+    Raises SweepError for another extension, OSError where the path cannot be written.
     """
+    import io
+
     import matplotlib as mpl
 
     check_format(path)
-    aside = path.with_name(f".{path.stem[:80]}.{uuid.uuid4().hex[:12]}{path.suffix}")
-    undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context({"svg.hashsalt": "sweep", "pdf.fonttype": 42}):
-            figure.savefig(aside, dpi=_bearable(figure, dpi), metadata=undated)
-        aside.rename(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            aside.unlink()
-        raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(path))) from error
+    kind = path.suffix.lower()
+    undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind, {})
+    image = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "sweep", "pdf.fonttype": 42}):
+        figure.savefig(image, format=kind[1:], dpi=_bearable(figure, dpi), metadata=undated)
+    write_whole(path, image.getvalue())
 
 
 def check_format(path: Path) -> None:
@@ -220,6 +218,8 @@ def _title(content: _Content, room: float, keep: str | None) -> list[tuple[str, 
     name = "Best configuration per model and node count"
     if caption.is_simulated(content.rows):
         name += " (simulated)"
+    if caption.is_predicted(content.rows):
+        name += " (predicted)"
     phrases = caption.held_fixed(content.rows, content.best, content.metric)
     if keep is not None:
         phrases.append(f"only {keep}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.derive.sureness import verdict
 from analysis.heatmap.cell_text import groups, known, layout
 from analysis.heatmap.colours import Scale, ink_on, relative, scale_of
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, memory_text, number
@@ -76,7 +77,7 @@ class Winner:
     measured: str
     """how often: runs and iterations"""
     verdict: str
-    """clear, tie, alone or unknown"""
+    """clear, tie, alone, leads or unknown"""
     sureness: str
     """the verdict as a sentence"""
     notes: tuple[str, ...]
@@ -153,7 +154,7 @@ def _shades(scale: Scale | None) -> tuple[Shade, ...]:
 
 
 def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage) -> Winner:
-    verdict, sureness = _sureness(cell, metric)
+    claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
     return Winner(
         anchor=anchor,
@@ -166,35 +167,13 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage) 
         mfu=_percent(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
         memory=memory_text(float(memory)) if known(memory) else "–",
         measured=_measured(cell),
-        verdict=verdict,
-        sureness=sureness,
+        verdict=claim,
+        sureness=sentence,
         notes=_texts(cell.get("notes")),
         ties=_texts(cell.get("ties")),
         run_id=str(cell.get("run_id")),
         usage=tuple(usage(cell)),
     )
-
-
-def _sureness(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
-    """Whether the best is better than the others beyond noise: (verdict, sentence)."""
-    ties = _texts(cell.get("ties"))
-    ahead = _ahead(cell, metric)
-    if ties:
-        others = "one other configuration" if len(ties) == 1 else f"{len(ties)} other configurations"
-        return "tie", f"within noise of {others}; the second is {ahead} behind"
-    if int(cell["configurations"]) == 1:
-        return "alone", "the only configuration that was measured here"
-    if not _interval(cell, metric):
-        return "unknown", f"{ahead} ahead of the second; the spread of its iterations is not known"
-    return "clear", f"{ahead} ahead of the second of {int(cell['configurations'])}, beyond noise"
-
-
-def _ahead(cell: Mapping[str, Any], metric: Metric) -> str:
-    """The lead of the best over the second, in per cent of the second."""
-    best, second = float(cell["value"]), float(cell["runner_up"]) if known(cell.get("runner_up")) else float("nan")
-    if not second > 0 or not best > 0:
-        return "–"
-    return f"{max(0.0, best / second - 1 if metric.higher_is_better else second / best - 1):.1%}"
 
 
 def _interval(cell: Mapping[str, Any], metric: Metric) -> str:

@@ -11,9 +11,9 @@ from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
 from analysis.report.answer import Usage, Winner, heat_of, winners_of
+from analysis.report.attempts import FIELDS, metrics_for_axes, omission_text, table_of
 from analysis.report.failures import failures_of, gpu_hours
 from analysis.report.page import render
-from analysis.report.trials import FIELDS, metrics_for_axes, said_of, table_of
 from analysis.report.usage import usage_of
 from sweep.errors import Mistake, SweepError
 
@@ -67,7 +67,7 @@ def build(
     records = completed(records.assign(**dict.fromkeys(missing)) if missing else records)
     table = cells(records, plan, metric)
     heat, winners = heat_of(table, chosen), winners_of(table, chosen, usage)
-    trials = table_of(records, chosen)
+    attempts = table_of(records, chosen)
     measured = caption.measured_rows(counting(records), None)
     content = {
         "about": about,
@@ -85,9 +85,9 @@ def build(
         "grid": surroundings.grid_shown(about.grid) if about.grid else None,
         "reproduce": surroundings.how_to_reproduce(about.provenance),
         "rejections": surroundings.rejections_of(plan),
-        "left_out": said_of(trials),
+        "left_out": omission_text(attempts),
     }
-    data = {"trials": trials, "axes": metrics_for_axes(trials), "refresh_s": about.refresh_s}
+    data = {"attempts": attempts, "axes": metrics_for_axes(attempts), "refresh_s": about.refresh_s}
     return render(content, data, [asdict(shade) for shade in heat.shades])
 
 
@@ -129,12 +129,13 @@ def _sureness(winners: Sequence[Winner]) -> str:
     """One sentence on how many winners are clear of noise."""
     if not winners:
         return ""
-    counts = {verdict: sum(w.verdict == verdict for w in winners) for verdict in ("clear", "tie", "alone", "unknown")}
     texts = {
-        "clear": "{} ahead of all others beyond noise",
+        "clear": "{} ahead of all others beyond the spread between runs",
+        "leads": "{} ahead by less than that spread, or with too few runs to know it",
         "tie": "{} within noise of another configuration",
         "alone": "{} without another configuration to compare with",
         "unknown": "{} ahead by a margin whose noise is not known",
     }
+    counts = {verdict: sum(w.verdict == verdict for w in winners) for verdict in texts}
     parts = [texts[verdict].format(count) for verdict, count in counts.items() if count]
     return f"Of {len(winners)} best configuration{'s' * (len(winners) != 1)}: {', '.join(parts)}."

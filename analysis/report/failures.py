@@ -61,8 +61,8 @@ def gpu_hours(records: pd.DataFrame) -> float | None:
 
 def _failure(outcome: str, rows: pd.DataFrame) -> Failure:
     messages = rows["message"].where(rows["message"].notna(), "").astype(str)
-    alike = messages.str.slice(0, 400).map(lambda text: _CHANGING.sub("#", text))
-    groups = sorted(rows.groupby(alike, sort=False), key=lambda group: -len(group[1]))
+    similar = messages.str.slice(0, 400).map(lambda text: _CHANGING.sub("#", text))
+    groups = sorted(rows.groupby(similar, sort=False), key=lambda group: -len(group[1]))
     return Failure(
         outcome=outcome,
         count=len(rows),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import importlib.resources
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.metrics import number
+from sweep.shipped import shipped_folder
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -63,14 +63,10 @@ def _hash(text: str) -> str:
 
 @functools.cache
 def _environment() -> Environment:
-    """Templates are inside the package when installed, and next to it in a checkout."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-    package = importlib.resources.files("sweep")
-    shipped = package.joinpath("_templates")
-    folder = shipped if shipped.is_dir() else package.joinpath("..").joinpath("templates")
     environment = Environment(
-        loader=FileSystemLoader(str(folder)),
+        loader=FileSystemLoader(shipped_folder("templates")),
         undefined=StrictUndefined,
         autoescape=select_autoescape(enabled_extensions=("html.j2",), default=False),
         trim_blocks=True,

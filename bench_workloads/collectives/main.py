@@ -100,11 +100,11 @@ def _cases(run: RankRun, settings: Settings, device: torch.device) -> list[_Case
     nodes = place.world_size // place.local_world_size
     mesh = init_device_mesh(device.type, (nodes, place.local_world_size), mesh_dim_names=("inter_node", "intra_node"))
     groups = {"world": dist.group.WORLD, **{name: mesh.get_group(name) for name in ("inter_node", "intra_node")}}
-    alike = {"intra_node"} if nodes == 1 else set()
+    same_ranks = {"intra_node"} if nodes == 1 else set()
     return [
         _Case(operation, name, groups[name], size, _DTYPES[run.dtype], device)
         for name in settings.groups
-        if dist.get_world_size(groups[name]) > 1 and name not in alike
+        if dist.get_world_size(groups[name]) > 1 and name not in same_ranks
         for operation in settings.operations
         for size in settings.sizes
     ]

@@ -90,17 +90,17 @@ def act(fault: Fault, run: RankRun, settings: Settings) -> None:
         "signal": lambda: _wait_after(lambda: os.kill(os.getpid(), settings.fault_code)),
         "segfault": lambda: _wait_after(lambda: ctypes.string_at(0)),
         "hang": _wait,
-        "ignore_sigterm": _wait_deaf,
+        "ignore_sigterm": _ignore_sigterm,
         "leak_child": lambda: _leak_child(settings.fault_s),
-        "oom_cuda": lambda: _say_and_exit(_OOM, run),
+        "oom_cuda": lambda: _print_and_exit(_OOM, run),
         "oom_host": lambda: _raise_from(lambda: bytearray(1 << 62)),
         "nan": lambda: _raise(FloatingPointError(f"loss is nan, gradient norm nan at iteration {fault.iteration}")),
         "import_error": lambda: _raise_from(lambda: importlib.import_module("flash_attn_that_is_not_there")),
         "port_in_use": lambda: _raise_from(_bind_twice),
         "disk_full": lambda: _raise_from(_write_to_full_device),
-        "nccl_timeout": lambda: _say_and_abort(_NCCL_TIMEOUT, run),
-        "nccl_error": lambda: _say_and_exit(_NCCL_ERROR, run),
-        "cuda_error": lambda: _say_and_exit(_CUDA_ERROR, run),
+        "nccl_timeout": lambda: _print_and_abort(_NCCL_TIMEOUT, run),
+        "nccl_error": lambda: _print_and_exit(_NCCL_ERROR, run),
+        "cuda_error": lambda: _print_and_exit(_CUDA_ERROR, run),
         "config_error": lambda: _raise(
             ValueError("num_attention_heads (30) must be divisible by tensor parallel size (4)")
         ),
@@ -112,10 +112,10 @@ def act(fault: Fault, run: RankRun, settings: Settings) -> None:
 
 def out_of_memory(run: RankRun) -> NoReturn:
     """Fail as a rank that does not fit in memory."""
-    _say_and_exit(_OOM, run)
+    _print_and_exit(_OOM, run)
 
 
-def wait_for_ever() -> NoReturn:
+def hang() -> NoReturn:
     """Block as in a collective whose peer is gone. SIGTERM ends it."""
     _wait()
 
@@ -137,17 +137,17 @@ def _raise_from(act_that_fails: Callable[[], object]) -> NoReturn:
     raise AssertionError("this machine did not fail where it should")
 
 
-def _say_and_exit(text: str, run: RankRun) -> NoReturn:
-    _say(text, run)
+def _print_and_exit(text: str, run: RankRun) -> NoReturn:
+    _print(text, run)
     os._exit(1)
 
 
-def _say_and_abort(text: str, run: RankRun) -> NoReturn:
-    _say(text, run)
+def _print_and_abort(text: str, run: RankRun) -> NoReturn:
+    _print(text, run)
     os.abort()
 
 
-def _say(text: str, run: RankRun) -> None:
+def _print(text: str, run: RankRun) -> None:
     print(text.format(rank=run.place.rank, gpu=run.place.local_rank), file=sys.stderr, flush=True)  # noqa: T201
 
 
@@ -162,7 +162,7 @@ def _wait_after(blow: Callable[[], object]) -> NoReturn:
     _wait()
 
 
-def _wait_deaf() -> NoReturn:
+def _ignore_sigterm() -> NoReturn:
     libc = ctypes.CDLL(None)  # Python's own signal() works in the main thread only, and a rank may run in another
     for number in (signal.SIGTERM, signal.SIGINT):
         libc.signal(int(number), ctypes.c_void_p(int(signal.SIG_IGN)))

@@ -42,10 +42,10 @@ def peak_memory_bytes(run: Run, stage: int = 0) -> int:
         return 0
     layout, shards = run.layout, run.layout.dp * run.layout.cp
     mine = parameters_here(run)
-    kept_weights = 6 * mine / (shards if layout.zero == 3 else 1)
+    weights = 6 * mine / (shards if layout.zero == 3 else 1)
     gradients = 4 * mine / (shards if layout.zero >= 2 else 1)
     optimizer = 8 * mine / (shards if layout.zero >= 1 else 1)
-    return int(kept_weights + gradients + optimizer + _activations(run, stage))
+    return int(weights + gradients + optimizer + _activations(run, stage))
 
 
 def parameters_here(run: Run) -> int:

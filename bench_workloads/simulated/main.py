@@ -46,17 +46,17 @@ class _Rank:
         self._strike(-1)
 
     def iterate(self) -> list[float]:
-        """The times of all iterations, warm-up included."""
+        """The times of all iterations, warmup-up included."""
         count = self._run.warmup_iterations + self._run.iterations
         return [self._iteration(number) for number in range(count)]
 
     def measurement(self, times: list[float]) -> Measurement:
-        run, warm = self._run, self._run.warmup_iterations
+        run, warmup = self._run, self._run.warmup_iterations
         stage = run.place.rank * run.layout.pp // run.place.world_size
         memory = formula.peak_memory_bytes(run, stage)
         return Measurement(
-            step_times_s=times[warm:],
-            warmup_times_s=times[:warm],
+            step_times_s=times[warmup:],
+            warmup_times_s=times[:warmup],
             peak_allocated_bytes=memory or None,
             peak_reserved_bytes=int(memory * 1.08) or None,
             memory_kind="by formula, nothing was allocated",
@@ -96,13 +96,13 @@ class _Rank:
         elif fault.strikes(rank, iteration):
             faults.act(fault, self._run, self._settings)
         elif fault.blocks(rank, iteration):
-            faults.wait_for_ever()
+            faults.hang()
 
     def _die_if_too_big(self, iteration: int) -> None:
         """All ranks of the first stage run out of memory together; the others wait for them."""
         if iteration == 0 and formula.peak_memory_bytes(self._run) > self._settings.memory_gb * 1e9:
             stage = self._run.place.rank * self._run.layout.pp // self._run.place.world_size
-            faults.wait_for_ever() if stage else faults.out_of_memory(self._run)
+            faults.hang() if stage else faults.out_of_memory(self._run)
 
     def _heartbeat(self, number: int) -> None:
         """Heartbeats cost the agent time: the first four iterations, then at most one a second."""

@@ -26,6 +26,7 @@ WORKLOAD = Workload(
     main="bench_workloads.transformer.main:main",
     axes=frozenset({*LAYOUT, "dtype", "compile"}),
     preload=PRELOAD,
+    compiles_on_gpu=True,
     params=Settings.defaults(),
     choices={
         "zero": (0, 1, 2, 3),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bench_workloads.transformer import (
+    attention,
     compiling,
     context_parallel,
     data_parallel,
@@ -26,23 +26,21 @@ from bench_workloads.transformer import (
 from bench_workloads.transformer.accumulation import AccumulationStep
 from bench_workloads.transformer.data import Batches
 from bench_workloads.transformer.mesh import Meshes, build_meshes
+from bench_workloads.transformer.mlp import product_on
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
+from bench_workloads.transformer.output import loss_and_gradient
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.tied import TiedEmbedding
 from sweep.physics.shapes import ModelShape, input_embedding_parameters, matmul_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench_workloads.transformer.settings import Settings
     from sweep.contract import RankRun
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-KERNELS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
-}
 
 
 class Trainer:
@@ -52,6 +50,7 @@ class Trainer:
         self.run = run
         self.settings = settings
         self.shape = ModelShape(**run.shape)  # type: ignore[arg-type]
+        attention.prepare(settings.attention)
         self.meshes = build_meshes(
             device.type,
             run.layout,
@@ -59,6 +58,8 @@ class Trainer:
             shard_size=settings.shard_size,
             experts=self.shape.num_experts > 0,
         )
+        if settings.async_tp:
+            compiling.overlap_tensor_parallel(self.meshes.tp)
         self.positions = _positions(run, settings, self.meshes).to(device)
         self.stage_numbers = _stage_numbers(run, settings, self.meshes)
         self.parts = [self._part(number, device) for number in self.stage_numbers]
@@ -78,21 +79,38 @@ class Trainer:
         """Forward and backward of one global step. The mean loss, or None on a rank without the last stage."""
         with ExitStack() as stack:
             stack.enter_context(tensor_parallel.loss_context(self.meshes.tp, parallel_loss=self.settings.loss_parallel))
-            if self.settings.attention != "auto":
-                stack.enter_context(sdpa_kernel(KERNELS[self.settings.attention]))
+            stack.enter_context(attention.chosen(self.settings.attention))
             loss = self.forward_backward(tokens, targets)
         self.tied.add_gradients()
         return loss
+
+    def attention_operator(self) -> str:
+        """The operator that attention is dispatched to, for the shapes, dtype and layout of this rank."""
+        block = next(block for part in self.parts for block in part.blocks)
+        layout, head = self.run.layout, self.shape.head_dim
+        heads = (self.shape.num_heads, self.shape.num_kv_heads, self.shape.num_kv_heads)
+        size = (layout.micro_batch_size, self.positions.numel(), head)
+        inputs = (
+            torch.zeros(
+                size[0], count // layout.tp, *size[1:], device=self.positions.device, dtype=DTYPES[self.run.dtype]
+            )
+            for count in heads
+        )
+        queries, keys, values = (x.requires_grad_() for x in inputs)
+        with attention.chosen(self.settings.attention):
+            return attention.dispatched(block.attention.core, (queries, keys, values))
 
     def _part(self, number: int, device: torch.device) -> Decoder:
         """One stage of the model, spread and materialised."""
         run, settings, meshes = self.run, self.settings, self.meshes
         count = run.layout.pp * len(self.stage_numbers)
-        last = settings.last_stage_load if settings.last_stage_load >= 0 else output_load(self.shape)
-        layers = stages.layers_of_stages(self.shape.num_layers, count, first=settings.first_stage_load, last=last)
+        layers = self._layers(count)
         with torch.device("meta"):
-            part = Decoder(self.shape, layers[number], first=number == 0, last=number == count - 1)
+            ends = {"first": number == 0, "last": number == count - 1}
+            part = Decoder(self.shape, layers[number], **ends, fused=settings.fused_projections)
         part.to(DTYPES[settings.weights_dtype])
+        if settings.grouped_experts:
+            part.group_experts(product_on(device.type, DTYPES[run.dtype]))
         tensor_parallel.apply(
             part,
             meshes.tp,
@@ -108,20 +126,27 @@ class Trainer:
             meshes,
             zero=run.layout.zero,
             dtype=DTYPES[run.dtype],
+            weights_dtype=DTYPES[settings.weights_dtype],
             reshard=settings.reshard_after_forward,
         )
         self._materialise(part, device)
         return part
 
+    def _layers(self, count: int) -> list[range]:
+        """The layers of each of that many stages."""
+        settings, shape = self.settings, self.shape
+        if (asked := stages.split_of(settings.pp_layers)) is not None:
+            return stages.layers_as_asked(asked, shape.num_layers, count)
+        last = settings.last_stage_load if settings.last_stage_load >= 0 else output_load(shape)
+        return stages.layers_of_stages(shape.num_layers, count, first=settings.first_stage_load, last=last)
+
     def _materialise(self, part: Decoder, device: torch.device) -> None:
         """Allocate the stage's memory and initialise its weights."""
-        weights.materialise(part, device, self.run.place.seed)
+        weights.materialise(part, device, self.run.place.seed, self.run.layout.tp)
         part.set_positions(self.positions)
 
     def _step(self, device: torch.device) -> AccumulationStep | PipelineStep:
-        layout = self.run.layout
-        split_logits = self.settings.loss_parallel and layout.tp > 1
-        loss = compiling.compiled(mean_loss, on=self.run.compile and not split_logits)
+        layout, loss = self.run.layout, self._loss()
         if layout.pp == 1:
             sync = data_parallel.GradientSync(self.parts[0], layout.zero)
             return AccumulationStep(self.parts[0], sync=sync, micro_batches=layout.grad_accum, loss=loss)
@@ -134,6 +159,20 @@ class Trainer:
             loss=loss,
             device=device,
         )
+
+    def _loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """(What the last stage returns, targets) -> mean loss: from logits, or from hidden states in chunks."""
+        layout, settings = self.run.layout, self.settings
+        chunk = stages.loss_chunk(layout, settings.loss_chunk_tokens, self.positions.numel())
+        output = next((part.output for part in self.parts if part.output is not None), None)
+        if not chunk or output is None:
+            split_logits = settings.loss_parallel and layout.tp > 1
+            return compiling.compiled(mean_loss, on=self.run.compile and not split_logits)
+        for part in self.parts:
+            part.returns_logits = False
+        output.chunk_tokens = chunk
+        output.chunk_gradient = compiling.compiled(loss_and_gradient, on=self.run.compile)
+        return output
 
 
 def output_load(shape: ModelShape) -> float:

@@ -9,6 +9,7 @@ import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed.device_mesh import DeviceMesh
 
     from bench_workloads.transformer.model import Decoder
 
@@ -25,6 +26,20 @@ def apply(part: Decoder, *, on: bool, mode: str | None = None) -> None:
         block.compiled = True
     if part.embedding is not None:
         part.embedding.register_forward_hook(_fresh_tensor)
+
+
+def overlap_tensor_parallel(mesh: DeviceMesh) -> None:
+    """Let the compiler split matrix products to overlap them with the collectives that feed them, over NVLink.
+
+    Raises RuntimeError on a CPU: the exchange is by symmetric memory of GPUs.
+    """
+    if mesh.device_type != "cuda":
+        raise RuntimeError("async_tp needs GPUs that share memory over NVLink, not a CPU: set async_tp to false")
+    from torch._inductor import config
+    from torch.distributed import _symmetric_memory as symmetric_memory
+
+    config._micro_pipeline_tp = True
+    symmetric_memory.enable_symm_mem_for_group(mesh.get_group().group_name)
 
 
 def compiled(function: Function, *, on: bool) -> Function:

@@ -18,10 +18,10 @@ def peak_tensor_bytes(iteration: Callable[[], object]) -> int:
     """Peak bytes of tensors while ``iteration`` runs: those allocated before it, and what it adds."""
     before = live_tensors()
     watched = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
-    with silent_stderr():
+    with muted_stderr():
         watched.start()
     iteration()
-    with silent_stderr():
+    with muted_stderr():
         watched.stop()
     return highest(before, _changes(watched.profiler.kineto_results.experimental_event_tree()))
 
@@ -71,13 +71,13 @@ def _changes(tree: list[Any]) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def silent_stderr() -> Iterator[None]:
+def muted_stderr() -> Iterator[None]:
     """Suppress what torch 2.13's profiler logs whenever it starts and stops."""
-    kept = os.dup(2)
+    saved = os.dup(2)
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved, 2)
+        os.close(saved)

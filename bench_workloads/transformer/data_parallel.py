@@ -16,6 +16,7 @@ See Rajbhandari et al. 2020 (arXiv 1910.02054).
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,12 +31,19 @@ if TYPE_CHECKING:
     from bench_workloads.transformer.model import Decoder
 
 
-def apply(part: Decoder, meshes: Meshes, *, zero: int, dtype: torch.dtype, reshard: bool) -> None:
+def apply(
+    part: Decoder, meshes: Meshes, *, zero: int, dtype: torch.dtype, weights_dtype: torch.dtype, reshard: bool
+) -> None:
     """Spread the weights of one stage over the ranks that see different tokens, in place.
 
+    A rank that has no peer and computes in the weights' own dtype keeps the plain module: no copies, no hooks.
+    Gradients are accumulated and reduced in fp32, except where the weights themselves are in bf16.
     ``reshard``: free gathered weights between forward and backward (stage 3 only).
     """
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    if meshes.replicas.size() * meshes.tp.size() == 1 and dtype == weights_dtype:
+        return
+    alone = dtype == weights_dtype == torch.bfloat16
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.bfloat16 if alone else torch.float32)
     free = zero == 3 and reshard
 
     def wrap(modules: Any, mesh: DeviceMesh, *, free_after_forward: bool) -> None:
@@ -50,19 +58,39 @@ def apply(part: Decoder, meshes: Meshes, *, zero: int, dtype: torch.dtype, resha
             wrap(module, holders, free_after_forward=free)
             _average_over(module, holders, meshes.replicas.size(), sharded=zero > 0)
         wrap(block, dense, free_after_forward=free)
+    for end in _ends(part):
+        wrap(end, dense, free_after_forward=free and end is part.embedding)
     wrap(part, dense, free_after_forward=False)
+    if zero > 0:
+        _prefetch(part)
+
+
+def _ends(part: Decoder) -> list[nn.Module]:
+    """Embedding and output projection as groups of their own; none where they share a weight: the outermost has it."""
+    found = [end for end in (part.embedding, part.output) if end is not None]
+    return [] if len(found) == 2 and part.shape.tied_embeddings else found
+
+
+def _prefetch(part: Decoder) -> None:
+    """Let each layer gather the next one's weights before it computes, in either direction."""
+    for block, following in itertools.pairwise(part.blocks):
+        assert isinstance(block, FSDPModule)
+        assert isinstance(following, FSDPModule)
+        block.set_modules_to_forward_prefetch([following])
+        following.set_modules_to_backward_prefetch([block])
 
 
 class GradientSync:
     """Sets before each micro-batch what its backward does: reduce gradients, free weights."""
 
     def __init__(self, part: nn.Module, zero: int) -> None:
-        assert isinstance(part, FSDPModule)
         self._part = part
         self._zero = zero
 
     def before_micro_batch(self, *, last: bool) -> None:
         """Call before the forward of each micro-batch."""
+        if not isinstance(self._part, FSDPModule):
+            return
         self._part.set_requires_gradient_sync(last or self._zero >= 2)
         self._part.set_reshard_after_backward(last or self._zero == 3)
         self._part.set_is_last_backward(last)

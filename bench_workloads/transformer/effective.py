@@ -62,6 +62,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "stages_here": ",".join(map(str, trainer.stage_numbers)),
         "sequence_positions_here": trainer.positions.numel(),
         "parameters_whole": sum(p.numel() for part in trainer.parts for p in part.parameters()),
+        "attention_kernel": trainer.attention_operator(),
         "dtype": _compute_dtype(trainer),
         "weights_dtype": str(trainer.optimizer.shards()[0].dtype).removeprefix("torch."),
     }
@@ -74,13 +75,15 @@ def _zero_stage(trainer: Trainer) -> int:
     """
     asked = trainer.run.layout.zero
     part = trainer.parts[0]
+    if not isinstance(part, FSDPModule):
+        return 0
     if any(kind.__name__ == "ReplicateModule" for kind in type(part).__mro__):
         return 0
     states = [m._get_fsdp_state() for m in part.modules() if isinstance(m, FSDPModule) and m is not part]
     if any(group.post_forward_mesh_info is not None for state in states for group in _groups(state)):
         return 3
-    kept = asked in (1, 2) or (asked == 3 and not trainer.settings.reshard_after_forward)
-    return asked if kept else 2
+    unsharded = asked in (1, 2) or (asked == 3 and not trainer.settings.reshard_after_forward)
+    return asked if unsharded else 2
 
 
 def _groups(state: Any) -> list[Any]:
@@ -104,8 +107,8 @@ def _schedule(trainer: Trainer) -> dict[str, Scalar]:
 
 def _compute_dtype(trainer: Trainer) -> str:
     part = trainer.parts[0]
-    assert isinstance(part, FSDPModule)
-    dtype = part._get_fsdp_state()._mp_policy.param_dtype
+    plain = next(part.parameters()).dtype
+    dtype = part._get_fsdp_state()._mp_policy.param_dtype if isinstance(part, FSDPModule) else plain
     return {torch.float32: "fp32", torch.bfloat16: "bf16"}.get(dtype, str(dtype))
 
 

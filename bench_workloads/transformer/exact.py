@@ -71,7 +71,7 @@ def trace(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> Traced:
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        stack.enter_context(_fake_world(rank, run.layout.gpus))
+        stack.enter_context(_fake_group(rank, run.layout.gpus))
         if gpu_kernels:
             stack.enter_context(_replaced(functional, "rms_norm", _fused_rms_norm))
         return _trace(_placed(traced, rank), settings, run.layout.grad_accum)
@@ -206,7 +206,7 @@ def _infer_shapes(stages: Iterable[Any], *_further: Any) -> None:
 
 
 @contextmanager
-def _fake_world(rank: int, ranks: int) -> Iterator[None]:
+def _fake_group(rank: int, ranks: int) -> Iterator[None]:
     """A process group whose other ranks do not exist.
 
     Distributed tensors infer shapes on fake tensors of global size. They must not be those of the counting mode.

@@ -45,6 +45,7 @@ class AllToAll:
         self._ranks = mesh.size()
         self._local_experts = num_experts // self._ranks
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes depend on the data
     def __call__(self, tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Tokens (n, hidden) sorted by expert, counts (experts,) -> outputs (n, hidden) in the same order."""
         arriving = torch.empty_like(counts)

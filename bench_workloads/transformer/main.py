@@ -6,7 +6,6 @@ import statistics
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench_workloads import hardware, process
@@ -15,7 +14,14 @@ from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
 from bench_workloads.transformer.flops import ExecutedFlops, global_counts
 from bench_workloads.transformer.interval import is_known, median_interval
-from bench_workloads.transformer.measure import Samples, Stopwatch, quiet_collector, synchronise, until_known
+from bench_workloads.transformer.measure import (
+    Samples,
+    Stopwatch,
+    quiet_collector,
+    synchronise,
+    until_known,
+    until_warmed_up,
+)
 from bench_workloads.transformer.memory import Memory
 from bench_workloads.transformer.settings import Settings
 from sweep.contract import Measurement, Phase
@@ -30,18 +36,20 @@ def main(run: RankRun, progress: Progress) -> None:
     """Build, warm up, measure, report, tear down. Called in a separate process per rank."""
     quiet_collector()
     settings = Settings.of(run)
-    progress.measured(_measure(run, settings, progress))
+    _measure(run, settings, progress)
     progress.heartbeat(Phase.FINISH)
     process.leave(settings.teardown_timeout_s)
 
 
-def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measurement:
+def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     """All that refers to the model is local to this frame, and is freed with it, before the process group."""
     laps = _Laps(progress)
+    allocator = process.grow_segments()
     device = process.pick_device(run.place)
     bound = hardware.bind_to_near_cores(device, run.place) if settings.bind_cores else None
     threads = process.set_threads(run.place, settings.threads, own_cores=bound is not None and device.type == "cpu")
-    waiting.prepare(device)
+    layers = int(run.shape["num_layers"] or 0)
+    waiting.prepare(device, settings.steps_per_sync * waiting.most_collectives(run.layout, layers))
     process.join(run.place, device, settings.process_group_timeout_s)
     laps.end("rendezvous")
     trainer = Trainer(run, settings, device)
@@ -49,47 +57,54 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> Measuremen
     synchronise(device)
     laps.end("build")
 
-    warm, counts = _warm_up(trainer, progress, device)
+    warmup, counts = _warm_up(trainer, progress, device)
     laps.end("warmup")
 
-    timed = _time(trainer, progress, device)
+    timed = _time(trainer, progress, device, len(warmup.losses))
     laps.end("measure")
     peaks = timed.memory.peaks(timed.another, settings.cpu_memory)
-    return Measurement(
+    profile = profiling.Files.of(run, settings.profile_dir) if settings.profile else None
+    measurement = Measurement(
         step_times_s=timed.samples.step_s,
-        warmup_times_s=warm.step_s,
+        warmup_times_s=warmup.step_s,
         peak_allocated_bytes=peaks.allocated_bytes,
         peak_reserved_bytes=peaks.reserved_bytes,
         memory_kind=peaks.kind,
-        losses=warm.losses + timed.samples.losses,
-        grad_norms=warm.grad_norms + timed.samples.grad_norms,
+        losses=warmup.losses + timed.samples.losses,
+        grad_norms=warmup.grad_norms + timed.samples.grad_norms,
         parameters=sum(p.numel() for p in trainer.optimizer.shards()),
         device=hardware.name(device),
         versions=hardware.versions(device),
         phases_s=laps.seconds,
-        effective=effective_configuration(trainer, timed.observer, len(timed.samples.step_s)),
+        effective=effective_configuration(trainer, timed.observer, len(timed.samples.losses)),
         extra={
             "threads": threads,
             "cores": bound,
+            "allocator_configuration": allocator,
             **counts,
             **_further(timed.samples, settings),
             **timed.memory.further(),
             **timed.hardware,
-            **_profile(trainer, timed, device),
+            **({} if profile is None else {"profile_files": profile.names(device)}),
         },
     )
+    progress.measured(measurement)
+    if profile is not None:
+        progress.heartbeat(Phase.FINISH, due_s=profiling.EXPORT_S)
+        profiling.profile(timed.another_quietly, device, profile)
 
 
 def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tuple[Samples, dict[str, int]]:
     """The untimed iterations. The last of several also counts FLOPs, where that does not undo a compilation."""
     stopwatch, count = Stopwatch(trainer, progress, device), trainer.run.warmup_iterations
     counted = trainer.settings.count_flops and count > 1 and not trainer.run.compile
-    samples = stopwatch.run(0, count - counted)
+    samples = stopwatch.run(0, count - counted, until_warmed_up(trainer.settings.warmup_seconds))
     if not counted:
         return samples, {}
-    progress.heartbeat(Phase.STEADY, count - 1)
+    number = len(samples.losses)
+    progress.heartbeat(Phase.STEADY, number)
     with ExecutedFlops() as counter:
-        stopwatch.iteration(count - 1, samples)
+        stopwatch.iteration(number, samples)
     return samples, global_counts(counter, device)
 
 
@@ -102,7 +117,7 @@ class _Timed:
     observer: Observer
     memory: Memory
     hardware: dict[str, Any]
-    """the GPU's state right after the last one"""
+    """the GPU's state during and right after them"""
     number: int
     """of the iteration after the last one"""
 
@@ -110,28 +125,26 @@ class _Timed:
         """One more iteration, untimed."""
         self.stopwatch.run(self.number, 1)
 
+    def another_quietly(self) -> None:
+        """The same without a heartbeat: the rank is finishing."""
+        self.stopwatch.iteration(self.number, Samples())
 
-def _time(trainer: Trainer, progress: Progress, device: torch.device) -> _Timed:
+
+def _time(trainer: Trainer, progress: Progress, device: torch.device, first: int) -> _Timed:
+    """``first``: the number of the first timed iteration."""
     run, settings = trainer.run, trainer.settings
-    memory, observer = Memory(device), Observer(trainer)
+    memory, observer, sampler = Memory(device), Observer(trainer), hardware.Sampler(device)
     with ExitStack() as stack:
         watched = settings.time_collectives and stack.enter_context(waiting.collective_time(device))
         stack.enter_context(observer)
-        stopwatch = Stopwatch(trainer, progress, device, watched or None)
+        stack.enter_context(sampler)
+        stopwatch = Stopwatch(trainer, progress, device, watched or None, settings.steps_per_sync)
         more = until_known(settings.tolerance, settings.max_iterations) if settings.adaptive else _enough
-        samples = stopwatch.run(run.warmup_iterations, run.iterations, more)
-    gpu = hardware.state(device)
+        samples = stopwatch.run(first, run.iterations, more)
+    gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)
     memory.stop()
     untimed = Stopwatch(trainer, progress, device)
-    return _Timed(samples, untimed, observer, memory, gpu, run.warmup_iterations + len(samples.step_s))
-
-
-def _profile(trainer: Trainer, timed: _Timed, device: torch.device) -> dict[str, Any]:
-    run, settings = trainer.run, trainer.settings
-    if not settings.profile:
-        return {}
-    directory = Path(settings.profile_dir or run.place.scratch_dir or ".")
-    return profiling.profile(timed.another, device, directory, f"{run.run_id}.rank{run.place.rank}")
+    return _Timed(samples, untimed, observer, memory, gpu, first + len(samples.losses))
 
 
 def _enough(_samples: Samples) -> bool:
@@ -146,6 +159,7 @@ def _further(timed: Samples, settings: Settings) -> dict[str, Any]:
         "data_times_s": timed.data_s,
         "device_times_s": timed.device_s or None,
         "own_times_s": timed.own_s,
+        **({"own_times_unknown": timed.collectives_unknown} if timed.collectives_unknown else {}),
         "own_time_median_s": statistics.median(timed.own_s) if timed.own_s else None,
         "step_time_interval_s": [known.low, known.high],
         "step_time_interval_confidence": known.confidence,

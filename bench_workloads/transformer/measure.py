@@ -40,6 +40,8 @@ class Samples:
     """the same steps by CUDA events; empty on CPU"""
     collective_s: list[float | None] = field(default_factory=list)
     """time in collectives within the step, waiting included"""
+    collectives_unknown: str | None = None
+    """why the time in collectives of a step is not known"""
     slowest_s: list[float] = field(default_factory=list)
     """the slowest rank's time of each step"""
     losses: list[float] = field(default_factory=list)
@@ -61,27 +63,32 @@ class Stopwatch:
     """Measures iterations of one trainer, one after another."""
 
     def __init__(
-        self, trainer: Trainer, progress: Progress, device: torch.device, collectives: CollectiveTime | None = None
+        self,
+        trainer: Trainer,
+        progress: Progress,
+        device: torch.device,
+        collectives: CollectiveTime | None = None,
+        steps_per_sync: int = 1,
     ) -> None:
         self._trainer = trainer
         self._progress = progress
         self._device = device
         self._collectives = collectives
+        self._steps = steps_per_sync
 
     def run(self, first: int, count: int, more: Callable[[Samples], bool] = lambda _: False) -> Samples:
         """``count`` iterations from number ``first`` on, and further ones while ``more`` holds on every rank."""
         samples = Samples()
-        iteration = first
-        while iteration < first + count or more(samples):
+        while len(samples.step_s) < count or more(samples):
+            iteration = first + len(samples.losses)
             self._progress.heartbeat(Phase.STEADY if iteration else Phase.FIRST_ITERATION, iteration)
             self.iteration(iteration, samples)
-            iteration += 1
         return samples
 
     def iteration(self, number: int, samples: Samples) -> None:
-        """One iteration, its results appended to the samples."""
+        """One iteration (of several steps, where they are not synchronised), its results appended to the samples."""
         begin = time.perf_counter()
-        tokens, targets = self._trainer.batches(number)
+        batches = [self._trainer.batches(number + step) for step in range(self._steps)]
         synchronise(self._device)
         samples.data_s.append(time.perf_counter() - begin)
         gc.collect()
@@ -89,46 +96,62 @@ class Stopwatch:
         synchronise(self._device)
         if self._collectives:
             self._collectives.lap()
-        loss, norm = self._timed_step(tokens, targets, samples)
-        samples.collective_s.append(self._collectives.lap() if self._collectives else None)
-        self._share(loss, norm, number, samples)
+        results = self._timed_steps(batches, samples)
+        waited = self._collectives.lap() if self._collectives else None
+        samples.collective_s.append(None if waited is None else waited / self._steps)
+        if self._collectives and self._collectives.unknown:
+            samples.collectives_unknown = self._collectives.unknown
+        slowest = torch.tensor(samples.step_s[-1], device=self._device, dtype=torch.float64)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        samples.slowest_s.append(slowest.item())
+        for step, (loss, norm) in enumerate(results):
+            self._share(loss, norm, number + step, samples)
 
-    def _timed_step(self, tokens: Tensor, targets: Tensor, samples: Samples) -> tuple[Tensor | None, Tensor]:
+    def _timed_steps(
+        self, batches: list[tuple[Tensor, Tensor]], samples: Samples
+    ) -> list[tuple[Tensor | None, Tensor]]:
+        """Loss and gradient norm of each step; the times of one are appended to the samples."""
         on_gpu = self._device.type == "cuda"
         events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if on_gpu else []
         start = time.perf_counter()
         if events:
             events[0].record()
-        loss = self._trainer.compute_gradients(tokens, targets)
-        middle = time.perf_counter()
-        norm = self._trainer.optimizer.step()
+        results, launching = [], 0.0
+        for tokens, targets in batches:
+            begun = time.perf_counter()
+            loss = self._trainer.compute_gradients(tokens, targets)
+            launching += time.perf_counter() - begun
+            results.append((loss, self._trainer.optimizer.step()))
         if events:
             events[1].record()
         synchronise(self._device)
-        samples.step_s.append(time.perf_counter() - start)
-        samples.forward_backward_s.append(middle - start)
+        samples.step_s.append((time.perf_counter() - start) / self._steps)
+        samples.forward_backward_s.append(launching / self._steps)
         if events:
-            samples.device_s.append(events[0].elapsed_time(events[1]) / 1e3)
-        return loss, norm
+            samples.device_s.append(events[0].elapsed_time(events[1]) / 1e3 / self._steps)
+        return results
 
     def _share(self, loss: Tensor | None, norm: Tensor, number: int, samples: Samples) -> None:
         """Average the loss over the ranks that have one, and raise for a non-finite one on every rank at once."""
         mine = torch.zeros((), device=self._device, dtype=torch.float64) if loss is None else whole(loss).double()
-        slowest = torch.tensor(samples.step_s[-1], device=self._device, dtype=torch.float64)
         dist.all_reduce(mine)
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         samples.losses.append(mine.item() * self._trainer.run.layout.pp / dist.get_world_size())
         samples.grad_norms.append(norm.item())
-        samples.slowest_s.append(slowest.item())
         if not (math.isfinite(samples.losses[-1]) and math.isfinite(samples.grad_norms[-1])):
             raise NotANumberError(
-                f"loss is {samples.losses[-1]}, gradient norm {samples.grad_norms[-1]} at iteration {number}"
+                f"loss or gradient norm is not finite at iteration {number}: loss {samples.losses[-1]}, "
+                f"gradient norm {samples.grad_norms[-1]}"
             )
 
 
 def until_known(tolerance: float, most: int) -> Callable[[Samples], bool]:
     """Go on until the median step time is known to the tolerance, but not beyond ``most``. The same on every rank."""
     return lambda samples: len(samples.slowest_s) < most and not is_known(samples.slowest_s, tolerance)
+
+
+def until_warmed_up(seconds: float) -> Callable[[Samples], bool]:
+    """Go on until the steps after the first, which compiles, have taken so long in all. The same on every rank."""
+    return lambda samples: sum(samples.slowest_s[1:]) < seconds
 
 
 def quiet_collector() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ Dispatch = Callable[[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]], Tensor
 """(tokens sorted by expert, tokens per expert, experts) -> outputs in the order of the tokens"""
 
 
+Product = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(tokens sorted by expert, a matrix per expert, tokens per expert) -> products in the order of the tokens"""
+
+
 def run_here(tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Compute this rank's experts: the dispatch without expert parallelism."""
     return experts(tokens, counts)
@@ -24,18 +29,22 @@ def run_here(tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor],
 class FeedForward(nn.Module):
     """SwiGLU, or a plain two-matrix MLP with GELU where the shape is not gated."""
 
-    def __init__(self, shape: ModelShape, width: int) -> None:
+    def __init__(self, shape: ModelShape, width: int, *, fused: bool = False) -> None:
         super().__init__()
-        bias = shape.mlp_bias
-        self.w1 = nn.Linear(shape.hidden_size, width, bias=bias)
-        self.w3 = nn.Linear(shape.hidden_size, width, bias=bias) if shape.gated_mlp else None
+        bias, self.gated = shape.mlp_bias, shape.gated_mlp
+        self.inner = (("w13",) if fused else ("w1", "w3")) if self.gated else ("w1",)
+        """names of the matrices that widen; fused: one product instead of two"""
+        for name in self.inner:
+            self.add_module(name, nn.Linear(shape.hidden_size, width * (1 + (name == "w13")), bias=bias))
         self.w2 = nn.Linear(width, shape.hidden_size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, hidden) -> the same."""
-        if self.w3 is None:
-            return self.w2(functional.gelu(self.w1(x)))
-        return self.w2(functional.silu(self.w1(x)) * self.w3(x))
+        made = [getattr(self, name)(x) for name in self.inner]
+        if not self.gated:
+            return self.w2(functional.gelu(made[0]))
+        gate, up = made if len(made) == 2 else made[0].chunk(2, dim=-1)
+        return self.w2(functional.silu(gate) * up)
 
 
 class Experts(nn.Module):
@@ -46,15 +55,42 @@ class Experts(nn.Module):
         self.w1 = nn.Parameter(torch.empty(count, hidden, width))
         self.w2 = nn.Parameter(torch.empty(count, width, hidden))
         self.w3 = nn.Parameter(torch.empty(count, hidden, width))
+        self.product: Product = by_loop
+        """how each expert's tokens are multiplied by its matrix"""
 
     def forward(self, tokens: Tensor, counts: Tensor) -> Tensor:
         """Tokens (n, hidden) sorted by expert, counts (local experts,) -> outputs (n, hidden) in the same order."""
         w1, w2, w3 = (_local(w) for w in (self.w1, self.w2, self.w3))
-        parts = []
-        for expert, chunk in enumerate(tokens.split(counts.tolist())):
-            inner = functional.silu(chunk @ w1[expert]) * (chunk @ w3[expert])
-            parts.append(inner @ w2[expert])
-        return torch.cat(parts)
+        if len(w1) == 1:
+            return (functional.silu(tokens @ w1[0]) * (tokens @ w3[0])) @ w2[0]
+        inner = functional.silu(self.product(tokens, w1, counts)) * self.product(tokens, w3, counts)
+        return self.product(inner, w2, counts)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes depend on the data
+def by_loop(tokens: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
+    """Tokens (n, k) sorted by expert, weights (experts, k, m) -> (n, m), expert by expert. Waits for the device."""
+    return torch.cat([chunk @ weights[e] for e, chunk in enumerate(tokens.split(counts.tolist()))])
+
+
+def grouped(tokens: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
+    """The same in one kernel, which reads the counts on the device."""
+    return torch._grouped_mm(tokens, weights, offs=counts.cumsum(0).to(torch.int32))
+
+
+@functools.cache
+def product_on(device: str, dtype: torch.dtype) -> Product:
+    """The grouped product where this torch has it for the device and the dtype, else the loop.
+
+    torch 2.13 has it on a CPU, and in bf16 on GPUs of compute capability 8.0 or more.
+    """
+    tokens, weights = (torch.zeros(size, device=device, dtype=dtype) for size in ((16, 16), (2, 16, 16)))
+    found: Product = grouped
+    try:
+        grouped(tokens, weights, torch.full((2,), 8, device=device))
+    except (AttributeError, RuntimeError, NotImplementedError):
+        found = by_loop
+    return found
 
 
 class MixtureOfExperts(nn.Module):
@@ -70,13 +106,13 @@ class MixtureOfExperts(nn.Module):
         self.shared = Experts(1, hidden, width * shape.shared_experts) if shape.shared_experts else None
         self.dispatch: Dispatch = run_here
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes depend on the data
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, hidden) -> the same."""
         tokens = x.flatten(0, 1)
         weights, chosen = self._route(tokens)
         order = chosen.flatten().argsort(stable=True)
-        counts = torch.bincount(chosen.flatten(), minlength=self.num_experts)
+        counts = torch.zeros(self.num_experts, dtype=torch.int64, device=x.device)
+        counts = counts.scatter_add(0, chosen.flatten(), torch.ones_like(chosen.flatten()))
         outputs = self.dispatch(tokens[order // self.top_k], counts, self.experts)
         scaled = outputs * weights.flatten()[order, None].to(outputs.dtype)
         mixed = torch.zeros_like(tokens).index_add(0, order // self.top_k, scaled)

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts
+from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts, Product
+from bench_workloads.transformer.output import OutputProjection
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -53,7 +54,7 @@ class Attention(nn.Module):
 
     rope: tuple[Tensor, Tensor]
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, *, fused: bool = False) -> None:
         super().__init__()
         hidden, width, kv_width = (
             shape.hidden_size,
@@ -62,9 +63,12 @@ class Attention(nn.Module):
         )
         self.head_dim = shape.head_dim
         self.has_qk_norm = shape.qk_norm
-        self.wq = nn.Linear(hidden, width, bias=shape.qkv_bias)
-        self.wk = nn.Linear(hidden, kv_width, bias=shape.qkv_bias)
-        self.wv = nn.Linear(hidden, kv_width, bias=shape.qkv_bias)
+        self.queries_per_key = shape.num_heads // shape.num_kv_heads
+        self.projections = ("wqkv",) if fused else ("wq", "wk", "wv")
+        """names of the matrices that make queries, keys and values; fused: one product instead of three"""
+        widths = (width + 2 * kv_width,) if fused else (width, kv_width, kv_width)
+        for name, out in zip(self.projections, widths, strict=True):
+            self.add_module(name, nn.Linear(hidden, out, bias=shape.qkv_bias))
         self.wo = nn.Linear(width, hidden, bias=shape.attention_output_bias)
         self.q_norm = nn.RMSNorm(shape.head_dim, eps=1e-5) if shape.qk_norm else nn.Identity()
         self.k_norm = nn.RMSNorm(shape.head_dim, eps=1e-5) if shape.qk_norm else nn.Identity()
@@ -72,11 +76,21 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, hidden) -> the same. The number of local heads is read from the projections."""
-        queries, keys, values = (self._heads(w(x)) for w in (self.wq, self.wk, self.wv))
+        queries, keys, values = self._project(x)
         queries = rotate(self.q_norm(queries), *self.rope)
         keys = rotate(self.k_norm(keys), *self.rope)
         out = self.core(queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2))
         return self.wo(out.transpose(1, 2).flatten(2))
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (batch, sequence, local heads, head_dim)."""
+        made = [self._heads(getattr(self, name)(x)) for name in self.projections]
+        if len(made) == 3:
+            return made[0], made[1], made[2]
+        keys = made[0].shape[2] // (self.queries_per_key + 2)
+        queries, keys, values = made[0].split((keys * self.queries_per_key, keys, keys), dim=2)
+        # Attention stores its inputs: a view of the values would hold the queries and keys before their rotation too.
+        return queries, keys, values.contiguous()
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(x.shape[0], x.shape[1], -1, self.head_dim)
@@ -85,13 +99,15 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """One layer: attention and MLP, each with a pre-norm and a residual connection."""
 
-    def __init__(self, shape: ModelShape, index: int) -> None:
+    def __init__(self, shape: ModelShape, index: int, *, fused: bool = False) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.hidden_size, eps=1e-5)
-        self.attention = Attention(shape)
+        self.attention = Attention(shape, fused=fused)
         self.mlp_norm = nn.RMSNorm(shape.hidden_size, eps=1e-5)
         mixture = shape.num_experts > 0 and index >= shape.dense_layers
-        self.mlp: nn.Module = MixtureOfExperts(shape) if mixture else FeedForward(shape, shape.intermediate_size)
+        self.mlp: nn.Module = (
+            MixtureOfExperts(shape) if mixture else FeedForward(shape, shape.intermediate_size, fused=fused)
+        )
         self.recomputed = "none"
         """what of this layer is recomputed: set by what wraps it"""
         self.compiled = False
@@ -114,13 +130,23 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """The given layers, with the embedding where they are the first part and the output projection where the last."""
 
-    def __init__(self, shape: ModelShape, layers: Sequence[int], *, first: bool = True, last: bool = True) -> None:
+    def __init__(
+        self,
+        shape: ModelShape,
+        layers: Sequence[int],
+        *,
+        first: bool = True,
+        last: bool = True,
+        fused: bool = False,
+    ) -> None:
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size) if first else None
-        self.layers = nn.ModuleDict({str(index): Block(shape, index) for index in layers})
+        self.layers = nn.ModuleDict({str(index): Block(shape, index, fused=fused) for index in layers})
         self.norm = nn.RMSNorm(shape.hidden_size, eps=1e-5) if last else None
-        self.output = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False) if last else None
+        self.output = OutputProjection(shape.hidden_size, shape.vocab_size) if last else None
+        self.returns_logits = True
+        """False: the last part returns normed hidden states, and the loss applies the output projection"""
         self.tie()
 
     def tie(self) -> None:
@@ -132,6 +158,12 @@ class Decoder(nn.Module):
     def blocks(self) -> list[Block]:
         """The layers in order."""
         return [block for block in self.layers.values() if isinstance(block, Block)]
+
+    def group_experts(self, product: Product) -> None:
+        """Set how the routed experts of each layer are multiplied."""
+        for block in self.blocks:
+            if isinstance(block.mlp, MixtureOfExperts):
+                block.mlp.experts.product = product
 
     def set_positions(self, positions: Tensor) -> None:
         """Set the positions of this rank's tokens in the sequence: (sequence,) integers."""
@@ -146,7 +178,8 @@ class Decoder(nn.Module):
         for block in self.layers.values():
             x = block(x)
         if self.norm is not None and self.output is not None:
-            x = self.output(self.norm(x))
+            x = self.norm(x)
+            x = self.output(x) if self.returns_logits else x
         return x
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from bench_workloads.transformer.model import Block, Decoder
 
-_KEPT = (
+_SAVED = (
     "aten::mm",
     "aten::addmm",
     "aten::bmm",
@@ -30,7 +30,7 @@ _KEPT = (
     "_c10d_functional::reduce_scatter_tensor",
     "_c10d_functional::all_to_all_single",
 )
-"""operators whose outputs are kept by ``selective``"""
+"""operators whose outputs are saved by ``selective``"""
 
 
 def apply(part: Decoder, kind: str) -> None:
@@ -60,5 +60,5 @@ def _keep_dear_outputs() -> Any:
 
 
 def _policy(_context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
-    kept = isinstance(operator, torch._ops.OpOverload) and operator._schema.name in _KEPT
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+    saved = isinstance(operator, torch._ops.OpOverload) and operator._schema.name in _SAVED
+    return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE

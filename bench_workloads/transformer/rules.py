@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bench_workloads.transformer.settings import Settings
-from bench_workloads.transformer.stages import ZERO_BUBBLE
+from bench_workloads.transformer.stages import ZERO_BUBBLE, split_of
 from sweep.contract import Rule
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
@@ -111,7 +111,33 @@ TENSOR_RULES = (
     ),
 )
 
+
+def _wrong_split(c: Columns) -> Any:
+    """Where ``pp_layers`` is not a number of layers for each stage that add up to the model's."""
+    import numpy as np
+
+    text = _param(c, "pp_layers")
+    if isinstance(text, str) and text == "auto":
+        return c["pp"] < 1
+    fits = np.vectorize(_fits_split, otypes=[bool])
+    return ~fits(text, _stages(c), c["num_layers"])
+
+
+def _fits_split(text: str, stages: int, layers: int) -> bool:
+    try:
+        counts = split_of(text)
+    except ValueError:
+        return False
+    return counts is None or (len(counts) == stages and sum(counts) == layers)
+
+
 PIPELINE_RULES = (
+    _rule(
+        "pp_layers",
+        "pp_layers={pp_layers} must be layers for each pipeline stage (pp={pp}, {pp_schedule}) that add up to "
+        "{num_layers}, or auto",
+        _wrong_split,
+    ),
     _rule(
         "layers_by_stages",
         "{num_layers} layers are fewer than the pipeline's stages (pp={pp}, {pp_schedule})",
@@ -179,6 +205,34 @@ SHARDING_RULES = (
     ),
 )
 
+KERNEL_RULES = (
+    _rule(
+        "cudnn_by_cp",
+        "gathered keys (cp_kind=allgather) have no {attention} kernel: use flash, or cp_kind=ulysses",
+        lambda c: (
+            (c["cp"] > 1)
+            & (_param(c, "cp_kind") == "allgather")
+            & ((_param(c, "attention") == "cudnn") | (_param(c, "attention") == "efficient"))
+        ),
+    ),
+    _rule(
+        "cuda_graphs",
+        "compile_mode={compile_mode} records CUDA graphs, which have not been run with collectives: use "
+        "default or max-autotune-no-cudagraphs",
+        lambda c: (
+            (c["compile"] == True) & _any_of(_param(c, "compile_mode"), ("reduce-overhead", "max-autotune"))  # noqa: E712
+        ),
+    ),
+    _rule(
+        "async_tp",
+        "async_tp needs tp > 1, compile and sequence_parallel",
+        lambda c: (
+            (_param(c, "async_tp") == True)  # noqa: E712
+            & ((c["tp"] == 1) | (c["compile"] == False) | (_param(c, "sequence_parallel") == False))  # noqa: E712
+        ),
+    ),
+)
+
 DTYPE_RULES = (
     _rule(
         "fp8",
@@ -204,13 +258,13 @@ TORCH_RULES = (
     ),
     _rule(
         "compile_by_zero_bubble",
-        "{pp_schedule} splits the backward, which compiled layers cannot follow",
+        "{pp_schedule} splits the backward, which compiled layers cannot follow: set compile to false",
         lambda c: (c["compile"] == True) & _piped(c, ZERO_BUBBLE),  # noqa: E712
         torch=">=2.11",
     ),
     _rule(
         "compile_by_recompute_by_zero3_by_tp",
-        "torch cannot compile fully recomputed layers under tp with zero=3",
+        "torch cannot compile fully recomputed layers under tp with zero=3: set compile to false",
         lambda c: (c["compile"] == True) & (c["recompute"] == "full") & (c["zero"] == 3) & (c["tp"] > 1),  # noqa: E712
         torch=">=2.11",
     ),
@@ -225,4 +279,4 @@ ARITHMETIC_RULES: tuple[Rule, ...] = (
 )
 """rules for any trainer with the same parallelism, independent of its torch"""
 
-RULES: tuple[Rule, ...] = (*SHAPE_RULES, *DTYPE_RULES, *ARITHMETIC_RULES, *TORCH_RULES)
+RULES: tuple[Rule, ...] = (*SHAPE_RULES, *DTYPE_RULES, *KERNEL_RULES, *ARITHMETIC_RULES, *TORCH_RULES)

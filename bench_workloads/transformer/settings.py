@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CHOICES: dict[str, tuple[Scalar, ...]] = {
     "cp_kind": ("allgather", "ulysses"),
-    "attention": ("auto", "flash", "efficient", "cudnn", "math"),
+    "attention": ("auto", "flash", "fa3", "efficient", "cudnn", "math"),
     "compile_mode": ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
     "weights_dtype": ("fp32", "bf16"),
     "mesh_order": ("pp,dp,cp,tp", "dp,pp,cp,tp"),
@@ -32,6 +32,17 @@ class Settings(Parameters):
     """keep a rank on the cores of its GPU's NUMA node; on CPU, on its share of the node's cores"""
     threads: int = 0
     """CPU threads of a rank; 0: its share of the node's cores"""
+    fused_projections: bool = True
+    """one matrix product for queries, keys and values, and one for both inner matrices of a gated MLP"""
+    loss_chunk_tokens: int = 2048
+    """compute logits and loss of at most so many tokens at once, with their gradients; 0: of the whole micro-batch.
+    Whole in any case where tp splits the vocabulary, and in schedules that run several forwards before a backward or
+    split the backward"""
+    grouped_experts: bool = True
+    """one grouped product for all experts of a layer where torch has it (bf16 on a GPU), without waiting for the
+    device; false: expert by expert"""
+    async_tp: bool = False
+    """overlap the collectives of tp with the matrix products they feed: needs compile, sequence_parallel, NVLink"""
     mesh_order: str = "pp,dp,cp,tp"
     """outermost axis first; ranks along the last one are neighbours"""
     sequence_parallel: bool = True
@@ -46,12 +57,14 @@ class Settings(Parameters):
     """pipeline stages per rank, in schedules that loop"""
     first_stage_load: float = 0.0
     """cost of the embedding for a pipeline stage, in layers"""
-    last_stage_load: float = 0.0
+    last_stage_load: float = -1.0
     """cost of output projection and loss for a pipeline stage, in layers; -1: by its share of the FLOPs"""
+    pp_layers: str = "auto"
+    """layers of each pipeline stage, such as 9,8,8,7; auto: so that the heaviest stage is as light as possible"""
     cp_kind: str = "allgather"
     """context parallelism by gathering keys and values, or by all-to-all over heads (ulysses)"""
     attention: str = "auto"
-    """attention kernel: auto, flash, efficient, cudnn or math"""
+    """attention kernel: auto, flash, fa3 (FlashAttention 3, where it is installed), efficient, cudnn or math"""
     compile_mode: str = "default"
     """mode of torch.compile"""
     weights_dtype: str = "fp32"
@@ -62,6 +75,11 @@ class Settings(Parameters):
     clip_grad: float = 1.0
     """largest gradient norm; 0: no clipping, the norm is still measured"""
 
+    warmup_seconds: float = 0.0
+    """warm up until the steps after the first have taken so long in all: to a GPU's steady temperature and clocks"""
+    steps_per_sync: int = 1
+    """optimizer steps between two synchronisations; a timed iteration is their mean. Of 1 a host that runs ahead of its
+    GPU gains nothing from one step to the next"""
     adaptive: bool = False
     """time further iterations until the median is known"""
     tolerance: float = 0.02

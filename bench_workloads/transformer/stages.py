@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
+from sweep.contract import Layout
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
 ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SCHEDULES)
@@ -24,6 +28,42 @@ def stages_of_rank(rank: int, pp: int, schedule: str, virtual_stages: int) -> li
     if schedule in V_SCHEDULES:
         return [rank, 2 * pp - 1 - rank]
     return [rank + loop * pp for loop in range(stages_per_rank(schedule, virtual_stages))]
+
+
+def loss_chunk(layout: Layout, most_tokens: int, positions: int) -> int:
+    """Tokens of one chunk of the loss; 0: the loss is computed whole.
+
+    ``positions``: of a sequence, on a rank. Chunks hold the gradients of the output projection from a micro-batch's
+    forward to its backward, which must follow at once; they know no split vocabulary.
+
+    >>> from sweep.contract import Layout
+    >>> loss_chunk(Layout(micro_batch_size=2), 2048, 4096), loss_chunk(Layout(tp=2), 2048, 4096)
+    (2048, 0)
+    """
+    follows = layout.pp == 1 or layout.pp_schedule in ("1f1b", "interleaved_1f1b")
+    chunked = layout.tp == 1 and follows and 0 < most_tokens < layout.micro_batch_size * positions
+    return most_tokens if chunked else 0
+
+
+def split_of(text: str) -> list[int] | None:
+    """Layers of each stage as written in ``pp_layers``; None for auto. Raises ValueError where it is no such list.
+
+    >>> split_of("9,8,8,7")
+    [9, 8, 8, 7]
+    """
+    if text == "auto":
+        return None
+    counts = [int(word) for word in text.split(",")]
+    if min(counts) < 1:
+        raise ValueError(f"pp_layers {text}: each stage needs a layer at least")
+    return counts
+
+
+def layers_as_asked(counts: Sequence[int], num_layers: int, stages: int) -> list[range]:
+    """Contiguous layers for each stage, as many as stated. Raises ValueError where they do not add up."""
+    if len(counts) != stages or sum(counts) != num_layers:
+        raise ValueError(f"pp_layers {','.join(map(str, counts))} must be {stages} numbers that add up to {num_layers}")
+    return [range(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
 
 
 def layers_of_stages(num_layers: int, stages: int, *, first: float = 0.0, last: float = 0.0) -> list[range]:

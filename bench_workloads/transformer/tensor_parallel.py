@@ -66,9 +66,7 @@ def _ends(part: Decoder, between: Any, *, parallel_loss: bool) -> dict[str, Para
 def _block(block: Block, between: Any) -> dict[str, ParallelStyle]:
     plan: dict[str, ParallelStyle] = {
         "attention": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
-        "attention.wq": ColwiseParallel(),
-        "attention.wk": ColwiseParallel(),
-        "attention.wv": ColwiseParallel(),
+        **{f"attention.{name}": ColwiseParallel() for name in block.attention.projections},
         "attention.wo": RowwiseParallel(output_layouts=between),
         **_norms(block, between),
     }
@@ -101,10 +99,10 @@ class OwnRows(ParallelStyle):
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         module.weight = nn.Parameter(distribute_tensor(module.weight, mesh, [Shard(0)]))
-        module.forward = lambda tokens: self._look_up(module.weight.to_local(), tokens, mesh)
+        module.forward = lambda tokens: self._embed(module.weight.to_local(), tokens, mesh)
         return module
 
-    def _look_up(self, rows: Tensor, tokens: Tensor, mesh: DeviceMesh) -> Tensor:
+    def _embed(self, rows: Tensor, tokens: Tensor, mesh: DeviceMesh) -> Tensor:
         """(vocabulary / tp, hidden) and tokens (batch, sequence) -> (batch, sequence or its share, hidden)."""
         mine = tokens - mesh.get_local_rank() * len(rows)
         elsewhere = (mine < 0) | (mine >= len(rows))
@@ -154,9 +152,8 @@ class SplitWidth(ParallelStyle):
 
 
 def _dense_mlp(mlp: FeedForward, between: Any) -> dict[str, ParallelStyle]:
-    plan: dict[str, ParallelStyle] = {
+    return {
         "mlp": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
-        "mlp.w1": ColwiseParallel(),
+        **{f"mlp.{name}": ColwiseParallel() for name in mlp.inner},
         "mlp.w2": RowwiseParallel(output_layouts=between),
     }
-    return {**plan, "mlp.w3": ColwiseParallel()} if mlp.w3 is not None else plan

@@ -18,18 +18,31 @@ from torch.distributed import _functional_collectives as functional
 if TYPE_CHECKING:
     import torch
 
+    from sweep.contract import Layout
+
 
 class CollectiveTime(Protocol):
     """One class per device: a GPU's collectives run concurrently with the host."""
+
+    unknown: str | None
+    """why the last lap is not known"""
 
     def lap(self) -> float | None:
         """Seconds in collectives since the last call; None where they are not known."""
 
 
-def prepare(device: torch.device) -> None:
-    """Let NCCL time its kernels. Call before the process group is created."""
+WATCHDOG_S = 0.3
+"""three rounds of torch's watchdog"""
+BUFFER_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""entries of the flight recorder; the second is the older name"""
+
+
+def prepare(device: torch.device, collectives: int) -> None:
+    """Let NCCL time its kernels, and remember so many. Call before the process group is created."""
     if device.type == "cuda":
         os.environ.setdefault("TORCH_NCCL_ENABLE_TIMING", "1")
+        for name in BUFFER_VARIABLES:
+            os.environ[name] = str(max(int(os.environ.get(name) or 0), 2 * collectives))
 
 
 @contextmanager
@@ -48,6 +61,7 @@ class Waits:
 
     def __init__(self) -> None:
         self._seconds = 0.0
+        self.unknown: str | None = None
 
     def lap(self) -> float:
         """See ``CollectiveTime``."""
@@ -78,21 +92,65 @@ class Waits:
 
 
 class FlightRecorder:
-    """On a GPU the flight recorder has the time of each NCCL kernel, waiting for its peers included."""
+    """On a GPU the flight recorder has the time of each NCCL kernel, waiting for its peers included.
+
+    A kernel's duration appears once torch's watchdog has looked at it, which it does every 100 ms.
+    """
 
     def __init__(self) -> None:
         names = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
         self._dump = next((getattr(c10d, name) for name in names if hasattr(c10d, name)), None)
         self._seen = -1
+        self.unknown: str | None = None
+        """why the last lap has no time"""
         self.lap()
 
     def lap(self) -> float | None:
-        """See ``CollectiveTime``. None where the recorder is off, or has lost entries."""
+        """See ``CollectiveTime``. Call it after a synchronisation of the device."""
         if self._dump is None:
+            self.unknown = "this torch has no flight recorder that can be read"
             return None
-        entries = json.loads(self._dump(True, False)).get("entries", [])
-        new = [e for e in entries if e["record_id"] > self._seen]
-        lost = bool(new) and new[0]["record_id"] > self._seen + 1 and self._seen >= 0
-        self._seen = max((e["record_id"] for e in entries), default=self._seen)
-        durations = [e.get("duration_ms") for e in new]
-        return None if lost or None in durations else sum(durations) / 1e3
+        deadline = time.monotonic() + WATCHDOG_S
+        new = self._new()
+        while (late := _without_duration(new)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+            new = self._new()
+        lost = bool(new) and self._seen >= 0 and new[0]["record_id"] > self._seen + 1
+        self._seen = max((entry["record_id"] for entry in new), default=self._seen)
+        self.unknown = None
+        if lost:
+            self.unknown = (
+                f"the flight recorder's buffer of {os.environ.get(BUFFER_VARIABLES[0])} entries was too small"
+            )
+        elif late:
+            self.unknown = (
+                f"{late} of {len(new)} collectives have no duration after {WATCHDOG_S:g} s (TORCH_NCCL_ENABLE_TIMING)"
+            )
+        if self.unknown is not None:
+            return None
+        return sum(entry.get("duration_ms") or 0.0 for entry in new) / 1e3
+
+    def _new(self) -> list[dict[str, Any]]:
+        """Entries since the last lap, oldest first."""
+        entries = json.loads(self._dump(True, False)).get("entries", []) if self._dump else []
+        return [entry for entry in entries if entry["record_id"] > self._seen]
+
+
+def _without_duration(entries: list[dict[str, Any]]) -> int:
+    """NCCL's completed collectives whose duration is not known yet.
+
+    Others never get one: those of another backend, and the single operations of a batch, which have no events.
+    """
+    ours = [e for e in entries if str(e.get("profiling_name", "nccl:")).startswith("nccl:")]
+    return sum(e.get("duration_ms") is None and e.get("state", "completed") == "completed" for e in ours)
+
+
+def most_collectives(layout: Layout, layers: int) -> int:
+    """An upper bound of the collectives in one step of a rank.
+
+    Per micro-batch and layer: FSDP gathers twice and scatters once (twice with experts apart); tp gathers and scatters
+    around attention and MLP in forward, backward and recomputation (12); cp gathers or exchanges (4 each way); ep
+    exchanges three times each way; and a pipeline sends and receives. Norm, loss and tied embeddings are the rest.
+    """
+    per_layer = 6 + 12 * (layout.tp > 1) + 12 * (layout.cp > 1) + 9 * (layout.ep > 1)
+    return layout.grad_accum * (layers * per_layer + 8) + 64

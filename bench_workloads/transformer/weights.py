@@ -15,18 +15,23 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 if TYPE_CHECKING:
     from bench_workloads.transformer.model import Decoder
+    from sweep.physics.shapes import ModelShape
 
 INIT_STD = 0.02
 
 
-def materialise(part: Decoder, device: torch.device, seed: int) -> None:
-    """Allocate one stage's shards on ``device`` and initialise them, in place."""
+FUSED = {"wqkv": ("wq", "wk", "wv"), "w13": ("w1", "w3")}
+"""a fused matrix -> the matrices whose rows it holds"""
+
+
+def materialise(part: Decoder, device: torch.device, seed: int, tp: int = 1) -> None:
+    """Allocate one stage's shards on ``device`` and initialise them. ``tp``: ranks that split its matrices."""
     part.to_empty(device=device)
     part.tie()
     with torch.no_grad():
         for name, parameter in part.named_parameters():
             drawn = "embedding.weight" if part.shape.tied_embeddings and name == "output.weight" else name
-            whole = _draw(drawn, tuple(parameter.shape), device, seed)
+            whole = _whole(part.shape, drawn, tuple(parameter.shape), tp, device, seed)
             local_of(parameter).copy_(_shard(parameter, whole))
 
 
@@ -35,6 +40,22 @@ def local_of(tensor: Tensor) -> Tensor:
     if isinstance(tensor, DTensor):
         return tensor._local_tensor
     return tensor.detach()
+
+
+def _whole(shape: ModelShape, name: str, size: tuple[int, ...], tp: int, device: torch.device, seed: int) -> Tensor:
+    """A parameter of that size. A fused one has, for each tp rank, that rank's rows of each matrix that it holds."""
+    fused = next((kind for kind in FUSED if f".{kind}." in name), None)
+    if fused is None:
+        return _draw(name, size, device, seed)
+    heads, keys = shape.num_heads, shape.num_kv_heads
+    rows = (heads, keys, keys) if fused == "wqkv" else (1, 1)
+    unit = size[0] // sum(rows)
+    parts = [
+        _draw(name.replace(f".{fused}.", f".{one}."), (count * unit, *size[1:]), device, seed)
+        for one, count in zip(FUSED[fused], rows, strict=True)
+    ]
+    by_rank = zip(*(part.chunk(tp) for part in parts), strict=True)
+    return torch.cat([piece for pieces in by_rank for piece in pieces])
 
 
 def _draw(name: str, shape: tuple[int, ...], device: torch.device, seed: int) -> Tensor:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tests.support.slurm.cluster import Cluster
 
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 @dataclass
@@ -103,14 +103,14 @@ def wait_for_all(cluster: Cluster, task: Task, method: str) -> int:
     asked = 0
     deadline = time.monotonic() + 1200
     while len(ended(task, method)) < task.runs and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         if not int(time.monotonic()) % 20:  # a job that failed leaves no result
             asked += 1
             if not cluster.run("squeue", "-h", "-o", "%i").split():
                 break
     while cluster.run("squeue", "-h", "-o", "%i").split() and time.monotonic() < deadline:
         asked += 1
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return asked + 1
 
 

@@ -142,8 +142,8 @@ def _records(task: Task) -> list[tuple[float, float]]:
     found = []
     for record in records(task):
         if record["outcome"] == "ok":
-            warm = json.loads(str(record["extra_json"]))["warmup_times_s"]
-            times = [*warm, *record["step_times_s"]]  # type: ignore[misc]
+            warmup = json.loads(str(record["extra_json"]))["warmup_times_s"]
+            times = [*warmup, *record["step_times_s"]]  # type: ignore[misc]
             found.append((float(str(record["ended_at"])), sum(times)))
     return found
 

@@ -80,9 +80,9 @@ def main(run: RankRun, progress: Progress) -> None:
     sleep_s = float(run.params["sleep_s"] or 0.0)
     join(run.place, torch.device("cpu"), JOIN_TIMEOUT_S)
     times = train(count, sleep_s, lambda n: progress.heartbeat(Phase.STEADY if n else Phase.FIRST_ITERATION, n))
-    warm = run.warmup_iterations
+    warmup = run.warmup_iterations
     effective = {"dp": run.place.world_size}
-    progress.measured(Measurement(step_times_s=times[warm:], warmup_times_s=times[:warm], effective=effective))
+    progress.measured(Measurement(step_times_s=times[warmup:], warmup_times_s=times[:warmup], effective=effective))
 
 
 def _arguments() -> Any:

@@ -1,4 +1,4 @@
-"""A plain PyTorch training script, as anybody might have it: DDP by torchrun's variables, one line per step.
+"""A plain PyTorch training script, as users have it: DDP by torchrun's variables, one line per step.
 
 It knows nothing of sweep. `examples/trainers/plain.yaml` benchmarks it.
 """

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.options import METRIC, json_option
-from sweep.errors import Mistake, SweepError
+from sweep.cli.command import InputPath, SweepCommand
+from sweep.cli.options import METRIC, Share, json_option
+from sweep.cli.sources import results_of
+from sweep.cli.winners import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,40 +24,29 @@ SHOWN = 20
 """lines of runs that are printed; --json has all"""
 
 
-class _Share(click.ParamType[float]):
-    """A fraction as people write it: 3%, 3 % or 0.03."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Converts to a fraction; click reports values that are not one."""
-        if isinstance(value, float):
-            return value
-        text = str(value).strip()
-        try:
-            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-        except ValueError:
-            self.fail(f"{value!r} is not a fraction: write 3% or 0.03", param, ctx)
-        if not 0 <= share < 1:
-            self.fail(f"{value!r} is out of range: from 0% to below 100%", param, ctx)
-        return share
-
-
-@click.command(short_help="Two sweeps cell by cell, with significance; a guard for CI.")
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="Two sweeps cell by cell, with significance; a guard for CI.")
+@click.argument("a", type=InputPath())
+@click.argument("b", type=InputPath())
 @click.option("--metric", default=METRIC, show_default=True, help="What is compared; an unknown name lists all.")
 @click.option(
-    "--fail-if-slower", "min_slowdown", type=_Share(), metavar="SHARE",
+    "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
     help="Exit 1 where a cell is significantly worse by at least that (3%), or no longer has a working run.",
 )  # fmt: skip
 @click.option(
-    "--level", type=_Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
+    "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
 )
-@click.option("--noise", type=_Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
+@click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
+@click.option("--anyway", is_flag=True, help="Also where no run is in both, or model, sequence or batch differ.")
 @json_option
 def compare(
-    a: Path, b: Path, metric: str, min_slowdown: float | None, level: float, noise: float | None, as_json: bool
+    a: Path,
+    b: Path,
+    metric: str,
+    min_slowdown: float | None,
+    level: float,
+    noise: float | None,
+    anyway: bool,
+    as_json: bool,
 ) -> int:
     """Compare two sweeps, A the old one and B the new one: a new NCCL, another trainer version, a replaced switch.
 
@@ -70,12 +61,23 @@ def compare(
     """
     from analysis.compare import compare as compare_records
 
-    found = compare_records(_records(a), _records(b), metric=metric, level=level, noise=noise)
+    sides = [_records(source) for source in (a, b)]
+    found = compare_records(*sides, metric=metric, level=level, noise=noise, anyway=anyway)
+    simulated = [name for name, side in zip("AB", sides, strict=True) if side["simulated"].fillna(False).any()]
     slower = found.slower_cells(min_slowdown) if min_slowdown is not None else []
     if as_json:
-        report = {"a": str(a), "b": str(b), **found.document(), "fail_if_slower": min_slowdown, "failed": bool(slower)}
+        report = {
+            "a": str(a),
+            "b": str(b),
+            "simulated": simulated,
+            **found.document(),
+            "fail_if_slower": min_slowdown,
+            "failed": bool(slower),
+        }
         click.echo(json.dumps({**report, "slower": [[cell.model, cell.nodes] for cell in slower]}))
     else:
+        if simulated:
+            click.echo(f"{' and '.join(simulated)}: {SIMULATED}")
         click.echo("\n".join(_lines(found)))
         if min_slowdown is not None:
             click.echo(_summary_text(slower, min_slowdown, found.level))
@@ -86,14 +88,9 @@ def _records(source: Path) -> pd.DataFrame:
     """The records of a sweep, its new ones collected first, or of a results file."""
     import analysis
     from analysis.compare import columns_needed
-    from sweep.records.collect import collect
-    from sweep.store.directory import find_sweep
 
-    if not source.exists():
-        raise SweepError(Mistake("no such results", file=str(source), remedy="a sweep directory or a Parquet file"))
-    if source.is_dir():
-        collect(find_sweep(source))
-    return analysis.load(source, columns_needed())
+    place, _ = results_of(source)
+    return analysis.load(place, columns_needed())
 
 
 def _lines(found: Comparison) -> list[str]:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.find_run import find_run, split_attempt
 from sweep.cli.options import json_option
+from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import NO_FAILURE
 
@@ -21,12 +23,10 @@ if TYPE_CHECKING:
 _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node_names", "notes", "ended_at")
 
 
-@click.command(short_help="Why a run ended as it did, and what to try.")
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="Why a run ended as it did, and what to try.")
+@click.argument("directory", metavar="[DIR]", required=False, type=InputPath())
 @click.argument("run", metavar="[RUN]", required=False)
-@click.option(
-    "--log", "log_file", type=click.Path(path_type=Path), help="Diagnose this log file instead of a run; - is stdin."
-)
+@click.option("--log", "log_file", type=InputPath(), help="Diagnose this log file instead of a run; - is stdin.")
 @json_option
 def explain(directory: Path | None, run: str | None, log_file: Path | None, as_json: bool) -> int:
     """Explain why a run ended as it did: the outcome, the log line that proves it, and what to try.
@@ -61,7 +61,7 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
         return 0
-    _say(document)
+    _print(document)
     summary = summarize(text.splitlines())
     for finding in summary.findings if summary else ():
         click.echo(f"nccl:     {finding}")
@@ -69,9 +69,8 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
 
 
 def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
-    from sweep.store.directory import find_sweep
 
-    sweep = find_sweep(directory)
+    sweep = chosen_sweep(directory)
     records = _records_of(sweep, run)
     if as_json:
         click.echo(json.dumps([_document(sweep, record) for record in records], ensure_ascii=False))
@@ -79,7 +78,7 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
     for record in records:
         document = _document(sweep, record)
         click.echo(f"{document['run_id']}, attempt {document['attempt']}")
-        _say(document)
+        _print(document)
         click.echo("")
     return 0
 
@@ -115,18 +114,14 @@ def _document(sweep: SweepDir, record: Record) -> dict[str, Any]:
     return {**{name: getattr(record, name) for name in _SHOWN}, "log": str(log) if log.exists() else None}
 
 
-def _say(document: dict[str, Any]) -> None:
+def _print(document: dict[str, Any]) -> None:
     for name in ("outcome", "message", "evidence", "advice", "log"):
         if document.get(name):
             click.echo(f"{name + ':':9} {document[name]}")
 
 
 def _read(path: Path) -> str:
-    if str(path) == "-":
-        return sys.stdin.buffer.read().decode(errors="replace")
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise SweepError(
-            Mistake(f"cannot read the log: {error.strerror}", file=str(path), remedy="name a readable file, or -")
-        ) from error
+    """The log's text. Raises SweepError where it is empty or binary."""
+    from sweep.files import read_log
+
+    return read_log(sys.stdin.buffer.read() if str(path) == "-" else path)

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.options import METRIC
+from sweep.cli.winners import SIMULATED, Row, complete, rounded, winners
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum")
+AS_FLAGS = ("recompute", "pp_schedule", "dtype", "compile", "sequence_length", "global_batch_tokens")
 FORMS = ("json", "csv", "markdown", "flags")
 """Our own formats; any other name is a trainer's."""
-
-Row = dict[str, Any]
 
 
 @click.group(short_help="The best configuration of each cell: JSON, CSV, a trainer's own format.")
@@ -32,8 +33,8 @@ def export() -> None:
     """
 
 
-@export.command(short_help="The best configuration of each cell.")
-@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=click.Path(path_type=Path))
+@export.command(cls=SweepCommand, short_help="The best configuration of each cell.")
+@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
 @click.option(
     "--format",
     "form",
@@ -46,7 +47,7 @@ def export() -> None:
 @click.option("--model", "models", multiple=True, help="Only this model's cells. Repeatable.")
 @click.option("--nodes", "widths", type=int, multiple=True, help="Only cells with this many nodes. Repeatable.")
 @click.option("--iterations", type=click.IntRange(1), help="For a trainer's format. Default: as measured.")
-@click.option("--out", type=click.Path(path_type=Path), help="For a trainer's format: directory for its files.")
+@click.option("--out", type=OutputPath(directory=True), help="For a trainer's format: directory for its files.")
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 def best(
     sources: tuple[Path, ...],
@@ -73,12 +74,13 @@ def best(
 
     if form not in FORMS:
         export_trainer.check(form, FORMS)
-    records = _winners(sources, metric, expression, models, widths)
+    records = winners(sources, metric, expression, models, widths)
     if form in FORMS:
         if out is not None:
             raise SweepError(Mistake(f"{form} is printed, not written", path="--out", remedy="redirect the output"))
-        more = ("recompute",) if form == "flags" else ()
-        click.echo(_text([_row(record, metric, more) for record in records], form, metric), nl=False)
+        if iterations is not None:
+            raise SweepError(without_effect(["iterations"], f"with --format {form}"))
+        click.echo(_text([complete(record, metric) for record in records], form, metric), nl=False)
         return 0
     made = [export_trainer.made(record, form, iterations, out) for record in records]
     if out is not None:
@@ -87,41 +89,6 @@ def best(
     else:
         click.echo(export_trainer.text(made), nl=False)
     return 0
-
-
-def _winners(
-    sources: Sequence[Path], metric: str, expression: str | None, models: Sequence[str], widths: Sequence[int]
-) -> list[Row]:
-    """The best configuration's record per cell, as JSON values, models from small to large."""
-    import analysis
-    from analysis.derive.best import NEEDED, model_order
-    from analysis.filters import names_in
-    from analysis.heatmap.draw import HEAVY
-    from analysis.metrics import metric_named
-    from sweep.cli.results import _places
-
-    metric_named(metric)
-    places, _ = _places(tuple(sources))
-    asked = [] if expression is None else names_in(expression)
-    records = analysis.load(places, [*NEEDED, *(name for name in asked if name not in NEEDED)])
-    matching = records if expression is None else analysis.keep(records, expression)
-    found = analysis.best_per_cell(matching, metric)
-    order = model_order(records, list(dict.fromkeys(found["model"])))
-    wanted = found[(found["model"].isin(models) | (not models)) & (found["nodes"].isin(widths) | (not widths))]
-    if wanted.empty:
-        cells = ", ".join(f"{model} on {nodes}" for model, nodes in found[["model", "nodes"]].itertuples(index=False))
-        fact = f"no measured configuration has {metric}" if found.empty else "no such cell was measured"
-        raise SweepError(Mistake(fact, remedy=f"measured: {cells}" if cells else "another --metric or --filter"))
-    light = wanted.drop(columns=[name for name in HEAVY if name in wanted])
-    rows: list[Row] = json.loads(light.to_json(orient="records", double_precision=15))
-    return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
-
-
-def _row(record: Mapping[str, Any], metric: str, more: Sequence[str] = ()) -> Row:
-    """The exported columns of a cell."""
-    names = ("model", "nodes", *LAYOUT, *more)
-    row = {name: record[name] for name in names} | {metric: record["value"]}
-    return row | {name: record[name] for name in ("peak_memory_bytes", "run_id")}
 
 
 def _text(rows: Sequence[Row], form: str, metric: str) -> str:
@@ -141,23 +108,41 @@ def _csv(rows: Sequence[Row]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows([{name: _cell(value) for name, value in row.items()} for row in rows])
     return out.getvalue()
 
 
+def _cell(value: Any) -> Any:
+    """A value in a table: rounded for people; mappings and lists as JSON."""
+    return json.dumps(value) if isinstance(value, dict | list) else rounded(value)
+
+
 def _markdown(rows: Sequence[Row]) -> str:
-    """Numbers right-aligned, unrounded; a bar in a name is escaped, since it would end the cell."""
-    lines = [" | ".join(rows[0]), " | ".join("---" if name in ("model", "run_id") else "---:" for name in rows[0])]
-    lines += [" | ".join("" if v is None else str(v).replace("|", "\\|") for v in row.values()) for row in rows]
+    """Numbers right-aligned and rounded; a bar in a name is escaped, since it would end the cell."""
+    numeric = {name for name in rows[0] if any(type(row[name]) in (int, float) for row in rows)}
+    lines = [" | ".join(rows[0]), " | ".join("---:" if name in numeric else "---" for name in rows[0])]
+    lines += [" | ".join("" if v is None else str(_cell(v)).replace("|", "\\|") for v in row.values()) for row in rows]
     return "".join(f"| {line} |\n" for line in lines)
 
 
 def _flags(rows: Sequence[Row], metric: str) -> str:
-    """One line of shell arguments per cell, after a comment that names the cell."""
+    """One line of shell arguments per cell, after comments that name the cell and judge its value."""
     import shlex
 
     lines = []
     for row in rows:
-        words = [f"--{name.replace('_', '-')}={row[name]}" for name in (*LAYOUT, "recompute") if row[name] is not None]
-        lines += [f"# {row['model']} on {row['nodes']} nodes: {metric} {row[metric]:.6g}", shlex.join(words)]
+        made = {name: row[name] for name in (*LAYOUT, *AS_FLAGS) if row[name] is not None}
+        words = [f"--{name.replace('_', '-')}={_flag(value)}" for name, value in (made | row["params"]).items()]
+        environment = [f"{name}={shlex.quote(str(value))}" for name, value in row["env"].items()]
+        verdict_text = [f"{metric} {row[metric]:.6g}", row["sureness"], f"{row['repeats']} measured"]
+        verdict_text += [f"peak memory {row['peak_memory_bytes'] / 2**30:.4g} GiB"] if row["peak_memory_bytes"] else []
+        verdict_text += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
+        verdict_text += [SIMULATED] * row["simulated"] + row["notes"]
+        place = f"{row['model']} on {row['nodes']} nodes of {row['gpus_per_node']} {row['gpu'] or 'GPUs'}"
+        lines += [f"# {place}, {row['run_id']}: {'; '.join(verdict_text)}"]
+        lines += [" ".join([*environment, shlex.join(words)])]
     return "\n".join(lines) + "\n"
+
+
+def _flag(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,6 +13,7 @@ from typing import Any
 from bench_workloads.trainers.adapter import from_here
 from sweep.contract import Layout, Run
 from sweep.errors import Mistake, SweepError, nearest
+from sweep.files import write_whole
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
@@ -65,8 +66,23 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
     except (ValueError, KeyError, TypeError) as error:
         fact = f"{trainer} cannot take this run: {error}" if run.shape else "the record lacks the model's shape"
         raise SweepError(Mistake(fact, path=cell)) from error
+    wrong = _cannot_run(launch, start, cell)
+    if wrong:
+        raise SweepError(wrong)
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
     return Made(cell, folder, launch.files, there + _command(launch, run, settings))
+
+
+def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
+    """Why the command would not run here: no program, or a directory or script that does not exist."""
+    mistakes = []
+    if not launch.program:
+        mistakes.append(Mistake("the run names no program", path=cell, remedy="params need its arguments"))
+    if start and not Path(start).is_dir():
+        mistakes.append(
+            Mistake("the trainer's directory does not exist here", start, path=cell, remedy="params.workdir")
+        )
+    return mistakes
 
 
 def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
@@ -126,11 +142,7 @@ def write(cells: Sequence[Made], out: Path) -> Iterator[Path]:
         script = f"#!/bin/sh\n# {cell.cell}: on each rank, with torchrun's variables set\n{cell.command}\n"
         for name, content in {**cell.files, "command.sh": script}.items():
             path = folder / name
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(content)
-            except OSError as error:
-                raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(path))) from error
+            write_whole(path, content)
             yield path
 
 

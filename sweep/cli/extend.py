@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import json_option, overrides_option, site_option
 from sweep.errors import SweepError
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from sweep.store.sweep import Sweep
 
 
-@click.command(short_help="Add another grid's runs to an existing sweep.")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="Add another grid's runs to an existing sweep.")
+@click.argument("directory", metavar="DIR", type=InputPath())
+@click.argument("grid_file", metavar="GRID", type=InputPath())
 @overrides_option
 @site_option
 @click.option("--dry-run", is_flag=True, help="Show what would be added; write nothing.")
@@ -56,7 +57,7 @@ def extend(
     check_runnable(plan, grid, sweep.site, sweep.executor)
     added = extension(sweep, grid, plan)
     path = None if added.empty or dry_run else write(sweep.directory, grid, added)
-    _say(sweep, added, path, dry_run=dry_run, as_json=as_json)
+    _print(sweep, added, path, dry_run=dry_run, as_json=as_json)
     return 0
 
 
@@ -67,7 +68,7 @@ def _site(grid: Grid, given: str | None) -> Site | None:
     return load_site(grid, given, None) if given is not None or grid.site is not None else None
 
 
-def _say(sweep: Sweep, added: Extension, path: Path | None, *, dry_run: bool, as_json: bool) -> None:
+def _print(sweep: Sweep, added: Extension, path: Path | None, *, dry_run: bool, as_json: bool) -> None:
     from sweep.store import lease
 
     holder = lease.holder(sweep.directory)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
+from sweep.cli.command import OutputPath, SweepCommand, input_path
 from sweep.cli.options import json_option
+from sweep.cli.sources import results_of
 
 
-@click.command(short_help="Scaling, axes, Pareto, outcomes, time line and more, as pictures.")
+@click.command(cls=SweepCommand, short_help="Scaling, axes, Pareto, outcomes, time line and more, as pictures.")
 @click.argument("words", metavar="[DIR_OR_PARQUET] [NAME]...", nargs=-1)
-@click.option("--out", type=click.Path(path_type=Path), help="Folder. Default: figures/ of the sweep.")
+@click.option("--out", type=OutputPath(directory=True), help="Folder. Default: figures/ of the sweep.")
 @click.option(
     "--format",
     "ending",
@@ -38,7 +40,7 @@ def figures(words: tuple[str, ...], out: Path | None, ending: str, as_json: bool
     from analysis import figures as drawing
     from analysis.heatmap.draw import save_figure
 
-    source = Path(words[0]) if words and words[0] not in drawing.FIGURES else None
+    source = input_path(words[0]) if words and words[0] not in drawing.FIGURES else None
     chosen = drawing.named(words if source is None else words[1:])
     place, folder = _place(source)
     tables = drawing.load_tables(place)
@@ -59,11 +61,5 @@ def figures(words: tuple[str, ...], out: Path | None, ending: str, as_json: bool
 
 def _place(source: Path | None) -> tuple[Path, Path]:
     """What to read (a sweep is collected first), and where its pictures go."""
-    from sweep.records.collect import collect
-    from sweep.store.directory import find_sweep
-
-    if source is not None and source.is_file():
-        return source, source.parent / "figures"
-    sweep = find_sweep(source)
-    collect(sweep)
-    return sweep.path, sweep.figures
+    place, sweep = results_of(source)
+    return place, place.parent / "figures" if sweep is None else sweep.figures

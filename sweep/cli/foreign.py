@@ -8,13 +8,19 @@ from typing import Any
 
 import click
 
-from sweep.cli.options import json_option
+from sweep.cli.best import show_best
+from sweep.cli.command import InputPath, OutputPath, SweepCommand
+from sweep.cli.options import Share, json_option
+from sweep.cli.progress_text import plural
+from sweep.cli.sources import results_of
 
 
-@click.command("import", short_help="Foreign results (CSV, Parquet) into the record schema.")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--map", "map_file", type=click.Path(path_type=Path), help="Map of columns (YAML).")
-@click.option("--out", type=click.Path(path_type=Path), help="Default: FILE with the ending .results.parquet.")
+@click.command("import", cls=SweepCommand, short_help="Foreign results (CSV, Parquet) into the record schema.")
+@click.argument("file", type=InputPath())
+@click.option("--map", "map_file", type=InputPath(), help="Map of columns (YAML).")
+@click.option(
+    "--out", type=OutputPath(), help="Default: FILE's name with the ending .results.parquet, in this directory."
+)
 @json_option
 def import_results(file: Path, map_file: Path | None, out: Path | None, as_json: bool) -> int:
     """Convert a foreign table to the record schema, for heatmap, report, replay and compare.
@@ -30,7 +36,7 @@ def import_results(file: Path, map_file: Path | None, out: Path | None, as_json:
     """
     from sweep.foreign.files import import_file
 
-    target = out or file.with_name(f"{file.stem}.results.parquet")
+    target = out or Path(f"{file.stem}.results.parquet")
     done = import_file(file, map_file, target)
     if as_json:
         click.echo(json.dumps(done.document()))
@@ -38,28 +44,34 @@ def import_results(file: Path, map_file: Path | None, out: Path | None, as_json:
     for note in done.shown():
         click.echo(note, err=True)
     outcomes = ", ".join(f"{count} {word}" for word, count in done.outcomes.items())
-    click.echo(f"{target}: {done.rows} records ({outcomes}), {len(done.suspects)} suspect", err=True)
+    click.echo(f"{target}: {plural(done.rows, 'record')} ({outcomes}), {len(done.suspects)} suspect", err=True)
+    show_best([target])
+    click.echo(f"next: `sweep heatmap {target}` draws it, `sweep report {target}` writes a page", err=True)
     return 0
 
 
-@click.command(short_help="How a search strategy would have done on recorded results.")
-@click.argument("results", type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="How a search strategy would have done on recorded results.")
+@click.argument("results", metavar="DIR_OR_PARQUET", type=InputPath())
 @click.option("--strategy", "name", default="guided", show_default=True, help="An unknown name lists all.")
-@click.option("--budget", default=1.0, show_default=True, help="Runs that may be measured, as a fraction of all.")
+@click.option(
+    "--budget", type=Share(whole=True), default="100%", show_default=True, help="Runs that may be measured: 10%, 0.1."
+)
 @click.option("--model", "models", multiple=True, help="Only this model's runs. Repeatable.")
 @json_option
 def replay(results: Path, name: str, budget: float, models: tuple[str, ...], as_json: bool) -> int:
-    """Run a search strategy against recorded results as if live: it sees a result only after requesting the run.
+    """Run a search strategy against results, of a sweep or an import, as if live.
+
+    It sees a result only after requesting the run.
 
     Reports per cell and overall: runs spent, failures avoided, successes rejected, regret against the best by
     tokens/s/GPU, and runs needed to come within 2 %.
 
     \b
     Examples:
-      sweep replay results.parquet --strategy guided --budget 0.1
+      sweep replay results.parquet --strategy guided --budget 10%
+      sweep replay sweeps/first --strategy random
       sweep replay results.parquet --strategy prune --model 8B --json
     """
-    from sweep.errors import Mistake, SweepError
     from sweep.foreign.files import read_recorded
     from sweep.search.budget import Budget
     from sweep.search.replay import replay as run_replay
@@ -67,9 +79,8 @@ def replay(results: Path, name: str, budget: float, models: tuple[str, ...], as_
     from sweep.search.strategies import strategy_named
 
     strategy = strategy_named(name)
-    if not 0 < budget <= 1:
-        raise SweepError(Mistake(f"{budget:g} is not a fraction", path="--budget", remedy="a number over 0, at most 1"))
-    recorded = read_recorded(results, models)
+    place, sweep = results_of(results)
+    recorded = read_recorded(place if sweep is None else sweep.results, models)
     runs = max(1, int(budget * len(recorded.candidates)))
     document = report(run_replay(recorded, strategy, Budget(runs=runs)))
     if as_json:

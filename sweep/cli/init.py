@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sweep.cli.command import OutputPath, SweepCommand
 from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
 
@@ -19,8 +20,8 @@ NAMES = ("grid.yaml", "site.yaml")
 OTHERS_SHOWN = 12
 
 
-@click.command(short_help="Write a commented grid and site for this cluster or machine.")
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="Write a commented grid and site for this cluster or machine.")
+@click.argument("directory", metavar="[DIR]", default=".", type=OutputPath(directory=True))
 @click.option(
     "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
@@ -62,8 +63,6 @@ def _check(directory: Path, gpu: str | None) -> None:
     from sweep.physics.hardware import GPUS
 
     mistakes = [_taken(directory / name) for name in NAMES if (directory / name).exists()]
-    if directory.exists() and not directory.is_dir():
-        mistakes.append(Mistake("is a file, not a directory", file=str(directory), remedy="name a directory"))
     if gpu is not None and gpu.lower() not in GPUS:
         mistakes.append(Mistake(f"unknown GPU kind {gpu[:40]!r}", path="--gpu", remedy=nearest(gpu, GPUS)))
     if mistakes:
@@ -81,16 +80,12 @@ def _remark(group: NodeGroup) -> str:
 
 
 def _write(directory: Path, texts: tuple[str, str]) -> tuple[Path, Path]:
-    """Both files. Raises SweepError if one cannot be written, or was created meanwhile."""
-    from sweep.store.directory import write_once
+    """Both files. Raises SweepError if one was created meanwhile."""
+    from sweep.files import write_new
 
     paths = directory / NAMES[0], directory / NAMES[1]
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for path, text in zip(paths, texts, strict=True):
-            write_once(path, text)
+        write_new(dict(zip(paths, texts, strict=True)))
     except FileExistsError:
         raise SweepError(_taken(next(path for path in paths if path.exists()))) from None
-    except OSError as error:
-        raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(directory))) from error
     return paths

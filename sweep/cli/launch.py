@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.options import (
     directory_argument,
     json_option,
@@ -20,6 +21,7 @@ from sweep.cli.options import (
     sweep_command,
     track_option,
 )
+from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from sweep.store.sweep import Sweep
 
 
-@click.command(short_help="Plan, submit pilots, and watch them to the end.")
-@click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="Plan, submit pilots, and watch them to the end.")
+@click.argument("grid_file", metavar="GRID", type=InputPath())
 @overrides_option
 @site_option
 @click.option(
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--dir",
     "directory",
-    type=click.Path(path_type=Path),
+    type=OutputPath(directory=True),
     help="Sweep directory. Default: sweeps/<name of the grid>.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before anything is submitted.")
@@ -101,7 +103,7 @@ def launch(
     return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
 
 
-@click.command(short_help="Continue exactly what is missing or may be retried.")
+@click.command(cls=SweepCommand, short_help="Continue exactly what is missing or may be retried.")
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
 @click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
@@ -115,15 +117,14 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
       sweep resume
       sweep resume sweeps/first --detach
     """
-    from sweep.store.directory import find_sweep
     from sweep.store.sweep import open_sweep
 
-    sweep = open_sweep(find_sweep(directory).path)
+    sweep = open_sweep(chosen_sweep(directory).path)
     _check_tracker(tracker, detach, sweep.executor)
     return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
 
 
-@click.command(short_help="Stop pilots and ranks; record every attempt.")
+@click.command(cls=SweepCommand, short_help="Stop pilots and ranks; record every attempt.")
 @directory_argument
 @click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for the pilots to be gone.")
 @json_option
@@ -136,10 +137,13 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
       sweep cancel sweeps/first
     """
     from sweep.launcher.cancel import cancel_sweep
-    from sweep.store.directory import find_sweep
     from sweep.store.sweep import open_sweep
 
-    sweep = open_sweep(find_sweep(directory).path)
+    sweep = open_sweep(chosen_sweep(directory).path)
+    if (why := _nothing_to_cancel(sweep)) is not None:
+        click.echo(json.dumps({"cancelled": False, "pilots_open": [], "reason": why})) if as_json else None
+        click.echo(f"nothing to cancel: {why}", err=True)
+        return 0
     gone, sweep_state = cancel_sweep(sweep, timeout)
     still = sorted(pilot.name for pilot in sweep_state.pilots.values() if pilot.open)
     if as_json:
@@ -151,15 +155,26 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
     return 0 if gone else 1
 
 
+def _nothing_to_cancel(sweep: Sweep) -> str | None:
+    """Why a cancellation would change nothing; None where something runs, waits, or a launcher lives."""
+    from sweep.store import lease
+    from sweep.store.follow import FollowedSweep
+
+    followed = FollowedSweep(sweep)
+    followed.refresh()
+    if lease.holder(sweep.directory) is not None or any(p.open for p in followed.sweep_state.pilots.values()):
+        return None
+    if followed.sweep_state.cancelled:
+        return "the sweep is cancelled already"
+    return "every run of the sweep has ended" if followed.at_rest else None
+
+
 def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
     """Raises SweepError if there is nothing to run, or if it cannot run here."""
     from sweep.inputs.load import max_local_ranks
+    from sweep.plan.build import nothing_to_run
 
-    mistakes = []
-    if not plan.runs:
-        mistakes.append(
-            grid.mistake("no candidate of this grid can work", (), "`sweep plan GRID --show rejected` shows why")
-        )
+    mistakes = [] if plan.runs else [nothing_to_run(grid)]
     widest = max((planned.nodes for planned in plan.runs), default=0) * site.gpus_per_node
     if executor == "local" and widest > max_local_ranks(site):
         fact = f"the widest run has {widest} ranks, and this machine may run {max_local_ranks(site)} at once"
@@ -290,6 +305,7 @@ def _interrupted(sweep: Sweep, launcher: Launcher) -> int:
 
 
 def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
+    from sweep.cli.best import show_best
     from sweep.cli.results import draw_heatmap
     from sweep.launcher.loop import give_back
 
@@ -305,5 +321,6 @@ def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
     click.echo(f"{path}: {len(sweep.runs)} runs: {words}", err=True)
     if picture is not None:
+        show_best([path])
         click.echo(f"heatmap: {picture}", err=True)
     return 0 if found.get("ok") and not launcher.sweep_state.cancelled else 1

@@ -22,11 +22,11 @@ PLAIN_AT_MOST_EVERY_S = 2.0
 DRAW_EVERY_S = 1.0
 """shortest time between redraws: its clocks advance even if nothing happens"""
 
-Look = Callable[["FollowedSweep"], None]
+Redraw = Callable[["FollowedSweep"], None]
 
 
 @contextlib.contextmanager
-def live_view(console: Console | None = None) -> Iterator[Look]:
+def live_view(console: Console | None = None) -> Iterator[Redraw]:
     """Yields a function that shows a sweep; the last state stays on the screen at the end."""
     if console is None and not sys.stderr.isatty():
         yield _plain()
@@ -64,7 +64,7 @@ class _Drawing:
         self._drawn_at = time.monotonic()
 
 
-def _plain() -> Look:
+def _plain() -> Redraw:
     """A line whenever the counts change, at most every few seconds; at least one every half minute."""
     printed, printed_at = "", 0.0
 

@@ -26,7 +26,7 @@ SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 PILOTS_SHOWN, FAILURES_SHOWN = 4, 4
 OTHER_LINES = 8
 """head, blank lines and headings of the picture"""
-LEAST_SPAN = 0.2
+MIN_SPAN = 0.2
 """the colour scale spans at least this fraction of a model's best, so that small differences look small"""
 MODELS_SHOWN = 4
 """fewest rows of the heatmap, however small the terminal"""
@@ -48,7 +48,7 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
             parts += [Text(), Text(title, style="bold"), table]
     bad = sweep_state.bad_nodes
     if bad:
-        parts.append(Text(f"excluded: {_few(sorted(bad))} (`sweep nodes` shows why)", style="yellow"))
+        parts.append(Text(f"excluded: {_first_names(sorted(bad))} (`sweep nodes` shows why)", style="yellow"))
     return Group(*parts)
 
 
@@ -56,15 +56,15 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     """The name, progress, estimated time left, cost."""
     tally = followed.tally
     found = tally.counts(followed.left_out())
-    settled = tally.total - found.get("waiting", 0) - found.get("running", 0)
+    done = tally.total - found.get("waiting", 0) - found.get("running", 0)
     held, used = tally.gpu_hours(now)
     share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
     words = "cancelled" if followed.sweep_state.cancelled else eta(followed)
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(
-        total=max(1, tally.total), completed=settled, width=24, complete_style="cyan", finished_style="green"
+        total=max(1, tally.total), completed=done, width=24, complete_style="cyan", finished_style="green"
     )
-    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{settled:,}/{tally.total:,} runs", words)
+    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{tally.total:,} runs", words)
     return Group(line, Text(f"{hours_text(held)} GPU-hours spent{share}", style="dim"))
 
 
@@ -107,10 +107,10 @@ def _cell(cell: Cell | None, rates: Sequence[float], *, wide: bool) -> Text:
     """The value on its colour in the model's range, and how much of the cell is done."""
     if cell is None:
         return Text("·", style="dim")
-    done = f"{cell.settled}/{cell.runs}"
+    done = f"{cell.done}/{cell.runs}"
     if cell.best is None:
-        return Text(done if wide else ("…" if cell.settled < cell.runs else "none"), style="dim")
-    high, low = max(rates), min(*rates, max(rates) * (1 - LEAST_SPAN))
+        return Text(done if wide else ("…" if cell.done < cell.runs else "none"), style="dim")
+    high, low = max(rates), min(*rates, max(rates) * (1 - MIN_SPAN))
     shade = SHADES[min(len(SHADES) - 1, int((cell.best - low) / (high - low) * len(SHADES)))]
     ink = "#ffffff" if shade in SHADES[:2] else "#000000"
     text = Text.assemble((f" {_short(cell.best):>5} ", Style(color=ink, bgcolor=shade)))
@@ -134,7 +134,7 @@ def _pilots_title(sweep_state: SweepState) -> str:
 
 
 def _pilot_row(pilot: PilotState, at: tuple[str, float | None] | None, now: float) -> Sequence[RenderableType]:
-    nodes = Text(_few(pilot.node_names, 2) or f"{pilot.nodes} nodes", no_wrap=True)
+    nodes = Text(_first_names(pilot.node_names, 2) or f"{pilot.nodes} nodes", no_wrap=True)
     if pilot.started_at is None:
         return pilot.name, Text("queued", style="dim"), Text(_clock(now - pilot.intended_at), style="dim"), nodes
     if at is None:
@@ -158,7 +158,7 @@ def _failures(tally: Tally) -> Table:
     return table
 
 
-def _few(names: Sequence[str], most: int = 4) -> str:
+def _first_names(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.find_run import find_run, split_attempt
 from sweep.cli.options import json_option
+from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ PILOT_FILES = ("stdout", "stderr", "agents.log")
 """output of a pilot's job and its agents"""
 
 
-@click.command(short_help="The output of an attempt, or of a pilot.")
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="The output of an attempt, or of a pilot.")
+@click.argument("directory", metavar="[DIR]", required=False, type=InputPath())
 @click.argument("run", metavar="[RUN]", required=False)
 @click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one that began.")
 @click.option("--pilot", metavar="NAME", help="The output of a pilot's job and agents instead, such as p0001.")
@@ -38,17 +40,15 @@ def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: st
       sweep logs sweeps/first --pilot p0003
       sweep logs sweeps/first 16b2f0c211 --json | jq -r .text
     """
-    from sweep.store.directory import find_sweep
-
     if pilot is not None:
         if run is not None or attempt is not None:
             raise SweepError(Mistake("--pilot excludes RUN and --attempt", remedy="`sweep logs DIR --pilot NAME`"))
-        return _show_pilot(find_sweep(directory), pilot, as_json)
+        return _show_pilot(chosen_sweep(directory), pilot, as_json)
     if run is None and directory is not None and not directory.is_dir():
         directory, run = None, str(directory)
     if run is None:
         raise SweepError(Mistake("no run is named", remedy="`sweep logs DIR RUN` or `sweep logs DIR --pilot NAME`"))
-    return _show_attempt(find_sweep(directory), run, attempt, as_json)
+    return _show_attempt(chosen_sweep(directory), run, attempt, as_json)
 
 
 def _show_attempt(directory: SweepDir, words: str, asked: int | None, as_json: bool) -> int:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 import click
 
-from sweep.errors import SweepError, nearest
+from sweep.cli.command import HELP, usage_mistake
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.plugins import load_object
 from sweep.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("sweep.cli.plan:plan", "Expand a grid, reject what cannot work, predict the rest."),
+    "demo": ("sweep.cli.demo:demo", "Two tiny models measured on this machine, to a heatmap."),
     "schema": ("sweep.cli.plan:schema", "Print the grid's JSON schema, for editors."),
     "init": ("sweep.cli.init:init", "Write a commented grid and site for this cluster or machine."),
     "launch": ("sweep.cli.launch:launch", "Plan, submit pilots, and watch them to the end."),
@@ -21,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("sweep.cli.launch:cancel", "Stop pilots and ranks; record every attempt."),
     "status": ("sweep.cli.status:status", "What ran, what runs, what failed and why."),
     "collect": ("sweep.cli.results:collect", "Records to results.parquet."),
+    "best": ("sweep.cli.best:best", "The best configuration of each cell, as a table."),
     "heatmap": ("sweep.cli.results:heatmap", "Best configuration per model and node count, as a picture."),
     "report": ("sweep.cli.report:report", "One self-contained HTML page: best configurations, confidence, all data."),
     "compare": ("sweep.cli.compare:compare", "Two sweeps cell by cell, with significance; a guard for CI."),
@@ -78,22 +82,33 @@ def cli() -> None:
     """
 
 
+def _print(mistakes: Sequence[Mistake]) -> None:
+    for mistake in mistakes:
+        click.echo(f"error: {mistake}", err=True)
+
+
 def main() -> None:
     """Run the command line. Exit 0 done, 1 the work failed, 2 the input is wrong, 130 interrupted."""
     os.umask(0o077)  # only the user may read a sweep's files
     try:
         code = cli(prog_name="sweep", standalone_mode=False)
     except SweepError as error:
-        for mistake in error.mistakes:
-            click.echo(f"error: {mistake}", err=True)
+        _print(error.mistakes)
         sys.exit(2)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except HELP as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        _print([usage_mistake(error)])
+        sys.exit(2)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except BrokenPipeError:  # the reader of our output ended first, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import OutputPath, SweepCommand, without_effect
 from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
+from sweep.physics.hardware import GPUS
+from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
+from sweep.physics.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +35,8 @@ _RULES = {
 }
 """a plan's general rule on one option and the shape -> the option. None between options: --fits solves for those"""
 _SHOWN_FITS = 30
+_PROFILES, _SCHEDULES = ", ".join(PROFILES), ", ".join(SCHEDULES)
+_OPTIMIZERS, _GPUS = ", ".join(OPTIMIZER_STATE_BYTES), ", ".join(GPUS)
 _NOT_EXACT = {"--fits": "list_fits", "--plot": "plot"}
 
 
@@ -52,15 +58,15 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(short_help="What a layout needs on a GPU, or every layout that fits.")
+@click.command(cls=SweepCommand, short_help="What a layout needs on a GPU, or every layout that fits.")
 @click.argument("model")
 @_layout_options
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
-@click.option("--pp-schedule", default="1f1b", show_default=True, help="As in a grid: 1f1b, gpipe, interleaved_1f1b, …")
+@click.option("--pp-schedule", default="1f1b", show_default=True, help=f"As in a grid: {_SCHEDULES}.")
 @click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), default="bf16", show_default=True)
-@click.option("--optimizer", help="adamw, adamw-bf16, adamw-8bit, lion, sgd, …; default: what the profile updates with")
-@click.option("--profile", "profile_name", default="ours", show_default=True, help="Memory profile: ours, nanotron, …")
-@click.option("--gpu", "gpu_name", default="h100", show_default=True)
+@click.option("--optimizer", help=f"{_OPTIMIZERS}. Default: the profile's.")
+@click.option("--profile", "profile_name", default="ours", show_default=True, help=f"Memory profile: {_PROFILES}.")
+@click.option("--gpu", "gpu_name", default="h100", show_default=True, help=f"{_GPUS}.")
 @click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, fastest first.")
 @click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
@@ -68,7 +74,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--exact", is_flag=True, help="Trace our workload's own step, of one rank, on fake tensors. Needs torch.")
 @click.option("--stage", type=click.IntRange(min=0), help="With --exact: which pipeline rank. Default: the heaviest.")
 @click.option("--unit", type=click.Choice(["GiB", "GB"]), default="GiB", show_default=True, help="2^30 or 10^9 bytes.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Write the time line as a picture (.png, .svg, .pdf).")
+@click.option("--plot", type=OutputPath(), help="Write the time line as a picture (.png, .svg, .pdf).")
 @json_option
 def memory(model: str, **options: Any) -> int:
     """Memory of one GPU for MODEL (a name of the catalogue, or a shape as in a grid) by kind, stage and time.
@@ -103,9 +109,6 @@ def memory(model: str, **options: Any) -> int:
 def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, MemoryProfile]:
     """The values that names stand for. Raises SweepError for all that are unknown or impossible."""
     from sweep.errors import nearest
-    from sweep.physics.hardware import GPUS
-    from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
-    from sweep.physics.schedules import SCHEDULES
 
     shape, mistakes = _shape(model)
     mistakes += [
@@ -122,14 +125,21 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
         mistakes.append(Mistake("--fits needs a number of GPUs", path="--gpus", remedy="--gpus 8"))
     if options["list_fits"] and options["plot"] is not None:
         mistakes.append(Mistake("--plot draws one layout, --fits lists many", remedy="give one of them"))
-    if options["plot"] is not None and options["plot"].suffix not in (".png", ".svg", ".pdf"):
-        mistakes.append(Mistake(f"unknown kind of picture {options['plot'].suffix!r}", path="--plot", remedy=".png"))
-    mistakes += _exact_mistakes(options)
+    if not options["list_fits"]:
+        mistakes += without_effect(("gpus", "global_batch"), "without --fits")
+    mistakes += _picture_mistakes(options["plot"]) + _exact_mistakes(options)
     mistakes += [] if shape is None else _layout_mistakes(model, shape, options)
     if mistakes or shape is None:
         raise SweepError(mistakes)
     profile = PROFILES[options["profile_name"]]
     return shape, GPUS[options["gpu_name"]], replace(profile, optimizer=options["optimizer"] or profile.optimizer)
+
+
+def _picture_mistakes(path: Path | None) -> list[Mistake]:
+    kinds = (".png", ".svg", ".pdf")
+    if path is None or path.suffix.lower() in kinds:
+        return []
+    return [Mistake("unknown kind of picture", path="--plot", remedy=f"end the name in {', '.join(kinds)}")]
 
 
 def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
@@ -245,10 +255,7 @@ def _plot(path: Path, document: Mapping[str, Any]) -> None:
     layout = document["layout"]
     words = " ".join(f"{n}={layout[n]}" for n in ("dp", "tp", "pp", "zero", "micro_batch_size", "recompute"))
     title = f"{document['model']}, {document['heaviest_stage']} stage ({document['profile']}): {words}"
-    try:
-        draw(document["timeline"], path, title=title, limit_bytes=document["available_bytes"])
-    except OSError as error:
-        raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(path))) from error
+    draw(document["timeline"], path, title=title, limit_bytes=document["available_bytes"])
 
 
 def _fits(model: str, shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any]) -> int:

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sweep.cli.command import SweepCommand, input_path
 from sweep.cli.options import json_option
+from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     from sweep.state.state import SweepState
+    from sweep.store.directory import SweepDir
 
 ACTIONS = ("add", "pardon")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
-@click.command(short_help="Nodes, their verdicts, quarantine; add, pardon.")
+@click.command(cls=SweepCommand, short_help="Nodes, their verdicts, quarantine; add, pardon.")
 @click.argument("words", metavar="[DIR] [add|pardon NODE…]", nargs=-1)
 @click.option("--reason", default="", help="Why a node is excluded; shown by `sweep status`.")
 @json_option
@@ -38,15 +41,15 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
       sweep nodes sweeps/first add node17 --reason "ECC errors"
       sweep nodes sweeps/first pardon node17
     """
-    from sweep.store.directory import find_sweep
     from sweep.store.follow import read_state
     from sweep.store.requests import clear_nodes, exclude_nodes
 
     directory, action, names = _parse(words)
-    sweep = find_sweep(directory)
+    sweep = chosen_sweep(directory)
     if action == "add":
         exclude_nodes(sweep, names, reason or "no reason given")
     elif action == "pardon":
+        _check_excluded(read_state(sweep), names, sweep)
         clear_nodes(sweep, names)
     elif reason:
         raise SweepError(Mistake("--reason goes with add", remedy="`sweep nodes DIR add NODE --reason TEXT`"))
@@ -57,7 +60,7 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
 def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
     """(directory, action, nodes). Raises SweepError with every mistake."""
     rest = list(words)
-    directory = Path(rest.pop(0)) if rest and rest[0] not in ACTIONS else None
+    directory = input_path(rest.pop(0)) if rest and rest[0] not in ACTIONS else None
     if not rest:
         return directory, None, []
     action, names = rest[0], rest[1:]
@@ -74,6 +77,23 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
     if mistakes:
         raise SweepError(mistakes)
     return directory, action, names
+
+
+def _check_excluded(sweep_state: SweepState, names: Sequence[str], sweep: SweepDir) -> None:
+    """Raises SweepError for each node that is not excluded: there is nothing to pardon."""
+    bad, known = sweep_state.bad_nodes, _attempts(sweep_state, sweep_state.bad_nodes)
+    wrong = [name for name in names if name not in bad]
+    if not wrong:
+        return
+    listed = f"excluded: {', '.join(sorted(bad))}" if bad else "no node is excluded"
+    raise SweepError(
+        [
+            Mistake(f"{name} is not excluded", file=str(sweep.path), remedy=listed)
+            if name in known
+            else Mistake(f"the sweep has no node {name}", file=str(sweep.path), remedy=nearest(name, bad, listed))
+            for name in wrong
+        ]
+    )
 
 
 def _show(sweep_state: SweepState, as_json: bool) -> None:

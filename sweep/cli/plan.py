@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import json_option, overrides_option, site_option
+from sweep.cli.winners import layout_text
 from sweep.contract import LAYOUT
+from sweep.errors import SweepError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +27,8 @@ _PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_
 _REASONS_SHOWN = 3
 
 
-@click.command(short_help="Expand a grid, reject what cannot work, predict the rest.")
-@click.argument("grid_file", metavar="GRID", type=click.Path(path_type=Path))
+@click.command(cls=SweepCommand, short_help="Expand a grid, reject what cannot work, predict the rest.")
+@click.argument("grid_file", metavar="GRID", type=InputPath())
 @click.option(
     "--show",
     type=click.Choice(["rejected", "runs", "model"]),
@@ -49,7 +52,7 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
       sweep plan grid.yaml --json | jq .cells
     """
     from sweep.inputs.load import load_inputs
-    from sweep.plan.build import build
+    from sweep.plan.build import build, nothing_to_run
     from sweep.plan.summary import summary
 
     grid, site = load_inputs(grid_file, overrides, site_given, None)
@@ -68,6 +71,8 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
             click.echo(_line(row))
     else:
         _tables(summary(found) | searched)
+    if not found.runs:
+        raise SweepError(nothing_to_run(grid))
     return 0
 
 
@@ -88,7 +93,7 @@ def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
         click.echo(f"  {name}: {value}  ({source})")
 
 
-@click.command(short_help="Print the grid's JSON schema, for editors.")
+@click.command(cls=SweepCommand, short_help="Print the grid's JSON schema, for editors.")
 def schema() -> int:
     """Print the JSON schema of a grid file, for editors that check YAML while you type.
 
@@ -145,12 +150,31 @@ def _tables(document: dict[str, Any]) -> None:
     limits = ", ".join(f"{name} {value:g}" for name, value in document["budget"].items())
     console.print(f"strategy: {document['strategy']}; budget: {limits or 'none'}", markup=False)
     console.print(_cell_table(document["cells"]))
+    if any(cell["predicted_best"] for cell in document["cells"]):
+        console.print(_best_table(document["cells"]))
     if document["rejected_by_rule"]:
         reasons = Table("rejected by", "candidates", "such as", title="Rejected (a candidate counts with every rule)")
         reasons.columns[1].justify = "right"
         for rule in document["rejected_by_rule"]:
             reasons.add_row(rule["rule"], f"{rule['candidates']:,}", Text("\n".join(rule["such_as"][:_REASONS_SHOWN])))
         console.print(reasons)
+
+
+def _best_table(cells: list[dict[str, Any]]) -> Any:
+    """The layout of each cell that the step-time model expects to be the fastest."""
+    from rich.table import Table
+
+    title = "Predicted best per cell, not measured (step-time and memory models)"
+    table = Table("model", "nodes", "layout", "tokens/s/GPU", "memory", title=title)
+    for column in (table.columns[1], *table.columns[3:]):
+        column.justify = "right"
+    for cell in (cell for cell in cells if cell["predicted_best"]):
+        found = cell["predicted_best"]
+        peak = found["peak_memory_bytes"]
+        memory = "–" if peak is None else f"{peak / 2**30:.1f} GiB"
+        speed = f"{found['tokens_per_second_per_gpu']:,.0f}"
+        table.add_row(cell["model"], str(cell["nodes"]), layout_text(found), speed, memory)
+    return table
 
 
 def _cell_table(cells: list[dict[str, Any]]) -> Any:

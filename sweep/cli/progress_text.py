@@ -21,6 +21,11 @@ def summary_line(followed: FollowedSweep) -> str:
     return f"{counted}; {spent}; {eta(followed)}"
 
 
+def plural(number: int, thing: str) -> str:
+    """1 run, 2 runs."""
+    return f"{number:,} {thing}{'s' * (number != 1)}"
+
+
 def eta(followed: FollowedSweep) -> str:
     """The time left as text, from predictions and the runs' durations so far."""
     tally, left_out = followed.tally, followed.left_out()

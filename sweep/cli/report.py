@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.best import show_best
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.options import METRIC, json_option
+from sweep.cli.sources import all_results
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -24,9 +27,9 @@ if TYPE_CHECKING:
 EVERY_S = 15
 
 
-@click.command(short_help="One self-contained HTML page: best configurations, confidence, all data.")
-@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Default: report.html of the sweep, or next to the file.")
+@click.command(cls=SweepCommand, short_help="One self-contained HTML page: best configurations, confidence, all data.")
+@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
+@click.option("--out", type=OutputPath(), help="Default: report.html of the sweep, or next to the file.")
 @click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; an unknown one lists all.")
 @click.option("--watch", is_flag=True, help="Rewrite the page until the sweep is done.")
 @click.option("--every", "every_s", type=click.IntRange(min=2), default=EVERY_S, show_default=True, help="Seconds.")
@@ -55,6 +58,8 @@ def report(
       sweep report results.parquet --metric reported_mfu
       sweep report sweeps/first --watch --open
     """
+    if not watch and (useless := without_effect(["every_s"], "without --watch")):
+        raise SweepError(useless)
     sweeps, files = _sources(sources)
     target = out or (sweeps[0].path / "report.html" if sweeps else files[0].with_name("report.html"))
     if watch and (files or len(sweeps) != 1):
@@ -66,6 +71,7 @@ def report(
         work.write(None)
     if open_it and not watch:
         click.launch(str(target))
+    show_best([*(sweep.path for sweep in sweeps), *files], metric)
     click.echo(json.dumps(work.document()) if as_json else str(target))
     return 0
 
@@ -109,11 +115,8 @@ class _Work:
 
 def _sources(given: tuple[Path, ...]) -> tuple[list[SweepDir], list[Path]]:
     """Sweep directories (the newest if none is named) and results files."""
-    from sweep.store.directory import find_sweep
-
-    files = [source for source in given if source.is_file()]
-    sweeps = [find_sweep(source) for source in given if not source.is_file()]
-    return (sweeps, files) if given else ([find_sweep(None)], [])
+    found = all_results(given)
+    return [sweep for _, sweep in found if sweep is not None], [file for file, sweep in found if sweep is None]
 
 
 def _watch(work: _Work, every_s: int, open_it: bool) -> None:
@@ -191,10 +194,6 @@ def _usage(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _put(target: Path, page: str) -> None:
-    from sweep.store.directory import write_derived
+    from sweep.files import write_whole
 
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_derived(target, page)
-    except OSError as error:
-        raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(target))) from error
+    write_whole(target, page)

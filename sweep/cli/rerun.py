@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sweep.cli.command import SweepCommand, input_path
 from sweep.cli.find_run import find_run
 from sweep.cli.options import json_option
+from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
 
@@ -45,7 +47,7 @@ class Filters:
         return not self.cells or (planned.model, planned.nodes) in self.cells
 
 
-@click.command(short_help="Measure runs again, as a further attempt of each.")
+@click.command(cls=SweepCommand, short_help="Measure runs again, as a further attempt of each.")
 @click.argument("words", metavar="[DIR] [RUN]...", nargs=-1)
 @click.option("--failed", is_flag=True, help="Runs that failed finally.")
 @click.option("--outcome", "outcomes", metavar="OUTCOME", multiple=True, help="Runs that ended so. Repeatable.")
@@ -66,13 +68,12 @@ def rerun(
       sweep rerun sweeps/first --outcome hang --outcome nccl_timeout
       sweep rerun sweeps/first --cell 8B:4 --failed
     """
-    from sweep.store.directory import find_sweep
     from sweep.store.follow import read_state
     from sweep.store.requests import ask, reason_not_rerunnable
     from sweep.store.sweep import open_sweep
 
     given, names = _parse(words)
-    directory = find_sweep(given)
+    directory = chosen_sweep(given)
     sweep = open_sweep(directory.path)
     filters = _filters(sweep.runs, failed, outcomes, cells)
     sweep_state = read_state(directory)
@@ -95,8 +96,10 @@ def rerun(
 def _parse(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """(directory, runs): the first word is a directory if one has that name, or if no run_id can contain it."""
     rest = list(words)
-    if rest and ("/" in rest[0] or rest[0] in (".", "..") or Path(rest[0]).is_dir()):
-        return Path(rest.pop(0)), rest
+    if rest and ("/" in rest[0] or rest[0] in (".", "..") or input_path(rest[0]).is_dir() or len(rest) > 1):
+        found = input_path(rest[0])
+        if found.exists() or "/" in rest[0]:
+            return found, rest[1:]
     return None, rest
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.options import METRIC, directory_argument, json_option
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.options import METRIC, directory_argument, json_option, site_option
+from sweep.cli.sources import all_results, chosen_sweep
+from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from sweep.store.directory import SweepDir
 
 
-@click.command(short_help="Records to results.parquet.")
+@click.command(cls=SweepCommand, short_help="Records to results.parquet.")
 @directory_argument
 @json_option
 def collect(directory: Path | None, as_json: bool) -> int:
@@ -31,9 +34,8 @@ def collect(directory: Path | None, as_json: bool) -> int:
       sweep collect sweeps/first --json
     """
     from sweep.records.collect import collect as collect_records
-    from sweep.store.directory import find_sweep
 
-    done = collect_records(find_sweep(directory))
+    done = collect_records(chosen_sweep(directory))
     if as_json:
         document = {"path": str(done.path), "attempts": done.attempts, "new": done.new}
         click.echo(json.dumps({**document, "runs": done.runs, "outcomes": dict(done.outcomes)}))
@@ -43,11 +45,9 @@ def collect(directory: Path | None, as_json: bool) -> int:
     return 0
 
 
-@click.command(short_help="Best configuration per model and node count, as a picture.")
-@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="PNG, SVG or PDF. Default: figures/heatmap.png of the sweep."
-)
+@click.command(cls=SweepCommand, short_help="Best configuration per model and node count, as a picture.")
+@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
+@click.option("--out", type=OutputPath(), help="PNG, SVG or PDF. Default: figures/heatmap.png of the sweep.")
 @click.option(
     "--metric",
     default=METRIC,
@@ -57,6 +57,8 @@ def collect(directory: Path | None, as_json: bool) -> int:
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
 @click.option("--annotate", default="auto", show_default=True, help="Text of a cell: auto, full, brief, value, none.")
 @click.option("--width", "width_in", type=float, default=7.0, show_default=True, help="Inches; 7 is a page's width.")
+@click.option("--predicted", "grid_file", metavar="GRID", type=InputPath(), help="A grid's predictions instead.")
+@site_option
 @json_option
 def heatmap(
     sources: tuple[Path, ...],
@@ -65,6 +67,8 @@ def heatmap(
     expression: str | None,
     annotate: str,
     width_in: float,
+    grid_file: Path | None,
+    site_given: str | None,
     as_json: bool,
 ) -> int:
     """Draw the best configuration per model and node count. Blank cells state the reason.
@@ -77,10 +81,18 @@ def heatmap(
       sweep heatmap sweeps/first --metric mfu --out best.svg
       sweep heatmap results.parquet --filter "zero <= 1 and model in ('1B', '8B')"
       sweep heatmap sweeps/a sweeps/b --json
+      sweep heatmap --predicted grid.yaml --site h100.yaml
     """
-    places, default = _places(sources)
-    target = out or default
-    drawn = _draw(places, target, metric, expression, annotate, width_in)
+    look = {"metric": metric, "keep": expression, "annotate": annotate, "width_in": width_in}
+    if grid_file is not None:
+        target = out or Path(f"{grid_file.stem}-predicted.png")
+        drawn = _draw_predicted(grid_file, site_given, sources, target, look)
+    else:
+        if useless := without_effect(["site_given"], "without --predicted"):
+            raise SweepError(useless)
+        places, default = _places(sources)
+        target = out or default
+        drawn = _draw(places, target, metric, expression, annotate, width_in)
     if as_json:
         click.echo(json.dumps({"path": str(target), "cells": drawn.rows()}))
     else:
@@ -100,20 +112,29 @@ def draw_heatmap(sweep: SweepDir) -> Path:
 
 def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
     """What to read (sweeps are collected first), and where the picture goes by default."""
-    from sweep.records.collect import collect as collect_records
-    from sweep.store.directory import find_sweep
+    found = all_results(sources)
+    place, sweep = found[0]
+    picture = place.with_name("heatmap.png") if sweep is None else sweep.figures / "heatmap.png"
+    return [place for place, _ in found], picture if len(found) == 1 else Path("heatmap.png")
 
-    places, pictures = [], []
-    for source in sources or (None,):
-        if source is not None and source.is_file():
-            places.append(source)
-            pictures.append(source.with_name("heatmap.png"))
-        else:
-            sweep = find_sweep(source)
-            collect_records(sweep)
-            places.append(sweep.path)
-            pictures.append(sweep.figures / "heatmap.png")
-    return places, pictures[0] if len(pictures) == 1 else Path("heatmap.png")
+
+def _draw_predicted(
+    grid_file: Path, site: str | None, sources: tuple[Path, ...], target: Path, look: dict[str, Any]
+) -> Heatmap:
+    """The heatmap of a grid's predictions: an answer without a GPU, marked as predicted."""
+    import analysis
+    from analysis.heatmap.draw import check_format, save
+    from sweep.inputs.load import load_inputs
+    from sweep.plan.build import build
+
+    if sources:
+        raise SweepError(Mistake("draws a grid, not results", path="--predicted", remedy="omit them"))
+    check_format(target)
+    plan = build(*load_inputs(grid_file, (), site, None))
+    candidates = plan.table.to_pandas().astype({"model": str, "status": str, "nodes": "Int64"})
+    drawn = analysis.draw_heatmap(analysis.predicted_records(candidates), candidates, **look)
+    save(drawn, target)
+    return drawn
 
 
 def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import InputPath, SweepCommand, without_effect
 from sweep.cli.options import json_option
-from sweep.errors import Mistake, SweepError
+from sweep.cli.sources import results_of
+from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     from sweep.physics.fastest import Fastest
@@ -36,7 +39,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
         return number
 
 
-@click.command(short_help="How many GPUs for how long, and where more no longer pay off.")
+@click.command(cls=SweepCommand, short_help="How many GPUs for how long, and where more no longer pay off.")
 @click.option("--params", "parameters", type=_Count(), help="Active parameters per token: 3B. Or --model.")
 @click.option("--model", help="A model of the catalogue instead of --params.")
 @click.option("--tokens", type=_Count(), required=True, help="Tokens to train on: 11T.")
@@ -48,7 +51,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 @click.option("--trainer", default="megatron", show_default=True, help="With --model: whose speed is predicted.")
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
 @click.option("--global-batch", type=_Count(), default="4M", show_default=True, help="Tokens of a step, at most.")
-@click.option("--from", "results", type=click.Path(path_type=Path), help="Measured results: their speed and scaling.")
+@click.option("--from", "results", type=InputPath(), help="Measured results: their speed and scaling.")
 @json_option
 def size(
     parameters: float | None,
@@ -79,6 +82,8 @@ def size(
     from sweep.physics.sizing import size as sized
 
     _check(parameters, model, days, gpus)
+    if results is not None and (useless := without_effect(("gpu", "peak_tflops", "mfu"), "with --from")):
+        raise SweepError(useless)
     active = parameters if parameters is not None else _active(str(model))
     scaling = None
     if results is None and model is not None and mfu is None and peak_tflops is None:
@@ -88,27 +93,30 @@ def size(
     else:
         rate, source = _rate(gpu, peak_tflops, mfu)
     if results is not None:
-        scaling = _scaling(results, model)
+        best, simulated = _best_by_gpus(results, model)
+        scaling = _scaling(best, results)
         gpus = gpus or _gpus_for(scaling, tokens, days)
         rate = 6 * active * scaling.tokens_per_second(gpus) / gpus
-        source = f"measured in {results.name}"
+        source = f"simulated in {results.name}: no model was trained" if simulated else f"measured in {results.name}"
     found = sized(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
-    click.echo(json.dumps(_document(found, source, scaling)) if as_json else _text(found, source, scaling))
+    measured = tuple(best) if results is not None else ()
+    document = _document(found, source, scaling, measured) | ({"simulated": simulated} if results is not None else {})
+    click.echo(json.dumps(document) if as_json else _text(found, source, scaling, measured, simulated))
     return 0
 
 
 def _check(parameters: float | None, model: str | None, days: float | None, gpus: int | None) -> None:
     mistakes = []
-    if (parameters is None) == (model is None):
-        mistakes.append(Mistake("give --params or --model, and not both"))
-    if (days is None) == (gpus is None):
-        mistakes.append(Mistake("give --days or --gpus, and not both"))
+    for one, other, what in ((parameters, model, "--params or --model"), (days, gpus, "--days or --gpus")):
+        if one is None and other is None:
+            mistakes.append(Mistake("is missing", path=what, remedy=f"give {what}"))
+        if one is not None and other is not None:
+            mistakes.append(Mistake("both are given", path=what, remedy="give one of them"))
     if mistakes:
         raise SweepError(mistakes)
 
 
 def _active(model: str) -> float:
-    from sweep.errors import nearest
     from sweep.physics.catalogue import MODELS
     from sweep.physics.shapes import active_parameters
 
@@ -118,7 +126,6 @@ def _active(model: str) -> float:
 
 
 def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float, str]:
-    from sweep.errors import nearest
     from sweep.physics.hardware import GPUS
 
     share = 0.40 if mfu is None else mfu
@@ -170,7 +177,6 @@ def _whole_nodes(gpus: float) -> int:
 
 
 def _fastest(work: _Work, gpus: int) -> Fastest:
-    from sweep.errors import nearest
     from sweep.physics.catalogue import MODELS
     from sweep.physics.fastest import fastest_layout
     from sweep.physics.hardware import GPUS
@@ -191,34 +197,32 @@ def _fastest(work: _Work, gpus: int) -> Fastest:
     return found
 
 
-def _scaling(results: Path, model: str | None) -> Scaling:
+def _scaling(best: dict[int, float], results: Path) -> Scaling:
     """Amdahl's curve through the best throughput at each number of GPUs."""
     from sweep.physics.sizing import fit_scaling
 
-    best = _best_by_gpus(results, model)
     try:
         return fit_scaling(list(best), list(best.values()))
     except ValueError as error:
         raise SweepError(Mistake(str(error), file=str(results), remedy="measure on more node counts")) from error
 
 
-def _best_by_gpus(results: Path, model: str | None) -> dict[int, float]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], bool]:
+    """(GPUs -> best tokens per second, whether a run of these was simulated)."""
+    import analysis
 
-    columns = ["model", "gpus", "outcome", "tokens_per_second"]
-    try:
-        rows = pq.read_table(results, columns=columns).to_pylist()
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise SweepError(Mistake(f"cannot be read as results: {error}", file=str(results))) from error
-    rows = [r for r in rows if r["outcome"] == "ok" and r["tokens_per_second"] and model in (None, r["model"])]
-    names = {r["model"] for r in rows}
-    if len(names) > 1:
-        raise SweepError(Mistake(f"holds several models: {', '.join(sorted(names))}", str(results), remedy="--model"))
-    best: dict[int, float] = {}
-    for row in rows:
-        best[row["gpus"]] = max(best.get(row["gpus"], 0.0), row["tokens_per_second"])
-    return dict(sorted(best.items()))
+    place, _ = results_of(results)
+    rows = analysis.load(place, ["model", "gpus", "outcome", "tokens_per_second", "simulated"])
+    good = rows[(rows["outcome"] == "ok") & rows["gpus"].notna() & (rows["tokens_per_second"] > 0)]
+    names = sorted(good["model"].unique())
+    if model is not None and model not in names:
+        fact = f"no measured run of {model}" if names else "no measured run with its GPUs and tokens per second"
+        raise SweepError(Mistake(fact, str(results), remedy=nearest(model, names) if names else "measure some"))
+    if model is None and len(names) > 1:
+        raise SweepError(Mistake(f"holds several models: {', '.join(names)}", str(results), remedy="--model"))
+    good = good[good["model"] == (model or names[0])] if names else good
+    best = good.groupby("gpus")["tokens_per_second"].max()
+    return {int(gpus): float(rate) for gpus, rate in sorted(best.items())}, bool(good["simulated"].fillna(False).any())
 
 
 def _gpus_for(scaling: Scaling, tokens: float, days: float | None) -> int:
@@ -232,7 +236,7 @@ def _gpus_for(scaling: Scaling, tokens: float, days: float | None) -> int:
     return int(-(-scaling.parallel_s / left // 1))
 
 
-def _document(found: Size, source: str, scaling: Scaling | None) -> dict[str, Any]:
+def _document(found: Size, source: str, scaling: Scaling | None, measured: Sequence[int] = ()) -> dict[str, Any]:
     import dataclasses
     import math
 
@@ -241,7 +245,10 @@ def _document(found: Size, source: str, scaling: Scaling | None) -> dict[str, An
         most = scaling.most_gpus
         document["serial_share"] = scaling.serial_share
         document["most_gpus"] = None if math.isinf(most) else most
-        document["curve"] = [{"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)} for n in _curve(found.gpus)]
+        document["curve"] = [
+            {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n), "run": n in measured}
+            for n in sorted({*_curve(found.gpus), *measured})
+        ]
     else:
         document["amdahl"] = _amdahl_rows(found.gpus)
     return document
@@ -257,7 +264,9 @@ def _amdahl_rows(gpus: int) -> list[dict[str, float]]:
     return [{"serial_share": s, "speed_up": amdahl_speed_up(gpus, s)} for s in (0.0001, 0.001, 0.01, 0.1)]
 
 
-def _text(found: Size, source: str, scaling: Scaling | None) -> str:
+def _text(
+    found: Size, source: str, scaling: Scaling | None, measured: Sequence[int] = (), simulated: bool = False
+) -> str:
     lines = [
         f"{found.total_flops:.3g} FLOP in all; {source}: {found.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
         f"{found.gpus:,} GPUs for {found.days:.3g} days = {found.gpu_hours:,.0f} GPU-hours, "
@@ -267,10 +276,12 @@ def _text(found: Size, source: str, scaling: Scaling | None) -> str:
         lines.append(f"Amdahl, speed-up of {found.gpus:,} GPUs over one by the serial share of the work:")
         lines += [f"  {100 * r['serial_share']:>6g} %  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
         return "\n".join(lines)
-    lines.append(f"Amdahl through the measured runs: serial share {100 * scaling.serial_share:.3g} %")
+    runs = "simulated" if simulated else "measured"
+    lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g} %")
     most = scaling.most_gpus
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
-    for n in _curve(found.gpus):
+    for n in sorted({*_curve(found.gpus), *measured}):
         speed = scaling.tokens_per_second(n)
-        lines.append(f"  {n:>7,} GPUs  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU")
+        mark = "" if n in measured else f"  by the curve: no run had {n:,} GPUs"
+        lines.append(f"  {n:>7,} GPUs  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU{mark}")
     return "\n".join(lines)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sweep.cli.command import SweepCommand
 from sweep.cli.options import directory_argument, json_option
+from sweep.cli.sources import chosen_sweep
 
 if TYPE_CHECKING:
     from sweep.state.state import Attempt, PilotState, RunState, SweepState
@@ -25,7 +27,7 @@ ALL_LINES = 10_000
 """height for a single print: it may be longer than the terminal"""
 
 
-@click.command(short_help="What ran, what runs, what failed and why.")
+@click.command(cls=SweepCommand, short_help="What ran, what runs, what failed and why.")
 @directory_argument
 @click.option("--watch", is_flag=True, help="Show it again and again, until all is done.")
 @json_option
@@ -47,11 +49,10 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 
 
 def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
-    from sweep.store.directory import find_sweep
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import open_sweep
 
-    sweep = open_sweep(find_sweep(directory).path)
+    sweep = open_sweep(chosen_sweep(directory).path)
     followed = FollowedSweep(sweep, max_age_s=0.0 if watch else LAUNCHERS_ANSWER_S)
     followed.refresh()
     if watch:
@@ -160,7 +161,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         "cancelled": sweep_state.cancelled,
         "submit_delayed": _delay(sweep, sweep_state),
         "cells": [
-            {"model": m, "nodes": n, "runs": c.runs, "settled": c.settled, "best_tokens_per_second_per_gpu": c.best}
+            {"model": m, "nodes": n, "runs": c.runs, "settled": c.done, "best_tokens_per_second_per_gpu": c.best}
             for (m, n), c in tally.cells.items()
         ],
         "pilots": [_pilot_values(pilot) for pilot in sweep_state.pilots.values()],

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sweep.cli.command import SweepCommand
 from sweep.cli.options import directory_argument, json_option, sweep_command
+from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
     from sweep.store.sweep import Sweep
     from sweep.trackers.tracking import Tracking
 
-LOOK_S = 2.0
+POLL_S = 2.0
 AGAIN_S = (10.0, 300.0)
 """first delay before a retry; it doubles each time, up to the second value"""
 LAST_WORDS_S = 30.0
@@ -32,7 +34,7 @@ ORPHAN_S = 600
 """how long a tracker may run after its launcher was killed"""
 
 
-@click.command(short_help="Results to an experiment tracker.")
+@click.command(cls=SweepCommand, short_help="Results to an experiment tracker.")
 @directory_argument
 @click.option("--to", "name", required=True, metavar="TRACKER", help="wandb or trackio.")
 @click.option("--project", help="Default: the name of the grid.")
@@ -50,13 +52,12 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
       sweep track sweeps/first --to wandb --project scaling
       WANDB_MODE=online sweep track sweeps/first --to wandb
     """
-    from sweep.store.directory import find_sweep
     from sweep.store.sweep import open_sweep
     from sweep.trackers.marks import TrackingSession
     from sweep.trackers.tracker import open_tracker
     from sweep.trackers.tracking import Tracking
 
-    sweep = open_sweep(find_sweep(directory).path)
+    sweep = open_sweep(chosen_sweep(directory).path)
     tracker = open_tracker(name, project or sweep.grid.name, sweep.directory.path)
     with contextlib.closing(TrackingSession(sweep.directory)) as session:
         tracking = Tracking(sweep.directory, sweep.sweep_id, tracker, session)
@@ -105,7 +106,7 @@ def _follow(tracking: Tracking) -> None:
     from sweep.trackers.tracker import TrackerError
 
     again_at, again_s = 0.0, AGAIN_S[0]
-    while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+    while not select.select([sys.stdin], [], [], POLL_S)[0]:
         tracking.poll()
         if time.monotonic() < again_at:
             continue

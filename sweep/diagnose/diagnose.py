@@ -39,7 +39,7 @@ _ADVICE: dict[Outcome, str] = {
     Outcome.HANG: "Look at the stacks of the rank that stopped first; the others wait for it. It is retried once on "
     "other nodes.",
     Outcome.TIME_LIMIT: "Raise the time limit, or measure fewer iterations; check whether the run was slow or stuck.",
-    Outcome.NODE_FAIL: "The node is excluded and the run retried elsewhere; tell the administrators.",
+    Outcome.NODE_FAIL: "The node is excluded and the run retried elsewhere; inform the administrators.",
     Outcome.PREEMPTED: "Run again, or use a partition or QOS that is not preempted.",
     Outcome.CANCELLED: "It was cancelled: `sweep resume` continues.",
     Outcome.OOM_HOST: "Ask for more host memory (--mem), or use fewer data-loading workers.",

@@ -87,6 +87,25 @@ GPU: tuple[LineRule, ...] = (
         advice="More ranks than visible GPUs: check gpus per node, CUDA_VISIBLE_DEVICES and how local ranks map to "
         "devices.",
     ),
+    # Ours: bench_workloads/process.py. A node without its GPUs may be the only one: it is tried on another.
+    rule(
+        "gpu-not-seen",
+        Outcome.CUDA_ERROR,
+        Weight.CAUSE,
+        "but torch sees no gpu",
+        r"the site states gpu: \S+, but torch sees no GPU",
+        advice="Make the GPUs visible to the ranks, as the message says: driver, torch's build, the job's GPU request "
+        "(--gres), CUDA_VISIBLE_DEVICES; or state gpu: cpu in the site.",
+    ),
+    rule(
+        "gpu-of-another-kind",
+        Outcome.CONFIG_MISMATCH,
+        Weight.CAUSE,
+        "but this rank's device is",
+        r"the site states gpu: \S+, but this rank's device is",
+        advice="Correct gpu in the site, or request the kind that it states (constraint, --gres=gpu:KIND:N): the peak "
+        "and the memory limit are those of the stated kind.",
+    ),
     rule(
         "cuda-not-there",
         Outcome.CUDA_ERROR,

@@ -52,7 +52,7 @@ SITE: tuple[LineRule, ...] = (
         r"|not responding, setting DOWN|Zero Bytes were transmitted"
         r"|batch job complete failure|(?-i:\bNODE_FAIL\b)|are still not ready|lost contact with (?:node|host)"
         r"|missing from batch node",
-        advice="A node failed: run again without it, and tell the administrators (sinfo -R, scontrol show node).",
+        advice="A node failed: run again without it, and inform the administrators (sinfo -R, scontrol show node).",
         lasting=True,
     ),
     rule(
@@ -62,7 +62,7 @@ SITE: tuple[LineRule, ...] = (
         "task launch for|application launch failed|prolog|launch failed requeued|job credential",
         r"Task launch for .* failed on node|Application launch failed: (?:Communication|Socket|Zero"
         r"|Unable to contact|Can't find)|(?:task |job )?prolog (?:error|fail)|prolog failed|launch failed requeued",
-        advice="Slurm could not start the step on a node: run again without that node, and tell the administrators.",
+        advice="Slurm could not start the step on a node: run again without that node, and inform the administrators.",
     ),
     rule(
         "slurm-oom",
@@ -175,7 +175,7 @@ SITE: tuple[LineRule, ...] = (
         Weight.CAUSE,
         "[hardware error]|kernel panic|soft lockup|hard lockup|machine check",
         r"\[Hardware Error\](?!.*[Cc]orrected)|Kernel panic|(?:soft|hard) lockup",
-        advice="The node's hardware or kernel failed: avoid it, and tell the administrators.",
+        advice="The node's hardware or kernel failed: avoid it, and inform the administrators.",
     ),
     rule(
         "kernel-segfault",

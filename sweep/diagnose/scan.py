@@ -23,8 +23,8 @@ _WINDOWS = 8
 _MOST_HITS = 300
 """hits of one rule in one text"""
 
-_LONG, _KEPT_TAIL, _ALIKE = 4_000_000, 1_000_000, 20
-"""size in characters above which a log is condensed, characters kept at its end, and similar lines kept"""
+_LONG, _TAIL, _SIMILAR = 4_000_000, 1_000_000, 20
+"""size in characters above which a log is condensed, characters retained at its end, and similar lines retained"""
 _NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -78,15 +78,15 @@ def _condensed(text: str) -> str:
     """A long log without its repetitions: of lines that differ in digits alone the first few, and all of its end."""
     if len(text) < _LONG:
         return text
-    cut = text.rfind("\n", 0, len(text) - _KEPT_TAIL) + 1
+    cut = text.rfind("\n", 0, len(text) - _TAIL) + 1
     head = text[:cut]
     seen: Counter[str] = Counter()
-    kept = []
+    retained = []
     for line, key in zip(head.split("\n"), head.translate(_NO_DIGITS).split("\n"), strict=True):
         seen[key] += 1
-        if seen[key] <= _ALIKE:
-            kept.append(line)
-    return "\n".join(kept) + "\n" + text[cut:]
+        if seen[key] <= _SIMILAR:
+            retained.append(line)
+    return "\n".join(retained) + "\n" + text[cut:]
 
 
 def _hits(item: LineRule, text: str, lower: str, claimed: dict[int, Hit]) -> Iterator[Hit]:
@@ -139,7 +139,7 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
     done = [match.start() for match in _DONE.finditer(text, hits[0].position if len(text) > 5_000_000 else 0)]
     last_nan = max((hit.position for hit in hits if hit.source == "nan-metric"), default=-1)
     healed = last_nan >= 0 and _finite_again(text, last_nan)
-    kept = []
+    retained = []
     for hit in hits:
         if hit.source == "nan-metric" and healed:
             continue
@@ -147,8 +147,8 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
             continue
         if done and hit.position > done[0] and hit.weight <= Weight.CONSEQUENCE:
             continue
-        kept.append(hit)
-    return kept
+        retained.append(hit)
+    return retained
 
 
 def _progress(text: str, start: int) -> list[tuple[int, int]]:

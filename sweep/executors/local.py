@@ -16,13 +16,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from sweep.executors.entry import PILOT_MAIN
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
-from sweep.inputs.site import Site
 from sweep.store.directory import boot_id
+
+if TYPE_CHECKING:
+    from sweep.inputs.site import Site
 
 MARK = "SWEEP_PILOT"
 """in the environment of every process of a pilot; its value is the pilot's token"""

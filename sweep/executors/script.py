@@ -6,13 +6,13 @@ The caller decides what runs (``command``); the template decides how it is reque
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import re
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
+from sweep.shipped import shipped_folder
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -159,14 +159,10 @@ def _variable_name(text: str) -> str:
 
 @functools.cache
 def _environment() -> Environment:
-    """Templates are inside the package where it is installed, and next to it in a checkout."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    package = importlib.resources.files("sweep")
-    shipped = package.joinpath("_templates")
-    folder = shipped if shipped.is_dir() else package.joinpath("..").joinpath("templates")
     environment = Environment(
-        loader=FileSystemLoader(str(folder)),
+        loader=FileSystemLoader(shipped_folder("templates")),
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701 (shell, not HTML: every value goes through a quoting filter)
         trim_blocks=True,

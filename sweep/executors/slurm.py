@@ -44,7 +44,7 @@ IDS_PER_COMMAND = 500
 FIND_DAYS = 30
 """how far back accounting is searched for a name; sites limit it (MaxQueryTimeRange)"""
 _FILTERS = ("SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
-_KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
+_RETAINED = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
 
 
 class SlurmExecutor:
@@ -251,7 +251,7 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
 def clean_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment without variables that change a submission or filter output, except those that locate Slurm."""
     source = os.environ if environment is None else environment
-    return {k: v for k, v in source.items() if k in _KEPT or not k.startswith(_FILTERS)}
+    return {k: v for k, v in source.items() if k in _RETAINED or not k.startswith(_FILTERS)}
 
 
 def _message_of(done: subprocess.CompletedProcess[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from sweep.contract import LAYOUT, Layout, Run
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.foreign.mapping import BY_NAME, ImportMap, Reading
 from sweep.foreign.units import factor
 from sweep.outcomes import Outcome
@@ -22,27 +23,50 @@ from sweep.records.schema import Efficiency, Rates, Record
 
 MOST_MISTAKES = 20
 DEFAULT_GPUS_PER_NODE = 8
-_OF_THE_SOURCE = ("gpus", "global_batch_tokens", "warmup_iterations", "iterations")
-"""Configuration columns that are not derived from a run: null if the source does not state them"""
+_OF_THE_SOURCE = (
+    *("gpus", "global_batch_tokens", "warmup_iterations", "iterations"),
+    *("dtype", "compile", "recompute", "pp_schedule", "zero"),
+)
+"""Configuration columns that follow from no other: null if neither the source nor the map states them"""
+_SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file: str) -> list[Record]:
     """One record per row, in their order. Raises SweepError naming the rows (lines of the file) that cannot be read."""
-    if rows:
-        _check_sources(rows[0], mapping, file)
-    mistakes: list[Mistake] = []
+    if not rows:
+        raise SweepError(Mistake("the table has no rows", file, remedy="a line of column names, and one per run"))
+    _check_sources(rows[0], mapping, file)
+    lines: dict[str, list[int]] = {}
     seen: Counter[str] = Counter()
     found = []
     for line, row in enumerate(rows, start=2):
         try:
             found.append(_record(row, mapping, seen))
+        except _RowError as error:
+            for fact in error.facts:
+                lines.setdefault(fact, []).append(line)
         except (ValueError, TypeError) as error:
-            mistakes.append(Mistake(str(error), file, line))
-    if mistakes:
+            lines.setdefault(str(error), []).append(line)
+    if lines:
+        mistakes = [Mistake(f"{fact}{_more_lines(numbers)}", file, numbers[0]) for fact, numbers in lines.items()]
         rest = len(mistakes) - MOST_MISTAKES
-        more = [Mistake(f"and {rest} further rows that cannot be read", file)] if rest > 0 else []
+        more = [Mistake(f"and {rest} further mistakes", file)] if rest > 0 else []
         raise SweepError(mistakes[:MOST_MISTAKES] + more)
     return found
+
+
+class _RowError(Exception):
+    """Everything that is wrong with a row. A fact names the column, and never quotes the cell."""
+
+    def __init__(self, facts: Sequence[str]) -> None:
+        super().__init__("; ".join(facts))
+        self.facts = facts
+
+
+def _more_lines(lines: Sequence[int]) -> str:
+    """The further lines with the same mistake."""
+    further = ", ".join(map(str, lines[1:6])) + (", …" if len(lines) > 6 else "")
+    return f"; also line{'s' * (len(lines) > 2)} {further}" if further else ""
 
 
 def unknown_columns(columns: Sequence[str], mapping: ImportMap) -> list[str]:
@@ -59,11 +83,11 @@ def _check_sources(row: Mapping[str, Any], mapping: ImportMap, file: str) -> Non
     needed = ("model", "sequence_length", "nodes") if plain else mapping.columns
     missing = [n for n in needed if n in mapping.columns and mapping.columns[n].source not in row]
     if missing:
-        remedy = f"its columns are {', '.join(row)}"
+        otherwise = "the map must say which column gives it" if not plain else "--map FILE says which column gives it"
         raise SweepError(
             [
-                Mistake(f"no column {mapping.columns[n].source!r}, which gives {n}", file, 1, remedy=remedy)
-                for n in missing
+                Mistake(f"no column {source!r}, which gives {n}", file, 1, remedy=nearest(source, row, otherwise))
+                for n, source in ((n, mapping.columns[n].source) for n in missing)
             ]
         )
 
@@ -84,19 +108,24 @@ def _record(row: Mapping[str, Any], mapping: ImportMap, seen: Counter[str]) -> R
 
 def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
     """The record's columns that the row and the map's constants state; a failed row's metrics may be any text."""
-    given = dict(mapping.constants)
-    outcome = _outcome(row, mapping)
+    given, facts = dict(mapping.constants), []
+    try:
+        outcome = _outcome(row, mapping)
+    except ValueError as error:
+        outcome, facts = Outcome.OK, [str(error)]
     for name, reading in mapping.columns.items():
         if name == "outcome" or reading.source not in row:
             continue
         try:
             value = _value(row.get(reading.source), reading, name)
-        except ValueError:
-            if outcome is Outcome.OK:
-                raise
+        except ValueError as error:
             value = None
+            if outcome is Outcome.OK:
+                facts.append(str(error))
         if value is not None:
             given[name] = value
+    if facts:
+        raise _RowError(facts)
     return given | {"outcome": str(outcome)}
 
 
@@ -108,7 +137,7 @@ def _outcome(row: Mapping[str, Any], mapping: ImportMap) -> Outcome:
     word = reading.values.get(cell, reading.otherwise if reading.otherwise is not None else cell)
     valid = {str(outcome) for outcome in Outcome}
     if word not in valid:
-        raise ValueError(f"{reading.source} is {cell!r}, which the map's outcome does not list")
+        raise ValueError(f"{reading.source} is no outcome{' that the map lists' * bool(reading.values)}")
     return Outcome(word)
 
 
@@ -128,15 +157,20 @@ def _value(cell: Any, reading: Reading, name: str) -> Any:
 def _typed(value: Any, reading: Reading, name: str) -> Any:
     column = BY_NAME[name]
     if column.type == "bool":
-        return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
+        text = str(value).lower()
+        if text not in _SWITCH:
+            raise ValueError(f"{reading.source} is neither true nor false, as {name} is")
+        return _SWITCH[text]
     if column.type == "string":
         return str(value)
     try:
         number = float(value) * (factor(column.unit, reading.unit) or 1.0)
     except ValueError:
-        raise ValueError(f"{reading.source} is {value!r}, not a number for {name}") from None
+        raise ValueError(f"{reading.source} is not a number, as {name} is") from None
+    if not math.isfinite(number):
+        return None
     if column.type == "int64" and column.unit != "bytes" and number != round(number):
-        raise ValueError(f"{reading.source} is {value!r}, and {name} is a whole number")
+        raise ValueError(f"{reading.source} is not a whole number, as {name} is")
     return round(number) if column.type == "int64" else number
 
 
@@ -160,7 +194,6 @@ def _complete(given: dict[str, Any]) -> None:
     for axis in ("tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum"):
         given.setdefault(axis, 1)
     given.setdefault("dp", max(1, gpus // (given["tp"] * given["pp"] * given["cp"])))
-    given.setdefault("zero", 0)
     tokens = given["dp"] * given["micro_batch_size"] * given["grad_accum"] * given["sequence_length"]
     given.setdefault("global_batch_tokens", tokens)
 
@@ -171,7 +204,8 @@ def _shape(given: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
     if shape is None and name in MODELS:
         shape = MODELS[name].as_dict()
     if shape is None:
-        raise ValueError(f"the model {name!r} is neither in the map nor in the catalogue")
+        near = nearest(name, [*mapping.models, *MODELS], "the map's models can state its shape")
+        raise ValueError(f"the model is neither in the map nor in the catalogue ({near})")
     plain = {key: given[item] if isinstance(item, str) and item in given else item for key, item in shape.items()}
     return shapes.ModelShape(**plain).as_dict()
 
@@ -197,7 +231,7 @@ def _convention(row: Mapping[str, Any], mapping: ImportMap) -> flops.FlopsConven
     reading, cell = mapping.flops, _text(row.get(mapping.flops.source))
     word = reading.values.get(cell, reading.otherwise)
     if word is None:
-        raise ValueError(f"{reading.source} is {cell!r}, and the map's flops names no convention for it")
+        raise ValueError(f"{reading.source}: the map's flops names no convention for this value")
     return flops.CONVENTIONS[word]
 
 

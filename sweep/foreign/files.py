@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sweep.contract import LAYOUT
-from sweep.errors import Mistake, SweepError
+from sweep.contract import LAYOUT, Layout
+from sweep.errors import Mistake, SweepError, nearest
+from sweep.files import read_table, read_text
 from sweep.foreign.convert import records_of_rows, unknown_columns
 from sweep.foreign.mapping import ImportMap, plain_map, read_map
 from sweep.foreign.plausible import marked
@@ -23,10 +26,13 @@ from sweep.records.collect import write_results
 from sweep.records.schema import COLLECTED, COLUMNS
 from sweep.search.candidates import UNKNOWN_GPU, from_configurations
 from sweep.search.replay import RecordedRun, promising_order
-from sweep.store.directory import write_derived
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SHOWN = 10
 _CONFIGURATION = ("model", "nodes", "gpus_per_node", "sequence_length", "dtype", "compile", "workload", "repeat")
+_UNSTATED = {"dtype": "bf16", "compile": False, "workload": "imported"}
 _NEEDED = (
     *("run_id", "outcome", "final", "gpu", "shape_json", "params_json", "env_json", *_CONFIGURATION, *LAYOUT),
     *("tokens_per_second_per_gpu", "peak_memory_bytes", "total_s"),
@@ -42,7 +48,7 @@ class Imported:
     outcomes: Mapping[str, int]
     suspects: Sequence[tuple[int, str]]
     """(line of the source, what is wrong with it)"""
-    kept: Sequence[str]
+    unmapped: Sequence[str]
     """columns of the source that no column of the record uses, stored under their own names"""
 
     def document(self) -> dict[str, Any]:
@@ -63,27 +69,26 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     table = _read_table(file)
     rows = table.to_pylist()
     records = marked(records_of_rows(rows, mapping, str(file)), mapping.flops_stated)
-    if not target.parent.is_dir():
-        raise SweepError(Mistake("no such directory", str(target.parent), path="--out"))
-    write_results(target, records)
-    kept = _keep_unknown(target, table, mapping, [record.run_id for record in records])
+    unmapped = unknown_columns(table.column_names, mapping)
+    run_ids = [record.run_id for record in records]
+    write_results(target, records, lambda results: _with_unknown(results, table, unmapped, run_ids))
     suspects = [(i, "; ".join(r.notes or ())) for i, r in enumerate(records, start=2) if r.suspect]
-    return Imported(target, len(records), Counter(str(r.outcome) for r in records), suspects, kept)
+    return Imported(target, len(records), Counter(str(r.outcome) for r in records), suspects, unmapped)
 
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
     """Results (of a sweep or an import) as the input of a replay: one run per configuration and repeat."""
-    import pyarrow.parquet as pq
-
-    table = _opened(path, lambda: pq.read_table(path))
+    table = read_table(path)
     missing = [name for name in _NEEDED if name not in table.column_names]
     if missing:
-        fact = f"not a results table: it lacks {', '.join(missing[:5])}"
-        raise SweepError(Mistake(fact, str(path), remedy="convert foreign tables with `sweep import`"))
+        fact = f"not a results table: it lacks {', '.join(missing[:5])}{', …' * (len(missing) > 5)}"
+        raise SweepError(Mistake(fact, str(path), remedy="`sweep import` converts foreign tables"))
     rows = [row for row in table.select(_NEEDED).to_pylist() if row["final"] and (not models or row["model"] in models)]
     if not rows:
         of_models = f" of {', '.join(models)}" if models else ""
-        raise SweepError(Mistake(f"there are no runs{of_models}", str(path)))
+        known = sorted({str(model) for model in table.column("model").to_pylist()})
+        remedy = nearest(models[0], known) if models else "it has no run that ended"
+        raise SweepError(Mistake(f"there are no runs{of_models}", str(path), remedy=remedy))
     return _recorded(rows)
 
 
@@ -108,8 +113,10 @@ def _common(kinds: set[Any]) -> Any:
 
 
 def _configuration(row: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: row[name] for name in _CONFIGURATION}
-    found |= {"layout": {name: row[name] for name in LAYOUT}, "shape": json.loads(row["shape_json"])}
+    """A run of the row; what its source did not state has the default of a run."""
+    given = {name: row[name] for name in LAYOUT if row[name] is not None}
+    found = _UNSTATED | {name: row[name] for name in _CONFIGURATION if row[name] is not None}
+    found |= {"layout": dataclasses.asdict(Layout(**given)), "shape": json.loads(row["shape_json"])}
     return found | {"params": json.loads(row["params_json"] or "{}"), "env": json.loads(row["env_json"] or "{}")}
 
 
@@ -118,45 +125,38 @@ def _numbers(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
 
 
 def _read_map(path: Path) -> ImportMap:
-    text = _opened(path, lambda: path.read_text(encoding="utf-8"))
-    return read_map(yaml_lines.load(text, str(path)))
+    if not path.exists():
+        raise SweepError(Mistake("no such map", str(path), remedy="check the path"))
+    return read_map(yaml_lines.load(read_text(path, "map"), str(path)))
 
 
-def _read_table(path: Path) -> Any:
+def _read_table(path: Path) -> pa.Table:
+    import pyarrow as pa
     import pyarrow.csv
-    import pyarrow.parquet as pq
 
+    if not path.exists():
+        raise SweepError(Mistake("no such table", str(path), remedy="a CSV or Parquet file"))
     if path.suffix in (".parquet", ".pq"):
-        return _opened(path, lambda: pq.read_table(path))
+        return read_table(path)
+    read_text(path, "CSV table", None)  # raises for what is no text
     options = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    return _opened(path, lambda: pyarrow.csv.read_csv(path, parse_options=options))
-
-
-def _opened(path: Path, read: Any) -> Any:
-    import pyarrow as pa
-
     try:
-        return read()
-    except FileNotFoundError:
-        raise SweepError(Mistake("no such file", str(path))) from None
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise SweepError(Mistake(f"cannot be read: {str(error).splitlines()[0]}", str(path))) from None
+        return pyarrow.csv.read_csv(path, parse_options=options)
+    except pa.ArrowException as error:
+        line = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
+        fact = f"the row has {line[3]} columns, the first line {line[2]}" if line else "not a CSV table"
+        remedy = "columns separated by commas, their names in the first line"
+        raise SweepError(Mistake(fact, str(path), int(line[1]) if line else None, remedy=remedy)) from None
 
 
-def _keep_unknown(target: Path, source: Any, mapping: ImportMap, run_ids: Sequence[str]) -> list[str]:
-    """Add the source's further columns to the written table, by run_id; a name that the schema uses gets a prefix."""
+def _with_unknown(results: pa.Table, source: pa.Table, names: Sequence[str], run_ids: Sequence[str]) -> pa.Table:
+    """Add the source's further columns to the results, by run_id; a name that the schema uses gets a prefix."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    table = pq.read_table(target)
     place = {run_id: i for i, run_id in enumerate(run_ids)}
-    rows = pa.array([place[run_id] for run_id in table.column("run_id").to_pylist()])
+    rows = pa.array([place[run_id] for run_id in results.column("run_id").to_pylist()])
     schema = {column.name for column in COLUMNS + COLLECTED}
-    names = unknown_columns(source.column_names, mapping)
     for name in names:
         column = source.column(name).take(rows)
-        table = table.append_column(f"source_{name}" if name in schema else name, column)
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    write_derived(target, sink.getvalue().to_pybytes())
-    return names
+        results = results.append_column(f"source_{name}" if name in schema else name, column)
+    return results

@@ -20,6 +20,8 @@ from typing import Any
 
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.foreign.units import FACTORS, factor
+from sweep.inputs.axes import shown
+from sweep.inputs.validation import check_kind
 from sweep.inputs.yaml_lines import Document, Path
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
@@ -65,8 +67,7 @@ class ImportMap:
 def read_map(document: Document) -> ImportMap:
     """The map of a YAML document. Raises SweepError with every mistake in it."""
     value = document.value
-    if not isinstance(value, dict):
-        raise SweepError(document.mistake("expected a map: columns, constants, models, flops"))
+    check_kind(document, "map", _KEYS, "columns, constants, models and flops")
     mistakes = list(document.mistakes)
     mistakes += [
         document.mistake(f"unknown key {key!r}", (key,), nearest(str(key), _KEYS)) for key in value if key not in _KEYS
@@ -96,7 +97,7 @@ def _mapping(document: Document, key: str, mistakes: list[Mistake]) -> dict[str,
     value = document.value.get(key) or {}
     if isinstance(value, dict):
         return value
-    mistakes.append(document.mistake(f"expected names and values, found {value!r:.40}", (key,)))
+    mistakes.append(document.mistake(f"expected names and values, found {shown(value)}", (key,)))
     return {}
 
 

@@ -19,7 +19,7 @@ TFLOPS_TOLERANCE = 0.05
 RATE_TOLERANCE = 0.01
 NEIGHBOUR_FACTOR = 5.0
 """allowed factor between a run and its neighbours"""
-LEAST_NEIGHBOURS = 3
+MIN_NEIGHBOURS = 3
 NEAR_DOUBLINGS = 3
 """over all axes: one axis exchanged for another at the same batch"""
 _NEAR_AXES = attrgetter("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum")
@@ -110,7 +110,7 @@ def _out_of_line(records: Sequence[Record]) -> dict[int, str]:
         for place, index in enumerate(members):
             distance = np.abs(where - where[place]).sum(axis=1)
             near = np.flatnonzero((distance <= NEAR_DOUBLINGS) & (np.arange(len(members)) != place))
-            off = rates[place] - np.median(rates[near]) if len(near) >= LEAST_NEIGHBOURS else 0.0
+            off = rates[place] - np.median(rates[near]) if len(near) >= MIN_NEIGHBOURS else 0.0
             if abs(off) > np.log(NEIGHBOUR_FACTOR):
                 word = "slower" if off < 0 else "faster"
                 found[index] = f"{np.exp(abs(off)):.1f} times {word} than the median of its {len(near)} neighbours"

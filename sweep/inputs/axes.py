@@ -12,6 +12,7 @@ from sweep.contract import Scalar
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
 MAX_VALUES = 10_000
+_RANGE_SYNTAX = "a range {from: 1, to: 8}"
 
 _RANGE = {
     "type": "object",
@@ -31,15 +32,33 @@ def listed(value: Any) -> list[Any]:
     if len(values) > MAX_VALUES:
         raise ValueError(f"{len(values):,} values are too many (at most {MAX_VALUES:,})")
     for i, item in enumerate(values):
-        if any(item == other and type(item) is type(other) for other in values[:i]):
-            raise ValueError(f"{item!r} is in the list twice")
+        for j, other in enumerate(values[:i]):
+            if item == other and type(item) is type(other):
+                raise ValueError(f"a value is in the list twice: as item {j + 1} and {i + 1}")
     return list(values)
+
+
+def _each(value: Any, check: Callable[[Any], str | None]) -> list[Any]:
+    """The values listed. Raises ValueError with what ``check`` says of each that is wrong."""
+    values = listed(value)
+    wrong = list(dict.fromkeys(text for item in values if (text := check(item)) is not None))
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    return values
+
+
+def shown(value: Any) -> str:
+    """A value in a message: a number, a switch or a short text as it is, of all else the kind."""
+    if isinstance(value, str) and (len(value) > 40 or "\n" in value):
+        return "a longer text"
+    kinds = {dict: "a mapping", list: "a list", tuple: "a list", type(None): "nothing"}
+    return kinds.get(type(value)) or repr(value)
 
 
 def _range(value: dict[str, Any]) -> list[int]:
     unknown = set(value) - {"from", "to", "step", "times"}
     if unknown or not {"from", "to"} <= set(value) or {"step", "times"} <= set(value):
-        raise ValueError("a range is {from: 1, to: 8}, with step: 2 (1, 3, 5, 7) or times: 2 (1, 2, 4, 8)")
+        raise ValueError(f"{_RANGE_SYNTAX} may also have step: 2 (1, 3, 5, 7) or times: 2 (1, 2, 4, 8), nothing else")
     if any(isinstance(v, bool) or not isinstance(v, int) for v in value.values()):
         raise ValueError("a range needs whole numbers")
     first, last, step, times = value["from"], value["to"], value.get("step", 1), value.get("times")
@@ -59,14 +78,12 @@ def _integers(lowest: int, highest: int, auto: bool) -> Callable[[Any], tuple[in
     def read(value: Any) -> tuple[int, ...] | Auto:
         if auto and value == AUTO:
             return AUTO
-        values = listed(value)
-        for item in values:
-            if isinstance(item, bool) or not isinstance(item, int):
-                wanted = "whole numbers" + (", a range or auto" if auto else " or a range")
-                raise ValueError(f"expected {wanted}, found {item!r}")
-            if not lowest <= item <= highest:
-                raise ValueError(f"{item} is not between {lowest} and {highest:,}")
-        return tuple(values)
+        return tuple(_each(value, wrong))
+
+    def wrong(item: Any) -> str | None:
+        if isinstance(item, bool) or not isinstance(item, int):
+            return f"expected whole numbers, {_RANGE_SYNTAX}{' or auto' * auto}, found {shown(item)}"
+        return None if lowest <= item <= highest else f"{item} is not between {lowest} and {highest:,}"
 
     return read
 
@@ -74,30 +91,25 @@ def _integers(lowest: int, highest: int, auto: bool) -> Callable[[Any], tuple[in
 def _words(value: Any) -> tuple[str, ...] | Auto:
     if value == AUTO:
         return AUTO
-    values = listed(value)
-    for item in values:
-        if not isinstance(item, str) or not item:
-            raise ValueError(f"expected text or auto, found {item!r}")
-    return tuple(values)
+    return tuple(
+        _each(value, lambda x: None if isinstance(x, str) and x else f"expected text or auto, found {shown(x)}")
+    )
 
 
 def _switches(value: Any) -> tuple[bool, ...] | Auto:
     if value == AUTO:
         return AUTO
-    values = listed(value)
-    for item in values:
-        if not isinstance(item, bool):
-            raise ValueError(f"expected true, false or auto, found {item!r}")
-    return tuple(values)
+    return tuple(
+        _each(value, lambda x: None if isinstance(x, bool) else f"expected true, false or auto, found {shown(x)}")
+    )
 
 
 def scalars(value: Any) -> tuple[Scalar, ...]:
     """Values of a parameter: text, numbers, true, false or null. Raises ValueError."""
-    values = listed(value)
-    for item in values:
-        if item is not None and not isinstance(item, str | int | float | bool):
-            raise ValueError(f"expected a scalar or a list of scalars, found {item!r}")
-    return tuple(values)
+    plain = (str, int, float, bool, type(None))
+    return tuple(
+        _each(value, lambda x: None if isinstance(x, plain) else f"expected text or a number, found {shown(x)}")
+    )
 
 
 def _schema(item: dict[str, Any], *, auto: bool, ranges: bool) -> WithJsonSchema:

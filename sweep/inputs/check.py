@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from sweep.contract import Workload
 from sweep.errors import SweepError, nearest
-from sweep.inputs.axes import AUTO
+from sweep.inputs.axes import AUTO, shown
 from sweep.inputs.grid import AXES, COLUMNS, DERIVED, Grid
 from sweep.inputs.site import Site
 from sweep.inputs.validation import check
@@ -57,7 +57,7 @@ def _unfit(value: Any, default: Any) -> str | None:
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return None
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    return f"expected {words[type(default)]}, found {value!r}"
+    return f"expected {words[type(default)]}, found {shown(value)}"
 
 
 def _choices(grid: Grid, workload: Workload) -> Iterator[Problem]:
@@ -67,11 +67,11 @@ def _choices(grid: Grid, workload: Workload) -> Iterator[Problem]:
         asked |= {("include", i, name): values for name, values in point.items()}
     for path, values in asked.items():
         valid = workload.choices.get(str(path[-1]))
-        if values == AUTO or valid is None:
+        if values == AUTO or values is None or valid is None:
             continue
         for value in values:
             if value not in valid:
-                fact = f"the workload {workload.name} has no {path[-1]} {value!r}"
+                fact = f"the workload {workload.name} has no {path[-1]} {shown(value)}"
                 yield Problem(path, fact, nearest(str(value), map(str, valid)))
 
 
@@ -83,7 +83,7 @@ def _points(grid: Grid, workload: Workload) -> Iterator[Problem]:
                 yield Problem((key, i, name), f"{name!r} is not an axis", nearest(name, known))
             for value in point.get("model", ()):
                 if value not in grid.models:
-                    fact = f"{value!r} is not among the grid's models"
+                    fact = f"{shown(value)} is not among the grid's models"
                     yield Problem((key, i, "model"), fact, nearest(str(value), grid.models))
             if key == "include":
                 yield from _kinds(i, point)
@@ -96,7 +96,7 @@ def _kinds(i: int, point: Any) -> Iterator[Problem]:
         lowest = 0 if name == "zero" else 1
         for value in point[name]:
             if type(value) is not wanted or (isinstance(value, int) and value < lowest):
-                yield Problem(("include", i, name), f"{value!r} is not a value of {name}")
+                yield Problem(("include", i, name), f"{shown(value)} is not a value of {name}")
 
 
 def _nodes(grid: Grid, site: Site) -> Iterator[Problem]:

@@ -5,7 +5,6 @@ Parsers are pure, text in and values out; only ``_output`` runs anything. What i
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sweep.errors import Mistake, SweepError
-from sweep.physics.hardware import GPUS
+from sweep.physics.hardware import GPUS, gpu_kind
 
 TIMEOUT_S = 20.0
 LONGEST_PILOT_S = 4 * 3600
@@ -175,21 +174,6 @@ def parse_config(text: str) -> dict[str, str]:
 def parse_gpu_names(text: str) -> list[str]:
     """One name per GPU, from ``nvidia-smi --query-gpu=name --format=csv,noheader``."""
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def gpu_kind(names: Iterable[str]) -> str | None:
-    """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-40gb" are.
-
-    Whole words only: a GH200 is not an H200. A further word may name a variant: an A100 of 40 GB, an H100 on PCIe.
-    """
-    for name in names:
-        words = re.findall(r"[a-z0-9]+", name.lower())
-        joined = [first + second for first, second in itertools.pairwise(words)]
-        found = [word for word in (*words, *joined) if word in GPUS and word != "cpu"]
-        if found:
-            variants = [f"{found[0]}-{word}" for word in words]
-            return str(next((kind for kind in variants if kind in GPUS), found[0]))
-    return None
 
 
 def _nvidia_smi() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ from sweep.inputs.site import SafeName, Seconds, Site, environment_value
 from sweep.inputs.validation import amount, check
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
 from sweep.physics.shapes import ModelShape
-from sweep.plugins import STRATEGIES, find_workload, workload_names
+from sweep.plugins import find_workload, strategy_names, workload_names
 
 AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
 """the axes of every workload; parameters and environment variables are axes too"""
@@ -33,7 +34,7 @@ DERIVED = ("dp", "grad_accum")
 """follow from the two equations; a grid may restrict them"""
 FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_tokens")
 """further columns that rules and constraints see, in addition to the fields of the model's shape"""
-COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *ModelShape.__dataclass_fields__})
+COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *(field.name for field in dataclasses.fields(ModelShape))})
 
 Tokens = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
 
@@ -124,7 +125,8 @@ class Grid(BaseModel):
     recompute: Words = ("none",)
     pp_schedule: Words = ("1f1b",)
     dtype: Words = ("bf16",)
-    compile: Switches = (False,)
+    compile: Switches | None = None
+    """default: true on a GPU if the workload compiles there by default, else false"""
     dp: Counts | None = None
     """keep only these widths of data parallelism"""
     grad_accum: Counts | None = None
@@ -135,6 +137,9 @@ class Grid(BaseModel):
     """points beyond the product: the axes named take these values, the others their own"""
     exclude: Annotated[tuple[Point, ...], Tuple] = ()
     """candidates that match every value named are dropped"""
+    max_memory_share: float | None = Field(default=None, gt=0, le=2)
+    """reject what is predicted to need more than this share of a GPU's memory; default: 1 and the prediction's own
+    margin of error"""
     tp_across_nodes: bool = False
     """tensor parallelism may be wider than a node"""
     warmup_iterations: int = Field(default=2, ge=0, le=10_000)
@@ -168,9 +173,8 @@ class Grid(BaseModel):
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, name: str) -> str:
-
-        if name not in STRATEGIES:
-            raise ValueError(f"unknown strategy {name!r} ({nearest(name, STRATEGIES)})")
+        if name not in strategy_names():
+            raise ValueError(f"unknown strategy {name!r} ({nearest(name, strategy_names())})")
         return name
 
     @field_validator("constraints")

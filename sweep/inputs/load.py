@@ -8,15 +8,15 @@ from pathlib import Path
 
 import yaml
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, file_mistake
+from sweep.files import read_text
 from sweep.inputs.check import problems_of_the_rest
 from sweep.inputs.grid import Grid, read_grid
 from sweep.inputs.models import read_models
 from sweep.inputs.overrides import override
 from sweep.inputs.site import Site, parse_measured, parse_site
+from sweep.inputs.validation import check_kind
 from sweep.inputs.yaml_lines import load
-
-MAX_INPUT_BYTES = 4 << 20
 
 
 def sites_directory() -> Path:
@@ -32,6 +32,7 @@ def load_grid(path: Path | str, overrides: Sequence[str] = ()) -> Grid:
 def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
     """The grid that the text states, with ``key=value`` overrides applied. Raises SweepError with every mistake."""
     document = load(text, file)
+    check_kind(document, "grid", Grid.model_fields, "models, nodes and sequence_length")
     wrong_overrides = override(document, overrides, Grid)
     wrong_models = read_models(document)
     grid, problems = read_grid(document)
@@ -118,14 +119,8 @@ def _site_path(given: str) -> Path:
 def _read(path: Path, what: str) -> str:
     """The text of an input file. Raises SweepError if it cannot be one."""
     try:
-        if path.is_file() and path.stat().st_size > MAX_INPUT_BYTES:
-            raise SweepError(Mistake(f"too large for a {what}: over {MAX_INPUT_BYTES >> 20} MiB", file=str(path)))
-        return path.read_text()
+        return read_text(path, what)
     except FileNotFoundError:
         raise SweepError(Mistake(f"no such {what} file", file=str(path), remedy="check the path")) from None
-    except IsADirectoryError:
-        raise SweepError(Mistake(f"is a directory, not a {what} file", file=str(path))) from None
-    except UnicodeDecodeError:
-        raise SweepError(Mistake(f"is not text, so not a {what}", file=str(path), remedy="YAML in UTF-8")) from None
     except OSError as error:
-        raise SweepError(Mistake(f"cannot be read: {error.strerror}", file=str(path))) from None
+        raise SweepError(file_mistake(error) or str(error)) from None

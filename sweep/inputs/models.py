@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from sweep.errors import nearest
+from sweep.inputs.axes import shown
 from sweep.inputs.yaml_lines import Document, Path, Problem
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
@@ -85,6 +86,6 @@ def _check_field(key: str, value: Any, path: Path, problems: list[Problem]) -> N
     wanted = str(_FIELDS[key].type)
     if type(value) is not _TYPES[wanted]:
         words = {"int": "a whole number", "bool": "true or false", "str": "text"}[wanted]
-        problems.append(Problem(path, f"expected {words}, found {value!r:.40}"))
+        problems.append(Problem(path, f"expected {words}, found {shown(value)}"))
     elif isinstance(value, int) and not 0 <= value < 2**31:
         problems.append(Problem(path, f"{value} is out of range"))

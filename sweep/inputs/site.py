@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from sweep.errors import SweepError, nearest
-from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, seconds
+from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, check_kind, seconds
 from sweep.inputs.yaml_lines import load
 from sweep.physics.hardware import GPUS, Gpu
 from sweep.physics.measured import MeasuredRates
@@ -62,7 +62,7 @@ def _one_line(text: str) -> str:
 
 def _sbatch_option(text: str) -> str:
     if not re.fullmatch(r"--[a-z][a-z-]*(?:[= ][^\n\r\0]*)?", text):
-        raise ValueError(f"{text[:60]!r} is not an sbatch option: one line starting with --, such as --exclude=node7")
+        raise ValueError("an item is not an sbatch option: one line starting with --, such as --exclude=node7")
     name = re.split(r"[= ]", text)[0]
     if name in _OWN_OPTIONS:
         raise ValueError(f"{name} is set by sweep itself: use the site's own key if there is one")
@@ -71,7 +71,7 @@ def _sbatch_option(text: str) -> str:
 
 def _srun_option(text: str) -> str:
     if not re.fullmatch(r"--[a-z][a-z-]*(?:=[^\n\r\0]*)?", text):
-        raise ValueError(f"{text[:60]!r} is not an srun option: one word such as --container-image=/images/torch.sqsh")
+        raise ValueError("an item is not an srun option: one word such as --container-image=/images/torch.sqsh")
     name = text.split("=")[0]
     if name in _OWN_SRUN_OPTIONS:
         raise ValueError(f"{name} is set by sweep itself")
@@ -218,6 +218,7 @@ def parse_measured(text: str, file: str) -> MeasuredRates:
 def parse_site(text: str, file: str) -> Site:
     """The site that the text states. Raises SweepError with every mistake at its line."""
     document = load(text, file)
+    check_kind(document, "site", Site.model_fields, "gpu, gpus_per_node and partition")
     site, problems = check(Site, document.value)
     if site is None or document.mistakes:
         raise SweepError([*document.mistakes, *document.located(problems)])

@@ -140,9 +140,9 @@ def _first_values(facts: Mapping[str, Any]) -> dict[str, Any]:
     return values | {"global_batch": amount_text(4096 * _sequences(gpus * nodes[-1], SEQUENCES))}
 
 
-def _sequences(ranks: int, least: int) -> int:
+def _sequences(ranks: int, min_sequences: int) -> int:
     """A number of sequences that data parallelism over all ranks divides."""
-    return ranks * -(-least // ranks)
+    return ranks * -(-min_sequences // ranks)
 
 
 def _lines(keys: Iterable[Line], known: Mapping[str, Any]) -> list[str]:

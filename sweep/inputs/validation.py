@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from sweep.errors import nearest
-from sweep.inputs.yaml_lines import Path, Problem
+from sweep.errors import Mistake, SweepError, nearest
+from sweep.inputs.axes import shown
+from sweep.inputs.yaml_lines import Document, Path, Problem
 
 Model = TypeVar("Model")
 
@@ -49,6 +51,21 @@ def check(model: type[Model], value: Any, path: Path = ()) -> tuple[Model | None
         return TypeAdapter(model).validate_python(value), []
     except ValidationError as error:
         return None, [_problem(model, path, dict(item)) for item in error.errors(include_url=False)]
+
+
+def check_kind(document: Document, what: str, known: Iterable[str], such_as: str) -> None:
+    """Raises SweepError where fewer than half of the document's keys are those of its kind, or similar.
+
+    Then it is another file, given by mistake: one message, and nothing of it is quoted.
+    """
+    remedy = f"a {what} has keys such as {such_as}"
+    if not isinstance(document.value, dict):
+        raise SweepError(Mistake(f"not a {what}: expected `key: value` lines", document.file, 1, remedy=remedy))
+    names = list(known)
+    near = [key for key in document.value if key in names or difflib.get_close_matches(key, names, n=1, cutoff=0.7)]
+    if 2 * len(near) < len(document.value) or not near:
+        fact = f"not a {what}: of its {len(document.value)} keys a {what} has {len(near) or 'none'}"
+        raise SweepError(Mistake(fact, document.file, 1, remedy=remedy))
 
 
 def seconds(value: Any) -> float:
@@ -118,8 +135,8 @@ def _fact(error: dict[str, Any]) -> str:
         return message.removeprefix("Value error, ")
     for pydantic_words, words in _WORDS.items():
         message = message.replace(pydantic_words, words)
-    found = repr(error.get("input"))
-    return f"{message}, found {found if len(found) <= 60 else found[:57] + '…'}"
+    found = error.get("input")
+    return f"{message}, found {'text' if isinstance(found, str) else shown(found)}"
 
 
 def _keys(model: type[Any], loc: Sequence[str | int]) -> list[str]:

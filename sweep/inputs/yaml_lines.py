@@ -74,17 +74,37 @@ def load(text: str, file: str) -> Document:
     try:
         root = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        fact = f"not YAML: {error.problem or error.context}"
-        raise SweepError(Mistake(fact, file, mark.line + 1 if mark else None)) from None
-    except yaml.YAMLError as error:
-        raise SweepError(Mistake(f"not YAML: {str(error).splitlines()[0]}", file)) from None
+        raise SweepError(_not_yaml(error, file)) from None
+    except yaml.YAMLError:
+        raise SweepError(Mistake("not YAML: a character that text cannot hold", file)) from None
     except RecursionError:
         raise SweepError(Mistake("not usable: nested too deeply", file)) from None
     document = Document(None, file)
     value = _Reader(document).read(root, (), 0) if root is not None else None
     document.value = None if value is _REFUSED else value
     return document
+
+
+def _not_yaml(error: yaml.MarkedYAMLError, file: str) -> Mistake:
+    """The mistake, at the line that opens the bracket or text that is not closed; nothing of the file is quoted."""
+    problem, context = error.problem or "", error.context or ""
+    opened = next((word for word in _OPENED if word in context), None)
+    if opened is not None and error.context_mark is not None:
+        end = f" before line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
+        remedy = f"what began here is not closed or not separated{end}"
+        return Mistake(f"not YAML: {_OPENED[opened]}", file, error.context_mark.line + 1, remedy=remedy)
+    mark = error.problem_mark or error.context_mark
+    fact = re.sub(r"(['\"]).{3,}\1", "…", problem or context).removesuffix(" …")
+    return Mistake(f"not YAML: {fact}", file, mark.line + 1 if mark else None)
+
+
+_OPENED = {
+    "flow sequence": "a list [",
+    "flow mapping": "a mapping {",
+    "double-quoted scalar": 'a text in "',
+    "quoted scalar": "a text in '",
+}
+"""what PyYAML was parsing -> how it began"""
 
 
 def dump(value: Any) -> str:
@@ -149,15 +169,15 @@ class _Reader:
             return [item for item in items if item is not _REFUSED]
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
             return self._scalar(node, path)
-        tag = node.tag.replace(_TAG, "!!")
-        self.document.mistakes.append(self.document.mistake(f"the YAML tag {tag} is not allowed", path))
+        self.document.mistakes.append(self.document.mistake("a YAML tag is not allowed here", path))
         return _REFUSED
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         try:
             value = _SCALARS[node.tag](node.value)
         except (ValueError, KeyError):
-            self.document.mistakes.append(self.document.mistake(f"{node.value[:40]!r} is no {node.tag[18:]}", path))
+            fact = f"expected {_WORDS.get(node.tag, 'another value')}, found a number that is too long"
+            self.document.mistakes.append(self.document.mistake(fact, path))
             return _REFUSED
         if isinstance(value, str) and "\0" in value:
             self.document.mistakes.append(self.document.mistake("text with a NUL character", path))
@@ -190,6 +210,7 @@ def _integer(text: str) -> int:
     return int(text.replace("_", ""))
 
 
+_WORDS = {f"{_TAG}int": "a whole number", f"{_TAG}float": "a number"}
 _SCALARS: dict[str, Any] = {
     f"{_TAG}null": lambda _: None,
     f"{_TAG}bool": lambda text: {"true": True, "false": False}[text.lower()],

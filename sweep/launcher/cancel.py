@@ -13,7 +13,7 @@ from sweep.store.follow import FollowedState
 from sweep.store.journal import write_request
 from sweep.store.sweep import Sweep
 
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, SweepState]:
@@ -36,5 +36,5 @@ def _ask_the_holder(sweep: Sweep, timeout_s: float) -> tuple[bool, SweepState]:
         followed.refresh()
         if not any(pilot.open for pilot in followed.sweep_state.pilots.values()):
             return True, followed.sweep_state
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return False, followed.sweep_state

@@ -22,7 +22,7 @@ from sweep.store.sweep import Sweep
 
 ALIVE_S = 20.0
 """longest interval between the launcher's heartbeats in the journal"""
-LOOK_S = 0.5
+POLL_S = 0.5
 """how often the journals are polled; the scheduler is polled far less often"""
 REFUSED_S = 2.0
 HUNG_S = 15.0
@@ -65,7 +65,7 @@ class Launcher:
         """
         while not (self._tolerant_step(on_step) and self.done):
             self._check_stuck()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         self._session.lease.check()  # only the holder writes results and figures
         self.close()
 
@@ -93,7 +93,7 @@ class Launcher:
         while time.monotonic() < deadline:
             if self._tolerant_step(on_step) and self.done:
                 return True
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return False
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sweep.executors.executor import JobState, JobStatus, SubmitError
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
 from sweep.launcher.session import Session
-from sweep.state.events import PilotSilent, PilotSubmitted
+from sweep.state.events import PilotSubmitted, PilotUnresponsive
 from sweep.state.state import PilotState
 
 LOCAL_POLL_S = 0.5
@@ -97,7 +97,7 @@ class Watch:
             self._last_heartbeat[pilot.name] = pilot.heartbeats, now
         elif now - since > TIMEOUT_S:
             self._last_heartbeat[pilot.name] = pilot.heartbeats, now
-            self._session.write(PilotSilent(time=time.time(), pilot=pilot.name, silent_s=now - since))
+            self._session.write(PilotUnresponsive(time=time.time(), pilot=pilot.name, silent_s=now - since))
             self._cancel([pilot.job_id])
         if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
             self._session.same_nodes.add(pilot.nodes)

@@ -18,12 +18,12 @@ from sweep.physics.profiles import MemoryProfile
 
 def layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """Bytes that a layer stores per local token, by the column ``recompute``."""
-    kept, selective, full = _everything(columns, shape, profile), *_recomputing(columns)
+    retained, selective, full = _everything(columns, shape, profile), *_recomputing(columns)
     if selective.any():
-        kept = np.where(selective, _selective(columns, shape, profile), kept)
+        retained = np.where(selective, _selective(columns, shape, profile), retained)
     if full.any():
-        kept = np.where(full, split_hidden_bytes_per_token(columns, shape, profile), kept)
-    return kept
+        retained = np.where(full, split_hidden_bytes_per_token(columns, shape, profile), retained)
+    return retained
 
 
 def recomputed_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
@@ -81,7 +81,7 @@ def _norms_and_residual(columns: Mapping[str, Any], shape: Any, profile: MemoryP
     """Inputs and outputs of both norms: 8 h in half precision, and 2 h of dropout masks. The outputs feed matrices."""
     element, hidden = element_bytes(columns), shape.hidden_size
     split = _sequence_split(columns, profile)
-    outputs_split = 1.0 if profile.gathered_inputs_kept else split
+    outputs_split = 1.0 if profile.gathered_inputs_retained else split
     norms = hidden * (2 * element / split + 2 * matrix_input_bytes(columns) / outputs_split)
     return norms + 2 * hidden * profile.dropout / split
 

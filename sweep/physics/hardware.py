@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sweep.physics.measured import MeasuredRates
@@ -204,6 +206,22 @@ GPUS: dict[str, Gpu] = {
     )
 }
 """name -> GPU"""
+
+
+def gpu_kind(names: Iterable[str]) -> str | None:
+    """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-40gb" are.
+
+    Whole words only: a GH200 is not an H200. A further word may name a variant: an A100 of 40 GB, an H100 on PCIe.
+    """
+    for name in names:
+        words = re.findall(r"[a-z0-9]+", name.lower())
+        joined = [first + second for first, second in itertools.pairwise(words)]
+        found = [word for word in (*words, *joined) if word in GPUS and word != "cpu"]
+        if found:
+            variants = [f"{found[0]}-{word}" for word in words]
+            return str(next((kind for kind in variants if kind in GPUS), found[0]))
+    return None
+
 
 _BEST_MATMUL = {"a100": 0.87, "h100": 0.81, "h200": 0.81, "b200": 0.80, "gb200": 0.80, "mi300x": 0.60}
 _ANY_MATMUL = 0.95

@@ -51,14 +51,14 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     shape, tokens = shape_columns(columns), local_tokens(columns)
     layers = pipeline.layers(columns, shape, stage, profile.placement)
     flight = pipeline.in_flight(columns, stage)
-    per_layer = columns.once(("kept", profile), lambda: activations.layer_bytes_per_token(columns, shape, profile))
-    kept = per_layer * layers
-    kept = kept + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
+    per_layer = columns.once(("retained", profile), lambda: activations.layer_bytes_per_token(columns, shape, profile))
+    retained = per_layer * layers
+    retained = retained + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
     logits = logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage)
     passing = columns.once(("passing", profile), lambda: _passing_bytes(columns, shape, profile))
     return {
-        "activations": tokens * kept * flight,
+        "activations": tokens * retained * flight,
         "logits": logits,
         # The loss's peak is over when the last layer's backward begins: the larger of both allocations counts.
         "workspace": np.maximum(passing - (0.0 if profile.reserved else logits), 0.0)
@@ -69,7 +69,25 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
 
 
 def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> Any:
-    """Logits at the loss's peak: of one micro-batch, and what is stored of those that wait for their backward."""
+    """Logits at the loss's peak: of one micro-batch, and what is stored of those that wait for their backward.
+
+    In chunks of tokens: logits of one chunk, and the gradients of the output projection's weight and input; then, where
+    that is reduced, its copy in fp32.
+    """
+    whole = _whole_logit_bytes(columns, profile, stage)
+    if not profile.loss_chunk_tokens:
+        return whole
+    shape, tokens, chunk = shape_columns(columns), local_tokens(columns), profile.loss_chunk_tokens
+    follows = (read(columns, "pp") == 1) | equals(columns, "pp_schedule", "1f1b", "interleaved_1f1b")
+    chunked = (read(columns, "tp") == 1) & follows & (tokens > chunk)
+    element, weights = element_bytes(columns), shape.vocab_size * shape.hidden_size
+    reduced = (element + 4.0) * weights * (read(columns, "dp") * read(columns, "cp") > 1)
+    in_chunks = np.maximum(chunk * shape.vocab_size * profile.chunk_logit_bytes + element * weights, reduced)
+    in_chunks = in_chunks + element * shape.hidden_size * tokens
+    return np.where(chunked, in_chunks * pipeline.has_output(columns, stage), whole)
+
+
+def _whole_logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> Any:
     split = read(columns, "tp") if profile.vocabulary_parallel else np.ones(())
     logits = local_tokens(columns) * shape_columns(columns).vocab_size / split * pipeline.has_output(columns, stage)
     per_logit = np.where(split > 1, profile.split_logit_bytes or profile.logit_bytes, profile.logit_bytes)

@@ -28,10 +28,10 @@ def chunks_per_rank(columns: Mapping[str, Any]) -> Any:
 def has_output(columns: Mapping[str, Any], stage: str) -> Any:
     """Whether the rank computes logits and loss."""
     alone = read(columns, "pp") == 1
-    folded = equals(columns, "pp_schedule", *V_SCHEDULES)
+    v_shaped = equals(columns, "pp_schedule", *V_SCHEDULES)
     if stage == "first":
-        return alone | folded
-    return np.zeros_like(alone) if stage == "middle" else ~folded | alone
+        return alone | v_shaped
+    return np.zeros_like(alone) if stage == "middle" else ~v_shaped | alone
 
 
 def has_embedding(columns: Mapping[str, Any], stage: str) -> Any:
@@ -42,24 +42,86 @@ def has_embedding(columns: Mapping[str, Any], stage: str) -> Any:
 
 def exists(columns: Mapping[str, Any], stage: str) -> Any:
     """Whether a pipeline of that many stages has such a rank apart from the others."""
-    least = {"first": 1, "middle": 3, "last": 2}[stage]
-    return read(columns, "pp") >= least
+    min_stages = {"first": 1, "middle": 3, "last": 2}[stage]
+    return read(columns, "pp") >= min_stages
 
 
 def layers(columns: Mapping[str, Any], shape: Any, stage: str, placement: str = "even") -> Any:
     """Layers of the rank.
 
     "even": as equal as possible, more in earlier stages. "cost": stages take layers until their share of all
-    parameters that are multiplied by is passed, the output projection included (nanotron).
+    parameters that are multiplied by is passed, the output projection included (nanotron). "balanced": so that the
+    heaviest stage is as light as possible, the output projection included (ours). A column ``pp_layers`` with a number
+    for each stage, such as 9,8,8,7, replaces any of them.
     """
     pp = read(columns, "pp")
     depth = np.asarray(shape.num_layers, dtype=np.float64)
+    if placement == "balanced":
+        found = _layers_balanced(columns, pp, depth, shape, stage)
+        return _stated(columns, stage, found) if "pp_layers" in columns else found
     if placement == "cost":
         return _layers_by_cost(pp, depth, shape, stage)
     whole, rest = np.floor(depth / pp), depth % pp
     if stage == "first":
         return whole + (rest > 0)
     return whole + ((rest > 1) if stage == "middle" else 0)
+
+
+def _layers_balanced(columns: Mapping[str, Any], pp: Any, depth: Any, shape: Any, stage: str) -> Any:
+    """Stages take layers one by one, the lightest first; the output projection weighs as many layers as its FLOPs.
+
+    All stages but the last then have c layers, the last max(1, ceil(c - weight)), and the first of them one more: c is
+    the largest with which these are no more than the model's layers.
+    """
+    stages = pp * chunks_per_rank(columns)
+    weight = depth * shapes.input_embedding_parameters(shape) / _layer_cost(shape)
+
+    level = np.minimum((depth - 1) // np.maximum(stages - 1, 1), (depth + weight) // stages)
+    level = np.maximum(level, 1.0)
+    last = np.maximum(np.ceil(level - weight), 1.0)
+    spare = np.maximum(depth - (stages - 1) * level - last, 0)
+    return np.where(pp == 1, depth, _of_rank(columns, pp, stages, level, last, spare, stage))
+
+
+def _of_rank(columns: Mapping[str, Any], pp: Any, stages: Any, level: Any, last: Any, spare: Any, stage: str) -> Any:
+    """Layers of a rank's stages: the first ``spare`` stages of the pipeline have one more than the level."""
+    rank = {"first": np.zeros_like(pp), "middle": np.minimum(1, pp - 1), "last": pp - 1}[stage]
+    v_shape = equals(columns, "pp_schedule", *V_SCHEDULES)
+    loops = stages / pp
+    further = np.where(spare > rank, np.floor((spare - rank - 1) / pp) + 1, 0)
+    looped = loops * level + np.minimum(further, loops)
+    looped = np.where(rank == pp - 1, looped - level + last, looped)
+    back = stages - 1 - rank
+    v_shaped = level + (spare > rank) + np.where(back == stages - 1, last, level + (spare > back))
+    return np.where(v_shape, v_shaped, looped)
+
+
+def _stated(columns: Mapping[str, Any], stage: str, otherwise: Any) -> Any:
+    """Layers of the rank where ``pp_layers`` states them; of the ranks in the middle the largest."""
+    texts, pp = np.asarray(columns["pp_layers"], dtype=object), read(columns, "pp")
+    if texts.shape == () and texts.item() == "auto":
+        return otherwise
+    texts, pp, chunks, v_shape, found = np.broadcast_arrays(
+        texts, pp, chunks_per_rank(columns), equals(columns, "pp_schedule", *V_SCHEDULES), otherwise
+    )
+    found = found.astype(np.float64)
+    for at in zip(*np.nonzero(texts != "auto"), strict=True) if texts.shape else [()]:
+        found[at] = _stated_of(str(texts[at]), int(pp[at]), int(chunks[at]), bool(v_shape[at]), stage, float(found[at]))
+    return found
+
+
+def _stated_of(text: str, pp: int, chunks: int, v_shape: bool, stage: str, otherwise: float) -> float:
+    """The number of one candidate; what else it would be if the text does not fit, which a rule rejects."""
+    words = text.split(",")
+    if len(words) != pp * chunks or not all(word.strip().isdigit() for word in words):
+        return otherwise
+    counts = [int(word) for word in words]
+    held = [counts[r] + counts[-1 - r] if v_shape else sum(counts[r::pp]) for r in range(pp)]
+    return float(held[0] if stage == "first" else held[-1] if stage == "last" else max(held[1:-1], default=0))
+
+
+def _layer_cost(shape: Any) -> Any:
+    return shapes.matmul_parameters(shape) - shapes.input_embedding_parameters(shape)
 
 
 def _layers_by_cost(pp: Any, depth: Any, shape: Any, stage: str) -> Any:

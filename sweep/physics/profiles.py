@@ -52,11 +52,13 @@ class MemoryProfile:
     gathered_gradient_bytes: float = 2
     """stages 2 and 3: bytes per parameter of whole gradients of those layers, on their way to being scattered"""
     whole_ends: bool = False
-    """FSDP's outermost group is embedding and output projection: whole until the step's end in stage 3, and of their
-    gradients what is reduced in fp32 is held until the next reduction, that of the next micro-batch"""
+    """embedding and output projection are FSDP groups of their own. At the peak of stage 3 the latter's weights are
+    whole; of the gradient reduced last, the embedding's, what is reduced in fp32 is held until the next reduction"""
+    plain_alone: bool = False
+    """a rank without peers that computes in the dtype of its weights holds no second copy of them"""
     sequence_parallel: bool = True
     """norms, residual path and dropout are split over tp too (arXiv 2205.05198 sec. 4.2.2)"""
-    gathered_inputs_kept: bool = False
+    gathered_inputs_retained: bool = False
     """the inputs of column-parallel matrices are stored whole, rather than gathered again in backward"""
     flash_attention: bool = True
     """attention scores are never stored"""
@@ -77,6 +79,11 @@ class MemoryProfile:
     """the loss stores nothing in half precision: bytes per logit are the same in fp32 runs, where else they double"""
     waiting_logit_bytes: float = 0
     """bytes per logit of every further micro-batch that waits between its loss and its backward (gpipe)"""
+    loss_chunk_tokens: int = 0
+    """logits exist of at most so many tokens at once, where tp does not split the vocabulary and the schedule runs each
+    backward right after its forward; 0: of the whole micro-batch"""
+    chunk_logit_bytes: float = 10
+    """bytes per logit of such a chunk: half-precision logits, their fp32 copy, the gradient in fp32"""
     vocabulary_parallel: bool = True
     """logits stay split over tp"""
     workspace_buffers: float = 1
@@ -87,7 +94,8 @@ class MemoryProfile:
     """built on torch.distributed.pipelining: a buffer per micro-batch of a step for what each neighbour sends, and a
     stage's outputs, logits too, until their backward; else two buffers in all"""
     placement: str = "even"
-    """layers of a pipeline stage: "even", or "cost": the output projection counts by its parameters"""
+    """layers of a pipeline stage: "even", "cost" (the output projection counts by its parameters) or "balanced": see
+    ``pipeline.layers``"""
     tied_copies: bool = True
     """a tied embedding is held by the first and by the last stage of a pipeline"""
     fragmentation: float = 1.0
@@ -113,7 +121,9 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         name="ours",
         fsdp=True,
         whole_ends=True,
-        gathered_inputs_kept=True,
+        plain_alone=True,
+        loss_chunk_tokens=2048,
+        gathered_inputs_retained=True,
         selective="cheap",
         whole_kv_in_cp=True,
         logit_bytes=12,
@@ -121,6 +131,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         loss_in_fp32=True,
         waiting_logit_bytes=4,
         torch_pipeline=True,
+        placement="balanced",
         source="the transformer workload: FSDP2 in every stage, fp32 weights are the master copy, bf16 copies of them "
         "are gathered; gradients accumulate in fp32; the loss keeps log-probabilities, and in backward their gradient "
         "and that of the logits (of loss_parallel a further copy), all fp32",
@@ -149,7 +160,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
     MemoryProfile(
         name="torchtitan",
         fsdp=True,
-        gathered_inputs_kept=True,
+        gathered_inputs_retained=True,
         selective="cheap",
         logit_bytes=10,
         torch_pipeline=True,
@@ -194,7 +205,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
 PROFILES["transformer"] = PROFILES["ours"]
 
 
-SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention")
+SETTINGS = ("weights_dtype", "sequence_parallel", "loss_parallel", "attention", "loss_chunk_tokens")
 """parameters of the transformer workload that change its memory use"""
 
 
@@ -226,5 +237,7 @@ def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
         gradient_bytes=2 if single else profile.gradient_bytes,
         compiled=compiled,
         logit_bytes=6 if compiled else profile.logit_bytes,
+        loss_chunk_tokens=int(params.get("loss_chunk_tokens", profile.loss_chunk_tokens)),
+        chunk_logit_bytes=6 if compiled else profile.chunk_logit_bytes,
         waiting_logit_bytes=0 if compiled else profile.waiting_logit_bytes,
     )

@@ -58,6 +58,9 @@ def state_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: Mem
     weights = profile.weight_bytes * element_bytes(columns) / 2 * np.where((zero == 3) & profile.fsdp, 0.0, 1.0)
     gradients = np.where(single, 4.0, profile.gradient_bytes) * (zero <= profile.gradients_held_until)
     master = np.where(single & (not profile.fsdp), 0.0, profile.master_bytes)
+    if profile.plain_alone:
+        alone = (shards(columns)[0] * read(columns, "tp") == 1) & (element_bytes(columns) == profile.master_bytes)
+        master = np.where(alone, 0.0, master)
     buckets = np.where((shards(columns)[0] > 1) & (zero < 2), profile.bucket_bytes, 0.0)
     return {
         "weights": total(weights, zero == 3),
@@ -109,17 +112,16 @@ def _whole_layer(columns: Mapping[str, Any], shape: Any) -> Any:
 
 
 def _whole_ends_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> Any:
-    """Whole weights of the ends, and their gradients of the micro-batch before, on the way to their owners in fp32."""
+    """Whole weights of one end, and a gradient of the micro-batch before, on the way to its owners in fp32."""
     ends = _ends(columns, shape, stage)
     weights = _gathered_weight_bytes(columns, profile) * (read(columns, "zero") == 3)
     return ends * (weights + 4.0 * ((read(columns, "grad_accum") > 1) & _gradients_sharded(columns, profile)))
 
 
 def _ends(columns: Mapping[str, Any], shape: Any, stage: str) -> Any:
-    """Parameters of embedding and output projection on a rank of the stage; of a tied one once."""
-    once, inputs = shapes.input_embedding_parameters(shape), pipeline.has_embedding(columns, stage)
-    apart = pipeline.has_output(columns, stage) & ~(inputs & (np.asarray(shape.tied_embeddings) > 0))
-    return once * (inputs * 1.0 + apart) / read(columns, "tp")
+    """Parameters of embedding or output projection on a rank of the stage that has one of them."""
+    held = pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
+    return shapes.input_embedding_parameters(shape) * held / read(columns, "tp")
 
 
 def _gathered_weight_bytes(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:

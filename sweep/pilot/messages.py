@@ -44,6 +44,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     """the run's environment variables"""
     first: bool
     """the node of rank 0, which opens the listening socket"""
+    ranks: int = 1
+    """of the attempt on this node"""
 
 
 class Start(Message, frozen=True, kw_only=True):

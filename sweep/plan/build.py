@@ -29,6 +29,11 @@ from sweep.plugins import find_workload
 _OFFERED = 3
 
 
+def nothing_to_run(grid: Grid) -> Mistake:
+    """The mistake of a grid whose candidates are all rejected."""
+    return grid.mistake("no candidate of this grid can work", (), "`sweep plan GRID --show rejected` shows why")
+
+
 def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
     """The plan. ``workload``: the declaration, by default that of the name in the grid.
 
@@ -64,7 +69,7 @@ class Builder:
 
     def __init__(self, grid: Grid, site: Site, workload: str, rules: Sequence[Rule]) -> None:
         self._grid, self._gpu = grid, site.hardware
-        self._physics = Physics(workload, site.hardware)
+        self._physics = Physics(workload, site.hardware, grid.max_memory_share)
         self._rules = (*rules, *self._physics.rules)
         self._words = Words()
         self._rejected: list[tuple[Mapping[str, Any], Any, Any]] = []
@@ -151,7 +156,7 @@ class Builder:
         tables = [table_of("run", size, batch, self._words) for batch, size in self._runs]
         runs = pa.concat_tables(tables).unify_dictionaries()
         ids = runs.column("run_id").to_pylist()
-        _refuse_alike(ids)
+        _refuse_duplicates(ids)
         places = order(self._cells, np.concatenate(self._costs), np.concatenate(self._repeats), ids)
         runs = runs.take(numbers(places, pa.int64()))
         index = SCHEMA.get_field_index("position")
@@ -170,7 +175,7 @@ def _place(rule: str) -> Path:
     return (match[1], int(match[2])) if match else (rule,)
 
 
-def _refuse_alike(ids: Sequence[str]) -> None:
+def _refuse_duplicates(ids: Sequence[str]) -> None:
     if len(set(ids)) == len(ids):
         return
     seen: set[str] = set()

@@ -89,6 +89,8 @@ def _product(
     axes: dict[str, tuple[Any, ...]] = {}
     for name in AXES:
         asked = point.get(name, getattr(grid, name))
+        if asked is None:  # compile alone has no fixed default
+            asked = (workload.compiles_on_gpu and site.gpu != "cpu",)
         axes[name] = _auto(name, grid, site, workload, shape, gpus) if asked == AUTO else tuple(asked)
     for name, default in sorted(workload.params.items()):
         axes[name] = point.get(name, grid.params.get(name, (default,)))

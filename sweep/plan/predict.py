@@ -22,7 +22,7 @@ FITS = Rule(
     "memory",
     lambda c: c["over memory"],
     "does not fit: {heaviest rank} needs {needed GiB:,.10g} GiB, {states GiB:,.10g} of it weights, gradients and "
-    "optimizer, of {gpu name}'s {usable GiB:g} GiB (predicted; an error of {margin percent:g} % is allowed for)",
+    "optimizer, of {gpu name}'s {usable GiB:g} GiB (predicted; {memory allowance})",
 )
 """Reads columns that ``Physics.check`` adds. Sizes are rounded to three digits, so that texts stay few."""
 
@@ -48,8 +48,9 @@ class Physics:
     any if the GPU's memory is unknown.
     """
 
-    def __init__(self, workload: str, gpu: Gpu) -> None:
-        self._workload, self._gpu = workload, gpu
+    def __init__(self, workload: str, gpu: Gpu, max_memory_share: float | None = None) -> None:
+        """``max_memory_share``: of the GPU's memory, that a candidate may need; None: all, and the model's error."""
+        self._workload, self._gpu, self._share = workload, gpu, max_memory_share
         self._usable = memory.usable_bytes(gpu)
 
     @property
@@ -70,7 +71,7 @@ class Physics:
             total[mine], states[mine], stage[mine] = found.total_bytes, found.states_bytes, found.stage
             needed[mine] = found.total_bytes + memory.outside_torch_bytes(taken)
             margin = profile.margin
-            limit[mine] = (self._usable or np.inf) * (1 + margin)
+            limit[mine] = (self._usable or np.inf) * (self._share or 1 + margin)
         with np.errstate(invalid="ignore"):
             over, broken = needed > (self._usable or np.inf), needed > limit
         self._add_columns(columns, broken, needed, states, stage, margin)
@@ -106,7 +107,10 @@ class Physics:
         columns.derive("heaviest rank", lambda: np.where(piped, _RANKS[stage], "a rank"))
         columns.derive("gpu name", lambda: f"the {self._gpu.name}")
         columns.derive("usable GiB", lambda: round((self._usable or 0.0) / GIB, 1))
-        columns.derive("margin percent", lambda: 100 * margin)
+        allowed = f"an error of {100 * margin:g} % is allowed for"
+        if self._share is not None:
+            allowed = f"max_memory_share allows {100 * self._share:g} %"
+        columns.derive("memory allowance", lambda: allowed)
 
 
 def three_digits(values: Floats) -> Floats:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from sweep.contract import LAYOUT
 from sweep.plan.predict import ASSUMED_START_S
 from sweep.plan.runs import ASSUMED_RUN_S, Plan
 from sweep.plan.table import as_numpy
@@ -21,7 +22,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     table = plan.table
     is_run = pc.is_valid(table.column("run_id"))
     runs = table.filter(is_run).select(["model", "nodes", "predicted_s"])
-    cells = _cells(table, _runs_per_cell(runs))
+    cells = _cells(table, _runs_per_cell(runs), _predicted_best(table.filter(is_run)))
     known = runs.num_rows > 0 and runs.column("predicted_s").null_count == 0
     modelled = f"model of the step time, and {ASSUMED_START_S:g} s to start each"
     guess = modelled if known else f"{ASSUMED_RUN_S:g} s per run assumed"
@@ -63,7 +64,29 @@ def _by_rule(table: Any, is_run: Any) -> list[dict[str, Any]]:
     return sorted(rules.values(), key=lambda rule: (-rule["candidates"], rule["rule"]))
 
 
-def _cells(table: Any, runs: dict[tuple[str, int], tuple[int, float]]) -> list[dict[str, Any]]:
+def _predicted_best(runs: Any) -> dict[tuple[str, int], dict[str, Any]]:
+    """(model, nodes) -> the layout that the step-time model expects to be fastest: the first of the plan's order."""
+    numbers = ("global_batch_tokens", "predicted_step_s", "predicted_peak_bytes", "position")
+    names = ["model", "nodes", "gpus", *LAYOUT, *numbers]
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    known = runs.filter(pc.is_valid(runs.column("predicted_step_s"))).select([*names, "run_id"])
+    if not known.num_rows:
+        return {}
+    rate = pc.divide(known.column("global_batch_tokens"), known.column("predicted_step_s"))
+    known = known.append_column("rate", rate)
+    for row in known.sort_by("position").to_pylist():
+        if (row["model"], row["nodes"]) not in found:
+            layout = {name: row[name] for name in LAYOUT}
+            speed = {"tokens_per_second_per_gpu": row["rate"] / row["gpus"], "step_s": row["predicted_step_s"]}
+            found[row["model"], row["nodes"]] = {
+                **layout, **speed, "peak_memory_bytes": row["predicted_peak_bytes"], "run_id": row["run_id"]
+            }  # fmt: skip
+    return found
+
+
+def _cells(
+    table: Any, runs: dict[tuple[str, int], tuple[int, float]], best: dict[tuple[str, int], dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Every (model, nodes) cell, by model and nodes, including those without a run."""
     if not table.num_rows:
         return []
@@ -77,7 +100,8 @@ def _cells(table: Any, runs: dict[tuple[str, int], tuple[int, float]]) -> list[d
         code, nodes, gpus = int(codes[row]), int(node_counts[row]), int(gpu_counts[row])
         found, hours = runs.get((names[code], nodes), (0, 0.0))
         cell = {"model": names[code], "nodes": nodes, "gpus": gpus, "runs": found, "rejected": count - found}
-        cells.append(cell | {"predicted_node_hours": round(hours, 3)})
+        predicted = {"predicted_node_hours": round(hours, 3), "predicted_best": best.get((names[code], nodes))}
+        cells.append(cell | predicted)
     return sorted(cells, key=lambda cell: (_natural(cell["model"]), cell["nodes"]))
 
 

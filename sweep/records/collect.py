@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import Mistake, SweepError
+from sweep.files import write_whole
 from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
@@ -31,7 +32,7 @@ from sweep.store.directory import SweepDir, find_sweep, write_derived
 from sweep.store.journal import event_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
     import pyarrow as pa
@@ -125,9 +126,11 @@ def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def write_results(path: Path, records: Sequence[Record]) -> None:
-    """Write a results file from records without a journal, such as an import's."""
-    write_derived(path, _parquet(_finish(table_of(records), {}), JournalProgress()))
+def write_results(
+    path: Path, records: Sequence[Record], extend: Callable[[pa.Table], pa.Table] = lambda table: table
+) -> None:
+    """Write a results file from records without a journal, such as an import's. ``extend``: adds columns."""
+    write_whole(path, _parquet(extend(_finish(table_of(records), {})), JournalProgress()))
 
 
 def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timeline]:
@@ -268,12 +271,12 @@ def _same_start(workload: str) -> bool:
 def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:
     """The rows to keep, ordered by start: of several records of one attempt, the one that counts."""
     several = keys.index[keys.duplicated(["run_id", "attempt"], keep=False)]
-    kept: dict[tuple[str, int], tuple[int, Outcome]] = {}
+    counted: dict[tuple[str, int], tuple[int, Outcome]] = {}
     for row, run_id, attempt, text in keys.loc[several, ["run_id", "attempt", "outcome"]].itertuples():
-        outcome, known = Outcome(text), kept.get((run_id, attempt))
+        outcome, known = Outcome(text), counted.get((run_id, attempt))
         if supersedes(outcome, None if known is None else known[1]):
-            kept[run_id, attempt] = row, outcome
-    left = keys.drop(several.difference([row for row, _ in kept.values()]))
+            counted[run_id, attempt] = row, outcome
+    left = keys.drop(several.difference([row for row, _ in counted.values()]))
     ordered: pd.Index = left.sort_values(["started_at", "run_id", "attempt"]).index
     return ordered
 

@@ -81,7 +81,7 @@ def build_record(
     (no measurement).
     """
     run, given = attempt.run, [m for m in measurements if m is not None]
-    if ending.outcome is Outcome.OK and (refused := refusal(run, measurements)) is not None:
+    if ending.outcome is Outcome.OK and (refused := refusal(run, measurements, attempt.gpu)) is not None:
         ending = replace(ending, outcome=refused[0], message=refused[1])
     measured = metrics(run, measurements, attempt.gpu, valid=ending.outcome is Outcome.OK)
     return Record(

@@ -8,23 +8,23 @@ from collections.abc import Iterable, Sequence
 
 from sweep.contract import Measurement, Run, Scalar
 from sweep.outcomes import Outcome
-from sweep.physics.hardware import best_matmul_share
+from sweep.physics.hardware import best_matmul_share, gpu_kind
 from sweep.records.schema import Metrics
 
 
-def refusal(run: Run, measurements: Sequence[Measurement | None]) -> tuple[Outcome, str] | None:
-    """Why a successful attempt has no valid measurement, or None where it has one."""
+def refusal(run: Run, measurements: Sequence[Measurement | None], gpu: str | None = None) -> tuple[Outcome, str] | None:
+    """Why a successful attempt has no valid measurement, or None where it has one. ``gpu``: the site's kind."""
     given = [m for m in measurements if m is not None]
     if not measurements or len(given) < len(measurements):
         missing = [str(rank) for rank, m in enumerate(measurements) if m is None]
-        which = f"ranks {_few(missing)}" if missing else "all ranks"
+        which = f"ranks {_first_names(missing)}" if missing else "all ranks"
         return Outcome.UNKNOWN, f"ended without error, but {which} gave no measurement"
-    differing = mismatches(run, given)
+    differing = mismatches(run, given) + _other_gpu(given, gpu)
     if differing:
         return Outcome.CONFIG_MISMATCH, "; ".join(differing)
     bad = [rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)]
     if bad:
-        return Outcome.UNKNOWN, f"impossible step times from ranks {_few(map(str, bad))}"
+        return Outcome.UNKNOWN, f"impossible step times from ranks {_first_names(map(str, bad))}"
     for name in ("losses", "grad_norms"):
         for rank, measurement in enumerate(given):
             at = _first_non_finite(getattr(measurement, name))
@@ -67,6 +67,16 @@ def requested(run: Run) -> dict[str, Scalar]:
         "dtype": run.dtype,
         "compile": run.compile,
     }
+
+
+def _other_gpu(measurements: Sequence[Measurement], stated: str | None) -> list[str]:
+    """The first rank whose device is known to be of another kind than the site states; the peak would be wrong."""
+    if stated in (None, "cpu"):
+        return []
+    for rank, measurement in enumerate(measurements):
+        if gpu_kind([measurement.device or ""]) not in (None, stated):
+            return [f"gpu: the site states {stated}, rank {rank} measured on {measurement.device}"]
+    return []
 
 
 def oddities(measurements: Sequence[Measurement]) -> list[str]:
@@ -135,6 +145,6 @@ def _first_non_finite(values: Sequence[float | None] | None) -> int | None:
     return next((i for i, v in enumerate(values or ()) if v is None or not math.isfinite(v)), None)
 
 
-def _few(names: Iterable[str], most: int = 8) -> str:
+def _first_names(names: Iterable[str], most: int = 8) -> str:
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -122,8 +122,8 @@ class Candidates:
 
         Memory is checked only for trainers known by name, since the memory use of others is unknown.
         """
-        few = (not self.planned) & (read(self.columns, "grad_accum") < read(self.columns, "pp") - 1)
-        found: Bools = np.broadcast_to(few, len(self)) | (self._judged & (self.memory_use > 1))
+        too_few = (not self.planned) & (read(self.columns, "grad_accum") < read(self.columns, "pp") - 1)
+        found: Bools = np.broadcast_to(too_few, len(self)) | (self._has_profile & (self.memory_use > 1))
         return found
 
     @cached_property
@@ -170,7 +170,7 @@ class Candidates:
         return found
 
     @property
-    def _judged(self) -> Bools:
+    def _has_profile(self) -> Bools:
         found: Bools = np.zeros(len(self), dtype=bool)
         for rows, _ in self._profiles:
             found[rows] = True

@@ -77,7 +77,7 @@ class SubmitDelayed(Event, frozen=True, kw_only=True, tag="submit_delayed"):
     reason: str
 
 
-class PilotSilent(Event, frozen=True, kw_only=True, tag="pilot_silent"):
+class PilotUnresponsive(Event, frozen=True, kw_only=True, tag="pilot_silent"):
     """The launcher, before it cancels a job whose leader has written nothing for too long."""
 
     pilot: str
@@ -221,7 +221,7 @@ _WithoutRecord: TypeAlias = (
     | PilotIntended
     | PilotSubmitted
     | SubmitDelayed
-    | PilotSilent
+    | PilotUnresponsive
     | PilotGone
     | PilotStarted
     | PilotAlive

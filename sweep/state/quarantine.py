@@ -106,11 +106,11 @@ def quarantined(ledger: Ledger, verdict_on: Callable[[NodeReport], ReportVerdict
 def _hung(hangs: Mapping[str, Mapping[str, NodeReport]]) -> dict[str, str]:
     """Nodes at which several runs hung, more than expected in a sweep in which runs hang everywhere."""
     runs = {run for by_run in hangs.values() for run in by_run}
-    least = max(HANGS_OF_DIFFERENT_RUNS, HANG_SHARE * len(runs))
+    min_runs = max(HANGS_OF_DIFFERENT_RUNS, HANG_SHARE * len(runs))
     return {
         node: f"{len(by_run)} different runs hung there: {next(iter(by_run.values())).reason}"
         for node, by_run in hangs.items()
-        if len(by_run) >= least
+        if len(by_run) >= min_runs
     }
 
 

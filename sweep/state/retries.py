@@ -56,7 +56,7 @@ ELSEWHERE = frozenset(
 """outcomes that a node may have caused: the next attempt avoids the nodes of this one, where there are others"""
 
 SAME_EVERYWHERE = ELSEWHERE - {Outcome.LOST}
-"""outcomes that are the configuration's fault once seen on two disjoint sets of nodes. A lost attempt tells nothing of
+"""outcomes that are the configuration's fault once seen on two disjoint sets of nodes. A lost attempt shows nothing of
 the run: its pilot ended"""
 
 

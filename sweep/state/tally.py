@@ -20,7 +20,7 @@ class Cell:
     """One cell of models × nodes, with the results so far."""
 
     runs: int = 0
-    settled: int = 0
+    done: int = 0
     rates: dict[str, float] = field(default_factory=dict)
     """run_id -> tokens/s/GPU of the attempt that counts"""
 
@@ -52,7 +52,7 @@ class Tally:
         self._sweep_state: SweepState
         self._begin(SweepState())
 
-    def look(self, sweep_state: SweepState) -> Tally:
+    def update(self, sweep_state: SweepState) -> Tally:
         """Update with what changed."""
         if sweep_state is not self._sweep_state and self._read:
             self._begin(sweep_state)
@@ -185,7 +185,7 @@ class Tally:
         if share.word == "waiting":
             self._waiting_node_s += sign * self._expected(planned.run_id)
         elif share.word != "running":
-            self._cells[planned.model, planned.nodes].settled += sign
+            self._cells[planned.model, planned.nodes].done += sign
 
 
 def _share(state: RunState) -> _Share:
@@ -215,7 +215,7 @@ def counts(
     sweep_state: SweepState, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None
 ) -> Mapping[str, int]:
     """``Tally.counts`` of one state."""
-    return Tally(runs, 1).look(sweep_state).counts(left_out)
+    return Tally(runs, 1).update(sweep_state).counts(left_out)
 
 
 def typical_run_s(sweep_state: SweepState) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,10 @@ from pathlib import Path
 import msgspec
 
 from sweep.errors import Mistake, SweepError
+from sweep.files import remove_empty, write_aside
 
 PROVENANCE = "provenance.json"
+FOLDERS = ("journal", "claims", "launchers", "pilots", "logs")
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,19 @@ class SweepDir:
         """The stored output of one attempt."""
         return self.path / "logs" / f"{run_id}.{attempt}.log"
 
-    def create_skeleton(self) -> None:
-        """Create the directories, private to the user."""
-        for name in ("", "journal", "claims", "launchers", "pilots", "logs"):
-            directory = self.path / name
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def create_skeleton(self) -> list[Path]:
+        """Create the directories, private to the user. Returns those that did not exist, the deepest first."""
+        wanted = [*reversed(self.path.parents), *(self.path / name for name in ("", *FOLDERS))]
+        made: list[Path] = []
+        try:
+            for directory in wanted:
+                if not directory.exists():
+                    directory.mkdir(mode=0o700, exist_ok=True)
+                    made.insert(0, directory)
+        except OSError:
+            remove_empty(made)
+            raise
+        return made
 
 
 def find_sweep(given: Path | None) -> SweepDir:
@@ -121,6 +130,9 @@ def find_sweep(given: Path | None) -> SweepDir:
         return _newest_under(Path.cwd())
     if not given.exists():
         raise SweepError(Mistake("no such directory", file=str(given), remedy="`sweep launch GRID` makes one"))
+    if not given.is_dir():
+        remedy = "name the directory that `sweep launch` made"
+        raise SweepError(Mistake("is a file, not a sweep directory", file=str(given), remedy=remedy))
     if not (given / PROVENANCE).is_file():
         raise SweepError(
             Mistake(
@@ -146,7 +158,7 @@ def write_once(path: Path, data: bytes | str) -> None:
 
     Raises FileExistsError where the name is taken: its content is not changed.
     """
-    aside = _write_aside(path, data)
+    aside = write_aside(path, data)
     try:
         _link(aside, path)
     finally:
@@ -155,20 +167,7 @@ def write_once(path: Path, data: bytes | str) -> None:
 
 def write_derived(path: Path, data: bytes | str) -> None:
     """Write or replace a derived file: temporary file, fsync, rename."""
-    _write_aside(path, data).rename(path)
-
-
-def _write_aside(path: Path, data: bytes | str) -> Path:
-    aside = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex[:12]}")
-    with open(aside, "xb", opener=_private) as file:
-        file.write(data.encode() if isinstance(data, str) else data)
-        file.flush()
-        os.fsync(file.fileno())
-    return aside
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    write_aside(path, data).rename(path)
 
 
 def _link(aside: Path, path: Path) -> None:

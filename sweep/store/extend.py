@@ -89,19 +89,15 @@ def extension(sweep: Sweep, grid: Grid, plan: Plan) -> Extension:
 
 
 def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
-    """Write the grid, then the plan, each once. Returns the plan's path. Raises SweepError where it cannot be written.
+    """Write the grid, then the plan, each once. Returns the plan's path. Raises OSError where it cannot be written.
 
     If interrupted between the two, the sweep is unchanged: the same grid's next extension takes that number, another's
     the next one.
     """
     sink = io.BytesIO()
     pyarrow.parquet.write_table(added.table, sink, compression="zstd")
-    try:
-        path = _write(sweep, grid.to_yaml(), sink.getvalue())
-        event = Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))
-        write_request(sweep, "extend", [event])
-    except OSError as error:
-        raise SweepError(Mistake(f"cannot be written: {error.strerror}", file=str(sweep.path))) from error
+    path = _write(sweep, grid.to_yaml(), sink.getvalue())
+    write_request(sweep, "extend", [Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))])
     return path
 
 

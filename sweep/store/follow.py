@@ -91,7 +91,7 @@ class FollowedSweep:
     @property
     def tally(self) -> Tally:
         """The sums over the runs."""
-        return self._tally.look(self.sweep_state)
+        return self._tally.update(self.sweep_state)
 
     @property
     def large(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sweep.errors import log_error
+from sweep.files import naming
 from sweep.state.events import Event, EventError, decode, encode
-from sweep.store.directory import SweepDir
+from sweep.store.directory import SweepDir, write_once
 
 Decode: TypeAlias = Callable[[bytes], Event]
 
@@ -24,16 +26,18 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
+        self._path = path
         self._size = 0
 
     def append(self, event: Event) -> None:
         """Append one event. Raises OSError where the file system fails; the journal is then unchanged."""
         line = encode(event) + b"\n"
         try:
-            written = os.write(self._fd, line)
-            if written != len(line):
-                raise OSError(f"short write: {written} of {len(line)} bytes")
-            os.fsync(self._fd)
+            with naming(self._path):
+                written = os.write(self._fd, line)
+                if written != len(line):  # as a write does that fills the disk
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(self._fd)
         except OSError:
             # A truncated line would hide all that follows it.
             with contextlib.suppress(OSError):
@@ -47,11 +51,9 @@ class Journal:
 
 
 def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
-    """Write a command's request to its own journal. ``kind``: the beginning of its name."""
-    journal = Journal(sweep.journal(f"{kind}-{time.time_ns()}-{os.getpid()}"))
-    for event in events:
-        journal.append(event)
-    journal.close()
+    """Write a command's request to its own journal, all of it or nothing. ``kind``: the beginning of its name."""
+    lines = b"".join(encode(event) + b"\n" for event in events)
+    write_once(sweep.journal(f"{kind}-{time.time_ns()}-{os.getpid()}"), lines)
 
 
 def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[tuple[list[Event], int]]:

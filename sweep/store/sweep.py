@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -19,10 +20,12 @@ from typing import Any
 import pyarrow.parquet
 
 from sweep.errors import Mistake, SweepError
+from sweep.files import remove_empty
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
 from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
+from sweep.store import lease
 from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once
 from sweep.version import __version__
 
@@ -50,25 +53,42 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
 
     Raises SweepError if another launch is creating it right now. One that another has just created is returned as is.
     """
-    from sweep.store import lease
-
     directory = directory.resolve()
     sweep = SweepDir(directory)
-    sweep.create_skeleton()
-    held = lease.take(sweep)
-    if sweep.provenance.is_file():
+    made = sweep.create_skeleton()
+    held = None
+    try:
+        held = lease.take(sweep)
+        if not sweep.provenance.is_file():
+            _write_inputs(sweep, grid, site, plan)
+            sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
+            write_once(sweep.provenance, json.dumps(_provenance(sweep_id, executor, grid_text), indent=1))
         held.release()
-        return open_sweep(directory)
-    sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
-    _write_again(sweep.grid, grid.to_yaml())
-    _write_again(sweep.site, _site_yaml(site))
-    table = to_table(plan)
-    aside = sweep.plan.with_suffix(".parquet.new")
-    pyarrow.parquet.write_table(table, aside, compression="zstd")
-    aside.replace(sweep.plan)
-    write_once(sweep.provenance, json.dumps(_provenance(sweep_id, executor, grid_text), indent=1))
-    held.release()
+    except OSError:
+        _remove_unfinished(sweep, held, made)
+        raise
     return open_sweep(directory)
+
+
+def _write_inputs(sweep: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
+    """The input files of an incomplete sweep (no provenance yet); an interrupted creation's are replaced."""
+    write_derived(sweep.grid, grid.to_yaml())
+    write_derived(sweep.site, _site_yaml(site))
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(to_table(plan), sink, compression="zstd")
+    write_derived(sweep.plan, sink.getvalue().to_pybytes())
+
+
+def _remove_unfinished(sweep: SweepDir, held: lease.Lease | None, made: Sequence[Path]) -> None:
+    """Remove what this creation wrote before it failed; directories only if it made them and they are empty."""
+    if sweep.path not in made or sweep.provenance.is_file():
+        return
+    files = [sweep.grid, sweep.site, sweep.plan]
+    files += [sweep.launchers / str(held.epoch), sweep.journal(held.writer)] if held is not None else []
+    for file in files:
+        with contextlib.suppress(OSError):
+            file.unlink()
+    remove_empty(made)
 
 
 def open_sweep(directory: Path | str) -> Sweep:
@@ -137,10 +157,16 @@ def mistakes_of_site(sweep: Sweep, site: Site | None) -> list[Mistake]:
     other = [key for key in new if new[key] != old[key]]
     if not other:
         return []
-    changes = ", ".join(f"{key} is {new[key]!r}, was {old[key]!r}" for key in other[:3])
+    changes = ", ".join(other)
     file = str(sweep.directory.site)
     remedy = f"omit the site; or change {file} and `sweep resume`; or start another sweep"
-    return [Mistake(f"this sweep was started with another site: {changes}", file=file, remedy=remedy)]
+    return [
+        Mistake(
+            f"this sweep was started with another site: {changes} differ{'s' * (len(other) == 1)}",
+            file=file,
+            remedy=remedy,
+        )
+    ]
 
 
 def holds(sweep: Sweep, grid: Grid) -> bool:
@@ -160,11 +186,6 @@ def check_vacant(directory: Path) -> None:
     if strangers:
         fact = f"not a sweep directory, and not empty ({', '.join(sorted(strangers)[:3])})"
         raise SweepError(Mistake(fact, file=str(directory), remedy="name another with --dir"))
-
-
-def _write_again(path: Path, text: str) -> None:
-    """Rewrite an input file of an incomplete sweep (no provenance yet): an interrupted creation left it."""
-    write_derived(path, text)
 
 
 def _site_yaml(site: Site) -> str:

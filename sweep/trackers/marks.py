@@ -46,7 +46,7 @@ class TrackingSession:
 
     def alive(self) -> None:
         """Write a heartbeat, for sessions on other hosts."""
-        if time.time() - self._said_at > ALIVE_S:
+        if time.time() - self._written_at > ALIVE_S:
             self._write(TrackingAlive(time=time.time()))
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class TrackingSession:
         self._journal.close()
 
     def _write(self, event: Event) -> None:
-        self._said_at = event.time
+        self._written_at = event.time
         self._journal.append(event)
 
 

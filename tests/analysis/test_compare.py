@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.compare import LEVEL, compare
-from analysis.compare.statistics import (
+from analysis.statistics import (
     holm,
     log_median_variance,
     robust_spread,

@@ -29,6 +29,7 @@ from tests.support.made_records import (
     record_event,
     write_journal,
 )
+from tests.support.paths import REPOSITORY
 
 SMALLEST = 5.4
 TIMES = {"start_s": 20.0, "first_iteration_s": 5.0, "measure_s": 30.0, "teardown_s": 2.0}
@@ -112,6 +113,11 @@ def sweep(tmp_path):
 def test_every_figure_has_a_caption_of_one_line():
     assert list(figures.FIGURES) == list(figures.CAPTIONS)
     assert all(caption.endswith(".") and "\n" not in caption for caption in figures.CAPTIONS.values())
+
+
+def test_every_figure_is_documented():
+    page = (REPOSITORY / "docs" / "figures.md").read_text()
+    assert all(f"| `{name}` | " in page for name in figures.FIGURES)
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)

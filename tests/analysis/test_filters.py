@@ -9,7 +9,7 @@ from sweep.errors import SweepError
 
 
 @pytest.mark.parametrize(
-    ("expression", "kept"),
+    ("expression", "retained"),
     [
         ("zero <= 1", ["a", "b"]),
         ("zero <= 1 and model == '8B'", ["b"]),
@@ -23,7 +23,7 @@ from sweep.errors import SweepError
         ("tp % 4 == 0 and -tp < -3", ["b"]),
     ],
 )
-def test_filters_keep_matching_rows(expression, kept):
+def test_filters_keep_matching_rows(expression, retained):
     records = pd.DataFrame(
         {
             "id": list("abc"),
@@ -35,7 +35,7 @@ def test_filters_keep_matching_rows(expression, kept):
             "compile": pd.array([True, False, None], dtype="boolean"),
         }
     )
-    assert keep(records, expression)["id"].tolist() == kept
+    assert keep(records, expression)["id"].tolist() == retained
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,6 @@ def truths() -> Iterator[Truths]:
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
     pytest.importorskip("torch", reason="needs torch")
-    warm = Zygote("transformer", "simulated")
-    yield warm
-    warm.close()
+    zygote = Zygote("transformer", "simulated")
+    yield zygote
+    zygote.close()

@@ -24,9 +24,9 @@ from tests.support.simulated import big, placed
 @pytest.fixture(scope="module")
 def light():
     """A zygote without torch."""
-    warm = Zygote("simulated")
-    yield warm
-    warm.close()
+    zygote = Zygote("simulated")
+    yield zygote
+    zygote.close()
 
 
 def rehearse(light: Zygote, ranks: int = 2, *, timeout_s: float = 30, **params) -> list[Rank]:

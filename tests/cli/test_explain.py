@@ -43,7 +43,7 @@ def test_text_includes_nccl(tmp_path: Path) -> None:
 
 
 def test_missing_file_and_missing_arguments_are_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="cannot read the log"):
+    with pytest.raises(SweepError, match=r"none.log: no such file or directory \(check the path\)"):
         call("--log", str(tmp_path / "none.log"))
     with pytest.raises(SweepError, match="nothing to explain"):
         call()
@@ -59,7 +59,7 @@ def sweep(tmp_path: Path) -> Sweep:
     ends = (first, 1, Outcome.NODE_FAIL), (first, 2, Outcome.OK), (second, 1, Outcome.HANG), (third, 1, Outcome.OK)
     pilot_wrote(sweep, "p0001", *ends)
     lost = made_record(sweep.runs[2].run(), attempt=1, outcome=Outcome.LOST)
-    journal = Journal(sweep.directory.journal("settled"))
+    journal = Journal(sweep.directory.journal("ended"))
     journal.append(record_event(lost, 1.0))
     journal.close()
     sweep.directory.log(first, 1).write_text("the log\n")

@@ -75,9 +75,9 @@ def test_flags_are_shell_arguments_of_the_layout(results):
     comment, flags = text.splitlines()
     row = json.loads(exported(results, "--model", "4B", "--nodes", "2"))[0]
     assert comment.startswith("# 4B on 2 nodes: tokens_per_second_per_gpu ")
-    told = dict(word.removeprefix("--").split("=") for word in shlex.split(flags))
-    assert told.pop("recompute") == "selective"
-    assert told == {name.replace("_", "-"): str(row[name]) for name in export.LAYOUT}
+    reported = dict(word.removeprefix("--").split("=") for word in shlex.split(flags))
+    assert reported.pop("recompute") == "selective"
+    assert reported == {name.replace("_", "-"): str(row[name]) for name in export.LAYOUT}
 
 
 def test_missing_values_are_null(tmp_path):
@@ -166,15 +166,15 @@ def test_a_layout_that_the_trainer_does_not_support_is_reported_with_every_axis(
         pytest.skip("every adapter has tensor or pipeline parallelism")
     run = made_run(model="llama", shape=LLAMA, gpus_per_node=8, nodes=1, dp=2, tp=2, pp=2)
     write_results(tmp_path / "r.parquet", [made_record(run)])
-    told = exported(tmp_path / "r.parquet", "--format", lacking[0], code=2)
-    assert "has no tp = 2" in told
-    assert "has no pp = 2" in told
+    reported = exported(tmp_path / "r.parquet", "--format", lacking[0], code=2)
+    assert "has no tp = 2" in reported
+    assert "has no pp = 2" in reported
 
 
 def test_wrong_input_lists_what_there_is(results):
     assert "did you mean json" in exported(results, "--format", "jsonn", code=2)
-    told = exported(results, "--format", "zzz", code=2)
-    assert all(name in told for name in (*export.FORMS, *trainer_names()))
+    reported = exported(results, "--format", "zzz", code=2)
+    assert all(name in reported for name in (*export.FORMS, *trainer_names()))
     assert "4B on 4" in exported(results, "--model", "9B", code=2)
     assert "unknown metric" in exported(results, "--metric", "mfuu", code=2)
     assert "is printed" in exported(results, "--out", "x", code=2)
@@ -183,9 +183,9 @@ def test_wrong_input_lists_what_there_is(results):
 def test_an_incomplete_record_is_refused_with_all_that_is_missing(tmp_path):
     frame = made_grid(1, 1, failing=False).drop(columns=["gpus_per_node", "sequence_length"])
     frame.to_parquet(tmp_path / "r.parquet")
-    told = exported(tmp_path / "r.parquet", "--format", own_trainers()[-1], code=2)
-    assert "gpus_per_node" in told
-    assert "sequence_length" in told
+    reported = exported(tmp_path / "r.parquet", "--format", own_trainers()[-1], code=2)
+    assert "gpus_per_node" in reported
+    assert "sequence_length" in reported
 
 
 def test_no_trainer_is_named_by_the_command():

@@ -26,7 +26,7 @@ WIDER = GRID.replace("nodes: [1, 2]", "nodes: [2, 4]").replace("size: [1, 2]", "
 
 @pytest.fixture
 def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
-    """A sweep of one and two nodes; its first run is ok. Beside it a grid of two and four."""
+    """A sweep of one and two nodes; its first run is ok. Also a grid of two and four."""
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     Path("wider.yaml").write_text(WIDER)
@@ -50,8 +50,8 @@ def test_new_runs_follow_the_old_ones(sweep: Sweep, command: Command) -> None:
     assert [planned.nodes for planned in now.runs[len(sweep.runs) :]] == [2, 4, 4]
     assert len(set(ids(now))) == len(now.runs) == 7
     assert [path.name for path in now.plans] == ["plan.parquet", "plan-0002.parquet"]
-    kept = [entry for entry in before if entry[0] != "journal"]
-    assert set(kept) <= set(tree(sweep.directory.path))
+    retained = [entry for entry in before if entry[0] != "journal"]
+    assert set(retained) <= set(tree(sweep.directory.path))
 
 
 def test_every_reader_has_all_plans(sweep: Sweep, command: Command) -> None:

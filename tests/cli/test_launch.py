@@ -9,7 +9,7 @@ from tests.support.made_sweeps import GRID, Command, tree
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ((), "4 runs on this machine, up to 3 GPU-hours"),
         (("-o", "max_run_time=60"), "4 runs on this machine, up to 0.2 GPU-hours"),
@@ -18,7 +18,7 @@ from tests.support.made_sweeps import GRID, Command, tree
         (("-o", "budget.node_hours=0.25"), "4 runs on this machine, up to 0.5 GPU-hours"),
     ],
 )
-def test_the_question_states_the_highest_cost(tmp_path, monkeypatch, command: Command, given, told):
+def test_the_question_states_the_highest_cost(tmp_path, monkeypatch, command: Command, given, reported):
     """GPU-hours: 2 per node; 2 runs of 1 node and 2 of 2, each 15 minutes unless the grid sets otherwise."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(GRID)
@@ -28,5 +28,5 @@ def test_the_question_states_the_highest_cost(tmp_path, monkeypatch, command: Co
     monkeypatch.setattr(sys, "stdin", answer)
     code, _, err = command("launch", "grid.yaml", "--executor", "local", *given)
     assert code == 130
-    assert f"{told} if each took its limit. Continue?" in err
+    assert f"{reported} if each took its limit. Continue?" in err
     assert tree(tmp_path) == before

@@ -134,8 +134,8 @@ def test_everything_is_shown_within_100_columns(tmp_path):
     found = counts(sweep_state, sweep.runs, middle.left_out())
     for word, number in found.items():
         assert f"{number} {word}" in text
-    settled = len(sweep.runs) - found.get("waiting", 0) - found["running"]
-    assert f"{settled}/{len(sweep.runs)} runs" in lines[0]
+    done_runs = len(sweep.runs) - found.get("waiting", 0) - found["running"]
+    assert f"{done_runs}/{len(sweep.runs)} runs" in lines[0]
     assert "to go" in lines[0]
     assert "GPU-hours spent" in text
     assert "pilots: 2 running, 6 queued" in text
@@ -188,12 +188,12 @@ def test_incremental_sums_equal_those_counted_from_scratch(tmp_path):
     rng.shuffle(events)
     for event in [event for of_run in events for event in of_run]:
         sweep_state.apply(event)
-        rebuilt = Tally(sweep.runs, 8).look(sweep_state)
-        tally.look(sweep_state)
+        rebuilt = Tally(sweep.runs, 8).update(sweep_state)
+        tally.update(sweep_state)
         assert tally.counts() == rebuilt.counts() == counts(sweep_state, sweep.runs)
         assert sum(tally.counts().values()) == len(sweep.runs)
-        assert {cell: (c.best, c.settled) for cell, c in tally.cells.items()} == {
-            cell: (c.best, c.settled) for cell, c in rebuilt.cells.items()
+        assert {cell: (c.best, c.done) for cell, c in tally.cells.items()} == {
+            cell: (c.best, c.done) for cell, c in rebuilt.cells.items()
         }
         assert tally.seconds_left(NOW) == pytest.approx(rebuilt.seconds_left(NOW))
         assert tally.gpu_hours(NOW) == pytest.approx(rebuilt.gpu_hours(NOW))
@@ -205,14 +205,14 @@ def test_what_is_left_is_corrected_by_what_runs_took(tmp_path):
     sweep = made(tmp_path, models=["1B"], nodes=[1])
     sweep_state = SweepState()
     sweep_state.apply_all(pilot_events("p0001", 1, nodes=["n1"]))
-    predicted = Tally(sweep.runs, 8).look(sweep_state).seconds_left(NOW)
+    predicted = Tally(sweep.runs, 8).update(sweep_state).seconds_left(NOW)
     assert predicted == pytest.approx(sum(planned.predicted_s for planned in sweep.runs))
     first = sweep.runs[0]
     sweep_state.apply_all(attempt_events(first, took=2 * first.predicted_s))
-    left = Tally(sweep.runs, 8).look(sweep_state).seconds_left(NOW)
+    left = Tally(sweep.runs, 8).update(sweep_state).seconds_left(NOW)
     assert left == pytest.approx(2 * (predicted - first.predicted_s))
     sweep_state.apply_all(pilot_events("p0002", 1, nodes=["n2"]))
-    assert Tally(sweep.runs, 8).look(sweep_state).seconds_left(NOW) == pytest.approx(left / 2)
+    assert Tally(sweep.runs, 8).update(sweep_state).seconds_left(NOW) == pytest.approx(left / 2)
 
 
 def test_gpu_hours_are_those_of_the_pilots_until_their_end(tmp_path):
@@ -220,7 +220,7 @@ def test_gpu_hours_are_those_of_the_pilots_until_their_end(tmp_path):
     sweep_state = SweepState()
     sweep_state.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
     sweep_state.apply_all(attempt_events(next(p for p in sweep.runs if p.nodes == 2), took=900.0))
-    tally = Tally(sweep.runs, 8).look(sweep_state)
+    tally = Tally(sweep.runs, 8).update(sweep_state)
     assert tally.gpu_hours(10 + 3600.0) == pytest.approx((16.0, 4.0))
     sweep_state.apply(PilotEnded(time=10 + 1800.0, pilot="p0001", reason="done"))
     sweep_state.apply(PilotGone(time=10 + 1900.0, pilot="p0001", word="ENDED"))
@@ -233,7 +233,7 @@ def test_an_update_costs_what_changed(tmp_path):
     runs = [planned for planned in sweep.runs for _ in range(1)]
     sweep_state, tally = SweepState(), Tally(runs, 8)
     sweep_state.apply_all(busy(sweep))
-    tally.look(sweep_state)
+    tally.update(sweep_state)
     changed = next(p for at, p in enumerate(sweep.runs) if at % 5 == 3)
 
     def best_of(call):
@@ -245,7 +245,7 @@ def test_an_update_costs_what_changed(tmp_path):
             times.append(time.perf_counter() - started)
         return min(times)
 
-    assert best_of(lambda: tally.look(sweep_state)) * 5 < best_of(lambda: Tally(runs, 8).look(sweep_state))
+    assert best_of(lambda: tally.update(sweep_state)) * 5 < best_of(lambda: Tally(runs, 8).update(sweep_state))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def sweep(tmp_path: Path) -> Sweep:
     sweep = made(tmp_path / "s")
     first, second, *_ = (planned.run_id for planned in sweep.runs)
     pilot_wrote(sweep, "p0001", (first, 1, Outcome.HANG), (second, 1, Outcome.LOST), (first, 2, None))
-    sweep.directory.log(first, 1).write_text("rank 1 stands still\n")
+    sweep.directory.log(first, 1).write_text("rank 1 waits\n")
     (sweep.directory.pilot("p0001") / "stderr").write_text("srun: one\nsrun: two")
     (sweep.directory.pilot("p0001") / "rendezvous").write_text("host 1 key")
     return sweep
@@ -29,7 +29,7 @@ def test_an_attempts_output_by_any_part_of_its_name(sweep: Sweep, command: Comma
     path = sweep.directory.path
     for words in ((first, "--attempt", 1), (first[-16:], "--attempt", 1), (f"{first[-12:]}.1",)):
         code, out, err = command("logs", path, *words)
-        assert (code, out) == (0, "rank 1 stands still\n")
+        assert (code, out) == (0, "rank 1 waits\n")
         assert f"{first}, attempt 1 (also attempt 2): hang" in err
         assert str(sweep.directory.log(first, 1)) in err
 
@@ -53,14 +53,14 @@ def test_as_json(sweep: Sweep, command: Command) -> None:
     document = json.loads(out)
     assert (code, err) == (0, "")
     assert (document["run_id"], document["attempt"], document["attempts"]) == (first, 1, [1, 2])
-    assert (document["outcome"], document["text"], document["pilot"]) == ("hang", "rank 1 stands still\n", "p0001")
+    assert (document["outcome"], document["text"], document["pilot"]) == ("hang", "rank 1 waits\n", "p0001")
 
 
 def test_the_newest_sweep_under_the_working_directory(
     sweep: Sweep, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(sweep.directory.path.parent)
-    assert command("logs", f"{sweep.runs[0].run_id}.1")[:2] == (0, "rank 1 stands still\n")
+    assert command("logs", f"{sweep.runs[0].run_id}.1")[:2] == (0, "rank 1 waits\n")
     assert command("logs", "--pilot", "p0001")[0] == 0
 
 
@@ -69,9 +69,9 @@ def test_candidates_are_listed_with_what_became_of_them(sweep: Sweep, command: C
     code, out, err = command("logs", sweep.directory.path, "tiny")
     assert (code, out) == (2, "")
     assert f"'tiny' is a part of {len(sweep.runs)} run_ids" in err
-    told = {line.split()[0]: line.split(" ", 3)[3] for line in err.splitlines()[1:]}
-    assert list(told) == [planned.run_id for planned in sweep.runs]
-    assert list(told.values())[:3] == ["(2 attempts, running)", "(1 attempt, lost)", "(not begun)"]
+    reported = {line.split()[0]: line.split(" ", 3)[3] for line in err.splitlines()[1:]}
+    assert list(reported) == [planned.run_id for planned in sweep.runs]
+    assert list(reported.values())[:3] == ["(2 attempts, running)", "(1 attempt, lost)", "(not begun)"]
     assert tree(sweep.directory.path) == before
 
 

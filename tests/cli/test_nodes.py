@@ -44,10 +44,10 @@ def test_a_user_excludes_and_clears(done):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [(("drop", "n1"), "unknown action 'drop'"), (("add",), "no node is named"), (("add", "n[1-4]"), "not a node name")],
 )
-def test_mistakes_are_reported(done, words, told):
+def test_mistakes_are_reported(done, words, reported):
     failed = driving.run("nodes", done, *words)
     assert failed.returncode == 2
-    assert told in failed.stderr
+    assert reported in failed.stderr

@@ -108,7 +108,7 @@ def test_two_requests_make_one_attempt(sweep: Sweep, command: Command) -> None:
     code, _, err = command("rerun", sweep.directory.path, "--failed")
     assert code == 0
     assert "no run will be measured again" in err
-    assert "further attempt already" in err
+    assert "already has a further attempt" in err
     assert tree(sweep.directory.path) == before
 
 

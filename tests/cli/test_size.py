@@ -118,7 +118,7 @@ def test_insufficient_results(tmp_path):
     two = results(tmp_path / "two.parquet", [row(8, 1e5), row(16, 2e5, model="1B")])
     assert "several models: 1B, 8B" in mistakes("--params", "8B", "--tokens", "1T", "--gpus", 8, "--from", two)[0]
     missing = tmp_path / "missing.parquet"
-    assert "cannot be read" in mistakes("--params", "8B", "--tokens", "1T", "--gpus", 8, "--from", missing)[0]
+    assert "no such results" in mistakes("--params", "8B", "--tokens", "1T", "--gpus", 8, "--from", missing)[0]
 
 
 def test_every_mistake_at_once():
@@ -130,6 +130,11 @@ def test_every_mistake_at_once():
 
 @pytest.mark.parametrize("text", ["0", "-1B", "many", "B", "nan", "inf"])
 def test_counts_that_are_none(text):
-    result = run("--tokens", text, "--params", "1B", "--days", 1, standalone_mode=True, catch_exceptions=True)
-    assert result.exit_code == 2
-    assert "not a positive number" in result.output
+    (found,) = mistakes("--tokens", text, "--params", "1B", "--days", 1)
+    assert found.startswith("--tokens: ")
+    assert "not a positive number" in found
+
+
+def test_all_wrong_options_are_reported_at_once():
+    found = mistakes("--params", "foo", "--tokens", "bar", "--mfu", "2", "--gpus", "0")
+    assert [text.split(":")[0] for text in found] == ["--params", "--tokens", "--mfu", "--gpus"]

@@ -69,8 +69,8 @@ def test_stored_files_of_an_attempt_are_shown(asked):
     name = f"{failed['run_id']}.{failed['attempt']}"
     done = sweep("logs", directory, failed["run_id"], "--attempt", failed["attempt"], cwd=directory.parent)
     assert done.returncode == 0, done.stderr
-    kept = (RECORDED / directory.name / "logs" / f"{name}.log").read_text()
-    assert [line for line in kept.splitlines() if line not in done.stdout] == []
+    retained = (RECORDED / directory.name / "logs" / f"{name}.log").read_text()
+    assert [line for line in retained.splitlines() if line not in done.stdout] == []
 
 
 def test_two_old_sweeps_are_compared(tmp_path):

@@ -23,7 +23,7 @@ site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pil
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_local_storm(tmp_path, seed):
     grid = tmp_path / "grid.yaml"
     grid.write_text(GRID.format(repeats=1))
@@ -35,7 +35,7 @@ def test_local_storm(tmp_path, seed):
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.long)])
 def test_slurm_storm(tmp_path, slurm_cluster, seed):
     grid = tmp_path / "grid.yaml"
     grid.write_text(GRID.format(repeats=2))

@@ -39,6 +39,7 @@ def test_at_the_same_time_on_this_machine(tmp_path):
     assert {record["attempt"] for record in records} == {1}
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_one_after_the_other_on_the_same_slurm_nodes(tmp_path, slurm_cluster):
     """The quiet sweep needs all nodes, so it waits for the noisy one, or the reverse."""

@@ -126,12 +126,12 @@ def test_the_earliest_cause_wins_and_is_named_with_rank_and_node() -> None:
     assert found.evidence == "KeyError: 'a'"
 
 
-def test_an_out_of_memory_reported_late_still_beats_its_consequences() -> None:
+def test_an_out_of_memory_reported_late_still_outranks_its_consequences() -> None:
     ranks = [rank(0, exit_code=1, ended_at_s=10.0, failure=TIMEOUT), rank(1, exit_code=1, ended_at_s=11.0, failure=OOM)]
     assert outcome(ranks=ranks) is Outcome.OOM_CUDA
 
 
-def test_consequences_on_peers_do_not_hide_a_silent_crash() -> None:
+def test_consequences_on_peers_do_not_hide_a_unreported_crash() -> None:
     closed = {
         "type": "RuntimeError",
         "message": "[gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.1]:3",
@@ -159,7 +159,7 @@ def test_a_verdict_of_the_watcher_comes_first(verdict: Outcome) -> None:
     assert outcome(ranks=[late, *torn_down(1)], verdict=verdict) is verdict
 
 
-def test_a_dead_gpu_beats_what_ranks_and_watcher_make_of_it() -> None:
+def test_a_dead_gpu_outranks_what_ranks_and_watcher_make_of_it() -> None:
     cuda = {"type": "RuntimeError", "message": "CUDA error: unspecified launch failure"}
     ranks = [rank(0, exit_code=1, ended_at_s=1.0, failure=cuda)]
     assert outcome(ranks=ranks) is Outcome.CUDA_ERROR

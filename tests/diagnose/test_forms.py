@@ -12,6 +12,21 @@ from tests.support.log_messages import HEALTHY, MESSAGES
 
 FORMS: list[tuple[str, str]] = [
     (
+        "nan_loss",
+        "bench_workloads.transformer.measure.NotANumberError: loss or gradient norm is not finite at iteration 1: "
+        "loss 6.931472301483154, gradient norm nan",
+    ),
+    (
+        "cuda_error",
+        "bench_workloads.process.NoGpuError: the site states gpu: h100, but torch sees no GPU: The NVIDIA driver on "
+        "your system is too old (found version 12020) (torch 2.13.0+cu130, built for CUDA 13.0). Update",
+    ),
+    (
+        "config_mismatch",
+        "bench_workloads.process.WrongGpuError: the site states gpu: h100, but this rank's device is NVIDIA H200. "
+        "State gpu: h200 in the site",
+    ),
+    (
         "config_error",
         "srun: error: Unable to allocate resources: Invalid account or account/partition combination specified",
     ),

@@ -139,7 +139,7 @@ MIB = 1 << 20
     ids=range(8),
 )
 def test_a_long_unbroken_line_is_read_at_once(line: str) -> None:
-    """The leader's loop waits meanwhile: an agent that does not hear it for 20 s ends the job."""
+    """The leader's loop waits meanwhile: an agent without its heartbeat for 20 s ends the job."""
     began = time.perf_counter()
     seen = summarize([line])
     assert time.perf_counter() - began < 1.0

@@ -124,16 +124,16 @@ def test_bash_reads_back_what_was_given(value: str, tmp_path: Path) -> None:
 
 def test_slurm_variables_of_the_submitting_shell_are_unset() -> None:
     left = {"SBATCH_PARTITION": "x", "SLURM_MEM_PER_CPU": "1", "SLURM_HINT": "nomultithread", "SRUN_X": "1"}
-    kept = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/c", "SLURM_CPUS_ON_NODE": "8", "PATH": os.environ["PATH"]}
+    retained = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/c", "SLURM_CPUS_ON_NODE": "8", "PATH": os.environ["PATH"]}
     done = subprocess.run(
         ["bash"],
         input=rendered(*SITES["cpu-least"], command="env"),
         text=True,
         capture_output=True,
-        env={**left, **kept},
+        env={**left, **retained},
     )
     names = {line.split("=")[0] for line in done.stdout.splitlines()}
-    assert set(kept) <= names
+    assert set(retained) <= names
     assert not set(left) & names
     assert done.stderr == ""
 

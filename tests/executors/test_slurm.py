@@ -42,7 +42,7 @@ def accounting_cluster(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) 
     slurm_cluster.wait_idle()
 
 
-def executor(sweep_dir: Path, main: str = "tell", site: Site = SITE, **limits: float) -> SlurmExecutor:
+def executor(sweep_dir: Path, main: str = "report", site: Site = SITE, **limits: float) -> SlurmExecutor:
     return SlurmExecutor(site, sweep_dir, pilot_main=f"tests.support.slurm.pilots:{main}", **limits)
 
 
@@ -59,11 +59,11 @@ def until(executor: Executor, job: str, state: JobState, timeout_s: float = 30) 
     return run_state(executor, job)
 
 
-def test_a_pilot_runs_as_its_script_says(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pilot_runs_as_its_script_states(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBATCH_PARTITION", "nowhere")
     monkeypatch.setenv("SBATCH_TIMELIMIT", "nonsense")
     monkeypatch.setenv("SLURM_HINT", "nomultithread")
-    monkeypatch.setenv("SQUEUE_USERS", "nobody")
+    monkeypatch.setenv("SQUEUE_USERS", "no-user")
     sweep_dir = tmp_path / 'a sweep\'s "own" $(x) 100%% {{ }}; dir\\ü'
     slurm = executor(sweep_dir)
     request = request_for("p1")
@@ -80,7 +80,7 @@ def test_a_pilot_runs_as_its_script_says(cluster: Cluster, tmp_path: Path, monke
     assert "SLURM_HINT" not in environment
     assert seen["core_limit"] == [0, 0]
     assert seen["parent"] == "slurmstepd", "neither a shell nor srun is between Slurm and the leader"
-    assert (here / "stdout").read_text().endswith("told of p1\n") or "told of p1" in (here / "stdout").read_text()
+    assert (here / "stdout").read_text().endswith("pilot p1\n") or "pilot p1" in (here / "stdout").read_text()
     assert "and on stderr" in (here / "stderr").read_text()
     assert (here / "pilot.sbatch").read_text() == slurm.script(request)
 

@@ -74,7 +74,7 @@ def test_unknown_columns_are_stored(tmp_path):
     pq.write_table(pa.Table.from_pylist([ROW, {**ROW, "mbs": 1, "colour": "blue"}]), source)
     done = import_file(source, map_file, tmp_path / "out.parquet")
     table = pq.read_table(done.path)
-    assert done.kept == ["colour"]
+    assert done.unmapped == ["colour"]
     assert dict(zip(table["micro_batch_size"].to_pylist(), table["colour"].to_pylist(), strict=True)) == {
         2: "red",
         1: "blue",
@@ -116,17 +116,26 @@ def test_what_the_source_does_not_state_is_null():
 @pytest.mark.parametrize(
     ("change", "fact"),
     [
-        ({"status": "maybe"}, "'maybe', which the map's outcome does not list"),
-        ({"ktok": "fast"}, "not a number for tokens_per_second_per_gpu"),
-        ({"dp": 2.5}, "dp is a whole number"),
+        ({"status": "maybe"}, "status is no outcome that the map lists"),
+        ({"ktok": "fast"}, "ktok is not a number, as tokens_per_second_per_gpu is"),
+        ({"dp": 2.5}, "is not a whole number, as dp is"),
         ({"model": "other"}, "neither in the map nor in the catalogue"),
     ],
 )
 def test_rows_that_cannot_be_read_are_named_by_line(change, fact):
     with pytest.raises(SweepError) as error:
         records(ROW, {**ROW, **change}, ROW, {**ROW, **change})
-    assert [mistake.line for mistake in error.value.mistakes] == [3, 5]
-    assert fact in str(error.value)
+    (mistake,) = error.value.mistakes
+    assert mistake.line == 3
+    assert fact in mistake.fact
+    assert mistake.fact.endswith("also line 5")
+
+
+def test_all_bad_columns_of_a_table_are_reported_at_once():
+    with pytest.raises(SweepError) as error:
+        records(ROW, {**ROW, "status": "maybe", "ktok": "fast", "dp": 2.5})
+    assert len(error.value.mistakes) == 3
+    assert not [word for word in ("maybe", "fast", "2.5") if word in str(error.value)], "a cell is never quoted"
 
 
 def test_every_mistake_of_a_map_is_reported_with_its_line():
@@ -142,8 +151,8 @@ colour: red
 """
     with pytest.raises(SweepError) as error:
         mapping(text)
-    said = {(mistake.line, mistake.fact.split(" ")[0]) for mistake in error.value.mistakes}
-    assert {line for line, _ in said} >= {3, 4, 5, 6, 7, 8, 9}
+    reported = {(mistake.line, mistake.fact.split(" ")[0]) for mistake in error.value.mistakes}
+    assert {line for line, _ in reported} >= {3, 4, 5, 6, 7, 8, 9}
     assert "sequence_length" in str(error.value)
     assert "bytes, KiB" in str(error.value)
 
@@ -163,7 +172,7 @@ def test_a_sound_record_has_no_notes():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reported"),
     [
         ({"mfu": 1.2}, "no hardware exceeds"),
         ({"mfu": 0.9, "hfu": 0.9}, "the best matrix product on h100 reaches 81%"),
@@ -175,8 +184,8 @@ def test_a_sound_record_has_no_notes():
         ({"step_time_median_s": 9.0}, "a step of 9 s"),
     ],
 )
-def test_implausible_values_are_reported(change, said):
-    assert said in notes(**change)
+def test_implausible_values_are_reported(change, reported):
+    assert reported in notes(**change)
 
 
 def test_a_run_far_from_its_neighbours_is_reported():
@@ -265,7 +274,7 @@ def test_guided_on_the_playbooks_runs_and_without_each_model(tmp_path, models):
 
 
 @reference
-def test_prune_loses_no_cells_best(tmp_path):
+def test_prune_misses_no_cells_best(tmp_path):
     recorded = read_recorded(published(tmp_path, "playbook_runs", "playbook").path)
     overall = report(replay(recorded, strategy_named("prune"), Budget()))["overall"]
     assert overall["cell_bests_rejected"] == 0

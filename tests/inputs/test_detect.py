@@ -13,7 +13,6 @@ from sweep.inputs.detect import (
     NodeGroup,
     cluster_site,
     detect_site,
-    gpu_kind,
     parse_config,
     parse_gpu_names,
     parse_gres,
@@ -23,6 +22,7 @@ from sweep.inputs.detect import (
     widest_group,
 )
 from sweep.inputs.site import parse_site
+from sweep.physics.hardware import gpu_kind
 from tests.support.slurm.cluster import Cluster
 
 CAPTURED = Path(__file__).parent / "captured"

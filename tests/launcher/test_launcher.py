@@ -16,9 +16,9 @@ from sweep.state.events import (
     PilotAlive,
     PilotGone,
     PilotIntended,
-    PilotSilent,
     PilotStarted,
     PilotSubmitted,
+    PilotUnresponsive,
 )
 from sweep.store import lease
 from sweep.store.directory import Claim, try_claim
@@ -37,7 +37,7 @@ def session_of(existing):
     return Session(existing, lease.take(existing.directory), executor_of(existing))
 
 
-def tell(directory, writer, *events):
+def write_events(directory, writer, *events):
     journal = Journal(directory.journal(writer))
     for event in events:
         journal.append(event)
@@ -54,7 +54,7 @@ GONE = PilotGone(time=2.0, pilot="p0001", word="COMPLETED")
 def test_a_claim_seen_only_after_its_pilot_was_closed_is_marked_lost(existing):
     """A directory read from a cache: the run must not stay claimed indefinitely."""
     directory, run_id = existing.directory, existing.runs[0].run_id
-    tell(directory, "launcher-earlier", INTENT, GONE)
+    write_events(directory, "launcher-earlier", INTENT, GONE)
     try_claim(directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
     session = session_of(existing)
     Watch(session).check()
@@ -66,8 +66,10 @@ def test_a_claim_seen_only_after_its_pilot_was_closed_is_marked_lost(existing):
 
 def test_an_attempt_that_began_without_a_visible_claim_is_marked_lost(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
-    tell(directory, "launcher-earlier", INTENT, GONE)
-    tell(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
+    write_events(directory, "launcher-earlier", INTENT, GONE)
+    write_events(
+        directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",))
+    )
     session = session_of(existing)
     Watch(session).check()
     session.close()
@@ -77,8 +79,10 @@ def test_an_attempt_that_began_without_a_visible_claim_is_marked_lost(existing):
 
 def test_attempts_of_an_open_pilot_are_not_marked_lost(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
-    tell(directory, "launcher-earlier", INTENT, PilotSubmitted(time=2.0, pilot="p0001", job_id="1:1:x"))
-    tell(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
+    write_events(directory, "launcher-earlier", INTENT, PilotSubmitted(time=2.0, pilot="p0001", job_id="1:1:x"))
+    write_events(
+        directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",))
+    )
     session = session_of(existing)
     mark_late_attempts_lost(session)
     assert not driving.records_of(directory.path)
@@ -88,21 +92,21 @@ def test_attempts_of_an_open_pilot_are_not_marked_lost(existing):
     session.close()
 
 
-class KeptAttributes:
+class CachedAttributes:
     """NFS with a long actimeo: another host's file has the size of the last poll, until it is opened."""
 
     def __init__(self, monkeypatch):
-        self._kept = {}
+        self._cached = {}
         self.opened = []
         stat, opened = Path.stat, Path.open
 
         def cached_stat(path, **options):
             if not path.name.startswith("pilot-"):  # what this host writes itself it knows
                 return stat(path, **options)
-            return self._kept.setdefault(path, stat(path, **options))
+            return self._cached.setdefault(path, stat(path, **options))
 
         def asking_open(path, *arguments, **options):
-            self._kept.pop(path, None)
+            self._cached.pop(path, None)
             self.opened.append(path.name)
             return opened(path, *arguments, **options)
 
@@ -135,11 +139,11 @@ class Clock:
 def watched(existing, monkeypatch, state):
     """A pilot whose last heartbeat is old, read over NFS by a launcher; its journal; the watch's clock."""
     directory = existing.directory
-    tell(directory, "launcher-earlier", INTENT, SUBMITTED)
+    write_events(directory, "launcher-earlier", INTENT, SUBMITTED)
     journal = Journal(directory.journal("pilot-p0001"))
     for event in (STARTED, ALIVE):
         journal.append(event)
-    nfs, clock = KeptAttributes(monkeypatch), Clock(monkeypatch)
+    nfs, clock = CachedAttributes(monkeypatch), Clock(monkeypatch)
     session = session_of(existing)
     session.executor, session.local = Scheduler(state), False
     watch = Watch(session)
@@ -161,7 +165,7 @@ def test_a_pilot_has_timed_out_only_if_its_opened_journal_shows_it(existing, mon
     clock.now += 40
     watch.check()
     assert nfs.opened == [], "while a pilot is not under suspicion its journal is opened only where it grew"
-    assert len(driving.events_of(existing.directory.path, PilotSilent)) == (0 if lives else 1)
+    assert len(driving.events_of(existing.directory.path, PilotUnresponsive)) == (0 if lives else 1)
     session.close()
 
 
@@ -180,7 +184,7 @@ def test_the_last_lines_of_a_gone_pilot_are_read_before_it_is_marked_lost(existi
 
 def test_what_a_failing_file_system_cut_off_is_read_again(existing):
     directory = existing.directory
-    tell(directory, "launcher-earlier", INTENT)
+    write_events(directory, "launcher-earlier", INTENT)
     (directory.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
     reader = JournalReader(directory)
     for _ in range(2):
@@ -202,8 +206,8 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
     monkeypatch.setattr("sweep.launcher.loop.HUNG_S", 0.05)
     monkeypatch.setattr("sweep.launcher.loop.REFUSED_S", 0.0)
     clock, scheduler = Clock(monkeypatch), Scheduler(JobState.RUNNING)
-    tell(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    tell(existing.directory, "pilot-p0001", STARTED, ALIVE)
+    write_events(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    write_events(existing.directory, "pilot-p0001", STARTED, ALIVE)
     launcher = Launcher(existing, lease.take(existing.directory), scheduler)
     launcher.step()
     clock.now += 100
@@ -216,11 +220,11 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
         time.sleep(0.1 * (trouble_now == "slow"))
         return read(reader)
 
-    def look(_sweep_state):
+    def poll(_sweep_state):
         raise EnoughError
 
     monkeypatch.setattr(JournalReader, "new_events", new_events)
     with pytest.raises(EnoughError):
-        launcher.run(look)
+        launcher.run(poll)
     assert scheduler.cancelled == ([] if timeouts_reset else ["7"])
     launcher.close()

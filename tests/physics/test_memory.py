@@ -159,20 +159,20 @@ def test_schedules_keep_as_many_micro_batches_as_they_must():
 def test_flash_attention_keeps_no_scores():
     with_scores = dataclasses.replace(OURS, flash_attention=False)
     for sequence in (1024, 8192):
-        kept = [
+        retained = [
             memory.step_bytes(columns(sequence_length=sequence), p, "first")["activations"] for p in (OURS, with_scores)
         ]
         scores = 2 * 32 * sequence**2 * 32  # two bytes, heads, pairs, layers
-        assert kept[1] - kept[0] == pytest.approx(scores - 4 * 32 * sequence * 32)
+        assert retained[1] - retained[0] == pytest.approx(scores - 4 * 32 * sequence * 32)
 
 
 def test_grouped_query_attention_keeps_fewer_keys_and_values():
     grouped, full = MODELS["Llama-3-8B"], dataclasses.replace(MODELS["Llama-3-8B"], num_kv_heads=32)
-    kept = [
+    retained = [
         memory.step_bytes(s.as_dict() | {"sequence_length": 4096}, OURS, "first")["activations"]
         for s in (grouped, full)
     ]
-    assert kept[1] - kept[0] == 2 * 2 * 24 * 128 * 4096 * 32
+    assert retained[1] - retained[0] == 2 * 2 * 24 * 128 * 4096 * 32
 
 
 def test_v_schedules_put_logits_on_the_first_rank():

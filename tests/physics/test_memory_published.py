@@ -52,11 +52,11 @@ def test_most_of_what_is_left_is_one_unrecorded_habit():
     """
     found = successes()
     again = first_stage(found, fragmentation=1.08)
-    kept = again + 0.75 * (first_stage(found, fragmentation=1.08, gathered_inputs_kept=True) - again)
-    best = np.minimum(error(again, found), error(kept, found))
+    retained = again + 0.75 * (first_stage(found, fragmentation=1.08, gathered_inputs_retained=True) - again)
+    best = np.minimum(error(again, found), error(retained, found))
     assert best.mean() <= 0.07
     alone = column(found, "tp") == 1
-    assert np.allclose(again[alone], kept[alone])
+    assert np.allclose(again[alone], retained[alone])
 
 
 def calibrated_error(found, known, asked):

@@ -92,7 +92,7 @@ def test_shape_derives_omitted_fields_and_round_trips():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"num_layers": 0}, "num_layers must be positive"),
         ({"num_kv_heads": 3}, "not a multiple of num_kv_heads"),
@@ -102,9 +102,9 @@ def test_shape_derives_omitted_fields_and_round_trips():
         ({"dense_layers": 5, "num_experts": 4, "experts_per_token": 1}, "under num_layers"),
     ],
 )
-def test_impossible_shapes_are_refused(change, said):
+def test_impossible_shapes_are_refused(change, message):
     values = {"num_layers": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 100}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         ModelShape(**(values | change))
 
 

@@ -103,7 +103,7 @@ def test_it_arrives_as_it_was_sent(message):
 
 
 @pytest.mark.parametrize("message", ALL)
-def test_its_docstring_says_who_sends_it(message):
+def test_its_docstring_states_who_sends_it(message):
     sender = "Leader" if DECODERS[id(message)] is decode_of_leader else "Agent"
     assert type(message).__doc__.startswith(sender)
 

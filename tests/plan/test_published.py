@@ -159,7 +159,7 @@ def test_no_published_success_is_rejected_and_short_pipelines_are():
 def test_memory_rejects_three_quarters_of_the_published_failures_and_no_success():
     """Layouts recorded both as success and as failed are omitted from the failures."""
     nanotron = dataclasses.replace(ANY, name="nanotron")
-    kept = rejected = 0
+    retained = rejected = 0
     for cell, found in cells().items():
         status = planned(*cell, found, nanotron)
         layouts = {"success": set(), "failed": set()}
@@ -169,6 +169,6 @@ def test_memory_rejects_three_quarters_of_the_published_failures_and_no_success(
         assert all(status[layout] == "run" for layout in layouts["success"])
         for layout in layouts["failed"] - layouts["success"]:
             rejected += status.get(layout) != "run"
-            kept += status.get(layout) == "run"
-    print(f"rejected {rejected} of {rejected + kept} failed layouts")
-    assert rejected / (rejected + kept) > 0.7
+            retained += status.get(layout) == "run"
+    print(f"rejected {rejected} of {rejected + retained} failed layouts")
+    assert rejected / (rejected + retained) > 0.7

@@ -13,7 +13,7 @@ GRID = "name: g\nmodels: [tiny-1M]\nnodes: [1, 2]\nsequence_length: 128\nglobal_
 SITE = "name: s\ngpus_per_node: 2\ngpu: cpu\n"
 
 
-def test_every_name_is_there_and_says_what_it_is():
+def test_every_name_is_there_and_states_what_it_is():
     for name in sweep.__all__:
         assert getattr(sweep, name) is not None
     documented = [getattr(sweep, name) for name in sweep.__all__ if name != "__version__"]

@@ -9,6 +9,7 @@ import pytest
 from sweep.cli.main import COMMANDS, cli
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import parse_site
+from sweep.plugins import STRATEGIES
 from tests.support import driving
 from tests.support.paths import REPOSITORY
 
@@ -59,6 +60,11 @@ def test_every_command_is_in_the_readme_and_the_design():
         assert f"`sweep {name}" in design or f"`{name}`" in design, name
 
 
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_is_documented(name):
+    assert f"| `{name}` | " in (ROOT / "docs" / "search.md").read_text()
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_examples(name):
     done = driving.run(name, "--help")
@@ -67,8 +73,8 @@ def test_every_command_has_help_with_examples(name):
 
 
 def test_links_and_pictures_exist():
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 

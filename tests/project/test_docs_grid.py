@@ -18,7 +18,7 @@ from tests.support.paths import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "grid.md").read_text()
 PARTS = dict(part.split("\n", 1) for part in TEXT.split("\n## ")[1:])
-"""heading -> what stands under it"""
+"""heading -> its text"""
 FIRST, POINTS, BUDGET = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
@@ -76,11 +76,11 @@ def test_every_workload_is_there():
 
 
 def test_every_parameter_of_the_transformer_is_there_with_its_default():
-    (told,) = tables(PARTS["Parameters of transformer"])
-    assert list(told) == list(Settings.defaults())
+    (reported,) = tables(PARTS["Parameters of transformer"])
+    assert list(reported) == list(Settings.defaults())
     for name, value in Settings.defaults().items():
-        assert told[name][0] == (str(value).lower() if isinstance(value, bool) else str(value)), name
-        assert all(str(choice) in told[name][1] for choice in CHOICES.get(name, ())), name
+        assert reported[name][0] == (str(value).lower() if isinstance(value, bool) else str(value)), name
+        assert all(str(choice) in reported[name][1] for choice in CHOICES.get(name, ())), name
     assert all(schedule in PARTS["Parameters of transformer"] for schedule in SCHEDULES)
 
 

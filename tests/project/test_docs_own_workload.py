@@ -4,6 +4,8 @@ import configparser
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -13,9 +15,9 @@ from tests.support.paths import REPOSITORY
 PAGE = (REPOSITORY / "docs/own-workload.md").read_text()
 
 
-def block(language):
-    """The first block of that language."""
-    return re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[1]
+def block(language, number=0):
+    """A block of that language, the first by default."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[number]
 
 
 @pytest.fixture
@@ -44,7 +46,16 @@ def test_the_tutorial_works_as_it_is_written(installed):
         assert len(record["step_times_s"]) == 5
 
 
-def test_it_is_as_short_as_it_says():
+def test_it_conforms_as_the_page_checks_it(installed):
+    (installed / "test_mybench.py").write_text(block("python", 1))
+    path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(installed), "test_mybench.py"]
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_it_is_as_short_as_it_states():
     lines = [line for line in block("python").splitlines() if line.strip() and not line.strip().startswith('"""')]
     assert len(lines) <= 20
 
@@ -78,7 +89,7 @@ WORKLOAD = Workload(
 
 
 def test_ranks_meet_by_the_variables_alone(installed):
-    """As users' own code does it: no word of ours between them."""
+    """As users' own code does it: nothing of ours is involved."""
     (installed / "mybench.py").write_text(MEETING)
     path = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH", "")]))
     words = ("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", "--json", "-o", "params.work=1")

@@ -51,6 +51,7 @@ def test_help_loads_nothing_heavy() -> None:
         ("sweep.plugins", HEAVY | {"click", "psutil", "yaml"}),
         ("sweep.executors.executor", HEAVY | {"psutil"}),
         ("sweep.executors.entry", HEAVY | {"psutil"}),
+        ("sweep.pilot.leader.leader", HEAVY - {"numpy", "pyarrow"}),
         ("sweep.pilot.agent.agent", HEAVY),
         ("sweep.pilot.agent.__main__", HEAVY),
         ("sweep.pilot.agent.zygote", HEAVY | {"msgspec"}),

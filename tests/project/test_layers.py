@@ -164,7 +164,7 @@ def test_files_are_small_and_the_top_level_is_a_handful() -> None:
     assert len(list((REPOSITORY / "sweep").glob("*.py"))) <= 8
 
 
-def test_every_package_says_what_belongs_in_it() -> None:
+def test_every_package_states_what_belongs_in_it() -> None:
     packages = [path for path in sources() if path.name == "__init__.py"]
     assert not [path for path in packages if not ast.get_docstring(ast.parse(path.read_text()))]
 

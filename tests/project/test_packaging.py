@@ -54,6 +54,7 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     assert templates <= names
     assert {"sweep/contract.py", "sweep/executors/slurm.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "templates/", "docs/", "examples/"))]
+    assert "sweep/_examples/laptop.yaml" in names, "the grid of `sweep demo`"
     assert "sweep = sweep.cli.main:main" in entry_points
     assert any(name.endswith("licenses/LICENSE") for name in names), "the licence travels with the wheel"
     assert "Name: slurm-sweep" in metadata
@@ -64,7 +65,7 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel. Its dependencies are lent by the environment that runs the tests."""
+    """A virtual environment with the wheel. Its dependencies come from the environment that runs the tests."""
     folder = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(folder, with_pip=True)
     install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)]
@@ -73,8 +74,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A .pth line adds a folder without reading the .pth files in it, so the editable installation of the checkout stays
     # out of sight.
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    lent = folder / "lib" / version / "site-packages" / "lent.pth"
-    lent.write_text(sysconfig.get_paths()["purelib"] + "\n")
+    shared = folder / "lib" / version / "site-packages" / "shared.pth"
+    shared.write_text(sysconfig.get_paths()["purelib"] + "\n")
     return folder
 
 
@@ -110,3 +111,21 @@ def test_the_wheel_works_where_the_user_has_an_analysis_and_templates_of_their_o
     sweep("report", "s")
     sweep("launch", "grid.yaml", "--executor", "slurm", "--dry-run")
     assert "4 ok" in (tmp_path / "s" / "launcher.out").read_text()
+
+
+@pytest.mark.long
+def test_the_demo_of_an_installed_wheel_draws_a_heatmap(installed: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [installed / "bin" / "sweep", "demo"], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=1800
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "sweeps" / "demo" / "figures" / "heatmap.png").stat().st_size > 10_000
+
+
+def test_without_torch_the_demo_names_what_to_install(tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['torch'] = None; from sweep.cli.main import main; sys.argv[1:] = ['demo']; main()"
+    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert "pip install torch" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ TYPED = ("pilot", "state", "store", "records")
 CLASS_LINES, FUNCTION_LINES, MOST_FUNCTIONS_LINES = 200, 60, 20
 UNTYPED = ("dict[str, Any]", "Mapping[str, Any]", "object")
 BORDER = {
-    "sweep/pilot/agent/evidence.py": {"in_words"},  # a dump of NCCL's flight recorder, a pickle of plain values
+    "sweep/pilot/agent/evidence.py": {"as_text"},  # a dump of NCCL's flight recorder, a pickle of plain values
     "sweep/pilot/agent/progress.py": {"_measurement"},  # JSON that a rank wrote
     "sweep/store/sweep.py": {"_provenance"},  # JSON to be written
     "sweep/records/collect.py": {"_earlier_timeline"},  # JSON in a Parquet file's metadata

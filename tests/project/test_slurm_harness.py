@@ -87,7 +87,7 @@ def test_controller_stops_and_comes_back_with_its_jobs(slurm_cluster_no_accounti
     cluster.wait_idle()
 
 
-def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(slurm_or_skip: None) -> None:
+def test_a_cluster_that_cannot_start_states_why_and_leaves_nothing(slurm_or_skip: None) -> None:
     cluster = Cluster(nodes=1, accounting=False, extra="SelectType=select/nonsense", start_timeout_s=3)
     with pytest.raises(ClusterError, match=r"(?s)slurmctld answers: not within 3 s.*nonsense"):
         cluster.up()

@@ -71,13 +71,13 @@ def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(histo
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(history, order):
     sweep_state, table = state_of(*history, order), tabled(*history, order)
-    in_fold = {
+    in_state = {
         (run_id, number): str(attempt.outcome)
         for run_id, state in sweep_state.runs.items()
         for number, attempt in state.attempts.items()
     }
     in_table = {(run, attempt): outcome for run, attempt, outcome in table[["run_id", "attempt", "outcome"]].to_numpy()}
-    assert in_table == in_fold
+    assert in_table == in_state
     outcomes: dict[tuple[str, int], set[Outcome]] = {}
     for run_id, attempt, outcome in history[0]:
         outcomes.setdefault((run_id, attempt), set()).add(outcome)

@@ -48,7 +48,7 @@ def test_guided_without_the_other_model(results, model):
     assert found["worst_regret"] <= 0.03
 
 
-def test_prune_loses_no_success_and_avoids_most_failures_under_a_budget(results):
+def test_prune_misses_no_success_and_avoids_most_failures_under_a_budget(results):
     whole = overall(results, "prune", 1.0)
     assert whole["successes_rejected"] == whole["cell_bests_rejected"] == 0
     assert whole["worst_regret"] == 0

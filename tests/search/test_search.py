@@ -128,7 +128,7 @@ def test_no_run_begins_that_would_end_too_late():
 def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, seed):
     runs = runs_of()
     events, _, _ = live(runs, name, {"share": 0.6})
-    generator, told = random.Random(seed), []
+    generator, reported = random.Random(seed), []
     part = events[: generator.randrange(5, len(events))]
     for order in (part, generator.sample(part, len(part))):
         sweep_state, search = SweepState(), Search.of(runs, GPU, name, {"share": 0.6})
@@ -139,8 +139,8 @@ def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, se
                 next_on(4, runs, sweep_state, search)
         asked = [planned.run_id for planned in search.asked_for(sweep_state)]
         chosen = [next_on(width, runs, sweep_state, search) for width in (1, 2, 4)]
-        told.append((asked, search.left_out(sweep_state), chosen, search.known.best.tolist()))
-    assert told[0] == told[1]
+        reported.append((asked, search.left_out(sweep_state), chosen, search.known.best.tolist()))
+    assert reported[0] == reported[1]
 
 
 def test_a_rerun_takes_back_what_its_failure_taught():

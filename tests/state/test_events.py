@@ -24,9 +24,9 @@ from sweep.state.events import (
     PilotEnded,
     PilotGone,
     PilotIntended,
-    PilotSilent,
     PilotStarted,
     PilotSubmitted,
+    PilotUnresponsive,
     Recorded,
     RecordFacts,
     RerunRequested,
@@ -94,7 +94,7 @@ EXAMPLES: list[tuple[Event, dict]] = [
         {"event": "submit_delayed", "time": 1.5, "pilot": "p0001", "reason": "QOSMaxSubmitJobPerUserLimit"},
     ),
     (
-        PilotSilent(time=1.5, pilot="p0001", silent_s=61.5),
+        PilotUnresponsive(time=1.5, pilot="p0001", silent_s=61.5),
         {"event": "pilot_silent", "time": 1.5, "pilot": "p0001", "silent_s": 61.5},
     ),
     (

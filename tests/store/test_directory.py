@@ -156,7 +156,7 @@ def test_a_refused_append_leaves_the_journal_as_it_was(sweep, monkeypatch):
     before = path.read_bytes()
     real = os.write
     monkeypatch.setattr("sweep.store.journal.os.write", lambda fd, data: real(fd, data[: len(data) // 2]))
-    with pytest.raises(OSError, match="short write"):
+    with pytest.raises(OSError, match="No space left"):
         journal.append(LAST)
     monkeypatch.undo()
     assert path.read_bytes() == before

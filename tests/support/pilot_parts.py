@@ -96,13 +96,13 @@ class Image:
         self.requests.append(request)
         loop, pipe = asyncio.get_running_loop(), os.dup(fds[1])
 
-        def say():  # ``words`` may exceed the pipe's buffer: not on the loop that reads them
+        def write():  # ``words`` may exceed the pipe's buffer: not on the loop that reads them
             with os.fdopen(pipe, "wb") as file:
                 file.write(self._words)
             with contextlib.suppress(RuntimeError):  # the test is over: its loop is closed, and the exit is not needed
                 loop.call_soon_threadsafe(on_exit, 0)
 
-        threading.Thread(target=say).start()
+        threading.Thread(target=write).start()
         return 1
 
 

@@ -31,6 +31,7 @@ SHARE = 0.7
 than a minute, of which Slurm and Python take seconds to start and end them, and other tests run concurrently"""
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 @pytest.mark.timeout(400)
 def test_hundreds_of_runs_on_16_nodes(slurm_or_skip, tmp_path):

@@ -29,6 +29,7 @@ def launch(grid_file, directory, cluster, *more):
     )
 
 
+@pytest.mark.long  # its parts: real ranks on two nodes below, many nodes in the tests of packing and growing
 def test_torch_ranks_over_one_two_and_four_nodes(tmp_path, slurm_cluster):
     directory = tmp_path / "s"
     done = launch(EXAMPLE, directory, slurm_cluster, "--json")

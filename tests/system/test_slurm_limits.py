@@ -95,6 +95,7 @@ def test_max_submit_jobs(slurm_or_skip, tmp_path):
     assert status(directory)[0] is None, "no error once all is done"
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_max_job_count(slurm_or_skip, tmp_path):
     """Other jobs fill the queue, with room for two."""

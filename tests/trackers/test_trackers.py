@@ -170,7 +170,7 @@ def test_a_launch_tracks_alongside(tmp_path):
 
 
 @pytest.fixture
-def silent_server():
+def hanging_server():
     """A server that takes every connection and never answers a word."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         held: list[socket.socket] = []
@@ -188,11 +188,11 @@ def silent_server():
             connection.close()
 
 
-def test_a_tracker_that_hangs_costs_a_sweep_nothing_but_the_last_wait(tmp_path, silent_server, monkeypatch):
+def test_a_tracker_that_hangs_costs_a_sweep_nothing_but_the_last_wait(tmp_path, hanging_server, monkeypatch):
     """The server accepts and never answers: all runs are ok, the exit is 0, nothing is left, `track` completes it."""
     from tests.support.wandb_file import read_all
 
-    env = {"WANDB_MODE": "online", "WANDB_BASE_URL": silent_server, "WANDB_API_KEY": "0" * 40}
+    env = {"WANDB_MODE": "online", "WANDB_BASE_URL": hanging_server, "WANDB_API_KEY": "0" * 40}
     quick = "import sweep.cli.track as t; t.LAST_WORDS_S = 3.0; from sweep.cli.main import main; main()"
     monkeypatch.setattr(driving, "SWEEP", [sys.executable, "-c", quick])
     started = time.monotonic()
@@ -216,9 +216,9 @@ def test_a_server_that_refuses_fails_no_sweep_and_is_reported(tmp_path):
     assert "the tracker failed" in done.stderr or "did not end" in done.stderr
     again = driving.run("track", tmp_path / "s", "--to", "wandb", "--json", env=env)
     assert again.returncode == 1
-    told = json.loads(again.stdout)
-    assert (told["new"], told["left"]) == (0, 4)
-    assert "wandb" in told["error"]
+    reported = json.loads(again.stdout)
+    assert (reported["new"], reported["left"]) == (0, 4)
+    assert "wandb" in reported["error"]
 
 
 def test_trackio_reports_a_server_that_is_down_and_stored_runs_are_not_doubled(twenty, tmp_path):
@@ -227,10 +227,10 @@ def test_trackio_reports_a_server_that_is_down_and_stored_runs_are_not_doubled(t
     for _ in range(2):
         done = driving.run("track", twenty, "--to", "trackio", "--json", env=env)
         assert done.returncode == 1
-        told = json.loads(done.stdout)
-        assert (told["new"], told["left"]) == (0, 20)
-        assert "could not send" in told["error"]
-        assert "write_token" not in told["destination"]
+        reported = json.loads(done.stdout)
+        assert (reported["new"], reported["left"]) == (0, 20)
+        assert "could not send" in reported["error"]
+        assert "write_token" not in reported["destination"]
     assert len(stored_trackio(tmp_path)) <= 1
 
 

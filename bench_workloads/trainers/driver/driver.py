@@ -31,7 +31,7 @@ GRACE_S = 4.0
 """for a trainer to end by itself; then SIGTERM"""
 TERM_S = 4.0
 """after SIGTERM; then SIGKILL"""
-SETTLE_S = 3.0
+LAST_LINES_S = 3.0
 """for late messages of other ranks, once the own trainer ended"""
 _READ = 1 << 16
 _FIELDS = ("iteration", "values", "effective", "begun")
@@ -100,7 +100,7 @@ class _Driver:
         while self._chosen() is None:
             if self._over():
                 # What others report from now on does not count for a rank whose trainer failed.
-                self._drain(0.0 if self._failed() else SETTLE_S)
+                self._drain(0.0 if self._failed() else LAST_LINES_S)
                 if self._chosen() is None:
                     self._give_up()
                 return
@@ -181,7 +181,7 @@ class _Driver:
     def _drain(self, seconds: float) -> None:
         """Read the own trainer's output to its end, then that of others for ``seconds``."""
         own = self._child.stdout if self._child is not None else None
-        deadline = time.monotonic() + SETTLE_S
+        deadline = time.monotonic() + LAST_LINES_S
         while own is not None and self._reads(own) and time.monotonic() < deadline:
             if not self._once(0.1) and self._failed():
                 break  # a leaked process holds the pipe open

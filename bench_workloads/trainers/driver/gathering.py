@@ -87,7 +87,7 @@ class Gathered:
         seconds = [s.seconds for s in self._timed() for _ in range(s.span) if s.seconds is not None]
         return seconds[: self.iterations]
 
-    def warm_s(self) -> list[float]:
+    def warmup_s(self) -> list[float]:
         """Seconds of the iterations before, where known."""
         timed = {id(stretch.values) for stretch in self._timed()}
         before = [s for s in self._stretches() if id(s.values) not in timed and s.seconds is not None]

@@ -63,7 +63,7 @@ class Speakers:
         compared = gathering.compare(self._run, chosen, convention)
         return Measurement(
             step_times_s=chosen.timed_s(),
-            warmup_times_s=chosen.warm_s(),
+            warmup_times_s=chosen.warmup_s(),
             peak_allocated_bytes=int(allocated) if allocated else None,
             peak_reserved_bytes=int(reserved) if reserved else None,
             memory_kind="the greatest that the trainer printed",

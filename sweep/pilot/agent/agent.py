@@ -88,7 +88,7 @@ class Agent:
                 raise AssertionError(f"{type(message).__name__} before Prepare")
 
     async def _clear_stale(self, tokens: Sequence[str]) -> None:
-        """Clean up after pilots whose jobs have ended, as the scheduler told the leader."""
+        """Clean up after pilots whose jobs have ended, as the scheduler reported to the leader."""
         for text in await clear_dead(tokens):
             log_error(f"{self._node.name}: stale process of an ended pilot, could not be killed: {text}")
         for token in tokens:

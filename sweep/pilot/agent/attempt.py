@@ -136,7 +136,8 @@ class NodeAttempt:
             self._channel.send(Busy(attempt=self._name, ranks=busy))
 
     async def _zygote(self) -> Zygote:
-        return await self._zygotes.get(self._order.preload, self._order.env)
+        env = {**compile_workers(self._order.ranks), **self._order.env}
+        return await self._zygotes.get(self._order.preload, env)
 
     def _listen(self) -> tuple[str, int]:
         """Open rank 0's socket before any rank starts. It is passed on open, so the port cannot be taken."""
@@ -219,6 +220,16 @@ class NodeAttempt:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+
+
+def compile_workers(ranks: int) -> dict[str, str]:
+    """Share the node's cores between the compilers of its ranks: by default torch starts up to 32 workers for each.
+
+    Set before the zygote starts: torch reads it when it is imported. The user's own value is kept.
+    """
+    name = "TORCHINDUCTOR_COMPILE_THREADS"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {name: os.environ.get(name) or str(min(32, max(1, cores // ranks)))}
 
 
 def _outcome_of(error: Exception) -> Outcome:

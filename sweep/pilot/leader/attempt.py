@@ -39,6 +39,7 @@ class AttemptRunner:
         limits: Limits,
         seed: int,
         start_limits: StartLimits | None = None,
+        gpu: str | None = None,
     ) -> None:
         self._name = name
         self._run = run
@@ -48,6 +49,7 @@ class AttemptRunner:
         self._seed = seed
         self._start_limits = start_limits
         """limits of a start with preload, on all nodes"""
+        self._gpu = gpu or ""
         self._state = AttemptState(name, run, [link.node for link in links], limits, time.monotonic())
         self._short = False
         self._began = False
@@ -91,7 +93,8 @@ class AttemptRunner:
         """Zygotes and the listening socket: its address and port, or None if the attempt is over already."""
         preload, env = self._workload.preload, self._run.env
         for number, link in enumerate(self._links):
-            link.send(Prepare(attempt=self._name, preload=preload, env=env, first=number == 0))
+            ranks = self._run.gpus_per_node
+            link.send(Prepare(attempt=self._name, preload=preload, env=env, first=number == 0, ranks=ranks))
         waiting = {link.node for link in self._links}
         where: tuple[str, int] | None = None
         while waiting and self._state.verdict is None:
@@ -134,6 +137,7 @@ class AttemptRunner:
                 master_addr=address,
                 master_port=port,
                 seed=self._seed,
+                gpu=self._gpu,
             )
             for local in range(per_node)
         )
@@ -164,7 +168,8 @@ class AttemptRunner:
             link.send(Stop(attempt=self._name, evidence=evidence, grace_s=grace_s, short=self._short))
         patience_s = SHORT_GRACE_S + SHORT_CLEAN_S if self._short else grace_s + CLEAN_S
         late = await self._wait_for_clean({link.node for link in living}, time.monotonic() + patience_s)
-        # A pilot that is being ended cannot tell slow from dirty. Where no rank started, an agent may still import.
+        # A pilot that is being ended cannot distinguish slow from dirty. Where no rank started, an agent may
+        # still import.
         if self._began and not self._short:
             self._state.remains.not_ended |= dict.fromkeys(late, ("its agent timed out",))
         for link in living:

@@ -22,7 +22,7 @@ from sweep.pilot.messages import (
     RankFailure,
 )
 
-SETTLE_S = 2.0
+FURTHER_FAILURES_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their errors are evidence"""
 
 
@@ -117,12 +117,12 @@ class AttemptState:
         """Every rank ended, or the others' time after the first failure is up, or there is a verdict."""
         if self.verdict is not None or all(rank.exited for rank in self.ranks):
             return True
-        return self._failed_at is not None and now >= self._failed_at + SETTLE_S
+        return self._failed_at is not None and now >= self._failed_at + FURTHER_FAILURES_S
 
     def next_check(self) -> float:
         """When to check again, if no message comes before."""
         if self._failed_at is not None:  # the others then time out, as expected
-            return self._failed_at + SETTLE_S
+            return self._failed_at + FURTHER_FAILURES_S
         return self._watchdog.next_deadline()
 
     def check(self, now: float) -> None:

@@ -65,7 +65,9 @@ class Attempts:
         self, name: str, run: Run, links: Sequence[Link], limits: Limits, start_limits: StartLimits | None
     ) -> AttemptRunner:
         workload = find_workload(run.workload)
-        runner = self._runners[name] = AttemptRunner(name, run, workload, links, limits, self._order.seed, start_limits)
+        seed, gpu = self._order.seed, self._order.gpu
+        runner = AttemptRunner(name, run, workload, links, limits, seed, start_limits, gpu)
+        self._runners[name] = runner
         if self.stopping is not None:
             runner.stop(self.stopping, short=True)
         return runner

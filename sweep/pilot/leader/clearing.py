@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sweep.errors import SweepError
 from sweep.executors.executor import Executor, JobState, JobStatus, SubmitError
-from sweep.inputs.site import parse_site
 from sweep.pilot.agent.orphans import clear_orphans
 from sweep.pilot.leader.nodes import Link
 from sweep.pilot.messages import ClearStale
@@ -60,6 +59,8 @@ def _job_of(sweep: SweepDir, token: str) -> str | None:
 
 
 def _executor(sweep: SweepDir, name: str) -> Executor:
+    from sweep.inputs.site import parse_site  # pydantic: half a second of each pilot's start, needed by few
+
     site = parse_site(sweep.site.read_text(), str(sweep.site))
     executor: Executor = find_executor(name)(site, sweep.path)
     return executor

@@ -135,8 +135,8 @@ class Watchdog:
     def _hang(self, now: float, timed_out: Sequence[int], places: Mapping[int, str]) -> Verdict:
         """The culprits are the ranks with the least progress: the others wait for them in a collective."""
         living = {rank: p for rank, p in self.ranks.items() if not p.ended}
-        least = min(_progress_key(p) for p in living.values())
-        culprits = tuple(rank for rank, p in living.items() if _progress_key(p) == least)
+        slowest = min(_progress_key(p) for p in living.values())
+        culprits = tuple(rank for rank, p in living.items() if _progress_key(p) == slowest)
         first = living[culprits[0]]
         named = ", ".join(f"rank {rank} on {places.get(rank, '?')}" for rank in culprits[:4])
         more = f" and {len(culprits) - 4} more" if len(culprits) > 4 else ""

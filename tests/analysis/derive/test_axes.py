@@ -30,7 +30,7 @@ def test_the_playbooks_pipelines_cost_more_than_the_ideal_bubble():
     assert bubble(playbook_records())["slope"] > 0.5
 
 
-def test_fixing_an_axis_costs_what_the_best_without_it_loses():
+def test_fixing_an_axis_costs_what_the_best_without_it_lacks():
     made = pd.DataFrame(
         [
             ("m", 1, 1, 0, 100.0),

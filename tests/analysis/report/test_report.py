@@ -13,9 +13,9 @@ import pytest
 import analysis
 from analysis.metrics import METRICS, metric_named, number
 from analysis.report import About, build, columns_needed
+from analysis.report.attempts import MOST_ROWS, table_of
 from analysis.report.page import json_for_html
 from analysis.report.surroundings import environment_of, grid_shown, how_to_reproduce
-from analysis.report.trials import MOST_ROWS, table_of
 from analysis.report.usage import as_grid, usage_of
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
@@ -62,7 +62,7 @@ def test_the_result_is_that_of_best_per_cell():
 def test_it_states_whether_the_best_is_beyond_noise():
     rows = made_grid(1, 1, per_cell=3)
     clear = rows.assign(tokens_per_second_per_gpu=[100.0, 90.0, 80.0])
-    assert "11.1% ahead of the second of 3, beyond noise" in build(clear, None, ABOUT)
+    assert "leads by 11.1% within one run; the spread between runs is unknown" in build(clear, None, ABOUT)
     tied = rows.assign(tokens_per_second_per_gpu=[100.0, 99.9, 80.0])
     page = build(tied, None, ABOUT)
     assert "within noise of one other configuration; the second is 0.1% behind" in page
@@ -137,7 +137,7 @@ def test_a_winners_grid_plans_that_run_and_no_other():
 def test_incomplete_data_still_give_a_page(name, rows):
     page = build(rows, None, ABOUT)
     assert page.rstrip().endswith("</html>")
-    assert data_of(page)["trials"]["total"] == len(rows)
+    assert data_of(page)["attempts"]["total"] == len(rows)
     if name in ("no success", "nan"):
         assert "No run has been measured successfully" in page
 
@@ -179,11 +179,11 @@ def test_a_hundred_thousand_records_in_time_and_capped():
     started = time.perf_counter()
     page = build(rows, None, ABOUT)
     assert time.perf_counter() - started < 20
-    trials = data_of(page)["trials"]
-    assert (trials["total"], trials["shown"]) == (100_000, MOST_ROWS)
+    attempts = data_of(page)["attempts"]
+    assert (attempts["total"], attempts["shown"]) == (100_000, MOST_ROWS)
     assert "10,000 of 100,000 attempts are in this table" in page
-    kept = set(next(c for c in trials["columns"] if c["name"] == "run_id")["levels"])
-    assert set(analysis.best_per_cell(rows)["run_id"]) <= kept
+    retained = set(next(c for c in attempts["columns"] if c["name"] == "run_id")["levels"])
+    assert set(analysis.best_per_cell(rows)["run_id"]) <= retained
 
 
 def test_a_capped_table_keeps_each_kind_of_failure():

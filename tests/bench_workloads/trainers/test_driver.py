@@ -115,6 +115,7 @@ def test_one_torchrun_per_node_reads_all_its_ranks_at_once(tmp_path):
     assert json.loads(record["effective_json"]) == {"global_batch_sequences": 32, "world_size": 2}
 
 
+@pytest.mark.long
 def test_the_documented_example_works_as_it_is_written(tmp_path):
     """docs/own-workload.md and docs/trainers.md show examples/trainers/plain.yaml."""
     begun = time.monotonic()

@@ -17,7 +17,7 @@ def test_times_by_the_clock_where_the_trainer_reports_none():
     gathered = gathered_from(*((i, 10.0 + i * 0.5, {}) for i in range(1, 6)))
     assert gathered.done
     assert gathered.timed_s() == pytest.approx([0.5] * 3)
-    assert gathered.warm_s() == pytest.approx([0.5])
+    assert gathered.warmup_s() == pytest.approx([0.5])
 
 
 def test_the_trainers_own_times_come_first():

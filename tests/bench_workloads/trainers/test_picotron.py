@@ -32,7 +32,7 @@ cp: [1, 2]
 pp_schedule: [1f1b, gpipe]
 micro_batch_size: [2, 4]
 params: {{model_name: {model}, dataset: {data}, use_cpu: true, python: {python}}}
-env: {{PYTHONPATH: {stand_ins}, HF_DATASETS_CACHE: {cache}}}
+env: {{PYTHONPATH: {replacements}, HF_DATASETS_CACHE: {cache}}}
 site: {{gpu: cpu, gpus_per_node: 2}}
 """
 STEP = re.compile(r"Step: (\d+) .*Global batch size: +(\S+) .*Tokens/s: +(\S+) .*Tokens/s/GPU: +(\S+) ")
@@ -58,7 +58,7 @@ def test_every_axis_of_it(tmp_path):
     subprocess.run([python, SCRIPTS / "tiny_llama.py", model, data], check=True)
     grid, directory = tmp_path / "grid.yaml", tmp_path / "s"
     paths = {"model": model, "data": data, "python": python, "cache": tmp_path / "cache"}
-    grid.write_text(GRID.format(**paths, stand_ins=SCRIPTS / "picotron_on_cpu"))
+    grid.write_text(GRID.format(**paths, replacements=SCRIPTS / "picotron_on_cpu"))
     done = driving.run(
         "launch", grid, "--dir", directory, "--executor", "local", "--yes", "--json", cwd=tmp_path, timeout=800
     )

@@ -127,14 +127,14 @@ def test_the_plan_keeps_what_it_can(trainer, axes):
 
 
 @pytest.mark.parametrize(
-    ("trainer", "axes", "kept"),
+    ("trainer", "axes", "retained"),
     [
         ("nanotron", "", [3, 4]),
         ("picotron", "params: {model_name: x}", [3, 4]),
         ("torchtitan", "", [4]),
     ],
 )
-def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_it(trainer, axes, kept):
+def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_it(trainer, axes, retained):
     """nanotron asserts at least pp-1 (engine.py), picotron accepts any number; torch's 1F1B needs pp."""
     text = GRID.replace("num_layers: 6", "num_layers: 8").replace("global_batch: 32Ki", "global_batch: {batch}")
     found = []
@@ -143,7 +143,7 @@ def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_
         grid = parse_grid(text.format(trainer=trainer, axes="pp: 4\n" + axes, shape="", batch=batch), "grid.yaml")
         runs = [row for row in build(grid, grid.site).table.to_pylist() if row["run_id"] is not None]
         found += [row["grad_accum"] for row in runs if row["micro_batch_size"] == 1]
-    assert found == kept
+    assert found == retained
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False):
     "words",
     [
         pytest.param("dp=1 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
-        "tp=2 micro_batch_size=2 grad_accum=4",
+        pytest.param("tp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
         "pp=2 micro_batch_size=2 grad_accum=4",
         pytest.param("cp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
         "dp=1 micro_batch_size=8 grad_accum=1 recompute=selective",

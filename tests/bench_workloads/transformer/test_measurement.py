@@ -45,9 +45,9 @@ def test_each_rank_holds_its_share(zygote: Zygote, words):
     held = sum(m["parameters"] for m in measured(zygote, layout, shape=shape))
     replicas = 1 if layout.zero else layout.dp
     whole = total_parameters(ModelShape(**shape))
-    kept_by_tp = _whole_on_tp(shape) * (layout.tp - 1)
+    held_by_tp = _whole_on_tp(shape) * (layout.tp - 1)
     experts = _routed_experts(shape) * (replicas - max(1, replicas // layout.ep))
-    assert held == (whole + kept_by_tp) * replicas - experts
+    assert held == (whole + held_by_tp) * replicas - experts
 
 
 def _whole_on_tp(shape: dict) -> int:
@@ -246,6 +246,61 @@ def test_a_profile_is_saved_on_request(zygote: Zygote, tmp_path):
     assert names == {str(tmp_path / "traces" / f"{run.run_id}.rank{rank}.trace.json.gz") for rank in range(2)}
     with gzip.open(min(names)) as file:
         assert b"FSDP::" in file.read()
+
+
+def test_the_profile_comes_after_the_measurement(zygote: Zygote, tmp_path):
+    """Its export may take minutes: the measurement is safe by then, and the next heartbeat is announced."""
+    rank = zygote.attempt(a_run(Layout(), params={"profile": True, "profile_dir": str(tmp_path)}))[0]
+    kinds = [(message["kind"], message.get("phase"), message.get("due_s")) for message in rank.messages]
+    assert kinds[-3:] == [("measurement", None, None), ("beat", "finish", 600.0), ("beat", "finish", None)]
+    assert list(tmp_path.iterdir())
+
+
+def test_annotations_on_the_gpus_timeline_are_no_computation():
+    from types import SimpleNamespace
+
+    from torch.profiler import DeviceType
+
+    from bench_workloads.transformer.profiling import split
+
+    def event(name, start, end, *, annotation=False, device=DeviceType.CUDA):
+        return SimpleNamespace(
+            name=lambda: name,
+            start_ns=lambda: start * 10**9,
+            duration_ns=lambda: (end - start) * 10**9,
+            device_type=lambda: device,
+            is_user_annotation=lambda: annotation,
+        )
+
+    events = [
+        event("FSDP::post_backward", 0, 10, annotation=True),
+        event("gemm", 0, 4),
+        event("ncclDevKernel_AllGather", 2, 6),
+        event("gemm", 8, 10),
+        event("aten::mm", 0, 9, device=DeviceType.CPU),
+    ]
+    found = split(events)
+    assert found == {"profile_compute_s": 6, "profile_exposed_communication_s": 2, "profile_idle_s": 2}
+
+
+def test_steps_without_a_synchronisation_between_them_train_the_same(zygote: Zygote):
+    each, several = (
+        measured(zygote, Layout(dp=2), iterations=n, params={"steps_per_sync": k})[0] for n, k in ((6, 1), (2, 3))
+    )
+    assert len(several["step_times_s"]) == 2
+    assert several["losses"] == each["losses"]
+    assert len(several["losses"]) == 1 + 2 * 3
+    assert several["effective"] == each["effective"]
+
+
+def test_warm_up_lasts_for_the_requested_time(zygote: Zygote):
+    """By the sum of its steps, the first aside; ranks stop together."""
+    found = measured(zygote, Layout(dp=2), params={"warmup_seconds": 0.4, "straggler_rank": 0, "straggler_s": 0.05})
+    counts = {len(m["warmup_times_s"]) for m in found}
+    assert len(counts) == 1
+    assert 2 <= counts.pop() <= 9, "a step takes 50 ms at least, on a busy machine much more"
+    assert sum(found[0]["warmup_times_s"][1:]) >= 0.39
+    assert all(len(m["step_times_s"]) == 2 and len(m["losses"]) == 2 + len(m["warmup_times_s"]) for m in found)
 
 
 def test_ranks_share_the_cores(zygote: Zygote):

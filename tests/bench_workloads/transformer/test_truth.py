@@ -57,7 +57,7 @@ def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, fl
     return worst
 
 
-def _tell(truths: Truths, zygote: Zygote, case: Case, run, bounds: tuple[float, float]) -> None:
+def _check(truths: Truths, zygote: Zygote, case: Case, run, bounds: tuple[float, float]) -> None:
     """Compare, and store the line for the table: also of a failure."""
     start, worst = time.monotonic(), None
     try:
@@ -84,19 +84,19 @@ def test_chosen_layouts_equal_one_process(zygote: Zygote, name: str):
 @pytest.mark.long
 @pytest.mark.parametrize("case", TABLE, ids=str)
 def test_layout_equals_one_process(zygote: Zygote, case: Case, truths):
-    _tell(truths, zygote, case, case.run(), FP32)
+    _check(truths, zygote, case, case.run(), FP32)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", TABLE, ids=str)
 def test_layout_equals_one_process_in_bf16(zygote: Zygote, case: Case, truths):
-    _tell(truths, zygote, case, case.run(dtype="bf16"), BF16)
+    _check(truths, zygote, case, case.run(dtype="bf16"), BF16)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", COMPILED, ids=str)
 def test_compiled_layout_equals_one_process(zygote: Zygote, case: Case, truths):
-    _tell(truths, zygote, case, case.run(), FP32)
+    _check(truths, zygote, case, case.run(), FP32)
 
 
 @pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))

@@ -20,7 +20,7 @@ from tests.support.pilot_parts import (
     start,
 )
 
-ODD_BEATS = [
+ODD_HEARTBEATS = [
     {"phase": "steady", "iteration": "7"},
     {"phase": "steady", "iteration": [7]},
     {"phase": "steady", "iteration": 10**400},
@@ -32,7 +32,7 @@ ODD_BEATS = [
 ]
 
 
-@pytest.mark.parametrize("odd", ODD_BEATS, ids=range(len(ODD_BEATS)))
+@pytest.mark.parametrize("odd", ODD_HEARTBEATS, ids=range(len(ODD_HEARTBEATS)))
 def test_an_odd_heartbeat_does_not_affect_other_messages(tmp_path, monkeypatch, odd):
     good = {"kind": "beat", "phase": "steady", "iteration": 6, "due_s": None}
     lines = [good, {"kind": "beat", **odd}, good, {"kind": "measurement", "step_times_s": [0.1]}]

@@ -33,15 +33,15 @@ def pids(found):
     return {process.pid for process in found}
 
 
-def test_marks_tell_whose_a_process_is(sleeper):
+def test_marks_show_whose_a_process_is(sleeper):
     token = f"test{os.getpid()}-p0001"
     mine, neighbour = sleeper(token, "n1"), sleeper(token, "n2")
-    other, nobody = sleeper(f"test{os.getpid()}-p0002", "n1"), sleeper(None, "n1")
+    other, unmarked = sleeper(f"test{os.getpid()}-p0002", "n1"), sleeper(None, "n1")
     assert pids(processes.escaped(token, "n1", known=())) == {mine}
     assert processes.escaped(token, "n1", known=[mine]) == []
     assert pids(processes.of_tokens([token])) == {mine, neighbour}
     assert processes.tokens_of_sweep(f"test{os.getpid()}-") == {token, f"test{os.getpid()}-p0002"}
-    assert nobody not in pids(processes.of_tokens([""]))
+    assert unmarked not in pids(processes.of_tokens([""]))
     assert other not in pids(processes.of_tokens([token]))
 
 
@@ -61,7 +61,7 @@ def test_dead_processes_are_not_listed(sleeper):
 
 
 def test_other_systems_ask_psutil(sleeper, monkeypatch):
-    token = f"test{os.getpid()}-told"
+    token = f"test{os.getpid()}-known"
     pid = sleeper(token, "n1")
     monkeypatch.setattr(processes.sys, "platform", "darwin")
     assert pids(processes.escaped(token, "n1", known=())) == {pid}

@@ -90,7 +90,7 @@ def test_a_heartbeat_is_read_whatever_comes_with_it():
     assert report_in(line) == RankHeartbeat(phase=Phase.STEADY, iteration=7, due_s=2.0)
 
 
-ODD_BEATS = [
+ODD_HEARTBEATS = [
     '"phase": "nonsense"',
     '"phase": "steady", "iteration": "x"',
     '"phase": "steady", "due_s": {}',
@@ -98,7 +98,7 @@ ODD_BEATS = [
 ]
 
 
-@pytest.mark.parametrize("odd", ODD_BEATS)
+@pytest.mark.parametrize("odd", ODD_HEARTBEATS)
 def test_an_invalid_heartbeat_is_skipped(odd):
     assert report_in(b'{"kind": "beat", %s}' % odd.encode()) is None
 

@@ -7,7 +7,7 @@ import pytest
 from sweep.contract import Layout, Measurement, Phase, Run
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
-from sweep.pilot.leader.attempt_state import SETTLE_S, AttemptState
+from sweep.pilot.leader.attempt_state import FURTHER_FAILURES_S, AttemptState
 from sweep.pilot.leader.watchdog import Verdict
 from sweep.pilot.messages import (
     Busy,
@@ -79,15 +79,15 @@ def test_an_attempt_whose_ranks_all_measured_is_ok_however_they_end():
 def test_it_goes_on_until_the_others_had_their_time_to_fail_by_themselves():
     attempt, now = after(exited(0, 1))
     assert not attempt.over(now)
-    assert attempt.next_check() == now + SETTLE_S
-    assert attempt.over(now + SETTLE_S)
+    assert attempt.next_check() == now + FURTHER_FAILURES_S
+    assert attempt.over(now + FURTHER_FAILURES_S)
     attempt.check(1000.0)
     assert attempt.verdict is None, "the others then time out, as expected"
 
 
 def test_a_rank_that_measured_and_ended_is_no_failure():
     attempt, now = after(measured(0), exited(0, 1))
-    assert not attempt.over(now + SETTLE_S)
+    assert not attempt.over(now + FURTHER_FAILURES_S)
     assert not attempt.all_measured
 
 

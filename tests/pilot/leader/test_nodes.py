@@ -24,6 +24,6 @@ def test_a_connection_that_cannot_be_decoded_is_lost(existing, last):
         await link.read()
         return link, link.inbox.get_nowait()
 
-    link, last_heard = asyncio.run(scenario())
-    assert last_heard == ("n1", NodeLost())
+    link, last_event = asyncio.run(scenario())
+    assert last_event == ("n1", NodeLost())
     assert (link.alive, link.gone.is_set(), link.cleared.is_set()) == (False, True, True)

@@ -10,7 +10,7 @@ from tests.support.pilot_parts import LIMITS, order
 
 
 @pytest.mark.parametrize(("end", "left_s"), [("", 900.0), ("600", 500.0), ("5000", 900.0), ("unknown", 900.0)])
-def test_slurm_says_when_the_job_ends_and_else_the_limit_does(end, left_s):
+def test_slurm_states_when_the_job_ends_and_else_the_limit_does(end, left_s):
     job = PilotTime(order(time_limit_s=1000), {"SLURM_JOB_END_TIME": end}, 0.0)
     assert job.left_s(100.0) == left_s - MARGIN_S
 

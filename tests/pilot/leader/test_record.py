@@ -126,9 +126,9 @@ def test_findings_reach_the_record():
     assert any("TCP sockets" in note for note in record.notes)
     assert any("rank 1: Memory pressure" in note for note in record.notes)
     assert record.suspect, "a timing under memory pressure is not valid"
-    kept = json.loads(record.extra_json)
-    assert kept["allocator_verdict"]["rank"] == 1
-    assert kept["nccl"]["network"] == "Socket"
+    retained = json.loads(record.extra_json)
+    assert retained["allocator_verdict"]["rank"] == 1
+    assert retained["nccl"]["network"] == "Socket"
     assert findings_of(["hello"], [{}]) == Findings()
 
 

@@ -93,7 +93,7 @@ def act(fault: str, run: RankRun, ddp: object) -> None:
     """Inject the fault. Returns only for faults that a rank survives."""
     acts = {
         "hang": wait,
-        "ignore_sigterm": wait_deaf,
+        "ignore_sigterm": ignore_sigterm,
         "daemon": leave_daemon,
         "oom_cuda": raise_out_of_memory,
         "oom_host": fill_memory,
@@ -111,7 +111,7 @@ def wait() -> None:
         time.sleep(3600)
 
 
-def wait_deaf() -> None:
+def ignore_sigterm() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     wait()
 

@@ -337,10 +337,9 @@ class Cluster:
 def unavailable(accounting: bool = True) -> str:
     """Why no cluster can be started on this machine, or None."""
     if missing := missing_programs(accounting):
-        packages = "slurm-wlm slurmdbd munge mariadb-server"
-        return f"not installed: {', '.join(missing)} (Debian: {packages})"
+        return f"real Slurm is not installed ({', '.join(missing)}); as root, `make test` installs it on Debian"
     if os.geteuid() != 0:
-        return "a one-machine Slurm cluster needs root"
+        return "a Slurm cluster on one machine needs root: `sudo make test`"
     return ""
 
 

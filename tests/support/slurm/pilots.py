@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 
-def tell(sweep_dir: str, pilot: str) -> None:
+def report(sweep_dir: str, pilot: str) -> None:
     """Write the job's environment, then exit with 0."""
     seen = {
         "argv": sys.argv,
@@ -21,7 +21,7 @@ def tell(sweep_dir: str, pilot: str) -> None:
         "parent": Path(f"/proc/{os.getppid()}/comm").read_text().strip(),
     }
     (Path(sweep_dir) / "pilots" / pilot / "seen.json").write_text(json.dumps(seen))
-    print(f"told of {pilot}")
+    print(f"pilot {pilot}")
     print("and on stderr", file=sys.stderr)
 
 

@@ -18,7 +18,7 @@ import torch
 RANK = os.environ["RANK"]
 FULL = torch.OutOfMemoryError
 """by a name outside the diagnosis rules: the traceback shows the line that raises it too"""
-CUDA_SAYS = (
+CUDA_MESSAGE = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.02 GiB is free."
 )
 
@@ -30,7 +30,7 @@ def hang():
 
 
 def oom_cuda():
-    raise FULL(CUDA_SAYS)
+    raise FULL(CUDA_MESSAGE)
 
 
 def oom_host():

@@ -65,8 +65,19 @@ def _grid() -> list[Case]:
         case("tp=2", params={"sequence_parallel": False}),
         case("tp=2", params={"loss_parallel": False}),
         case("dp=2", params={"fused_optimizer": False}),
-        case("pp=2", "wide", params={"last_stage_load": -1.0}),
+        case("pp=2", "wide", params={"last_stage_load": 0.0}),
+        case("pp=2", "wide", params={"pp_layers": "3,5"}),
+        case("pp=2 pp_schedule=interleaved_1f1b", "wide", params={"pp_layers": "1,4,2,1"}),
+        case("pp=2 pp_schedule=zbv_zero_bubble", "wide", params={"pp_layers": "3,2,2,1"}),
+        case("dp=2 pp=2 zero=1", params={"pp_layers": "1,3"}),
         case("dp=2", params={"attention": "math"}),
+        *(case(text, params={"fused_projections": False}) for text in ("dp=2", "tp=2")),
+        *(
+            case(text, params={"loss_chunk_tokens": 24})
+            for text in ("dp=1", "dp=2 zero=0", "dp=2 zero=3", "cp=2", "pp=2")
+        ),
+        case("dp=2 zero=3", "tied", params={"loss_chunk_tokens": 24}),
+        case("pp=2 pp_schedule=interleaved_1f1b", "tied", params={"loss_chunk_tokens": 24}),
         case("dp=2 zero=3", "tied"),
         case("tp=2", "tied"),
         case("dp=2 recompute=full"),
@@ -136,6 +147,8 @@ def _experts() -> list[Case]:
     found += [case(f"dp=2 ep=2 zero={z}", "moe") for z in range(4)]
     found += [case(f"dp=4 ep=2 zero={z} micro_batch_size=1 grad_accum=2", "moe") for z in range(4)]
     found += [
+        case("dp=1", "moe", params={"grouped_experts": False}),
+        case("dp=2 ep=2 zero=3", "moe", params={"grouped_experts": False}),
         case("dp=2 ep=2 recompute=full", "moe"),
         case("dp=2 ep=2 recompute=selective", "moe"),
         case("dp=2 ep=2 tp=2", "moe"),

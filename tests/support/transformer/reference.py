@@ -16,7 +16,7 @@ from sweep.contract import Run
 from sweep.physics.shapes import ModelShape
 
 
-def truth(run: Run, seed: int = 7) -> tuple[list[float], list[float]]:
+def truth(run: Run, seed: int = 7, device: str = "cpu") -> tuple[list[float], list[float]]:
     """Loss and gradient norm of each optimizer step of the run's global batch."""
     return _train(
         json.dumps(dict(run.shape)),
@@ -25,18 +25,21 @@ def truth(run: Run, seed: int = 7) -> tuple[list[float], list[float]]:
         run.dtype,
         run.warmup_iterations + run.iterations,
         seed,
+        device,
     )
 
 
 @cache
-def _train(shape_json: str, sequences: int, length: int, dtype: str, steps: int, seed: int):
+def _train(shape_json: str, sequences: int, length: int, dtype: str, steps: int, seed: int, device: str):
     torch.set_num_threads(1)
     shape = ModelShape(**json.loads(shape_json))
     with torch.device("meta"):
         model = Decoder(shape, range(shape.num_layers))
-    materialise(model, torch.device("cpu"), seed)
-    model.set_positions(torch.arange(length))
-    batches = Batches(seed, shape.vocab_size, length, sequences, slice(0, sequences), torch.arange(length))
+    materialise(model, torch.device(device), seed)
+    model.set_positions(torch.arange(length, device=device))
+    batches = Batches(
+        seed, shape.vocab_size, length, sequences, slice(0, sequences), torch.arange(length, device=device)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, betas=(0.9, 0.95))
     losses, norms = [], []
     for step in range(steps):

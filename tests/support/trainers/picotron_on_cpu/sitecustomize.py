@@ -13,7 +13,7 @@ def _absent(*_: object, **__: object) -> None:
     raise RuntimeError("flash-attn is not installed")
 
 
-def _stand_in(module: str, name: str) -> None:
+def _replace(module: str, name: str) -> None:
     parts = module.split(".")
     for length in range(1, len(parts) + 1):
         sys.modules.setdefault(".".join(parts[:length]), types.ModuleType(".".join(parts[:length])))
@@ -23,9 +23,9 @@ def _stand_in(module: str, name: str) -> None:
 if "RANK" in os.environ and any(word.endswith("train.py") for word in sys.orig_argv):
     import torch
 
-    _stand_in("flash_attn.flash_attn_interface", "flash_attn_func")
-    _stand_in("flash_attn.layers.rotary", "apply_rotary_emb")
-    _stand_in("flash_attn.ops.triton.layer_norm", "layer_norm_fn")
+    _replace("flash_attn.flash_attn_interface", "flash_attn_func")
+    _replace("flash_attn.layers.rotary", "apply_rotary_emb")
+    _replace("flash_attn.ops.triton.layer_norm", "layer_norm_fn")
     plain = torch.tensor
 
     def on_cpu(*values: object, **options: object) -> torch.Tensor:

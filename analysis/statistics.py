@@ -1,4 +1,4 @@
-"""Small-sample statistics of `sweep compare`. Pure.
+"""Small-sample statistics of comparisons. Pure.
 
 scipy has a t distribution too, but as a wheel of 35 MB; numpy and the standard library have none.
 
@@ -96,8 +96,8 @@ def robust_spread(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 def _mad_correction(n: int) -> float:
     """The median absolute deviation of few values is too small on average (Croux and Rousseeuw 1992)."""
-    few = {3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
-    return few.get(n, n / (n - 0.8))
+    small = {3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+    return small.get(n, n / (n - 0.8))
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:

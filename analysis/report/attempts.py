@@ -108,8 +108,8 @@ def _chosen(records: pd.DataFrame, metric: Metric, most: int) -> pd.DataFrame:
     if len(rows) > most:
         kind = [rows["_ok"], *(rows[name] for name in CELL), rows["outcome"]]
         place = rows.groupby(kind, sort=False, dropna=False).cumcount()
-        kept = place.sort_values(kind="stable").index[:most]
-        rows = rows.loc[rows.index.isin(kept)]
+        shown = place.sort_values(kind="stable").index[:most]
+        rows = rows.loc[rows.index.isin(shown)]
     chosen: pd.DataFrame = rows.drop(columns=["_value", "_ok"])
     return chosen
 
@@ -143,7 +143,7 @@ def _short(value: float) -> float | int | None:
     return float(f"{value:.{DIGITS}g}")
 
 
-def said_of(table: dict[str, Any]) -> str:
+def omission_text(table: dict[str, Any]) -> str:
     """The page's note on rows that are missing from the table; empty where none are."""
     if table["shown"] == table["total"]:
         return ""

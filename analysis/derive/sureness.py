@@ -1,0 +1,86 @@
+"""How sure it is that a cell's best configuration is the fastest: within a run, and between runs. Pure.
+
+The iterations of one run share its start, its nodes and its neighbours: their interval says nothing of how another run
+of the same configuration would do. Only repeats do. Their spread is pooled over all repeated configurations of the
+records (the standard deviation of logarithms), and the lead over each rival is tested with Student's t. One best is
+tested against m rivals, so its chance is multiplied by m (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.metrics import Metric
+from analysis.statistics import student_two_sided
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEVEL = 0.01
+"""The chance of a false claim: that of ``sweep compare``"""
+
+
+def run_spread(rows: pd.DataFrame, key: pd.Series[int]) -> tuple[float, int]:
+    """(standard deviation of a run's logarithm between repeats, its degrees of freedom); NaN and 0 without repeats."""
+    logs = np.log(rows["value"].astype(float).where(lambda value: value > 0))
+    groups = logs.groupby(key)
+    freedom = int((groups.count() - 1).clip(lower=0).sum())
+    if freedom == 0:
+        return math.nan, 0
+    squares = float(((logs - groups.transform("mean")) ** 2).sum())
+    return math.sqrt(squares / freedom), freedom
+
+
+def least_lead(best: pd.DataFrame, rest: pd.DataFrame, metric: Metric, cell: list[str]) -> pd.Series[float]:
+    """The best's smallest lead over a rival of its cell, as a logarithm, in units of one run's spread."""
+    own = best.loc[rest.set_index(cell).index]
+    sign = 1.0 if metric.higher_is_better else -1.0
+    ratio = own["value"].to_numpy(float) / rest["value"].to_numpy(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lead = sign * np.log(ratio) / np.sqrt(1 / own["repeats"].to_numpy(float) + 1 / rest["repeats"].to_numpy(float))
+    by_cell: pd.Series[float] = rest[cell].assign(lead=lead).groupby(cell, sort=False)["lead"].min()
+    return by_cell
+
+
+def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
+    """(clear, tie, alone, leads or unknown; the sentence) of a row of ``analysis.derive.best.best_per_cell``."""
+    rivals = int(cell["configurations"]) - 1
+    ties = cell.get("ties")
+    tied = len(ties) if isinstance(ties, (list, tuple, np.ndarray)) else 0
+    ahead = lead_text(cell, metric)
+    if rivals == 0:
+        return "alone", "the only configuration that was measured here"
+    if tied:
+        others = "one other configuration" if tied == 1 else f"{tied} other configurations"
+        return "tie", f"within noise of {others}; the second is {ahead} behind"
+    if not float(cell["high"]) > float(cell["low"]) and int(cell["repeats"]) < 2:
+        return "unknown", f"leads by {ahead}; the spread of its iterations is not known"
+    if min(int(cell["repeats"]), int(cell["runner_up_repeats"])) < 2 or not cell["spread_freedom"]:
+        return "leads", f"leads by {ahead} within one run; the spread between runs is unknown"
+    spread, freedom = float(cell["run_spread"]), int(cell["spread_freedom"])
+    chance = chance_of(float(cell["least_lead"]), spread, freedom, rivals)
+    runs = f"{int(cell['repeats'])} and {int(cell['runner_up_repeats'])} runs"
+    if chance < LEVEL:
+        return "clear", f"{ahead} ahead of the second of {rivals + 1}, beyond the spread between runs ({runs})"
+    return "leads", f"leads by {ahead}, not beyond the spread between runs of {spread:.1%} ({runs})"
+
+
+def chance_of(lead: float, spread: float, freedom: int, rivals: int) -> float:
+    """The chance of such a lead over one of so many rivals if none were slower; ``lead`` as by ``least_lead``."""
+    if not lead > 0:
+        return 1.0
+    one_sided = student_two_sided(lead / spread if spread > 0 else math.inf, freedom) / 2
+    return min(1.0, rivals * one_sided)
+
+
+def lead_text(cell: Mapping[str, Any], metric: Metric) -> str:
+    """The lead of the best over the second, in per cent of the second."""
+    best, second = float(cell["value"]), cell.get("runner_up")
+    if second is None or not float(second) > 0 or not best > 0:
+        return "–"
+    ratio = best / float(second) if metric.higher_is_better else float(second) / best
+    return f"{max(0.0, ratio - 1):.1%}"

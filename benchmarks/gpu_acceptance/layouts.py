@@ -1,0 +1,153 @@
+"""Sweeps of one model each: the fastest layout, what compilation and kernels give, memory as predicted and measured."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+from typing import Any
+
+from benchmarks.gpu_acceptance.parts import Check, Result, Setting
+from benchmarks.gpu_acceptance.sweeps import SWEEP, measure, row_of
+
+GOALS = {"Llama-3.2-1B": 0.45, "Llama-3.2-3B": 0.50, "Llama-3-8B": 0.50}
+"""MFU of the best layout"""
+MEMORY_TOLERANCE = 0.10
+"""of a predicted peak: what the plan allows for"""
+NOISE_TOLERANCE = 0.02
+"""spread of the medians of repeats"""
+
+GRID = """
+name: acceptance-{name}
+models: [{model}]
+nodes: [1]
+sequence_length: {sequence}
+global_batch: {batch}
+dtype: bf16
+{axes}
+max_memory_share: 0.97
+max_run_time: 4m
+site: {{name: acceptance, gpu: {gpu}, gpus_per_node: 1, max_local_ranks: 1, pilot_time: 1h}}
+"""
+_AXES_1B = """
+micro_batch_size: 4
+compile: [true, false]
+params: {attention: [flash, cudnn]}
+include:
+  - {micro_batch_size: 8, compile: true, attention: cudnn}
+  - {micro_batch_size: 8, compile: true, attention: cudnn, recompute: selective}
+  - {micro_batch_size: 2, compile: true, attention: cudnn}
+  - {micro_batch_size: 8, compile: true, attention: cudnn, recompute: full}
+"""
+_AXES_3B = """
+micro_batch_size: [1, 2, 4]
+recompute: [none, selective]
+compile: true
+params: {attention: cudnn}
+"""
+_AXES_8B = """
+micro_batch_size: [1, 2]
+recompute: [none, selective, full]
+compile: true
+params: {weights_dtype: bf16, attention: cudnn}
+"""
+_TINY = "micro_batch_size: 2\nparams: {threads: 1, cpu_memory: false, weights_dtype: bf16}"
+_TINY_1B = "micro_batch_size: 2\nparams: {threads: 1, attention: [auto, math]}"
+"""one thread: a rehearsal shares the machine's cores with the tests"""
+
+
+def run_1b(setting: Setting) -> Result:
+    """Compilation, kernels, micro-batches."""
+    result = _swept(setting, "layouts-1b", "Llama-3.2-1B", _TINY_1B if setting.tiny else _AXES_1B)
+    ok = [row for row in result.rows if row["outcome"] == "ok"]
+    for axis, of in (("compilation", lambda row: row["compile"]), ("kernels", lambda row: row["params"]["attention"])):
+        speeds = {str(of(row)): row["tokens_per_second_per_gpu"] for row in sorted(ok, key=_speed)}
+        result.facts[f"best_by_{axis}"] = speeds
+    return result
+
+
+def run_3b(setting: Setting) -> Result:
+    """Micro-batches and recomputation."""
+    return _swept(setting, "layouts-3b", "Llama-3.2-3B", _TINY if setting.tiny else _AXES_3B)
+
+
+def run_8b(setting: Setting) -> Result:
+    """With weights and optimizer states in bf16."""
+    return _swept(setting, "layouts-8b", "Llama-3-8B", _TINY if setting.tiny else _AXES_8B)
+
+
+def run_noise(setting: Setting) -> Result:
+    """One layout, repeated: by how much do runs differ, and do their stated intervals cover it?"""
+    axes = f"{_TINY}\nrepeats: 2" if setting.tiny else "micro_batch_size: 4\ncompile: true\nrepeats: 6"
+    result = _swept(setting, "noise", "Llama-3.2-1B", axes, with_goals=False)
+    medians = [row["step_time_median_s"] for row in result.rows if row["outcome"] == "ok"]
+    if len(medians) > 1:
+        spread = (max(medians) - min(medians)) / statistics.median(medians)
+        result.facts["spread_of_medians"] = spread
+        holds = None if setting.gpu == "cpu" else spread < NOISE_TOLERANCE
+        result.checks.append(Check("repeats differ by less than 2 %", holds, f"{spread:.2%} over {len(medians)}"))
+    return result
+
+
+def run_example(setting: Setting) -> Result:
+    """The example of the README, within a budget."""
+    directory = setting.directory / "example"
+    grid = _example() if not setting.tiny else _grid(setting, "example", "tiny-1M", _TINY)
+    if not setting.tiny:
+        grid = grid.replace("gpu: h200", f"gpu: {setting.gpu}") + "budget: {runs: 5}\n"
+    rows = [row_of(record) for record in measure(directory, grid, setting.seconds - 30)]
+    picture = setting.directory / "heatmap.png"
+    drawn = subprocess.run([*SWEEP, "heatmap", str(directory), "--out", str(picture)], check=False, capture_output=True)
+    checks = [
+        Check("it measures", any(row["outcome"] == "ok" for row in rows), f"{len(rows)} attempts"),
+        Check("the heatmap is drawn", picture.exists(), drawn.stderr.decode()[-200:]),
+    ]
+    return Result(checks, {"heatmap": picture.name}, rows)
+
+
+def _swept(setting: Setting, name: str, model: str, axes: str, *, with_goals: bool = True) -> Result:
+    grid = _grid(setting, name, "tiny-1M" if setting.tiny else model, axes)
+    directory = setting.directory / name
+    rows = [row_of(record) for record in measure(directory, grid, setting.seconds)]
+    result = Result(rows=rows)
+    ok = [row for row in rows if row["outcome"] == "ok"]
+    failed = [f"{row['run_id']}: {row['outcome']}" for row in rows if row["outcome"] != "ok"]
+    result.checks.append(
+        Check(f"{model}: runs end ok", bool(ok) and not failed, "; ".join(failed) or f"{len(ok)} runs")
+    )
+    if with_goals and ok:
+        best = max(ok, key=_speed)
+        result.facts["best"] = best["run_id"]
+        result.checks += [_mfu_check(model, best, setting), _memory_check(ok, setting)]
+    return result
+
+
+def _grid(setting: Setting, name: str, model: str, axes: str) -> str:
+    sequence, batch = ("64", "256") if setting.tiny else ("4096", "64Ki")
+    return GRID.format(name=name, model=model, axes=axes, sequence=sequence, batch=batch, gpu=setting.gpu)
+
+
+def _example() -> str:
+    from tests.support.paths import REPOSITORY
+
+    return (REPOSITORY / "examples" / "one-gpu.yaml").read_text()
+
+
+def _speed(row: dict[str, Any]) -> float:
+    return float(row["tokens_per_second_per_gpu"] or 0.0)
+
+
+def _mfu_check(model: str, best: dict[str, Any], setting: Setting) -> Check:
+    goal = GOALS[model]
+    holds = None if setting.gpu == "cpu" or best["mfu"] is None else best["mfu"] >= goal
+    text = "no peak" if best["mfu"] is None else f"{best['mfu']:.1%}"
+    return Check(f"{model}: at least {goal:.0%} MFU", holds, f"{text} ({best['flops_convention']})")
+
+
+def _memory_check(rows: list[dict[str, Any]], setting: Setting) -> Check:
+    ratios = [row["peak_memory_bytes"] / row["predicted_peak_bytes"] for row in rows if row["peak_memory_bytes"]]
+    statement = "measured peaks are within 10 % of the predicted ones"
+    if not ratios:
+        return Check(statement, None, "no peak was measured")
+    worst = max(ratios, key=lambda ratio: abs(ratio - 1))
+    holds = None if setting.gpu == "cpu" else abs(worst - 1) <= MEMORY_TOLERANCE
+    return Check(statement, holds, f"measured / predicted {min(ratios):.2f} to {max(ratios):.2f}")

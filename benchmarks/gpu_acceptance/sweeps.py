@@ -1,0 +1,83 @@
+"""Sweeps of the acceptance: launched by the command line as a user does, and read from their journals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sweep.physics import memory
+from sweep.physics.profiles import profile_of
+from sweep.state.events import Recorded, decoder
+from sweep.store.directory import SweepDir
+from sweep.store.journal import JournalReader
+
+SWEEP = [sys.executable, "-m", "sweep.cli.main"]
+END_S = 40.0
+"""what is left of a part's time when its sweep is cancelled: to clear, and to read the records"""
+
+
+def measure(directory: Path, grid: str, seconds: float, *, extra_path: Path | None = None) -> list[dict[str, Any]]:
+    """The records of a sweep, begun or resumed, that is cancelled when the time is over."""
+    path = directory.with_suffix(".yaml")
+    path.write_text(grid)
+    known = (directory / "provenance.json").exists()
+    words = ["resume", directory] if known else ["launch", path, "--dir", directory, "--executor", "local", "--yes"]
+    environment = dict(os.environ)
+    if extra_path is not None:
+        environment["PYTHONPATH"] = os.pathsep.join([str(extra_path), environment.get("PYTHONPATH", "")])
+    child = subprocess.Popen([*SWEEP, *map(str, words)], env=environment, stdin=subprocess.DEVNULL)
+    try:
+        child.wait(max(10.0, seconds - END_S))
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(20)
+        except subprocess.TimeoutExpired:
+            child.kill()
+        subprocess.run([*SWEEP, "cancel", str(directory)], check=False, timeout=30)
+    return records_of(directory)
+
+
+def records_of(directory: Path) -> list[dict[str, Any]]:
+    """The records, oldest first."""
+    reader = JournalReader(SweepDir(directory), decode=decoder(dict))
+    return [dict(event.record) for event in reader.new_events() if isinstance(event, Recorded)]
+
+
+def row_of(record: dict[str, Any]) -> dict[str, Any]:
+    """What the results have of a record: its configuration, speed, memory as predicted and measured."""
+    names = (
+        *("run_id", "model", "micro_batch_size", "grad_accum", "recompute", "compile", "repeat", "outcome", "message"),
+        *("tokens_per_second_per_gpu", "step_time_median_s", "mfu", "hfu", "peak_memory_bytes", "notes", "total_s"),
+        *("peak_memory_reserved_bytes", "flops_convention"),
+    )
+    row = {name: record.get(name) for name in names}
+    row["params"] = json.loads(record["params_json"])
+    row["predicted_peak_bytes"] = _predicted(record)
+    further = json.loads(record.get("extra_json") or "{}")
+    selected = ("attention_kernel", "step_time_interval_s", "sm_clock_mhz", "power_w", "device_samples", "device")
+    return row | {name: further[name] for name in selected if name in further}
+
+
+def _predicted(record: dict[str, Any]) -> int | None:
+    names = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
+    columns = {**json.loads(record["shape_json"]), **{name: record[name] for name in names}}
+    columns |= {"sequence_length": record["sequence_length"], "dtype": record["dtype"]}
+    profile = profile_of(record["workload"], json.loads(record["params_json"]), compiled=bool(record["compile"]))
+    return None if profile is None else int(memory.peak_bytes(columns, profile))
+
+
+def wait_for(condition: Any, seconds: float) -> bool:
+    """Whether the condition became true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.2)
+    return False

@@ -1,0 +1,135 @@
+"""What every command does at its edges: all wrong options at once, one style of errors, no traceback for a bad file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource, iter_params_for_processing
+
+from sweep.errors import Mistake, SweepError, file_mistake
+from sweep.files import check_readable, check_writable
+
+HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""raised by click 8.2 and later where a group is called without a command"""
+
+
+class SweepCommand(click.Command):
+    """A command of `sweep`: every one is of this class."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's, but all options that are wrong are reported at once. Raises SweepError."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except HELP:
+            raise
+        except click.UsageError as error:
+            raise SweepError(self._mistakes(ctx, words) or usage_mistake(error)) from error
+        except SweepError as error:
+            raise SweepError(self._mistakes(ctx, words) or error.mistakes) from error
+
+    def _mistakes(self, ctx: click.Context, args: list[str]) -> list[Mistake]:
+        """What is wrong with each option and argument; none if the words cannot be parsed."""
+        try:
+            given, rest, order = self.make_parser(ctx).parse_args(args=args)
+        except click.UsageError:
+            return []
+        mistakes: list[Mistake] = []
+        for param in iter_params_for_processing(order, self.get_params(ctx)):
+            try:
+                _, rest = param.handle_parse_result(ctx, given, rest)
+            except click.UsageError as error:
+                mistakes.append(usage_mistake(error))
+            except SweepError as error:
+                mistakes += error.mistakes
+        words = ", ".join(repr(word) for word in rest)
+        remedy = f"`{ctx.command_path} --help`"
+        return mistakes + ([Mistake(f"unexpected: {words}", remedy=remedy)] if rest else [])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. A file that cannot be read or written is the user's: SweepError, as one mistake."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) or (mistake := file_mistake(error)) is None:
+                raise
+            raise SweepError(mistake) from error
+
+
+class InputPath(click.Path):
+    """Something to read: a file or a directory. What exists must be readable; what is missing the command reports."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Raises SweepError where it cannot be read."""
+        return input_path(str(super().convert(value, param, ctx)))
+
+
+class OutputPath(click.Path):
+    """A file (or a ``directory``) to create or replace: refused before any work if it cannot be written."""
+
+    def __init__(self, *, directory: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self.directory = directory
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Raises SweepError where it cannot be written."""
+        path = Path(str(super().convert(value, param, ctx)))
+        try:
+            check_writable(path)
+        except OSError as error:
+            raise SweepError(file_mistake(error) or str(error)) from error
+        if path.exists() and path.is_dir() != self.directory:
+            words = ("a file", "a directory") if self.directory else ("a directory", "a file")
+            raise SweepError(Mistake(f"is {words[0]}, not {words[1]}", file=str(path), remedy=f"name {words[1]}"))
+        return path
+
+
+def input_path(text: str | Path) -> Path:
+    """A path that the user names among other words. Raises SweepError where it exists and cannot be read."""
+    path = Path(text)
+    try:
+        check_readable(path)
+    except OSError as error:
+        raise SweepError(file_mistake(error) or str(error)) from error
+    return path
+
+
+def without_effect(names: Sequence[str], why: str) -> list[Mistake]:
+    """A mistake for each of these parameters of the running command that the user gave. ``why``: "without X"."""
+    ctx = click.get_current_context()
+    return [
+        Mistake(f"has no effect {why}", path=_name(param), remedy="omit it")
+        for param in ctx.command.params
+        if param.name in names and ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+    ]
+
+
+def usage_mistake(error: click.UsageError) -> Mistake:
+    """Click's message in the style of all others: where, what, the remedy."""
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        kind = "argument" if isinstance(error.param, click.Argument) else "option"
+        return Mistake(f"this {kind} is missing", path=_name(error.param), remedy=_help(error))
+    fact = (error.message if isinstance(error, click.BadParameter) else error.format_message()).rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        near = error.possibilities or ()
+        remedy = f"did you mean {' or '.join(sorted(near))}?" if near else _help(error)
+        return Mistake("no such option", path=error.option_name, remedy=remedy)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        return Mistake(fact, path=_name(error.param))
+    return Mistake(fact, remedy=None if fact.endswith(")") else _help(error))
+
+
+def _name(param: click.Parameter) -> str:
+    if isinstance(param, click.Option):
+        return max(param.opts, key=len)
+    return (param.metavar or str(param.name).upper()).strip("[].")
+
+
+def _help(error: click.UsageError) -> str | None:
+    return f"`{error.ctx.command_path} --help`" if error.ctx is not None else None

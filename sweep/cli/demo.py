@@ -1,0 +1,48 @@
+"""`sweep demo`: a sweep on this machine alone, from the grid that comes with the package to its heatmap."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import click
+
+from sweep.cli.command import OutputPath, SweepCommand
+from sweep.errors import Mistake, SweepError
+from sweep.shipped import shipped_folder
+
+NO_TORCH = (
+    "`pip install torch`. Without a GPU the CPU build is enough (about 200 MB; on Linux pip's default index has the "
+    "CUDA build, over 2 GB with its libraries): PyTorch's installation page names its index of CPU builds"
+)
+
+
+@click.command(cls=SweepCommand, short_help="Two tiny models measured on this machine, to a heatmap.")
+@click.option(
+    "--dir",
+    "directory",
+    type=OutputPath(directory=True),
+    default=Path("sweeps") / "demo",
+    show_default=True,
+    help="Sweep directory.",
+)
+@click.pass_context
+def demo(ctx: click.Context, directory: Path) -> int:
+    """Measure 16 layouts of two tiny models with real torch processes on this machine, and draw the heatmap.
+
+    No GPU and no Slurm needed; takes a few minutes. The grid is examples/laptop.yaml. If interrupted, call it again:
+    it continues.
+
+    \b
+    Examples:
+      sweep demo
+      sweep demo --dir /tmp/demo
+    """
+    from sweep.cli.launch import launch
+
+    if importlib.util.find_spec("torch") is None:
+        raise SweepError(Mistake("the demo trains with torch, which is not installed here", remedy=NO_TORCH))
+    grid = shipped_folder("examples") / "laptop.yaml"
+    arguments = [str(grid), "--executor", "local", "--dir", str(directory), "--yes"]
+    with launch.make_context("launch", arguments, parent=ctx) as launching:
+        return int(launch.invoke(launching))

@@ -1,0 +1,68 @@
+"""What a command reads: the sweep that is meant, and results in a sweep directory or a Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweep.cli.command import input_path
+from sweep.errors import Mistake, SweepError
+
+if TYPE_CHECKING:
+    from sweep.store.directory import SweepDir
+
+TEXT_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".txt")
+
+
+def chosen_sweep(directory: Path | None) -> SweepDir:
+    """The sweep named, or the newest under the working directory, which is then printed on stderr.
+
+    Raises SweepError where there is none.
+    """
+    from sweep.store.directory import find_sweep
+
+    sweep = find_sweep(directory)
+    if directory is None:
+        click.echo(f"sweep: {_short(sweep.path)}", err=True)
+    return sweep
+
+
+def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:
+    """(what holds the results, its sweep): a Parquet file as it is; a sweep directory, its new records collected.
+
+    The newest sweep if none is named. Raises SweepError where it is neither.
+    """
+    from sweep.records.collect import collect
+
+    if source is None or input_path(source).is_dir():
+        sweep = chosen_sweep(source)
+        collect(sweep)
+        return sweep.path, sweep
+    if not source.exists():
+        raise SweepError(Mistake("no such results", file=str(source), remedy="a sweep directory or a Parquet file"))
+    if source.suffix.lower() in TEXT_TABLES:
+        remedy = f"`sweep import {source}` converts it"
+        raise SweepError(Mistake("a table of its own format, not results", file=str(source), remedy=remedy))
+    return source, None
+
+
+def all_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
+    """``results_of`` each, or of the newest sweep. Raises SweepError with every mistake."""
+    found: list[tuple[Path, SweepDir | None]] = []
+    mistakes: list[Mistake] = []
+    for source in sources or (None,):
+        try:
+            found.append(results_of(source))
+        except SweepError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise SweepError(mistakes)
+    return found
+
+
+def _short(path: Path) -> Path:
+    """Relative to the working directory where it is below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,199 @@
+"""Files that the user names: text and tables read whole within a bound, results written whole or not at all.
+
+An ``OSError`` of these functions carries the path as the user named it; ``sweep.errors.file_mistake`` words it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sweep.errors import Mistake, SweepError
+
+_HEAD_BYTES, _STRANGE_SHARE = 512, 0.3
+"""a file is binary if over 30 % of its first block's characters are strange: perl's -B (perldoc -f -X)"""
+MAX_TEXT_BYTES = 4 << 20
+"""of a grid, a site or a map; a log may be longer"""
+
+
+def read_text(path: Path, what: str, most_bytes: int | None = MAX_TEXT_BYTES) -> str:
+    """The text of a file. ``what``: the kind of file that is expected, for messages.
+
+    Raises SweepError where it is no text file of at most ``most_bytes``, and OSError. No content is quoted.
+    """
+    _check_kind(path, what)
+    with naming(path), path.open("rb") as file:
+        data = file.read() if most_bytes is None else file.read(most_bytes + 1)
+    if most_bytes is not None and len(data) > most_bytes:
+        raise SweepError(Mistake(f"too large for a {what}: over {most_bytes >> 20} MiB", file=str(path)))
+    return text_of(data, path, what)
+
+
+def read_log(source: Path | bytes) -> str:
+    """The text of a log file, or of bytes from standard input. Logs may hold invalid bytes: they are replaced.
+
+    Raises SweepError where it is empty or binary, and OSError.
+    """
+    file = "-" if isinstance(source, bytes) else str(source)
+    if isinstance(source, Path):
+        _check_kind(source, "log")
+        with naming(source):
+            source = source.read_bytes()
+    if not source.strip(b"\0\t\n\r "):
+        raise SweepError(Mistake("is empty: there is nothing to diagnose", file=file, remedy="name another log"))
+    head = source.lstrip(b"\0")[:_HEAD_BYTES]
+    strange = sum(byte < 7 or 14 <= byte < 27 or 28 <= byte < 32 for byte in head)
+    strange += head.decode(errors="replace").count("\ufffd")
+    if strange > _STRANGE_SHARE * len(head):
+        raise SweepError(Mistake("is not text, so not a log", file=file, remedy="name the program's output"))
+    return source.decode(errors="replace")
+
+
+def text_of(data: bytes, path: Path | str, what: str) -> str:
+    """The bytes as text. Raises SweepError where they are not: NUL bytes, or not UTF-8."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise SweepError(Mistake(f"is not text, so not a {what}", file=str(path), remedy="a text file in UTF-8"))
+    return text
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """The ``pyarrow.Table`` of a Parquet file; of ``columns`` those that it has.
+
+    Raises SweepError where the file is no readable Parquet, and OSError. No content is quoted.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.is_dir():
+        raise SweepError(Mistake("is a directory, not a Parquet file", file=str(path), remedy="name a Parquet file"))
+    try:
+        with naming(path), path.open("rb") as file:
+            parquet = pq.ParquetFile(file)
+            present = parquet.schema_arrow.names
+            chosen = None if columns is None else [name for name in present if name in set(columns)]
+            return parquet.read(columns=chosen)
+    except pa.ArrowException as error:
+        remedy = "`sweep import` converts CSV and other tables"
+        raise SweepError(Mistake("not a readable Parquet file", file=str(path), remedy=remedy)) from error
+
+
+def write_whole(path: Path, data: bytes | str) -> None:
+    """Write or replace a file, and make the directories above it. If that fails, nothing has changed."""
+    with _parents(path):
+        write_aside(path, data).rename(path)
+
+
+def write_new(texts: Mapping[Path, str]) -> None:
+    """Write files that do not exist yet, all or none, and make the directories above them. Raises FileExistsError."""
+    written: list[Path] = []
+    with contextlib.ExitStack() as above:
+        for path in texts:
+            above.enter_context(_parents(path))
+        try:
+            for path, text in texts.items():
+                aside = write_aside(path, text)
+                try:
+                    os.link(aside, path)
+                    written.append(path)
+                finally:
+                    aside.unlink()
+        except OSError:
+            for path in written:
+                path.unlink()
+            raise
+
+
+def write_aside(path: Path, data: bytes | str) -> Path:
+    """Write a private temporary file next to ``path`` and sync it. Raises OSError, and then has removed it."""
+    aside = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex[:12]}")
+    try:
+        with naming(path), open(aside, "xb", opener=_private) as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise
+    return aside
+
+
+def check_writable(path: Path) -> None:
+    """Raises OSError where nothing can be created or replaced at the path; changes nothing."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        above = path.absolute().parent
+        if not os.path.lexists(above):
+            return check_writable(above)
+        if not above.is_dir():
+            raise NotADirectoryError(20, os.strerror(20), str(above)) from None
+        return _check_access(above, os.W_OK | os.X_OK)
+    return _check_access(path, os.W_OK | (os.X_OK if path.is_dir() else 0))
+
+
+def check_readable(path: Path) -> None:
+    """Raises OSError where something is at the path, or above it, that may not be read; passes where nothing is."""
+    try:
+        is_directory = stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    _check_access(path, os.R_OK | (os.X_OK if is_directory else 0))
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An ``OSError`` within is of this path: writing to an open file names none, a temporary file another."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+@contextlib.contextmanager
+def _parents(path: Path) -> Iterator[None]:
+    """The directories above the path exist within; those made for it are removed if it fails."""
+    missing = [above for above in path.absolute().parents if not above.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except OSError:
+        remove_empty(missing)
+        raise
+
+
+def remove_empty(directories: Sequence[Path]) -> None:
+    """Remove directories that are empty, in this order."""
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+
+
+def _check_kind(path: Path, what: str) -> None:
+    """Raises SweepError where the path is a directory or a device, which may have no end."""
+    mode = path.stat().st_mode
+    kind = "a directory" if stat.S_ISDIR(mode) else "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else None
+    if kind is not None:
+        raise SweepError(Mistake(f"is {kind}, not a {what}", file=str(path), remedy="name a file"))
+
+
+def _check_access(path: Path, mode: int) -> None:
+    if os.access(path, mode):
+        return
+    read_only = mode & os.W_OK and os.statvfs(path).f_flag & os.ST_RDONLY
+    number = 30 if read_only else 13  # EROFS, EACCES
+    raise OSError(number, os.strerror(number), str(path))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,149 @@
+"""Which device a rank takes: the one that the site states, or none at all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from bench_workloads.process import ALLOCATOR_VARIABLES, NoGpuError, WrongGpuError, grow_segments, pick_device
+from sweep.contract import Place
+from sweep.outcomes import Outcome
+from sweep.records.validity import refusal
+from tests.support import driving
+from tests.support.made_records import made_measurement, made_run
+
+torch = pytest.importorskip("torch")
+
+PLACE = Place(
+    rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0, master_addr="localhost", master_port=1
+)
+GRID = """
+name: nogpu
+models: [tiny-1M, tiny-4M]
+nodes: [1]
+sequence_length: 64
+global_batch: 512
+micro_batch_size: [1, 2]
+warmup_iterations: 1
+site: {name: here, gpu: h100, gpus_per_node: 1, max_local_ranks: 1, pilot_time: 10m}
+"""
+
+
+@pytest.fixture
+def no_gpu():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+
+
+@pytest.mark.parametrize("gpu", ["", "cpu"])
+def test_without_a_stated_gpu_the_cpu_is_taken(no_gpu, gpu):
+    assert pick_device(replace(PLACE, gpu=gpu)) == torch.device("cpu")
+
+
+def test_a_stated_gpu_that_torch_does_not_see_is_an_error_with_torchs_reason(no_gpu):
+    with pytest.raises(NoGpuError) as caught:
+        pick_device(replace(PLACE, gpu="h100"))
+    reason = "Torch not compiled with CUDA enabled" if torch.version.cuda is None else ""
+    assert str(caught.value).startswith(f"the site states gpu: h100, but torch sees no GPU: {reason}")
+    assert torch.__version__ in str(caught.value)
+    assert "state gpu: cpu" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("The NVIDIA driver on your system is too old (found version 12020).", "Update the nodes' driver"),
+        ("No CUDA GPUs are available", "Request the node's GPUs"),
+        ("Found no NVIDIA driver on your system.\nPlease check that you have an NVIDIA GPU", "check nvidia-smi"),
+    ],
+)
+def test_the_remedy_follows_from_torchs_reason(monkeypatch, reason, remedy):
+    """What torch says with a build for CUDA: torch/csrc/cuda/Module.cpp, torch/cuda/__init__.py."""
+
+    def init():
+        raise RuntimeError(reason)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(NoGpuError) as caught:
+        pick_device(replace(PLACE, gpu="h100"))
+    message = str(caught.value)
+    assert " ".join(reason.split()).rstrip(".") in message
+    assert remedy in message
+    assert "built for CUDA 13.0, CUDA_VISIBLE_DEVICES=''" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("stated", "name", "wrong"),
+    [
+        ("h100", "NVIDIA H100 80GB HBM3", ""),
+        ("h100", "NVIDIA H200", "State gpu: h200"),
+        ("h100", "NVIDIA H100 PCIe", "State gpu: h100-pcie"),
+        ("a100", "NVIDIA A100-SXM4-40GB", "State gpu: a100-40gb"),
+        ("h100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Turn MIG off"),
+        ("h100", "NVIDIA Engineering Sample", ""),
+        ("", "NVIDIA H200", ""),
+    ],
+)
+def test_the_devices_name_must_be_of_the_stated_kind(monkeypatch, stated, name, wrong):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    place = replace(PLACE, gpu=stated)
+    if not wrong:
+        assert pick_device(place) == torch.device("cuda", 0)
+        return
+    with pytest.raises(WrongGpuError, match=wrong):
+        pick_device(place)
+
+
+@pytest.mark.parametrize(("gpu", "named"), [("h100", True), ("h200", False), ("cpu", False), (None, False)])
+def test_a_measurement_of_another_kind_of_gpu_is_refused(gpu, named):
+    found = refusal(made_run(), [made_measurement(device="NVIDIA H200")] * 2, gpu)
+    if named:
+        assert found == (Outcome.CONFIG_MISMATCH, "gpu: the site states h100, rank 0 measured on NVIDIA H200")
+    else:
+        assert found is None
+
+
+def test_a_sweep_for_a_gpu_on_a_machine_without_one_ends_each_run_at_once(no_gpu, tmp_path):
+    """Acceptance 3 of the GPU issue: a named outcome and the remedy, and no figure from a CPU."""
+    (tmp_path / "grid.yaml").write_text(GRID)
+    began = time.monotonic()
+    arguments = ("--dir", tmp_path / "s", "--executor", "local", "--yes")
+    done = driving.run("launch", tmp_path / "grid.yaml", *arguments, timeout=120)
+    assert time.monotonic() - began < 100
+    records = driving.records_of(tmp_path / "s")
+    assert len({record["run_id"] for record in records}) == 4, done.stderr
+    for record in records:
+        assert record["outcome"] == "cuda_error"
+        assert "the site states gpu: h100, but torch sees no GPU" in record["message"]
+        assert "CUDA" in record["message"]
+        assert "state gpu: cpu" in record["advice"]
+        assert record["step_times_s"] is None
+        assert record["total_s"] < 30
+
+
+@pytest.mark.parametrize(
+    ("cuda", "given", "expected"),
+    [
+        ("13.0", {}, "expandable_segments:True"),
+        (None, {}, None),
+        ("13.0", {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "max_split_size_mb:64"),
+        ("13.0", {"PYTORCH_ALLOC_CONF": ""}, ""),
+    ],
+)
+def test_segments_grow_unless_the_user_sets_otherwise(monkeypatch, cuda, given, expected):
+    import os
+
+    environment = {k: v for k, v in os.environ.items() if k not in ALLOCATOR_VARIABLES} | given
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    assert grow_segments() == expected
+    assert environment.get("PYTORCH_ALLOC_CONF", given.get("PYTORCH_CUDA_ALLOC_CONF")) == expected

@@ -1,0 +1,86 @@
+"""Sampling of a GPU's state during the timed steps, against NVML's functions as nvidia-ml-py offers them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from bench_workloads import hardware  # noqa: E402
+
+CUDA = torch.device("cuda", 0)
+
+
+class Nvml(SimpleNamespace):
+    """As pynvml: a clock that falls while power rises to its cap, and a counter of energy."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    def __init__(self) -> None:
+        super().__init__(calls=0, energy=0)
+        self.nvmlInit = lambda: None
+        self.nvmlDeviceGetHandleByUUID = lambda uuid: uuid
+        self.nvmlDeviceGetUUID = lambda handle: handle
+        self.nvmlDeviceGetMaxClockInfo = lambda handle, kind: 1980
+        self.nvmlDeviceGetEnforcedPowerLimit = lambda handle: 700_000
+        self.nvmlDeviceGetTemperature = lambda handle, sensor: 60
+
+    def nvmlDeviceGetClockInfo(self, handle, kind):  # noqa: N802
+        self.calls += kind == self.NVML_CLOCK_SM
+        return max(1200, 1980 - 100 * self.calls) if kind == self.NVML_CLOCK_SM else 2619
+
+    def nvmlDeviceGetPowerUsage(self, handle):  # noqa: N802
+        return min(700_000, 400_000 + 100_000 * self.calls)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):  # noqa: N802
+        return 0x4 if self.calls > 2 else 0x1  # idle is no throttling
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle):  # noqa: N802
+        self.energy += 500_000
+        return self.energy
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    properties = SimpleNamespace(uuid="GPU-1")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(hardware, "PERIOD_S", 0.01)
+
+
+def test_clocks_power_and_reasons_are_sampled_during_the_steps(monkeypatch, gpu):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    sampler = hardware.Sampler(CUDA)
+    with sampler:
+        time.sleep(0.3)
+    found = sampler.results(tokens=1000)
+    samples = found["device_samples"]
+    assert samples["count"] >= 3
+    smallest, median, greatest = samples["sm_clock_mhz"]
+    assert 1200 <= smallest <= median <= greatest < 1980
+    assert samples["power_w"][2] == 700
+    assert samples["throttle_reasons"] == ["power cap"]
+    assert found["energy_j"] == 500
+    assert found["energy_j_per_token"] == 0.5
+
+
+def test_without_bindings_a_note_is_recorded(monkeypatch, gpu):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    sampler = hardware.Sampler(CUDA)
+    with sampler:
+        time.sleep(0.02)
+    found = sampler.results(tokens=1000)
+    assert found["device_samples"] is None
+    assert "nvidia-ml-py" in found["notes"][0]
+
+
+def test_a_cpu_has_no_such_samples():
+    with hardware.Sampler(torch.device("cpu")) as sampler:
+        pass
+    assert sampler.results(tokens=1) == {}

@@ -1,0 +1,87 @@
+"""Time in collectives from the flight recorder's entries, as torch 2.13 writes them (FlightRecorderDetail.hpp)."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from bench_workloads.transformer import waiting  # noqa: E402
+from sweep.contract import Layout  # noqa: E402
+
+
+def entry(
+    number: int, duration: float | None = 2.0, *, name: str = "nccl:all_gather", state: str = "completed"
+) -> dict:
+    timed = {} if duration is None else {"duration_ms": duration}
+    return {"record_id": number, "profiling_name": name, "state": state, "retired": duration is not None, **timed}
+
+
+class Recorder:
+    """What torch's recorder holds: each dump is the next of some states, the last one again and again."""
+
+    def __init__(self, *states: list[dict]) -> None:
+        self.states = list(states)
+
+    def dump(self, include_collectives: bool, only_active: bool) -> str:
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        return json.dumps({"version": "2.10", "entries": state})
+
+
+@pytest.fixture
+def recording(monkeypatch):
+    def install(*states: list[dict]) -> waiting.FlightRecorder:
+        recorder = Recorder([], *states)
+        monkeypatch.setattr(waiting.c10d, "_dump_nccl_trace_json", recorder.dump, raising=False)
+        return waiting.FlightRecorder()
+
+    return install
+
+
+def test_a_duration_is_waited_for_until_the_watchdog_has_retired_the_entry(recording):
+    late = [entry(0), entry(1, None)]
+    found = recording(late, late, late, [entry(0), entry(1, 3.0)])
+    assert found.lap() == pytest.approx(0.005)
+    assert found.unknown is None
+
+
+def test_entries_without_events_of_their_own_are_not_waited_for(recording):
+    """The single sends of a batch stay scheduled, other backends have no durations."""
+    found = recording(
+        [entry(0), entry(1, None, name="nccl:send 0->1", state="scheduled"), entry(2, None, name="gloo:barrier")]
+    )
+    began = time.monotonic()
+    assert found.lap() == pytest.approx(0.002)
+    assert time.monotonic() - began < 0.2
+
+
+def test_what_stays_unknown_has_a_reason(recording):
+    found = recording([entry(0), entry(1, None)])
+    began = time.monotonic()
+    assert found.lap() is None
+    assert 0.25 < time.monotonic() - began < 3
+    assert "1 of 2 collectives have no duration after 0.3 s" in found.unknown
+
+
+def test_a_buffer_that_was_too_small_is_noticed_and_the_next_lap_counts_again(recording, monkeypatch):
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2")
+    found = recording([entry(0)], [entry(5), entry(6)], [entry(6), entry(7, 4.0)])
+    assert found.lap() == pytest.approx(0.002)
+    assert found.lap() is None
+    assert found.unknown == "the flight recorder's buffer of 2 entries was too small"
+    assert found.lap() == pytest.approx(0.004)
+    assert found.unknown is None
+
+
+def test_the_buffer_holds_a_step(monkeypatch):
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2000")
+    monkeypatch.delenv("TORCH_NCCL_TRACE_BUFFER_SIZE", raising=False)
+    layout = Layout(dp=8, tp=8, zero=3, grad_accum=16)
+    waiting.prepare(torch.device("cuda"), waiting.most_collectives(layout, 80))
+    import os
+
+    assert int(os.environ["TORCH_FR_BUFFER_SIZE"]) >= 2 * 16 * 80 * (3 + 12)
+    assert os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == os.environ["TORCH_FR_BUFFER_SIZE"]

@@ -1,0 +1,172 @@
+"""`sweep best`, predictions and exports: complete, marked, and never surer than the data."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from sweep.cli.winners import CONFIGURATION
+from sweep.outcomes import Outcome
+from sweep.records.collect import write_results
+from tests.support.made_records import made_record, made_run
+from tests.support.made_sweeps import GRID, command, made, pilot_wrote  # noqa: F401
+
+PREDICTABLE = GRID.replace("tiny-1M", "1B").replace("gpu: cpu", "gpu: h100").replace("fp32", "bf16")
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Two layouts on two node counts, one of them simulated."""
+    runs = [made_run(zero=zero, nodes=nodes, dp=dp) for zero in (0, 1) for nodes, dp in ((1, 2), (2, 4))]
+    path = tmp_path / "results.parquet"
+    records = [made_record(run, (1.0 + 0.2 * at, 1.01 + 0.2 * at, 1.02 + 0.2 * at)) for at, run in enumerate(runs)]
+    write_results(path, records)
+    return path
+
+
+def marked(path, tmp_path):
+    """The same results, as a simulated workload's."""
+    table = pq.read_table(path)
+    at = table.schema.get_field_index("simulated")
+    import pyarrow as pa
+
+    target = tmp_path / "simulated.parquet"
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array([True] * table.num_rows)), target)
+    return target
+
+
+def test_the_table_has_a_row_per_cell_and_says_how_sure_it_is(results, command):  # noqa: F811
+    code, out, _ = command("best", results)
+    assert code == 0
+    assert out.count("the spread") == 2
+    assert "within one run" in " ".join(out.split())
+    code, out, _ = command("best", results, "--json")
+    assert {(row["nodes"], row["verdict"]) for row in json.loads(out)} == {(1, "leads"), (2, "leads")}
+
+
+def test_an_unknown_model_gets_the_nearest(results, command):  # noqa: F811
+    code, _, err = command("best", results, "--model", "8b")
+    assert (code, "did you mean 8B?" in err or "choose from" in err) == (2, True), err
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "markdown", "flags"])
+def test_every_format_has_what_makes_the_run_and_what_rates_it(results, tmp_path, command, form):  # noqa: F811
+    _, out, _ = command("export", "best", marked(results, tmp_path), "--format", form)
+    assert "simulated" in out
+    assert "leads by" in out
+    if form == "json":
+        for row in json.loads(out):
+            assert set(CONFIGURATION) <= set(row)
+            assert {"mfu", "peak_memory_bytes", "margin", "repeats", "notes", "run_id"} <= set(row)
+    elif form != "flags":
+        assert all(name in out.splitlines()[0] for name in (*CONFIGURATION, "margin", "repeats", "notes"))
+    else:
+        wanted = (
+            "--recompute=",
+            "--pp-schedule=",
+            "--sequence-length=",
+            "--global-batch-tokens=",
+            "--dtype=",
+            "1 measured",
+        )
+        assert not [word for word in wanted if word not in out]
+
+
+def test_only_json_is_exact(results, command):  # noqa: F811
+    exact = json.loads(command("export", "best", results)[1])[0]["tokens_per_second_per_gpu"]
+    assert str(exact) not in command("export", "best", results, "--format", "markdown")[1]
+
+
+def test_size_never_calls_simulated_runs_measured(results, tmp_path, command):  # noqa: F811
+    words = ("--params", "8B", "--tokens", "1T", "--gpus", "64", "--from")
+    _, out, _ = command("size", *words, marked(results, tmp_path))
+    assert "simulated in" in out
+    assert "measured" not in out
+    _, out, _ = command("size", *words, results)
+    assert "measured in" in out
+    assert "by the curve: no run had 64 GPUs" in out
+    document = json.loads(command("size", *words, results, "--json")[1])
+    assert {row["gpus"] for row in document["curve"] if row["run"]} == {
+        run.layout.gpus for run in (made_run(), made_run(nodes=2, dp=4))
+    }
+
+
+def test_compare_refuses_different_work(tmp_path, command):  # noqa: F811
+    for name, tokens in (("a", 2048), ("b", 4096)):
+        write_results(tmp_path / name, [made_record(made_run(zero=zero, sequence_length=tokens)) for zero in (0, 1)])
+    code, _, err = command("compare", tmp_path / "a", tmp_path / "b")
+    assert code == 2
+    assert "the sequence of" in err
+    assert "2048 in A, 4096 in B" in err
+    assert "--anyway" in err
+    assert command("compare", tmp_path / "a", tmp_path / "b", "--anyway")[0] == 0
+
+
+def test_compare_refuses_where_no_run_is_in_both(tmp_path, command):  # noqa: F811
+    for name, zero in (("a", 0), ("b", 1)):
+        write_results(tmp_path / name, [made_record(made_run(zero=zero))])
+    code, _, err = command("compare", tmp_path / "a", tmp_path / "b")
+    assert (code, "no run is in both" in err) == (2, True)
+
+
+def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatch, command):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.yaml").write_text(PREDICTABLE)
+    document = json.loads(command("plan", "grid.yaml", "--json", "--show", "runs")[1])
+    for cell in document["cells"]:
+        best = cell["predicted_best"]
+        runs = (
+            [run for run in document["runs"] if run["nodes"] == cell["nodes"]]
+            if isinstance(document["runs"], list)
+            else []
+        )
+        steps = {run["run_id"]: run["predicted_step_s"] for run in runs}
+        assert steps[best["run_id"]] == min(steps.values())
+    assert "Predicted best per cell, not measured" in command("plan", "grid.yaml")[1]
+    code, out, _ = command("heatmap", "--predicted", "grid.yaml", "--out", "p.svg")
+    assert (code, out.strip()) == (0, "p.svg")
+    assert command("heatmap", "--site", "x")[0] == 2, "no effect without --predicted"
+
+
+def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):  # noqa: F811
+    sweep = made(tmp_path / "s")
+    pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
+    before = sorted(sweep.directory.journals())
+    code, _, err = command("cancel", tmp_path / "s")
+    assert (code, "nothing to cancel: every run of the sweep has ended" in err) == (0, True)
+    assert sorted(sweep.directory.journals()) == before
+    assert json.loads(command("status", tmp_path / "s", "--json")[1])["cancelled"] is False
+
+
+def test_pardon_of_a_node_that_is_not_excluded_is_refused(tmp_path, command):  # noqa: F811
+    sweep = made(tmp_path / "s")
+    pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OK))
+    before = sorted(sweep.directory.journals())
+    code, _, err = command("nodes", tmp_path / "s", "pardon", "n1", "n99")
+    assert code == 2
+    assert "n1 is not excluded" in err
+    assert "the sweep has no node n99" in err
+    assert sorted(sweep.directory.journals()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("memory", "1B", "--gpus", "8"), ["--gpus: has no effect without --fits"]),
+        (("memory", "1B", "--tp", "-1", "--pp", "0", "--zero", "9"), ["--tp", "--pp", "--zero"]),
+        (("memory", "1B", "--plot", "x.jpg"), [".png, .svg, .pdf"]),
+        (("rerun", "nowhere/s", "--failed"), ["nowhere/s: no such directory"]),
+        (("replay", "x.parquet", "--budget", "0"), ["--budget", "over 0%, at most 100%"]),
+        (("lunch",), ["launch"]),
+        (("status", "a", "b"), ["unexpected: 'b'"]),
+        (("launch",), ["GRID: this argument is missing"]),
+        (("report", "--every", "9"), ["--every: has no effect without --watch"]),
+    ],
+)
+def test_nothing_is_accepted_in_silence_and_every_mistake_is_reported(tmp_path, monkeypatch, command, words, said):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command(*words)
+    assert (code, out) == (2, "")
+    assert all(line.startswith("error: ") for line in err.splitlines() if not line.startswith("sweep: "))
+    assert not [text for text in said if text not in err], err
+    assert "Usage:" not in err

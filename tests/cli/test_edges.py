@@ -1,0 +1,301 @@
+"""Every command behaves in the same way at its edges: bad paths, foreign files, full and read-only file systems.
+
+The commands and their paths are taken from the CLI itself, so that a new one is tested without being added here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sweep.cli.command import InputPath, OutputPath, SweepCommand
+from sweep.cli.main import cli
+from sweep.outcomes import Outcome
+from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
+from tests.support.paths import REPOSITORY
+
+SECRET = "hunter2-sk-93a7"
+TOO_LONG = "a" * 300
+VALUES = {
+    # what an argument or a required option gets where another parameter is tested
+    "GRID": "grid.yaml", "DIR": "s", "A": "s", "B": "s", "FILE": "table.csv", "RUN": "n1-dp2", "MODEL": "1B",
+    "DIR_OR_PARQUET": "s", "--tokens": "1T", "--to": "trackio", "--format": "json",
+}  # fmt: skip
+ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus", "8")}}
+"""what goes with an option, where it is not the command's required arguments"""
+EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
+         "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",), "extend": ("--dry-run",),
+         "nodes": ("add", "n7")}  # fmt: skip
+CREATES = {"init": "directory", "figures": "out", "export best": "out", "launch": "directory"}
+"""commands whose output is a directory: the parameter"""
+WHILE = {"export best": ("--format", "command"), "memory": ("1B",)}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path that a command takes."""
+
+    command: tuple[str, ...]
+    param: click.Parameter
+
+    @property
+    def name(self) -> str:
+        return f"{' '.join(self.command)} {self.option or self.param.name}"
+
+    @property
+    def option(self) -> str | None:
+        return max(self.param.opts, key=len) if isinstance(self.param, click.Option) else None
+
+    @property
+    def written(self) -> bool:
+        return isinstance(self.param.type, OutputPath)
+
+    def with_path(self, path: str) -> list[str]:
+        """The command's words with this path at the place, and something valid at every other that is required."""
+        name = " ".join(self.command)
+        words: list[str] = [*self.command]
+        alone = ALONE.get(name, {}).get(self.option or "")
+        for param in command_of(self.command).params:
+            if param is self.param:
+                words += [path] if self.option is None else [self.option, path]
+            elif isinstance(param, click.Argument) and param.required and alone is None:
+                words.append(VALUES[metavar(param)])
+        if self.written:
+            words += [word for word in WHILE.get(name, ()) if word not in words]
+        return [*words, *(EXTRA.get(name, ()) if alone is None else alone)]
+
+
+def metavar(param: click.Parameter) -> str:
+    return (param.metavar or str(param.name).upper()).strip("[].").split("]")[0]
+
+
+def command_of(words: Sequence[str]) -> click.Command:
+    found: click.Command = cli
+    for word in words:
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(cli), word)
+    return found
+
+
+def commands(group: click.Group = cli, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name in group.list_commands(click.Context(group)):
+        found = group.get_command(click.Context(group), name)
+        if isinstance(found, click.Group):
+            yield from commands(found, (*above, name))
+        else:
+            yield (*above, name)
+
+
+def is_path(param: click.Parameter) -> bool:
+    words = metavar(param).startswith("DIR") and isinstance(param, click.Argument)
+    return words or isinstance(param.type, click.Path) or "--site" in param.opts
+
+
+PLACES = [Place(words, param) for words in commands() for param in command_of(words).params if is_path(param)]
+READ, WRITTEN = [p for p in PLACES if not p.written], [p for p in PLACES if p.written]
+
+
+def ids(place: Place) -> str:
+    return place.name
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a grid, a sweep that has results, and files of every wrong kind."""
+    root = tmp_path_factory.mktemp("edges")
+    (root / "grid.yaml").write_text(GRID)
+    (root / "table.csv").write_text("model,sequence_length,nodes,tokens_per_second_per_gpu\n1B,64,1,100\n")
+    sweep = made(root / "s")
+    pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
+    assert run(root, "collect", "s").returncode == 0
+    (root / "binary").write_bytes(bytes(range(256)) * 4)
+    (root / "empty").touch()
+    (root / "empty.parquet").touch()
+    pq.write_table(pa.table({"user": ["x"], "token": [SECRET]}), root / "foreign.parquet")
+    pq.write_table(pa.table({"model": [SECRET], "nodes": ["many"], "outcome": [1.5]}), root / "wrong.parquet")
+    (root / "unreadable").write_text(GRID)
+    (root / "unreadable").chmod(0)
+    (root / "closed").mkdir(mode=0)
+    (root / "read_only").mkdir(mode=0o500)
+    (root / "directory").mkdir()
+    (root / "file").write_text(f"password: {SECRET}\n")
+    (root / "secret.yaml").write_text(f"token: {SECRET}\nname: {SECRET}!\nnested: [{SECRET}, {{env: {SECRET}}}]\n")
+    (root / "secret.txt").write_text(f"first {SECRET}\nsecond line {SECRET}: [{SECRET}\n*{SECRET} 'x\n")
+    (root / "secret.csv").write_text(f"{SECRET},b\n1,{SECRET}\n{SECRET}\n")
+    return root
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command line printed, and its exit code."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(root: Path, *words: str) -> Done:
+    """`sweep WORDS` as a user whom file modes stop, also where the tests are root's."""
+    return run_all(root, [list(words)])[0]
+
+
+def run_all(root: Path, lines: Sequence[Sequence[str]]) -> list[Done]:
+    """Each command line in a process of its own, forked from one that has imported everything."""
+    drop = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
+    command = [*(drop if os.geteuid() == 0 else []), sys.executable, "-c", FORKS]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MPLCONFIGDIR": "/tmp/sweep-tests-mpl"}
+    done = subprocess.run(
+        command,
+        cwd=root,
+        env=environment,
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    return [Done(*each) for each in json.loads(done.stdout)]
+
+
+FORKS = """
+import io, json, os, signal, sys, tempfile
+import pandas, pyarrow.parquet, matplotlib.figure, analysis.heatmap.draw, analysis.report, analysis.figures
+import sweep.cli.launch, sweep.store.sweep, sweep.plan.build, sweep.records.collect
+from sweep.cli.main import main
+found = []
+for words in json.load(sys.stdin):
+    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        for number, file in ((0, open(os.devnull)), (1, out), (2, err)):
+            os.dup2(file.fileno(), number)
+        sys.argv = ["sweep", *words]
+        sys.stdin = open(0)
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            code = 99
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code or 0)
+    status = os.waitpid(pid, 0)[1]
+    texts = []
+    for file in (out, err):
+        file.seek(0)
+        texts.append(file.read().decode(errors="replace"))
+    found.append((os.waitstatus_to_exitcode(status), *texts))
+json.dump(found, sys.stdout)
+"""
+
+
+def assert_refused(done: Done, words: Sequence[str]) -> None:
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 2, (words, done.returncode, done.stdout, done.stderr)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("sweep: ")]
+    assert lines, words
+    assert all(line.startswith("error: ") for line in lines), lines
+    assert not [word for word in ("pyarrow", "Arrow", "Errno", "__", "<class") if word in done.stderr], done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert max(map(len, lines)) < 900
+
+
+def test_every_command_is_of_the_class_that_checks_options_and_files() -> None:
+    assert {("plan",), ("launch",), ("export", "best"), ("replay",)} <= set(commands())
+    other = [words for words in commands() if not isinstance(command_of(words), SweepCommand)]
+    assert not other, f"declare them with cls=SweepCommand: {other}"
+    plain = [p.name for p in PLACES if type(p.param.type) is click.Path]
+    assert not plain, f"declare their paths as InputPath or OutputPath: {plain}"
+    assert {type(p.param.type) for p in PLACES} >= {InputPath, OutputPath}
+
+
+WRONG = ("missing", "unreadable", "closed", TOO_LONG, "binary", "empty", "empty.parquet", "foreign.parquet",
+         "wrong.parquet", "directory", "file", "secret.yaml", "secret.txt", "secret.csv", "grid.yaml/below",
+         "/dev/zero")  # fmt: skip
+
+
+TEXTS = ("file", "secret.yaml", "secret.txt", "secret.csv")
+
+
+def reading(place: Place) -> list[list[str]]:
+    return [place.with_path(path) for path in WRONG]
+
+
+def writing(place: Place) -> list[list[str]]:
+    suffix = suffix_of(place)
+    in_the_way = "file" if not suffix else "directory"
+    paths = (f"read_only/new{suffix}", f"closed/x{suffix}", TOO_LONG + suffix, f"file/x{suffix}", in_the_way)
+    return [place.with_path(path) for path in paths]
+
+
+@pytest.fixture(scope="module")
+def answers(here: Path) -> dict[tuple[str, ...], Done]:
+    """What every command says of every wrong path; nothing of the directory has changed."""
+    lines = [words for place in READ for words in reading(place)]
+    lines += [words for place in WRITTEN for words in writing(place)]
+    before = tree(here)
+    found = run_all(here, lines)
+    assert tree(here) == before
+    return dict(zip(map(tuple, lines), found, strict=True))
+
+
+@pytest.mark.parametrize("place", READ, ids=ids)
+def test_what_cannot_be_read_is_refused_with_one_message(answers: dict[tuple[str, ...], Done], place: Place) -> None:
+    for words in reading(place):
+        done = answers[tuple(words)]
+        if place.option == "--log" and words[-1] in TEXTS:
+            assert (done.returncode, SECRET in done.stdout + done.stderr) == (0, False), done  # any text may be a log
+        else:
+            assert_refused(done, words)
+
+
+@pytest.mark.parametrize("place", WRITTEN, ids=ids)
+def test_what_cannot_be_written_is_refused(answers: dict[tuple[str, ...], Done], place: Place) -> None:
+    for words in writing(place):
+        assert_refused(answers[tuple(words)], words)
+
+
+def suffix_of(place: Place) -> str:
+    if CREATES.get(" ".join(place.command)) == place.param.name:
+        return ""
+    return ".parquet" if place.command == ("import",) else ".png"
+
+
+def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Path) -> None:
+    before = tree(full)
+    lines = [place.with_path(str(full / "new" / f"x{suffix_of(place)}")) for place in WRITTEN]
+    for words, done in zip(lines, run_all(here, lines), strict=True):
+        assert_refused(done, words)
+        assert "no space left" in done.stderr
+        assert str(full) in done.stderr
+    assert tree(full) == before
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A small tmpfs without a free byte."""
+    path = tmp_path / "full"
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(path)], check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        with (path / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(b"x" * 4096):
+                pass
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)

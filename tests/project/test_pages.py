@@ -1,0 +1,55 @@
+"""Pages of the documentation that lead through something: what they show is run, what they quote exists."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from sweep.outcomes import Outcome
+from tests.support import driving
+from tests.support.paths import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+@pytest.mark.timeout(600)
+def test_the_tutorial_leads_to_a_heatmap(tmp_path):
+    (grid,) = blocks("tutorial.md", "yaml")
+    (tmp_path / "first.yaml").write_text(grid)
+    commands = [line[2:] for block in blocks("tutorial.md", "console") for line in block.splitlines()]
+    assert len(commands) >= 8
+    for command in commands:
+        done = driving.run(*shlex.split(command)[1:], cwd=tmp_path)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    assert (tmp_path / "sweeps" / "first" / "figures" / "heatmap.png").is_file()
+    assert (tmp_path / "sweeps" / "first" / "report.html").is_file()
+    (code,) = blocks("tutorial.md", "python")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" ok") == 3
+
+
+def test_a_message_of_the_troubleshooting_page_is_one_that_the_product_prints():
+    sources = [path.read_text() for path in (REPOSITORY / "sweep").rglob("*.py")]
+    headings = re.findall(r"^### (.+)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(headings) >= 15
+    outcomes = {str(outcome) for outcome in Outcome}
+    unknown = [text for text in headings if text not in outcomes and not any(text in source for source in sources)]
+    assert unknown == []
+
+
+def test_the_documentation_builds_strictly(tmp_path):
+    """Links, anchors, code references: a warning is an error."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    index = (tmp_path / "site" / "llms.txt").read_text()
+    for page in DOCS.rglob("*.md"):
+        where = page.relative_to(DOCS).with_suffix("").as_posix()
+        assert f"]({where}/)" in index, where

@@ -1,0 +1,201 @@
+"""A package of somebody else, in a folder of its own: registered by entry points, checked, and run in a sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from tests.support import driving
+
+PACKAGE = {
+    "theirs/__init__.py": "",
+    "theirs/workload.py": """
+import time
+
+from sweep.contract import Measurement, Phase, Workload
+
+
+def main(run, progress):
+    times = []
+    for number in range(run.warmup_iterations + run.iterations):
+        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        begin = time.perf_counter()
+        time.sleep(0.002 * run.layout.micro_batch_size * run.params.get("work", 1))
+        times.append(time.perf_counter() - begin)
+    timed = times[run.warmup_iterations :]
+    effective = {"dp": run.layout.dp, "micro_batch_size": run.layout.micro_batch_size}
+    warmup = times[: run.warmup_iterations]
+    progress.measured(Measurement(step_times_s=timed, warmup_times_s=warmup, effective=effective))
+
+
+AXES = frozenset({"dp", "micro_batch_size", "grad_accum"})
+WORKLOAD = Workload(name="their-bench", main="theirs.workload:main", axes=AXES, params={"work": 1})
+""",
+    "theirs/trainer.py": """
+import json
+from pathlib import Path
+
+from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Launch
+from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
+from sweep.contract import Workload
+
+
+def main(run, progress):
+    drive(ADAPTER, run, progress)
+
+
+def configure(run, directory, steps):
+    layout = {"dp": run.layout.dp, "batch": run.layout.micro_batch_size, "accumulation": run.layout.grad_accum}
+    text = json.dumps({**layout, "steps": steps})
+    return Launch(program=("-m", "theirs.train", str(Path(directory) / "config.json")), files={"config.json": text})
+
+
+def reader(run):
+    return PatternReader(r"^iter (\\d+) ", {"loss": rf"loss ({NUMBER})"}, {"dp": (r"^data parallel: (\\d+)", int)})
+
+
+WORKLOAD = Workload(
+    name="their-trainer",
+    main="theirs.trainer:main",
+    axes=frozenset({"dp", "micro_batch_size", "grad_accum"}),
+    params=dict(SHARED_PARAMS),
+    choices=dict(SHARED_CHOICES),
+    takes_listener=True,
+    same_start=False,
+)
+ADAPTER = Adapter(workload=WORKLOAD, versions="their trainer 1.0", configure=configure, reader=reader)
+""",
+    "theirs/train.py": """
+import json
+import os
+import sys
+import time
+
+config = json.load(open(sys.argv[1]))
+print("data parallel:", config["dp"], flush=True)
+for number in range(1, config["steps"] + 1):
+    time.sleep(0.02 * config["batch"])
+    if os.environ["RANK"] == "0":
+        print(f"iter {number} | loss {3 / number:.3f}", flush=True)
+""",
+    "theirs/strategy.py": """
+import numpy as np
+
+from sweep.search.strategies import Pick
+
+
+class LastFirst:
+    def pick(self, known, free):
+        rows = np.flatnonzero(free)
+        return Pick(int(rows[-1]), "the last of the plan") if len(rows) else None
+
+    def open(self, known, free):
+        return free
+""",
+    "theirs-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n",
+    "theirs-1.0.dist-info/entry_points.txt": """
+[sweep.workloads]
+their-bench = theirs.workload:WORKLOAD
+their-trainer = theirs.trainer:WORKLOAD
+
+[sweep.trainers]
+their-trainer = theirs.trainer:ADAPTER
+
+[sweep.strategies]
+their-strategy = theirs.strategy:LastFirst
+""",
+    "test_theirs.py": """
+from sweep.testing import check_strategy, check_trainer, check_workload
+
+OUTPUT = "data parallel: 2\\niter 1 | loss 3.000\\niter 2 | loss 1.500\\n"
+
+
+def test_the_workload():
+    check_workload("their-bench")
+
+
+def test_the_trainer():
+    check_trainer("their-trainer", output=OUTPUT)
+
+
+def test_the_trainer_runs():
+    check_workload("their-trainer")
+
+
+def test_the_strategy():
+    check_strategy("their-strategy")
+""",
+}
+GRID = """
+workload: {workload}
+strategy: their-strategy
+models: [tiny-1M]
+nodes: 1
+sequence_length: 64
+global_batch: 1024
+micro_batch_size: [1, 2, 4]
+iterations: 3
+site: {{gpu: cpu, gpus_per_node: 2}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The package as pip would install it, in a folder that only PYTHONPATH names."""
+    for name, text in PACKAGE.items():
+        path = tmp_path / "site" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.lstrip("\n"))
+    return tmp_path / "site"
+
+
+def on_path(folder: Path) -> Mapping[str, str]:
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))}
+
+
+def test_its_own_tests_pass_with_the_conformance_checks(folder: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
+    done = subprocess.run(
+        command, env={**os.environ, **on_path(folder)}, cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+
+
+@pytest.mark.parametrize("workload", ["their-bench", "their-trainer"])
+def test_it_runs_in_a_sweep_to_records(workload: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(GRID.format(workload=workload))
+    words = ("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", "--json")
+    done = driving.run(*words, cwd=tmp_path, env=on_path(folder))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"ok": 3}
+    records = driving.records_of(tmp_path / "s")
+    assert [record["workload"] for record in records] == [workload] * 3
+    assert all(len(record["step_times_s"]) == 3 for record in records)
+    planned = pyarrow.parquet.read_table(tmp_path / "s" / "plan.parquet")["run_id"].drop_null().to_pylist()
+    assert [record["run_id"] for record in records] == planned[::-1], "its strategy takes the last of the plan first"
+
+
+def test_the_best_of_its_trainer_is_exported_in_its_own_format(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(GRID.format(workload="their-bench"))
+    words = ("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", "--json")
+    assert driving.run(*words, cwd=tmp_path, env=on_path(folder)).returncode == 0
+    done = driving.run("export", "best", "s", "--format", "their-trainer", cwd=tmp_path, env=on_path(folder))
+    assert done.returncode == 0, done.stderr
+    assert '"dp": 2' in done.stdout
+
+
+def test_without_the_package_its_names_are_unknown(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(GRID.format(workload="their-bench"))
+    done = driving.run("plan", "grid.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "unknown workload 'their-bench'" in done.stderr
+    assert "unknown strategy 'their-strategy'" in done.stderr
