@@ -93,7 +93,7 @@ def _execution(row: Mapping[str, Any]) -> dict[str, Any]:
         "tensor_par_comm_type": "rs_ag" if split else "ar",
         "tensor_par_overlap": "none",
         "seq_par_ag_redo": split and row["recompute"] != "full",
-        "data_par_overlap": False,
+        "data_par_overlap": dp > 1 and bool(row.get("dp_overlap", 1.0)),
         "weight_offload": False,
         "activations_offload": False,
         "optimizer_offload": False,
