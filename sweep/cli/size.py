@@ -85,7 +85,7 @@ def size(
     if results is not None and (useless := without_effect(("gpu", "peak_tflops", "mfu"), "with --from")):
         raise SweepError(useless)
     active = parameters if parameters is not None else _active(str(model))
-    scaling = None
+    scaling, simulated = None, False
     if results is None and model is not None and mfu is None and peak_tflops is None:
         assert gpus is not None or days is not None
         work = _Work(model, gpu, trainer, sequence_length, int(global_batch))

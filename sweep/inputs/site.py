@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from dataclasses import replace
 from typing import Annotated, Any
@@ -93,7 +92,7 @@ def _rates(value: Any) -> Any:
 
 def _dated(value: Any) -> Any:
     """YAML reads 2026-11-20 as a date."""
-    if isinstance(value, dict) and isinstance(value.get("date"), datetime.date):
+    if isinstance(value, dict) and hasattr(value.get("date"), "isoformat"):
         return value | {"date": value["date"].isoformat()}
     return value
 
