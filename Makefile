@@ -3,6 +3,9 @@
 #              Ubuntu these are installed first; elsewhere what needs them is left out, and listed at the end
 # make docs    the documentation as pages in build/docs; a broken link is an error
 # make test-long, make check, make format
+# make accuracy    errors of predicted step times on the published tables in the folder that SWEEP_REFERENCE_DATA names
+# make accept-anchors    accept changed predictions of the anchor layouts (tests/physics/anchors.csv); with the accuracy
+#                        before and after in the commit
 #
 # Another torch:     make demo TORCH=torch==2.11.0
 # CPU build (Linux): make demo PIP_OPTIONS="--extra-index-url URL", URL being PyTorch's index of CPU builds. With
@@ -20,7 +23,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := sweep analysis bench_workloads benchmarks tests docs
 
-.PHONY: demo test system-packages test-long test-parallel docs check format lint types clean
+.PHONY: demo test system-packages test-long test-parallel accuracy accept-anchors docs check format lint types clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.made:
@@ -57,6 +60,13 @@ test-long: $(VENV)/.installed-dev
 # Every layout against one process, fp32 and bf16, and a table of the distances
 test-parallel: $(VENV)/.installed-dev
 	SWEEP_TRUTH_TABLE=docs/parallel-truth.md $(BIN)/python -m pytest tests/bench_workloads -m parallel --timeout=600 $(PYTEST_OPTIONS)
+
+accuracy: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.accuracy
+
+accept-anchors: $(VENV)/.installed-dev
+	SWEEP_UPDATE_GOLDENS=1 $(BIN)/python -m pytest tests/physics/test_anchors.py
+	$(BIN)/python -m benchmarks.accuracy
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m mkdocs build --quiet

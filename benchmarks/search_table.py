@@ -59,9 +59,10 @@ def disturbed(recorded: RecordedRun, share: float) -> str:
     """guided, with the nominal seconds of every part multiplied by a log-normal factor of scale 0.7."""
     found = []
     for seed in range(CHANCES):
-        factors = np.exp(np.random.default_rng(seed).normal(0, 0.7, recorded.candidates.terms.shape[1]))
+        layouts = recorded.candidates.layouts
+        factors = np.exp(np.random.default_rng(seed).normal(0, 0.7, layouts.parts.shape[1]))
         wrong = replace(recorded.candidates)
-        wrong.__dict__["terms"] = recorded.candidates.terms * factors
+        wrong.__dict__["layouts"] = replace(layouts, parts=layouts.parts * factors)
         assert isinstance(wrong, Candidates)
         found.append(overall(replace(recorded, candidates=wrong), "guided", share))
     mean, worst = (max(one[name] for one in found) for name in ("mean_regret", "worst_regret"))

@@ -18,6 +18,8 @@ from sweep.errors import SweepError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sweep.inputs.grid import Grid
+    from sweep.inputs.site import Site
     from sweep.plan.runs import Plan
 
 _SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env")
@@ -29,8 +31,9 @@ _REASONS_SHOWN = 3
 @click.argument("grid_file", metavar="GRID", type=InputPath())
 @click.option(
     "--show",
-    type=click.Choice(["rejected", "runs"]),
-    help="One line per rejected candidate with every reason, or per run in measurement order.",
+    type=click.Choice(["rejected", "runs", "model"]),
+    help="One line per rejected candidate with every reason, or per run in measurement order; or the rates that step "
+    "times are predicted from, each with its spread and source.",
 )
 @overrides_option
 @site_option
@@ -45,6 +48,7 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
       sweep plan examples/ultrascale.yaml
       sweep plan grid.yaml -o nodes=[1,2] -o tp=auto
       sweep plan grid.yaml --show rejected | grep tp=3
+      sweep plan grid.yaml --site my-cluster --show model
       sweep plan grid.yaml --json | jq .cells
     """
     from sweep.inputs.load import load_inputs
@@ -52,6 +56,9 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
     from sweep.plan.summary import summary
 
     grid, site = load_inputs(grid_file, overrides, site_given, None)
+    if show == "model":
+        _show_model(grid, site, as_json)
+        return 0
     found = build(grid, site)
     searched = {"strategy": grid.strategy, "budget": grid.budget.model_dump(exclude_none=True)}
     if as_json:
@@ -67,6 +74,23 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
     if not found.runs:
         raise SweepError(nothing_to_run(grid))
     return 0
+
+
+def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
+    from sweep.physics.profiles import PROFILES, profile_of
+    from sweep.physics.step_time import machine_of
+    from sweep.physics.trainers import behaviour_of
+
+    profile = profile_of(grid.workload, {}) or PROFILES["ours"]
+    behaviour = behaviour_of(profile.name)
+    rates = machine_of(site.hardware, profile).rates(behaviour.attention)
+    if as_json:
+        rows = [dict(zip(("rate", "value", "source"), one, strict=True)) for one in rates]
+        click.echo(json.dumps({"trainer": grid.workload, "behaviour": behaviour.source, "rates": rows}))
+        return
+    click.echo(f"{grid.workload} on {site.gpu}: {behaviour.source}")
+    for name, value, source in rates:
+        click.echo(f"  {name}: {value}  ({source})")
 
 
 @click.command(cls=SweepCommand, short_help="Print the grid's JSON schema, for editors.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from sweep.cli.sources import results_of
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
+    from sweep.physics.fastest import Fastest
     from sweep.physics.sizing import Scaling, Size
 
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -43,9 +45,12 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 @click.option("--tokens", type=_Count(), required=True, help="Tokens to train on: 11T.")
 @click.option("--gpu", default="h100", show_default=True, help="Kind of GPU, for its bf16 peak.")
 @click.option("--peak-tflops", type=click.FloatRange(min=0, min_open=True), help="Peak TFLOP/s instead of the GPU's.")
-@click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction. Default 0.40.")
+@click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction. With --params 0.40.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that training may take.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
+@click.option("--trainer", default="megatron", show_default=True, help="With --model: whose speed is predicted.")
+@click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
+@click.option("--global-batch", type=_Count(), default="4M", show_default=True, help="Tokens of a step, at most.")
 @click.option("--from", "results", type=InputPath(), help="Measured results: their speed and scaling.")
 @json_option
 def size(
@@ -57,11 +62,15 @@ def size(
     mfu: float | None,
     days: float | None,
     gpus: int | None,
+    trainer: str,
+    sequence_length: int,
+    global_batch: float,
     results: Path | None,
     as_json: bool,
 ) -> int:
     """GPUs = 6 * parameters * tokens / (peak * MFU * seconds).
 
+    With --model, and without --mfu, the speed is that of the fastest layout by the step-time model, as in `sweep plan`.
     With --from, the speed and Amdahl's curve come from the best run at each number of GPUs in results.parquet.
 
     \b
@@ -76,8 +85,13 @@ def size(
     if results is not None and (useless := without_effect(("gpu", "peak_tflops", "mfu"), "with --from")):
         raise SweepError(useless)
     active = parameters if parameters is not None else _active(str(model))
-    rate, source = _rate(gpu, peak_tflops, mfu)
-    scaling = None
+    scaling, simulated = None, False
+    if results is None and model is not None and mfu is None and peak_tflops is None:
+        assert gpus is not None or days is not None
+        work = _Work(model, gpu, trainer, sequence_length, int(global_batch))
+        rate, gpus, source = _predicted(work, active, tokens, gpus, days)
+    else:
+        rate, source = _rate(gpu, peak_tflops, mfu)
     if results is not None:
         best, simulated = _best_by_gpus(results, model)
         scaling = _scaling(best, results)
@@ -123,6 +137,64 @@ def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float
             raise SweepError(Mistake(f"{gpu} has no known peak", path="--gpu", remedy="give --peak-tflops"))
         peak_tflops = peak / 1e12
     return peak_tflops * 1e12 * share, f"{peak_tflops:g} TFLOP/s at {100 * share:g} % MFU"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is trained, on what, by what."""
+
+    model: str
+    gpu: str
+    trainer: str
+    sequence_length: int
+    global_batch: int
+
+
+def _predicted(
+    work: _Work, active: float, tokens: float, gpus: int | None, days: float | None
+) -> tuple[float, int, str]:
+    """(model FLOP/s per GPU, GPUs, text) by the step-time model. GPUs for a number of days are found in rounds."""
+    from sweep.physics.sizing import SECONDS_PER_DAY
+
+    asked, guess = gpus is not None, _rate(work.gpu, None, 0.4)[0]
+    gpus = gpus or _whole_nodes(6 * active * tokens / (guess * (days or 1) * SECONDS_PER_DAY))
+    for _ in range(8):
+        found = _fastest(work, gpus)
+        rate = 6 * active * found.tokens_per_second_per_gpu
+        needed = gpus if asked else _whole_nodes(6 * active * tokens / (rate * (days or 1) * SECONDS_PER_DAY))
+        if needed == gpus:
+            break
+        gpus = needed
+    layout = " ".join(f"{name}={value}" for name, value in found.layout.items() if value not in (1, "none"))
+    spread = f"{found.low:,.0f} to {found.high:,.0f} tokens/s/GPU with 90 % probability"
+    return rate, gpus, f"the step-time model for {work.trainer}, {layout or 'one GPU'} ({spread})"
+
+
+def _whole_nodes(gpus: float) -> int:
+    """The number of GPUs rounded up to nodes of 8, or to a power of two below that."""
+    whole = max(int(-(-gpus // 1)), 1)
+    return -(-whole // 8) * 8 if whole > 8 else 1 << (whole - 1).bit_length()
+
+
+def _fastest(work: _Work, gpus: int) -> Fastest:
+    from sweep.physics.catalogue import MODELS
+    from sweep.physics.fastest import fastest_layout
+    from sweep.physics.hardware import GPUS
+    from sweep.physics.profiles import PROFILES, profile_of
+
+    profile = profile_of(work.trainer, {})
+    if profile is None:
+        raise SweepError(
+            Mistake(f"unknown trainer {work.trainer!r}", path="--trainer", remedy=nearest(work.trainer, PROFILES))
+        )
+    found = fastest_layout(
+        MODELS[work.model], GPUS[work.gpu], gpus, profile, gpus_per_node=min(gpus, 8),
+        sequence_length=work.sequence_length, global_batch_tokens=work.global_batch,
+    )  # fmt: skip
+    if found is None:
+        fact = f"no layout of {work.model} is predicted to fit on {gpus} {work.gpu}"
+        raise SweepError(Mistake(fact, remedy="more --gpus, a smaller --sequence-length or --global-batch, or --mfu"))
+    return found
 
 
 def _scaling(best: dict[int, float], results: Path) -> Scaling:

@@ -14,7 +14,7 @@ from sweep.inputs.check import problems_of_the_rest
 from sweep.inputs.grid import Grid, read_grid
 from sweep.inputs.models import read_models
 from sweep.inputs.overrides import override
-from sweep.inputs.site import Site, parse_site
+from sweep.inputs.site import Site, parse_measured, parse_site
 from sweep.inputs.validation import check_kind
 from sweep.inputs.yaml_lines import load
 
@@ -51,12 +51,23 @@ def load_site(grid: Grid | None = None, given: str | None = None, executor: str 
     """
     if given is not None:
         path = _site_path(given)
-        return parse_site(_read(path, "site"), str(path))
+        return _with_measured(parse_site(_read(path, "site"), str(path)), path)
     if grid is not None and grid.site is not None:
         return grid.site
     from sweep.inputs.detect import detect_site
 
     return parse_site(yaml.safe_dump(dict(detect_site(executor or choose_executor(None)))), "the detected site")
+
+
+def _with_measured(site: Site, path: Path) -> Site:
+    """The site with the rates of the file beside its own: site.yaml and site.measured.yaml."""
+    beside = path.with_suffix(f".measured{path.suffix}")
+    if not beside.is_file():
+        return site
+    if site.measured is not None:
+        fact = f"measured rates are given twice: here, and in {beside.name}"
+        raise SweepError(Mistake(fact, file=str(path), path="measured", remedy="remove one of them"))
+    return site.model_copy(update={"measured": parse_measured(_read(beside, "file of measured rates"), str(beside))})
 
 
 def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor: str | None) -> tuple[Grid, Site]:

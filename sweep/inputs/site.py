@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from sweep.errors import SweepError, nearest
 from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, check_kind, seconds
 from sweep.inputs.yaml_lines import load
 from sweep.physics.hardware import GPUS, Gpu
+from sweep.physics.measured import MeasuredRates
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}")
 _CONSTRAINT = re.compile(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}")
@@ -82,6 +84,22 @@ def _srun_option(text: str) -> str:
 
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _rates(value: Any) -> Any:
+    """Rates in a sweep's own copy of its site: its launcher wrote them."""
+    return (
+        value
+        if value is None or isinstance(value, MeasuredRates)
+        else TypeAdapter(MeasuredRates).validate_python(value)
+    )
+
+
+def _dated(value: Any) -> Any:
+    """YAML reads 2026-11-20 as a date."""
+    if isinstance(value, dict) and hasattr(value.get("date"), "isoformat"):
+        return value | {"date": value["date"].isoformat()}
+    return value
 
 
 def _environment(value: Any) -> Any:
@@ -205,6 +223,8 @@ class Site(BaseModel):
     """the network interface for the leader, the ranks' rendezvous, and NCCL and gloo's sockets"""
     port_range: Annotated[tuple[Port, Port] | None, BeforeValidator(_tuple), AfterValidator(_port_range)] = None
     """first and last port for the leader and the ranks' rendezvous, where firewalls let only some through"""
+    measured: Annotated[MeasuredRates | None, BeforeValidator(_rates)] = None
+    """rates measured on this cluster: of the file beside the site's, ``NAME.measured.yaml``; a sweep's copy has both"""
 
     @property
     def pilot_time_s(self) -> float:
@@ -213,8 +233,17 @@ class Site(BaseModel):
 
     @property
     def hardware(self) -> Gpu:
-        """The known facts about the site's GPU kind."""
-        return GPUS[self.gpu]
+        """The known facts about the site's GPU kind, with what was measured on the site."""
+        return replace(GPUS[self.gpu], measured=self.measured)
+
+
+def parse_measured(text: str, file: str) -> MeasuredRates:
+    """The rates that ``site.measured.yaml`` states. Raises SweepError with every mistake at its line."""
+    document = load(text, file)
+    found, problems = check(MeasuredRates, _dated(document.value))
+    if found is None or document.mistakes:
+        raise SweepError([*document.mistakes, *document.located(problems)])
+    return found
 
 
 def parse_site(text: str, file: str) -> Site:

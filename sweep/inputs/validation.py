@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.inputs.axes import shown
 from sweep.inputs.yaml_lines import Document, Path, Problem
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model")
 
 SAFE_NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 SAFE_NAME_WORDS = "letters, digits and . _ + -, starting with a letter or digit, at most 64"
@@ -40,12 +40,15 @@ _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def check(model: type[Model], value: Any, path: Path = ()) -> tuple[Model | None, list[Problem]]:
-    """The value as the model, or None and all that is wrong with it. ``path``: where the value is in its document."""
+    """The value as the model (or dataclass), or None and all that is wrong with it.
+
+    ``path``: where the value is in its document.
+    """
     if not isinstance(value, dict):
         found = "nothing" if value is None else f"a {_kind(value)}"
         return None, [Problem(path, f"expected keys with values, found {found}", "write `key: value` lines")]
     try:
-        return model.model_validate(value), []
+        return TypeAdapter(model).validate_python(value), []
     except ValidationError as error:
         return None, [_problem(model, path, dict(item)) for item in error.errors(include_url=False)]
 
@@ -114,7 +117,7 @@ def amount_text(value: int) -> str:
     return f"{value:,}"
 
 
-def _problem(model: type[BaseModel], base: Path, error: dict[str, Any]) -> Problem:
+def _problem(model: type[Any], base: Path, error: dict[str, Any]) -> Problem:
     loc: Path = tuple(error["loc"])
     kind = error["type"]
     fact = _fact(error)

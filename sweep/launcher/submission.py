@@ -177,6 +177,7 @@ class Submission:
             nodes=request.nodes,
             gpus_per_node=site.gpus_per_node,
             gpu=site.gpu,
+            measured=site.measured,
             time_limit_s=request.time_limit_s,
             executor=session.sweep.executor,
             scratch=site.scratch,

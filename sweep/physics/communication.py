@@ -7,56 +7,21 @@ all-reduce (ring; Thakur et al. 2005), plus a latency per step of the algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sweep.physics import pipeline
-from sweep.physics.columns import element_bytes, equals, local_tokens, read
-from sweep.physics.hardware import Gpu
-from sweep.physics.profiles import PROFILES, MemoryProfile
+from sweep.physics import constants, pipeline
+from sweep.physics.columns import element_bytes, local_tokens, read
+from sweep.physics.machine import LARGE_BYTES, Machine
+from sweep.physics.measured import MeasuredCollective
 from sweep.physics.shapes import shape_columns
-from sweep.physics.states import shards, stage_parameters
 
-_NOMINAL_LINK = 2e11
-
-
-@dataclass(frozen=True, kw_only=True)
-class Network:
-    """Efficiency of collectives, as fractions of link bandwidth. Defaults: NCCL on nodes of 8 H100.
-
-    Near the bus bandwidths that the Ultra-Scale Playbook measured (256 MB): all-reduce 436 GB/s on one node, 362 on 2
-    and less with every doubling, a part of it latency; all-gather and reduce-scatter 250 and 185.
-    """
-
-    reduce_share: float = 0.95
-    """all-reduce, of the links (in-network reduction helps it)"""
-    gather_share: float = 0.6
-    """gathers, scatters and exchanges, of the links"""
-    congestion: float = 0.2
-    """bandwidth between n nodes falls as (2 / n) to this power"""
-    inside_latency_s: float = 4e-6
-    """per step of a ring or tree inside a node"""
-    between_latency_s: float = 5e-5
-    """per step between nodes"""
-    send_latency_s: float = 2e-4
-    """of one send to the next pipeline stage, including the waiting time of both sides"""
+Columns = Mapping[str, Any]
 
 
-def inside_bytes_per_s(gpu: Gpu) -> float:
-    """One direction of the links inside a node."""
-    return (gpu.link_bytes_per_s or 2 * _NOMINAL_LINK) / 2
-
-
-def between_bytes_per_s(gpu: Gpu, network: Network, nodes: Any) -> Any:
-    """One GPU's share of the network when this many nodes take part."""
-    alone = gpu.network_bytes_per_s or inside_bytes_per_s(gpu) / 8
-    return alone * (2 / np.maximum(nodes, 2)) ** network.congestion
-
-
-def axis_nodes(columns: Mapping[str, Any], axis: str) -> Any:
+def axis_nodes(columns: Columns, axis: str) -> Any:
     """Nodes that one group of the axis spans, ranks being numbered tp first, then cp, dp and pp (Megatron's order)."""
     inner = {"tp": (), "cp": ("tp",), "ep": (), "dp": ("tp", "cp"), "pp": ("tp", "cp", "dp")}[axis]
     stride = np.ones_like(read(columns, "tp"))
@@ -67,116 +32,125 @@ def axis_nodes(columns: Mapping[str, Any], axis: str) -> Any:
 
 
 def collective_s(
-    bytes_: Any, ranks: Any, nodes: Any, gpu: Gpu, network: Network, *, kind: str = "gather", calls: Any = 1
+    columns: Columns, bytes_: Any, ranks: Any, nodes: Any, machine: Machine, *, kind: str = "gather", calls: Any = 1
 ) -> Any:
     """Seconds of ``calls`` collectives that move ``bytes_`` in all. kind: gather (and scatter, exchange) or reduce.
 
     Between nodes every GPU of a node carries its part: a group of several ranks per node sends as many times less
     over each network card.
     """
+    per_call = np.asarray(bytes_) / np.maximum(calls, 1)
+    alone = nominal_s(columns, per_call, ranks, nodes, machine, kind)
+    if machine.measured.collectives:
+        alone = alone * _measured_ratio(columns, per_call, nodes, machine, kind)
+    return np.where(np.asarray(ranks) > 1, alone * calls, 0.0)
+
+
+def nominal_s(columns: Columns, bytes_: Any, ranks: Any, nodes: Any, machine: Machine, kind: str) -> Any:
+    """Seconds of one collective by the constants alone."""
     passes = 2.0 if kind == "reduce" else 1.0
-    share = network.reduce_share if kind == "reduce" else network.gather_share
-    per_node = np.maximum(ranks / nodes, 1)
-    wire = passes * bytes_ * (ranks - 1) / np.maximum(ranks, 1) / share
-    inside = wire / inside_bytes_per_s(gpu)
-    between = np.where(nodes > 1, wire / per_node / between_bytes_per_s(gpu, network, nodes), 0.0)
-    ring = (per_node - 1) * network.inside_latency_s + (nodes - 1) * network.between_latency_s
-    hops = np.log2(per_node) * network.inside_latency_s + np.log2(np.maximum(nodes, 1)) * network.between_latency_s
-    latency = passes * calls * np.where(nodes > 1, np.minimum(ring, 2 * hops), ring)
-    return np.where(ranks > 1, np.maximum(inside, between) + latency, 0.0)
+    inside_share = constants.INSIDE_REDUCE if kind == "reduce" else constants.INSIDE_GATHER
+    cloud = machine.network == "efa"
+    between_share = constants.EFA_SHARE if cloud else constants.BETWEEN_SHARE
+    per_node = np.maximum(np.asarray(ranks) / nodes, 1)
+    wire = passes * bytes_ * (ranks - 1) / np.maximum(ranks, 1)
+    inside = wire / (machine.inside_bytes_per_s * inside_share.median)
+    between = wire / per_node / (machine.between_bytes_per_s(columns) * between_share.median)
+    steps = constants.INSIDE_STEP_S.median
+    within = (ranks - nodes) * steps
+    if cloud:
+        per_rank = constants.EFA_REDUCE_STEP_S if kind == "reduce" else constants.EFA_GATHER_STEP_S
+        across = (ranks - 1) * per_rank.median
+    else:
+        hop = constants.BETWEEN_STEP_S.median
+        across = within + (nodes - 1) * hop
+        tree = 2 * (np.log2(per_node) * steps + np.log2(np.maximum(nodes, 1)) * hop)
+        across = np.minimum(across, tree) if kind == "reduce" else across
+    latency = constants.INSIDE_BASE_S.median + passes * np.where(nodes > 1, across, within)
+    return np.where(nodes > 1, np.maximum(inside, between), inside) + latency
 
 
-def tensor_bytes(columns: Mapping[str, Any]) -> Any:
-    """Bytes that one GPU gathers and scatters over tp per step (arXiv 2205.05198 sec. 4.2.2).
+_FAMILY = {"all_reduce": "reduce", "all_gather": "gather", "reduce_scatter": "gather", "all_to_all": "gather"}
 
-    Two gathers and two scatters of the stage's activations per layer in forward, as many in backward, and two gathers
-    more where inputs are gathered again or layers are recomputed in full.
+
+def _measured_ratio(columns: Columns, bytes_: Any, nodes: Any, machine: Machine, kind: str) -> Any:
+    """Measured over nominal seconds: of the same kind (else of any), within or across nodes, large or small.
+
+    Between measured numbers of nodes the logarithm is interpolated; beyond them the nearest counts.
     """
-    again = np.where(equals(columns, "recompute", "full"), 4.0, 0.0) + 2
-    return (8.0 + again) * _activation_bytes(columns) * _stage_layers(columns) * (read(columns, "tp") > 1)
+    known = [one for one in machine.measured.collectives if _FAMILY[one.kind] == kind] or machine.measured.collectives
+    found = np.ones(np.broadcast(bytes_, nodes).shape)
+    for across in (False, True):
+        side = [one for one in known if (one.nodes > 1) == across]
+        for large in (False, True):
+            same = [one for one in side if (one.bytes >= LARGE_BYTES) == large] or side
+            if same:
+                where = ((np.asarray(nodes) > 1) == across) & ((np.asarray(bytes_) >= LARGE_BYTES) == large)
+                found = np.where(where, _interpolated(columns, same, nodes, machine), found)
+    return found
 
 
-def tensor_s(columns: Mapping[str, Any], gpu: Gpu, network: Network) -> Any:
-    """Seconds of tensor-parallel communication per step, without overlap."""
-    calls = 10.0 * _stage_layers(columns) * read(columns, "grad_accum")
-    total = tensor_bytes(columns) * read(columns, "grad_accum")
-    return collective_s(total, read(columns, "tp"), axis_nodes(columns, "tp"), gpu, network, calls=calls)
+def _interpolated(columns: Columns, same: Sequence[MeasuredCollective], nodes: Any, machine: Machine) -> Any:
+    points: dict[int, list[float]] = {}
+    first = {name: np.asarray(read(columns, name)).flat[0] for name in ("network_bytes_per_s",) if name in columns}
+    for one in same:
+        nominal = nominal_s(first, one.bytes, float(one.ranks), float(one.nodes), machine, _FAMILY[one.kind])
+        points.setdefault(one.nodes, []).append(float(np.log(one.seconds / nominal)))
+    at = sorted(points)
+    values = [float(np.mean(points[one])) for one in at]
+    return np.exp(np.interp(np.log2(np.maximum(nodes, 1)), np.log2(at), values))
 
 
-@dataclass(frozen=True)
-class DataParallel:
-    """Seconds per step of what data parallelism sends, without overlap."""
+def tensor_s(columns: Columns, machine: Machine, *, sequence_parallel: bool = True) -> Any:
+    """Seconds of one layer's tensor-parallel communication in one forward, without overlap.
 
-    gradients_s: Any
-    """all-reduce (stage 0) or reduce-scatter: a backward pass can hide it"""
-    weights_s: Any
-    """gathering of weights: after the optimizer step (stages 1 and 2), or layer by layer (stage 3)"""
-
-
-def data_parallel(
-    columns: Mapping[str, Any], gpu: Gpu, network: Network, profile: MemoryProfile = PROFILES["ours"]
-) -> DataParallel:
-    """Seconds of gradient reduction and weight gathering per step.
-
-    Stage 0 all-reduces gradients. Stages 1 and 2 scatter them and gather weights, 2 scatters for every micro-batch.
-    Stage 3 also gathers weights twice for every micro-batch (arXiv 1910.02054 sec. 7).
+    Two gathers and two scatters of the activations (arXiv 2205.05198 sec. 4.2.2), or two all-reduces without sequence
+    parallelism; backward has as many, recomputation the forward's again.
     """
-    stage = stage_parameters(columns, shape_columns(columns), "first", profile)
-    zero, again = read(columns, "zero"), read(columns, "grad_accum")
-    gradient = 4.0 if profile.fsdp else profile.gradient_bytes
-    layers = _stage_layers(columns)
-    gradients: Any = 0.0
-    weights: Any = 0.0
-    for count, ways in zip(stage, shards(columns), strict=True):
-        nodes = np.minimum(axis_nodes(columns, "dp"), np.maximum(ways, 1))
-        reduce = collective_s(count * gradient, ways, nodes, gpu, network, kind="reduce", calls=layers)
-        scatter = collective_s(count * gradient, ways, nodes, gpu, network, calls=layers)
-        gather = collective_s(count * element_bytes(columns), ways, nodes, gpu, network, calls=layers)
-        gradients = gradients + np.where(zero == 0, reduce, scatter * np.where(zero >= 2, again, 1.0))
-        weights = weights + gather * np.where(zero == 3, 2 * again, np.where(zero >= 1, 1.0, 0.0))
-    return DataParallel(gradients, weights)
+    size, tp, nodes = activation_bytes(columns), read(columns, "tp"), axis_nodes(columns, "tp")
+    if sequence_parallel:
+        return collective_s(columns, 4.0 * size, tp, nodes, machine, calls=4.0)
+    return collective_s(columns, 2.0 * size, tp, nodes, machine, kind="reduce", calls=2.0)
 
 
-def pipeline_s(columns: Mapping[str, Any], gpu: Gpu, network: Network) -> Any:
-    """Seconds that a stage waits for activations and their gradients per step: one send each way per chunk."""
-    crossings = 2 * pipeline.chunks_per_rank(columns) * read(columns, "grad_accum")
-    size = _activation_bytes(columns) / read(columns, "tp")
+def send_s(columns: Columns, machine: Machine) -> Any:
+    """Seconds of one send of a micro-batch's activations to the next stage."""
+    size = activation_bytes(columns) / read(columns, "tp")
     crosses = axis_nodes(columns, "pp") > 1
-    speed = np.where(crosses, between_bytes_per_s(gpu, network, 2.0), inside_bytes_per_s(gpu))
-    return np.where(read(columns, "pp") > 1, crossings * (size / speed + network.send_latency_s), 0.0)
+    share = constants.EFA_SHARE if machine.network == "efa" else constants.BETWEEN_SHARE
+    between = machine.between_bytes_per_s(columns) * share.median
+    speed = np.where(crosses, between, machine.inside_bytes_per_s * constants.INSIDE_GATHER.median)
+    ratio = 1.0
+    if machine.measured.collectives:
+        nodes = np.where(crosses, 2.0, 1.0)
+        ratio = _measured_ratio(columns, size, nodes, machine, "gather")
+    return (size / speed + constants.SEND_S.median) * ratio
 
 
-def context_s(columns: Mapping[str, Any], gpu: Gpu, network: Network) -> Any:
-    """Seconds of passing keys and values round the context-parallel ring per step: forward once, backward twice."""
+def sends(columns: Columns) -> Any:
+    """Sends of activations and their gradients that a stage waits for: each way per chunk and micro-batch."""
+    in_turn = read(columns, "grad_accum") + (read(columns, "pp") - 1) / pipeline.chunks_per_rank(columns)
+    return np.where(read(columns, "pp") > 1, 2.0 * pipeline.chunks_per_rank(columns) * in_turn, 0.0)
+
+
+def context_s(columns: Columns, machine: Machine) -> Any:
+    """Seconds of passing keys and values round the context-parallel ring in one layer's forward."""
     shape = shape_columns(columns)
-    kv = (
-        2
-        * element_bytes(columns)
-        * shape.num_kv_heads
-        * shape.head_dim
-        / np.minimum(read(columns, "tp"), shape.num_kv_heads)
-    )
+    heads = np.asarray(shape.num_kv_heads) / np.minimum(read(columns, "tp"), shape.num_kv_heads)
     cp = read(columns, "cp")
-    total = 3 * kv * local_tokens(columns) * cp * _stage_layers(columns) * read(columns, "grad_accum")
-    calls = 3 * _stage_layers(columns) * read(columns, "grad_accum")
-    return collective_s(total, cp, axis_nodes(columns, "cp"), gpu, network, calls=calls)
+    total = 2 * element_bytes(columns) * heads * shape.head_dim * local_tokens(columns) * cp
+    return collective_s(columns, total, cp, axis_nodes(columns, "cp"), machine)
 
 
-def expert_s(columns: Mapping[str, Any], gpu: Gpu, network: Network) -> Any:
-    """Seconds of sending tokens to their experts and back per step: four exchanges per layer."""
+def expert_s(columns: Columns, machine: Machine) -> Any:
+    """Seconds of sending tokens to their experts and back in one layer's forward: two exchanges."""
     shape = shape_columns(columns)
-    size = _activation_bytes(columns) * np.maximum(shape.experts_per_token, 1) / read(columns, "tp")
-    total = 4 * size * _stage_layers(columns) * read(columns, "grad_accum")
-    calls = 4 * _stage_layers(columns) * read(columns, "grad_accum")
+    size = activation_bytes(columns) * np.maximum(shape.experts_per_token, 1) / read(columns, "tp")
     ep = read(columns, "ep")
     nodes = np.maximum(np.ceil(ep / read(columns, "gpus_per_node")), 1)
-    return collective_s(total, ep, nodes, gpu, network, calls=calls)
+    return collective_s(columns, 2 * size, ep, nodes, machine, calls=2.0)
 
 
-def _activation_bytes(columns: Mapping[str, Any]) -> Any:
+def activation_bytes(columns: Columns) -> Any:
     """One activation of the residual path of a micro-batch, whole."""
     return element_bytes(columns) * local_tokens(columns) * read(columns, "hidden_size")
-
-
-def _stage_layers(columns: Mapping[str, Any]) -> Any:
-    return read(columns, "num_layers") / read(columns, "pp")

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sweep.physics.measured import MeasuredRates
+
 GB = 10**9
 GIB = float(2**30)
 TERA = 10**12
@@ -27,6 +29,8 @@ class Gpu:
     network_bytes_per_s: float | None = None
     """typical share of the network per GPU and direction; a site may have less"""
     source: str = ""
+    measured: MeasuredRates | None = None
+    """of a site: rates of its own nodes and network"""
 
     def peak_flops(self, dtype: str) -> float | None:
         """FLOP/s for the dtype; None where unknown, and then MFU is null."""

@@ -1,7 +1,8 @@
-"""How long one optimizer step takes: compute, recomputation, communication that is not hidden, bubble, optimizer.
+"""How long one optimizer step takes, part by part, and how uncertain each part is: the one step-time model.
 
-Every part is a number or an array over candidates. Meant to order runs and to set expectations; the constants are those
-of current trainers on NVIDIA GPUs, and a sweep corrects them by what it measures (``sweep.search.step_time_model``).
+The order of a plan, its deadlines and cost, ``sweep size``, the search and replay all ask this module. Every part is a
+number or an array over candidates. Its constants are in ``sweep.physics.constants``, with sources; measured rates of a
+cluster replace them (``sweep.physics.machine``), measured runs update the prediction (``sweep.physics.prediction``).
 """
 
 from __future__ import annotations
@@ -12,107 +13,99 @@ from typing import Any
 
 import numpy as np
 
-from sweep.physics import communication, flops, pipeline
-from sweep.physics.columns import Numbers, equals, local_tokens, read
-from sweep.physics.communication import Network
+from sweep.physics import communication, constants, data_parallel, kernels, pipeline
+from sweep.physics.columns import Numbers, equals, read
 from sweep.physics.hardware import Gpu
+from sweep.physics.kernels import Passes
+from sweep.physics.machine import Machine
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import shape_columns
 from sweep.physics.states import shards, stage_parameters
+from sweep.physics.trainers import Behaviour, behaviour_of
 
-_NOMINAL_PEAK = 1e14
-_NOMINAL_MEMORY = 1e12
-"""bytes/s, of a GPU with that peak: of those in ``sweep.physics.hardware`` half have between 0.3 and 0.6 of it"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """Efficiency of kernels, and of the program between them."""
-
-    best_efficiency: float = 0.55
-    """of the dense peak, in large matrix products together with the operations between them (norms, attention)"""
-    half_speed_rows: float = 400.0
-    """rows of a matrix product at which it runs at half of that: few rows do not fill the GPU"""
-    half_speed_width: float = 200.0
-    """columns per rank (hidden or MLP width over tp) at which it runs at half of that"""
-    layer_launch_s: float = 2e-3
-    """minimum seconds of one layer's forward and backward: the host launches kernels no faster"""
-    hidden_data: float = 0.8
-    """share of a backward pass that can hide gradient reduction"""
-    never_hidden: float = 0.1
-    """share of data-parallel communication that is never hidden: the first and last buckets"""
-    hidden_tensor: float = 0.0
-    """share of tensor-parallel communication that matrix products hide"""
-    hidden_context: float = 0.7
-    """share of key and value passing that attention hides"""
-    optimizer_bytes: float = 24.0
-    """bytes that an AdamW update reads and writes per parameter"""
-
-
-SPEEDS: dict[str, Speed] = {"nanotron": Speed(layer_launch_s=1e-2)}
-"""profile -> speed, where it differs: nanotron's eager modules and blocking sends make the host the bottleneck"""
-NETWORKS: dict[str, Network] = {"nanotron": Network(send_latency_s=1e-2)}
-"""profile -> network, where it differs: nanotron sends each tensor's shape before it, and waits"""
+PARTS = (
+    *("matmul", "attention", "memory", "launch", "tensor", "context", "expert", "pipeline", "bubble", "data"),
+    *("optimizer", "step"),
+)
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one step by part, for the busiest stage."""
+    """Seconds of one step by part, for the busiest stage; they add up to the step."""
 
-    compute_s: Any
-    recompute_s: Any
+    matmul_s: Any
+    """matrix products, recomputed ones included"""
+    attention_s: Any
+    memory_s: Any
+    """norms, activations, casts, loss, gradient accumulation: memory traffic"""
+    launch_s: Any
+    """the GPU waits for the host"""
     tensor_s: Any
+    """tensor-parallel communication that is not hidden; likewise the next ones"""
     context_s: Any
     expert_s: Any
     pipeline_s: Any
+    """sends between stages"""
     bubble_s: Any
     data_s: Any
+    """gradient reduction and weight gathering"""
     optimizer_s: Any
+    step_s: Any
+    """once per step: batch, loss, logging"""
 
     @property
     def total_s(self) -> Any:
         """Seconds of the step."""
-        return sum(getattr(self, name) for name in self.__dataclass_fields__)
+        return sum(self.by_part().values())
+
+    def by_part(self) -> dict[str, Any]:
+        """Part -> seconds, in the order of ``PARTS``."""
+        return {name: getattr(self, f"{name}_s") for name in PARTS}
 
 
-def predict(
-    columns: Mapping[str, Any],
-    gpu: Gpu,
-    profile: MemoryProfile = PROFILES["ours"],
-    network: Network | None = None,
-    speed: Speed | None = None,
-) -> StepTime:
-    """Seconds of one optimizer step by part.
+def machine_of(gpu: Gpu, profile: MemoryProfile) -> Machine:
+    """The rates of a kind of GPU, with the network that the profile's trainer is mostly run on."""
+    return Machine(gpu=gpu, network=behaviour_of(profile.name).network)
+
+
+def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> StepTime:
+    """Median seconds of one optimizer step by part.
 
     Columns of a layout and shape, ``sequence_length``, ``dtype`` and ``gpus_per_node``. Unknown peaks and links count
     as nominal ones: that gives an order, but no reliable seconds.
     """
-    columns = Numbers.of(columns)
-    network = network or NETWORKS.get(profile.name, Network())
-    speed = speed or SPEEDS.get(profile.name, Speed())
-    forward, backward, again = _passes(columns, gpu, speed)
+    columns, machine, behaviour = Numbers.of(columns), machine_of(gpu, profile), behaviour_of(profile.name)
+    layer, head = _layer(columns, machine, profile, behaviour), _head(columns, machine, behaviour)
+    layers, ends = _busiest(columns, profile, layer, head)
     micro_batches = read(columns, "grad_accum")
-    compute, recompute = micro_batches * (forward + backward), micro_batches * again
-    tensor = communication.tensor_s(columns, gpu, network) * (1 - speed.hidden_tensor)
-    context = communication.context_s(columns, gpu, network) * (1 - speed.hidden_context)
-    experts = communication.expert_s(columns, gpu, network)
-    sends = communication.pipeline_s(columns, gpu, network)
-    busy = compute + recompute + tensor + context + experts + sends
+    forward = layers * layer.forward + ends * head.forward
+    backward = layers * layer.backward + ends * head.backward
+    launch = _launch_s(columns, behaviour, layers, forward, backward)
+    busy = {
+        name: micro_batches * (layers * layer.parts[name] + ends * head.parts.get(name, 0.0)) for name in layer.parts
+    }
+    all_layers = np.asarray(shape_columns(columns).num_layers, dtype=np.float64)
+    average = (all_layers * layer.total + head.total) / read(columns, "pp") + launch
+    waits = communication.send_s(columns, machine) * (1 - behaviour.sends_hidden)
+    data = data_parallel.exposed_s(columns, machine, profile, behaviour, forward, backward)
     return StepTime(
-        compute,
-        recompute,
-        tensor,
-        context,
-        experts,
-        sends,
-        busy * pipeline.bubble_fraction(columns),
-        _exposed_data(columns, gpu, profile, network, speed, backward),
-        _optimizer_s(columns, gpu, profile, speed),
+        matmul_s=busy["matmul"],
+        attention_s=busy["attention"],
+        memory_s=busy["memory"],
+        launch_s=micro_batches * launch + data_parallel.host_s(columns, behaviour),
+        tensor_s=busy["tensor"],
+        context_s=busy["context"],
+        expert_s=busy["expert"],
+        pipeline_s=communication.sends(columns) * waits + _send_waits_s(columns, behaviour),
+        bubble_s=pipeline.bubble_fraction(columns) * micro_batches * average,
+        data_s=data,
+        optimizer_s=_optimizer_s(columns, machine, profile, behaviour),
+        step_s=np.zeros_like(micro_batches) + constants.STEP_S.median,
     )
 
 
 def step_time_s(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> Any:
-    """Seconds of one optimizer step."""
+    """Median seconds of one optimizer step."""
     return predict(columns, gpu, profile).total_s
 
 
@@ -123,73 +116,135 @@ def tokens_per_second_per_gpu(columns: Mapping[str, Any], gpu: Gpu, profile: Mem
     return sequences * read(columns, "sequence_length") / step_time_s(columns, gpu, profile) / gpus
 
 
-def efficiency(columns: Mapping[str, Any], shape: Any, speed: Speed) -> Any:
-    """Share of the peak that matrix products of this size reach: of rows (tokens) and of width per tp rank."""
-    rows = local_tokens(columns)
-    experts = np.asarray(shape.num_experts) > 0
-    rows = np.where(experts, rows * np.maximum(shape.experts_per_token, 1) / np.maximum(shape.num_experts, 1), rows)
-    width = np.minimum(shape.hidden_size, _width(shape)) / read(columns, "tp")
-    return speed.best_efficiency * rows / (rows + speed.half_speed_rows) * width / (width + speed.half_speed_width)
+def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> dict[str, Any]:
+    """Part -> standard deviation of the logarithm of its seconds, from those of the constants that it is made of.
 
-
-def _passes(columns: Mapping[str, Any], gpu: Gpu, speed: Speed) -> tuple[Any, Any, Any]:
-    """(forward, backward, recomputation) seconds of one micro-batch on the busiest stage."""
-    shape = shape_columns(columns)
-    per_token = flops.model_flops_per_token(shape, read(columns, "sequence_length")) / 3
-    share = _busiest_share(columns, shape) / read(columns, "tp")
-    rate = peaks_flops(columns, gpu) * efficiency(columns, shape, speed)
-    forward = local_tokens(columns) * per_token * share / rate
-    min_s = speed.layer_launch_s * read(columns, "num_layers") / read(columns, "pp") / 3
-    forward, backward = np.maximum(forward, min_s), np.maximum(2 * forward, 2 * min_s)
-    extra = np.where(
-        equals(columns, "recompute", "full"), 1.0, np.where(equals(columns, "recompute", "selective"), 0.1, 0.0)
-    )
-    return forward, backward, extra * forward
-
-
-def _busiest_share(columns: Mapping[str, Any], shape: Any) -> Any:
-    """Part of the model's work that the busiest stage has, the output projection included."""
-    pp, layers = read(columns, "pp"), np.asarray(shape.num_layers, dtype=np.float64)
-    share = pipeline.cost_share(np.ones_like(pp), layers, shape)
-    head = share - layers
-    most = np.maximum(np.ceil(layers / pp), layers / pp + head * 0.5)
-    return np.where(pp == 1, 1.0, np.minimum(most / share, 1.0))
-
-
-def _exposed_data(
-    columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile, network: Network, speed: Speed, backward: Any
-) -> Any:
-    """Exposed communication. Gradients go with the last backward, in stages 2, 3 with each; weights of 3 with all.
-
-    Stages 1 and 2 gather weights between the optimizer step and the next forward, where nothing runs concurrently.
+    A measured rate has its own, smaller one.
     """
-    moved = communication.data_parallel(columns, gpu, network, profile)
-    zero, again = read(columns, "zero"), read(columns, "grad_accum")
-    cover = speed.hidden_data * backward * np.where(zero >= 2, again, 1.0)
-    gradients = np.maximum(moved.gradients_s - cover, speed.never_hidden * moved.gradients_s)
-    gathered = np.maximum(moved.weights_s - 1.5 * cover, speed.never_hidden * moved.weights_s)
-    return gradients + np.where(zero == 3, gathered, moved.weights_s)
+    machine = machine_of(gpu, profile)
+    share = machine.by_dtype(columns, machine.matmul_spread)
+    network = machine.network_spread
+    kernel = constants.ATTENTION["flash-2", machine.architecture][1]
+    return {
+        "matmul": np.hypot(share, constants.SLOWEST_GPU.spread),
+        "attention": kernel.spread,
+        "memory": 0.15,
+        "launch": constants.LAUNCH_S.spread,
+        "tensor": np.hypot(network, 0.2),
+        "context": np.hypot(network, 0.3),
+        "expert": np.hypot(network, 0.4),
+        "pipeline": 1.5 if behaviour_of(profile.name).blocking_sends else 0.5,
+        "bubble": 0.15,
+        "data": np.hypot(network, 0.35),
+        "optimizer": 0.3,
+        "step": constants.STEP_S.spread,
+    }
 
 
-def _optimizer_s(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile, speed: Speed) -> Any:
+@dataclass(frozen=True)
+class _Cost:
+    """Seconds of one layer, or of the output end, for one micro-batch."""
+
+    parts: Mapping[str, Any]
+    forward: Any
+    backward: Any
+
+    @property
+    def total(self) -> Any:
+        return self.forward + self.backward
+
+
+def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> _Cost:
+    share = read(columns, "recompute_share") if "recompute_share" in columns else 1.0
+    full = equals(columns, "recompute", "full") * share
+    selective = 1.0 * equals(columns, "recompute", "selective")
+    core = selective * (profile.selective == "attention")
+    cheap = selective * (profile.selective != "attention")
+    hidden = read(columns, "tp_overlap") if "tp_overlap" in columns else 0.0
+    shown = 1 - np.maximum(behaviour.tensor_hidden, hidden * constants.TENSOR_HIDDEN.median)
+    accumulated = _per_layer_parameters(columns, profile) * behaviour.gradient_traffic / machine.memory_bytes_per_s
+    elementwise = kernels.elementwise(columns, machine, profile, behaviour)
+    tensor = communication.tensor_s(columns, machine, sequence_parallel=profile.sequence_parallel) * shown
+    context = communication.context_s(columns, machine) * (1 - behaviour.context_hidden)
+    expert = communication.expert_s(columns, machine)
+    passes = {
+        "matmul": _with(kernels.products(columns, machine), full + cheap * behaviour.products_again),
+        "attention": _with(kernels.attention(columns, machine, profile, behaviour), full + core),
+        "memory": _with(Passes(elementwise.forward, elementwise.backward + accumulated), full + cheap),
+        "tensor": _with(Passes(tensor, tensor), full),
+        "context": _with(Passes(context, 2 * context), full),
+        "expert": _with(Passes(expert, expert), full),
+    }
+    forward, backward = (sum(one[i] for one in passes.values()) for i in (0, 1))
+    return _Cost({name: sum(one) for name, one in passes.items()}, forward, backward)
+
+
+def _with(passes: Passes, again: Any) -> Passes:
+    """The same with the share of its forward that backward repeats."""
+    return Passes(passes.forward, passes.backward + again * passes.forward)
+
+
+def _head(columns: Mapping[str, Any], machine: Machine, behaviour: Behaviour) -> _Cost:
+    product, loss = kernels.output_products(columns, machine), kernels.loss(columns, machine, behaviour)
+    vocabulary = read(columns, "vocab_size") * read(columns, "hidden_size") / read(columns, "tp")
+    accumulated = vocabulary * behaviour.gradient_traffic / machine.memory_bytes_per_s
+    parts = {"matmul": sum(product), "memory": loss + accumulated}
+    return _Cost(parts, product.forward + 0.5 * loss, product.backward + 0.5 * loss + accumulated)
+
+
+def _busiest(columns: Mapping[str, Any], profile: MemoryProfile, layer: _Cost, head: _Cost) -> tuple[Any, Any]:
+    """(layers, output ends) of the stage that takes longest for a micro-batch."""
+    shape = shape_columns(columns)
+    most: Any = 0.0
+    layers: Any = 0.0
+    ends: Any = 0.0
+    for stage in pipeline.STAGES:
+        mine = pipeline.layers(columns, shape, stage, profile.placement)
+        end = 1.0 * pipeline.has_output(columns, stage)
+        seconds = np.where(pipeline.exists(columns, stage), mine * layer.total + end * head.total, 0.0)
+        layers, ends = np.where(seconds > most, mine, layers), np.where(seconds > most, end, ends)
+        most = np.maximum(seconds, most)
+    return layers, ends
+
+
+def _launch_s(columns: Mapping[str, Any], behaviour: Behaviour, layers: Any, forward: Any, backward: Any) -> Any:
+    """Seconds per micro-batch by which the host's work exceeds the GPU's."""
+    each = constants.LAUNCH_S.median
+    split = behaviour.tensor_operations * (read(columns, "tp") > 1)
+    gathers = 12.0 * (read(columns, "zero") == 3)
+    fused = read(columns, "compile") > 0 if "compile" in columns else np.asarray(False)
+    first, second = (np.where(fused, 8.0, count) + split + gathers for count in behaviour.operations)
+    again = equals(columns, "recompute", "full") * first
+    accumulated = behaviour.gradient_operations * behaviour.layer_tensors
+    host_forward = layers * first * each
+    host_backward = layers * (second * 2 / 3 + again + accumulated) * each
+    if behaviour.blocking_sends:
+        floor = constants.CROSSING_LAYER_S.median + constants.CROSSING_RANK_S.median * read(columns, "tp")
+        least = np.where(_stages_cross(columns), layers * floor, 0.0)
+        host_forward, host_backward = np.maximum(host_forward, least / 3), np.maximum(host_backward, least * 2 / 3)
+    return np.maximum(host_forward - forward, 0.0) + np.maximum(host_backward - backward, 0.0)
+
+
+def _stages_cross(columns: Mapping[str, Any]) -> Any:
+    return (read(columns, "pp") > 1) & (communication.axis_nodes(columns, "pp") > 1)
+
+
+def _send_waits_s(columns: Mapping[str, Any], behaviour: Behaviour) -> Any:
+    """Seconds per step that blocking sends wait on many nodes."""
+    gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
+    share = (gpus / read(columns, "gpus_per_node") / constants.WIDEST_SEEN) ** constants.SEND_WAIT_POWER
+    each = constants.SEND_WAIT_S.median * share * behaviour.blocking_sends * _stages_cross(columns)
+    return each * (read(columns, "grad_accum") + read(columns, "pp") - 1)
+
+
+def _per_layer_parameters(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
+    """Parameters of one layer on a rank."""
+    shape = shape_columns(columns)
+    dense, routed = stage_parameters(columns, shape, "middle", profile)
+    return (dense + routed) / np.maximum(pipeline.layers(columns, shape, "middle", profile.placement), 1)
+
+
+def _optimizer_s(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> Any:
     dense, routed = stage_parameters(columns, shape_columns(columns), "first", profile)
     ways = [np.where(read(columns, "zero") >= 1, n, 1.0) for n in shards(columns)]
-    return speed.optimizer_bytes * (dense / ways[0] + routed / ways[1]) / memory_bytes_per_s(gpu)
-
-
-def _width(shape: Any) -> Any:
-    return np.where(np.asarray(shape.num_experts) > 0, shape.moe_intermediate_size, shape.intermediate_size)
-
-
-def peaks_flops(columns: Mapping[str, Any], gpu: Gpu) -> Any:
-    """FLOP/s of each candidate's dtype; a nominal figure if unknown."""
-    dtype = np.asarray(columns["dtype"])
-    found: Any = np.full(dtype.shape, _NOMINAL_PEAK)
-    for name, value in gpu.peaks_flops.items():
-        found = np.where(dtype == name, value, found)
-    return found
-
-
-def memory_bytes_per_s(gpu: Gpu) -> float:
-    """Of the GPU's memory; a nominal figure if unknown."""
-    return gpu.memory_bytes_per_s or _NOMINAL_MEMORY
+    return behaviour.optimizer_traffic * (dense / ways[0] + routed / ways[1]) / machine.memory_bytes_per_s

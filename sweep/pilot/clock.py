@@ -1,7 +1,7 @@
 """A clock that stops while its process is stopped: suspended by the scheduler, frozen, or not scheduled for seconds.
 
-A process that did not run cannot know that another was unresponsive. A leader, its agents and their ranks are often stopped
-together (`scontrol suspend`, gang scheduling), and continue together.
+A process that did not run cannot know that another was unresponsive. A leader, its agents and their ranks are often
+stopped together (`scontrol suspend`, gang scheduling), and continue together.
 """
 
 from __future__ import annotations

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
+from sweep.physics.hardware import GPUS, Gpu
+from sweep.physics.measured import MeasuredRates
 from sweep.pilot.limits import Limits
 from sweep.store.directory import write_once
 
@@ -24,6 +26,8 @@ class PilotOrder:
     gpus_per_node: int
     gpu: str | None
     """kind of accelerator, for the records"""
+    measured: MeasuredRates | None = None
+    """rates measured on this cluster: the search's predictions start from them"""
     time_limit_s: int
     executor: str
     """slurm: agents are started by srun; local: as processes, one per simulated node"""
@@ -52,6 +56,12 @@ class PilotOrder:
     isolate: bool = False
     """a run of several nodes has the fabric to itself: concurrent runs must stay within one node"""
     limits: Limits
+
+    @property
+    def hardware(self) -> Gpu | None:
+        """The known facts about the accelerator, with what was measured here; None if the kind is unknown."""
+        gpu = GPUS.get(self.gpu or "")
+        return None if gpu is None else replace(gpu, measured=self.measured)
 
     def write(self, directory: Path) -> None:
         """Write the order to the pilot's directory."""

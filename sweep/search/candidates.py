@@ -14,11 +14,11 @@ import numpy.typing as npt
 from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
-from sweep.physics.profiles import MemoryProfile, profile_of
+from sweep.physics.prediction import Layouts, describe
+from sweep.physics.profiles import PROFILES, MemoryProfile, profile_of
 from sweep.plan.runs import PlannedRun
 from sweep.search.oom_dominance import Needs, needs
 from sweep.search.step_time_model import Floats, Ints
-from sweep.search.step_time_terms import NAMES, time_terms
 
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")
@@ -64,12 +64,21 @@ class Candidates:
         return np.array([int(run_id[-16:], 16) for run_id in self.ids], dtype=np.uint64)
 
     @cached_property
-    def terms(self) -> Floats:
-        """(runs, parts): seconds of each part of a step; all equal if the runs have no model (collectives)."""
+    def layouts(self) -> Layouts:
+        """The runs as the step-time model describes them; all alike if the runs have no model (collectives)."""
         if "hidden_size" not in self.columns:
-            return np.ones((len(self), len(NAMES)))
-        found: Floats = np.broadcast_to(time_terms(self.columns, self.gpu), (len(self), len(NAMES))).copy()
-        return found
+            return Layouts.alike(len(self))
+        rows = np.arange(len(self))
+        known = list(self._profiles)
+        others = np.setdiff1d(rows, np.concatenate([one for one, _ in known]) if known else np.empty(0, dtype=np.int64))
+        known += [(others, PROFILES["ours"])] if len(others) else []
+        found = []
+        for group, (mine, profile) in enumerate(known):
+            columns = {name: value if np.ndim(value) == 0 else value[mine] for name, value in self.columns.items()}
+            found.append(describe(columns, self.gpu, profile, group=group))
+        if not found:
+            return Layouts.alike(0)
+        return Layouts.joined(found).take(np.argsort(np.concatenate([mine for mine, _ in known])))
 
     @cached_property
     def log_tokens_per_gpu(self) -> Floats:

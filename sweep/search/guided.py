@@ -18,6 +18,8 @@ from sweep.search.strategies import Pick
 
 FAILURE_WEIGHT = 0.4
 """weight of the log success probability in a run's order: failures without a known cause are weak evidence"""
+OPTIMISM = 0.5
+"""standard deviations that are added to a prediction: what is uncertain may be better than it looks"""
 MIN_RUNS = 8
 """runs of a cell that are checked first when deciding whether it may stop"""
 FINALIST = 0.03
@@ -66,11 +68,11 @@ class Guided:
     def _above(self, known: Known, rows: Ints, cell: int) -> Floats:
         """The same, given that the run succeeds."""
         threshold = known.best[cell] + float(np.log1p(self.tolerance))
-        return probability_above(known.predicted(rows), float(known.model().spreads[cell]), threshold)
+        return probability_above(*known.predicted(rows), threshold)
 
     def _in_cell(self, known: Known, rows: Ints, cell: int) -> Pick | None:
-        predicted = known.predicted(rows)
-        score = predicted + FAILURE_WEIGHT * np.log(known.success(rows))
+        predicted, spread = known.predicted(rows)
+        score = predicted + OPTIMISM * spread + FAILURE_WEIGHT * np.log(known.success(rows))
         place = int(np.argmax(score))
         rate = float(np.exp(predicted[place]))
         if not self._may_stop(known, cell):

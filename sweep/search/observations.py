@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sweep.outcomes import Outcome
+from sweep.physics.prediction import Posterior
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
-from sweep.search.step_time_model import MOST_ANCHORS, Floats, Ints, TimeModel, learn_times, success_rates, unlearned
-from sweep.search.step_time_terms import NAMES
+from sweep.search.step_time_model import Floats, Ints, success_rates
 
 RULES_OUT = frozenset({Outcome.OOM_CUDA})
 """Outcomes that rule out runs that need more; not oom_host, since a host's memory is shared with other processes"""
@@ -58,8 +58,8 @@ class Known:
         self._ended = _InOrder()
         self._measured = _InOrder()
         self._peaks = _InOrder()
-        self._fits: list[tuple[int, TimeModel]] = [(0, unlearned(len(NAMES), len(candidates.cell_names)))]
-        """(number of first measurements used, the model): each fit starts from the one before"""
+        self._fit: tuple[int, Posterior] = (0, Posterior())
+        """(number of first measurements used, what is known after them)"""
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
 
@@ -137,23 +137,21 @@ class Known:
         found: Bools = self.candidates.impossible | self.ruled_out | self._over
         return found
 
-    def model(self) -> TimeModel:
-        """The step-time model fitted so far."""
-        fits = self._fits
-        while self._measured.changed_before(fits[-1][0]):
-            fits.pop()
-        while (enough := _next(fits[-1][0], LEARN_EVERY)) <= len(self._measured):
-            mine = self._measured.first(enough)[-MOST_ANCHORS:]
+    def model(self) -> Posterior:
+        """What the measurements so far say about step times."""
+        enough = 0
+        while (further := _next(enough, LEARN_EVERY)) <= len(self._measured):
+            enough = further
+        if enough != self._fit[0] or self._measured.changed_before(enough):
+            mine = self._measured.first(enough)
             log_times = self.candidates.log_tokens_per_gpu[mine] - self.log_rates[mine]
-            cells, terms = self.candidates.cells[mine], self.candidates.terms[mine]
-            fits.append((enough, learn_times(terms, cells, log_times, fits[-1][1])))
-        return fits[-1][1]
+            self._fit = (enough, Posterior().update(self.candidates.layouts.take(mine), log_times))
+        return self._fit[1]
 
-    def predicted(self, rows: npt.NDArray[np.int64]) -> Floats:
-        """Logarithm of the rows' predicted tokens/s/GPU."""
-        model, c = self.model(), self.candidates
-        found: Floats = c.log_tokens_per_gpu[rows] - model.log_times(c.terms[rows], c.cells[rows])
-        return found
+    def predicted(self, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """(median, standard deviation) of the logarithm of the rows' tokens/s/GPU."""
+        mean, spread = self.model().log_seconds(self.candidates.layouts.take(rows))
+        return self.candidates.log_tokens_per_gpu[rows] - mean, spread
 
     def success(self, rows: npt.NDArray[np.int64]) -> Floats:
         """Success probability of each row, by similar runs that were tried."""

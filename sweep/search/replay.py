@@ -52,7 +52,7 @@ class Replayed:
 
 def promising_order(candidates: Candidates) -> Ints:
     """Candidates ordered as in a plan, by the search's predictions before anything is measured."""
-    predicted = Known(candidates).predicted(np.arange(len(candidates)))
+    predicted, _ = Known(candidates).predicted(np.arange(len(candidates)))
     return order(candidates.cells.tolist(), -predicted, candidates.repeats, candidates.ids)
 
 

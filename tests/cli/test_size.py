@@ -9,6 +9,12 @@ from click.testing import CliRunner
 
 from sweep.cli.size import size
 from sweep.errors import SweepError
+from sweep.physics import memory
+from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS
+from sweep.physics.layouts import layouts_on
+from sweep.physics.profiles import PROFILES
+from sweep.physics.step_time import tokens_per_second_per_gpu
 
 
 def run(*argv, **options):
@@ -46,6 +52,31 @@ def test_days_on_a_number_of_gpus():
 def test_a_mixture_counts_its_active_parameters():
     found = document("--model", "Mixtral-8x7B", "--tokens", "1T", "--gpus", 8)
     assert found["total_flops"] == pytest.approx(6 * 12.9e9 * 1e12, rel=0.01)
+
+
+def test_the_speed_of_a_model_is_that_of_its_fastest_layout():
+    found = document("--model", "Llama-3-8B", "--tokens", "1T", "--gpus", 64, "--sequence-length", 8192)
+    shape, h100, megatron = MODELS["Llama-3-8B"], GPUS["h100"], PROFILES["megatron"]
+    layouts = layouts_on(shape, 64, gpus_per_node=8, sequence_length=8192, global_batch_tokens=4_000_000)
+    fits = memory.fits(layouts, h100, megatron).fits
+    fastest = tokens_per_second_per_gpu(layouts, h100, megatron)[fits].max()
+    assert found["tokens_per_second_per_gpu"] == pytest.approx(float(fastest))
+    assert "the step-time model for megatron" in found["speed"]
+    assert "90 % probability" in found["speed"]
+    needed = document("--model", "Llama-3-8B", "--tokens", "1T", "--days", found["days"] + 0.01)
+    assert 48 <= needed["gpus"] <= 72
+
+
+def test_what_no_layout_fits_and_what_is_not_known_is_said():
+    assert (
+        "no layout of Llama-3.1-405B is predicted to fit on 8 h100"
+        in mistakes("--model", "Llama-3.1-405B", "--tokens", "1T", "--gpus", 8)[0]
+    )
+    assert (
+        "unknown trainer 'megatronn'"
+        in mistakes("--model", "8B", "--tokens", "1T", "--gpus", 8, "--trainer", "megatronn")[0]
+    )
+    assert "unknown GPU" in mistakes("--model", "8B", "--tokens", "1T", "--gpus", 8, "--gpu", "h1000")[0]
 
 
 def results(path, rows):

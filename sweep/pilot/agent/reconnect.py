@@ -19,8 +19,8 @@ CONNECT_S = 5.0
 """for each address of the leader"""
 AGAIN_S = 1.0
 REFUSED_S = 5.0
-"""A host that answers for this long that no process listens there has no leader any more. Under Slurm the agent waits all
-the same: Slurm ends the job, unless the leader's job step is gone too: then the agent cancels it"""
+"""A host that answers for this long that no process listens there has no leader any more. Under Slurm the agent waits
+all the same: Slurm ends the job, unless the leader's job step is gone too: then the agent cancels it"""
 ASK_S = 10.0
 ASK_PER_NODE_S = 0.5
 """the agents of a job ask the scheduler at most twice a second, all together"""

@@ -14,7 +14,6 @@ import pyarrow.parquet
 
 from sweep.errors import log_error
 from sweep.executors.local import own_job_id
-from sweep.physics.hardware import GPUS
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import StepDaemon, cancel_own_job
 from sweep.pilot.leader.attempt_log import attempt_log
@@ -56,7 +55,7 @@ class Leader:
         self._job_id = job_id
         self._files = Files(sweep, f"pilot-{order.name}")
         self._sweep_state = SweepState()
-        self._search = Search.of(runs, GPUS.get(order.gpu or ""), order.strategy, order.budget)
+        self._search = Search.of(runs, order.hardware, order.strategy, order.budget)
         self._starts = ObservedStarts(runs)
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(order, os.environ, time.time())

@@ -1,0 +1,168 @@
+"""How accurate predicted step times are on published tables: python -m benchmarks.accuracy [--rows | --constants].
+
+Per table the mean absolute and the signed error of predictions before anything is measured; where a table leaves facts
+open, the range over values of them; of the playbook how well its cells are ordered; then how often measured values fall
+into the predicted intervals, each table predicted after an update by all others. ``--rows`` adds every row with its
+parts, ``--constants`` every constant with its spread, its source and the tables looked at before it was chosen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.reference_tables import Rows, Table, tables
+from sweep.physics import constants, step_time
+from sweep.physics.constants import Constant
+from sweep.physics.prediction import Layouts, Posterior, describe, students_quantile
+from sweep.physics.trainers import TRAINERS
+
+ROWS_OF_A_TABLE = 60
+"""of every table as many count for the update, so that none decides alone"""
+DISTURBED = 2.5
+"""a run that took this many times as long as predicted, or as its cell's best alike, was hardly the layout's doing"""
+SEED = 0
+
+
+def ratios(table: Table, **assumed: Any) -> Any:
+    """log(predicted / measured) of every row."""
+    found = []
+    for rows in table.rows:
+        given = rows.assuming(assumed)
+        found.append(np.log(step_time.step_time_s(given.columns, given.gpu, given.profile) / rows.seconds))
+    return np.concatenate(found)
+
+
+def mape(log: Any) -> float:
+    return float(np.abs(np.exp(log) - 1).mean())
+
+
+def bias(log: Any) -> float:
+    return float(np.exp(log).mean() - 1)
+
+
+def accuracy_lines(found: list[Table]) -> Iterator[str]:
+    yield "| table | rows | MAPE | bias | over values of what it does not state |"
+    yield "|---|---|---|---|---|"
+    for table in found:
+        log = ratios(table)
+        open_facts = ""
+        if table.unknown:
+            grid = [dict(zip(table.unknown, one, strict=True)) for one in itertools.product(*table.unknown.values())]
+            errors = [mape(ratios(table, **one)) for one in grid]
+            best = grid[int(np.argmin(errors))]
+            open_facts = f"{min(errors):.1%} to {max(errors):.1%}; least with " + ", ".join(
+                f"{k} {v}" for k, v in best.items()
+            )
+        yield f"| {table.name} | {len(log)} | {mape(log):.1%} | {bias(log):+.1%} | {open_facts} |"
+
+
+def ranking(rows: Rows) -> dict[str, Any]:
+    """Order within the cells of the playbook (a label is a cell), and bias by number of nodes."""
+    predicted = step_time.step_time_s(rows.columns, rows.gpu, rows.profile)
+    correlations, regrets, calm = [], [], []
+    for cell in dict.fromkeys(rows.labels):
+        mine = np.flatnonzero([label == cell for label in rows.labels])
+        ours, theirs = predicted[mine], rows.seconds[mine]
+        correlations.append(np.corrcoef(np.argsort(np.argsort(ours)), np.argsort(np.argsort(theirs)))[0, 1])
+        regrets.append(1 - theirs.min() / theirs[np.argmin(ours)])
+        usual = theirs < DISTURBED * ours
+        calm.append(1 - theirs[usual].min() / theirs[usual][np.argmin(ours[usual])])
+    by_nodes = {}
+    for nodes in np.unique(rows.columns["nodes"]):
+        log = np.log(predicted / rows.seconds)[rows.columns["nodes"] == nodes]
+        by_nodes[int(nodes)] = float(np.exp(log.mean()) - 1)
+    return {
+        "spearman": float(np.mean(correlations)), "top-1 regret": float(np.mean(regrets)),
+        "top-1 regret without disturbed runs": float(np.mean(calm)), "bias by nodes": by_nodes,
+    }  # fmt: skip
+
+
+def described(table: Table, group: int) -> tuple[Layouts, Any]:
+    layouts = Layouts.joined([describe(rows.columns, rows.gpu, rows.profile, group=group) for rows in table.rows])
+    return layouts, np.log(np.concatenate([rows.seconds for rows in table.rows]))
+
+
+def some(number: int, generator: np.random.Generator, most: int) -> Any:
+    return generator.permutation(number)[:most]
+
+
+def standardized(found: list[Table]) -> dict[str, Any]:
+    """Table -> errors over predicted standard deviations, after an update by a part of every other table."""
+    generator = np.random.default_rng(SEED)
+    all_of = [described(table, group) for group, table in enumerate(found)]
+    chosen = [some(len(seconds), generator, ROWS_OF_A_TABLE) for _, seconds in all_of]
+    result = {}
+    for place, table in enumerate(found):
+        others = [i for i in range(len(found)) if i != place]
+        layouts = Layouts.joined([all_of[i][0].take(chosen[i]) for i in others])
+        after = Posterior().update(layouts, np.concatenate([all_of[i][1][chosen[i]] for i in others]))
+        mean, sd = after.log_seconds(all_of[place][0])
+        bounds = students_quantile(0.75, after.degrees_of_freedom), students_quantile(0.95, after.degrees_of_freedom)
+        result[table.name] = (all_of[place][1] - mean) / sd, mape(mean - all_of[place][1]), bounds
+    return result
+
+
+def interval_lines(found: list[Table]) -> Iterator[str]:
+    yield "| table | MAPE after the others | in 50 % interval | in 90 % interval |"
+    yield "|---|---|---|---|"
+    inside = []
+    for name, (z, error, (half, most)) in standardized(found).items():
+        inside.append(np.stack([np.abs(z) < half, np.abs(z) < most]))
+        mine = inside[-1].mean(axis=1)
+        yield f"| {name} | {error:.1%} | {mine[0]:.0%} | {mine[1]:.0%} |"
+    rows, mean = np.concatenate(inside, axis=1).mean(axis=1), np.mean([one.mean(axis=1) for one in inside], axis=0)
+    yield f"| all rows | | {rows[0]:.0%} | {rows[1]:.0%} |"
+    yield f"| mean of the tables | | {mean[0]:.0%} | {mean[1]:.0%} |"
+
+
+def constant_lines() -> Iterator[str]:
+    named: list[tuple[str, Constant]] = []
+    for name, value in vars(constants).items():
+        for key, one in value.items() if isinstance(value, dict) else [("", value)]:
+            several = one if isinstance(one, tuple) else (one,)
+            named += [(f"{name} {key}".strip(), each) for each in several if isinstance(each, Constant)]
+    yield "| constant | median | spread | source | tables looked at before it was chosen |"
+    yield "|---|---|---|---|---|"
+    for name, one in named:
+        yield f"| {name} | {one.median:g} | {one.spread:.0%} | {one.source} | {', '.join(one.seen) or 'none'} |"
+    for name, behaviour in TRAINERS.items():
+        yield f"| trainer {name} | | | {behaviour.source} | {', '.join(behaviour.seen) or 'none'} |"
+
+
+def row_lines(table: Table) -> Iterator[str]:
+    for rows in table.rows:
+        found = step_time.predict(rows.columns, rows.gpu, rows.profile)
+        total = np.broadcast_to(found.total_s, rows.seconds.shape)
+        parts = {name: np.broadcast_to(part, rows.seconds.shape) / total for name, part in found.by_part().items()}
+        for place, label in enumerate(rows.labels):
+            shares = " ".join(f"{name} {part[place]:.0%}" for name, part in parts.items() if part[place] > 0.005)
+            yield f"  {label}: {total[place] / rows.seconds[place] - 1:+.0%} of {rows.seconds[place]:.4g} s; {shares}"
+
+
+def main() -> None:
+    if "--constants" in sys.argv:
+        print("\n".join(constant_lines()))
+        return
+    found = tables()
+    print("\n".join(accuracy_lines(found)))
+    (playbook,) = next(table.rows for table in found if table.name == "playbook")
+    order = ranking(playbook)
+    print(
+        "\nplaybook: " + ", ".join(f"{name} {value:.3f}" for name, value in order.items() if isinstance(value, float))
+    )
+    print("bias by nodes: " + ", ".join(f"{nodes}: {value:+.0%}" for nodes, value in order["bias by nodes"].items()))
+    seen = sorted({table.name for table in found} - set(constants.LOOKED_AT))
+    print(f"\ntables not looked at while the model was made: {', '.join(seen) or 'none of these'}\n")
+    print("\n".join(interval_lines(found)))
+    if "--rows" in sys.argv:
+        for table in found:
+            print(f"\n{table.name}\n" + "\n".join(row_lines(table)))
+
+
+if __name__ == "__main__":
+    main()

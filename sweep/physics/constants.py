@@ -1,0 +1,233 @@
+"""Every constant of the step-time model: its median, how uncertain it is, where it is from.
+
+``spread`` is the standard deviation of the logarithm: 0.1 is about 10 %. ``seen`` names the tables of measured training
+runs that had been looked at before the value was chosen; none is fitted to them. Rates of a site replace medians (see
+``sweep.physics.machine``); measured runs update what is left (``sweep.physics.prediction``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OLD_MEGATRON = ("Megatron 2020", "Megatron 2021 (April)", "Megatron 2021 (January)", "vTrain 3.6B")
+TITAN, PLAYBOOK = ("torchtitan",), ("playbook",)
+LOOKED_AT = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-foundry A100", *PLAYBOOK)
+"""tables of training runs whose errors were looked at while mechanisms were chosen: all of the reference data"""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A value with its uncertainty and source."""
+
+    median: float
+    spread: float
+    source: str
+    seen: tuple[str, ...] = ()
+
+
+MAMF = "Stas Bekman, ML Engineering, table of maximum achievable matmul FLOPS"
+FLASH_3 = "arXiv 2407.08608 fig. 5 to 7 (H100, head_dim 128, 2k to 16k)"
+NCCL = "NVIDIA/nccl src/graph/tuning.cc, ring, protocol Simple"
+EFA = (
+    "Ultra-Scale Playbook, communication bandwidth by number of nodes (256 MB, 8 H100 per node, EFA); ML Engineering, "
+    "all-reduce of 4 nodes by payload"
+)
+
+MATMUL: dict[tuple[str, str], Constant] = {
+    ("v100", "fp16"): Constant(
+        0.81,
+        0.08,
+        "Markidis et al. 2018, arXiv 1803.04014: 83 of 112 TFLOP/s in ordinary products, over ORDINARY_SHAPE",
+        ("Megatron 2020",),
+    ),
+    ("a100", "bf16"): Constant(0.869, 0.04, MAMF),
+    ("h100", "bf16"): Constant(0.803, 0.05, MAMF),
+    ("h100", "fp8"): Constant(0.709, 0.08, MAMF),
+    ("gh200", "bf16"): Constant(0.838, 0.05, MAMF),
+    ("gh200", "fp8"): Constant(0.776, 0.08, MAMF),
+    ("b200", "bf16"): Constant(0.776, 0.05, MAMF),
+    ("b200", "fp8"): Constant(0.763, 0.08, MAMF),
+    ("b200", "fp4"): Constant(0.65, 0.20, "no table: below the share of fp8, as fp8 is below bf16 on other kinds"),
+    ("gb200", "bf16"): Constant(0.729, 0.05, MAMF),
+    ("gb200", "fp8"): Constant(0.723, 0.08, MAMF),
+    ("mi300x", "bf16"): Constant(0.514, 0.15, MAMF),
+    ("mi325x", "bf16"): Constant(0.604, 0.15, MAMF),
+}
+"""(GPU kind, dtype) -> share of the dense peak that the best matrix product reaches"""
+SAME_CHIP = {
+    "v100-16gb": "v100",
+    "a100-40gb": "a100",
+    "a10": "a100",
+    "a40": "a100",
+    "l40s": "h100",
+    "l4": "h100",
+    "h200": "h100",
+    "h20": "h100",
+    "h100-pcie": "h100",
+    "rtx4090": "a100",
+    "b300": "b200",
+    "gb300": "gb200",
+}
+"""kind without its own row -> the kind whose share of the peak counts: same chip, or else the same generation"""
+ANY_MATMUL = Constant(0.75, 0.15, "between the kinds measured (0.51 to 0.87)")
+
+ORDINARY_SHAPE = Constant(
+    0.91,
+    0.04,
+    "SemiAnalysis, MI300X against H100 and H200 (2024-12): Llama 70B's shapes with random inputs reach 720 TFLOP/s in "
+    "bf16 and 1,280 in fp8 on H100, against 794 and 1,403 of the best shape",
+    seen=LOOKED_AT,
+)
+"""rate of a large product of a model's shape over that of the best shape"""
+SLOWEST_GPU = Constant(
+    0.97,
+    0.03,
+    "ML Engineering: 5 % between the matmul rates of the GPUs of a node; all wait for the slowest",
+    seen=LOOKED_AT,
+)
+TILE = Constant(
+    128.0 * 128.0, 0.5, "cuBLAS and CUTLASS: outputs of 128 x 128 per thread block; half a wave is idle on average"
+)
+DEPTH = Constant(
+    192.0,
+    0.5,
+    "three to four stages of 64 in the inner loop are filled before a block computes (CUTLASS)",
+    seen=OLD_MEGATRON,
+)
+MULTIPROCESSORS = {
+    "v100": 80,
+    "v100-16gb": 80,
+    "a100": 108,
+    "a100-40gb": 108,
+    "b200": 148,
+    "gb200": 152,
+    "b300": 148,
+    "gb300": 152,
+    "mi300x": 304,
+    "mi325x": 304,
+    "a10": 72,
+    "a40": 84,
+    "l4": 58,
+    "l40s": 142,
+    "rtx4090": 128,
+    "h20": 78,
+}
+"""from the makers' architecture papers; else 132 (H100)"""
+
+MEMORY_SHARE = Constant(
+    0.80, 0.10, "elementwise and norm kernels reach 75 to 90 % of HBM's rate (STREAM on A100: 0.87 to 0.9)"
+)
+
+ATTENTION: dict[tuple[str, str], tuple[Constant, Constant]] = {
+    ("flash-1", "ampere"): (
+        Constant(
+            0.38,
+            0.15,
+            "arXiv 2307.08691: FlashAttention reaches 30 to 50 % forward, 25 to 35 % backward on A100",
+            ("llm-foundry A100",),
+        ),
+        Constant(0.28, 0.15, "the same", ("llm-foundry A100",)),
+    ),
+    ("flash-2", "ampere"): (
+        Constant(0.63, 0.10, "FlashAttention-2, arXiv 2307.08691 sec. 4.1: forward to 73 % of A100's peak"),
+        Constant(0.55, 0.10, "the same: backward to 63 %; causal less"),
+    ),
+    ("flash-2", "hopper"): (Constant(0.35, 0.08, FLASH_3), Constant(0.31, 0.10, FLASH_3)),
+    ("cudnn", "hopper"): (Constant(0.565, 0.10, FLASH_3), Constant(0.49, 0.10, FLASH_3)),
+    ("flash-2", "blackwell"): (
+        Constant(0.25, 0.20, "kernels for Hopper and older: FlashAttention-4 says cuDNN is 2 to 3 times as fast"),
+        Constant(0.20, 0.25, "as forward, by the ratio on Hopper"),
+    ),
+    ("cudnn", "blackwell"): (
+        Constant(0.58, 0.15, "cuDNN on B200, about 1,300 of 2,250 TFLOP/s forward (FlashAttention-4's comparison)"),
+        Constant(0.43, 0.20, "the same, backward"),
+    ),
+}
+"""(kernel, architecture) -> share of the bf16 peak at long causal sequences, forward and backward"""
+ATTENTION_HALF = Constant(
+    400.0,
+    0.3,
+    FLASH_3 + ": positions at which causal attention runs at half of that; 191, 298, 335 of FlashAttention-2",
+)
+HEAD_64 = Constant(0.84, 0.08, "arXiv 2407.08608 fig. 5: head_dim 64 against 128")
+SCORE_BYTES = (
+    Constant(
+        14.0,
+        0.15,
+        "fp16 scores: product written, fused masked softmax, dropout with its mask, product read (Megatron-LM)",
+    ),
+    Constant(24.0, 0.15, "their backward: two products, dropout, softmax"),
+)
+"""memory traffic per position pair and head where scores are stored, (forward, backward); without dropout 8 and 16"""
+
+INSIDE_REDUCE = Constant(
+    0.71,
+    0.10,
+    "nccl-tests, all-reduce of 0.1 to 1 GB in a node: 200 to 235 GB/s of 300 (A100), 360 of 450 without NVLS (H100)",
+    seen=OLD_MEGATRON,
+)
+INSIDE_GATHER = Constant(
+    0.65,
+    0.15,
+    "all-gather in a node of 8 H100: 250 GB/s of 450 at 256 MB (Ultra-Scale Playbook), 360 at several GB (nccl-tests)",
+    seen=(*OLD_MEGATRON, *TITAN),
+)
+INSIDE_BASE_S = Constant(1.5e-5, 0.4, NCCL + ": 8.4 us, and the launch of the kernel on all ranks")
+INSIDE_STEP_S = Constant(3.4e-6, 0.3, NCCL)
+BETWEEN_SHARE = Constant(0.85, 0.12, "nccl-tests on InfiniBand (about 0.95 of the wire) and EFA (0.73), large messages")
+BETWEEN_STEP_S = Constant(1.2e-5, 0.5, NCCL + ": 9.6 to 14 us by version")
+EFA_SHARE = Constant(0.73, 0.10, EFA)
+EFA_REDUCE_STEP_S = Constant(
+    1.0e-5, 0.5, EFA + ": 6 us per rank at 4 nodes to 14 at 64, over 2 (n - 1) steps", seen=PLAYBOOK
+)
+EFA_GATHER_STEP_S = Constant(
+    2.5e-5, 0.5, EFA + ": 30 to 46 us per rank over n - 1 steps at 256 MB, a part of it transfer", seen=PLAYBOOK
+)
+SEND_S = Constant(3.0e-5, 0.5, "NCCL send and receive between two GPUs: launch, rendezvous and one network step")
+COLLECTIVE_SMS = Constant(
+    0.10, 0.5, "share of the GPU that a concurrent collective takes: 16 of 132 multiprocessors; calculon 0.02 to 0.15"
+)
+
+TENSOR_HIDDEN = Constant(
+    0.4,
+    0.3,
+    "asynchronous tensor parallelism: 8 to 10 % of the step in PyTorch's announcement, of a quarter exposed",
+    TITAN,
+)
+
+LAUNCH_S = Constant(
+    1.0e-5, 0.35, "host time of one eager operation, dispatch, autograd and launch: 5 to 25 us by processor", PLAYBOOK
+)
+CROSSING_LAYER_S = Constant(
+    3.5e-3, 0.4, "observed in the playbook's runs alone: see Behaviour.blocking_sends", PLAYBOOK
+)
+CROSSING_RANK_S = Constant(2.6e-3, 0.4, "the same", PLAYBOOK)
+"""host seconds of a layer's passes, and per tensor-parallel rank, while sends across nodes block the host"""
+SEND_WAIT_S = Constant(
+    1.0,
+    1.0,
+    "the same: seconds per micro-batch on 64 nodes, from about 1.2 in every run there to none on few",
+    PLAYBOOK,
+)
+WIDEST_SEEN = 64.0
+SEND_WAIT_POWER = 2.5
+"""nodes to which SEND_WAIT_S refers, and the power of their number with which it grows: likewise observed"""
+STEP_S = Constant(1.0e-2, 0.7, "batch, loss and norm read back, logging: a few host synchronisations per step")
+"""what a step takes beyond its parts"""
+
+FACTORS: dict[str, Constant] = {
+    "pipeline": Constant(1.0, 0.08, "waits between stages that the schedule's bubble leaves out"),
+    "interleaved": Constant(1.0, 0.08, "more and smaller sends"),
+    "tensor across nodes": Constant(1.0, 0.2, "collectives per layer over a network: few measurements"),
+    "several nodes": Constant(1.0, 0.06, "stragglers, routing, congestion by others"),
+    "context": Constant(1.0, 0.12, "load balance of causal attention by ring or all-gather"),
+    "experts": Constant(1.0, 0.25, "imbalance of routed tokens, permutation, grouped products"),
+    "zero-3": Constant(1.0, 0.08, "prefetch order, memory pressure of gathered layers"),
+    "recompute": Constant(1.0, 0.05, "what is recomputed differs between trainers"),
+    "8 bits or fewer": Constant(1.0, 0.08, "scaling and casts"),
+    "compiled": Constant(1.0, 0.05, "what a compiler fuses"),
+}
+"""what a layout may use -> how far its step time may be off for it, in a trainer and cluster where no run tested it"""
+TRAINER = Constant(1.0, 0.06, "this trainer and cluster against the model, for every layout alike")
+RESIDUAL = Constant(1.0, 0.06, "between a layout and its neighbours")
+NOISE = Constant(1.0, 0.04, "between two runs of one layout: 1 to 5 % (docs/measurement.md)")

@@ -1,0 +1,82 @@
+"""Rates measured on one cluster, of ``site.measured.yaml``: they replace medians of ``sweep.physics.constants``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+"""collectives whose seconds may be given"""
+_READ = {"extra": "forbid", "strict": False, "use_attribute_docstrings": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCollective:
+    """One collective as measured, in nccl-tests' terms."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _READ
+
+    kind: str
+    """all_reduce, all_gather, reduce_scatter or all_to_all"""
+    nodes: int
+    """1: within a node"""
+    ranks: int
+    """GPUs in all"""
+    bytes: int
+    """nccl-tests' size: of the whole buffer"""
+    seconds: float
+    """median of one call"""
+    spread: float = 0.05
+    """standard deviation of the logarithm over calls and groups of nodes"""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind is one of {', '.join(KINDS)}, not {self.kind[:40]!r}")
+        if self.nodes < 1 or self.ranks < max(self.nodes, 2) or self.bytes < 1 or not 0 < self.seconds < 1e4:
+            raise ValueError("nodes, ranks (at least 2, and nodes), bytes and seconds must be positive")
+        _check_spread(self.spread)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRates:
+    """What was measured on a cluster; what is absent keeps its constant."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _READ
+
+    date: str = ""
+    """when: 2026-11-20"""
+    nodes: tuple[str, ...] = ()
+    """where: names of the nodes"""
+    matmul_flops: dict[str, float] = field(default_factory=dict)
+    """dtype -> FLOP/s of large matrix products, the slowest GPU's"""
+    memory_bytes_per_s: float | None = None
+    """read and written by a copy on one GPU"""
+    inside_bytes_per_s: float | None = None
+    """one GPU to another of the same node, one direction"""
+    between_bytes_per_s: float | None = None
+    """one GPU to one of another node, one direction, all GPUs of the node at once"""
+    collectives: tuple[MeasuredCollective, ...] = ()
+    spread: float = 0.05
+    """standard deviation of the logarithm of the rates over nodes"""
+
+    def __post_init__(self) -> None:
+        rates = [
+            *self.matmul_flops.values(),
+            self.memory_bytes_per_s,
+            self.inside_bytes_per_s,
+            self.between_bytes_per_s,
+        ]
+        if any(rate is not None and not 0 < rate < 1e18 for rate in rates):
+            raise ValueError("rates must be positive: FLOP/s, or bytes per second")
+        _check_spread(self.spread)
+
+    @property
+    def provenance(self) -> str:
+        """When and where, as text."""
+        shown = ", ".join(self.nodes[:4]) + (f" and {len(self.nodes) - 4} more" if len(self.nodes) > 4 else "")
+        return "measured" + (f" {self.date}" if self.date else "") + (f" on {shown}" if shown else "")
+
+
+def _check_spread(spread: float) -> None:
+    if not 0 < spread <= 2:
+        raise ValueError("spread is a standard deviation of a logarithm: over 0, at most 2")

@@ -1,0 +1,156 @@
+"""How trainers differ in time: kernels, what overlaps with what, and how the host drives it. By profile name.
+
+Facts of their source code and documentation; how long an operation takes is in ``sweep.physics.constants``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sweep.physics.constants import OLD_MEGATRON, PLAYBOOK, TITAN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behaviour:
+    """What one trainer does in a step."""
+
+    attention: str = "flash-2"
+    """flash attention kernel on Hopper and later: "flash-2" or "cudnn"; on older GPUs flash-2"""
+    norm_forward: float = 10.0
+    """elements of the residual path that one layer's norms, residual additions and dropout read and write, forward"""
+    norm_backward: float = 16.0
+    width_forward: float = 5.0
+    """the same per element of the MLP's width, a gated one: activation and product"""
+    width_backward: float = 10.0
+    head_forward: float = 6.0
+    """the same per element of queries and keys: rotary embedding, copies"""
+    head_backward: float = 6.0
+    logit_traffic: float = 34.0
+    """bytes read and written per logit by cast, loss and its backward"""
+    products_again: float = 0.0
+    """share of matrix products that selective recomputation repeats, where it drops more than attention"""
+    operations: tuple[float, float] = (40.0, 60.0)
+    """host operations of a layer, forward and backward (C++ autograd: two thirds of the cost each)"""
+    tensor_operations: float = 12.0
+    """further ones under tensor parallelism, per pass: autograd functions in Python, collectives"""
+    layer_tensors: float = 6.0
+    """parameter tensors of a layer"""
+    gradient_operations: float = 0.0
+    """host operations per parameter tensor and micro-batch to accumulate gradients"""
+    gradient_traffic: float = 8.0
+    """bytes per parameter and micro-batch to accumulate gradients: fp32 read and written by the product itself"""
+    optimizer_traffic: float = 44.0
+    """bytes per parameter of AdamW with master weights: 28 of weights, moments and gradient; clipping 8, casts 8"""
+    shard_operations: float = 0.0
+    """host operations per parameter tensor and data-parallel rank and step in ZeRO-1: slices copied one by one"""
+    bucket_bytes: float = 160e6
+    """gradients reduced at once"""
+    weights_at_once: bool = False
+    """ZeRO-1 gathers all weights in one collective, else in buckets"""
+    gradient_comm_bytes: float = 4.0
+    """bytes per reduced gradient"""
+    overlaps_gradients: bool = True
+    """gradients are reduced while the last micro-batch's backward runs"""
+    overlaps_weights: bool = False
+    """ZeRO-1 gathers weights while the next forward runs"""
+    tensor_hidden: float = 0.0
+    """share of tensor-parallel communication that matrix products hide"""
+    context_hidden: float = 0.7
+    """share of key and value passing that attention hides"""
+    sends_hidden: float = 0.0
+    """share of pipeline sends that run concurrently with compute"""
+    blocking_sends: bool = False
+    """a send blocks the host until the other stage has answered. Then no work is queued ahead: where stages are on
+    several nodes, a layer's passes take CROSSING_LAYER_S and CROSSING_RANK_S per tensor-parallel rank at least, and a
+    micro-batch waits SEND_WAIT_S on many nodes. No measurement of the component is published: those constants are
+    from the playbook's runs"""
+    network: str = "infiniband"
+    """network of the clusters on which it is mostly run: "infiniband", or "efa" with slower latencies"""
+    source: str = ""
+    seen: tuple[str, ...] = ()
+    """tables of training runs looked at before these facts were chosen"""
+
+
+TRAINERS: dict[str, Behaviour] = {
+    "ours": Behaviour(
+        source="bench_workloads/transformer: eager modules, FSDP2, SDPA's flash attention",
+        gradient_traffic=10.0,
+        bucket_bytes=1e9,
+    ),
+    "torchtitan": Behaviour(
+        seen=TITAN,
+        source="pytorch/torchtitan: eager or compiled layers (eager RMSNorm and rotary embedding: a chain of fp32 "
+        "operations), FSDP2, "
+        "SDPA's flash attention, fused AdamW",
+        bucket_bytes=1e9,
+        norm_forward=30.0,
+        norm_backward=48.0,
+        head_forward=14.0,
+        head_backward=14.0,
+        optimizer_traffic=36.0,
+        products_again=0.5,
+        gradient_traffic=10.0,
+    ),
+    "nanotron": Behaviour(
+        seen=PLAYBOOK,
+        source="huggingface/nanotron: FP32GradientAccumulator (one add per tensor), list collectives that copy each "
+        "rank's slice "
+        "of each tensor (nanotron/distributed.py, optim/zero.py), torch DDP with buckets of 25 MB, p2p.py sends two "
+        "tensors of metadata before each tensor and reads them on the host",
+        logit_traffic=60.0,  # fp32: cast 6, maximum 4, difference 8, exponent 8, sum 4, quotient 8; backward 8 + 8 + 6
+        operations=(110.0, 150.0),
+        tensor_operations=100.0,
+        gradient_operations=3.0,
+        gradient_traffic=12.0,
+        optimizer_traffic=60.0,
+        shard_operations=1.0,
+        bucket_bytes=50e6,
+        weights_at_once=True,
+        blocking_sends=True,
+        network="efa",
+    ),
+    "megatron": Behaviour(
+        seen=(*OLD_MEGATRON, "Megatron 2024", "NeMo dense"),
+        source="NVIDIA/Megatron-LM and Megatron Core with Transformer Engine: fused bias, activation, dropout and norm "
+        "kernels, "
+        "gradients accumulated in fp32 by the weight gradient's product, cuDNN attention, --overlap-grad-reduce, "
+        "--overlap-param-gather",
+        attention="cudnn",
+        gradient_comm_bytes=2.0,
+        norm_forward=9.0,
+        norm_backward=14.0,
+        width_forward=3.0,
+        width_backward=5.0,
+        head_forward=2.0,
+        head_backward=2.0,
+        operations=(25.0, 35.0),
+        overlaps_weights=True,
+        tensor_hidden=0.3,
+        sends_hidden=0.5,
+    ),
+    "llm-foundry": Behaviour(
+        seen=("llm-foundry A100",),
+        source="mosaicml/llm-foundry, Composer: FSDP1, Triton's FlashAttention 1, gradients reduced in bf16",
+        attention="flash-1",
+        bucket_bytes=1e9,
+        gradient_comm_bytes=2.0,
+        optimizer_traffic=36.0,
+    ),
+    "picotron": Behaviour(
+        source="huggingface/picotron: as nanotron, without fp32 accumulation of its own",
+        gradient_operations=2.0,
+        network="efa",
+    ),
+    "deepspeed": Behaviour(
+        source="deepspeedai/DeepSpeed: buckets of 5e8 elements, reduced in half precision while backward runs",
+        bucket_bytes=1e9,
+        gradient_comm_bytes=2.0,
+    ),
+}
+"""profile -> behaviour"""
+ANY_TRAINER = Behaviour(source="eager PyTorch modules with flash attention")
+
+
+def behaviour_of(profile: str) -> Behaviour:
+    """The behaviour of a profile's trainer; of eager PyTorch if it is unknown."""
+    return TRAINERS.get(profile, ANY_TRAINER)

@@ -1,0 +1,161 @@
+"""A predicted step time as a distribution: what measured runs narrow, and what they leave open."""
+
+import numpy as np
+import pytest
+
+from sweep.physics import constants
+from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS
+from sweep.physics.prediction import FACTORS, Layouts, Posterior, describe, students_quantile
+from sweep.physics.profiles import PROFILES
+from sweep.physics.step_time import PARTS, step_time_s
+
+H100, MEGATRON = GPUS["h100"], PROFILES["megatron"]
+WIDTHS = [(tp, pp, mbs, nodes) for nodes in (1, 2, 4) for tp in (1, 2, 4, 8) for pp in (1, 2, 4) for mbs in (1, 2, 4)]
+
+
+def columns(rows=WIDTHS, **more):
+    tp, pp, mbs, nodes = (np.array(values) for values in zip(*rows, strict=True))
+    dp = np.maximum(nodes * 8 // (tp * pp), 1)
+    layout = {"tp": tp, "pp": pp, "dp": dp, "micro_batch_size": mbs, "grad_accum": np.maximum(256 // (dp * mbs), 1)}
+    return MODELS["8B"].as_dict() | {"sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16"} | layout | more
+
+
+def where(**wanted):
+    """Which of WIDTHS."""
+    names = ("tp", "pp", "mbs", "nodes")
+    return np.array([all(row[names.index(name)] in values for name, values in wanted.items()) for row in WIDTHS])
+
+
+LAYOUTS = describe(columns(), H100, MEGATRON)
+
+
+def test_before_anything_is_measured_the_median_is_the_models():
+    mean, sd = Posterior().log_seconds(LAYOUTS)
+    assert np.allclose(np.exp(mean), step_time_s(columns(), H100, MEGATRON))
+    assert (sd > constants.NOISE.spread).all()
+    assert (sd < 1).all()
+
+
+def test_what_a_layout_uses_adds_its_uncertainty():
+    one = {"dp": 8, "grad_accum": 8, "sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16"}
+    one = MODELS["8B"].as_dict() | one
+
+    def used(**layout):
+        found = describe(one | layout, H100, MEGATRON)
+        return {FACTORS[i] for i in np.flatnonzero(found.factors[0])}, float(found.prior_sd[0])
+
+    plain, least = used()
+    assert plain == set()
+    for factor, layout in {
+        "pipeline": {"pp": 2, "dp": 4}, "tensor across nodes": {"tp": 16, "dp": 1}, "zero-3": {"zero": 3},
+        "recompute": {"recompute": "full"}, "8 bits or fewer": {"dtype": "fp8"}, "context": {"cp": 2, "dp": 4},
+    }.items():  # fmt: skip
+        found, sd = used(**layout)
+        assert factor in found
+        assert sd > least
+
+
+def test_measured_runs_correct_the_others_and_narrow_them():
+    """A cluster on which every step takes 1.5 times as long."""
+    truth = LAYOUTS.log_median + np.log(1.5)
+    rows = np.arange(0, len(LAYOUTS), 4)
+    after = Posterior().update(LAYOUTS.take(rows), truth[rows])
+    mean, sd = after.log_seconds(LAYOUTS)
+    others = np.setdiff1d(np.arange(len(LAYOUTS)), rows)
+    assert np.abs(mean - truth)[others].mean() < 0.05
+    assert (sd[others] < LAYOUTS.prior_sd[others]).mean() > 0.95
+
+
+def test_a_slow_part_is_found_and_its_share_corrected():
+    """Tensor-parallel links at a third of their speed: the more a layout uses them, the slower it is predicted."""
+    slow = LAYOUTS.parts.copy()
+    slow[:, PARTS.index("tensor")] *= 3
+    truth = np.log(slow.sum(axis=1))
+    rows = np.arange(0, len(LAYOUTS), 3)
+    after = Posterior().update(LAYOUTS.take(rows), truth[rows])
+    corrections = after.corrections(LAYOUTS.take([0]))[0]
+    assert PARTS[int(np.argmax(corrections))] == "tensor"
+    mean, _ = after.log_seconds(LAYOUTS)
+    others = np.setdiff1d(np.arange(len(LAYOUTS)), rows)
+    assert np.abs(mean - truth)[others].mean() < 0.05
+    assert np.abs(LAYOUTS.log_median - truth)[others].mean() > 0.1
+
+
+def test_what_no_measured_run_used_stays_uncertain():
+    flat, piped = where(pp=(1,), nodes=(1,)), where(pp=(2,), nodes=(1,))
+    measured = np.flatnonzero(flat)
+    after = Posterior().update(LAYOUTS.take(measured), LAYOUTS.log_median[measured])
+    _, sd = after.log_seconds(LAYOUTS)
+    spread = constants.FACTORS["pipeline"].spread
+    assert (sd[piped] > spread).all()
+    measured = np.flatnonzero(flat | piped)
+    _, known = Posterior().update(LAYOUTS.take(measured), LAYOUTS.log_median[measured]).log_seconds(LAYOUTS)
+    assert (known[where(pp=(4,), nodes=(1,))] < sd[where(pp=(4,), nodes=(1,))]).all(), "one pipeline tells about others"
+
+
+def test_one_disturbed_run_does_not_mislead():
+    truth = LAYOUTS.log_median.copy()
+    truth[10] += np.log(40)
+    mean, _ = Posterior().update(LAYOUTS, truth).log_seconds(LAYOUTS)
+    others = np.arange(len(LAYOUTS)) != 10
+    assert np.abs(mean - LAYOUTS.log_median)[others].mean() < 0.05
+
+
+def test_where_the_model_errs_more_than_it_says_every_interval_widens():
+    noise = np.random.default_rng(0).normal(0, 0.4, len(LAYOUTS))
+    rows = np.arange(0, len(LAYOUTS), 2)
+    calm, wild = (Posterior().update(LAYOUTS.take(rows), (LAYOUTS.log_median + x * noise)[rows]) for x in (0.1, 1.0))
+    others = LAYOUTS.take(np.arange(1, len(LAYOUTS), 2))
+    assert (wild.log_seconds(others)[1] > 1.5 * calm.log_seconds(others)[1]).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_intervals_hold_as_often_as_they_say(seed):
+    """Layouts drawn from the model itself; a third of them is measured."""
+    generator = np.random.default_rng(seed)
+    inside = {0.5: [], 0.9: []}
+    for _ in range(30):
+        covariance = Posterior().covariance(LAYOUTS)
+        noise = constants.NOISE.spread * generator.standard_normal(len(LAYOUTS))
+        truth = generator.multivariate_normal(LAYOUTS.log_median, covariance) + noise
+        rows = generator.permutation(len(LAYOUTS))
+        known, rest = rows[:36], rows[36:]
+        after = Posterior().update(LAYOUTS.take(known), truth[known])
+        mean, sd = after.log_seconds(LAYOUTS.take(rest))
+        for share, found in inside.items():
+            bound = students_quantile(0.5 + share / 2, after.degrees_of_freedom)
+            found.append((np.abs(truth[rest] - mean) < bound * sd).mean())
+    assert 0.4 <= np.mean(inside[0.5]) <= 0.6
+    assert 0.8 <= np.mean(inside[0.9]) <= 0.97
+
+
+def test_samples_share_what_is_uncertain_in_common():
+    draws = Posterior().sample(LAYOUTS.take([0, 1]), 4000, np.random.default_rng(1))
+    mean, _ = Posterior().log_seconds(LAYOUTS.take([0, 1]))
+    assert np.allclose(draws.mean(axis=0), mean, atol=0.02)
+    assert np.corrcoef(draws.T)[0, 1] > 0.8
+    assert draws[:, 0].std() > 2 * (draws[:, 0] - draws[:, 1]).std()
+
+
+def test_another_trainer_learns_little_from_this_one():
+    here, there = LAYOUTS, describe(columns(), H100, MEGATRON, group=1)
+    both = Layouts.joined([here, there])
+    assert len(both) == 2 * len(here)
+    after = Posterior().update(here, here.log_median + np.log(2))
+    near, far = (float((after.log_seconds(one)[0] - here.log_median).mean()) for one in (here, there))
+    assert near == pytest.approx(np.log(2), abs=0.05)
+    assert 0 < far < 0.5 * near
+
+
+def test_an_update_depends_on_its_runs_alone_and_uses_the_latest():
+    truth = LAYOUTS.log_median + 0.3
+    once = Posterior().update(LAYOUTS, truth)
+    again = Posterior().update(LAYOUTS.take([0]), truth[:1]).update(LAYOUTS, truth)
+    assert np.array_equal(once.log_seconds(LAYOUTS)[0], again.log_seconds(LAYOUTS)[0])
+    assert Posterior().update(LAYOUTS.take([]), np.empty(0)).anchors is None
+
+
+@pytest.mark.parametrize(("share", "degrees", "wanted"), [(0.75, 8, 0.706), (0.95, 8, 1.860), (0.95, 100, 1.660)])
+def test_quantiles_of_students_t(share, degrees, wanted):
+    assert students_quantile(share, degrees) == pytest.approx(wanted, abs=0.005)
