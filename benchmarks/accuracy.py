@@ -24,7 +24,7 @@ from sweep.physics.trainers import TRAINERS
 ROWS_OF_A_TABLE = 60
 """of every table as many count for the update, so that none decides alone"""
 DISTURBED = 2.5
-"""a run that took this many times as long as predicted, or as its cell's best alike, was hardly the layout's doing"""
+"""a run that took this many times as long as predicted, or as its cell's best, was hardly slow by its layout"""
 SEED = 0
 
 
@@ -156,7 +156,7 @@ def main() -> None:
         "\nplaybook: " + ", ".join(f"{name} {value:.3f}" for name, value in order.items() if isinstance(value, float))
     )
     print("bias by nodes: " + ", ".join(f"{nodes}: {value:+.0%}" for nodes, value in order["bias by nodes"].items()))
-    seen = sorted({table.name for table in found} - set(constants.LOOKED_AT))
+    seen = sorted({table.name for table in found} - set(constants.SEEN_TABLES))
     print(f"\ntables not looked at while the model was made: {', '.join(seen) or 'none of these'}\n")
     print("\n".join(interval_lines(found)))
     if "--rows" in sys.argv:

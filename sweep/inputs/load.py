@@ -60,14 +60,16 @@ def load_site(grid: Grid | None = None, given: str | None = None, executor: str 
 
 
 def _with_measured(site: Site, path: Path) -> Site:
-    """The site with the rates of the file beside its own: site.yaml and site.measured.yaml."""
-    beside = path.with_suffix(f".measured{path.suffix}")
-    if not beside.is_file():
+    """The site with the rates of the file next to its own: site.yaml and site.measured.yaml."""
+    neighbour = path.with_suffix(f".measured{path.suffix}")
+    if not neighbour.is_file():
         return site
     if site.measured is not None:
-        fact = f"measured rates are given twice: here, and in {beside.name}"
+        fact = f"measured rates are given twice: here, and in {neighbour.name}"
         raise SweepError(Mistake(fact, file=str(path), path="measured", remedy="remove one of them"))
-    return site.model_copy(update={"measured": parse_measured(_read(beside, "file of measured rates"), str(beside))})
+    return site.model_copy(
+        update={"measured": parse_measured(_read(neighbour, "file of measured rates"), str(neighbour))}
+    )
 
 
 def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor: str | None) -> tuple[Grid, Site]:

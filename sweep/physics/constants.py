@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 OLD_MEGATRON = ("Megatron 2020", "Megatron 2021 (April)", "Megatron 2021 (January)", "vTrain 3.6B")
 TITAN, PLAYBOOK = ("torchtitan",), ("playbook",)
-LOOKED_AT = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-foundry A100", *PLAYBOOK)
+SEEN_TABLES = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-foundry A100", *PLAYBOOK)
 """tables of training runs whose errors were looked at while mechanisms were chosen: all of the reference data"""
 
 
@@ -76,14 +76,14 @@ ORDINARY_SHAPE = Constant(
     0.04,
     "SemiAnalysis, MI300X against H100 and H200 (2024-12): Llama 70B's shapes with random inputs reach 720 TFLOP/s in "
     "bf16 and 1,280 in fp8 on H100, against 794 and 1,403 of the best shape",
-    seen=LOOKED_AT,
+    seen=SEEN_TABLES,
 )
 """rate of a large product of a model's shape over that of the best shape"""
 SLOWEST_GPU = Constant(
     0.97,
     0.03,
     "ML Engineering: 5 % between the matmul rates of the GPUs of a node; all wait for the slowest",
-    seen=LOOKED_AT,
+    seen=SEEN_TABLES,
 )
 TILE = Constant(
     128.0 * 128.0, 0.5, "cuBLAS and CUTLASS: outputs of 128 x 128 per thread block; half a wave is idle on average"
@@ -228,6 +228,6 @@ FACTORS: dict[str, Constant] = {
     "compiled": Constant(1.0, 0.05, "what a compiler fuses"),
 }
 """what a layout may use -> how far its step time may be off for it, in a trainer and cluster where no run tested it"""
-TRAINER = Constant(1.0, 0.06, "this trainer and cluster against the model, for every layout alike")
+TRAINER = Constant(1.0, 0.06, "this trainer and cluster against the model, the same for every layout")
 RESIDUAL = Constant(1.0, 0.06, "between a layout and its neighbours")
 NOISE = Constant(1.0, 0.04, "between two runs of one layout: 1 to 5 % (docs/measurement.md)")

@@ -20,7 +20,7 @@ _NOMINAL_MEMORY = 1e12
 _NOMINAL_LINK = 2e11
 _NOTHING = MeasuredRates()
 LARGE_BYTES = float(16 << 20)
-"""a measured collective of more bytes tells about bandwidth, a smaller one about latency"""
+"""a measured collective of more bytes measures bandwidth, a smaller one about latency"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,11 +123,11 @@ class Machine:
 
     def rates(self, profile_kernel: str = "flash-2") -> list[tuple[str, str, str]]:
         """(rate, value with its spread, source) of what step times are predicted from, measured ones first in kind."""
-        known, said = self.measured, self.measured.provenance
+        known, provenance = self.measured, self.measured.provenance
         found = []
         for dtype in self.gpu.peaks_flops:
             measured = dtype in known.matmul_flops
-            source = said if measured else self.matmul_share(dtype).source
+            source = provenance if measured else self.matmul_share(dtype).source
             found.append(
                 (
                     f"matrix products, {dtype}",
@@ -136,7 +136,7 @@ class Machine:
                 )
             )
         share = constants.MEMORY_SHARE
-        spread, source = (known.spread, said) if known.memory_bytes_per_s else (share.spread, share.source)
+        spread, source = (known.spread, provenance) if known.memory_bytes_per_s else (share.spread, share.source)
         found.append(("memory", _shown(self.memory_bytes_per_s, "B/s", spread), source))
         kernel = (
             profile_kernel if (profile_kernel, self.architecture) in constants.ATTENTION else "flash-2",
@@ -150,11 +150,11 @@ class Machine:
             (known.between_bytes_per_s, "network per GPU", float(self.between_bytes_per_s({}))),
         ]
         for measured_rate, name, rate in ends:
-            spread, source = (known.spread, said) if measured_rate else (self.network_spread, "data sheet")
+            spread, source = (known.spread, provenance) if measured_rate else (self.network_spread, "data sheet")
             found.append((name, _shown(float(rate), "B/s", spread), source))
         for one in known.collectives:
             text = f"{one.kind} of {one.bytes:,} B, {one.ranks} GPUs on {one.nodes} node{'s' * (one.nodes > 1)}"
-            found.append((text, f"{one.seconds:.3g} s ± {one.spread:.0%}", said))
+            found.append((text, f"{one.seconds:.3g} s ± {one.spread:.0%}", provenance))
         return found
 
 

@@ -7,7 +7,7 @@ For the logarithm y of a layout's seconds
 ``seconds_k``: the parts of ``sweep.physics.step_time``; ``part_k``, ``factor_f``, ``trainer``: unknown, normal about 0
 with the spreads of ``sweep.physics.constants``; ``residual``: a Gaussian process over the layout's features
 (Rasmussen and Williams 2006, algorithm 2.1). A factor that no measured run uses keeps its spread, so a pipeline stays
-uncertain until a pipeline was measured. Corrections of two trainers or clusters are only loosely alike (``COMMON``).
+uncertain until a pipeline was measured. Corrections of two trainers or clusters are only loosely similar (``COMMON``).
 Noise is Student's t about each run; its size, and how much more the model errs than it says, are learned by size of
 the cluster.
 
@@ -46,7 +46,7 @@ FEATURES, SIZE = 12, 2
 MOST_ANCHORS = 512
 """an update uses this many of the latest measurements"""
 LENGTH = 2.0
-"""doublings (of tp, pp, …) over which residuals are alike"""
+"""doublings (of tp, pp, …) over which residuals are similar"""
 PRIOR_RUNS = 8.0
 """the spreads of the constants count as if they had been confirmed by this many runs"""
 STEPS, MOST_STEP = 6, 0.5
@@ -99,7 +99,7 @@ class Layouts:
         return Layouts(*(getattr(self, one.name)[rows] for one in fields(self)))
 
     @staticmethod
-    def alike(number: int) -> Layouts:
+    def similar(number: int) -> Layouts:
         """Candidates of which nothing is known but that their steps take some time."""
         parts, factors = np.ones((number, len(PARTS))), np.zeros((number, len(FACTORS)))
         features, groups = np.zeros((number, FEATURES)), np.zeros(number, dtype=np.int64)
@@ -219,7 +219,7 @@ class Posterior:
         if self.anchors is None:
             return np.full(len(layouts), usual)
         apart = layouts.features[:, SIZE, None] - self.anchors.features[None, :, SIZE]
-        near = np.exp(-(apart**2) / 2) * _alike(layouts, self.anchors)
+        near = np.exp(-(apart**2) / 2) * _similarity(layouts, self.anchors)
         found: Floats = (PRIOR_RUNS * usual + near @ values) / (PRIOR_RUNS + near.sum(axis=1))
         return found
 
@@ -307,14 +307,14 @@ def _linear(layouts: Layouts, theta: Floats) -> tuple[Floats, Floats]:
     return np.log(total), weighted / total[:, None]
 
 
-def _alike(left: Layouts, right: Layouts) -> Floats:
+def _similarity(left: Layouts, right: Layouts) -> Floats:
     """Correlation of corrections: 1 within a trainer and cluster, COMMON between two."""
     found: Floats = np.where(left.groups[:, None] == right.groups[None, :], 1.0, COMMON)
     return found
 
 
 def _corrections(layouts: Layouts, anchors: Layouts, shares: Floats, weights: Floats) -> Floats:
-    wanted: Floats = layouts.spreads * (_alike(layouts, anchors) @ (shares * anchors.spreads * weights[:, None]))
+    wanted: Floats = layouts.spreads * (_similarity(layouts, anchors) @ (shares * anchors.spreads * weights[:, None]))
     return np.clip(wanted, -MOST_CORRECTION, MOST_CORRECTION)
 
 
@@ -325,5 +325,5 @@ def _covariance(left: Layouts, left_shares: Floats, right: Layouts, right_shares
     same = (left.groups[:, None] == right.groups[None, :]) * constants.TRAINER.spread**2
     square = (left.features**2).sum(1)[:, None] + (right.features**2).sum(1)[None, :]
     near = np.exp(-np.maximum(square - 2 * left.features @ right.features.T, 0) / (2 * LENGTH**2))
-    found: Floats = _alike(left, right) * (parts + factors + constants.RESIDUAL.spread**2 * near) + same
+    found: Floats = _similarity(left, right) * (parts + factors + constants.RESIDUAL.spread**2 * near) + same
     return found

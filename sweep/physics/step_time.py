@@ -220,8 +220,11 @@ def _launch_s(columns: Mapping[str, Any], behaviour: Behaviour, layers: Any, for
     host_backward = layers * (second * 2 / 3 + again + accumulated) * each
     if behaviour.blocking_sends:
         floor = constants.CROSSING_LAYER_S.median + constants.CROSSING_RANK_S.median * read(columns, "tp")
-        least = np.where(_stages_cross(columns), layers * floor, 0.0)
-        host_forward, host_backward = np.maximum(host_forward, least / 3), np.maximum(host_backward, least * 2 / 3)
+        min_host = np.where(_stages_cross(columns), layers * floor, 0.0)
+        host_forward, host_backward = (
+            np.maximum(host_forward, min_host / 3),
+            np.maximum(host_backward, min_host * 2 / 3),
+        )
     return np.maximum(host_forward - forward, 0.0) + np.maximum(host_backward - backward, 0.0)
 
 

@@ -67,7 +67,7 @@ def test_the_speed_of_a_model_is_that_of_its_fastest_layout():
     assert 48 <= needed["gpus"] <= 72
 
 
-def test_what_no_layout_fits_and_what_is_not_known_is_said():
+def test_what_no_layout_fits_and_what_is_not_known_is_reported():
     assert (
         "no layout of Llama-3.1-405B is predicted to fit on 8 h100"
         in mistakes("--model", "Llama-3.1-405B", "--tokens", "1T", "--gpus", 8)[0]

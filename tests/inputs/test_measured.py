@@ -1,4 +1,4 @@
-"""Measured rates of a cluster: the file beside the site's, and what it changes in a plan."""
+"""Measured rates of a cluster: the file next to the site's, and what it changes in a plan."""
 
 import json
 
@@ -54,7 +54,7 @@ def mistakes(folder, text):
     return [str(one) for one in found.value.mistakes]
 
 
-def test_the_file_beside_the_sites_is_read(folder):
+def test_the_file_next_to_the_sites_is_read(folder):
     (folder / "site.measured.yaml").write_text(MEASURED)
     measured = load_site(given=str(folder / "site.yaml")).hardware.measured
     assert measured.matmul_flops == {"bf16": 6.9e14}

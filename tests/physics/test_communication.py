@@ -16,7 +16,7 @@ from sweep.physics.trainers import TRAINERS, Behaviour
 
 H100 = Machine(gpu=GPUS["h100"])
 HUGE = 9e12
-"""bytes beside which latency is nothing"""
+"""bytes so many that latency is nothing"""
 
 
 def columns(model="8B", **layout):

@@ -45,7 +45,7 @@ def test_what_a_layout_uses_adds_its_uncertainty():
         found = describe(one | layout, H100, MEGATRON)
         return {FACTORS[i] for i in np.flatnonzero(found.factors[0])}, float(found.prior_sd[0])
 
-    plain, least = used()
+    plain, min_sd = used()
     assert plain == set()
     for factor, layout in {
         "pipeline": {"pp": 2, "dp": 4}, "tensor across nodes": {"tp": 16, "dp": 1}, "zero-3": {"zero": 3},
@@ -53,7 +53,7 @@ def test_what_a_layout_uses_adds_its_uncertainty():
     }.items():  # fmt: skip
         found, sd = used(**layout)
         assert factor in found
-        assert sd > least
+        assert sd > min_sd
 
 
 def test_measured_runs_correct_the_others_and_narrow_them():
@@ -91,7 +91,7 @@ def test_what_no_measured_run_used_stays_uncertain():
     assert (sd[piped] > spread).all()
     measured = np.flatnonzero(flat | piped)
     _, known = Posterior().update(LAYOUTS.take(measured), LAYOUTS.log_median[measured]).log_seconds(LAYOUTS)
-    assert (known[where(pp=(4,), nodes=(1,))] < sd[where(pp=(4,), nodes=(1,))]).all(), "one pipeline tells about others"
+    assert (known[where(pp=(4,), nodes=(1,))] < sd[where(pp=(4,), nodes=(1,))]).all(), "one pipeline informs on others"
 
 
 def test_one_disturbed_run_does_not_mislead():
@@ -102,7 +102,7 @@ def test_one_disturbed_run_does_not_mislead():
     assert np.abs(mean - LAYOUTS.log_median)[others].mean() < 0.05
 
 
-def test_where_the_model_errs_more_than_it_says_every_interval_widens():
+def test_where_the_model_errs_more_than_it_states_every_interval_widens():
     noise = np.random.default_rng(0).normal(0, 0.4, len(LAYOUTS))
     rows = np.arange(0, len(LAYOUTS), 2)
     calm, wild = (Posterior().update(LAYOUTS.take(rows), (LAYOUTS.log_median + x * noise)[rows]) for x in (0.1, 1.0))
@@ -111,7 +111,7 @@ def test_where_the_model_errs_more_than_it_says_every_interval_widens():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_intervals_hold_as_often_as_they_say(seed):
+def test_intervals_hold_as_often_as_they_state(seed):
     """Layouts drawn from the model itself; a third of them is measured."""
     generator = np.random.default_rng(seed)
     inside = {0.5: [], 0.9: []}
