@@ -67,9 +67,8 @@ def _with_measured(site: Site, path: Path) -> Site:
     if site.measured is not None:
         fact = f"measured rates are given twice: here, and in {neighbour.name}"
         raise SweepError(Mistake(fact, file=str(path), path="measured", remedy="remove one of them"))
-    return site.model_copy(
-        update={"measured": parse_measured(_read(neighbour, "file of measured rates"), str(neighbour))}
-    )
+    rates = parse_measured(_read(neighbour, "file of measured rates"), str(neighbour))
+    return site.model_copy(update={"measured": rates})
 
 
 def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor: str | None) -> tuple[Grid, Site]:

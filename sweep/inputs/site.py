@@ -224,7 +224,7 @@ class Site(BaseModel):
     port_range: Annotated[tuple[Port, Port] | None, BeforeValidator(_tuple), AfterValidator(_port_range)] = None
     """first and last port for the leader and the ranks' rendezvous, where firewalls let only some through"""
     measured: Annotated[MeasuredRates | None, BeforeValidator(_rates)] = None
-    """rates measured on this cluster: of the file next to the site's, ``NAME.measured.yaml``; a sweep's copy has both"""
+    """rates measured on this cluster: the file ``NAME.measured.yaml`` next to the site's; a sweep's copy has both"""
 
     @property
     def pilot_time_s(self) -> float:

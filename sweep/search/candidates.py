@@ -65,9 +65,9 @@ class Candidates:
 
     @cached_property
     def layouts(self) -> Layouts:
-        """The runs as the step-time model describes them; all alike if the runs have no model (collectives)."""
+        """The runs as the step-time model describes them; all the same if the runs have no model (collectives)."""
         if "hidden_size" not in self.columns:
-            return Layouts.alike(len(self))
+            return Layouts.similar(len(self))
         rows = np.arange(len(self))
         known = list(self._profiles)
         others = np.setdiff1d(rows, np.concatenate([one for one, _ in known]) if known else np.empty(0, dtype=np.int64))
@@ -77,7 +77,7 @@ class Candidates:
             columns = {name: value if np.ndim(value) == 0 else value[mine] for name, value in self.columns.items()}
             found.append(describe(columns, self.gpu, profile, group=group))
         if not found:
-            return Layouts.alike(0)
+            return Layouts.similar(0)
         return Layouts.joined(found).take(np.argsort(np.concatenate([mine for mine, _ in known])))
 
     @cached_property

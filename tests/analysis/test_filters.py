@@ -43,8 +43,8 @@ def test_filters_keep_matching_rows(expression, retained):
     [
         ("zreo <= 1", "did you mean zero"),
         ("zero <=", "is not an expression"),
-        ("zero", "is not a condition"),
-        ("zero + 1", "is not a condition"),
+        ("zero", "not a condition"),
+        ("zero + 1", "not a condition"),
         ("__import__('os').system('true')", "may be called"),
         ("model.__class__ == 1", "not allowed"),
         ("[x for x in model]", "not allowed"),
@@ -52,7 +52,7 @@ def test_filters_keep_matching_rows(expression, retained):
         ("zero << 99 > 1", "not allowed"),
         ("(lambda: 1)() == 1", "may be called"),
         ("zero in 3", "cannot be evaluated"),
-        ("", "is not a single condition"),
+        ("", "not a single condition"),
         ("(" * 500, "is not an expression"),
     ],
 )
