@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.observations import Known
 from sweep.search.step_time_model import Floats, Ints
-from sweep.search.strategies import Strategy
+from sweep.search.strategies import Pick, Strategy
 
 NEAR = 0.02
 """distance to the best rate within which it counts as found"""
@@ -59,22 +59,24 @@ def promising_order(candidates: Candidates) -> Ints:
 def replay(recorded: RecordedRun, strategy: Strategy, budget: Budget) -> Replayed:
     """Run the strategy, one run after another, until it stops or the budget is spent."""
     known = Known(recorded.candidates)
-    asked: list[int] = []
+    asked = [pick.index for pick in steps(known, recorded, strategy, budget)]
+    return Replayed(recorded, np.array(asked, dtype=np.int64), known.infeasible)
+
+
+def steps(known: Known, recorded: RecordedRun, strategy: Strategy, budget: Budget) -> Iterator[Pick]:
+    """The strategy's picks. Each is yielded before ``known`` has its result: what is known then led to it."""
     size = len(recorded.candidates)
     seconds = np.full(size, 60.0) if recorded.seconds is None else recorded.seconds
-    while True:
-        elapsed = float(seconds[asked].sum())
-        pick = strategy.pick(known, budget.affordable(known, seconds, elapsed))
-        if pick is None:
-            break
-        asked.append(pick.index)
+    elapsed = 0.0
+    while (pick := strategy.pick(known, budget.affordable(known, seconds, elapsed))) is not None:
+        yield pick
+        elapsed += float(seconds[pick.index])
         known.end(
             pick.index,
             recorded.outcomes[pick.index],
             _given(recorded.tokens_per_second_per_gpu[pick.index]),
             _given(recorded.peak_memory_bytes[pick.index]),
         )
-    return Replayed(recorded, np.array(asked, dtype=np.int64), known.infeasible)
 
 
 def report(done: Replayed) -> dict[str, Any]:
