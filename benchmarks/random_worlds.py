@@ -1,13 +1,14 @@
 """Strategies on random clusters with known truth: python -m benchmarks.random_worlds [--seeds N] [--share 0.1] ...
 
 Prints Markdown: each strategy and an oracle (it knows the noise-free rates and what cannot run, and measures with the
-same noise) with the regret of the cells' winners, the cells closed before the budget, and what the search said of its
+same noise) with the regret of the cells' winners, the cells closed before the budget, and what the search stated of its
 chances. The worlds are those of `benchmarks/worlds.py`: by default the first of the 100 evaluation seeds.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.worlds import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, World, world
+from benchmarks.worlds import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, SyntheticCluster, world
 from sweep.plugins import STRATEGIES
 from sweep.search.budget import Budget
 from sweep.search.candidates import Bools
@@ -35,7 +36,7 @@ BINS = np.linspace(0, 1, 11)
 class Oracle:
     """Every cell's runs by their true rates, cells in turn; runs that cannot work are never asked for."""
 
-    made: World
+    made: SyntheticCluster
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
         open_ = np.flatnonzero(self.open(known, free))
@@ -61,26 +62,26 @@ class Found:
     spent: int = 0
     runs: int = 0
     bests_rejected: int = 0
-    said: list[Floats] = field(default_factory=list)
+    stated: list[Floats] = field(default_factory=list)
     came_true: list[Bools] = field(default_factory=list)
     excess: list[float] = field(default_factory=list)
     """per cell, the recorded regret of a closed cell"""
 
 
-def tried(made: World, name: str, share: float, most_said: int = 40) -> Found:
-    """The replay of one strategy. What it says is noted at up to ``most_said`` steps, evenly among them."""
+def tried(made: SyntheticCluster, name: str, share: float, most_stated: int = 40) -> Found:
+    """The replay of one strategy. What it says is noted at up to ``most_stated`` steps, evenly among them."""
     recorded, c = made.recorded, made.recorded.candidates
     strategy: Strategy = Oracle(made) if name == ORACLE else strategy_named(name)
     runs = max(1, int(share * len(c)))
     known, found = Known(c), Found(runs=len(c))
-    every = max(1, runs // most_said)
+    every = max(1, runs // most_stated)
     for number, pick in enumerate(steps(known, recorded, strategy, Budget(runs=runs))):
         if number % every == 0 and hasattr(strategy, "chance"):
             _note(found, known, recorded, strategy, int(c.cells[pick.index]))
     found.spent = int(known.begun.sum())
     open_ = strategy.open(known, ~known.begun)
     for cell in range(len(c.cell_names)):
-        _judge(found, made, known, np.flatnonzero(c.cells == cell), closed=not open_[c.cells == cell].any())
+        _evaluate(found, made, known, np.flatnonzero(c.cells == cell), closed=not open_[c.cells == cell].any())
     return found
 
 
@@ -89,13 +90,13 @@ def _note(found: Found, known: Known, recorded: Any, strategy: Any, cell: int) -
     rows = np.flatnonzero((recorded.candidates.cells == cell) & ~known.begun & ~known.infeasible)
     if not np.isfinite(known.best[cell]) or not len(rows):
         return
-    found.said.append(strategy.chance(known, rows, cell))
+    found.stated.append(strategy.chance(known, rows, cell))
     with np.errstate(invalid="ignore"):
         better = np.log(recorded.tokens_per_second_per_gpu[rows]) > known.best[cell] + np.log1p(strategy.tolerance)
     found.came_true.append(better & recorded.worked[rows])
 
 
-def _judge(found: Found, made: World, known: Known, rows: Any, *, closed: bool) -> None:
+def _evaluate(found: Found, made: SyntheticCluster, known: Known, rows: Any, *, closed: bool) -> None:
     worked = rows[made.recorded.worked[rows]]
     if not len(worked):
         return
@@ -117,7 +118,9 @@ def one_world(names: Sequence[str], share: float, seed: int) -> dict[str, Found]
 
 
 def _row(name: str, all_found: Sequence[Found]) -> str:
-    regrets, recorded = (np.concatenate([getattr(f, key) for f in all_found]) for key in ("regrets", "recorded_regrets"))
+    regrets, recorded = (
+        np.concatenate([getattr(f, key) for f in all_found]) for key in ("regrets", "recorded_regrets")
+    )
     closed = np.concatenate([f.closed for f in all_found])
     excess = [value for f in all_found for value in f.excess]
     spent = sum(f.spent for f in all_found) / sum(f.runs for f in all_found)
@@ -138,23 +141,25 @@ def strategies_table(results: Sequence[dict[str, Found]], names: Sequence[str]) 
 
 def statements(all_found: Sequence[Found]) -> list[str]:
     """Reliability of the stated chances of remaining runs to beat their cell's best by over the tolerance."""
-    said = np.concatenate([part for f in all_found for part in f.said] or [np.empty(0)])
+    stated = np.concatenate([part for f in all_found for part in f.stated] or [np.empty(0)])
     true = np.concatenate([part for f in all_found for part in f.came_true] or [np.empty(0, dtype=bool)])
-    if not len(said):
+    if not len(stated):
         return []
     lines = ["| stated chance | statements | mean stated | came true |", "|---|---|---|---|"]
-    for low, high in zip(BINS[:-1], BINS[1:], strict=True):
-        mine = (said >= low) & ((said < high) | (high == 1))
+    for low, high in itertools.pairwise(BINS):
+        mine = (stated >= low) & ((stated < high) | (high == 1))
         if mine.any():
-            lines.append(f"| {low:.0%} to {high:.0%} | {mine.sum()} | {said[mine].mean():.1%} | {true[mine].mean():.1%} |")
+            lines.append(
+                f"| {low:.0%} to {high:.0%} | {mine.sum()} | {stated[mine].mean():.1%} | {true[mine].mean():.1%} |"
+            )
     base = true.mean()
-    clipped = np.clip(said, 1e-6, 1 - 1e-6)
+    clipped = np.clip(stated, 1e-6, 1 - 1e-6)
     score = np.where(true, np.log(clipped), np.log(1 - clipped)).mean()
     constant = base * np.log(base) + (1 - base) * np.log(1 - base)
-    low = said <= 0.05
+    low = stated <= 0.05
     return [
         *lines, "",
-        f"{len(said)} statements; log score {score:.4f}, of the base rate ({base:.1%}) {constant:.4f}; of the "
+        f"{len(stated)} statements; log score {score:.4f}, of the base rate ({base:.1%}) {constant:.4f}; of the "
         f"{low.sum()} of at most 5 % came true {true[low].mean():.2%}.",
     ]  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Synthetic clusters with the truth known: grids, step times, memory, failures, noise, all drawn from wide priors.
 
 They share no formula or constant with `sweep`: efficiency curves, collectives, pipelines and memory are written here
-anew, with effects that the product's model lacks (waves of tiles, stragglers, host time per message, interactions of
+again, with effects that the product's model lacks (waves of tiles, stragglers, host time per message, interactions of
 pairs of axes, single values that some build handles badly). A world is a function of its seed.
 
 The priors are meant to cover clusters from a few desktop cards on Ethernet to current data centres, and trainers from
@@ -44,7 +44,7 @@ Random = np.random.Generator
 
 
 @dataclass(frozen=True)
-class World:
+class SyntheticCluster:
     """A recorded sweep and the truth behind it; arrays in the order of the candidates."""
 
     seed: int
@@ -58,7 +58,7 @@ class World:
     """an out-of-memory is recorded as such; otherwise as a failure of unknown cause"""
 
 
-def world(seed: int) -> World:
+def world(seed: int) -> SyntheticCluster:
     """The world of a seed."""
     for attempt in range(100):
         found = _drawn(seed, np.random.default_rng([41_017, seed, attempt]))
@@ -67,7 +67,7 @@ def world(seed: int) -> World:
     raise AssertionError("no feasible world")
 
 
-def _drawn(seed: int, r: Random) -> World:
+def _drawn(seed: int, r: Random) -> SyntheticCluster:
     cluster, trainer = _cluster(r), _trainer(r)
     configurations = _grid(r, cluster)
     c = _columns(configurations)
@@ -88,7 +88,7 @@ def _drawn(seed: int, r: Random) -> World:
     ok = np.array([outcome is Outcome.OK for outcome in outcomes])
     seconds = trainer["start_s"] + np.where(ok, 8 * true, true)
     return _ordered(
-        World(
+        SyntheticCluster(
             seed,
             RecordedRun(
                 from_configurations([f"world-{_digest(seed, i)}" for i in range(len(c["dp"]))], configurations,
@@ -101,7 +101,7 @@ def _drawn(seed: int, r: Random) -> World:
     )  # fmt: skip
 
 
-def _ordered(made: World, configurations: Sequence[Columns]) -> World:
+def _ordered(made: SyntheticCluster, configurations: Sequence[Columns]) -> SyntheticCluster:
     """In the order of a plan, as a plan's rows."""
     recorded = made.recorded
     order = promising_order(recorded.candidates)
@@ -115,7 +115,9 @@ def _ordered(made: World, configurations: Sequence[Columns]) -> World:
         recorded.peak_memory_bytes[order],
         recorded.seconds[order],
     )
-    return World(made.seed, again, made.true_rates[order], made.doomed[order], made.oom[order], made.oom_stated)
+    return SyntheticCluster(
+        made.seed, again, made.true_rates[order], made.doomed[order], made.oom[order], made.oom_stated
+    )
 
 
 def _log_uniform(r: Random, low: float, high: float) -> float:
@@ -392,11 +394,11 @@ def _peak_bytes(c: Columns, t: dict[str, Any]) -> Floats:
     states = mine * (t["bytes_sharded"] * share[0] + t["bytes_gradient"] * share[1] + 2 * share[2])
     rows = c["micro_batch_size"] * c["sequence_length"] / c["cp"]
     part = t["activation_unsharded"] + (1 - t["activation_unsharded"]) / c["tp"]
-    kept = np.where(c["recompute"] == "full", 2.0 * part,
+    selected = np.where(c["recompute"] == "full", 2.0 * part,
                     np.where(c["recompute"] == "selective", 0.65 * t["activation"] * part,
                              t["activation"] * part))  # fmt: skip
     flight = np.minimum(c["grad_accum"], c["pp"])
-    activations = rows * c["hidden_size"] * layers * kept * flight
+    activations = rows * c["hidden_size"] * layers * selected * flight
     found: Floats = states + activations + t["logits"] * rows * c["vocab_size"] / c["tp"] + t["buffers"]
     return found
 

@@ -81,6 +81,11 @@ def products(grid: Grid, site: Site, workload: Workload) -> Iterator[AxisProduct
                 before.append(product.axes)
 
 
+def compiled_by_default(workload: Workload, site: Site) -> bool:
+    """Whether runs are compiled where the grid does not state it."""
+    return workload.compiles_on_gpu and site.gpu != "cpu"
+
+
 def _product(
     grid: Grid, site: Site, workload: Workload, model: str, nodes: int, point: Mapping[str, tuple[Scalar, ...]]
 ) -> AxisProduct:
@@ -90,7 +95,7 @@ def _product(
     for name in AXES:
         asked = point.get(name, getattr(grid, name))
         if asked is None:  # compile alone has no fixed default
-            asked = (workload.compiles_on_gpu and site.gpu != "cpu",)
+            asked = (compiled_by_default(workload, site),)
         axes[name] = _auto(name, grid, site, workload, shape, gpus) if asked == AUTO else tuple(asked)
     for name, default in sorted(workload.params.items()):
         axes[name] = point.get(name, grid.params.get(name, (default,)))

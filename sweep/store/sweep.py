@@ -25,7 +25,9 @@ from sweep.files import remove_empty
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
+from sweep.plan.expand import compiled_by_default
 from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
+from sweep.plugins import find_workload
 from sweep.store import lease
 from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once
 from sweep.version import __version__
@@ -200,9 +202,13 @@ def mistakes_of_site(sweep: Sweep, site: Site | None) -> list[Mistake]:
 
 def holds(sweep: Sweep, grid: Grid) -> bool:
     """Is it one of the grids that the sweep was started or extended with, on any site?"""
-    nowhere = {"site": None}
-    known = [one.model_copy(update=nowhere).to_yaml() for one in sweep.grids]
-    return grid.model_copy(update=nowhere).to_yaml() in known
+    return _asked(grid, sweep.site) in [_asked(one, sweep.site) for one in sweep.grids]
+
+
+def _asked(grid: Grid, site: Site) -> str:
+    """The grid on any site. Earlier versions stored `compile` as false where it was not stated: what it is on a CPU."""
+    stated = grid.compile or (compiled_by_default(find_workload(grid.workload), site),)
+    return grid.model_copy(update={"site": None, "compile": stated}).to_yaml()
 
 
 def check_vacant(directory: Path) -> None:

@@ -42,7 +42,13 @@ def asked(request, tmp_path_factory):
 @pytest.mark.parametrize("question", old_directories.QUESTIONS)
 def test_the_answers_are_those_of_the_code_that_wrote_it(asked, question):
     name, _, _, answers = asked
-    assert differences(answers[question], expected(name)[question]) == []
+    now, then = answers[question], expected(name)[question]
+    if question == "collected":  # a table without the columns of today is rebuilt, so all rows are new
+        assert now["said"].pop("new") == len(then["results"])
+    if question == "report":  # how sure depends on repeats today; then, on the iterations of one run
+        for answer in (now, then):
+            answer["sure"] = [row[:-1] for row in answer["sure"]]
+    assert differences(now, then, left_out=("new",) if question == "collected" else ()) == []
 
 
 def test_reading_changes_nothing_that_is_written_once(asked):
@@ -75,7 +81,7 @@ def test_stored_files_of_an_attempt_are_shown(asked):
 
 def test_two_old_sweeps_are_compared(tmp_path):
     first, second = (copied(name, tmp_path) for name in ("finished", "unfinished"))
-    done = sweep("compare", first, second, "--json", cwd=tmp_path)
+    done = sweep("compare", first, second, "--anyway", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     best = [
         {(c["model"], c["nodes"]): c["tokens_per_second_per_gpu"] for c in expected(d.name)["best"]}
