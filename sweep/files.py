@@ -164,7 +164,8 @@ def naming(path: Path) -> Iterator[None]:
 def _parents(path: Path) -> Iterator[None]:
     """The directories above the path exist within; those made for it are removed if it fails."""
     missing = [above for above in path.absolute().parents if not above.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except OSError:

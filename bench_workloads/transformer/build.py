@@ -18,6 +18,7 @@ from bench_workloads.transformer import (
     context_parallel,
     data_parallel,
     expert_parallel,
+    mlp,
     recompute,
     stages,
     tensor_parallel,
@@ -26,7 +27,6 @@ from bench_workloads.transformer import (
 from bench_workloads.transformer.accumulation import AccumulationStep
 from bench_workloads.transformer.data import Batches
 from bench_workloads.transformer.mesh import Meshes, build_meshes
-from bench_workloads.transformer.mlp import product_on
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import loss_and_gradient
@@ -112,7 +112,7 @@ class Trainer:
         if settings.grouped_experts:
             # torch compiles the grouped product for GPUs in bf16 only; an all-to-all waits for its sizes
             compilable = device.type == "cuda" and run.dtype == "bf16" and run.layout.ep == 1
-            part.group_experts(product_on(device.type, DTYPES[run.dtype]), compilable=compilable)
+            part.group_experts(mlp.product_on(device.type, DTYPES[run.dtype]), compilable=compilable)
         tensor_parallel.apply(
             part,
             meshes.tp,

@@ -48,7 +48,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 @click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction. With --params 0.40.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that training may take.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
-@click.option("--trainer", default="megatron", show_default=True, help="With --model: whose speed is predicted.")
+@click.option("--trainer", help="With --model: whose speed is predicted. Default: that of Megatron-LM.")
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
 @click.option("--global-batch", type=_Count(), default="4M", show_default=True, help="Tokens of a step, at most.")
 @click.option("--from", "results", type=InputPath(), help="Measured results: their speed and scaling.")
@@ -62,7 +62,7 @@ def size(
     mfu: float | None,
     days: float | None,
     gpus: int | None,
-    trainer: str,
+    trainer: str | None,
     sequence_length: int,
     global_batch: float,
     results: Path | None,
@@ -87,8 +87,10 @@ def size(
     active = parameters if parameters is not None else _active(str(model))
     scaling, simulated = None, False
     if results is None and model is not None and mfu is None and peak_tflops is None:
+        from sweep.physics.profiles import SIZED_TRAINER
+
         assert gpus is not None or days is not None
-        work = _Work(model, gpu, trainer, sequence_length, int(global_batch))
+        work = _Work(model, gpu, trainer or SIZED_TRAINER, sequence_length, int(global_batch))
         rate, gpus, source = _predicted(work, active, tokens, gpus, days)
     else:
         rate, source = _rate(gpu, peak_tflops, mfu)

@@ -46,6 +46,10 @@ SITE: tuple[Line, ...] = (
     ("python", "/shared/venv/bin/python", "the interpreter on compute nodes; without it the one that launches"),
     ("torch_version", '"2.11.0"', "torch on the compute nodes: some layouts need a newer one"),
     ("scratch", "/local/scratch", "a directory on each node's own disk"),
+    ("interface", "ib0", "the network interface for the leader, the ranks' rendezvous, NCCL and gloo"),
+    ("port_range", "[20000, 20999]", "ports for the leader and the ranks' rendezvous, where a firewall asks for it"),
+    ("umask", '"0077"', "who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes"),
+    ("measured", "{}", "rates measured on this cluster; usually in a file next to this one, NAME.measured.yaml"),
     ("poll_interval_s", "15s", "the scheduler is asked at most this often"),
     ("max_local_ranks", "8", "ranks at once on this machine, without Slurm"),
 )
@@ -99,6 +103,7 @@ GRID: tuple[tuple[str, tuple[Line, ...]], ...] = (
             ("isolate", "true", "a run of several nodes has the fabric to itself"),
             ("seed", "0", "of the weights and the synthetic data"),
             ("timeouts", "{start: 5m, first_iteration: 5m, steady: 20s}", "longest time without a heartbeat"),
+            ("max_memory_share", "0.97", "reject what is predicted to need more than this share of a GPU's memory"),
             ("max_run_time", "15m", "an attempt is ended after this, and not tried again"),
         ),
     ),

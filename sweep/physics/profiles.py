@@ -210,6 +210,9 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
 """name -> profile"""
 PROFILES["transformer"] = PROFILES["ours"]
 
+SIZED_TRAINER = "megatron"
+"""whose speed `sweep size` predicts by default: the one with most published results of large models"""
+
 
 SETTINGS = (
     "weights_dtype",

@@ -62,7 +62,10 @@ def needs(columns: Mapping[str, Any], kinds: list[Hashable], bounded: Bools) -> 
     alone = np.broadcast_to(read(columns, "dp") * read(columns, "cp") == 1, size).tolist()
     # FSDP reduces at once in a step of one micro-batch: it may need more than one of two.
     at_once = (read(columns, "zero") > 0) & (read(columns, "grad_accum") == 1) & ~bounded
-    keys = zip(kinds, alone, np.broadcast_to(at_once, size).tolist(), *same, strict=True)
+    # One tensor rank may compute the loss in chunks, of fewer bytes than the half of the logits that one of two has.
+    whole_loss = (read(columns, "tp") == 1) & ~bounded
+    either = [np.broadcast_to(flag, size).tolist() for flag in (at_once, whole_loss)]
+    keys = zip(kinds, alone, *either, *same, strict=True)
     classes = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     zero, pp = read(columns, "zero"), read(columns, "pp")
     shards = np.where(zero > 0, read(columns, "dp") * read(columns, "cp"), 1.0)

@@ -143,7 +143,7 @@ def test_other_extensions_are_refused(tmp_path, path):
 
 def test_an_unwritable_path_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SweepError, match="cannot be written"):
+    with pytest.raises(OSError, match=r"best\.png"):  # a command makes it one line
         save(draw(made_grid(1, 1)), tmp_path / "file" / "best.png")
 
 

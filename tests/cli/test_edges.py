@@ -37,9 +37,9 @@ ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus"
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",), "extend": ("--dry-run",),
          "nodes": ("add", "n7")}  # fmt: skip
-CREATES = {"init": "directory", "figures": "out", "export best": "out", "launch": "directory"}
+CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory"}
 """commands whose output is a directory: the parameter"""
-WHILE = {"export best": ("--format", "command"), "memory": ("1B",)}
+WHILE = {"export best": ("--format", "megatron"), "memory": ("1B",)}
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,8 @@ def test_what_dominates_needs_no_less_by_the_memory_model(workload, base, more, 
     heavier["tp"] = max(1, layout["tp"] // fewer_tp)
     heavier["dp"] = max(min(2, layout["dp"]), layout["dp"] // fewer_dp)
     pair = candidates({**base, "workload": workload}, {**base, "workload": workload, "layout": heavier})
-    assert at_least(pair.needs, 0, 1) or gas < layout["grad_accum"] or layout["grad_accum"] == 1
+    in_chunks = workload in ("transformer", "torchtitan") and heavier["tp"] == 1 < layout["tp"]  # the loss
+    assert at_least(pair.needs, 0, 1) or gas < layout["grad_accum"] or layout["grad_accum"] == 1 or in_chunks
     assume(at_least(pair.needs, 0, 1))
     light, heavy = memory.peak_bytes(pair.columns, PROFILES[workload])
     assert heavy >= light * (1 - 1e-9)
