@@ -74,7 +74,10 @@ def run_ranks(workload: Workload, run: Run, timeout_s: float) -> list[RankResult
         if not workload.takes_listener:
             listener.close()
         places = [_place(run, number, port, scratch) for number in range(run.gpus)]
-        started = [_start(workload, run, place, listener) for place in places]
+        # Rank 0 last, so that a training of milliseconds does not end before the others have found it. Then only its own
+        # copy of the listener is open: a rank that comes later is refused, and does not wait for an answer.
+        started = [_start(workload, run, place, listener) for place in reversed(places)][::-1]
+        listener.close()
         deadline = time.monotonic() + timeout_s
         while any(rank.process.poll() is None for rank in started) and time.monotonic() < deadline:
             for rank in started:

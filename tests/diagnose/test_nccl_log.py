@@ -157,9 +157,9 @@ def test_a_long_unbroken_line_is_read_at_once(line: str) -> None:
     ids=range(4),
 )
 def test_many_odd_lines_are_read_at_once(line: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     summarize([line] * (MIB // len(line)))
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 4.0  # quadratic in a line's length would be minutes
 
 
 def test_text_before_a_line_of_nccl_is_skipped() -> None:
