@@ -74,8 +74,8 @@ def run_ranks(workload: Workload, run: Run, timeout_s: float) -> list[RankResult
         if not workload.takes_listener:
             listener.close()
         places = [_place(run, number, port, scratch) for number in range(run.gpus)]
-        # Rank 0 last, so that a training of milliseconds does not end before the others have found it. Then only its own
-        # copy of the listener is open: a rank that comes later is refused, and does not wait for an answer.
+        # Rank 0 last, so that a training of milliseconds does not end before the others have found it. Then only its
+        # own copy of the listener is open: a rank that comes later is refused, and does not wait for an answer.
         started = [_start(workload, run, place, listener) for place in reversed(places)][::-1]
         listener.close()
         deadline = time.monotonic() + timeout_s
