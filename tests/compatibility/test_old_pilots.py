@@ -30,6 +30,13 @@ params: {step_s: 0.25}
 site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}
 """
 RUNS = 6
+WAITING_ZYGOTE = """\
+import os, sys, time
+
+while not os.path.exists({replaced!r}):
+    time.sleep(0.02)
+os.execv(sys.executable, [sys.executable, "-m", "sweep.pilot.zygote", *sys.argv[1:]])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -176,23 +183,39 @@ def test_cancel_ends_an_old_pilot(begun, lives):
         assert_ended_well(directory)
 
 
-@pytest.mark.parametrize(
-    "measured", [pytest.param(0, id="at its first run"), pytest.param(1, id="later", marks=pytest.mark.long)]
-)
-def test_the_code_is_replaced_under_a_running_pilot(old, tmp_path, measured):
+def test_the_code_is_replaced_before_a_pilot_executes_its_first_zygote(old, tmp_path):
     """As by `git pull` in a checkout that a pilot runs from: what the pilot executes from then on is new code.
 
-    An agent executes `sweep.pilot.zygote` before the first run of a workload, by that name.
+    An agent executes `sweep.pilot.zygote` before the first run of a workload, by that name. Here the old module of that
+    name waits until the code is replaced and begins anew: replaced among its imports, no update could be right.
     """
-    code = tmp_path / "code"
-    code.symlink_to(old)
+    code, held, replaced = tmp_path / "code", tmp_path / "held", tmp_path / "replaced"
+    shutil.copytree(old, held)
+    (held / "sweep/pilot/zygote.py").write_text(WAITING_ZYGOTE.format(replaced=str(replaced)))
+    code.symlink_to(held)
     directory, launcher = launch(tmp_path, code)
-    wait_for(lambda: len(records(directory)) >= measured)
     killed(launcher)
     code.unlink()
     code.symlink_to(REPOSITORY)
+    replaced.touch()
+    assert_it_measures_on(directory)
+
+
+@pytest.mark.long
+def test_the_code_is_replaced_while_a_pilot_measures(old, tmp_path):
+    code = tmp_path / "code"
+    code.symlink_to(old)
+    directory, launcher = launch(tmp_path, code)
+    wait_for(lambda: records(directory))
+    killed(launcher)
+    code.unlink()
+    code.symlink_to(REPOSITORY)
+    assert_it_measures_on(directory)
+
+
+def assert_it_measures_on(directory):
     try:
-        done = sweep("resume", directory, cwd=tmp_path)
+        done = sweep("resume", directory, cwd=directory.parent)
         assert outcomes(directory)["ok"] == RUNS, outcomes(directory)
         assert done.returncode == 0, done.stderr
         assert_ended_well(directory)
