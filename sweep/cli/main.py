@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("sweep.cli.demo:demo", "Two tiny models measured on this machine, to a heatmap."),
     "schema": ("sweep.cli.plan:schema", "Print the grid's JSON schema, for editors."),
     "init": ("sweep.cli.init:init", "Write a commented grid and site for this cluster or machine."),
+    "doctor": ("sweep.cli.doctor:doctor", "Is this cluster fit to be measured, and how fast are its parts."),
     "launch": ("sweep.cli.launch:launch", "Plan, submit pilots, and watch them to the end."),
     "extend": ("sweep.cli.extend:extend", "Add another grid's runs to an existing sweep."),
     "resume": ("sweep.cli.launch:resume", "Continue exactly what is missing or may be retried."),

@@ -18,7 +18,14 @@ from tests.support.paths import REPOSITORY
 PACKAGES = ("sweep", "analysis", "bench_workloads")
 
 PURE = (
-    *("sweep/errors.py", "sweep/expressions.py", "sweep/outcomes.py", "sweep/physics/", "sweep/diagnose/"),
+    *(
+        "sweep/errors.py",
+        "sweep/expressions.py",
+        "sweep/outcomes.py",
+        "sweep/physics/",
+        "sweep/diagnose/",
+        "sweep/checks/",
+    ),
     *("sweep/inputs/", "sweep/plan/", "sweep/state/", "sweep/search/", "sweep/records/"),
     *("sweep/launcher/pilots_wanted.py", "sweep/executors/script.py"),
     *("sweep/pilot/messages.py", "sweep/pilot/limits.py", "sweep/pilot/agent/heartbeats.py"),

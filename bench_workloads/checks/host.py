@@ -1,0 +1,168 @@
+"""Readers of a host: limits, file systems, clock, processors, adapters, software. Standard library; JSON values out."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+SYS_ADAPTERS = Path("/sys/class/infiniband")
+PORT_FILES = ("state", "phys_state", "rate", "link_layer")
+CPUS = Path("/sys/devices/system/cpu")
+NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
+MODULES = Path("/proc/modules")
+PEER_MODULES = ("nvidia_peermem", "nv_peer_mem", "amdkfd")
+CGROUPS = Path("/sys/fs/cgroup")
+IMPORT_LIMIT_S = 14.0
+PACKAGES = ("torch", "numpy", "triton", "transformer-engine", "flash-attn", "deepspeed", "megatron-core")
+
+
+def memlock() -> dict[str, Any]:
+    """The soft limit of locked memory, of this process; None: unlimited."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return {"bytes": None if soft == resource.RLIM_INFINITY else soft}
+
+
+def shared_memory() -> dict[str, Any]:
+    """Room in the shared memory's file system, and of which kind that is."""
+    return {**_room(SHARED_MEMORY), "filesystem": file_system(SHARED_MEMORY, Path("/proc/mounts").read_text())}
+
+
+def scratch() -> dict[str, Any]:
+    """Where temporary files go: a file of one block can be written there, and the room that is left."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"\0" * 4096)
+        file.flush()
+        return _room(Path(file.name).parent)
+
+
+def clock() -> float:
+    """Unix seconds by this node's clock."""
+    return time.time()
+
+
+def software() -> dict[str, str]:
+    """Versions that every node must share; nothing is imported."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def kernel() -> dict[str, str]:
+    """Kernel, machine and C library."""
+    return {"kernel": platform.release(), "machine": platform.machine(), "libc": " ".join(platform.libc_ver())}
+
+
+def nccl_variables() -> dict[str, str]:
+    """What this process' environment sets for NCCL, gloo and UCX."""
+    return {k: v for k, v in os.environ.items() if k.startswith(("NCCL_", "GLOO_", "UCX_", "FI_", "OMPI_MCA_"))}
+
+
+def processors() -> dict[str, Any]:
+    """CPUs that the process may use, those of the machine, and a cgroup's quota in CPUs (None: no quota)."""
+    return {
+        "allowed": len(os.sched_getaffinity(0)),
+        "online": os.cpu_count(),
+        "quota_cpus": quota_cpus(Path("/proc/self/cgroup").read_text(), CGROUPS),
+    }
+
+
+def adapters() -> list[dict[str, Any]]:
+    """RDMA ports: the files of each, as they are."""
+    rows = []
+    for device in sorted(SYS_ADAPTERS.iterdir()) if SYS_ADAPTERS.is_dir() else []:
+        for port in sorted((device / "ports").iterdir()):
+            files = {name: (port / name).read_text() for name in PORT_FILES if (port / name).is_file()}
+            if (device / "fw_ver").is_file():
+                files["fw_ver"] = (device / "fw_ver").read_text()
+            rows.append({"adapter": device.name, "port": int(port.name), "files": files})
+    return rows
+
+
+def peer_memory() -> dict[str, Any]:
+    """Loaded modules by which adapters reach GPU memory, and the kernel's version."""
+    loaded = {line.split()[0] for line in MODULES.read_text().splitlines()}
+    return {"modules": [name for name in PEER_MODULES if name in loaded], "kernel": platform.release()}
+
+
+def governor() -> list[str]:
+    """The frequency governors in use."""
+    return sorted({path.read_text().strip() for path in CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")})
+
+
+def numa_balancing() -> int:
+    """The kernel's switch."""
+    return int(NUMA_BALANCING.read_text())
+
+
+def torch_import() -> float:
+    """Seconds of `import torch` in a fresh interpreter."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=IMPORT_LIMIT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")
+    return round(time.monotonic() - began, 2)
+
+
+def file_system(path: Path, mounts: str) -> str:
+    """The kind of file system that holds the path, by the text of /proc/mounts."""
+    found = ("", "unknown")
+    for line in mounts.splitlines():
+        _, point, kind, *_ = line.split(" ")
+        inside = path == Path(point) or Path(point) in path.parents
+        if inside and len(point) >= len(found[0]):
+            found = (point, kind)
+    return found[1]
+
+
+def quota_cpus(groups: str, root: Path) -> float | None:
+    """The least CPU quota of the process' cgroup and those above it, by the text of /proc/self/cgroup.
+
+    cgroup v2: "0::/path" and its cpu.max, "200000 100000"; v1: cpu.cfs_quota_us over cpu.cfs_period_us.
+    """
+    found = []
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root / controllers if controllers else root
+        own = base / path.lstrip("/")
+        for folder in (own, *own.parents):
+            if folder != base and base not in folder.parents:
+                break
+            found += _quota(folder)
+    return min(found, default=None)
+
+
+def _quota(folder: Path) -> list[float]:
+    if (folder / "cpu.max").is_file():
+        quota, period = (folder / "cpu.max").read_text().split()
+        return [] if quota == "max" else [int(quota) / int(period)]
+    if (folder / "cpu.cfs_quota_us").is_file():
+        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
+        return [] if quota_us < 0 else [quota_us / int((folder / "cpu.cfs_period_us").read_text())]
+    return []
+
+
+def _room(path: Path) -> dict[str, Any]:
+    found = os.statvfs(path)
+    return {"free_bytes": found.f_bavail * found.f_frsize, "total_bytes": found.f_blocks * found.f_frsize}

@@ -1,0 +1,133 @@
+"""All nodes together: the majority's software, the median's speed, nodes to exclude. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sweep.checks.check import (
+    Check,
+    CheckResult,
+    Finding,
+    NodeReadings,
+    Stated,
+    Verdict,
+    applicable,
+    judge,
+    result,
+)
+from sweep.checks.rules import quantity
+
+TOLERANCE = 0.05
+"""below the median by more than this is a defect (SuperBench)"""
+ROBUST_Z = 5.0
+"""and by this many robust standard deviations of the nodes: where healthy nodes vary, so may this one"""
+FEWEST = 3
+"""with fewer nodes there is neither majority nor median to compare with"""
+MAD_TO_SIGMA = 1.4826
+"""standard deviation of a normal distribution over its median absolute deviation"""
+
+
+def judge_all(checks: Sequence[Check], answers: Sequence[NodeReadings], stated: Stated) -> list[CheckResult]:
+    """Every check on every node. A node that did not answer fails."""
+    found: list[CheckResult] = []
+    for check in applicable(checks, stated):
+        findings = {
+            one.node: judge(
+                check,
+                one.readings.get(check.reader),
+                replace(stated, nodes=len(answers), asked_at=one.asked_at, answered_at=one.answered_at),
+            )
+            for one in answers
+            if not one.problem
+        }
+        if check.majority:
+            findings = against_majority(findings)
+        if check.median:
+            findings = against_median(findings)
+        found += [result(check, node, finding) for node, finding in findings.items()]
+    return [*silent(answers), *found]
+
+
+def silent(answers: Iterable[NodeReadings]) -> list[CheckResult]:
+    """A result for each node that did not answer."""
+    return [no_answer(one.node, one.problem) for one in answers if one.problem]
+
+
+def no_answer(node: str, problem: str, tier: str = "node") -> CheckResult:
+    """The result for a node that did not answer."""
+    return CheckResult(
+        check="answers",
+        tier=tier,
+        node=node,
+        finding=Finding(verdict=Verdict.NO_ANSWER, found=problem, expected="an answer in time"),
+        remedy="look at the node: `scontrol show node`, its kernel log; exclude it until it answers",
+        source="Primus node smoke test: an absent node fails",
+    )
+
+
+def against_majority(findings: Mapping[str, Finding]) -> dict[str, Finding]:
+    """Who differs from what more than half of the readable nodes have; without a majority all are warned of."""
+    counts = Counter(one.found for one in findings.values() if one.verdict is Verdict.OK)
+    if len(counts) < 2:
+        return dict(findings)
+    most, number = counts.most_common(1)[0]
+    clear = 2 * number > counts.total() and counts.total() >= FEWEST
+    verdict = Verdict.DIFFERS if clear else Verdict.WARNING
+    expected = f"{most} ({number} of {counts.total()} nodes)"
+    return {
+        node: replace(one, verdict=verdict, expected=expected)
+        if one.verdict is Verdict.OK and (one.found != most or not clear)
+        else one
+        for node, one in findings.items()
+    }
+
+
+def against_median(findings: Mapping[str, Finding], tolerance: float = TOLERANCE) -> dict[str, Finding]:
+    """Who is slower than the other nodes. Higher numbers are better."""
+    numbers = {node: one.number for node, one in findings.items() if one.number is not None}
+    slow = slow_nodes({node: number for node, number in numbers.items() if number is not None}, tolerance)
+    if not slow:
+        return dict(findings)
+    median = statistics.median(number for number in numbers.values() if number is not None)
+    return {
+        node: replace(
+            one,
+            verdict=Verdict.BELOW_MEDIAN,
+            expected=f"the nodes' median, {_like(one.found, median)}, less {tolerance:.0%}",
+        )
+        if node in slow and one.verdict is Verdict.OK
+        else one
+        for node, one in findings.items()
+    }
+
+
+def slow_nodes(numbers: Mapping[str, float], tolerance: float = TOLERANCE) -> list[str]:
+    """The nodes below the median by more than the tolerance and by more than the nodes' own variation."""
+    if len(numbers) < FEWEST:
+        return []
+    median = statistics.median(numbers.values())
+    deviation = statistics.median(abs(number - median) for number in numbers.values())
+    margin = max(tolerance * median, ROBUST_Z * MAD_TO_SIGMA * deviation)
+    return [node for node, number in numbers.items() if number < median - margin]
+
+
+def to_exclude(results: Iterable[CheckResult]) -> dict[str, str]:
+    """Node -> why it must not be measured."""
+    why: dict[str, list[str]] = {}
+    for one in results:
+        if one.finding.verdict.unfit and one.node:
+            text = f"{one.check}: {one.finding.found}" + (
+                f", expected {one.finding.expected}" if one.finding.expected else ""
+            )
+            why.setdefault(one.node, []).append(text)
+    return {node: "; ".join(texts) for node, texts in sorted(why.items())}
+
+
+def _like(found: str, number: float) -> str:
+    """The number in the unit in which the finding is written."""
+    unit = found.rpartition(" ")[2]
+    base = next((base for base in ("FLOP/s", "B/s", "B") if unit.endswith(base)), "")
+    return quantity(number, base) if base else f"{number:.3g} {unit}"

@@ -1,0 +1,290 @@
+"""Tier ``login``: the scheduler, the shared file system and the environment, before anything is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sweep.checks.check import Check, Finding, Json, Judge, Stated, Verdict
+from sweep.checks.rules import number_of, quantity, shown
+
+READ = "sweep.doctor.login_readers"
+REPLY_S = 5.0
+"""longer, and a launcher that asks every 15 s would ask too often: sweep.executors waits ten times as long"""
+RENAME_S = 0.1
+KILL_WAIT_S = 10.0
+"""a pilot's short teardown takes 2 s of each end; with less than this, nodes may be drained with `Kill task failed`"""
+FREE_BYTES = 2.0**30
+FREE_INODES = 10_000.0
+"""a sweep of a few thousand attempts writes two files for each"""
+
+
+def text_of(value: Json, key: str) -> str:
+    """A text in a reading. Raises ValueError where it is not stated."""
+    found = value.get(key) if isinstance(value, Mapping) else None
+    if not isinstance(found, str) or not found:
+        raise ValueError(f"{key} is not stated")
+    return found
+
+
+def reply(value: Json, _: Stated) -> Finding:
+    """The controller is up and answers quickly."""
+    seconds, answer = number_of(value, "seconds"), text_of(value, "answer")
+    fine = "is UP" in answer
+    verdict = Verdict.BELOW_FLOOR if not fine else Verdict.OK if seconds <= REPLY_S else Verdict.WARNING
+    return Finding(
+        verdict=verdict, found=f"{answer.splitlines()[0]}, {seconds:.2f} s", expected=f"UP, within {REPLY_S:.0f} s"
+    )
+
+
+def programs(value: Json, _: Stated) -> Finding:
+    """Slurm's commands, each with its version; one that is missing is named."""
+    if not isinstance(value, Mapping):
+        raise ValueError("no commands")
+    missing = [name for name, found in value.items() if found is None]
+    versions = sorted({str(found) for found in value.values() if found is not None})
+    if missing:
+        return Finding(verdict=Verdict.BELOW_FLOOR, found=f"missing: {', '.join(missing)}", expected="installed")
+    verdict = Verdict.OK if len(versions) == 1 else Verdict.WARNING
+    return Finding(verdict=verdict, found=", ".join(versions), expected="one version")
+
+
+def kill_wait(value: Json, _: Stated) -> Finding:
+    """Time between SIGTERM and SIGKILL."""
+    seconds = number_of(int(text_of(value, "KillWait").split()[0]))
+    verdict = Verdict.OK if seconds >= KILL_WAIT_S else Verdict.WARNING
+    return Finding(verdict=verdict, found=f"{seconds:.0f} s", expected=f"at least {KILL_WAIT_S:.0f} s", number=seconds)
+
+
+def setting(*keys: str) -> Judge:
+    """Settings of slurm.conf, shown."""
+
+    def judge(value: Json, _: Stated) -> Finding:
+        if not isinstance(value, Mapping):
+            raise ValueError("no configuration")
+        return Finding(verdict=Verdict.OK, found=", ".join(f"{key}={value.get(key) or 'not set'}" for key in keys))
+
+    return judge
+
+
+def accounting(value: Json, _: Stated) -> Finding:
+    """With accounting the end of a job is known after squeue has forgotten it."""
+    kind = text_of(value, "AccountingStorageType")
+    verdict = Verdict.WARNING if kind.endswith("none") else Verdict.OK
+    return Finding(verdict=verdict, found=kind, expected="accounting_storage/slurmdbd")
+
+
+def preemption(value: Json, _: Stated) -> Finding:
+    """Whether other jobs may end a pilot."""
+    found = text_of(value, "PreemptType")
+    mode = text_of(value, "PreemptMode")
+    verdict = Verdict.OK if found.endswith("none") else Verdict.WARNING
+    return Finding(verdict=verdict, found=f"{found}, {mode}", expected="none: pilots are not ended by other jobs")
+
+
+def partition(value: Json, _: Stated) -> Finding:
+    """The site's partition is up and has nodes."""
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError("the partition is not listed")
+    nodes, up = number_of(value, "nodes"), value.get("up") is True
+    found = f"{value.get('name')}: {nodes:.0f} nodes, {'up' if up else 'down'}, time limit {value.get('time_limit')}"
+    wanted = number_of(value, "pilot_time_s")
+    limit = value.get("time_limit_s")
+    short = isinstance(limit, (int, float)) and limit < wanted
+    verdict = Verdict.BELOW_FLOOR if not up or nodes < 1 or short else Verdict.OK
+    return Finding(
+        verdict=verdict, found=found, expected=f"up, with a time limit of at least {wanted:.0f} s (pilot_time)"
+    )
+
+
+def drained(value: Json, _: Stated) -> Finding:
+    """Nodes that take no job, with reasons."""
+    if not isinstance(value, Mapping):
+        raise ValueError("no list of nodes")
+    found = "; ".join(f"{node}: {why}" for node, why in list(value.items())[:8]) or "none"
+    return Finding(verdict=Verdict.WARNING if value else Verdict.OK, found=found, expected="none")
+
+
+def accepted(value: Json, _: Stated) -> Finding:
+    """`sbatch --test-only` of a pilot of the site's options."""
+    if not isinstance(value, Mapping):
+        raise ValueError("no answer of sbatch")
+    fine = value.get("accepted") is True
+    verdict = Verdict.OK if fine else Verdict.BELOW_FLOOR
+    return Finding(verdict=verdict, found=str(value.get("answer"))[:200], expected="a pilot of one node is accepted")
+
+
+def shared_files(value: Json, _: Stated) -> Finding:
+    """Write with fsync, link and rename in the directory of sweeps; links are what makes a claim exclusive."""
+    if not isinstance(value, Mapping):
+        raise ValueError("no times")
+    slowest = max(number_of(value, name) for name in ("write_s", "link_s", "rename_s"))
+    shown_ = ", ".join(
+        f"{n.removesuffix('_s')} {number_of(value, n) * 1e3:.1f} ms" for n in ("write_s", "link_s", "rename_s")
+    )
+    verdict = Verdict.OK if slowest <= RENAME_S else Verdict.WARNING
+    return Finding(
+        verdict=verdict, found=f"{value.get('filesystem')}: {shown_}", expected=f"each under {RENAME_S * 1e3:.0f} ms"
+    )
+
+
+def room(value: Json, _: Stated) -> Finding:
+    """Bytes and inodes that are left, by the quota too where the file system counts it."""
+    free, inodes = number_of(value, "free_bytes"), number_of(value, "free_inodes")
+    limited = isinstance(value, Mapping) and value.get("total_inodes")
+    verdict = Verdict.OK if free >= FREE_BYTES and (not limited or inodes >= FREE_INODES) else Verdict.BELOW_FLOOR
+    shown_ = f"{inodes:,.0f} inodes" if limited else "inodes not limited"
+    return Finding(verdict=verdict, found=f"{quantity(free, 'B')}, {shown_}", expected="1 GB and 10,000 inodes")
+
+
+def torch_and_driver(value: Json, stated: Stated) -> Finding:
+    """Torch can be imported, and its CUDA is not newer than the driver's where this host has one."""
+    if not isinstance(value, Mapping):
+        raise ValueError("no versions")
+    built, driver = value.get("cuda"), value.get("driver_cuda")
+    found = f"python {value.get('python')}, torch {value.get('torch')}, CUDA {built}, driver's CUDA {driver}"
+    if stated.gpu != "cpu" and built is None:
+        return Finding(
+            verdict=Verdict.WARNING, found=found, expected="a build of torch for GPUs, in the ranks' environment"
+        )
+    newer = built and driver and _version(built) > _version(driver)
+    return Finding(
+        verdict=Verdict.WARNING if newer else Verdict.OK, found=found, expected="torch's CUDA at most the driver's"
+    )
+
+
+def _version(text: Json) -> tuple[int, ...]:
+    return tuple(int(part) for part in str(text).split(".")[:1])
+
+
+def lingering(value: Json, _: Stated) -> Finding:
+    """Whether systemd-logind kills a user's processes at logout: the launcher is one."""
+    if not isinstance(value, Mapping):
+        raise ValueError("no answer")
+    kills, lingers = value.get("kill_user_processes"), value.get("linger")
+    if kills is None:
+        raise ValueError("logind's setting cannot be read")
+    fine = kills is False or lingers is True
+    found = f"KillUserProcesses={'yes' if kills else 'no'}, linger {'on' if lingers else 'off'}"
+    return Finding(
+        verdict=Verdict.OK if fine else Verdict.WARNING, found=found, expected="the launcher survives logout"
+    )
+
+
+def environment(value: Json, _: Stated) -> Finding:
+    """NCCL_* that the user's shell or slurm.conf sets goes into every job; each is shown with its origin."""
+    if not isinstance(value, Mapping):
+        raise ValueError("no environment")
+    found = ", ".join(f"{name}={text}" for name, text in sorted(value.items())) or "none"
+    tuned = [name for name in value if name in TUNING]
+    return Finding(
+        verdict=Verdict.WARNING if tuned else Verdict.OK, found=found, expected=f"not set: {', '.join(TUNING)}"
+    )
+
+
+TUNING = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_MAX_NCHANNELS")
+"""variables that replace NCCL's own choice: ClusterMAX asks for them to be unset"""
+
+
+def check(name: str, reader: str, judge: Judge, remedy: str, source: str = "") -> Check:
+    """A check of this tier."""
+    return Check(name=name, tier="login", reader=f"{READ}:{reader}", judge=judge, remedy=remedy, source=source)
+
+
+SLURM: tuple[Check, ...] = (
+    check(
+        "Slurm commands",
+        "programs",
+        programs,
+        "load Slurm's module, or put its bin directory in PATH",
+        "sweep.executors",
+    ),
+    check(
+        "controller",
+        "controller",
+        reply,
+        "ask the administrators; a slow controller delays every submission",
+        "scontrol ping",
+    ),
+    check("partition", "partition", partition, "name another partition in the site, or a shorter pilot_time", "sinfo"),
+    check(
+        "a pilot is accepted",
+        "test_only",
+        accepted,
+        "correct account, qos, partition or sbatch options in the site",
+        "sbatch --test-only",
+    ),
+    check(
+        "limits",
+        "config",
+        setting("MaxArraySize", "MaxJobCount", "UnkillableStepTimeout", "DefMemPerCPU", "DefMemPerNode"),
+        "",
+        "scontrol show config",
+    ),
+    check("QOS limits", "qos", shown, "", "sacctmgr show qos"),
+    check("KillWait", "config", kill_wait, "ask for KillWait=30 (Slurm's default)", "scontrol show config"),
+    check(
+        "preemption",
+        "config",
+        preemption,
+        "use a QOS or partition that is not preempted; pilots resume, but lose their run",
+        "scontrol show config",
+    ),
+    check(
+        "topology",
+        "config",
+        setting("TopologyPlugin"),
+        "with topology.conf Slurm places a job's nodes close to each other",
+        "ClusterMAX",
+    ),
+    check("drained nodes", "drained", drained, "see `sinfo -R`; fewer nodes can be asked for", "sinfo -R"),
+    check("MPI plug-ins", "mpi", shown, "", "srun --mpi=list"),
+    check(
+        "container plug-in",
+        "containers",
+        shown,
+        "Pyxis (srun --container-image), Apptainer or none: see the site's `srun` and `container_prefix`",
+        "srun --help",
+    ),
+    check(
+        "accounting",
+        "config",
+        accounting,
+        "without slurmdbd sweeps work, but the end of old jobs is not known",
+        "scontrol show config",
+    ),
+)
+"""about the scheduler: left out for the local executor"""
+
+LOGIN: tuple[Check, ...] = (
+    *SLURM,
+    check(
+        "shared files",
+        "shared_files",
+        shared_files,
+        "put sweeps on a faster file system: `--dir`",
+        "docs/design.md: the sweep directory",
+    ),
+    check("room", "room", room, "remove old sweeps, or raise the quota", "statvfs"),
+    check(
+        "torch",
+        "torch",
+        torch_and_driver,
+        "install torch in the ranks' environment",
+        "PyTorch's compatibility of CUDA minor versions",
+    ),
+    check(
+        "logout",
+        "logind",
+        lingering,
+        "`loginctl enable-linger`, or run the launcher in a job",
+        "logind.conf: KillUserProcesses",
+    ),
+    check(
+        "NCCL variables",
+        "nccl_variables",
+        environment,
+        "unset what was set for another purpose; what must stay belongs in the site's `env`",
+        "ClusterMAX",
+    ),
+)
+"""all checks of the tier"""

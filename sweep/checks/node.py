@@ -1,0 +1,334 @@
+"""Tier ``node``: what one node states about itself, without other nodes. Under 30 s; the quick ones under 5 s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sweep.checks import accelerators as gpu
+from sweep.checks.check import Check, Finding, Json, Judge, Stated, Verdict
+from sweep.checks.expectation import gpu_of
+from sweep.checks.rules import at_least, at_most, number_of, quantity, rows_of, shown
+from sweep.checks.tools import port_of_sys
+
+HOST = "bench_workloads.checks.host"
+SMI = "bench_workloads.checks.accelerators:nvidia_smi"
+LINKS = "bench_workloads.checks.accelerators:nvidia_smi_nvlink"
+GIB = 2.0**30
+MEMLOCK_BYTES = 32 * GIB
+SHARED_MEMORY_BYTES = 8 * GIB
+SCRATCH_BYTES = 1 * GIB
+CLOCK_S = 30.0
+SMI_S = 5.0
+IMPORT_S = 10.0
+"""a warning only: seconds of each pilot's start; about 2 from a local disk"""
+DESIGN = "Primus node smoke test and NVIDIA Health Validation, as listed in docs/doctor.md"
+
+
+def memlock(value: Json, stated: Stated) -> Finding:
+    """RDMA pins memory: unlimited, or 32 GiB. Without RDMA (cpu) little is needed."""
+    limit = value.get("bytes") if isinstance(value, Mapping) else None
+    if limit is None:
+        return Finding(verdict=Verdict.OK, found="unlimited", expected="at least 32 GiB")
+    bytes_ = number_of(limit)
+    verdict = Verdict.OK if bytes_ >= MEMLOCK_BYTES else Verdict.BELOW_FLOOR
+    if verdict.unfit and stated.gpu == "cpu" and bytes_ >= 64 * 1024:
+        # gloo pins nothing: Linux' own defaults (64 KiB, 8 MiB since 5.16) are no defect where no RDMA is used
+        verdict = Verdict.WARNING
+    return Finding(verdict=verdict, found=quantity(bytes_, "B"), expected="unlimited or at least 32 GiB", number=bytes_)
+
+
+def shared_memory(value: Json, _: Stated) -> Finding:
+    """NCCL and data loaders exchange data through a tmpfs with room for it."""
+    free, total = number_of(value, "free_bytes"), number_of(value, "total_bytes")
+    kind = value.get("filesystem") if isinstance(value, Mapping) else None
+    enough = min(SHARED_MEMORY_BYTES, 0.5 * total)
+    found = f"{quantity(free, 'B')} free of {quantity(total, 'B')}, {kind}"
+    verdict = Verdict.OK if free >= enough and kind == "tmpfs" else Verdict.BELOW_FLOOR
+    if total < SHARED_MEMORY_BYTES and not verdict.unfit:
+        verdict = Verdict.WARNING
+    return Finding(verdict=verdict, found=found, expected="tmpfs, half of it or 8 GiB free", number=free)
+
+
+def clock(value: Json, stated: Stated) -> Finding:
+    """The node's clock lies between the leader's question and its answer, give or take 30 s."""
+    now = number_of(value)
+    if stated.asked_at is None or stated.answered_at is None:
+        raise ValueError("the leader's own time is not known")
+    skew = max(stated.asked_at - now, now - stated.answered_at, 0.0)
+    verdict = Verdict.OK if skew <= CLOCK_S else Verdict.BELOW_FLOOR
+    return Finding(verdict=verdict, found=f"{skew:.0f} s off", expected=f"within {CLOCK_S:.0f} s", number=skew)
+
+
+def adapters(value: Json, stated: Stated) -> Finding:
+    """Every RDMA port is active at its full rate; an accelerator's node has at least one."""
+    rows = [
+        port_of_sys(str(row["adapter"]), int(number_of(row, "port")), dict(row["files"]))  # type: ignore[arg-type]
+        for row in rows_of(value)
+    ]
+    if not rows:
+        verdict = Verdict.OK if stated.gpu == "cpu" or stated.nodes < 2 else Verdict.UNKNOWN
+        return Finding(verdict=verdict, found="no RDMA adapter", expected="adapters, where nodes exchange data by RDMA")
+    up = [row for row in rows if row.get("state") == "Active"]
+    rates = [number_of(row, "gbit_per_s") for row in up]
+    slow = [f"{r['adapter']} {r['gbit_per_s']} Gb/s" for r in up if number_of(r, "gbit_per_s") < max(rates)]
+    down = [
+        f"{row['adapter']} port {row['port']} {row.get('state')}, {row.get('physical_state')}"
+        for row in rows
+        if row.get("state") != "Active" and row.get("link_layer") != "Ethernet"
+    ]
+    found = f"{len(up)} active, {max(rates, default=0):g} Gb/s"
+    if down or not up:
+        return Finding(verdict=Verdict.BELOW_FLOOR, found="; ".join([found, *down]), expected="all ports active")
+    needed = (gpu_of(stated.gpu).network_bytes_per_s or 0) * stated.gpus_per_node * 8 / 1e9
+    expected = f"{needed:g} Gb/s in all by the GPU's kind" if needed else ""
+    verdict = Verdict.WARNING if slow or sum(rates) < needed else Verdict.OK
+    return Finding(verdict=verdict, found="; ".join([found, *slow]), expected=expected)
+
+
+def affinity(value: Json, _: Stated) -> Finding:
+    """A step of the whole node has all of its processors."""
+    given, total = number_of(value, "allowed"), number_of(value, "online")
+    verdict = Verdict.OK if given >= total else Verdict.WARNING
+    return Finding(verdict=verdict, found=f"{given:.0f} of {total:.0f} CPUs", expected="all of the node")
+
+
+def quota(value: Json, _: Stated) -> Finding:
+    """A CPU quota of a cgroup below the processors that the process may use throttles it without a trace."""
+    allowed = number_of(value, "allowed")
+    limit = value.get("quota_cpus") if isinstance(value, Mapping) else None
+    if limit is None:
+        return Finding(verdict=Verdict.OK, found="none", expected="none, or all CPUs")
+    cpus = number_of(limit)
+    verdict = Verdict.OK if cpus >= allowed else Verdict.BELOW_FLOOR
+    return Finding(verdict=verdict, found=f"{cpus:g} of {allowed:.0f} CPUs", expected="none, or all CPUs", number=cpus)
+
+
+def governor(value: Json, _: Stated) -> Finding:
+    """The processors' frequency governor."""
+    names = [str(name) for name in value] if isinstance(value, list) else []
+    if not names:
+        raise ValueError("no governor is shown (virtual machine?)")
+    verdict = Verdict.OK if names == ["performance"] else Verdict.WARNING
+    return Finding(verdict=verdict, found=", ".join(names), expected="performance")
+
+
+def balancing(value: Json, _: Stated) -> Finding:
+    """Automatic NUMA balancing moves pages away from pinned ranks."""
+    on = number_of(value) != 0
+    return Finding(verdict=Verdict.WARNING if on else Verdict.OK, found="on" if on else "off", expected="off")
+
+
+def peer_memory(value: Json, stated: Stated) -> Finding:
+    """GPUDirect RDMA needs a peer memory module, or a kernel with dma-buf (from 5.12)."""
+    if not isinstance(value, Mapping) or "kernel" not in value:
+        raise ValueError("modules")
+    loaded = [str(name) for name in rows_or_names(value.get("modules"))]
+    kernel = tuple(int(part) for part in str(value.get("kernel", "0.0")).split(".")[:2])
+    found = ", ".join(loaded) or f"no module, kernel {value.get('kernel')}"
+    fine = bool(loaded) or kernel >= (5, 12)
+    verdict = Verdict.OK if fine or stated.nodes < 2 else Verdict.WARNING
+    return Finding(verdict=verdict, found=found, expected="nvidia_peermem, or dma-buf")
+
+
+def rows_or_names(value: Json) -> list[Json]:
+    """The items of a list; none of anything else."""
+    return list(value) if isinstance(value, list) else []
+
+
+def variables(value: Json, _: Stated) -> Finding:
+    """What the environment sets for the network's libraries."""
+    if not isinstance(value, Mapping):
+        raise ValueError("no environment")
+    found = ", ".join(f"{name}={text}" for name, text in sorted(value.items()))
+    return Finding(verdict=Verdict.OK, found=found or "none")
+
+
+def check(name: str, reader: str, judge: Judge, remedy: str, source: str = DESIGN, **more: bool) -> Check:
+    """A check of this tier."""
+    return Check(name=name, tier="node", reader=reader, judge=judge, remedy=remedy, source=source, **more)
+
+
+NODE: tuple[Check, ...] = (
+    check(
+        "memlock",
+        f"{HOST}:memlock",
+        memlock,
+        "raise `ulimit -l` for Slurm's daemons (slurmd.service: LimitMEMLOCK=infinity)",
+        quick=True,
+    ),
+    check(
+        "shared memory",
+        f"{HOST}:shared_memory",
+        shared_memory,
+        "remove files that ended jobs left in /dev/shm, or mount a larger tmpfs there (in a container: --shm-size)",
+        quick=True,
+    ),
+    check(
+        "scratch",
+        f"{HOST}:scratch",
+        at_least(SCRATCH_BYTES, "B", "free_bytes"),
+        "free space in the site's `scratch` (or TMPDIR)",
+        "logs, compiled code and NCCL dumps of a pilot",
+        quick=True,
+    ),
+    check(
+        "clock",
+        f"{HOST}:clock",
+        clock,
+        "start the time service (chronyc tracking)",
+        "NTP: Primus warns at 30 s",
+        quick=True,
+    ),
+    check(
+        "software",
+        f"{HOST}:software",
+        shown,
+        "install the same environment on all nodes, or use one container",
+        "every node must run the same code: Primus' fingerprint against the majority",
+        quick=True,
+        majority=True,
+    ),
+    check(
+        "kernel",
+        f"{HOST}:kernel",
+        shown,
+        "boot the same image on all nodes",
+        "the majority",
+        quick=True,
+        majority=True,
+    ),
+    check(
+        "NCCL variables",
+        f"{HOST}:nccl_variables",
+        variables,
+        "set them in the site's `env`, so that all nodes have the same",
+        "the majority",
+        quick=True,
+        majority=True,
+    ),
+    check(
+        "CPU quota",
+        f"{HOST}:processors",
+        quota,
+        "remove the cgroup's cpu.max, or ask for all CPUs",
+        "the kernel's cgroup v2 documentation",
+        quick=True,
+    ),
+    check("CPUs", f"{HOST}:processors", affinity, "ask for whole nodes (--exclusive) with all CPUs", "", quick=True),
+    check(
+        "adapters",
+        f"{HOST}:adapters",
+        adapters,
+        "reseat or replace the cable; `ibstat`, `ibdiagnet`",
+        "NVIDIA Health Validation: all ports active",
+        quick=True,
+    ),
+    check(
+        "GPU count",
+        SMI,
+        gpu.count,
+        "ask for all GPUs (site: sbatch: [--gres=gpu:N]); reset or replace the missing one",
+        quick=True,
+        gpu_only=True,
+    ),
+    check(
+        "GPU kind",
+        SMI,
+        gpu.kind,
+        "state the GPU's kind in the site, or constrain the nodes",
+        "",
+        quick=True,
+        gpu_only=True,
+    ),
+    check(
+        "GPU memory in use",
+        SMI,
+        gpu.each(gpu.memory_in_use, "under 2 GiB"),
+        "end the processes that hold it: `nvidia-smi`, `fuser -v /dev/nvidia*`",
+        "Primus PR 712: leaked server processes",
+        quick=True,
+        gpu_only=True,
+    ),
+    check(
+        "ECC",
+        SMI,
+        gpu.each(gpu.ecc, "no uncorrectable error"),
+        "drain the node; reset the GPU, replace it if errors return",
+        quick=True,
+        gpu_only=True,
+    ),
+    check(
+        "remapped rows",
+        SMI,
+        gpu.each(gpu.remapped_rows, "none pending or failed"),
+        "reset the GPU; replace it where the remapping failed",
+        "NVIDIA GPU memory error management",
+        quick=True,
+        gpu_only=True,
+    ),
+    check(
+        "throttling",
+        SMI,
+        gpu.each(gpu.throttled, "none by heat or power brake"),
+        "check cooling and power",
+        quick=True,
+        gpu_only=True,
+    ),
+    check("MIG", SMI, gpu.each(gpu.mig, "off"), "nvidia-smi -mig 0", "", quick=True, gpu_only=True),
+    check(
+        "driver",
+        SMI,
+        gpu.driver,
+        "install the same driver and firmware on all nodes",
+        "the majority",
+        quick=True,
+        gpu_only=True,
+        majority=True,
+    ),
+    check("PCIe width", SMI, gpu.each(gpu.pcie, "all lanes"), "reseat the GPU; drain the node", gpu_only=True),
+    check(
+        "power cap",
+        SMI,
+        gpu.each(gpu.power_cap, "the default", Verdict.WARNING),
+        "nvidia-smi -pl DEFAULT, as root",
+        gpu_only=True,
+    ),
+    check(
+        "persistence", SMI, gpu.each(gpu.persistence, "on", Verdict.WARNING), "start nvidia-persistenced", gpu_only=True
+    ),
+    check("fabric", SMI, gpu.each(gpu.fabric, "completed"), "restart nvidia-fabricmanager", gpu_only=True),
+    check(
+        "NVLinks",
+        LINKS,
+        gpu.links,
+        "drain the node; `nvidia-smi nvlink -e` shows the errors of each link",
+        "NVIDIA Health Validation: 18 links of 26,562 MB/s (H100)",
+        gpu_only=True,
+    ),
+    check(
+        "GPU answer time",
+        "bench_workloads.checks.accelerators:answer_time",
+        at_most(SMI_S, "s"),
+        "look for Xid lines in the kernel's log; start nvidia-persistenced",
+        "Primus: over 5 s fails",
+        gpu_only=True,
+    ),
+    check(
+        "GPUDirect",
+        f"{HOST}:peer_memory",
+        peer_memory,
+        "modprobe nvidia_peermem",
+        "NCCL's documentation on GPUDirect RDMA",
+        gpu_only=True,
+    ),
+    check("governor", f"{HOST}:governor", governor, "cpupower frequency-set -g performance, as root"),
+    check("NUMA balancing", f"{HOST}:numa_balancing", balancing, "sysctl kernel.numa_balancing=0, as root"),
+    check(
+        "torch import",
+        f"{HOST}:torch_import",
+        at_most(IMPORT_S, "s", verdict=Verdict.WARNING),
+        "put the environment on fast storage, or into a container image",
+        "each pilot imports torch once per node",
+    ),
+)
+"""all checks of the tier, in the order in which they are shown"""

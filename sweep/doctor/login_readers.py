@@ -1,0 +1,212 @@
+"""Readers of the login node: Slurm's clients, the shared file system, this host's environment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench_workloads.checks.host import file_system
+from bench_workloads.checks.host import nccl_variables as host_nccl_variables
+from sweep.checks.check import Json
+from sweep.executors.executor import PilotRequest
+from sweep.inputs.detect import SINFO_FORMAT, parse_config, parse_sinfo
+from sweep.inputs.site import Site
+from sweep.plugins import find_executor
+
+LIMIT_S = 6.0
+"""of one command, so that all are done in 10 s"""
+PROGRAMS = ("sbatch", "srun", "scontrol", "squeue", "sinfo", "scancel")
+VERSIONS = """
+import importlib.util, pathlib, platform, runpy
+found = importlib.util.find_spec("torch")
+version = runpy.run_path(str(pathlib.Path(found.submodule_search_locations[0]) / "version.py"))
+print(platform.python_version(), version["__version__"], version.get("cuda"))
+"""
+"""run by the site's Python: what torch states of itself, without the seconds of its import"""
+TIMES = 5
+"""writes, links and renames are repeated so often: the slowest counts"""
+
+
+class LoginReaders:
+    """The built-in readers of the tier, for one site; each is a method that returns JSON or raises."""
+
+    def __init__(self, site: Site, executor: str, directory: Path) -> None:
+        self._site = site
+        self._executor = executor
+        self._directory = directory
+        self._config: dict[str, str] | None = None
+
+    def programs(self) -> Json:
+        """Slurm's commands with their versions; None: missing."""
+        return {name: _version(name) for name in PROGRAMS}
+
+    def controller(self) -> Json:
+        """The controller's answer to a ping and its time."""
+        began = time.monotonic()
+        answer = output(["scontrol", "ping"], fails=True)
+        return {"answer": answer.strip(), "seconds": round(time.monotonic() - began, 3)}
+
+    def config(self) -> Json:
+        """``scontrol show config``."""
+        if self._config is None:
+            self._config = parse_config(output(["scontrol", "show", "config"]))
+        return self._config
+
+    def partition(self) -> Json:
+        """The site's partition (else the default one) as sinfo lists it."""
+        groups = [
+            group
+            for group in parse_sinfo(output(["sinfo", "-h", "-o", SINFO_FORMAT]))
+            if group.partition == self._site.partition or (self._site.partition is None and group.default)
+        ]
+        if not groups:
+            raise ValueError(f"sinfo lists no partition {self._site.partition or '(default)'}")
+        limit_s = groups[0].time_limit_s
+        return {
+            "name": groups[0].partition,
+            "up": groups[0].up,
+            "nodes": sum(group.nodes for group in groups),
+            "time_limit": "none" if limit_s is None else f"{limit_s} s",
+            "time_limit_s": limit_s,
+            "pilot_time_s": self._site.pilot_time_s,
+        }
+
+    def qos(self) -> Json:
+        """Limits of the site's QOS, or of all."""
+        command = ["sacctmgr", "-nP", "show", "qos", "format=Name,MaxWall,MaxTRESPU,MaxJobsPU,MaxSubmitPU"]
+        lines = [line for line in output(command).splitlines() if line.strip()]
+        mine = [line for line in lines if line.split("|")[0] == self._site.qos] or lines
+        return "; ".join(mine[:8])
+
+    def drained(self) -> Json:
+        """Nodes that take no job -> why."""
+        lines = output(["sinfo", "-h", "-R", "-o", "%N|%T|%E"]).splitlines()
+        return {part[0]: f"{part[1]}, {part[2]}" for line in lines if len(part := line.split("|", 2)) == 3}
+
+    def mpi(self) -> Json:
+        """Types that ``srun --mpi`` knows."""
+        words = [line.strip() for line in output(["srun", "--mpi=list"], both=True).splitlines()]
+        return " ".join(
+            word for word in words if word and ":" not in word and not word.lower().startswith("mpi plugin")
+        )
+
+    def containers(self) -> Json:
+        """Container programs, and Pyxis where srun has its options."""
+        found = [name for name in ("apptainer", "singularity", "enroot", "podman") if _which(name)]
+        if "--container-image" in output(["srun", "--help"], both=True):
+            found.insert(0, "pyxis")
+        return ", ".join(found) or "none"
+
+    def test_only(self) -> Json:
+        """What sbatch says of a pilot of one node, without submitting it."""
+        request = PilotRequest(token="sweep-doctor", name="p0001", nodes=1, time_limit_s=60)  # noqa: S106
+        script = find_executor("slurm")(self._site, self._directory).script(request)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SBATCH_")}
+        done = subprocess.run(
+            ["sbatch", "--test-only"], input=script, capture_output=True, text=True, timeout=LIMIT_S,
+            env=environment, check=False,
+        )  # fmt: skip
+        lines = [line for line in (done.stderr + done.stdout).strip().splitlines() if line]
+        return {"accepted": done.returncode == 0, "answer": lines[-1] if lines else f"exit {done.returncode}"}
+
+    def shared_files(self) -> Json:
+        """Seconds of the slowest write with fsync, link and rename in the directory of sweeps."""
+        times: dict[str, float] = {"write_s": 0.0, "link_s": 0.0, "rename_s": 0.0}
+        with tempfile.TemporaryDirectory(dir=self._place(), prefix=".doctor-") as folder:
+            for number in range(TIMES):
+                first, second, third = (Path(folder) / f"{number}{letter}" for letter in "abc")
+                for name, action in (
+                    ("write_s", lambda path=first: _write(path)),
+                    ("link_s", lambda path=first, other=second: os.link(path, other)),
+                    ("rename_s", lambda path=second, other=third: path.rename(other)),
+                ):
+                    began = time.monotonic()
+                    action()
+                    times[name] = max(times[name], round(time.monotonic() - began, 5))
+        return {**times, "filesystem": file_system(self._place().resolve(), Path("/proc/mounts").read_text())}
+
+    def room(self) -> Json:
+        """Bytes and inodes that are left there."""
+        found = os.statvfs(self._place())
+        return {
+            "free_bytes": found.f_bavail * found.f_frsize,
+            "free_inodes": found.f_favail,
+            "total_inodes": found.f_files,
+        }
+
+    def torch(self) -> Json:
+        """Versions in the site's Python, and the CUDA version of this host's driver."""
+        python = shlex.split(self._site.python) if self._site.python else [sys.executable]
+        words = output([*python, "-c", VERSIONS]).split()
+        return {
+            "python": words[0],
+            "torch": words[1],
+            "cuda": None if words[2] == "None" else words[2],
+            "driver_cuda": _driver_cuda(),
+        }
+
+    def logind(self) -> Json:
+        """Whether logind kills a user's processes at logout, and whether this user's may linger."""
+        kills: bool | None = None
+        with contextlib.suppress(OSError, RuntimeError, subprocess.TimeoutExpired):
+            text = output(["busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1",
+                           "org.freedesktop.login1.Manager", "KillUserProcesses"])  # fmt: skip
+            kills = text.split()[-1] == "true"
+        user = os.environ.get("USER") or str(os.getuid())
+        return {"kill_user_processes": kills, "linger": Path("/var/lib/systemd/linger", user).exists()}
+
+    def nccl_variables(self) -> Json:
+        """What this shell and the site set."""
+        site = {k: f"{v} (site)" for k, v in self._site.env.items() if k.startswith("NCCL_")}
+        return {**{k: f"{v} (shell)" for k, v in host_nccl_variables().items()}, **site}
+
+    def _place(self) -> Path:
+        """The nearest directory that exists."""
+        path = self._directory.expanduser().absolute()
+        return next(each for each in (path, *path.parents) if each.is_dir())
+
+
+def output(command: Sequence[str], *, both: bool = False, fails: bool = False) -> str:
+    """What a command prints. Raises OSError, TimeoutExpired, RuntimeError where it fails (unless ``fails``)."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_", "SRUN_"))}
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False
+    )
+    if done.returncode and not fails:
+        raise RuntimeError(f"{command[0]}: {(done.stderr or done.stdout).strip()[:200] or f'exit {done.returncode}'}")
+    return done.stdout + done.stderr if both else done.stdout
+
+
+def _which(name: str) -> bool:
+    import shutil
+
+    return shutil.which(name) is not None
+
+
+def _version(name: str) -> str | None:
+    if not _which(name):
+        return None
+    return output([name, "--version"]).strip()
+
+
+def _driver_cuda() -> str | None:
+    """The CUDA version that nvidia-smi states; None on a host without GPUs, as most login nodes are."""
+    with contextlib.suppress(OSError, RuntimeError, subprocess.TimeoutExpired):
+        found = re.search(r"CUDA Version *: *([\d.]+)", output(["nvidia-smi", "-q"]))
+        return found[1] if found else None
+    return None
+
+
+def _write(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(b"\0" * 4096)
+        file.flush()
+        os.fsync(file.fileno())

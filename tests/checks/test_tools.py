@@ -1,0 +1,117 @@
+"""Texts of real tools: their parsers, and the checks on them."""
+
+from pathlib import Path
+
+import pytest
+
+from sweep.checks.check import Reading, Stated, Verdict, judge
+from sweep.checks.node import LINKS, NODE, SMI
+from sweep.checks.tools import ibstat, nvidia_smi, nvlinks, port_of_sys
+
+SAMPLES = Path(__file__).parent / "samples"
+H100 = Stated(gpu="h100", gpus_per_node=2, nodes=2)
+
+
+def sample(name):
+    return (SAMPLES / name).read_text()
+
+
+def finding(name, value, stated=H100):
+    (check,) = [check for check in NODE if check.name == name]
+    return judge(check, Reading(value=value), stated)
+
+
+def test_fields_of_nvidia_smi_are_found_by_their_headings():
+    driver, gpus = nvidia_smi(sample("nvidia-smi-q.h100.txt"))
+    assert driver["Driver Version"] == "535.104.05"
+    assert len(gpus) == 2
+    assert gpus[0]["PCI / GPU Link Info / Link Width / Current"] == "16x"
+    assert gpus[0]["Clocks Event Reasons / HW Slowdown / HW Thermal Slowdown"] == "Not Active"
+    assert gpus[0]["Remapped Rows / Remapping Failure Occurred"] == "No"
+    assert gpus[1]["FB Memory Usage / Used"] == "40210 MiB"
+
+
+@pytest.mark.parametrize(("check", "words"), [
+    ("ECC", "GPU 1: DRAM Uncorrectable 2"),
+    ("remapped rows", "GPU 1: pending: reset the GPU"),
+    ("throttling", "GPU 1: HW Slowdown, HW Thermal Slowdown"),
+    ("PCIe width", "GPU 1: x8 of x16"),
+    ("power cap", "GPU 1: 500 W of 700 W"),
+    ("persistence", "GPU 1: off"),
+    ("GPU memory in use", "GPU 1: 40210 MiB in use"),
+    ("fabric", "GPU 1: fabric In Progress"),
+])  # fmt: skip
+def test_each_defect_of_a_gpu_is_found_and_no_other_gpu_is_named(check, words):
+    found = finding(check, sample("nvidia-smi-q.h100.txt"))
+    assert (found.found, found.verdict in (Verdict.BELOW_FLOOR, Verdict.WARNING)) == (words, True)
+
+
+def test_a_healthy_gpu_passes_all():
+    text = sample("nvidia-smi-q.h100.txt")
+    alone = text[: text.index("GPU 00000000:2A")]
+    stated = Stated(gpu="h100", gpus_per_node=1)
+    found = {check.name: judge(check, Reading(value=alone), stated).verdict for check in NODE if check.reader == SMI}
+    assert set(found.values()) == {Verdict.OK}, found
+
+
+def test_what_a_driver_does_not_state_is_unknown_and_never_ok():
+    text, stated = sample("nvidia-smi-q.a10-vm.txt"), Stated(gpu="a10", gpus_per_node=1)
+    assert finding("ECC", text, stated).verdict is Verdict.UNKNOWN
+    assert finding("remapped rows", text, stated).verdict is Verdict.UNKNOWN
+    assert finding("throttling", text, stated).verdict is Verdict.OK, "older drivers: Clocks Throttle Reasons"
+    assert finding("power cap", text, stated).verdict is Verdict.OK, "older drivers: Power Readings"
+    assert finding("GPU kind", text, stated).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("name", [check.name for check in NODE if check.gpu_only])
+@pytest.mark.parametrize("value", ["", "NVIDIA-SMI has failed", None, 3, [], {}])
+def test_an_unreadable_text_is_unknown(name, value):
+    if name == "GPU answer time" and value == 3:
+        pytest.skip("a number is what this one reads")
+    assert finding(name, value).verdict is Verdict.UNKNOWN
+
+
+def test_another_number_or_kind_of_gpus_than_stated():
+    text = sample("nvidia-smi-q.h100.txt")
+    assert finding("GPU count", text, Stated(gpu="h100", gpus_per_node=8)).verdict is Verdict.BELOW_FLOOR
+    assert finding("GPU kind", text, Stated(gpu="a100", gpus_per_node=2)).verdict is Verdict.BELOW_FLOOR
+    assert finding("GPU kind", text).verdict is Verdict.OK
+
+
+def test_links_of_a_gpu_that_has_fewer_than_the_others():
+    assert nvlinks(sample("nvlink-status.txt")) == [[26.562] * 3, [26.562] * 2]
+    (check,) = [check for check in NODE if check.reader == LINKS]
+    found = judge(check, Reading(value=sample("nvlink-status.txt")), H100)
+    assert found.verdict is Verdict.BELOW_FLOOR
+    assert found.found == "GPU 1: 2 links, slowest 26.6 GB/s"
+
+
+def test_ports_by_ibstat_and_by_sys_are_the_same_rows():
+    up, down = ibstat(sample("ibstat.txt"))
+    assert up == {
+        "adapter": "mlx5_0", "port": 1, "firmware": "28.39.1002", "state": "Active", "physical_state": "LinkUp",
+        "gbit_per_s": 400.0, "link_layer": "InfiniBand",
+    }  # fmt: skip
+    files = {
+        "state": "4: ACTIVE\n", "phys_state": "5: LinkUp\n", "rate": "400 Gb/sec (4X NDR)\n",
+        "link_layer": "InfiniBand\n", "fw_ver": "28.39.1002\n",
+    }  # fmt: skip
+    assert port_of_sys("mlx5_0", 1, files) == up
+    assert (down["state"], down["physical_state"]) == ("Down", "Polling")
+
+
+def port(adapter, state="4: ACTIVE", physical="5: LinkUp", rate="400 Gb/sec (4X NDR)"):
+    files = {"state": state, "phys_state": physical, "rate": rate, "link_layer": "InfiniBand"}
+    return {"adapter": adapter, "port": 1, "files": files}
+
+
+def test_ports_that_are_down_or_slower_than_the_others():
+    node = Stated(gpu="h100", gpus_per_node=2, nodes=2)
+    assert finding("adapters", [port("mlx5_0"), port("mlx5_1")], node).verdict is Verdict.OK
+    down = finding("adapters", [port("mlx5_0"), port("mlx5_1", "1: DOWN", "2: Polling", "10 Gb/sec (4X SDR)")], node)
+    assert down.verdict is Verdict.BELOW_FLOOR
+    assert "mlx5_1 port 1 Down, Polling" in down.found
+    slow = finding("adapters", [port("mlx5_0"), port("mlx5_1", rate="200 Gb/sec (2X NDR)")], node)
+    assert slow.verdict is Verdict.WARNING
+    assert "mlx5_1 200.0 Gb/s" in slow.found
+    assert finding("adapters", [], node).verdict is Verdict.UNKNOWN, "nodes of GPUs exchange data by something"

@@ -1,0 +1,100 @@
+"""`sweep doctor --tier login`: on this machine, and on a real Slurm with things that are wrong."""
+
+import json
+import time
+
+import pytest
+
+from sweep.checks.check import Reading
+from sweep.doctor.login import read
+from tests.support import driving
+
+SITE = "gpu: cpu\ngpus_per_node: 2\npilot_time: 10m\n"
+
+
+def login(tmp_path, *more, site=SITE, env=None, code=0):
+    (tmp_path / "site.yaml").write_text(site)
+    arguments = ("doctor", "--tier", "login", "--site", tmp_path / "site.yaml", "--dir", tmp_path / "d", "--json")
+    done = driving.run(*arguments, *more, env=env)
+    assert done.returncode == code, done.stdout + done.stderr
+    return {row["check"]: row for row in json.loads(done.stdout)["results"]}
+
+
+def test_this_machine(tmp_path):
+    found = login(tmp_path, "--executor", "local", env={"NCCL_ALGO": "Ring"})
+    assert {"shared files", "room", "torch", "logout", "NCCL variables"} == set(found)
+    assert found["shared files"]["verdict"] in ("ok", "warning")
+    assert found["room"]["verdict"] == "ok"
+    assert "NCCL_ALGO=Ring (shell)" in found["NCCL variables"]["found"]
+    assert found["NCCL variables"]["verdict"] == "warning"
+    assert "torch" in found["torch"]["found"]
+    assert not (tmp_path / "d").exists(), "a check leaves nothing"
+
+
+def test_the_table_and_the_summary(tmp_path):
+    (tmp_path / "site.yaml").write_text(SITE)
+    done = driving.run(
+        "doctor", "--tier", "login", "--site", tmp_path / "site.yaml", "--executor", "local", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert {"check", "verdict", "remedy"} <= set(done.stdout.split("\n")[0].split())
+    assert "site: fit" in done.stderr
+
+
+def test_what_hangs_and_what_raises_is_unreadable(monkeypatch):
+    monkeypatch.setattr("sweep.doctor.login.PATIENCE_S", 0.3)
+
+    def function(name):
+        return {"slow": lambda: time.sleep(5), "broken": lambda: 1 / 0, "fine": lambda: 3}[name]
+
+    began = time.monotonic()
+    found = read(["slow", "broken", "fine"], function)
+    assert time.monotonic() - began < 2
+    assert found["slow"].error == "no answer within 0.3 s"
+    assert found["broken"].error.startswith("ZeroDivisionError")
+    assert found["fine"] == Reading(value=3, seconds=found["fine"].seconds)
+
+
+@pytest.mark.slurm
+def test_a_healthy_cluster_in_time(tmp_path, slurm_cluster):
+    began = time.monotonic()
+    found = login(tmp_path, "--executor", "slurm", env=slurm_cluster.env)
+    assert time.monotonic() - began < 10
+    wrong = {n: r for n, r in found.items() if r["verdict"] not in ("ok", "warning", "unknown")}
+    assert not wrong
+    assert found["controller"]["verdict"] == "ok"
+    assert found["partition"]["found"].startswith("main: 8 nodes, up")
+    assert found["accounting"]["found"] == "accounting_storage/slurmdbd"
+    assert found["a pilot is accepted"]["verdict"] == "ok"
+    assert "none" in found["MPI plug-ins"]["found"]
+    assert found["KillWait"]["verdict"] == "warning", "5 s here"
+
+
+@pytest.mark.slurm
+def test_a_wrong_partition_and_a_drained_node(tmp_path, slurm_cluster):
+    slurm_cluster.drain("n3", "bad GPU")
+    try:
+        site = SITE + "partition: nowhere\n"
+        found = login(tmp_path, "--executor", "slurm", site=site, env=slurm_cluster.env, code=1)
+    finally:
+        slurm_cluster.resume("n3")
+    assert found["partition"]["verdict"] == "unknown"
+    assert found["a pilot is accepted"]["verdict"] == "below floor"
+    assert "partition" in found["a pilot is accepted"]["found"].lower()
+    assert found["drained nodes"]["found"] == "n3: drained, bad GPU"
+
+
+@pytest.mark.slurm
+def test_a_controller_that_does_not_answer(tmp_path, slurm_cluster):
+    with slurm_cluster.slurmctld_frozen():
+        found = login(tmp_path, "--executor", "slurm", env=slurm_cluster.env)
+    assert {found[name]["verdict"] for name in ("partition", "KillWait", "drained nodes")} == {"unknown"}
+    assert found["controller"]["verdict"] in ("unknown", "below floor")
+    assert found["room"]["verdict"] == "ok"
+
+
+@pytest.mark.slurm
+def test_without_accounting(tmp_path, slurm_cluster_no_accounting):
+    found = login(tmp_path, "--executor", "slurm", env=slurm_cluster_no_accounting.env)
+    assert found["accounting"]["verdict"] == "warning"
+    assert found["QOS limits"]["verdict"] == "unknown"
