@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from bench_workloads.trainers.adapter import Adapter
+    from sweep.checks.check import Check
     from sweep.contract import Workload
 
 WORKLOAD_GROUP = "sweep.workloads"
@@ -28,6 +29,9 @@ STRATEGY_GROUP = "sweep.strategies"
 """the entry-point group of further search strategies; each entry is a class like those of ``STRATEGIES``"""
 TRACKER_GROUP = "sweep.trackers"
 """the entry-point group of further trackers; each entry is a class like those of ``TRACKERS``"""
+
+CHECK_GROUP = "sweep.checks"
+"""the entry-point group of further checks of `sweep doctor`; each entry is a ``sweep.checks.check.Check``"""
 
 EXECUTORS: dict[str, str] = {
     "slurm": "sweep.executors.slurm:SlurmExecutor",
@@ -106,6 +110,20 @@ def find_strategy(name: str) -> Any:
 def find_tracker(name: str) -> Any:
     """The class of a tracker. Raises SweepError if there is none, or if it cannot be loaded."""
     return _find("tracker", name, TRACKERS, path="--to", group=TRACKER_GROUP, remedy=f"pip install {name}")
+
+
+def found_checks() -> tuple[Check, ...]:
+    """The checks that other packages register. Raises SweepError if one cannot be loaded."""
+    from sweep.checks.check import Check
+
+    checks = []
+    for point in sorted(_registered(CHECK_GROUP), key=lambda point: point.name):
+        found = _find("check", point.name, {}, path="check", group=CHECK_GROUP)
+        if not isinstance(found, Check):
+            fact = f"the check {point.name!r} is a {type(found).__name__}, not a sweep.checks.check.Check"
+            raise SweepError(Mistake(fact))
+        checks.append(found)
+    return tuple(checks)
 
 
 def _names(table: Mapping[str, str], group: str) -> tuple[str, ...]:

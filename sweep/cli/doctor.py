@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,16 +13,26 @@ import click
 
 from sweep.cli.command import OutputPath, SweepCommand
 from sweep.cli.options import json_option, site_option
+from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
+    from sweep.checks.check import Json
     from sweep.doctor.report import Report
+    from sweep.inputs.site import Site
 
 TIERS = ("login", "node", "perf", "pair", "whole")
+COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
 
 
 @click.command(cls=SweepCommand, short_help="Is this cluster fit to be measured, and how fast are its parts.")
 @site_option
-@click.option("--tier", "tiers", type=click.Choice(TIERS), multiple=True, help="Default: login and node. Repeatable.")
+@click.option(
+    "--tier", "tiers", type=click.Choice([*TIERS, "all"]), multiple=True, help="Default: login and node. Repeatable."
+)
+@click.option(
+    "--nodes", "nodes_given", help="How many, or their names: 8, or n1,n2,n7. Default: max_nodes of the site."
+)
+@click.option("--every-pair", is_flag=True, help="Tier pair: every node with every other one, not two rounds.")
 @click.option("--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers.")
 @click.option(
     "--dir",
@@ -29,38 +40,97 @@ TIERS = ("login", "node", "perf", "pair", "whole")
     type=OutputPath(directory=True),
     default=Path("doctor"),
     show_default=True,
-    help="Where reports go.",
+    help="Where runs and their reports go.",
 )
+@click.option("--since", help="Show earlier runs instead: 7d, 12h or 2026-11-20.")
 @json_option
-def doctor(site_given: str | None, tiers: tuple[str, ...], executor: str | None, directory: Path, as_json: bool) -> int:
+def doctor(
+    site_given: str | None,
+    tiers: tuple[str, ...],
+    nodes_given: str | None,
+    every_pair: bool,
+    executor: str | None,
+    directory: Path,
+    since: str | None,
+    as_json: bool,
+) -> int:
     """Check the login node and the nodes before they are measured. Exit 1 if something is unfit.
 
     \b
     Examples:
       sweep doctor --tier login
       sweep doctor --site h100.yaml --nodes 8
+      sweep doctor --site h100.yaml --tier perf --tier pair --nodes n1,n2,n7
+      sweep doctor --since 7d
     """
-    from sweep.doctor.login import check_login
-    from sweep.doctor.report import Report
+    from sweep.doctor.doctor import Wanted, examine
+    from sweep.doctor.history import earlier, parse_since
     from sweep.inputs.load import choose_executor, load_site
 
+    if since is not None:
+        return _show_earlier(earlier(directory, parse_since(since, time.time())), as_json)
     chosen = choose_executor(executor)
     site = load_site(given=site_given, executor=chosen)
-    began_at, began = time.time(), time.monotonic()
-    found = check_login(site, chosen, directory)
-    report = Report(
-        site=site.name,
-        gpu=site.gpu,
-        nodes=(),
-        results=tuple(found),
-        began_at=began_at,
-        seconds={"login": time.monotonic() - began},
+    count, names = _nodes(nodes_given, site, chosen)
+    asked = TIERS if "all" in tiers else tuple(tier for tier in TIERS if tier in (tiers or ("login", "node")))
+    wanted = Wanted(
+        site=site,
+        site_file=_site_file(site_given),
+        executor=chosen,
+        tiers=asked,
+        nodes=count,
+        names=names,
+        every_pair=every_pair,
     )
-    show(report, as_json=as_json)
+    report = examine(wanted, directory, _Progress())
+    _show(report, as_json=as_json)
     return 0 if report.fit else 1
 
 
-def show(report: Report, *, as_json: bool) -> None:
+def _nodes(given: str | None, site: Site, executor: str) -> tuple[int, tuple[str, ...]]:
+    """(how many, their names). Raises SweepError where it is neither."""
+    if given is None:
+        return (site.max_nodes or 1), ()
+    if given.isdecimal() and int(given) > 0:
+        return int(given), ()
+    names = tuple(name for name in given.split(",") if name)
+    if not names or executor == "local" or not all(name[0].isalpha() for name in names):
+        remedy = "a number, such as 8" if executor == "local" else "a number, or names such as n1,n2,n7"
+        raise SweepError(Mistake(f"{given!r} names no nodes", path="--nodes", remedy=remedy))
+    return len(names), names
+
+
+def _site_file(given: str | None) -> Path | None:
+    """The site's own file: what was measured goes next to it."""
+    from sweep.inputs.load import sites_directory
+
+    if given is None:
+        return None
+    return Path(given) if Path(given).exists() else sites_directory() / f"{given}.yaml"
+
+
+class _Progress:
+    """One line for each thing that became known, on stderr."""
+
+    def __init__(self) -> None:
+        self._shown = 0
+
+    def __call__(self, answers: Sequence[Mapping[str, Json]]) -> None:
+        from sweep.doctor.judgement import texts
+
+        for one in answers[self._shown :]:
+            kind = one["kind"]
+            if kind == "nodes":
+                missing = f"; without an answer: {', '.join(texts(one['missing']))}" if one["missing"] else ""
+                click.echo(f"nodes: {', '.join(texts(one['nodes']))}{missing}", err=True)
+            elif kind == "tier":
+                click.echo(f"{one['tier']}: done in {one['seconds']} s", err=True)
+            elif kind == "exchange" and one["problem"]:
+                click.echo(f"{one['tier']}: {', '.join(texts(one['nodes']))}: {one['problem']}", err=True)
+        self._shown = len(answers)
+
+
+def _show(report: Report, *, as_json: bool) -> None:
     """The table on stdout and a summary on stderr, or one JSON document."""
     from sweep.doctor.report import summary
 
@@ -71,6 +141,8 @@ def show(report: Report, *, as_json: bool) -> None:
     click.echo(summary(report), err=True)
     for node, why in report.exclude.items():
         click.echo(f"exclude {node}: {why}", err=True)
+    for place in report.written:
+        click.echo(f"written: {place}", err=True)
 
 
 def _table(report: Report) -> None:
@@ -79,18 +151,30 @@ def _table(report: Report) -> None:
 
     from sweep.doctor.report import groups, nodes_text
 
-    colours = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
     table = Table(box=None, pad_edge=False, expand=True)
-    for heading, share in (("check", 2), ("verdict", 2), ("node", 2), ("found", 5), ("expected", 4), ("remedy", 5)):
+    for heading, share in (("check", 3), ("verdict", 2), ("node", 2), ("found", 5), ("expected", 4), ("remedy", 5)):
         table.add_column(heading, overflow="fold", ratio=share)
     for one, nodes in groups(report.results):
         verdict = str(one.finding.verdict)
-        colour = colours.get(verdict, "red")
         cells = (one.finding.found, one.finding.expected, one.remedy)
-        table.add_row(one.check, f"[{colour}]{verdict}[/]", nodes_text(nodes), *map(_plain, cells))
+        coloured = f"[{COLOURS.get(verdict, 'red')}]{verdict}[/]"
+        table.add_row(_plain(one.check), coloured, nodes_text(nodes, len(report.nodes)), *map(_plain, cells))
     Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def _plain(text: str) -> str:
     """Text that rich must not read as markup."""
     return text.replace("[", "\\[")
+
+
+def _show_earlier(found: Sequence[Mapping[str, Json]], as_json: bool) -> int:
+    """Earlier runs, oldest first."""
+    from sweep.doctor.history import line
+
+    if as_json:
+        click.echo(json.dumps({"runs": list(found)}))
+    else:
+        for one in found:
+            click.echo(line(one))
+    click.echo(f"{len(found)} runs", err=True)
+    return 0

@@ -35,6 +35,8 @@ class Report:
     """each pair's rates, for the matrix"""
     rates: Mapping[str, Json] = field(default_factory=dict)
     """what was written to the file of measured rates"""
+    written: tuple[str, ...] = ()
+    """files of the run"""
     problem: str = ""
     """why the run did not complete"""
 
@@ -62,6 +64,7 @@ class Report:
             "results": rows_of(self),
             "pairs": list(self.pairs),
             "rates": dict(self.rates),
+            "written": list(self.written),
         }
 
 
@@ -87,8 +90,11 @@ def groups(results: Sequence[CheckResult]) -> list[tuple[CheckResult, list[str]]
     return sorted(same.values(), key=lambda each: (ORDER.index(each[0].finding.verdict), places[each[0].check]))
 
 
-def nodes_text(nodes: Sequence[str]) -> str:
-    """n1, n2 and 6 more."""
+def nodes_text(nodes: Sequence[str], every: int = 0) -> str:
+    """n1, n2 and 6 more; "all 8" where these are all."""
+    if 1 < len(nodes) == every:
+        return f"all {every}"
+    nodes = sorted(nodes)
     shown = ", ".join(nodes[:MOST_NODES])
     return shown + (f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else "")
 

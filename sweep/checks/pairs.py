@@ -1,0 +1,111 @@
+"""Which nodes exchange data with which, and who is slow by that. Pure.
+
+Two rounds, as DLRover's straggler detection: pairs in any order, then the slow with the fast; a node's rate is the
+better of its two, so that a healthy node is not accused for its partner. The odd node out joins a pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sweep.checks.check import Json
+from sweep.checks.rules import number_of
+
+Group = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """What nodes measured together."""
+
+    nodes: Group
+    rows: Sequence[Mapping[str, Json]] = ()
+    """operation, bytes, ranks, seconds, spread; empty: it failed"""
+    problem: str = ""
+    accused: tuple[str, ...] = ()
+    """nodes that the watchdog names: the ranks with the least progress"""
+    tier: str = "pair"
+    values: Mapping[str, Json] = field(default_factory=dict)
+
+    def bytes_per_s(self, operation: str) -> float:
+        """Bus bandwidth of the largest size, as nccl-tests counts it; 0 where it failed."""
+        mine = [row for row in self.rows if row.get("operation") == operation]
+        if not mine:
+            return 0.0
+        largest = max(mine, key=lambda row: number_of(row, "bytes"))
+        return bus_bandwidth(largest)
+
+
+def bus_bandwidth(row: Mapping[str, Json]) -> float:
+    """Bytes/s of a measured operation (doc/PERFORMANCE.md of nccl-tests)."""
+    ranks = number_of(row, "ranks")
+    factor = {"all_reduce": 2 * (ranks - 1) / ranks, "send": 1.0}.get(str(row.get("operation")), (ranks - 1) / ranks)
+    return number_of(row, "bytes") / number_of(row, "least_s") * factor
+
+
+def first_round(nodes: Sequence[str]) -> list[Group]:
+    """Neighbours; of an odd number the last three together."""
+    return _grouped(list(nodes))
+
+
+def second_round(nodes: Sequence[str], rates: Mapping[str, float], met: Sequence[Group]) -> list[Group]:
+    """The slowest with the fastest, and so on inwards; who met in the first round does not meet again if avoidable."""
+    order = sorted(nodes, key=lambda node: (rates.get(node, 0.0), node))
+    pairs: list[str] = []
+    while len(order) > 1:
+        slow = order.pop(0)
+        fresh = [one for one in reversed(order) if not any({slow, one} <= set(group) for group in met)]
+        fast = (fresh or order[::-1])[0]
+        order.remove(fast)
+        pairs += [slow, fast]
+    return _grouped([*pairs, *order])
+
+
+def every_pair(nodes: Sequence[str]) -> list[list[Group]]:
+    """Rounds in which every node meets every other once, all pairs of a round at the same time (circle method)."""
+    circle: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
+    rounds: list[list[Group]] = []
+    for _ in range(len(circle) - 1):
+        half = len(circle) // 2
+        pairs = zip(circle[:half], reversed(circle[half:]), strict=True)
+        rounds.append([(one, other) for one, other in pairs if one is not None and other is not None])
+        circle = [circle[0], circle[-1], *circle[1:-1]]
+    return rounds
+
+
+def best_rates(exchanges: Sequence[Exchange], operation: str) -> dict[str, float]:
+    """Node -> its best rate over the rounds; 0 where every one failed."""
+    found: dict[str, float] = {}
+    for one in exchanges:
+        rate = one.bytes_per_s(operation)
+        for node in one.nodes:
+            found[node] = max(found.get(node, 0.0), rate)
+    return found
+
+
+def widths(nodes: int) -> list[int]:
+    """2, 4, 8 … and all nodes."""
+    found = [2**power for power in range(1, nodes.bit_length()) if 2**power < nodes]
+    return [*found, nodes] if nodes > 1 else []
+
+
+def groups_of(nodes: Sequence[str], width: int) -> list[Group]:
+    """Groups of this width that cover every node: the last one borrows from the others."""
+    groups = [tuple(nodes[at : at + width]) for at in range(0, len(nodes), width)]
+    if len(groups[-1]) < width:
+        groups[-1] = tuple(nodes[-width:])
+    return groups
+
+
+def halves(nodes: Group) -> tuple[Group, Group]:
+    """The two halves of a group."""
+    middle = len(nodes) // 2
+    return nodes[:middle], nodes[middle:]
+
+
+def _grouped(nodes: list[str]) -> list[Group]:
+    groups = [tuple(nodes[at : at + 2]) for at in range(0, len(nodes) - len(nodes) % 2, 2)]
+    if len(nodes) % 2 and groups:
+        groups[-1] = (*groups[-1], nodes[-1])
+    return groups

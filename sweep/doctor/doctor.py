@@ -1,0 +1,103 @@
+"""One run of the doctor: the login node, then the nodes; its report and its files."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from sweep.checks.check import CheckResult, Json, Stated
+from sweep.doctor.judgement import judge_answers, nodes_of, pair_rows
+from sweep.doctor.login import check_login
+from sweep.doctor.measured import measured_rates, write_measured
+from sweep.doctor.report import Report, rows_of
+from sweep.doctor.run import Asked, Progress, node_checks, run_on_nodes
+from sweep.files import write_whole
+from sweep.inputs.site import Site
+from sweep.plugins import found_checks
+
+REPORT, TABLE = "report.json", "results.parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the user asks for."""
+
+    site: Site
+    site_file: Path | None
+    """measured rates go next to it; None: into the run's directory"""
+    executor: str
+    tiers: tuple[str, ...]
+    nodes: int
+    names: tuple[str, ...] = ()
+    every_pair: bool = False
+
+
+def examine(wanted: Wanted, directory: Path, progress: Progress) -> Report:
+    """Check, judge and write. ``directory``: each run on nodes has its own folder in it."""
+    site, began_at = wanted.site, time.time()
+    more = found_checks()
+    results: list[CheckResult] = []
+    seconds: dict[str, float] = {}
+    if "login" in wanted.tiers:
+        began = time.monotonic()
+        login = [check for check in more if check.tier == "login"]
+        results += check_login(site, wanted.executor, directory, login)
+        seconds["login"] = round(time.monotonic() - began, 1)
+    report = Report(site=site.name, gpu=site.gpu, nodes=(), results=tuple(results), began_at=began_at, seconds=seconds)
+    on_nodes = tuple(tier for tier in wanted.tiers if tier != "login")
+    if not on_nodes:
+        return report
+    folder = run_folder(directory, began_at)
+    asked = Asked(tiers=on_nodes, nodes=wanted.nodes, names=wanted.names, every_pair=wanted.every_pair, more=more)
+    answers, problem = run_on_nodes(site, wanted.executor, folder, asked, progress)
+    stated = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node, nodes=wanted.nodes)
+    found = judge_answers(answers, node_checks(more, site.gpu), stated)
+    tiers = {str(one["tier"]): one["seconds"] for one in answers if one["kind"] == "tier"}
+    report = replace(
+        report,
+        nodes=tuple(nodes_of(answers)),
+        results=(*results, *found),
+        seconds={**seconds, **{tier: float(str(took)) for tier, took in tiers.items()}},
+        pairs=tuple(pair_rows(answers)),
+        problem=problem,
+    )
+    return _written(report, answers, wanted, folder)
+
+
+def _written(report: Report, answers: list[dict[str, Json]], wanted: Wanted, folder: Path) -> Report:
+    """The run's files, and what was measured next to the site."""
+    written = [str(folder / name) for name in (REPORT, TABLE)]
+    rates = measured_rates(answers, report.exclude, report.began_at)
+    if rates is not None:
+        site = wanted.site_file or folder / "site.yaml"
+        path = site.with_suffix(f".measured{site.suffix}")
+        write_measured(rates, path)
+        written.append(str(path))
+        report = replace(report, rates=json.loads(json.dumps(asdict(rates))))
+    report = replace(report, written=tuple(written))
+    write_whole(folder / REPORT, json.dumps(report.as_json(), indent=1))
+    _write_table(report, folder / TABLE)
+    return report
+
+
+def _write_table(report: Report, path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows_of(report)), path)
+
+
+def run_folder(directory: Path, at: float) -> Path:
+    """A new folder for a run, named by the time at which it began."""
+    directory.mkdir(parents=True, exist_ok=True)
+    name = time.strftime("%Y%m%d-%H%M%S", time.localtime(at))
+    for number in range(100):
+        folder = directory.absolute() / (name + (f"-{number}" if number else ""))
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return folder
+    raise FileExistsError(str(directory / name))

@@ -1,0 +1,123 @@
+"""Tiers ``pair`` and ``whole``: which nodes exchange data when, and the search for the guilty one by bisection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sweep.checks.check import Json
+from sweep.checks.pairs import (
+    Exchange,
+    Group,
+    best_rates,
+    every_pair,
+    first_round,
+    groups_of,
+    halves,
+    second_round,
+    widths,
+)
+from sweep.doctor.attempts import EXCHANGE, CheckAttempts
+from sweep.doctor.request import Answers, Request
+from sweep.pilot.leader.link import Link
+
+PAIR_CASES = {True: "send:1073741824,all_reduce:1073741824", False: "send:8388608,all_reduce:8388608"}
+"""GPUs: 1 GiB, as GCM's largest; on CPUs gloo takes as long for 8 MiB"""
+WHOLE_CASES = {
+    True: "all_reduce:67108864,all_reduce:1073741824,all_gather:1073741824",
+    False: "all_reduce:8388608,all_gather:8388608",
+}
+ALL_TO_ALL_NODES = 16
+"""no wider: the number of messages grows with the square of the ranks (Primus)"""
+
+
+class Exchanges:
+    """Exchanges between nodes of the pilot."""
+
+    def __init__(self, attempts: CheckAttempts, answers: Answers, request: Request, links: Sequence[Link]) -> None:
+        self._attempts = attempts
+        self._answers = answers
+        self._request = request
+        self._links = {link.node: link for link in links}
+        self._gpu = request.gpu != "cpu"
+
+    async def pairs(self) -> None:
+        """Two rounds, or all."""
+        nodes = list(self._links)
+        if len(nodes) < 2:
+            return
+        if self._request.every_pair:
+            for groups in every_pair(nodes):
+                await self._round(groups)
+            return
+        groups = first_round(nodes)
+        found = await self._round(groups)
+        await self._round(second_round(nodes, best_rates(found, "send"), groups))
+
+    async def whole(self) -> None:
+        """Each width, in groups that cover all nodes. A group that fails is halved until the guilty node is found."""
+        guilty: set[str] = set()
+        for width in widths(len(self._links)):
+            nodes = [node for node in self._links if node not in guilty]
+            if len(nodes) < 2:
+                return
+            groups = groups_of(nodes, min(width, len(nodes)))
+            found = await asyncio.gather(*(self._exchange(group, "whole") for group in groups))
+            failed = [one for one in found if one.problem]
+            fine = [node for one in found if not one.problem for node in one.nodes]
+            for one in failed:
+                guilty.update(await self._guilty(one, fine))
+
+    async def _guilty(self, failed: Exchange, fine: Sequence[str]) -> list[str]:
+        """The nodes of a failed exchange at which it fails again; none where only the width fails."""
+        named = await self._halve(failed, [node for node in fine if node not in failed.nodes])
+        why = failed.problem if named else f"{failed.problem}; each half alone is fine: it fails at this width only"
+        self._answers.write("guilty", nodes=list(named), group=list(failed.nodes), why=why)
+        return named
+
+    async def _halve(self, failed: Exchange, good: list[str]) -> list[str]:
+        """``good``: nodes that took part in an exchange that was fine; one of them is the partner of a single node."""
+        if len(failed.nodes) == 1:
+            return list(failed.nodes)
+        if len(failed.nodes) == 2 and not good:  # nobody else to ask
+            return [node for node in failed.nodes if node in failed.accused] or list(failed.nodes)
+        found: list[str] = []
+        for half in sorted(halves(failed.nodes), key=len, reverse=True):
+            if len(half) == 1 and not good:  # the other half failed without it, or else it is the guilty one
+                found += () if found else half
+                continue
+            again = await self._exchange(half if len(half) > 1 else (*half, good[0]), "whole")
+            if again.problem:
+                found += await self._halve(replace(again, nodes=half), good)
+            else:
+                good = [*good, *half]
+        return found
+
+    async def _round(self, groups: Sequence[Group]) -> list[Exchange]:
+        return list(await asyncio.gather(*(self._exchange(group, "pair") for group in groups)))
+
+    async def _exchange(self, group: Group, tier: str) -> Exchange:
+        cases = (PAIR_CASES if tier == "pair" else WHOLE_CASES)[self._gpu]
+        if tier == "whole" and len(group) <= ALL_TO_ALL_NODES and self._gpu:
+            cases += ",all_to_all:67108864"
+        ranks = self._request.gpus_per_node if self._gpu else 1
+        answer = await self._attempts.conduct(EXCHANGE, [self._links[node] for node in group], ranks, {"cases": cases})
+        rows = first_rows(answer.ranks.get(group[0], []))
+        found = Exchange(nodes=group, rows=rows, problem=answer.problem, accused=answer.accused, tier=tier)
+        self._answers.write(
+            "exchange",
+            tier=tier,
+            nodes=list(group),
+            rows=[dict(row) for row in rows],
+            problem=answer.problem,
+            accused=list(answer.accused),
+        )
+        return found
+
+
+def first_rows(ranks: Sequence[object]) -> list[dict[str, Json]]:
+    """The rows of the group's first rank: seconds are the slowest rank's, the same for all."""
+    extra = ranks[0] if ranks else {}
+    rows = extra.get("exchange") if isinstance(extra, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

@@ -1,0 +1,188 @@
+"""From the pilot's answers to results: each tier judged, all nodes together. Pure: a report can be made again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, Reading, Stated, Verdict
+from sweep.checks.expectation import Expectation, adapter, all_reduce
+from sweep.checks.fleet import judge_all, no_answer, slow_nodes
+from sweep.checks.pairs import Exchange, best_rates, bus_bandwidth
+from sweep.checks.perf import PERF, against
+from sweep.checks.rules import number_of, quantity
+
+Answer = Mapping[str, Json]
+PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair --every-pair`"
+WHOLE_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
+DLROVER = "DLRover: two rounds of pairs, the better one counts"
+
+
+def nodes_of(answers: Iterable[Answer]) -> list[str]:
+    """All nodes of the pilot, those that never answered too."""
+    found = [one for one in answers if one["kind"] == "nodes"]
+    return [str(node) for one in found for name in ("nodes", "missing") for node in texts(one.get(name))]
+
+
+def judge_answers(answers: Sequence[Answer], checks: Sequence[Check], stated: Stated) -> list[CheckResult]:
+    """Every tier's results."""
+    missing = [str(node) for one in answers if one["kind"] == "nodes" for node in texts(one.get("missing"))]
+    results = [no_answer(node, "its agent did not start, or could not connect") for node in missing]
+    readings = [readings_of(one) for one in answers if one["kind"] == "readings"]
+    if readings:
+        results += judge_all(checks, readings, stated)
+    rates = [rates_of(one) for one in answers if one["kind"] == "rates"]
+    if rates:
+        perf = judge_all(PERF, rates, stated)
+        results += [replace(one, tier="perf") if one.check == "answers" else one for one in perf]
+    exchanges = [exchange_of(one) for one in answers if one["kind"] == "exchange"]
+    results += judge_pairs([one for one in exchanges if one.tier == "pair"], stated)
+    results += judge_whole([one for one in exchanges if one.tier == "whole"], guilty(answers), stated)
+    return results
+
+
+def texts(value: Json) -> list[str]:
+    """The texts of a list."""
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def readings_of(answer: Answer) -> NodeReadings:
+    """One node's readings."""
+    values = answer.get("readings")
+    readings = {str(k): Reading.of(v) for k, v in values.items()} if isinstance(values, Mapping) else {}
+    problem = str(answer.get("problem") or "") or ("" if readings else "no reading arrived")
+    asked, answered = answer.get("asked_at"), answer.get("answered_at")
+    return NodeReadings(
+        node=str(answer["node"]),
+        readings=readings,
+        problem=problem,
+        asked_at=float(asked) if isinstance(asked, (int, float)) else None,
+        answered_at=float(answered) if isinstance(answered, (int, float)) else None,
+    )
+
+
+def rates_of(answer: Answer) -> NodeReadings:
+    """One node's rates as readings: each a list with a row per rank that measured it."""
+    ranks = [rank for rank in rows(answer.get("ranks")) if rank]
+    names = list(dict.fromkeys(name for rank in ranks for name in rank))
+    readings = {}
+    for name in names:
+        values = [rank[name] for rank in ranks if rank.get(name)]
+        # An all-reduce has rows of its own, the same on every rank
+        value = values[0] if values and isinstance(values[0], list) else values
+        readings[f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
+    problem = str(answer.get("problem") or "") or ("" if readings else "nothing was measured")
+    return NodeReadings(node=str(answer["node"]), readings=readings, problem=problem)
+
+
+def rows(value: Json) -> list[Mapping[str, Json]]:
+    """The mappings of a list."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def exchange_of(answer: Answer) -> Exchange:
+    """One exchange of a group of nodes."""
+    return Exchange(
+        nodes=tuple(texts(answer.get("nodes"))),
+        rows=rows(answer.get("rows")),
+        problem=str(answer.get("problem") or ""),
+        accused=tuple(texts(answer.get("accused"))),
+        tier=str(answer.get("tier")),
+    )
+
+
+def guilty(answers: Iterable[Answer]) -> dict[str, str]:
+    """Node -> why, as the bisection found it."""
+    found = [one for one in answers if one["kind"] == "guilty"]
+    return {node: str(one.get("why")) for one in found for node in texts(one.get("nodes"))}
+
+
+def judge_pairs(exchanges: Sequence[Exchange], stated: Stated) -> list[CheckResult]:
+    """Each node by the better of its rounds; a node whose every exchange failed did not answer."""
+    results = []
+    for operation in ("send", "all_reduce"):
+        best = best_rates(exchanges, operation)
+        slow = slow_nodes({node: rate for node, rate in best.items() if rate})
+        usual = sorted(best.values())[len(best) // 2] if best else 0.0
+        for node, rate in best.items():
+            finding = against(rate, _expected(operation, stated, exchanges), "B/s")
+            if not rate:
+                why = next(one.problem for one in exchanges if node in one.nodes and one.problem)
+                finding = Finding(verdict=Verdict.NO_ANSWER, found=why, expected="an exchange with a second node")
+            elif node in slow and finding.verdict is Verdict.OK:
+                expected = f"the nodes' median, {quantity(usual, 'B/s')}, less 5%"
+                finding = replace(finding, verdict=Verdict.BELOW_MEDIAN, expected=expected)
+            fine = finding.verdict is Verdict.OK
+            results.append(
+                CheckResult(
+                    check=f"pair {operation}",
+                    tier="pair",
+                    node=node,
+                    finding=finding,
+                    remedy="" if fine else PAIR_REMEDY,
+                    source=DLROVER,
+                )
+            )
+    return results
+
+
+def _expected(operation: str, stated: Stated, exchanges: Sequence[Exchange]) -> Expectation:
+    if operation == "send":
+        return adapter(stated.gpu)
+    sizes = [number_of(row, "bytes") for one in exchanges for row in one.rows if row.get("operation") == operation]
+    return all_reduce(stated.gpu, 2, stated.gpus_per_node, max(sizes, default=2.0**30), network=stated.network)
+
+
+def judge_whole(exchanges: Sequence[Exchange], named: Mapping[str, str], stated: Stated) -> list[CheckResult]:
+    """A result for each width and operation, on the nodes of its slowest group; and for each guilty node."""
+    results = [
+        CheckResult(
+            check="exchange",
+            tier="whole",
+            node=node,
+            finding=Finding(verdict=Verdict.NO_ANSWER, found=why, expected="an exchange with every node"),
+            remedy=WHOLE_REMEDY,
+            source="bisection: Primus preflight_bisect",
+        )
+        for node, why in named.items()
+    ]
+    for width in sorted({len(one.nodes) for one in exchanges}):
+        fine = [one for one in exchanges if len(one.nodes) == width and not one.problem]
+        for one in fine:
+            results += [_of_width(width, one, row, stated) for row in one.rows]
+    return results
+
+
+def _of_width(width: int, one: Exchange, row: Mapping[str, Json], stated: Stated) -> CheckResult:
+    operation, size = str(row.get("operation")), number_of(row, "bytes")
+    rate = bus_bandwidth(row)
+    if operation == "all_reduce":
+        expected = all_reduce(stated.gpu, width, stated.gpus_per_node, size, network=stated.network)
+        finding = against(rate, expected, "B/s")
+    else:
+        finding = Finding(verdict=Verdict.OK, found=quantity(rate, "B/s"), number=rate)
+    # A slow group accuses no node: pairs do that
+    if finding.verdict is Verdict.BELOW_FLOOR:
+        finding = replace(finding, verdict=Verdict.WARNING)
+    return CheckResult(
+        check=f"{operation} of {quantity(size, 'B')} on {width} nodes",
+        tier="whole",
+        node=", ".join(one.nodes) if width > 1 else one.nodes[0],
+        finding=finding,
+        remedy="" if finding.verdict is Verdict.OK else "compare with the pairs; see the topology of these nodes",
+        source="min(NVLink, adapters) times the fabric's factor: sweep.checks.expectation",
+    )
+
+
+def pair_rows(answers: Iterable[Answer]) -> list[dict[str, Json]]:
+    """A row per exchanging pair, for the matrix."""
+    found = [exchange_of(one) for one in answers if one["kind"] == "exchange" and one.get("tier") == "pair"]
+    return [
+        {
+            "nodes": list(one.nodes),
+            "send": one.bytes_per_s("send"),
+            "all_reduce": one.bytes_per_s("all_reduce"),
+            "problem": one.problem,
+        }
+        for one in found
+    ]

@@ -1,0 +1,127 @@
+"""The leader of a doctor's pilot: starts the agents, goes through the tiers, and writes what the nodes answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sweep.doctor.attempts import RATES, READ, CheckAttempts
+from sweep.doctor.exchanges import Exchanges
+from sweep.doctor.request import Answers, Request
+from sweep.errors import log_error
+from sweep.executors.local import own_job_id
+from sweep.pilot.clock import PausingClock
+from sweep.pilot.job import StepDaemon, cancel_own_job
+from sweep.pilot.leader.link import Link
+from sweep.pilot.leader.network import set_variables
+from sweep.pilot.leader.nodes import agents
+from sweep.pilot.order import PilotOrder
+from sweep.store.directory import write_once
+
+HOSTNAMES_S = 20.0
+
+
+class DoctorLeader:
+    """One pilot's run through the tiers."""
+
+    def __init__(self, folder: Path, order: PilotOrder, request: Request) -> None:
+        self._folder = folder
+        self._order = order
+        self._request = request
+        self._answers = Answers(folder)
+
+    async def lead(self) -> None:
+        """All tiers, then release the nodes."""
+        me = asyncio.current_task()
+        assert me is not None
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+            asyncio.get_running_loop().add_signal_handler(number, me.cancel)
+        async with agents(self._order, self._folder / "pilots" / self._order.name, PausingClock()) as nodes:
+            links = nodes.links
+            missing = sorted(set(expected_nodes(self._order)) - {link.node for link in links})
+            missing = missing[: self._order.nodes - len(links)]
+            self._answers.write("nodes", nodes=[link.node for link in links], missing=missing, time=time.time())
+            for tier in self._request.tiers:
+                began = time.monotonic()
+                await self._tier(tier, [link for link in nodes.links if link.alive and link.clean])
+                self._answers.write("tier", tier=tier, seconds=round(time.monotonic() - began, 1))
+        self._answers.write("end", problem="")
+
+    async def _tier(self, tier: str, links: Sequence[Link]) -> None:
+        shared = len(links) > 1 and all(link.on_this_host for link in links)
+        if tier == "node":
+            # Nodes of one machine share its cores; those of a cluster do not wait for each other
+            attempts = CheckAttempts(self._request, max(1, (os.cpu_count() or 1)) if shared else len(links) or 1)
+            await asyncio.gather(*(self._read(attempts, link) for link in links))
+        elif tier == "perf":
+            attempts = CheckAttempts(self._request, 1 if shared else len(links) or 1)
+            await asyncio.gather(*(self._measure(attempts, link) for link in links))
+        else:
+            attempts = CheckAttempts(self._request, 1 if shared else len(links) or 1)
+            exchanges = Exchanges(attempts, self._answers, self._request, links)
+            await (exchanges.pairs() if tier == "pair" else exchanges.whole())
+
+    async def _read(self, attempts: CheckAttempts, link: Link) -> None:
+        params = {"readers": ",".join(self._request.readers)}
+        answer = await attempts.conduct(READ, [link], 1, params)
+        extras = answer.ranks.get(link.node, [{}])
+        self._answers.write(
+            "readings",
+            tier="node",
+            node=link.node,
+            readings=extras[0].get("readings"),
+            problem=answer.problem,
+            asked_at=answer.asked_at,
+            answered_at=answer.answered_at,
+        )
+
+    async def _measure(self, attempts: CheckAttempts, link: Link) -> None:
+        answer = await attempts.conduct(RATES, [link], self._request.gpus_per_node, {})
+        extras = answer.ranks.get(link.node, [])
+        self._answers.write(
+            "rates", node=link.node, ranks=[extra.get("rates") for extra in extras], problem=answer.problem
+        )
+
+
+def expected_nodes(order: PilotOrder) -> list[str]:
+    """The names of all nodes of the pilot, also of those that never connect."""
+    if order.executor == "local":
+        return [f"local-{index}" for index in range(order.nodes)]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HOSTNAMES_S, check=False)
+        return done.stdout.split()
+    return []
+
+
+def main(directory: str, pilot: str) -> None:
+    """Lead the doctor's pilot. Called in the batch job, or as a process of its own."""
+    os.umask(0o077)
+    above = StepDaemon()
+    folder = Path(directory)
+    order = PilotOrder.read(folder / "pilots" / pilot)
+    job_id = own_job_id() if order.executor == "local" else os.environ["SLURM_JOB_ID"]
+    with contextlib.suppress(FileExistsError):
+        write_once(folder / "pilots" / pilot / "started", json.dumps({"job_id": job_id, "host": socket.gethostname()}))
+        os.environ["SWEEP_PILOT"] = order.token
+        set_variables(order, os.environ)
+        try:
+            asyncio.run(DoctorLeader(folder, order, Request.read(folder)).lead())
+        except asyncio.CancelledError:
+            log_error("ended by a signal")
+            Answers(folder).write("end", problem="the pilot was ended by a signal")
+    if order.executor == "slurm" and above.died:
+        cancel_own_job()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,108 @@
+"""Measured rates of a run, as the file of measured rates has them: of fit nodes only, the slowest."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+
+from sweep.checks.check import Json
+from sweep.checks.pairs import best_rates
+from sweep.checks.rules import number_of
+from sweep.doctor.judgement import Answer, exchange_of, rates_of, rows
+from sweep.files import write_whole
+from sweep.physics.measured import KINDS, MeasuredCollective, MeasuredRates
+
+LEAST_SPREAD = 0.01
+"""two measurements of one node differ by as much: docs/measurement.md"""
+HEADER = "# Written by `sweep doctor`: what was measured on these nodes. Plans use it instead of data sheets.\n"
+
+
+def measured_rates(answers: Sequence[Answer], unfit: Iterable[str], at: float) -> MeasuredRates | None:
+    """What the run measured on its fit nodes; None: nothing."""
+    left_out = set(unfit)
+    nodes = [rates_of(one) for one in answers if one["kind"] == "rates" and one["node"] not in left_out]
+    values = {one.node: {reader.rpartition(":")[2]: r.value for reader, r in one.readings.items()} for one in nodes}
+    exchanges = [exchange_of(one) for one in answers if one["kind"] == "exchange"]
+    exchanges = [one for one in exchanges if one.rows and not left_out & set(one.nodes)]
+    matmul = {node: _least(found.get("matmul")) for node, found in values.items()}
+    copies = {node: _least(found.get("memory_copy")) for node, found in values.items()}
+    inside = [rate for found in values.values() if (rate := _least(found.get("pairs"))) is not None]
+    sends = [rate for rate in best_rates(exchanges, "send").values() if rate]
+    collectives = [row for found in values.values() for row in _of_node(found.get("all_reduce"))]
+    collectives += [row for one in exchanges for row in _of_exchange(one.nodes, one.rows)]
+    speeds = [rate for rate in matmul.values() if rate is not None]
+    if not speeds and not sends and not collectives:
+        return None
+    dtypes = {str(row.get("dtype")) for found in values.values() for row in rows(found.get("matmul"))}
+    return MeasuredRates(
+        date=time.strftime("%Y-%m-%d", time.localtime(at)),
+        nodes=tuple(sorted({*values, *(node for one in exchanges for node in one.nodes)})),
+        matmul_flops={dtype: min(speeds) for dtype in dtypes} if speeds else {},
+        memory_bytes_per_s=min((rate for rate in copies.values() if rate is not None), default=None),
+        inside_bytes_per_s=min(inside, default=None),
+        between_bytes_per_s=statistics.median(sends) if sends else None,
+        collectives=tuple(_medians(collectives)),
+        spread=_spread(speeds),
+    )
+
+
+def write_measured(rates: MeasuredRates, path: Path) -> None:
+    """Write the file, whole: rates of another day or other nodes are not kept beside these."""
+    values = {k: v for k, v in asdict(rates).items() if v not in (None, (), {})}
+    values["nodes"] = list(rates.nodes)
+    values["collectives"] = [asdict(one) for one in rates.collectives]
+    write_whole(path, HEADER + yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=120))
+
+
+def _least(value: Json) -> float | None:
+    found = [number_of(row, "per_second") for row in rows(value) if row.get("per_second") is not None]
+    return min(found, default=None)
+
+
+def _of_node(value: Json) -> list[MeasuredCollective]:
+    return [_collective("all_reduce", 1, row) for row in rows(value)]
+
+
+def _of_exchange(nodes: Sequence[str], measured: Sequence[Mapping[str, Json]]) -> list[MeasuredCollective]:
+    return [_collective(str(r["operation"]), len(nodes), r) for r in measured if r.get("operation") in KINDS]
+
+
+def _collective(kind: str, nodes: int, row: Mapping[str, Json]) -> MeasuredCollective:
+    return MeasuredCollective(
+        kind=kind,
+        nodes=nodes,
+        ranks=int(number_of(row, "ranks")),
+        bytes=int(number_of(row, "bytes")),
+        seconds=number_of(row, "seconds"),
+        spread=min(2.0, max(LEAST_SPREAD, number_of(row, "spread"))),
+    )
+
+
+def _medians(found: Sequence[MeasuredCollective]) -> list[MeasuredCollective]:
+    """One of each kind, width and size: the median of the groups, and how far they are apart."""
+    same: dict[tuple[str, int, int, int], list[MeasuredCollective]] = {}
+    for one in found:
+        same.setdefault((one.kind, one.nodes, one.ranks, one.bytes), []).append(one)
+    return [
+        MeasuredCollective(
+            kind=kind,
+            nodes=nodes,
+            ranks=ranks,
+            bytes=size,
+            seconds=statistics.median(one.seconds for one in group),
+            spread=max(_spread([one.seconds for one in group]), statistics.median(one.spread for one in group)),
+        )
+        for (kind, nodes, ranks, size), group in same.items()
+    ]
+
+
+def _spread(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.05
+    return min(2.0, max(LEAST_SPREAD, statistics.stdev(math.log(value) for value in values)))

@@ -1,0 +1,59 @@
+"""What a doctor's pilot is asked to do, and the lines that it answers with. JSON files in the run's directory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sweep.checks.check import Json
+from sweep.store.directory import write_once
+
+REQUEST, ANSWERS, PILOT = "request.json", "answers.jsonl", "p0001"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One run of the doctor on nodes."""
+
+    tiers: tuple[str, ...]
+    readers: tuple[str, ...]
+    """of tier node"""
+    gpu: str
+    gpus_per_node: int
+    every_pair: bool = False
+    start_s: float = 120.0
+    """longest start of a check's ranks: torch's import and the rendezvous"""
+    step_s: float = 20.0
+    """longest single measurement: a rank that takes longer hangs"""
+
+    def write(self, folder: Path) -> None:
+        """Write it, once."""
+        write_once(folder / REQUEST, json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, folder: Path) -> Request:
+        """The inverse."""
+        values: dict[str, Any] = json.loads((folder / REQUEST).read_text())
+        lists: dict[str, Any] = {name: tuple(values[name]) for name in ("tiers", "readers")}
+        return cls(**{**values, **lists})
+
+
+class Answers:
+    """The pilot's file of answers: a line per answer, one writer, appended only."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / ANSWERS
+
+    def write(self, kind: str, **values: Json) -> None:
+        """Append one line."""
+        with self._path.open("a") as file:
+            file.write(json.dumps({"kind": kind, **values}) + "\n")
+
+    def read(self) -> list[dict[str, Json]]:
+        """All whole lines so far."""
+        if not self._path.exists():
+            return []
+        text = self._path.read_text(errors="replace")
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

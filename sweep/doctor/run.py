@@ -1,0 +1,118 @@
+"""The login node's side of a doctor run on nodes: submits its pilot, follows its answers, ends it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweep.checks.check import Check, Json, Stated, applicable, readers
+from sweep.checks.node import NODE
+from sweep.doctor.request import PILOT, Answers, Request
+from sweep.errors import Mistake, SweepError
+from sweep.executors.executor import Executor, JobState, PilotRequest, SubmitError
+from sweep.inputs.site import Site
+from sweep.pilot.limits import Limits
+from sweep.pilot.order import PilotOrder
+from sweep.plugins import find_executor
+from sweep.store.directory import make_directory
+
+LEADER = "sweep.doctor.leader:main"
+POLL_S = 0.2
+JOB_POLL_S = 5.0
+TIER_S = {"node": 60.0, "perf": 180.0, "pair": 300.0, "whole": 600.0}
+"""wall time of the pilot per tier, generously: it ends as soon as it is done"""
+START_S = 300.0
+GONE_TWICE = 2
+
+Progress = Callable[[Sequence[Mapping[str, Json]]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the user asks to check on nodes."""
+
+    tiers: tuple[str, ...]
+    nodes: int
+    names: tuple[str, ...] = ()
+    """these nodes; empty: any"""
+    every_pair: bool = False
+    more: tuple[Check, ...] = ()
+    """checks of other packages"""
+
+
+def node_checks(more: Sequence[Check], gpu: str) -> list[Check]:
+    """The checks of tier ``node`` that mean something on this kind."""
+    return applicable([*NODE, *(check for check in more if check.tier == "node")], Stated(gpu=gpu))
+
+
+def run_on_nodes(
+    site: Site, executor: str, folder: Path, asked: Asked, progress: Progress
+) -> tuple[list[dict[str, Json]], str]:
+    """Submit, follow to the end; the answers, and why they are not complete (empty: they are)."""
+    if asked.names and executor == "slurm":
+        site = site.model_copy(update={"sbatch": (*site.sbatch, f"--nodelist={','.join(asked.names)}")})
+    request = _prepare(site, executor, folder, asked)
+    chosen: Executor = find_executor(executor)(site, folder, pilot_main=LEADER)
+    try:
+        job = chosen.submit(request)
+    except SubmitError as error:
+        raise SweepError(Mistake(f"the scheduler rejects the pilot: {error}", path="--site")) from error
+    try:
+        return _follow(chosen, job, Answers(folder), progress)
+    finally:
+        with suppress(SubmitError):
+            chosen.cancel([job])
+
+
+def _prepare(site: Site, executor: str, folder: Path, asked: Asked) -> PilotRequest:
+    """The run's directory with what its pilot needs."""
+    directory = folder / "pilots" / PILOT
+    directory.mkdir(parents=True, mode=0o700)
+    make_directory(folder, 0o700)
+    time_limit_s = START_S + sum(TIER_S[tier] for tier in asked.tiers) * (4 if asked.every_pair else 1)
+    time_limit_s = min(time_limit_s, site.pilot_time_s)
+    token = f"doctor{uuid.uuid4().hex[:12]}-{PILOT}"
+    PilotOrder(
+        name=PILOT,
+        token=token,
+        sweep_name="doctor",
+        nodes=asked.nodes,
+        gpus_per_node=site.gpus_per_node,
+        gpu=site.gpu,
+        time_limit_s=int(time_limit_s),
+        executor=executor,
+        scratch=site.scratch,
+        container_prefix=site.container_prefix,
+        interface=site.interface,
+        port_range=site.port_range,
+        srun=site.srun,
+        limits=Limits(start_s=120.0, first_iteration_s=60.0, steady_s=60.0, attempt_s=300.0),
+    ).write(directory)
+    Request(
+        tiers=asked.tiers,
+        readers=tuple(readers(node_checks(asked.more, site.gpu))),
+        gpu=site.gpu,
+        gpus_per_node=site.gpus_per_node,
+        every_pair=asked.every_pair,
+    ).write(folder)
+    return PilotRequest(token=token, name=PILOT, nodes=asked.nodes, time_limit_s=int(time_limit_s))
+
+
+def _follow(executor: Executor, job: str, answers: Answers, progress: Progress) -> tuple[list[dict[str, Json]], str]:
+    """Until the pilot's last line, or until its job is gone without one."""
+    gone, poll_at = 0, time.monotonic() + JOB_POLL_S
+    while True:
+        found = answers.read()
+        progress(found)
+        if found and found[-1]["kind"] == "end":
+            return found, str(found[-1].get("problem") or "")
+        if gone >= GONE_TWICE:
+            return found, "the pilot's job ended before it was done; see its output in pilots/p0001"
+        if time.monotonic() >= poll_at:
+            gone = gone + 1 if executor.poll([job])[job].state is JobState.GONE else 0
+            poll_at = time.monotonic() + (0.0 if gone else JOB_POLL_S)
+        time.sleep(POLL_S)
