@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,13 +33,16 @@ def main(run: RankRun, progress: Progress) -> None:
     for number, case in enumerate(str(run.params["cases"]).split(",")):
         progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
         operation, _, size = case.partition(":")
-        rows.append(measure(operation, int(size), device, run.place.local_world_size))
+        beat = partial(progress.heartbeat, Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        rows.append(measure(operation, int(size), device, run.place.local_world_size, beat))
     progress.measured(Measurement(step_times_s=[time.perf_counter() - began], extra={"exchange": rows}))
     progress.heartbeat(Phase.FINISH)
     process.leave(TIMEOUT_S)
 
 
-def measure(operation: str, size: int, device: torch.device, per_node: int) -> dict[str, Any]:
+def measure(
+    operation: str, size: int, device: torch.device, per_node: int, heartbeat: Callable[[], None]
+) -> dict[str, Any]:
     """One operation at one size: seconds of the slowest rank."""
     ranks = dist.get_world_size()
     part = max(1, size // 4 // ranks)
@@ -51,7 +55,7 @@ def measure(operation: str, size: int, device: torch.device, per_node: int) -> d
         "send": lambda: to_the_next_node(whole, other, per_node),
     }
     bytes_ = 4 * part * ranks
-    return {"operation": operation, "bytes": bytes_, "ranks": ranks, **slowest(calls[operation], device)}
+    return {"operation": operation, "bytes": bytes_, "ranks": ranks, **slowest(calls[operation], device, heartbeat)}
 
 
 def to_the_next_node(sent: torch.Tensor, received: torch.Tensor, per_node: int) -> None:

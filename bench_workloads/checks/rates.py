@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SAMPLES = 7
 """timings of each operation; the fastest counts: other programs only make one slower"""
+SAMPLE_S = 0.2
+"""length of each: two periods of a cgroup's CPU quota, so that none falls between two pauses"""
 MATMUL = {"cuda": 8192, "cpu": 1024}
 """size of the square product: 8192 as Primus' smoke test; on a CPU it takes tenths of a second"""
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
@@ -45,7 +47,12 @@ def main(run: RankRun, progress: Progress) -> None:
     began = time.perf_counter()
     for number, (name, measure) in enumerate(_operations(device)):
         progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
-        if not alone or run.place.rank == 0:
+        if name == "pairs":  # one GPU after the other: they share the links
+            for turn in range(run.place.world_size):
+                progress.heartbeat(Phase.STEADY, number)
+                found |= {name: measure()} if turn == run.place.rank else {}
+                dist.barrier()
+        elif not alone or run.place.rank == 0:
             found[name] = measure()
         dist.barrier()
     process.set_threads(run.place, 0, own_cores=False)
@@ -116,18 +123,20 @@ def all_reduce(device: torch.device, progress: Progress) -> list[dict[str, Any]]
     """Seconds of an all-reduce of the node's ranks, of the slowest rank, for each size."""
     rows = []
     for number, size in enumerate(REDUCE_BYTES[device.type]):
-        progress.heartbeat(Phase.STEADY, 10 + number)
         buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
-        rows.append(
-            {"bytes": size, "ranks": dist.get_world_size(), **slowest(partial(dist.all_reduce, buffer), device)}
-        )
+        beat = partial(progress.heartbeat, Phase.STEADY, 10 + number)
+        times = slowest(partial(dist.all_reduce, buffer), device, beat)
+        rows.append({"bytes": size, "ranks": dist.get_world_size(), **times})
     return rows
 
 
-def slowest(call: Callable[[], object], device: torch.device, repeats: int = 3) -> dict[str, float]:
+def slowest(
+    call: Callable[[], object], device: torch.device, heartbeat: Callable[[], None], repeats: int = 3
+) -> dict[str, float]:
     """Median seconds of one call, of the slowest rank, and the standard deviation of its logarithm."""
     times = []
     for _ in range(SAMPLES):
+        heartbeat()
         dist.barrier()
         seconds = torch.tensor(seconds_per_call(call, device, repeats), dtype=torch.float64, device=device)
         dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
@@ -136,7 +145,8 @@ def slowest(call: Callable[[], object], device: torch.device, repeats: int = 3) 
 
 
 def _rate(call: Callable[[], object], amount: float, device: torch.device) -> dict[str, float]:
-    times = [seconds_per_call(call, device, 3) for _ in range(SAMPLES)]
+    repeats = min(1000, math.ceil(SAMPLE_S / seconds_per_call(call, device, 1)))
+    times = [seconds_per_call(call, device, repeats) for _ in range(SAMPLES)]
     return {"per_second": amount / min(times), "spread": _spread(times)}
 
 

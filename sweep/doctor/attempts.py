@@ -20,10 +20,14 @@ ATTEMPT_S = 240.0
 """the longest check as a whole"""
 
 
+TORCH = ("torch", "torch.distributed", "bench_workloads.checks.rates", "bench_workloads.checks.exchange")
+"""one zygote for both programs: a node imports torch once"""
+
+
 def workload(name: str, *, torch: bool, listens: bool) -> Workload:
     """The declaration of one of the checks' programs."""
     module = f"bench_workloads.checks.{name}"
-    preload = ("torch", "torch.distributed", module) if torch else (module,)
+    preload = TORCH if torch else (module,)
     return Workload(
         name="checks", main=f"{module}:main", axes=frozenset({"dp"}), preload=preload, takes_listener=listens
     )

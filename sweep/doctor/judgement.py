@@ -31,7 +31,7 @@ def judge_answers(answers: Sequence[Answer], checks: Sequence[Check], stated: St
     readings = [readings_of(one) for one in answers if one["kind"] == "readings"]
     if readings:
         results += judge_all(checks, readings, stated)
-    rates = [rates_of(one) for one in answers if one["kind"] == "rates"]
+    rates = all_rates(answers)
     if rates:
         perf = judge_all(PERF, rates, stated)
         results += [replace(one, tier="perf") if one.check == "answers" else one for one in perf]
@@ -73,6 +73,42 @@ def rates_of(answer: Answer) -> NodeReadings:
         readings[f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
     problem = str(answer.get("problem") or "") or ("" if readings else "nothing was measured")
     return NodeReadings(node=str(answer["node"]), readings=readings, problem=problem)
+
+
+def all_rates(answers: Iterable[Answer]) -> list[NodeReadings]:
+    """Each node's rates; of a node that was measured again, the better of each: load only makes one slower."""
+    found: dict[str, NodeReadings] = {}
+    for answer in answers:
+        if answer["kind"] == "rates":
+            new = rates_of(answer)
+            old = found.get(new.node)
+            found[new.node] = new if old is None or old.problem else old if new.problem else _better(old, new)
+    return list(found.values())
+
+
+def _better(old: NodeReadings, new: NodeReadings) -> NodeReadings:
+    names = dict.fromkeys([*old.readings, *new.readings])
+    best = {name: max((one.readings[name] for one in (old, new) if name in one.readings), key=_speed) for name in names}
+    return replace(old, readings=best)
+
+
+def _speed(reading: Reading) -> float:
+    found = rows(reading.value)
+    speeds = [
+        number_of(row, "per_second")
+        if row.get("per_second") is not None
+        else number_of(row, "bytes") / number_of(row, "least_s")
+        for row in found
+        if row.get("per_second") is not None or row.get("least_s") is not None
+    ]
+    return min(speeds, default=0.0)
+
+
+def accused_by_speed(answers: Sequence[Answer], stated: Stated) -> list[str]:
+    """The nodes that are too slow by what is known: measured once more before they are reported."""
+    found = judge_all(PERF, all_rates(answers), stated)
+    slow = (Verdict.BELOW_MEDIAN, Verdict.BELOW_FLOOR)
+    return list(dict.fromkeys(one.node for one in found if one.finding.verdict in slow))
 
 
 def rows(value: Json) -> list[Mapping[str, Json]]:

@@ -14,8 +14,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from sweep.checks.check import Stated
 from sweep.doctor.attempts import RATES, READ, CheckAttempts
 from sweep.doctor.exchanges import Exchanges
+from sweep.doctor.judgement import accused_by_speed
 from sweep.doctor.request import Answers, Request
 from sweep.errors import log_error
 from sweep.executors.local import own_job_id
@@ -28,6 +30,8 @@ from sweep.pilot.order import PilotOrder
 from sweep.store.directory import write_once
 
 HOSTNAMES_S = 20.0
+FURTHER = 2
+"""times that a slow node is measured again before it is accused"""
 
 
 class DoctorLeader:
@@ -65,6 +69,10 @@ class DoctorLeader:
         elif tier == "perf":
             attempts = CheckAttempts(self._request, 1 if shared else len(links) or 1)
             await asyncio.gather(*(self._measure(attempts, link) for link in links))
+            stated = Stated(gpu=self._request.gpu, gpus_per_node=self._request.gpus_per_node, nodes=len(links))
+            for _ in range(FURTHER):
+                slow = accused_by_speed(self._answers.read(), stated)
+                await asyncio.gather(*(self._measure(attempts, link) for link in links if link.node in slow))
         else:
             attempts = CheckAttempts(self._request, 1 if shared else len(links) or 1)
             exchanges = Exchanges(attempts, self._answers, self._request, links)

@@ -14,7 +14,7 @@ import yaml
 from sweep.checks.check import Json
 from sweep.checks.pairs import best_rates
 from sweep.checks.rules import number_of
-from sweep.doctor.judgement import Answer, exchange_of, rates_of, rows
+from sweep.doctor.judgement import Answer, all_rates, exchange_of, rows
 from sweep.files import write_whole
 from sweep.physics.measured import KINDS, MeasuredCollective, MeasuredRates
 
@@ -26,7 +26,7 @@ HEADER = "# Written by `sweep doctor`: what was measured on these nodes. Plans u
 def measured_rates(answers: Sequence[Answer], unfit: Iterable[str], at: float) -> MeasuredRates | None:
     """What the run measured on its fit nodes; None: nothing."""
     left_out = set(unfit)
-    nodes = [rates_of(one) for one in answers if one["kind"] == "rates" and one["node"] not in left_out]
+    nodes = [one for one in all_rates(answers) if not one.problem and one.node not in left_out]
     values = {one.node: {reader.rpartition(":")[2]: r.value for reader, r in one.readings.items()} for one in nodes}
     exchanges = [exchange_of(one) for one in answers if one["kind"] == "exchange"]
     exchanges = [one for one in exchanges if one.rows and not left_out & set(one.nodes)]

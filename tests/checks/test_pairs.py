@@ -1,0 +1,75 @@
+"""Who exchanges data with whom: every node is covered, for even and odd numbers."""
+
+import itertools
+
+import pytest
+
+from sweep.checks.pairs import (
+    Exchange,
+    best_rates,
+    every_pair,
+    first_round,
+    groups_of,
+    second_round,
+    widths,
+)
+
+
+def named(count):
+    return [f"n{at}" for at in range(count)]
+
+
+@pytest.mark.parametrize("count", range(2, 18))
+def test_both_rounds_cover_every_node_and_the_odd_one_is_a_third(count):
+    nodes = named(count)
+    first = first_round(nodes)
+    rates = {node: float(at) for at, node in enumerate(nodes)}
+    second = second_round(nodes, rates, first)
+    for groups in (first, second):
+        assert sorted(node for group in groups for node in group) == sorted(nodes)
+        assert sorted(map(len, groups)) == [2] * (count // 2 - count % 2) + [3] * (count % 2)
+    if count > 4:
+        met = {frozenset(pair) for group in first for pair in itertools.combinations(group, 2)}
+        slowest = next(group for group in second if "n0" in group)
+        assert not {frozenset(pair) for pair in itertools.combinations(slowest, 2) if "n0" in pair} & met
+
+
+@pytest.mark.parametrize("count", range(2, 12))
+def test_every_pair_meets_once(count):
+    pairs = [frozenset(pair) for groups in every_pair(named(count)) for pair in groups]
+    assert sorted(map(sorted, pairs)) == sorted(map(sorted, map(set, itertools.combinations(named(count), 2))))
+    for groups in every_pair(named(count)):
+        busy = [node for pair in groups for node in pair]
+        assert len(busy) == len(set(busy)), "pairs of a round share no node"
+
+
+@pytest.mark.parametrize(
+    ("count", "found"), [(1, []), (2, [2]), (3, [2, 3]), (7, [2, 4, 7]), (8, [2, 4, 8]), (12, [2, 4, 8, 12])]
+)
+def test_widths(count, found):
+    assert widths(count) == found
+
+
+@pytest.mark.parametrize("count", range(2, 14))
+def test_groups_of_each_width_cover_every_node(count):
+    for width in widths(count):
+        groups = groups_of(named(count), width)
+        assert {len(group) for group in groups} == {width}
+        assert {node for group in groups for node in group} == set(named(count))
+
+
+def exchange(nodes, seconds):
+    rows = [{"operation": "send", "bytes": 1e9, "ranks": 2, "least_s": seconds}] if seconds else []
+    return Exchange(nodes=nodes, rows=rows, problem="" if seconds else "hang")
+
+
+def test_a_healthy_node_is_not_accused_for_its_partner():
+    found = best_rates([exchange(("a", "sick"), 1.0), exchange(("b", "c"), 0.1),
+                        exchange(("sick", "b"), 1.0), exchange(("a", "c"), 0.1)], "send")  # fmt: skip
+    assert found == pytest.approx({"a": 1e10, "b": 1e10, "c": 1e10, "sick": 1e9})
+
+
+def test_who_failed_in_both_rounds_has_no_rate():
+    found = best_rates([exchange(("a", "x"), None), exchange(("x", "b"), None), exchange(("a", "b"), 0.1)], "send")
+    assert found["x"] == 0.0
+    assert found["a"] > 0

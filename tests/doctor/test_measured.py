@@ -1,0 +1,86 @@
+"""Rates that the doctor measured reach the file next to the site, and change a plan."""
+
+import json
+
+import pytest
+import yaml
+
+from sweep.doctor.measured import measured_rates
+from sweep.inputs.site import parse_measured
+from tests.support import driving
+from tests.support.doctor.driving import examine
+
+GRID = """\
+models: [tiny-1M]
+nodes: [2]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: [1, 2]
+"""
+
+
+def plan(folder):
+    (folder / "grid.yaml").write_text(GRID)
+    done = driving.run("plan", folder / "grid.yaml", "--site", folder / "site.yaml", "--show", "model", "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parallel
+def test_a_plan_uses_what_was_measured_on_the_nodes(tmp_path):
+    code, report = examine(tmp_path, "perf", "pair", nodes=2)
+    assert code == 0, report
+    written = parse_measured((tmp_path / "site.measured.yaml").read_text(), "site.measured.yaml")
+    assert written.nodes == ("local-0", "local-1")
+    assert {one.kind for one in written.collectives} == {"all_reduce"}
+    after = plan(tmp_path)
+    (tmp_path / "site.measured.yaml").unlink()
+    before = plan(tmp_path)
+    sources = {row["rate"]: row["source"] for row in after["rates"]}
+    assert sources["matrix products, fp32"].startswith("measured 20")
+    assert sources["network per GPU"].endswith("on local-0, local-1")
+    rates = [{row["rate"]: row["value"] for row in found["rates"]} for found in (before, after)]
+    assert rates[1]["matrix products, fp32"] == pytest.approx(written.matmul_flops["fp32"])
+    assert rates[0]["matrix products, fp32"] != rates[1]["matrix products, fp32"]
+
+
+def rates_answer(node, speed):
+    row = {"dtype": "bf16", "per_second": speed, "spread": 0.01}
+    return {
+        "kind": "rates",
+        "node": node,
+        "ranks": [{"matmul": row, "memory_copy": {"per_second": 2e12}}],
+        "problem": "",
+    }
+
+
+def exchange_answer(nodes, seconds, tier="pair"):
+    row = {"bytes": 2**30, "ranks": 8 * len(nodes), "seconds": seconds, "least_s": seconds, "spread": 0.02}
+    rows = [{"operation": "all_reduce", **row}, {"operation": "send", **row}]
+    return {"kind": "exchange", "tier": tier, "nodes": nodes, "rows": rows, "problem": "", "accused": []}
+
+
+def test_only_fit_nodes_count_and_the_slowest_of_them_is_the_rate():
+    answers = [rates_answer("a", 7e14), rates_answer("b", 6.8e14), rates_answer("sick", 3e14)]
+    answers += [exchange_answer(["a", "b"], 0.004), exchange_answer(["b", "sick"], 0.4)]
+    found = measured_rates(answers, ["sick"], 0.0)
+    assert found.matmul_flops == {"bf16": 6.8e14}
+    assert found.nodes == ("a", "b")
+    (one,) = found.collectives
+    assert (one.nodes, one.ranks, one.seconds) == (2, 16, 0.004)
+    assert found.between_bytes_per_s == pytest.approx(2**30 / 0.004)
+
+
+def test_nothing_measured_writes_nothing():
+    assert measured_rates([{"kind": "nodes", "nodes": ["a"], "missing": []}], [], 0.0) is None
+
+
+def test_the_file_is_what_the_site_reads(tmp_path):
+    from sweep.doctor.measured import write_measured
+
+    found = measured_rates([rates_answer("a", 7e14), exchange_answer(["a", "b"], 0.004)], [], 0.0)
+    write_measured(found, tmp_path / "m.yaml")
+    text = (tmp_path / "m.yaml").read_text()
+    assert parse_measured(text, "m.yaml") == found
+    assert yaml.safe_load(text)["matmul_flops"] == {"bf16": 7e14}

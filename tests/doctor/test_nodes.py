@@ -1,0 +1,105 @@
+"""Nodes with defects, on this machine and on a real Slurm: each is found and named, and no other node is."""
+
+import os
+import sys
+
+import pytest
+
+from tests.support.doctor.defect import CPU_CGROUP
+from tests.support.doctor.driving import examine, unfit, verdicts
+
+NODE_DEFECTS = (
+    "locked_memory",
+    "full_shared_memory",
+    "other_torch",
+    "wrong_clock",
+    "unreadable_sensor",
+    "never_starts",
+)
+FOUND = {
+    "locked_memory": "memlock",
+    "full_shared_memory": "shared memory",
+    "other_torch": "software",
+    "wrong_clock": "clock",
+    "never_starts": "answers",
+}
+"""defect -> the check that names it; an unreadable sensor makes nobody unfit"""
+needs_root = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="defects of a node need root on Linux (mounts, cgroups)"
+)
+needs_cgroup = pytest.mark.skipif(
+    not (CPU_CGROUP / "cpu.cfs_quota_us").exists() and not (CPU_CGROUP / "cpu.cfs_period_us").exists(),
+    reason="half of a CPU needs the cpu controller of cgroup v1, writable",
+)
+
+
+def names(executor, count):
+    return [f"local-{at}" for at in range(count)] if executor == "local" else [f"n{at}" for at in range(1, count + 1)]
+
+
+def check_node_defects(tmp_path, nodes, executor, env=None):
+    defects = dict(zip(names(executor, nodes)[1:], NODE_DEFECTS, strict=False))
+    code, report = examine(tmp_path, "node", nodes=nodes, defects=defects, executor=executor, env=env)
+    assert unfit(report) == {(node, FOUND[what]) for node, what in defects.items() if what in FOUND}, report["results"]
+    assert code == 1
+    assert set(report["exclude"]) == {node for node, what in defects.items() if what in FOUND}
+    (blind,) = [node for node, what in defects.items() if what == "unreadable_sensor"]
+    assert verdicts(report, "shared memory")[blind] == "unknown"
+    assert report["seconds"]["node"] < 30
+    return report
+
+
+@needs_root
+@pytest.mark.slurm
+def test_six_defects_on_eight_nodes_of_slurm(tmp_path, slurm_cluster):
+    report = check_node_defects(tmp_path, 8, "slurm", slurm_cluster.env)
+    assert set(report["nodes"]) == set(names("slurm", 8))
+    slurm_cluster.wait_idle()
+
+
+@needs_root
+@pytest.mark.long
+@pytest.mark.parametrize("time", range(5))
+@pytest.mark.parametrize("nodes", [8, 7])
+def test_six_defects_each_time(tmp_path, nodes, time):
+    check_node_defects(tmp_path, nodes, "local")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("nodes", [8, 7])
+@pytest.mark.parametrize("time", range(10))
+def test_healthy_nodes_are_never_accused(tmp_path, nodes, time):
+    code, report = examine(tmp_path, "node", "perf", "pair", "whole", nodes=nodes)
+    assert (code, unfit(report), report["exclude"]) == (0, set(), {})
+    assert len(report["nodes"]) == nodes
+    assert report["seconds"]["pair"] < 180
+
+
+@needs_root
+@needs_cgroup
+@pytest.mark.long
+@pytest.mark.parametrize("time", range(5))
+def test_the_quota_of_a_node_with_half_the_cpu_is_named(tmp_path, time):
+    code, report = examine(tmp_path, "node", "perf", nodes=7, defects={"local-3": "half_the_cpu"})
+    assert ("local-3", "CPU quota") in unfit(report)
+    assert {node for node, _ in unfit(report)} == {"local-3"}
+    assert code == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("time", range(5))
+@pytest.mark.parametrize("nodes", [8, 7])
+def test_a_node_that_hangs_in_a_collective_is_found_by_bisection(tmp_path, nodes, time):
+    code, report = examine(tmp_path, "whole", nodes=nodes, defects={"local-4": "hangs_in_collective"})
+    assert unfit(report) == {("local-4", "exchange")}
+    assert code == 1
+
+
+@pytest.mark.parallel
+def test_a_node_that_hangs_is_named_by_pairs_and_by_the_whole_and_the_rest_is_measured(tmp_path):
+    code, report = examine(tmp_path, "pair", "whole", nodes=3, defects={"local-1": "hangs_in_collective"})
+    assert {node for node, _ in unfit(report)} == {"local-1"}
+    assert {check for _, check in unfit(report)} >= {"pair send", "exchange"}
+    assert code == 1
+    rates = report["rates"]["collectives"]
+    assert {one["nodes"] for one in rates} == {2}
