@@ -101,6 +101,8 @@ class Check:
     """where the rule is from"""
     quick: bool = False
     """part of the check of a pilot's nodes before its first run: well under a second"""
+    of_site: bool = False
+    """where all nodes of a pilot fail it, it is how the cluster is set up: then it is reported, and excludes none"""
     gpu_only: bool = False
     """needs an accelerator"""
     majority: bool = False

@@ -154,6 +154,7 @@ NODE: tuple[Check, ...] = (
         f"{HOST}:memlock",
         memlock,
         "raise `ulimit -l` for Slurm's daemons (slurmd.service: LimitMEMLOCK=infinity)",
+        of_site=True,
         quick=True,
     ),
     check(
@@ -161,6 +162,7 @@ NODE: tuple[Check, ...] = (
         f"{HOST}:shared_memory",
         shared_memory,
         "remove files that ended jobs left in /dev/shm, or mount a larger tmpfs there (in a container: --shm-size)",
+        of_site=True,
         quick=True,
     ),
     check(
@@ -212,6 +214,7 @@ NODE: tuple[Check, ...] = (
         quota,
         "remove the cgroup's cpu.max, or ask for all CPUs",
         "the kernel's cgroup v2 documentation",
+        of_site=True,
         quick=True,
     ),
     check("CPUs", f"{HOST}:processors", affinity, "ask for whole nodes (--exclusive) with all CPUs", "", quick=True),
@@ -221,6 +224,7 @@ NODE: tuple[Check, ...] = (
         adapters,
         "reseat or replace the cable; `ibstat`, `ibdiagnet`",
         "NVIDIA Health Validation: all ports active",
+        of_site=True,
         quick=True,
     ),
     check(
@@ -237,6 +241,7 @@ NODE: tuple[Check, ...] = (
         gpu.kind,
         "state the GPU's kind in the site, or constrain the nodes",
         "",
+        of_site=True,
         quick=True,
         gpu_only=True,
     ),
@@ -274,7 +279,7 @@ NODE: tuple[Check, ...] = (
         quick=True,
         gpu_only=True,
     ),
-    check("MIG", SMI, gpu.each(gpu.mig, "off"), "nvidia-smi -mig 0", "", quick=True, gpu_only=True),
+    check("MIG", SMI, gpu.each(gpu.mig, "off"), "nvidia-smi -mig 0", "", of_site=True, quick=True, gpu_only=True),
     check(
         "driver",
         SMI,

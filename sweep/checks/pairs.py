@@ -1,7 +1,8 @@
 """Which nodes exchange data with which, and who is slow by that. Pure.
 
 Two rounds, as DLRover's straggler detection: pairs in any order, then the slow with the fast; a node's rate is the
-better of its two, so that a healthy node is not accused for its partner. The odd node out joins a pair.
+better of its two, so that a healthy node is not accused for its partner. The odd node out meets one that has had its
+turn: in a group of three a sick node would spoil both others.
 """
 
 from __future__ import annotations
@@ -45,21 +46,32 @@ def bus_bandwidth(row: Mapping[str, Json]) -> float:
 
 
 def first_round(nodes: Sequence[str]) -> list[Group]:
-    """Neighbours; of an odd number the last three together."""
-    return _grouped(list(nodes))
+    """Neighbours; the odd one out with the first."""
+    groups: list[Group] = [(nodes[at], nodes[at + 1]) for at in range(0, len(nodes) - 1, 2)]
+    return [*groups, (nodes[-1], nodes[0])] if len(nodes) % 2 and groups else groups
 
 
 def second_round(nodes: Sequence[str], rates: Mapping[str, float], met: Sequence[Group]) -> list[Group]:
-    """The slowest with the fastest, and so on inwards; who met in the first round does not meet again if avoidable."""
+    """The slowest with the fastest, and so on inwards; who met in the first round does not meet again if avoidable.
+
+    The odd one out meets the fastest that it has not met.
+    """
     order = sorted(nodes, key=lambda node: (rates.get(node, 0.0), node))
-    pairs: list[str] = []
+    fastest = order[::-1]
+    groups: list[Group] = []
     while len(order) > 1:
         slow = order.pop(0)
-        fresh = [one for one in reversed(order) if not any({slow, one} <= set(group) for group in met)]
-        fast = (fresh or order[::-1])[0]
+        fast = _fresh(slow, order[::-1], met)
         order.remove(fast)
-        pairs += [slow, fast]
-    return _grouped([*pairs, *order])
+        groups.append((slow, fast))
+    if order and groups:
+        others = [node for node in fastest if node != order[0]]
+        groups.append((order[0], _fresh(order[0], others, met)))
+    return groups
+
+
+def _fresh(node: str, others: Sequence[str], met: Sequence[Group]) -> str:
+    return next((other for other in others if not any({node, other} <= set(group) for group in met)), others[0])
 
 
 def every_pair(nodes: Sequence[str]) -> list[list[Group]]:
@@ -104,8 +116,14 @@ def halves(nodes: Group) -> tuple[Group, Group]:
     return nodes[:middle], nodes[middle:]
 
 
-def _grouped(nodes: list[str]) -> list[Group]:
-    groups = [tuple(nodes[at : at + 2]) for at in range(0, len(nodes) - len(nodes) % 2, 2)]
-    if len(nodes) % 2 and groups:
-        groups[-1] = (*groups[-1], nodes[-1])
-    return groups
+def disjoint(groups: Sequence[Group]) -> list[list[Group]]:
+    """The groups in as few parts as it takes for those of a part to share no node: they run at the same time."""
+    parts: list[list[Group]] = []
+    for group in groups:
+        free = (part for part in parts if not any(set(group) & set(other) for other in part))
+        part = next(free, None)
+        if part is None:
+            parts.append([group])
+        else:
+            part.append(group)
+    return parts

@@ -11,13 +11,14 @@ from sweep.checks.check import CheckResult, Json, Stated
 from sweep.doctor.judgement import judge_answers, nodes_of, pair_rows
 from sweep.doctor.login import check_login
 from sweep.doctor.measured import measured_rates, write_measured
+from sweep.doctor.page import page
 from sweep.doctor.report import Report, rows_of
 from sweep.doctor.run import Asked, Progress, node_checks, run_on_nodes
 from sweep.files import write_whole
 from sweep.inputs.site import Site
 from sweep.plugins import found_checks
 
-REPORT, TABLE = "report.json", "results.parquet"
+REPORT, TABLE, PAGE = "report.json", "results.parquet", "report.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def examine(wanted: Wanted, directory: Path, progress: Progress) -> Report:
 
 def _written(report: Report, answers: list[dict[str, Json]], wanted: Wanted, folder: Path) -> Report:
     """The run's files, and what was measured next to the site."""
-    written = [str(folder / name) for name in (REPORT, TABLE)]
+    written = [str(folder / name) for name in (REPORT, TABLE, PAGE)]
     rates = measured_rates(answers, report.exclude, report.began_at)
     if rates is not None:
         site = wanted.site_file or folder / "site.yaml"
@@ -78,6 +79,7 @@ def _written(report: Report, answers: list[dict[str, Json]], wanted: Wanted, fol
         report = replace(report, rates=json.loads(json.dumps(asdict(rates))))
     report = replace(report, written=tuple(written))
     write_whole(folder / REPORT, json.dumps(report.as_json(), indent=1))
+    write_whole(folder / PAGE, page(report))
     _write_table(report, folder / TABLE)
     return report
 

@@ -11,6 +11,7 @@ from sweep.checks.pairs import (
     Exchange,
     Group,
     best_rates,
+    disjoint,
     every_pair,
     first_round,
     groups_of,
@@ -95,7 +96,10 @@ class Exchanges:
         return found
 
     async def _round(self, groups: Sequence[Group]) -> list[Exchange]:
-        return list(await asyncio.gather(*(self._exchange(group, "pair") for group in groups)))
+        found: list[Exchange] = []
+        for part in disjoint(groups):
+            found += await asyncio.gather(*(self._exchange(group, "pair") for group in part))
+        return found
 
     async def _exchange(self, group: Group, tier: str) -> Exchange:
         cases = (PAIR_CASES if tier == "pair" else WHOLE_CASES)[self._gpu]

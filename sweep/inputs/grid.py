@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -153,6 +153,8 @@ class Grid(BaseModel):
     """what may be spent"""
     isolate: bool = False
     """a run of several nodes has its pilot's fabric to itself: concurrently only runs that stay within one node"""
+    preflight: Literal["quick", "node", "off"] | None = None
+    """checks of a pilot's nodes before its first run, which leave unfit ones out; default: quick on Slurm, else off"""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """of the weights and the synthetic data, the same for all runs"""
     timeouts: Timeouts = Timeouts()

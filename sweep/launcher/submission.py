@@ -25,6 +25,8 @@ FIRST_BACK_OFF_S = 5.0
 MAX_BACK_OFF_S = 300.0
 TOP_UP_SHARE = 0.02
 """fraction of a core for computing which pilots are wanted: the cost grows with the runs of the sweep"""
+DEFAULT_PREFLIGHT = {False: "quick", True: "off"}
+"""by whether all nodes are this machine: the user sees that one already"""
 NOTHING_S = 0.01
 """its duration in a small sweep"""
 _PILOT_NAME = re.compile(r"p\d+")
@@ -193,6 +195,7 @@ class Submission:
             same_nodes=session.local or request.nodes in session.same_nodes,
             side_by_side=not session.local,
             isolate=grid.isolate,
+            preflight=grid.preflight or DEFAULT_PREFLIGHT[session.local],
             limits=limits_of(grid),
         )
 

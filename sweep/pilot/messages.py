@@ -85,6 +85,21 @@ class ClearStale(Message, frozen=True, kw_only=True):
     tokens: tuple[str, ...]
 
 
+class Inspect(Message, frozen=True, kw_only=True):
+    """Leader, once per node: read what these readers read, and meanwhile have a zygote for the first run."""
+
+    readers: tuple[str, ...]
+    """"module:function" of each"""
+    limit_s: float
+    """a reader that takes longer is unreadable"""
+    preload: tuple[str, ...]
+    """modules that the zygote imports"""
+    env: Mapping[str, str]
+    """the run's environment variables"""
+    ranks: int
+    """of that run on this node"""
+
+
 class Ping(Message, frozen=True):
     """Leader, every few seconds: its heartbeat. An agent that misses it ends its ranks and connects again."""
 
@@ -118,6 +133,13 @@ class Terminated(Message, frozen=True):
 
 class Cleared(Message, frozen=True):
     """Agent, when it has handled ClearStale, as far as possible."""
+
+
+class Inspected(Message, frozen=True, kw_only=True):
+    """Agent, when all readers of Inspect have returned or are late."""
+
+    readings: str
+    """JSON: reader -> value or error, seconds"""
 
 
 class Prepared(Message, frozen=True, kw_only=True):
@@ -222,9 +244,9 @@ class Clean(Message, frozen=True, kw_only=True):
     """files of the attempt that were removed from /dev/shm"""
 
 
-LeaderMessage = Prepare | Start | Stop | ClearStale | Ping | Leave
+LeaderMessage = Prepare | Start | Stop | ClearStale | Inspect | Ping | Leave
 OfAttempt = Prepared | NotPrepared | Heartbeats | Busy | Measured | Failed | RankExited | Clean
-AgentMessage = Hello | Alive | Terminated | Cleared | OfAttempt
+AgentMessage = Hello | Alive | Terminated | Cleared | Inspected | OfAttempt
 
 _encoder = msgspec.msgpack.Encoder()
 _of_leader: msgspec.msgpack.Decoder[LeaderMessage] = msgspec.msgpack.Decoder(LeaderMessage)

@@ -55,6 +55,8 @@ class PilotOrder:
     """False: one run at a time, since all nodes are one machine"""
     isolate: bool = False
     """a run of several nodes has the fabric to itself: concurrent runs must stay within one node"""
+    preflight: str = "off"
+    """which checks its nodes must pass before their first run: off, quick, node"""
     limits: Limits
 
     @property

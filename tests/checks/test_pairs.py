@@ -7,6 +7,7 @@ import pytest
 from sweep.checks.pairs import (
     Exchange,
     best_rates,
+    disjoint,
     every_pair,
     first_round,
     groups_of,
@@ -20,14 +21,16 @@ def named(count):
 
 
 @pytest.mark.parametrize("count", range(2, 18))
-def test_both_rounds_cover_every_node_and_the_odd_one_is_a_third(count):
+def test_both_rounds_cover_every_node_and_the_odd_one_has_a_partner(count):
     nodes = named(count)
     first = first_round(nodes)
     rates = {node: float(at) for at, node in enumerate(nodes)}
     second = second_round(nodes, rates, first)
     for groups in (first, second):
-        assert sorted(node for group in groups for node in group) == sorted(nodes)
-        assert sorted(map(len, groups)) == [2] * (count // 2 - count % 2) + [3] * (count % 2)
+        assert {node for group in groups for node in group} == set(nodes)
+        assert len(groups) == (count + 1) // 2
+        assert all(len(set(group)) == 2 for group in groups)
+        assert [len(part) for part in disjoint(groups)] == [count // 2, 1][: 1 + count % 2]
     if count > 4:
         met = {frozenset(pair) for group in first for pair in itertools.combinations(group, 2)}
         slowest = next(group for group in second if "n0" in group)

@@ -21,6 +21,8 @@ from sweep.pilot.messages import (
     Heartbeat,
     Heartbeats,
     Hello,
+    Inspect,
+    Inspected,
     LeaderMessage,
     Leave,
     Measured,
@@ -60,6 +62,7 @@ OF_LEADER = [
     ),
     Stop(attempt="r.1", evidence=True, grace_s=8.0, short=False),
     ClearStale(tokens=("sweep-ab-p0001",)),
+    Inspect(readers=("m:f",), limit_s=4.0, preload=("torch",), env={"A": "1"}, ranks=8),
     Ping(),
     Leave(),
 ]
@@ -68,6 +71,7 @@ OF_AGENT = [
     Alive(),
     Terminated(),
     Cleared(),
+    Inspected(readings='{"m:f": {"value": 1}}'),
     Prepared(attempt="r.1", preloaded=True, master_addr="10.0.0.1", master_port=20_000),
     NotPrepared(attempt="r.1", outcome=Outcome.DISK_FULL, error="no space"),
     Heartbeats(

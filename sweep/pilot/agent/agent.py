@@ -7,15 +7,18 @@ attempt's. When it loses its leader, it ends its attempt and looks for the leade
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench_workloads.checks.reading import read_all
 from sweep.errors import log_error
-from sweep.pilot.agent.attempt import Node, NodeAttempt
+from sweep.pilot.agent.attempt import Node, NodeAttempt, compile_workers
 from sweep.pilot.agent.cleanup import clear, clear_dead, make_temporary, remove_scratch
 from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, tokens_of_sweep
-from sweep.pilot.agent.zygotes import ZygotePool
+from sweep.pilot.agent.zygotes import ZygoteError, ZygotePool
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.messages import (
@@ -23,6 +26,8 @@ from sweep.pilot.messages import (
     Cleared,
     ClearStale,
     Hello,
+    Inspect,
+    Inspected,
     LeaderMessage,
     Leave,
     Ping,
@@ -48,6 +53,7 @@ class Agent:
         self._last_message_at = 0.0
         self._left = False
         self._not_ended: tuple[str, ...] = ()
+        self._inspecting: asyncio.Task[None] | None = None
         self.is_terminated = False
         """SIGTERM came"""
 
@@ -120,10 +126,17 @@ class Agent:
             case ClearStale():
                 await self._clear_stale(message.tokens)
                 channel.send(Cleared())
+            case Inspect():
+                self._inspecting = asyncio.ensure_future(self._inspect(message, channel))
+                await preload(self._zygotes, message)
             case Ping() | Leave():
                 pass
             case _:
                 raise AssertionError(f"{type(message).__name__} before Prepare")
+
+    async def _inspect(self, message: Inspect, channel: AgentChannel) -> None:
+        """Readers run in threads: a device that does not answer holds up no message of the leader."""
+        channel.send(Inspected(readings=await asyncio.to_thread(readings, message)))
 
     async def _clear_stale(self, tokens: Sequence[str]) -> None:
         """Clean up after pilots whose jobs have ended, as the scheduler reported to the leader."""
@@ -159,6 +172,17 @@ class Agent:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             channel.send(Alive())
+
+
+async def preload(zygotes: ZygotePool, message: Inspect) -> None:
+    """Start the first run's zygote now: a failure is reported when that run is prepared."""
+    with contextlib.suppress(ZygoteError, OSError):
+        await zygotes.get(message.preload, {**compile_workers(message.ranks), **message.env})
+
+
+def readings(message: Inspect) -> str:
+    """What the readers return, as JSON."""
+    return json.dumps(read_all(message.readers, message.limit_s), default=str)
 
 
 def stale_tokens(scratch: Path) -> set[str]:

@@ -27,6 +27,7 @@ from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.network import set_variables
 from sweep.pilot.leader.nodes import Nodes, agents
 from sweep.pilot.leader.pilot_time import PilotTime
+from sweep.pilot.leader.preflight import Preflight
 from sweep.pilot.leader.record import Conducted, recording_of
 from sweep.pilot.leader.start_limits import ObservedStarts
 from sweep.pilot.order import PilotOrder
@@ -64,6 +65,7 @@ class Leader:
         self._node_names: tuple[str, ...] | None = None
         self._free_since: dict[str, float] = {}
         self._orphans = OrphanClearing(order)
+        self._preflight = Preflight(order)
         self._ending = Ending(self._attempts, self._orphans, self._cancelled)
 
     async def lead(self) -> None:
@@ -71,6 +73,8 @@ class Leader:
         self._ending.listen()
         async with agents(self._order, self._sweep.pilot(self._order.name), self._clock) as nodes:
             await self._note_nodes(nodes.links)
+            self._apply(await self._files.new_events())
+            self._preflight.begin(nodes.links, self._choose(nodes.links, len(nodes.links)))
             tasks = [self._send_heartbeats(), self._ending.follow(nodes.terminated)]
             watching = [asyncio.ensure_future(task) for task in tasks]
             await clear_stale_pilots(self._sweep, self._order, nodes.links)
@@ -84,6 +88,8 @@ class Leader:
 
     async def _measure_all(self, nodes: Nodes) -> str:
         """Measure runs on all free nodes until none is running. Returns why no further one was started."""
+        for bad in await self._preflight.unfit(nodes.links):
+            await self._write(bad)
         running: dict[asyncio.Task[None], list[Link]] = {}
         begun = 0
         while True:

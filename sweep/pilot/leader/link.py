@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sweep.errors import log_error
 from sweep.pilot.channel import LeaderChannel
 from sweep.pilot.clock import PausingClock
-from sweep.pilot.messages import AgentMessage, Alive, Cleared, Hello, LeaderMessage, OfAttempt, Terminated
+from sweep.pilot.messages import AgentMessage, Alive, Cleared, Hello, Inspected, LeaderMessage, OfAttempt, Terminated
 from sweep.pilot.timeouts import QUIET_S, RETURN_S, SILENCE_S
 
 
@@ -49,6 +49,9 @@ class Link:
     terminated: asyncio.Event = field(default_factory=asyncio.Event)
     """its agent got SIGTERM"""
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
+    readings: str | None = None
+    """JSON of its Inspected"""
+    inspected: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """its agent died: nothing on the node ends what it left"""
     resolved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -106,6 +109,7 @@ class Link:
         self.resolved.clear()
         self.channel.close()
         self.cleared.set()
+        self.inspected.set()
         if self.inbox is not None:
             self.inbox.put_nowait((self.node, NodeLost(how)))
 
@@ -118,6 +122,9 @@ class Link:
     def _take(self, message: AgentMessage) -> None:
         if isinstance(message, Cleared):
             self.cleared.set()
+        elif isinstance(message, Inspected):
+            self.readings = message.readings
+            self.inspected.set()
         elif isinstance(message, Terminated):
             self.terminated.set()
         elif not isinstance(message, Hello | Alive) and self.inbox is not None:

@@ -1,0 +1,114 @@
+"""Nodes are checked before a pilot's first run: unfit ones are left out, healthy ones lose no time."""
+
+import json
+import sys
+
+import pytest
+
+from sweep.checks.check import CheckResult, Finding, Verdict
+from sweep.checks.node import NODE
+from sweep.pilot.leader.preflight import checks_of, readings_in, reasons_to_exclude
+from sweep.pilot.limits import Limits
+from sweep.pilot.order import PilotOrder
+from sweep.state.events import AttemptStarted, NodeBad
+from tests.support import driving
+from tests.support.doctor.driving import DEFECT
+
+GRID = """
+name: checked
+workload: simulated
+models: [tiny-1M]
+nodes: {nodes}
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: [1, 2, 4, 8]
+repeats: 2
+iterations: 2
+params: {{step_s: 0.1}}
+{more}
+site:
+  gpu: cpu
+  gpus_per_node: 1
+  max_pilots: 1
+  pilot_time: 10m
+  poll_interval_s: 1
+  container_prefix: {prefix}
+"""
+
+
+def order(preflight, gpu):
+    limits = Limits(start_s=1, first_iteration_s=1, steady_s=1, attempt_s=1)
+    return PilotOrder(
+        name="p0001", token="t-p0001", sweep_name="s", nodes=1, gpus_per_node=8, gpu=gpu, time_limit_s=60,
+        executor="slurm", scratch="/tmp", preflight=preflight, limits=limits,
+    )  # fmt: skip
+
+
+def result(node, check="memlock"):
+    finding = Finding(verdict=Verdict.BELOW_FLOOR, found="4 kB", expected="32 GiB")
+    return CheckResult(check=check, tier="node", node=node, finding=finding, remedy="raise it")
+
+
+def test_what_is_wrong_on_all_nodes_excludes_nobody_and_is_reported(capsys):
+    assert reasons_to_exclude([result("n1"), result("n2")], NODE, 2) == {}
+    assert "all 2 nodes: memlock: 4 kB, expected 32 GiB. raise it" in capsys.readouterr().err
+    assert reasons_to_exclude([result("n2")], NODE, 2) == {"n2": "memlock: 4 kB, expected 32 GiB"}
+    assert set(reasons_to_exclude([result("n1", "ECC")], NODE, 1)) == {"n1"}, "a defect of hardware is a node's own"
+
+
+def test_quick_is_a_part_of_node_and_starts_no_interpreter():
+    quick, every = ({check.name for check in checks_of(order(which, "h100"))} for which in ("quick", "node"))
+    assert quick < every
+    assert every - quick >= {"torch import", "NVLinks", "GPU answer time"}
+    assert {"memlock", "shared memory", "GPU count", "ECC"} <= quick
+
+
+@pytest.mark.parametrize("text", [None, "", "[1]", "{", '{"r": 3}'])
+def test_malformed_readings_are_none(text):
+    assert all(reading.error for reading in readings_in(text).values())
+
+
+@pytest.mark.parametrize(("given", "problem"), [("preflight: always", "quick"), ("preflight: [quick]", "quick")])
+def test_another_word_in_the_grid_is_refused(tmp_path, given, problem):
+    (tmp_path / "grid.yaml").write_text(GRID.format(more=given, prefix="[]", nodes="[1]"))
+    done = driving.run("plan", tmp_path / "grid.yaml")
+    assert done.returncode == 2
+    assert "preflight" in done.stderr
+    assert problem in done.stderr
+
+
+def launched(tmp_path, cluster, defects, nodes="[1, 3]", more=""):
+    """The directory of a sweep on nodes of which some are defective."""
+    prefix = json.dumps([sys.executable, str(DEFECT), ",".join(f"{node}={what}" for node, what in defects.items())])
+    (tmp_path / "grid.yaml").write_text(GRID.format(more=more, prefix=prefix, nodes=nodes))
+    directory = tmp_path / "s"
+    command = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes")
+    done = driving.run(*command, env=cluster.env)
+    return directory, done
+
+
+@pytest.mark.slurm
+def test_an_unfit_node_measures_nothing_and_its_reason_is_shown(tmp_path, slurm_cluster):
+    """On by default: the pilot of three nodes has one with little locked memory; runs go to the others."""
+    bad = "n2"
+    directory, done = launched(tmp_path, slurm_cluster, {bad: "locked_memory"})
+    assert done.returncode == 0, done.stderr
+    driving.assert_each_run_measured_once(directory)
+    used = {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}
+    assert bad not in used
+    assert used
+    (event,) = driving.events_of(directory, NodeBad)
+    assert event.node == bad
+    assert event.reason.startswith("preflight: memlock: 4.1 kB, expected unlimited or at least 32 GiB")
+    shown = driving.run("nodes", directory, "--json", env=slurm_cluster.env)
+    (row,) = [row for row in json.loads(shown.stdout)["nodes"] if row["node"] == bad]
+    assert row["left_out"] == event.reason
+
+
+@pytest.mark.slurm
+def test_off_is_off(tmp_path, slurm_cluster):
+    directory, done = launched(tmp_path, slurm_cluster, {"n2": "locked_memory"}, "[3]", more="preflight: off")
+    assert done.returncode == 0, done.stderr
+    assert not driving.events_of(directory, NodeBad)
+    assert "n2" in {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}

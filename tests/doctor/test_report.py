@@ -1,0 +1,136 @@
+"""The report: text, JSON, page, history; and checks of other packages."""
+
+import json
+import time
+
+import pytest
+
+from sweep.checks.check import CheckResult, Finding, Verdict
+from sweep.doctor.history import earlier, line, parse_since
+from sweep.doctor.judgement import judge_answers, nodes_of, pair_rows
+from sweep.doctor.page import page, rates_of_pairs
+from sweep.doctor.report import Report, groups, nodes_text, rows_of, summary
+from sweep.errors import SweepError
+
+
+def result(node, verdict=Verdict.OK, found="fine", check="memlock"):
+    finding = Finding(verdict=verdict, found=found, expected="32 GiB")
+    remedy = "" if verdict is Verdict.OK else "raise it"
+    return CheckResult(check=check, tier="node", node=node, finding=finding, remedy=remedy, source="RDMA")
+
+
+def pair(one, two, rate):
+    return {"nodes": [one, two], "send": rate, "all_reduce": rate, "problem": "" if rate else "hang"}
+
+
+def report(**more):
+    results = (result("n1"), result("n2", Verdict.BELOW_FLOOR, "4 kB <b>"), result("n3", Verdict.UNKNOWN, "not read"))
+    pairs = (pair("n1", "n10", 5e10), pair("n2", "n1", 0.0), pair("n2", "n10", 2e10))
+    values = {"nodes": ("n1", "n2", "n3"), "results": results, "pairs": pairs, "began_at": 1.7e9, **more}
+    return Report(site="h100", gpu="h100", seconds={"node": 3.2}, **values)
+
+
+def test_who_is_unfit_is_excluded_and_an_unreadable_sensor_is_not():
+    found = report()
+    assert found.exclude == {"n2": "memlock: 4 kB <b>, expected 32 GiB"}
+    assert not found.fit
+    assert summary(found) == "h100: unfit: 1 below floor, 1 unknown, 1 ok (node 3.2 s)"
+    assert report(results=(result("n1"),)).fit
+    assert not report(results=(result("n1"),), problem="the pilot's job ended").fit
+
+
+def test_equal_findings_are_one_line_and_the_worst_is_first():
+    found = groups([result("n1"), result("n2"), result("n3", Verdict.BELOW_FLOOR, "4 kB")])
+    assert [(one.finding.verdict, nodes) for one, nodes in found] == [
+        (Verdict.BELOW_FLOOR, ["n3"]),
+        (Verdict.OK, ["n1", "n2"]),
+    ]
+    assert nodes_text(["n1", "n2"], 2) == "all 2"
+    assert nodes_text([f"n{at}" for at in range(8)], 9) == "n0, n1, n2, n3, n4, n5 and 2 more"
+
+
+def test_the_page_names_what_is_wrong_escapes_it_and_has_the_matrix():
+    text = page(report())
+    assert "4 kB &lt;b&gt;" in text
+    assert "<b>" not in text
+    assert "<h2>Pairs: send</h2>" in text
+    assert text.count(">failed<") == 4, "both halves of two matrices"
+    assert text.index("<th>n2</th>") < text.index("<th>n10</th>")
+    assert "50 GB/s" in text
+    assert "http" not in text
+
+
+def test_the_best_rate_of_a_pair_counts():
+    assert rates_of_pairs([pair("a", "b", 0.0), pair("b", "a", 2.0)], "send") == {("a", "b"): 2.0}
+
+
+def test_rows_have_every_column_and_can_be_written(tmp_path):
+    import pyarrow
+
+    table = pyarrow.Table.from_pylist(rows_of(report()))
+    assert set(table.column_names) >= {"check", "tier", "node", "verdict", "found", "expected", "number", "remedy"}
+    assert json.loads(json.dumps(report().as_json()))["exclude"] == report().exclude
+
+
+def test_history(tmp_path):
+    for name, at in (("a", 1000.0), ("b", 2000.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text(json.dumps(report(began_at=at).as_json()))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "report.json").write_text("{")
+    assert [one["began_at"] for one in earlier(tmp_path, 0)] == [1000.0, 2000.0]
+    (late,) = earlier(tmp_path, 1500.0)
+    assert "h100  3 nodes  unfit  exclude n2" in line(late)
+    assert parse_since("2h", 10_000.0) == 2800.0
+    assert time.localtime(parse_since("2026-11-20", 0.0))[:3] == (2026, 11, 20)
+    with pytest.raises(SweepError, match="7d, 12h or 2026-11-20"):
+        parse_since("yesterday", 0.0)
+
+
+ANSWERS = [
+    {"kind": "nodes", "nodes": ["n1", "n2", "n3"], "missing": ["n4"], "time": 0.0},
+    {"kind": "readings", "tier": "node", "node": "n1", "readings": {"m:f": {"value": 1}}, "problem": ""},
+    {"kind": "readings", "tier": "node", "node": "n2", "readings": None, "problem": "hang: no progress for 8 s"},
+    {"kind": "guilty", "nodes": ["n3"], "group": ["n1", "n3"], "why": "hang"},
+]
+
+
+def test_answers_of_a_pilot_are_judged_without_running_anything():
+    found = judge_answers(ANSWERS, [], report_stated())
+    assert nodes_of(ANSWERS) == ["n1", "n2", "n3", "n4"]
+    assert {(one.node, one.check) for one in found if one.finding.verdict is Verdict.NO_ANSWER} == {
+        ("n4", "answers"), ("n2", "answers"), ("n3", "exchange"),
+    }  # fmt: skip
+
+
+def exchange(nodes, seconds, problem=""):
+    """As two nodes of 8 H100 would: the bus bandwidth of an all-reduce is 7.2 times that of one adapter's send."""
+    row = {"bytes": 2**30, "ranks": 16, "spread": 0.01}
+    reduce_s = seconds * 2 * 15 / 16 / 7.2
+    rows = [
+        {"operation": "send", **row, "seconds": seconds, "least_s": seconds},
+        {"operation": "all_reduce", **row, "seconds": reduce_s, "least_s": reduce_s},
+    ]
+    return {"kind": "exchange", "tier": "pair", "nodes": nodes, "rows": [] if problem else rows, "problem": problem, "accused": []}
+
+
+def test_a_slow_node_of_pairs_is_named_and_its_partners_are_not():
+    fast, slow = 2**30 / 47e9, 2**30 / 20e9
+    rounds = [exchange(["a", "b"], fast), exchange(["c", "sick"], slow), exchange(["d", "e"], fast)]
+    rounds += [exchange(["sick", "a"], slow), exchange(["c", "d"], fast), exchange(["b", "e"], fast)]
+    found = judge_answers(rounds, [], report_stated())
+    unfit = {(one.node, one.check) for one in found if one.finding.verdict.unfit}
+    assert {node for node, _ in unfit} == {"sick"}
+    assert ("sick", "pair send") in unfit
+    assert len(pair_rows(rounds)) == 6
+
+
+def test_a_rate_above_the_adapters_is_impossible():
+    found = judge_answers([exchange(["a", "b"], 2**30 / 60e9)], [], report_stated())
+    assert {one.finding.verdict for one in found if one.check == "pair send"} == {Verdict.IMPOSSIBLE}
+
+
+def report_stated():
+    from sweep.checks.check import Stated
+
+    return Stated(gpu="h100", gpus_per_node=8)
