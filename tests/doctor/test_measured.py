@@ -14,24 +14,30 @@ from tests.support import driving
 from tests.support.doctor.driving import examine
 
 GRID = """\
-models: [tiny-1M]
+models: [tiny-16M]
 nodes: [2]
-sequence_length: 64
-global_batch: 4096
+sequence_length: 512
+global_batch: 32768
 dtype: [fp32]
-micro_batch_size: [1, 2]
+tp: [1, 2]
+pp: [1, 2]
+tp_across_nodes: true
+zero: [0, 1, 3]
+micro_batch_size: [1, 2, 4]
+recompute: [none, full]
 """
+LAYOUT = ("dp", "tp", "pp", "zero", "micro_batch_size", "recompute")
 
 
 def planned(folder):
-    """(micro-batch size -> predicted seconds, what `sweep plan --show model` shows of the rates)"""
+    """(the layouts in the order in which they would be measured, the source of each rate)"""
     (folder / "grid.yaml").write_text(GRID)
     grid, site = load_inputs(folder / "grid.yaml", [], str(folder / "site.yaml"), None)
     rows = [row for row in to_table(build(grid, site)).to_pylist() if row["status"] == "run"]
     done = driving.run("plan", folder / "grid.yaml", "--site", folder / "site.yaml", "--show", "model", "--json")
     assert done.returncode == 0, done.stderr
     sources = {row["rate"]: row["source"] for row in json.loads(done.stdout)["rates"]}
-    return {row["micro_batch_size"]: row["predicted_step_s"] for row in rows}, sources
+    return [tuple(row[name] for name in LAYOUT) for row in rows], sources
 
 
 @pytest.mark.parallel
@@ -46,8 +52,8 @@ def test_a_plan_uses_what_was_measured_on_the_nodes(tmp_path):
     before, _ = planned(tmp_path)
     assert sources["memory"].startswith("measured 20")
     assert sources["network per GPU"].endswith("on local-0, local-1")
-    assert before.keys() == after.keys()
-    assert all(after[size] > 2 * before[size] for size in before), "this CPU is no nominal GPU"
+    assert sorted(before) == sorted(after)
+    assert before != after, "on these nodes other layouts are expected to be fast than on nominal ones"
 
 
 def rates_answer(node, speed):

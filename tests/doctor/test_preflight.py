@@ -23,7 +23,7 @@ sequence_length: 64
 global_batch: 4096
 dtype: [fp32]
 micro_batch_size: [1, 2, 4, 8]
-repeats: 2
+repeats: 1
 iterations: 2
 params: {{step_s: 0.1}}
 {more}
@@ -78,7 +78,7 @@ def test_another_word_in_the_grid_is_refused(tmp_path, given, problem):
     assert problem in done.stderr
 
 
-def launched(tmp_path, cluster, defects, nodes="[1, 3]", more=""):
+def launched(tmp_path, cluster, defects, nodes="[1, 4]", more=""):
     """The directory of a sweep on nodes of which some are defective."""
     prefix = json.dumps([sys.executable, str(DEFECT), ",".join(f"{node}={what}" for node, what in defects.items())])
     (tmp_path / "grid.yaml").write_text(GRID.format(more=more, prefix=prefix, nodes=nodes))
@@ -90,7 +90,7 @@ def launched(tmp_path, cluster, defects, nodes="[1, 3]", more=""):
 
 @pytest.mark.slurm
 def test_an_unfit_node_measures_nothing_and_its_reason_is_shown(tmp_path, slurm_cluster):
-    """On by default: the pilot of three nodes has one with little locked memory; runs go to the others."""
+    """On by default: the pilot of four nodes has one with little locked memory; runs go to the others."""
     bad = "n2"
     directory, done = launched(tmp_path, slurm_cluster, {bad: "locked_memory"})
     assert done.returncode == 0, done.stderr
@@ -108,7 +108,7 @@ def test_an_unfit_node_measures_nothing_and_its_reason_is_shown(tmp_path, slurm_
 
 @pytest.mark.slurm
 def test_off_is_off(tmp_path, slurm_cluster):
-    directory, done = launched(tmp_path, slurm_cluster, {"n2": "locked_memory"}, "[3]", more="preflight: off")
+    directory, done = launched(tmp_path, slurm_cluster, {"n2": "locked_memory"}, "[4]", more="preflight: off")
     assert done.returncode == 0, done.stderr
     assert not driving.events_of(directory, NodeBad)
     assert "n2" in {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}

@@ -111,7 +111,14 @@ def exchange(nodes, seconds, problem=""):
         {"operation": "send", **row, "seconds": seconds, "least_s": seconds},
         {"operation": "all_reduce", **row, "seconds": reduce_s, "least_s": reduce_s},
     ]
-    return {"kind": "exchange", "tier": "pair", "nodes": nodes, "rows": [] if problem else rows, "problem": problem, "accused": []}
+    return {
+        "kind": "exchange",
+        "tier": "pair",
+        "nodes": nodes,
+        "rows": [] if problem else rows,
+        "problem": problem,
+        "accused": [],
+    }
 
 
 def test_a_slow_node_of_pairs_is_named_and_its_partners_are_not():
