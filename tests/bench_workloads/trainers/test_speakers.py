@@ -6,7 +6,7 @@ import os
 import pytest
 
 from bench_workloads.trainers.adapter import ParsedLine
-from bench_workloads.trainers.command import ADAPTER
+from bench_workloads.trainers.deepspeed import ADAPTER
 from bench_workloads.trainers.driver.speakers import STEADY_FACTOR, Speakers
 from sweep.contract import Layout, Place, Progress, RankRun
 
