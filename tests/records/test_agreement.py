@@ -88,7 +88,7 @@ def test_collect_expects_equal_starts_only_of_trainers_that_declare_them(tmp_pat
 
 
 @pytest.mark.parametrize(("params", "marked"), [({}, False), ({"same_start": True}, True)])
-def test_a_script_of_the_users_is_compared_where_its_user_says_that_layouts_start_alike(tmp_path, params, marked):
+def test_a_script_of_the_users_is_compared_where_the_grid_has_same_start(tmp_path, params, marked):
     from sweep.records.collect import collect
     from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 

@@ -1,4 +1,4 @@
-"""`workload: command` with a script that nobody here wrote: what its patterns miss, its command as it is exported."""
+"""`workload: command` with an ordinary script: what its patterns miss, and its command as it is exported."""
 
 import json
 import subprocess
@@ -78,7 +78,7 @@ def test_losses_of_another_data_order_are_no_contradiction(measured):
     assert not any("losses differ" in note for note in row["notes"])
 
 
-def test_the_exported_command_runs_as_it_stands(measured, tmp_path):
+def test_the_exported_command_runs_unchanged(measured, tmp_path):
     folder, _ = measured
     printed = driving.run("export", "best", folder / "s", "--format", "command", cwd=tmp_path)
     assert printed.returncode == 0, printed.stderr
@@ -90,7 +90,7 @@ def test_the_exported_command_runs_as_it_stands(measured, tmp_path):
 
 
 def test_a_script_in_the_manner_of_nanogpt(tmp_path):
-    """It counts from 0, runs one iteration more than it is told, and prints an MFU of -100 % at first."""
+    """It counts from 0, runs one iteration more than asked, and prints an MFU of -100 % at first."""
     grid = REPOSITORY / "examples/trainers/nanogpt.yaml"
     words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes", "-o", "micro_batch_size=16")
     done = driving.run(*words, cwd=REPOSITORY)
