@@ -50,6 +50,7 @@ class DoctorLeader:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             asyncio.get_running_loop().add_signal_handler(number, me.cancel)
         async with agents(self._order, self._folder / "pilots" / self._order.name, PausingClock()) as nodes:
+            await nodes.arrive()
             links = nodes.links
             missing = sorted(set(expected_nodes(self._order)) - {link.node for link in links})
             missing = missing[: self._order.nodes - len(links)]
