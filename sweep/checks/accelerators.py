@@ -1,11 +1,11 @@
-"""Judges of GPUs, by the fields of ``nvidia-smi -q``. Only hardware shows whether they find what they should."""
+"""Rules of GPUs, by the fields of ``nvidia-smi -q``. Only hardware shows whether they find what they should."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 
-from sweep.checks.check import Finding, Json, Judge, Stated, Verdict
+from sweep.checks.check import Finding, Json, Rule, Stated, Verdict
 from sweep.checks.rules import each_row
 from sweep.checks.tools import Fields, first, number, nvidia_smi, nvlinks
 from sweep.physics.hardware import gpu_kind
@@ -32,10 +32,10 @@ def gpus_of(value: Json) -> list[Fields]:
     return found
 
 
-def each(rule: Callable[[Fields], str | None], expected: str, verdict: Verdict = Verdict.BELOW_FLOOR) -> Judge:
-    """A judge that applies the rule to each GPU. The rule: what is wrong; None: nothing; ValueError: unreadable."""
+def each(rule: Callable[[Fields], str | None], expected: str, verdict: Verdict = Verdict.BELOW_FLOOR) -> Rule:
+    """Applies the rule to each GPU. It returns what is wrong; None: nothing; ValueError: unreadable."""
 
-    def judge(value: Json, _: Stated) -> Finding:
+    def evaluate(value: Json, _: Stated) -> Finding:
         gpus = gpus_of(value)
         wrong: dict[str, str] = {}
         unreadable: list[str] = []
@@ -49,7 +49,7 @@ def each(rule: Callable[[Fields], str | None], expected: str, verdict: Verdict =
             return Finding(verdict=Verdict.UNKNOWN, found=f"not stated: {', '.join(unreadable)}", expected=expected)
         return each_row(wrong, len(gpus), expected, verdict=verdict)
 
-    return judge
+    return evaluate
 
 
 def needed(value: str | None) -> str:
@@ -100,7 +100,7 @@ def remapped_rows(gpu: Fields) -> str | None:
 
 
 def pcie(gpu: Fields) -> str | None:
-    """Fewer lanes than the device and its host have. The generation falls while a GPU idles, so it is not judged."""
+    """Fewer lanes than the device and its host have. The generation falls while a GPU idles, so it is not evaluated."""
     now, most = (number(gpu.get(f"{PCI} / Link Width / {which}")) for which in ("Current", "Max"))
     if now is None or most is None:
         raise ValueError("link width")

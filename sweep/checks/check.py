@@ -83,19 +83,19 @@ class Finding:
     """what is compared with the other nodes' median"""
 
 
-Judge = Callable[[Json, Stated], Finding]
+Rule = Callable[[Json, Stated], Finding]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One check. ``judge`` gets what ``reader`` returned; a reader that failed is judged UNKNOWN without it."""
+    """One check. ``evaluate`` gets what ``reader`` returned; a reader that failed is evaluated UNKNOWN without it."""
 
     name: str
     tier: str
     """login, node or perf"""
     reader: str
     """"module:function" without arguments that returns JSON; called once for all checks that name it"""
-    judge: Judge
+    evaluate: Rule
     remedy: str
     source: str
     """where the rule is from"""
@@ -146,14 +146,14 @@ def readers(checks: Sequence[Check]) -> list[str]:
     return list(dict.fromkeys(check.reader for check in checks))
 
 
-def judge(check: Check, reading: Reading | None, stated: Stated) -> Finding:
-    """The finding on one reading. A judge that cannot make sense of it yields UNKNOWN, too."""
+def evaluate(check: Check, reading: Reading | None, stated: Stated) -> Finding:
+    """The finding on one reading. A rule that cannot make sense of it yields UNKNOWN, too."""
     if reading is None:
         return Finding(verdict=Verdict.UNKNOWN, found="not read")
     if reading.error:
         return Finding(verdict=Verdict.UNKNOWN, found=reading.error)
     try:
-        return check.judge(reading.value, stated)
+        return check.evaluate(reading.value, stated)
     except ValueError as error:
         return Finding(verdict=Verdict.UNKNOWN, found=str(error)[:200])
     except (ArithmeticError, LookupError, TypeError) as error:

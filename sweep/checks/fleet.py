@@ -15,7 +15,7 @@ from sweep.checks.check import (
     Stated,
     Verdict,
     applicable,
-    judge,
+    evaluate,
     result,
 )
 from sweep.checks.rules import quantity
@@ -30,12 +30,12 @@ MAD_TO_SIGMA = 1.4826
 """standard deviation of a normal distribution over its median absolute deviation"""
 
 
-def judge_all(checks: Sequence[Check], answers: Sequence[NodeReadings], stated: Stated) -> list[CheckResult]:
+def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], stated: Stated) -> list[CheckResult]:
     """Every check on every node. A node that did not answer fails."""
     found: list[CheckResult] = []
     for check in applicable(checks, stated):
         findings = {
-            one.node: judge(
+            one.node: evaluate(
                 check,
                 one.readings.get(check.reader),
                 replace(stated, nodes=len(answers), asked_at=one.asked_at, answered_at=one.answered_at),
@@ -48,10 +48,10 @@ def judge_all(checks: Sequence[Check], answers: Sequence[NodeReadings], stated: 
         if check.median:
             findings = against_median(findings)
         found += [result(check, node, finding) for node, finding in findings.items()]
-    return [*silent(answers), *found]
+    return [*unanswered(answers), *found]
 
 
-def silent(answers: Iterable[NodeReadings]) -> list[CheckResult]:
+def unanswered(answers: Iterable[NodeReadings]) -> list[CheckResult]:
     """A result for each node that did not answer."""
     return [no_answer(one.node, one.problem) for one in answers if one.problem]
 

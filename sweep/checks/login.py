@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sweep.checks.check import Check, Finding, Json, Judge, Stated, Verdict
+from sweep.checks.check import Check, Finding, Json, Rule, Stated, Verdict
 from sweep.checks.rules import number_of, quantity, shown
 
 READ = "sweep.doctor.login_readers"
@@ -55,15 +55,15 @@ def kill_wait(value: Json, _: Stated) -> Finding:
     return Finding(verdict=verdict, found=f"{seconds:.0f} s", expected=f"at least {KILL_WAIT_S:.0f} s", number=seconds)
 
 
-def setting(*keys: str) -> Judge:
+def setting(*keys: str) -> Rule:
     """Settings of slurm.conf, shown."""
 
-    def judge(value: Json, _: Stated) -> Finding:
+    def evaluate(value: Json, _: Stated) -> Finding:
         if not isinstance(value, Mapping):
             raise ValueError("no configuration")
         return Finding(verdict=Verdict.OK, found=", ".join(f"{key}={value.get(key) or 'not set'}" for key in keys))
 
-    return judge
+    return evaluate
 
 
 def accounting(value: Json, _: Stated) -> Finding:
@@ -185,9 +185,9 @@ TUNING = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCC
 """variables that replace NCCL's own choice: ClusterMAX asks for them to be unset"""
 
 
-def check(name: str, reader: str, judge: Judge, remedy: str, source: str = "") -> Check:
+def check(name: str, reader: str, evaluate: Rule, remedy: str, source: str = "") -> Check:
     """A check of this tier."""
-    return Check(name=name, tier="login", reader=f"{READ}:{reader}", judge=judge, remedy=remedy, source=source)
+    return Check(name=name, tier="login", reader=f"{READ}:{reader}", evaluate=evaluate, remedy=remedy, source=source)
 
 
 SLURM: tuple[Check, ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sweep.checks import accelerators as gpu
-from sweep.checks.check import Check, Finding, Json, Judge, Stated, Verdict
+from sweep.checks.check import Check, Finding, Json, Rule, Stated, Verdict
 from sweep.checks.expectation import gpu_of
 from sweep.checks.rules import at_least, at_most, number_of, quantity, rows_of, shown
 from sweep.checks.tools import port_of_sys
@@ -21,7 +21,7 @@ CLOCK_S = 30.0
 SMI_S = 5.0
 IMPORT_S = 10.0
 """a warning only: seconds of each pilot's start; about 2 from a local disk"""
-DESIGN = "Primus node smoke test and NVIDIA Health Validation, as listed in docs/doctor.md"
+DESIGN = "Primus node smoke test; NVIDIA Health Validation"
 
 
 def memlock(value: Json, stated: Stated) -> Finding:
@@ -143,9 +143,9 @@ def variables(value: Json, _: Stated) -> Finding:
     return Finding(verdict=Verdict.OK, found=found or "none")
 
 
-def check(name: str, reader: str, judge: Judge, remedy: str, source: str = DESIGN, **more: bool) -> Check:
+def check(name: str, reader: str, evaluate: Rule, remedy: str, source: str = DESIGN, **more: bool) -> Check:
     """A check of this tier."""
-    return Check(name=name, tier="node", reader=reader, judge=judge, remedy=remedy, source=source, **more)
+    return Check(name=name, tier="node", reader=reader, evaluate=evaluate, remedy=remedy, source=source, **more)
 
 
 NODE: tuple[Check, ...] = (

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweep.checks.check import Check, Finding, Json, Judge, Stated, Verdict
+from sweep.checks.check import Check, Finding, Json, Rule, Stated, Verdict
 from sweep.checks.expectation import Expectation, all_reduce, matmul, memory_copy, pair_of_gpus
 from sweep.checks.rules import bounded, number_of, quantity, rows_of
 
 RATES = "bench_workloads.checks.rates"
 
 
-def slowest_rate(unit: str, expected: Callable[[Stated, Json], Expectation]) -> Judge:
+def slowest_rate(unit: str, expected: Callable[[Stated, Json], Expectation]) -> Rule:
     """The slowest rank's rate against what is expected."""
 
-    def judge(value: Json, stated: Stated) -> Finding:
+    def evaluate(value: Json, stated: Stated) -> Finding:
         rows = rows_of(value)
         if not rows:
             raise ValueError("nothing was measured")
         slow = min(rows, key=lambda row: number_of(row, "per_second"))
         return against(number_of(slow, "per_second"), expected(stated, slow), unit)
 
-    return judge
+    return evaluate
 
 
 def against(number: float, expected: Expectation, unit: str) -> Finding:
@@ -43,9 +43,9 @@ def within_node(value: Json, stated: Stated) -> Finding:
     return against(rate, all_reduce(stated.gpu, 1, ranks, size), "B/s")
 
 
-def _check(name: str, reader: str, judge: Judge, remedy: str, source: str, *, gpu_only: bool = False) -> Check:
+def _check(name: str, reader: str, evaluate: Rule, remedy: str, source: str, *, gpu_only: bool = False) -> Check:
     return Check(
-        name=name, tier="perf", reader=f"{RATES}:{reader}", judge=judge, remedy=remedy, source=source,
+        name=name, tier="perf", reader=f"{RATES}:{reader}", evaluate=evaluate, remedy=remedy, source=source,
         gpu_only=gpu_only, median=True,
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sweep.checks.check import Finding, Json, Judge, Stated, Verdict
+from sweep.checks.check import Finding, Json, Rule, Stated, Verdict
 
 UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -34,7 +34,7 @@ def rows_of(value: Json, key: str = "") -> list[Mapping[str, Json]]:
     return [row for row in found if isinstance(row, Mapping)]
 
 
-def at_least(floor: float, unit: str, key: str = "", *, verdict: Verdict = Verdict.BELOW_FLOOR) -> Judge:
+def at_least(floor: float, unit: str, key: str = "", *, verdict: Verdict = Verdict.BELOW_FLOOR) -> Rule:
     """The number must be at least this."""
 
     def rule(value: Json, _: Stated) -> Finding:
@@ -43,7 +43,7 @@ def at_least(floor: float, unit: str, key: str = "", *, verdict: Verdict = Verdi
     return rule
 
 
-def at_most(ceiling: float, unit: str, key: str = "", *, verdict: Verdict = Verdict.BELOW_FLOOR) -> Judge:
+def at_most(ceiling: float, unit: str, key: str = "", *, verdict: Verdict = Verdict.BELOW_FLOOR) -> Rule:
     """The number must be at most this."""
 
     def rule(value: Json, _: Stated) -> Finding:

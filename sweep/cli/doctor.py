@@ -116,7 +116,7 @@ class _Progress:
         self._shown = 0
 
     def __call__(self, answers: Sequence[Mapping[str, Json]]) -> None:
-        from sweep.doctor.judgement import texts
+        from sweep.doctor.evaluation import texts
 
         for one in answers[self._shown :]:
             kind = one["kind"]

@@ -1,1 +1,1 @@
-"""`sweep doctor`: reads the login node and, through a pilot, the nodes; judges them by ``sweep.checks``; reports."""
+"""`sweep doctor`: reads the login node and, through a pilot, the nodes; evaluates them by ``sweep.checks``; reports."""

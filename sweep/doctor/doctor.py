@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sweep.checks.check import CheckResult, Json, Stated
-from sweep.doctor.judgement import judge_answers, nodes_of, pair_rows
+from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.login import check_login
 from sweep.doctor.measured import measured_rates, write_measured
 from sweep.doctor.page import page
@@ -36,7 +36,7 @@ class Wanted:
 
 
 def examine(wanted: Wanted, directory: Path, progress: Progress) -> Report:
-    """Check, judge and write. ``directory``: each run on nodes has its own folder in it."""
+    """Check, evaluate and write. ``directory``: each run on nodes has its own folder in it."""
     site, began_at = wanted.site, time.time()
     more = found_checks()
     results: list[CheckResult] = []
@@ -54,7 +54,7 @@ def examine(wanted: Wanted, directory: Path, progress: Progress) -> Report:
     asked = Asked(tiers=on_nodes, nodes=wanted.nodes, names=wanted.names, every_pair=wanted.every_pair, more=more)
     answers, problem = run_on_nodes(site, wanted.executor, folder, asked, progress)
     stated = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node, nodes=wanted.nodes)
-    found = judge_answers(answers, node_checks(more, site.gpu), stated)
+    found = evaluate_answers(answers, node_checks(more, site.gpu), stated)
     tiers = {str(one["tier"]): one["seconds"] for one in answers if one["kind"] == "tier"}
     report = replace(
         report,

@@ -81,7 +81,7 @@ class Exchanges:
         """``good``: nodes that took part in an exchange that was fine; one of them is the partner of a single node."""
         if len(failed.nodes) == 1:
             return list(failed.nodes)
-        if len(failed.nodes) == 2 and not good:  # nobody else to ask
+        if len(failed.nodes) == 2 and not good:  # no other node to ask
             return [node for node in failed.nodes if node in failed.accused] or list(failed.nodes)
         found: list[str] = []
         for half in sorted(halves(failed.nodes), key=len, reverse=True):

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from sweep.checks.check import Stated
 from sweep.doctor.attempts import RATES, READ, CheckAttempts
+from sweep.doctor.evaluation import accused_by_speed
 from sweep.doctor.exchanges import Exchanges
-from sweep.doctor.judgement import accused_by_speed
 from sweep.doctor.request import Answers, Request
 from sweep.errors import log_error
 from sweep.executors.local import own_job_id

@@ -1,4 +1,4 @@
-"""Tier ``login``: read this host and judge it. No allocation; every reader at once, each with a time limit."""
+"""Tier ``login``: read this host and evaluate it. No allocation; every reader at once, each with a time limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sweep.checks.check import Check, CheckResult, Json, Reading, Stated, judge, readers, result
+from sweep.checks.check import Check, CheckResult, Json, Reading, Stated, evaluate, readers, result
 from sweep.checks.login import LOGIN, READ, SLURM
 from sweep.doctor.login_readers import LIMIT_S, LoginReaders
 from sweep.inputs.site import Site
@@ -30,7 +30,7 @@ def check_login(site: Site, executor: str, directory: Path, more: Sequence[Check
 
     found = read(readers(checks), function)
     stated = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node)
-    return [result(check, socket.gethostname(), judge(check, found.get(check.reader), stated)) for check in checks]
+    return [result(check, socket.gethostname(), evaluate(check, found.get(check.reader), stated)) for check in checks]
 
 
 def read(names: Sequence[str], function: Callable[[str], Callable[[], Json]]) -> dict[str, Reading]:

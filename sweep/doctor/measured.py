@@ -14,7 +14,7 @@ import yaml
 from sweep.checks.check import Json
 from sweep.checks.pairs import best_rates
 from sweep.checks.rules import number_of
-from sweep.doctor.judgement import Answer, all_rates, exchange_of, rows
+from sweep.doctor.evaluation import Answer, all_rates, exchange_of, rows
 from sweep.files import write_whole
 from sweep.physics.measured import KINDS, MeasuredCollective, MeasuredRates
 
@@ -53,7 +53,7 @@ def measured_rates(answers: Sequence[Answer], unfit: Iterable[str], at: float) -
 
 
 def write_measured(rates: MeasuredRates, path: Path) -> None:
-    """Write the file, whole: rates of another day or other nodes are not kept beside these."""
+    """Write the file, whole: rates of another day or other nodes are not kept with these."""
     values = {k: v for k, v in asdict(rates).items() if v not in (None, (), {})}
     values["nodes"] = list(rates.nodes)
     values["collectives"] = [asdict(one) for one in rates.collectives]

@@ -95,8 +95,8 @@ def _cell(rate: float | None, measured: Sequence[float], *, same: bool) -> str:
         return "<td></td>"
     if not rate:
         return '<td class="verdict bad">failed</td>'
-    least, most = min(measured), max(measured)
-    share = (rate - least) / (most - least) if most > 1.05 * least else 1.0
+    lowest, most = min(measured), max(measured)
+    share = (rate - lowest) / (most - lowest) if most > 1.05 * lowest else 1.0
     colour = ",".join(f"{slow + (fast - slow) * share:.0f}" for slow, fast in zip(SLOW, FAST, strict=True))
     return f'<td class="rate" style="background:rgb({colour})">{escape(quantity(rate, "B/s"))}</td>'
 

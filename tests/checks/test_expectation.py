@@ -81,7 +81,7 @@ def test_published_floors_that_no_machine_reaches_are_flagged():
     assert not impossible_floor(228e9, all_reduce("a100", 1, 8, 16 * GIB))
 
 
-def test_few_gpus_are_judged_as_a_ring():
+def test_few_gpus_are_checked_as_a_ring():
     four = all_reduce("h200", 1, 4, 16 * GIB)
     assert four.expected == pytest.approx(0.78 * 450e9, rel=0.01)
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sweep.checks.check import Check, CheckResult, Finding, NodeReadings, Reading, Stated, Verdict, judge
-from sweep.checks.fleet import judge_all, slow_nodes, to_exclude
+from sweep.checks.check import Check, CheckResult, Finding, NodeReadings, Reading, Stated, Verdict, evaluate
+from sweep.checks.fleet import evaluate_all, slow_nodes, to_exclude
 from sweep.checks.node import NODE
 from sweep.checks.rules import at_least, bounded, shown
 
@@ -21,8 +21,8 @@ def nodes(**values):
     return [NodeReadings(node=name, readings={"r": Reading(value=value)}) for name, value in values.items()]
 
 
-def check(judge_, **more):
-    return Check(name="c", tier="node", reader="r", judge=judge_, remedy="mend it", source="s", **more)
+def check(evaluate_, **more):
+    return Check(name="c", tier="node", reader="r", evaluate=evaluate_, remedy="mend it", source="s", **more)
 
 
 def verdicts(results: list[CheckResult]):
@@ -45,24 +45,26 @@ def test_what_was_not_read_or_is_no_number_is_unknown():
         Reading(value=float("nan")),
         Reading(value=None),
     ):
-        assert judge(rule, reading, CPU).verdict is Verdict.UNKNOWN
+        assert evaluate(rule, reading, CPU).verdict is Verdict.UNKNOWN
 
 
 def test_the_node_that_differs_from_the_majority_is_named_and_no_other():
     versions = {f"n{i}": {"torch": "2.13.0"} for i in range(8)} | {"n3": {"torch": "2.9.1"}}
-    found = verdicts(judge_all([check(shown, majority=True)], nodes(**versions), CPU))
+    found = verdicts(evaluate_all([check(shown, majority=True)], nodes(**versions), CPU))
     assert [name for name, verdict in found.items() if verdict is Verdict.DIFFERS] == ["n3"]
     assert set(found.values()) == {Verdict.OK, Verdict.DIFFERS}
 
 
 @pytest.mark.parametrize("values", [{"a": 1, "b": 2}, {"a": 1, "b": 1, "c": 2, "d": 2}])
-def test_without_a_majority_nobody_is_accused(values):
-    assert set(verdicts(judge_all([check(shown, majority=True)], nodes(**values), CPU)).values()) == {Verdict.WARNING}
+def test_without_a_majority_no_node_is_accused(values):
+    assert set(verdicts(evaluate_all([check(shown, majority=True)], nodes(**values), CPU)).values()) == {
+        Verdict.WARNING
+    }
 
 
 def test_a_node_that_did_not_answer_fails_and_is_excluded_with_the_reason():
     answers = [*nodes(a=1.0, b=1.0), NodeReadings(node="c", problem="no agent started there")]
-    found = judge_all([check(at_least(0.5, "s"))], answers, CPU)
+    found = evaluate_all([check(at_least(0.5, "s"))], answers, CPU)
     assert verdicts(found) == {"a": Verdict.OK, "b": Verdict.OK, "c": Verdict.NO_ANSWER}
     assert to_exclude(found) == {"c": "answers: no agent started there, expected an answer in time"}
 
@@ -83,7 +85,7 @@ def test_the_median_is_shown_with_the_unit_of_the_finding():
     def rate(value, _):
         return bounded(float(value), None, None, "B/s")
 
-    found = judge_all([check(rate, median=True)], nodes(a=100e9, b=101e9, c=99e9, d=50e9), CPU)
+    found = evaluate_all([check(rate, median=True)], nodes(a=100e9, b=101e9, c=99e9, d=50e9), CPU)
     (slow,) = [one for one in found if one.finding.verdict is Verdict.BELOW_MEDIAN]
     assert slow.node == "d"
     assert slow.finding.expected == "the nodes' median, 99.5 GB/s, less 5%"
@@ -97,7 +99,7 @@ def test_the_median_is_shown_with_the_unit_of_the_finding():
     (4096, "cpu", Verdict.BELOW_FLOOR),
 ])  # fmt: skip
 def test_locked_memory(bytes_, gpu, verdict):
-    assert judge(node_check("memlock"), Reading(value={"bytes": bytes_}), Stated(gpu=gpu)).verdict is verdict
+    assert evaluate(node_check("memlock"), Reading(value={"bytes": bytes_}), Stated(gpu=gpu)).verdict is verdict
 
 
 @pytest.mark.parametrize(("free", "total", "kind", "verdict"), [
@@ -108,7 +110,7 @@ def test_locked_memory(bytes_, gpu, verdict):
 ])  # fmt: skip
 def test_shared_memory(free, total, kind, verdict):
     value = {"free_bytes": free, "total_bytes": total, "filesystem": kind}
-    assert judge(node_check("shared memory"), Reading(value=value), CPU).verdict is verdict
+    assert evaluate(node_check("shared memory"), Reading(value=value), CPU).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -117,13 +119,13 @@ def test_shared_memory(free, total, kind, verdict):
 )
 def test_a_clock_lies_between_question_and_answer(now, verdict):
     stated = replace(CPU, asked_at=995.0, answered_at=1002.0)
-    assert judge(node_check("clock"), Reading(value=now), stated).verdict is verdict
-    assert judge(node_check("clock"), Reading(value=now), CPU).verdict is Verdict.UNKNOWN
+    assert evaluate(node_check("clock"), Reading(value=now), stated).verdict is verdict
+    assert evaluate(node_check("clock"), Reading(value=now), CPU).verdict is Verdict.UNKNOWN
 
 
 def test_half_of_the_cpus_by_a_quota():
     value = {"allowed": 64, "online": 64, "quota_cpus": 32.0}
-    found = judge(node_check("CPU quota"), Reading(value=value), CPU)
+    found = evaluate(node_check("CPU quota"), Reading(value=value), CPU)
     assert (found.verdict, found.found) == (Verdict.BELOW_FLOOR, "32 of 64 CPUs")
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from sweep.checks.check import Reading, Stated, Verdict, judge
+from sweep.checks.check import Reading, Stated, Verdict, evaluate
 from sweep.checks.login import LOGIN
 
 
 def verdict(name, value, gpu="cpu"):
     (check,) = [check for check in LOGIN if check.name == name]
-    return judge(check, Reading(value=value), Stated(gpu=gpu)).verdict
+    return evaluate(check, Reading(value=value), Stated(gpu=gpu)).verdict
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), [
@@ -54,7 +54,7 @@ def test_a_partition_that_is_down_empty_or_too_short():
 @pytest.mark.parametrize("check", LOGIN, ids=lambda check: check.name)
 @pytest.mark.parametrize("value", [None, 7, [3]])
 def test_nonsense_is_unknown(check, value):
-    found = judge(check, Reading(value=value), Stated()).verdict
+    found = evaluate(check, Reading(value=value), Stated()).verdict
     assert found is Verdict.UNKNOWN or (check.name in ("QOS limits", "MPI plug-ins", "container plug-in") and value)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.checks.check import Reading, Stated, Verdict, judge
+from sweep.checks.check import Reading, Stated, Verdict, evaluate
 from sweep.checks.node import LINKS, NODE, SMI
 from sweep.checks.tools import ibstat, nvidia_smi, nvlinks, port_of_sys
 
@@ -18,7 +18,7 @@ def sample(name):
 
 def finding(name, value, stated=H100):
     (check,) = [check for check in NODE if check.name == name]
-    return judge(check, Reading(value=value), stated)
+    return evaluate(check, Reading(value=value), stated)
 
 
 def test_fields_of_nvidia_smi_are_found_by_their_headings():
@@ -50,7 +50,7 @@ def test_a_healthy_gpu_passes_all():
     text = sample("nvidia-smi-q.h100.txt")
     alone = text[: text.index("GPU 00000000:2A")]
     stated = Stated(gpu="h100", gpus_per_node=1)
-    found = {check.name: judge(check, Reading(value=alone), stated).verdict for check in NODE if check.reader == SMI}
+    found = {check.name: evaluate(check, Reading(value=alone), stated).verdict for check in NODE if check.reader == SMI}
     assert set(found.values()) == {Verdict.OK}, found
 
 
@@ -81,7 +81,7 @@ def test_another_number_or_kind_of_gpus_than_stated():
 def test_links_of_a_gpu_that_has_fewer_than_the_others():
     assert nvlinks(sample("nvlink-status.txt")) == [[26.562] * 3, [26.562] * 2]
     (check,) = [check for check in NODE if check.reader == LINKS]
-    found = judge(check, Reading(value=sample("nvlink-status.txt")), H100)
+    found = evaluate(check, Reading(value=sample("nvlink-status.txt")), H100)
     assert found.verdict is Verdict.BELOW_FLOOR
     assert found.found == "GPU 1: 2 links, slowest 26.6 GB/s"
 

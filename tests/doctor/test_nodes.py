@@ -25,7 +25,7 @@ FOUND = {
     "wrong_clock": "clock",
     "never_starts": "answers",
 }
-"""defect -> the check that names it; an unreadable sensor makes nobody unfit"""
+"""defect -> the check that names it; an unreadable sensor makes no node unfit"""
 needs_root = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="defects of a node need root on Linux (mounts, cgroups)"
 )

@@ -50,7 +50,7 @@ def result(node, check="memlock"):
     return CheckResult(check=check, tier="node", node=node, finding=finding, remedy="raise it")
 
 
-def test_what_is_wrong_on_all_nodes_excludes_nobody_and_is_reported(capsys):
+def test_what_is_wrong_on_all_nodes_excludes_no_node_and_is_reported(capsys):
     assert reasons_to_exclude([result("n1"), result("n2")], NODE, 2) == {}
     assert "all 2 nodes: memlock: 4 kB, expected 32 GiB. raise it" in capsys.readouterr().err
     assert reasons_to_exclude([result("n2")], NODE, 2) == {"n2": "memlock: 4 kB, expected 32 GiB"}

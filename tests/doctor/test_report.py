@@ -6,8 +6,8 @@ import time
 import pytest
 
 from sweep.checks.check import CheckResult, Finding, Verdict
+from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.history import earlier, line, parse_since
-from sweep.doctor.judgement import judge_answers, nodes_of, pair_rows
 from sweep.doctor.page import page, rates_of_pairs
 from sweep.doctor.report import Report, groups, nodes_text, rows_of, summary
 from sweep.errors import SweepError
@@ -95,8 +95,8 @@ ANSWERS = [
 ]
 
 
-def test_answers_of_a_pilot_are_judged_without_running_anything():
-    found = judge_answers(ANSWERS, [], report_stated())
+def test_answers_of_a_pilot_are_checked_without_running_anything():
+    found = evaluate_answers(ANSWERS, [], report_stated())
     assert nodes_of(ANSWERS) == ["n1", "n2", "n3", "n4"]
     assert {(one.node, one.check) for one in found if one.finding.verdict is Verdict.NO_ANSWER} == {
         ("n4", "answers"), ("n2", "answers"), ("n3", "exchange"),
@@ -125,7 +125,7 @@ def test_a_slow_node_of_pairs_is_named_and_its_partners_are_not():
     fast, slow = 2**30 / 47e9, 2**30 / 20e9
     rounds = [exchange(["a", "b"], fast), exchange(["c", "sick"], slow), exchange(["d", "e"], fast)]
     rounds += [exchange(["sick", "a"], slow), exchange(["c", "d"], fast), exchange(["b", "e"], fast)]
-    found = judge_answers(rounds, [], report_stated())
+    found = evaluate_answers(rounds, [], report_stated())
     unfit = {(one.node, one.check) for one in found if one.finding.verdict.unfit}
     assert {node for node, _ in unfit} == {"sick"}
     assert ("sick", "pair send") in unfit
@@ -133,7 +133,7 @@ def test_a_slow_node_of_pairs_is_named_and_its_partners_are_not():
 
 
 def test_a_rate_above_the_adapters_is_impossible():
-    found = judge_answers([exchange(["a", "b"], 2**30 / 60e9)], [], report_stated())
+    found = evaluate_answers([exchange(["a", "b"], 2**30 / 60e9)], [], report_stated())
     assert {one.finding.verdict for one in found if one.check == "pair send"} == {Verdict.IMPOSSIBLE}
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from sweep.checks.check import Check, CheckResult, NodeReadings, Reading, Stated, applicable, readers
-from sweep.checks.fleet import judge_all
+from sweep.checks.fleet import evaluate_all
 from sweep.checks.node import NODE
 from sweep.errors import log_error
 from sweep.pilot.leader.link import Link
@@ -25,7 +25,7 @@ PATIENCE_S = 1.0
 
 
 class Preflight:
-    """The checks of one pilot: begun when its nodes have joined, judged before its first run."""
+    """The checks of one pilot: begun when its nodes have joined, evaluated before its first run."""
 
     def __init__(self, order: PilotOrder) -> None:
         self._order = order
@@ -66,7 +66,7 @@ class Preflight:
             if link.readings is not None and link in links
         ]
         stated = Stated(gpu=self._order.gpu or "cpu", gpus_per_node=self._order.gpus_per_node)
-        found = [one for one in judge_all(self._checks, answers, stated) if one.finding.verdict.unfit]
+        found = [one for one in evaluate_all(self._checks, answers, stated) if one.finding.verdict.unfit]
         reasons = reasons_to_exclude(found, self._checks, len(answers))
         return [
             NodeBad(time=now, pilot=self._order.name, node=node, reason=f"preflight: {reason}")
@@ -91,7 +91,7 @@ def readings_in(text: str | None) -> dict[str, Reading]:
 
 
 def reasons_to_exclude(found: Sequence[CheckResult], checks: Sequence[Check], nodes: int) -> dict[str, str]:
-    """Node -> why. What is wrong on all nodes alike is how the cluster is set up: reported, and nobody is excluded."""
+    """Node -> why. What is wrong on all nodes is how the cluster is set up: reported, and no node is excluded."""
     of_site = {check.name for check in checks if check.of_site}
     reasons: dict[str, list[str]] = {}
     for name in dict.fromkeys(one.check for one in found):

@@ -1,4 +1,4 @@
-"""From the pilot's answers to results: each tier judged, all nodes together. Pure: a report can be made again."""
+"""From the pilot's answers to results: each tier evaluated, all nodes together. Pure: a report can be made again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, Reading, Stated, Verdict
 from sweep.checks.expectation import Expectation, adapter, all_reduce
-from sweep.checks.fleet import judge_all, no_answer, slow_nodes
+from sweep.checks.fleet import evaluate_all, no_answer, slow_nodes
 from sweep.checks.pairs import Exchange, best_rates, bus_bandwidth
 from sweep.checks.perf import PERF, against
 from sweep.checks.rules import number_of, quantity
@@ -24,20 +24,20 @@ def nodes_of(answers: Iterable[Answer]) -> list[str]:
     return [str(node) for one in found for name in ("nodes", "missing") for node in texts(one.get(name))]
 
 
-def judge_answers(answers: Sequence[Answer], checks: Sequence[Check], stated: Stated) -> list[CheckResult]:
+def evaluate_answers(answers: Sequence[Answer], checks: Sequence[Check], stated: Stated) -> list[CheckResult]:
     """Every tier's results."""
     missing = [str(node) for one in answers if one["kind"] == "nodes" for node in texts(one.get("missing"))]
     results = [no_answer(node, "its agent did not start, or could not connect") for node in missing]
     readings = [readings_of(one) for one in answers if one["kind"] == "readings"]
     if readings:
-        results += judge_all(checks, readings, stated)
+        results += evaluate_all(checks, readings, stated)
     rates = all_rates(answers)
     if rates:
-        perf = judge_all(PERF, rates, stated)
+        perf = evaluate_all(PERF, rates, stated)
         results += [replace(one, tier="perf") if one.check == "answers" else one for one in perf]
     exchanges = [exchange_of(one) for one in answers if one["kind"] == "exchange"]
-    results += judge_pairs([one for one in exchanges if one.tier == "pair"], stated)
-    results += judge_whole([one for one in exchanges if one.tier == "whole"], guilty(answers), stated)
+    results += evaluate_pairs([one for one in exchanges if one.tier == "pair"], stated)
+    results += evaluate_whole([one for one in exchanges if one.tier == "whole"], guilty(answers), stated)
     return results
 
 
@@ -106,7 +106,7 @@ def _speed(reading: Reading) -> float:
 
 def accused_by_speed(answers: Sequence[Answer], stated: Stated) -> list[str]:
     """The nodes that are too slow by what is known: measured once more before they are reported."""
-    found = judge_all(PERF, all_rates(answers), stated)
+    found = evaluate_all(PERF, all_rates(answers), stated)
     slow = (Verdict.BELOW_MEDIAN, Verdict.BELOW_FLOOR)
     return list(dict.fromkeys(one.node for one in found if one.finding.verdict in slow))
 
@@ -133,7 +133,7 @@ def guilty(answers: Iterable[Answer]) -> dict[str, str]:
     return {node: str(one.get("why")) for one in found for node in texts(one.get("nodes"))}
 
 
-def judge_pairs(exchanges: Sequence[Exchange], stated: Stated) -> list[CheckResult]:
+def evaluate_pairs(exchanges: Sequence[Exchange], stated: Stated) -> list[CheckResult]:
     """Each node by the better of its rounds; a node whose every exchange failed did not answer."""
     results = []
     for operation in ("send", "all_reduce"):
@@ -169,7 +169,7 @@ def _expected(operation: str, stated: Stated, exchanges: Sequence[Exchange]) -> 
     return all_reduce(stated.gpu, 2, stated.gpus_per_node, max(sizes, default=2.0**30), network=stated.network)
 
 
-def judge_whole(exchanges: Sequence[Exchange], named: Mapping[str, str], stated: Stated) -> list[CheckResult]:
+def evaluate_whole(exchanges: Sequence[Exchange], named: Mapping[str, str], stated: Stated) -> list[CheckResult]:
     """A result for each width and operation, on the nodes of its slowest group; and for each guilty node."""
     results = [
         CheckResult(
