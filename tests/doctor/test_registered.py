@@ -1,0 +1,56 @@
+"""Checks that other packages register by an entry point."""
+
+import pytest
+
+from sweep.checks.check import Check, Reading, Stated, Verdict, evaluate
+from sweep.doctor.run import node_checks
+from sweep.errors import SweepError
+from sweep.plugins import found_checks
+
+MODULE = """
+from sweep.checks.check import Check
+from sweep.checks.rules import at_least
+
+LICENSES = Check(
+    name="licenses", tier="node", reader="licenses_here:free", rule_, remedy="ask", source="contract"
+)
+NUMBER = 3
+
+
+def free():
+    return 0
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A function that installs a package with this entry point."""
+
+    def install(attribute):
+        text = MODULE.replace("rule_", 'evaluate=at_least(1, "licenses")')
+        (tmp_path / "licenses_here.py").write_text(text)
+        info = tmp_path / "licenses-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: licenses\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[sweep.checks]\nlicenses = licenses_here:{attribute}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return install
+
+
+def test_a_registered_check_is_part_of_its_tier_and_its_rule_counts(package):
+    package("LICENSES")
+    (check,) = found_checks()
+    assert isinstance(check, Check)
+    assert check in node_checks(found_checks(), "cpu")
+    assert evaluate(check, Reading(value=0), Stated()).verdict is Verdict.BELOW_FLOOR
+    assert evaluate(check, Reading(value=2), Stated()).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("attribute", "words"), [("NUMBER", "is a int, not a sweep.checks"), ("NONE", "cannot be loaded")]
+)
+def test_what_is_no_check_is_refused_with_its_name(package, attribute, words):
+    package(attribute)
+    with pytest.raises(SweepError, match=f"'licenses' {words}"):
+        found_checks()
