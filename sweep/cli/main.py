@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "heatmap": ("sweep.cli.results:heatmap", "Best configuration per model and node count, as a picture."),
     "report": ("sweep.cli.report:report", "One self-contained HTML page: best configurations, confidence, all data."),
     "compare": ("sweep.cli.compare:compare", "Two sweeps cell by cell, with significance; a guard for CI."),
+    "archive": ("sweep.cli.archive:archive", "One compressed file of a sweep, without secrets; and back."),
     "export": ("sweep.cli.export:export", "The best configuration of each cell: JSON, CSV, a trainer's own format."),
     "track": ("sweep.cli.track:track", "Results to an experiment tracker."),
     "figures": ("sweep.cli.figures:figures", "Scaling, axes, Pareto, outcomes, time line and more, as pictures."),
