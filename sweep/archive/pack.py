@@ -52,10 +52,10 @@ def pack(sweep: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> Pack
     attempts = [path for path in _logs(sweep, sweep_state, logs) if path.exists()]
     folder, redacted = sweep.path.absolute().name, 0
 
-    def write(file: IO[bytes]) -> None:
+    def write(file: IO[bytes]) -> None:  # Arrow closes what it writes to: it gets a second descriptor
         nonlocal redacted
         with (
-            pa.CompressedOutputStream(pa.PythonFile(file, "w"), "zstd") as stream,
+            pa.CompressedOutputStream(pa.PythonFile(os.fdopen(os.dup(file.fileno()), "wb"), "w"), "zstd") as stream,
             tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive,
         ):
             about = {"sweep": __version__, "time": time.time(), "logs": logs}
@@ -132,7 +132,7 @@ def _clean_value(value: object, redaction: Redaction) -> object:
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes, changed_at: float) -> None:
-    """A member without the owner's name, readable by whoever extracts it."""
+    """A member without the owner's name, readable by the user who extracts it."""
     member = tarfile.TarInfo(name)
     member.size, member.mtime, member.mode = len(data), int(changed_at), 0o600
     archive.addfile(member, io.BytesIO(data))

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
-REDACTED = "[redacted]"
+REDACTED = "<redacted>"
 SHORTEST = 6
 """characters: shorter values occur in ordinary text, and no service issues them"""
 
