@@ -128,7 +128,7 @@ class SlurmExecutor:
                 raise SubmitError(_message_of(done), retry=True)
 
     def _submission(self, request: PilotRequest) -> _Submission:
-        return _Submission(self._site, request, self._sweep_dir, self._submit_timeout_s)
+        return _Submission(self._site.part(request.node_group), request, self._sweep_dir, self._submit_timeout_s)
 
     def _find_in_accounting(self, token: str) -> tuple[JobState, str | None]:
         """A job that squeue does not list. Where the site limits the range of a query, the last days only: a job

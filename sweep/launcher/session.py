@@ -20,6 +20,9 @@ from sweep.store.sweep import Sweep
 ALIVE_S = 20.0
 """longest interval between the launcher's heartbeats in the journal"""
 
+Width = tuple[str, int]
+"""of pilots: their node group, and how many of its nodes"""
+
 
 class Session:
     """One holder of the lease, from its first journal line to its last."""
@@ -30,8 +33,8 @@ class Session:
         self.lease = lease
         self.executor = executor
         self.local = sweep.executor == "local"
-        self.same_nodes: set[int] = set()
-        """widths for which the cluster has only nodes that failed"""
+        self.same_nodes: set[Width] = set()
+        """those for which the cluster has only nodes that failed"""
         self.heartbeat_at = 0.0
         """unix seconds of the journal's last line"""
         self._journal = Journal(self.directory.journal(lease.writer))

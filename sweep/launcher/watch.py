@@ -149,7 +149,7 @@ class Watch:
             self._session.write(PilotUnresponsive(time=time.time(), pilot=pilot.name, silent_s=now - since))
             self._cancel([pilot.job_id])
         if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
-            self._session.same_nodes.add(pilot.nodes)
+            self._session.same_nodes.add((pilot.node_group, pilot.nodes))
             self._cancel([pilot.job_id])
 
     def _read_last_lines(self, pilot: PilotState) -> None:

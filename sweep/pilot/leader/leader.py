@@ -30,7 +30,7 @@ from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.record import Conducted, recording_of
 from sweep.pilot.leader.start_limits import ObservedStarts
 from sweep.pilot.order import PilotOrder
-from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
+from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all, runs_on
 from sweep.records.schema import Record
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded
@@ -264,6 +264,6 @@ def main(sweep_dir: str, pilot: str) -> None:
     os.environ["SWEEP_PILOT"] = order.token
     set_variables(order, os.environ)
     tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
-    asyncio.run(Leader(sweep, order, runs_of_all(tables), job_id).lead())
+    asyncio.run(Leader(sweep, order, runs_on(runs_of_all(tables), order.node_group), job_id).lead())
     if order.executor == "slurm" and above.died:
         cancel_own_job()
