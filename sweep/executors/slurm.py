@@ -39,7 +39,10 @@ from sweep.store.directory import write_derived
 SCRIPT = "pilot.sbatch"
 PICKLE = "pilot.pkl"
 SUBMIT_TIMEOUT_S = 60.0
+"""for sbatch: six times Slurm's default MessageTimeout (10 s, man slurm.conf), since sbatch repeats what a busy
+controller refuses"""
 QUERY_TIMEOUT_S = 30.0
+"""for the other clients: three times MessageTimeout"""
 IDS_PER_COMMAND = 500
 """Linux limits one argument at 128 KiB, and slurmdbd answers long lists slowly"""
 FIND_DAYS = (30, 7, 1)

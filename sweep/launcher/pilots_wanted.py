@@ -18,11 +18,13 @@ UNPRODUCTIVE_LIMIT = 3
 WORTH_S = 300.0
 """a width with less work than this for a pilot of its own is left to a wider pilot"""
 PATIENCE_S = 120.0
-"""how long narrower runs wait for a wider pilot to start before getting their own pilots"""
+"""how long narrower runs wait for a wider pilot to start before getting their own pilots: four rounds of Slurm's
+backfill (bf_interval, 30 s by default)"""
 SHARE_S = 1800.0
 """this much work justifies a further pilot, where the site allows one: the sweep ends sooner, and shorter jobs start
 sooner"""
 ROUND_S = 60
+"""Slurm counts time limits in whole minutes (man sbatch, --time)"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,8 @@ from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
 
 ALIVE_S = 20.0
-"""longest interval between the launcher's heartbeats in the journal"""
+"""longest interval between the launcher's heartbeats in the journal: nine in the time after which another host assumes
+it dead (``sweep.store.lease.QUIET_S``)"""
 
 Width = tuple[str, int]
 """of pilots: their node group, and how many of its nodes"""

@@ -22,8 +22,11 @@ from sweep.state.tally import typical_run_s
 from sweep.store.directory import make_directory
 
 DEFAULT_ATTEMPT_S = 900.0
+"""of a grid without max_run_time: its limits for start and first iteration (300 s each), and 300 s for the rest"""
 FIRST_BACK_OFF_S = 5.0
+"""half of Slurm's default MessageTimeout (10 s): a controller that was busy for one message takes the next"""
 MAX_BACK_OFF_S = 300.0
+"""five of the controller's default scheduling rounds (sched_interval, 60 s): limits pass as jobs end, not sooner"""
 TOP_UP_SHARE = 0.02
 """fraction of a core for computing which pilots are wanted: the cost grows with the runs of the sweep"""
 NOTHING_S = 0.01
