@@ -159,6 +159,6 @@ def test_a_chaos_of_half_an_hour_on_64_nodes(tmp_path, slurm_or_skip, network, s
         run_chaos(
             tmp_path, cluster, (network, second_network), seed,
             faults=FAULTS, seconds=seconds, limit_s=seconds + 3600, pauses_s=(0.5, 6.0), longest_s=60.0,
-            nodes="[1, 2, 4, 8]", repeats=max(1, int(seconds / 60)), steps="[0.3, 0.32, 0.34, 0.36, 0.38]",
+            nodes="[1, 2, 4, 8]", repeats=max(1, int(seconds / 25)), steps="[0.3, 0.32, 0.34, 0.36, 0.38]",
             faults_of_runs="exception, hang, oom_cuda, nan, leak_child", pilot_time="6m", pilots=12,
         )  # fmt: skip
