@@ -56,7 +56,8 @@ class Chaos:
         with Path(f"{self.directory}.out").open("ab") as self._output:
             self._start("launch", grid, "--dir", self.directory, "--executor", "slurm", "--yes")
             driving.wait_for(lambda: driving.running_attempt(self.directory), 120)
-            while time.monotonic() - began < seconds and self.launcher.poll() != 0:
+            faults_begin = time.monotonic()
+            while time.monotonic() - faults_begin < seconds and self.launcher.poll() != 0:
                 fault = self.chance.choice(self.faults)
                 self.done[fault.__name__] += fault(self)
                 self._mend_due(time.monotonic())
