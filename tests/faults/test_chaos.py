@@ -80,7 +80,7 @@ def surplus_of(directory):
     return {(run_id, attempt): surplus for run_id, attempt, _, surplus in rows}
 
 
-def assert_settled(directory, chaos):
+def assert_each_run_ended_for_a_reason(directory, chaos):
     """Each run ended for its own reason, or was hit from outside more often than it may be."""
     runs = records_of(directory)
     assert set(runs) == {planned.run_id for planned in open_sweep(directory).runs}
@@ -127,7 +127,7 @@ def run_chaos(tmp_path, cluster, networks, seed, *, faults, seconds, limit_s, pa
         chaos.launch(tmp_path / "grid.yaml", seconds, limit_s, pauses_s)
     finally:
         chaos.end()
-    runs = assert_settled(directory, chaos)
+    runs = assert_each_run_ended_for_a_reason(directory, chaos)
     assert_nothing_left(directory, cluster)
     outcomes = Counter(record["outcome"] for attempts in runs.values() for record in attempts.values())
     took = time.monotonic() - began

@@ -35,7 +35,7 @@ def test_a_row_replaces_an_earlier_one_and_the_rest_of_the_page_stays():
     )
     page = f"Before.\n\n{BEGIN}{lines}\nAfter.\n"
     changed = with_row(page, Row("segfault", "segfault", 0.25, None, 0, "ok"))
-    assert f"| segfault | `{ranks}` | segfault | 0.2 |  | 0 | ok | the attempt | nobody |\n" in changed
+    assert f"| segfault | `{ranks}` | segfault | 0.2 |  | 0 | ok | the attempt | none |\n" in changed
     assert (
         "| scancel | `faults/test_cluster.py::test_scancel` | preempted | 0.2 | 0.5 | 0 | ok | the attempt |" in changed
     )

@@ -45,7 +45,7 @@ class Chaos:
     hit_nodes: set[str] = field(default_factory=set)
     """nodes that a fault may have made look bad"""
     killed_runs: set[str] = field(default_factory=set)
-    """runs of which a rank was killed: once each, since a second time is taken for the run's own fault"""
+    """runs of which a rank was killed: once each, since a second time counts against the run"""
     _later: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
     _held: set[str] = field(default_factory=set)
     """what is away for a while: nodes, jobs, services"""

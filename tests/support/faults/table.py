@@ -1,6 +1,6 @@
 """The table of faults in docs/faults.md: the tests write what they measured into the file that SWEEP_FAULT_TABLE names.
 
-python -m tests.support.faults.table    # writes the other columns anew, after a change of FAULTS
+python -m tests.support.faults.table    # writes the other columns again, after a change of FAULTS
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BEGIN = "| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|\n"
 PAGE = REPOSITORY / "docs" / "faults.md"
 
 NOTHING, ATTEMPT, RUN = "nothing", "the attempt", "the run"
-NOBODY, NODE, ITSELF = "nobody", "the node", "the run itself"
+NO_NODE, NODE, ITSELF = "none", "the node", "the run itself"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Fault:
     acted: str
     """file and function below tests/"""
     lost: str = NOTHING
-    accused: str = NOBODY
+    accused: str = NO_NODE
     outcome: str = ""
     """empty: the test notes it, with the other measured columns"""
 
@@ -101,7 +101,7 @@ FAULTS = {
         "node_fail",
     ),
     "launcher and leaders are killed again and again": Fault(
-        "faults/test_storm.py::test_a_storm_of_200_runs_on_16_nodes", ATTEMPT, NOBODY, "lost"
+        "faults/test_storm.py::test_a_storm_of_200_runs_on_16_nodes", ATTEMPT, NO_NODE, "lost"
     ),
     "all at once (chaos test, below)": Fault(
         "faults/test_chaos.py::test_a_chaos_of_half_an_hour_on_64_nodes", ATTEMPT, "what was hit", "as each alone"
