@@ -40,7 +40,7 @@ class Beliefs:
 
     def __init__(self, candidates: Candidates) -> None:
         self._candidates = candidates
-        self._times = StepTimes(candidates.parts, candidates.kernel)
+        self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
         self.fit, self._belief = self._times.fitted(np.empty(0, dtype=np.int64), np.empty(0))
         self._measured: list[int] = []
         self._log_times: list[float] = []

@@ -11,27 +11,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sweep.physics import constants, memory
+from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
-from sweep.physics.machine import Machine
-from sweep.physics.prediction import describe
+from sweep.physics.prediction import Layouts, describe, describe_unknown
 from sweep.physics.profiles import PROFILES, MemoryProfile, profile_of
 from sweep.physics.step_time import PARTS
+from sweep.physics.unknown_trainer import NAMES
 from sweep.plan.runs import PlannedRun
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.layout_kernel import LayoutKernel, axes_of
 from sweep.search.memory_model import KNOWN_TRAINER, UNKNOWN_TRAINER, PredictedPeaks, predicted_peaks
 from sweep.search.oom_dominance import Needs, needs
-from sweep.search.step_time_model import Parts
-from sweep.search.unhidden_terms import NAMES, SPREAD, unhidden_terms
 
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")
 MAIN_AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute")
 """axes of which a search tries every value, or says why not"""
-NOTHING_S = 1e-12
-"""seconds of a part that a run does not have"""
 MEMORY_ERROR = 0.12
 """standard deviation of the logarithm of a predicted peak"""
 
@@ -72,29 +68,25 @@ class Candidates:
         return np.array([int(run_id[-16:], 16) for run_id in self.ids], dtype=np.uint64)
 
     @cached_property
-    def parts(self) -> Parts:
-        """The parts of each run's step and how uncertain they are; all alike if the runs have no model (collectives).
+    def layouts(self) -> Layouts:
+        """The runs as the step-time model describes them; all the same if the runs have no model (collectives)."""
+        if "hidden_size" not in self.columns or not len(self):
+            return Layouts.similar(len(self))
+        places, found = [], []
+        for group, (mine, profile) in enumerate(self._profiles):
+            places.append(mine)
+            found.append(describe(self._some(mine), self.gpu, profile, group=group).padded(0, len(NAMES)))
+        others = np.flatnonzero(~self._has_profile)
+        if len(others):
+            places.append(others)
+            unknown = describe_unknown(self._some(others), self.gpu, group=len(found))
+            found.append(unknown.padded(len(PARTS), 0))
+        return Layouts.joined(found).take(np.argsort(np.concatenate(places)))
 
-        Of a trainer without a profile only the amounts are known, and nothing of what it hides.
-        """
-        if "hidden_size" not in self.columns:
-            alike = np.ones((len(self), 1))
-            return Parts(alike, alike, 0 * alike, np.log(self.nodes.astype(np.float64)))
-        amounts = np.broadcast_to(unhidden_terms(self.columns, Machine(gpu=self.gpu)), (len(self), len(NAMES))).copy()
-        nothing = np.full((len(self), len(PARTS)), NOTHING_S)
-        found = Parts(
-            np.concatenate([nothing, amounts], axis=1),
-            np.full((len(self), len(PARTS) + len(NAMES)), SPREAD),
-            np.zeros((len(self), len(constants.FACTORS) + 1)),
-            np.log(self.nodes.astype(np.float64)),
-        )
-        for rows, profile in self._profiles:
-            layouts = describe(self._some(rows), self.gpu, profile)
-            found.seconds[rows] = NOTHING_S
-            found.seconds[rows, : len(PARTS)], found.spreads[rows, : len(PARTS)] = layouts.parts, layouts.spreads
-            found.effects[rows, :-1] = layouts.factors * [one.spread for one in constants.FACTORS.values()]
-            found.effects[rows, -1] = constants.TRAINER.spread
-        return found
+    @cached_property
+    def sizes(self) -> Ints:
+        """A number per number of nodes."""
+        return np.unique(self.nodes, return_inverse=True)[1].ravel()
 
     def _some(self, rows: Ints) -> dict[str, Any]:
         return {name: value if np.ndim(value) == 0 else value[rows] for name, value in self.columns.items()}

@@ -94,7 +94,8 @@ def log_evidence(values: Floats, covariance: Floats) -> float:
         root = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         return -math.inf
-    return float(-0.5 * (np.linalg.solve(root, values) ** 2).sum() - np.log(np.diag(root)).sum())
+    weighted = float(values @ np.linalg.solve(covariance, values))
+    return -0.5 * weighted - float(np.log(np.diag(root)).sum())
 
 
 def normal_cdf(z: Floats) -> Floats:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from sweep.physics.constants import TRAINER
+from sweep.physics.prediction import FACTOR_SPREADS, Layouts, corrected
 from sweep.search.gaussian import Belief, Data, Floats, Ints, log_evidence
-from sweep.search.layout_kernel import LayoutKernel
+from sweep.search.layout_kernel import ORDERS, LayoutKernel
 
 MOST_ANCHORS = 256
 """a fit uses this many of the latest measurements; the factors keep what earlier ones taught"""
@@ -26,24 +29,6 @@ SLOWDOWN = 1.0
 long"""
 DISTURBED, DISTURBED_RUNS = 0.05, 20.0
 """prior share of runs that something else slowed down, and the number of runs that it counts as"""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What physics says of each candidate's step. Arrays have one row per candidate."""
-
-    seconds: Floats
-    """(candidates, parts) medians"""
-    spreads: Floats
-    """(candidates, parts) standard deviation of the logarithm of each"""
-    effects: Floats
-    """(candidates, effects) of what a layout uses, as standard deviations of the logarithm of its time"""
-
-    log_nodes: Floats
-
-    def take(self, rows: Ints) -> Parts:
-        """Some of the candidates."""
-        return Parts(self.seconds[rows], self.spreads[rows], self.effects[rows], self.log_nodes[rows])
 
 
 @dataclass(frozen=True)
@@ -60,24 +45,32 @@ class Scales:
     """of a layout by itself"""
     noise: float = 0.02
     """of repeated runs: published repetitions of training benchmarks differ by 0.5 to 5 %"""
-    growth: float = 0.0
-    """``joint`` grows as nodes to this power: more can disturb a run. Its prior is half of a normal distribution"""
+    by_size: tuple[float, ...] = ()
+    """per number of nodes, the factor of ``joint``: what disturbs runs differs between sizes of the cluster"""
 
     @property
     def values(self) -> tuple[float, ...]:
         """In the order of the fields."""
         return (self.physics, self.single, self.paired, self.joint, self.noise)
 
-    def residual(self, orders: Floats, left: Floats, right: Floats) -> Floats:
-        """Covariance of the residuals. ``orders``: by order of the effect; ``left``, ``right``: log of the nodes."""
-        joint = np.exp(self.growth * left) * np.exp(self.growth * right)
+    def times(self, name: str | int, factor: float) -> Scales:
+        """With one scale changed: a field, or by its number a size's."""
+        if isinstance(name, str):
+            return replace(self, **{name: getattr(self, name) * factor})
+        return replace(self, by_size=tuple(v * factor if i == name else v for i, v in enumerate(self.by_size)))
+
+    def residual(self, orders: Floats, left: Any, right: Any) -> Floats:
+        """Covariance of the residuals. ``orders``: by order of the effect; ``left``, ``right``: number of the size."""
+        factors = np.array(self.by_size)
+        joint = factors[left] * factors[right]
         found: Floats = self.single**2 * orders[0] + self.paired**2 * orders[1] + self.joint**2 * joint * orders[2]
         return found
 
 
 PRIOR_OF_SCALES = 0.8
 """standard deviation of the logarithm of each scale"""
-PRIOR_OF_GROWTH = 0.4
+STEP = 1.5
+"""factor between two values of a scale that are compared"""
 LEAST_NOISE = 0.003
 
 
@@ -95,70 +88,72 @@ class Fit:
 class StepTimes:
     """Beliefs about the logarithm of each candidate's seconds."""
 
-    def __init__(self, parts: Parts, kernel: LayoutKernel) -> None:
-        self._parts, self._kernel = parts, kernel
+    def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel) -> None:
+        """``sizes``: number of each candidate's number of nodes."""
+        self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
 
     def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, Belief]:
         """The factors and scales that fit the measurements best, and the belief given them."""
         indices, log_times = indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:]
-        fit, covariances = Fit(np.zeros(self._parts.seconds.shape[1])), np.empty(0)
-        extra = np.zeros(len(indices))
+        usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
+        fit, extra = Fit(np.zeros(self._layouts.parts.shape[1]), usual), np.zeros(len(indices))
+        covariances = np.empty((ORDERS, 0, len(self._layouts)))
         if len(indices):
             covariances = self._kernel.columns(indices)
-            data = _Measured(self._parts.take(indices), log_times, covariances[:, :, indices])
+            within = covariances[:, :, indices]
+            data = _Measured(self._layouts.take(indices), self._sizes[indices], log_times, within)
             for _ in range(2):
                 fit, extra = data.doubted(data.factors(fit, extra))
                 fit = data.scaled(data.factors(fit, extra), extra)
             fit = data.factors(fit, extra)
-        mean, linear = linearised(self._parts, fit)
-        scales, nodes = fit.scales, self._parts.log_nodes
-        variance = (linear**2).sum(axis=1) + scales.residual(self._kernel.variances[:, None], nodes, nodes)
+        mean, linear = linearised(self._layouts, fit)
+        scales, sizes = fit.scales, self._sizes
+        variance = (linear**2).sum(axis=1) + scales.residual(self._kernel.variances[:, None], sizes, sizes)
 
         def column(index: int) -> Floats:
-            found: Floats = linear @ linear[index] + scales.residual(self._kernel.column(index), nodes[index], nodes)
+            found: Floats = linear @ linear[index] + scales.residual(self._kernel.column(index), sizes[index], sizes)
             return found
 
-        if not len(indices):
-            return fit, Belief(mean, variance, column)
-        covariance = linear[indices] @ linear.T + scales.residual(covariances, nodes[indices][:, None], nodes)
-        noise = fit.scales.noise**2 + extra
-        return fit, Belief.given(mean, variance, column, Data(indices, log_times, noise, covariance))
+        covariance = linear[indices] @ linear.T + scales.residual(covariances, sizes[indices][:, None], sizes)
+        data_noise = fit.scales.noise**2 + extra
+        return fit, Belief.given(mean, variance, column, Data(indices, log_times, data_noise, covariance))
 
     def prior_within(self, fit: Fit, indices: Ints) -> Floats:
         """Prior covariance among some candidates."""
-        _, linear = linearised(self._parts.take(indices), fit)
-        nodes = self._parts.log_nodes[indices]
-        found: Floats = linear @ linear.T + fit.scales.residual(self._kernel.within(indices), nodes[:, None], nodes)
+        _, linear = linearised(self._layouts.take(indices), fit)
+        sizes = self._sizes[indices]
+        found: Floats = linear @ linear.T + fit.scales.residual(self._kernel.within(indices), sizes[:, None], sizes)
         return found
 
 
-def linearised(parts: Parts, fit: Fit) -> tuple[Floats, Floats]:
+def linearised(layouts: Layouts, fit: Fit) -> tuple[Floats, Floats]:
     """Mean of the log times where the factors are 1, and their slopes by everything uncertain, in its spreads."""
-    weighted = parts.seconds * np.exp(parts.spreads * fit.factors)
-    total = weighted.sum(axis=1)
-    slopes = weighted / total[:, None] * parts.spreads
-    return np.log(total) - slopes @ fit.factors, fit.scales.physics * np.concatenate([slopes, parts.effects], axis=1)
+    median, shares = corrected(layouts, layouts.spreads * fit.factors)
+    slopes = shares * layouts.spreads
+    trainer = np.full((len(layouts), 1), TRAINER.spread)
+    linear = np.concatenate([slopes, layouts.factors * FACTOR_SPREADS, trainer], axis=1)
+    return median - slopes @ fit.factors, fit.scales.physics * linear
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """The measured runs: their parts, log times, and covariances by order of the effect."""
+    """The measured runs: as physics sees them, their sizes, log times, and covariances by order of the effect."""
 
-    parts: Parts
+    layouts: Layouts
+    sizes: Ints
     log_times: Floats
     within: Floats
 
     def covariance(self, linear: Floats, scales: Scales, extra: Floats) -> Floats:
         """Of the measurements. ``extra``: additional variance of each run's noise."""
-        nodes = self.parts.log_nodes[: len(linear)]
-        residual = scales.residual(self.within, nodes[:, None], nodes)
+        residual = scales.residual(self.within, self.sizes[:, None], self.sizes)
         found: Floats = linear @ linear.T + residual + np.diag(scales.noise**2 + extra)
         return found
 
     def factors(self, fit: Fit, extra: Floats) -> Fit:
         """Gauss-Newton steps to the most probable factors, everything else integrated out."""
         for _ in range(3):
-            mean, linear = linearised(self.parts, fit)
+            mean, linear = linearised(self.layouts, fit)
             weights = np.linalg.solve(self.covariance(linear, fit.scales, extra), self.log_times - mean)
             slopes = linear[:, : len(fit.factors)]
             step = fit.scales.physics * (slopes.T @ weights) - fit.factors
@@ -166,24 +161,25 @@ class _Measured:
         return fit
 
     def scaled(self, fit: Fit, extra: Floats) -> Fit:
-        """The scales of most evidence, one after another, in steps of a factor of 1.5."""
+        """The scales of most evidence, one after another, in steps of a factor."""
         some = slice(-MOST_FOR_SCALES, None)
-        parts = self.parts.take(np.arange(len(self.log_times))[some])
-        data = _Measured(parts, self.log_times[some], self.within[:, some, some])
-        mean, linear = linearised(parts, replace(fit, scales=Scales()))
+        sizes, within = self.sizes[some], self.within[:, some, some]
+        mean, linear = linearised(self.layouts.take(some), replace(fit, scales=replace(fit.scales, physics=1.0)))
+        error, gram = self.log_times[some] - mean, linear @ linear.T
 
         def value(scales: Scales) -> float:
-            away = np.log(np.array(scales.values) / Scales().values) / PRIOR_OF_SCALES
-            covariance = data.covariance(scales.physics * linear, scales, extra[some])
-            against = float(away @ away) + (scales.growth / PRIOR_OF_GROWTH) ** 2
-            return log_evidence(data.log_times - mean, covariance) - 0.5 * against
+            away = np.log(np.concatenate([np.array(scales.values) / Scales().values, scales.by_size])) / PRIOR_OF_SCALES
+            residual = scales.residual(within, sizes[:, None], sizes)
+            covariance = scales.physics**2 * gram + residual + np.diag(scales.noise**2 + extra[some])
+            return log_evidence(error, covariance) - 0.5 * float(away @ away)
 
         best, most = fit.scales, value(fit.scales)
-        for name in ("physics", "single", "paired", "joint", "noise", "growth") * 2:
-            for up in (True, False):
+        names = [*("physics", "single", "paired", "joint", "noise"), *np.unique(sizes).tolist()]
+        for name in names * 2:
+            for factor in (STEP, 1 / STEP):
                 while True:
-                    other = replace(best, **{name: _step(name, getattr(best, name), up)})
-                    found = value(other) if other.noise >= LEAST_NOISE and other.growth > -0.1 else -math.inf
+                    other = best.times(name, factor)
+                    found = value(other) if other.noise >= LEAST_NOISE else -math.inf
                     if found <= most:
                         break
                     best, most = other, found
@@ -191,7 +187,7 @@ class _Measured:
 
     def doubted(self, fit: Fit) -> tuple[Fit, Floats]:
         """The share of disturbed runs, and additional variance of the noise of each, given all others' times."""
-        mean, linear = linearised(self.parts, fit)
+        mean, linear = linearised(self.layouts, fit)
         inverse = np.linalg.inv(self.covariance(linear, fit.scales, np.zeros(len(self.log_times))))
         alone = 1 / np.diag(inverse)
         slower = (inverse @ (self.log_times - mean)) * alone
@@ -199,13 +195,6 @@ class _Measured:
         count = DISTURBED * DISTURBED_RUNS + float((1 - undisturbed).sum())
         fit = replace(fit, disturbed=count / (DISTURBED_RUNS + len(slower)))
         return fit, doubt(slower, alone, fit.disturbed)
-
-
-def _step(name: str, value: float, up: bool) -> float:
-    """The next value to try: powers in steps of 0.2, scales in steps of a factor of 1.5."""
-    if name == "growth":
-        return round(value + (0.2 if up else -0.2), 9)
-    return value * (1.5 if up else 1 / 1.5)
 
 
 def trust(slower: Floats, variance: Floats, disturbed: float) -> Floats:

@@ -19,6 +19,7 @@ from sweep.physics.shapes import active_parameters, embedding_parameters, shape_
 
 SPREAD = 1.0
 """standard deviation of the logarithm of each part's factor"""
+LEAST_S = 1e-9
 _EFFICIENCY = 0.6
 """of the peak, in large products"""
 _HALF_SPEED_ROWS, _HALF_SPEED_WIDTH = 400.0, 350.0
@@ -33,14 +34,15 @@ NAMES = (
 )
 
 
-def unhidden_terms(columns: Mapping[str, Any], machine: Machine) -> Any:
+def amounts(columns: Mapping[str, Any], machine: Machine) -> Any:
     """Seconds of each part of one optimizer step, (candidates, parts) in the order of ``NAMES``.
 
     Columns of a layout and a shape, ``sequence_length``, ``dtype`` and ``gpus_per_node``.
     """
     parts = _compute(columns, machine) | _between_gpus(columns, machine) | _per_step(columns, machine)
-    stacked = np.broadcast_arrays(*(np.atleast_1d(parts[name]) for name in NAMES))
-    return np.maximum(np.stack(stacked, axis=1).astype(np.float64), 1e-9)
+    size = max(np.size(part) for part in parts.values())
+    stacked = np.stack([np.broadcast_to(parts[name], size) for name in NAMES], axis=1)
+    return np.maximum(stacked.astype(np.float64), LEAST_S)
 
 
 def _compute(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
