@@ -6,6 +6,8 @@ with 5 degrees of freedom.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from sweep.search.gaussian import Floats
@@ -24,7 +26,7 @@ def cdf(z: Floats) -> Floats:
     return found
 
 
-def probability_above(mean: Floats, spread: Floats, threshold: float) -> Floats:
+def probability_above(mean: Floats, spread: Floats, threshold: Floats | float) -> Floats:
     """P(x > threshold)."""
     return cdf((mean - threshold) / spread)
 
@@ -46,9 +48,17 @@ def together(
     add up their chances.
     """
     size = len(mean)
-    generator = np.random.default_rng(size)
+    normal, scale, uniform = _draws(size)
     root = np.linalg.cholesky(covariance + np.diag(np.full(size, 1e-8 + 1e-6 * np.diag(covariance).mean())))
-    normal = root @ generator.standard_normal((size, _DRAWS))
-    drawn = mean[:, None] + normal * np.sqrt(FREEDOM / generator.chisquare(FREEDOM, _DRAWS))
-    gains = np.where(generator.random((size, _DRAWS)) < works[:, None], drawn - threshold, -np.inf).max(axis=0)
+    drawn = mean[:, None] + (root @ normal) * scale
+    gains = np.where(uniform < works[:, None], drawn - threshold, -np.inf).max(axis=0)
     return float(np.maximum(gains, 0).mean()), float((gains > tolerance).mean())
+
+
+@cache
+def _draws(size: int) -> tuple[Floats, Floats, Floats]:
+    """Standard normal ones (size, draws), Student's scales (draws,), uniform ones (size, draws)."""
+    generator = np.random.default_rng(size)
+    normal = generator.standard_normal((size, _DRAWS))
+    scale = np.sqrt(FREEDOM / generator.chisquare(FREEDOM, _DRAWS))
+    return normal, scale, generator.random((size, _DRAWS))

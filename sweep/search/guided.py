@@ -2,7 +2,7 @@
 
 Cells take turns until each has a few runs; then the cell with the greatest expected gain is next. The expected gain of
 a run is its expected improvement over the cell's best, times its chance to work, per second of its nodes. A cell stops
-when all remaining runs together have an expected gain below ``least_gain``, and every value of every axis was measured
+when all remaining runs together have an expected gain below ``least_gain``, and every value of every axis was tried
 there or is excluded: no run that has it is likely to beat the best.
 """
 
@@ -22,7 +22,7 @@ FINALIST = 0.03
 """configurations within this of their cell's best are repeated"""
 IN_TURN = 2
 """runs that each cell has before the greatest gain decides"""
-MOST_TOGETHER = 64
+MOST_TOGETHER = 32
 """the runs with the greatest gains alone that are considered together"""
 
 
@@ -34,9 +34,25 @@ class Outlook:
     gain: float
     """expected improvement of the cell's best, as a logarithm, were all of them measured"""
     sure: float
-    """probability that none of them beats the best by over the tolerance"""
+    """probability that none of them beats the best by over the tolerance; 0 where that is not worked out"""
     excluded: tuple[tuple[str, str, float], ...]
-    """(axis, value, highest chance to beat the best of a run that has it) of values that were not measured"""
+    """(axis, value, highest chance to beat the best of a run that has it) of values that were not tried"""
+
+
+@dataclass(frozen=True)
+class _Left:
+    """Runs that may still be picked, one entry each."""
+
+    rows: Ints
+    cells: Ints
+    gains: Floats
+    """expected improvement over their cell's best, times the chance to work; 0 where there is no best"""
+    chances: Floats
+    """of beating their cell's best by over the tolerance"""
+
+    def of(self, cell: int) -> Ints:
+        """Places of a cell's."""
+        return np.flatnonzero(self.cells == cell)
 
 
 @dataclass(frozen=True)
@@ -53,109 +69,111 @@ class Guided:
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
         """The most promising run of the cell whose turn it is."""
-        open_ = free & ~known.infeasible
-        first = open_ & (known.candidates.repeats == 0)
-        cells = known.candidates.cells
-        for cell in self._by_turn(known, first):
-            found = self._in_cell(known, np.flatnonzero(first & (cells == cell)), int(cell))
+        able = free & ~known.infeasible
+        left = self._left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
+        for cell in _by_turn(known, left).tolist():
+            found = self._in_cell(known, left, cell)
             if found is not None:
                 return found
-        return _repeat(known, np.flatnonzero(open_ & (known.candidates.repeats > 0)))
+        return _repeat(known, np.flatnonzero(able & (known.candidates.repeats > 0)))
 
     def open(self, known: Known, free: Bools) -> Bools:
         """All feasible runs in cells that have not stopped, and the finalists' repeats."""
         able = free & ~known.infeasible
-        first = able & (known.candidates.repeats == 0)
+        left = self._left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
         found: Bools = np.zeros(len(known.candidates), dtype=bool)
-        cells = known.candidates.cells
-        for cell in np.unique(cells[first]):
-            rows = np.flatnonzero(first & (cells == cell))
-            found[rows] = not self.outlook(known, rows, int(cell)).stopped
+        for cell in np.unique(left.cells).tolist():
+            found[left.rows[left.of(cell)]] = not self._outlook(known, left, cell).stopped
         again = able & (known.candidates.repeats > 0)
         if again.any():
+            cells = known.candidates.cells
             found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.duplicates, _finalists(known)))
         return found
 
-    def chance(self, known: Known, rows: Ints, cell: int) -> Floats:
-        """Per row, the probability that its measurement beats the cell's best by more than the tolerance."""
-        threshold = known.best[cell] + float(np.log1p(self.tolerance))
-        beliefs = known.beliefs()
-        above = probability_above(beliefs.log_rates(rows), beliefs.spreads(rows, measured=True), threshold)
-        found: Floats = above * beliefs.success(rows)
-        return found
+    def chance(self, known: Known, rows: Ints, cell: int) -> Floats:  # noqa: ARG002
+        """Per row, the probability that its measurement beats its cell's best by more than the tolerance."""
+        return self._left(known, rows).chances
 
-    def outlook(self, known: Known, rows: Ints, cell: int) -> Outlook:
-        """Whether the cell stops, with ``rows`` left in it, and how sure that is."""
+    def outlook(self, known: Known, cell: int) -> Outlook:
+        """Whether the cell stops, and how sure that is."""
+        c = known.candidates
+        rows = np.flatnonzero((c.cells == cell) & (c.repeats == 0) & ~known.begun & ~known.infeasible)
+        return self._outlook(known, self._left(known, rows), cell)
+
+    def _left(self, known: Known, rows: Ints) -> _Left:
+        beliefs, cells = known.beliefs(), known.candidates.cells[rows]
+        works, mean = beliefs.success(rows), beliefs.log_rates(rows)
+        some = np.isfinite(known.best[cells])
+        best = np.where(some, known.best[cells], mean)
+        gains = expected_improvement(mean, beliefs.spreads(rows, measured=False), best) * works
+        above = probability_above(mean, beliefs.spreads(rows, measured=True), best + float(np.log1p(self.tolerance)))
+        return _Left(rows, cells, np.where(some, gains, 0.0), np.where(some, above, 1.0) * works)
+
+    def _outlook(self, known: Known, left: _Left, cell: int) -> Outlook:
+        mine = left.of(cell)
+        if not len(mine):
+            return Outlook(True, 0.0, 1.0, ())
         if known.tries[cell] < self.min_tries or not np.isfinite(known.best[cell]):
             return Outlook(False, np.inf, 0.0, ())
-        beliefs, best = known.beliefs(), float(known.best[cell])
-        alone = self._gains(known, rows, np.float64(best))
-        if float(alone.max()) > self.least_gain:
-            return Outlook(False, float(alone.max()), 0.0, ())
-        untried = _untried(known, rows, cell)
-        chances = self.chance(known, rows, cell)
-        excluded = tuple((axis, value, float(chances[mine].max())) for axis, value, mine in untried)
+        gains = left.gains[mine]
+        if float(gains.max()) > self.least_gain:
+            return Outlook(False, float(gains.max()), 0.0, ())
+        excluded = tuple((axis, value, float(left.chances[at].max())) for axis, value, at in _untried(known, left, cell))
         if any(chance > self.max_probability for _, _, chance in excluded):
-            return Outlook(False, float(alone.max()), 0.0, excluded)
-        top = rows[np.argsort(-alone, kind="stable")[:MOST_TOGETHER]]
+            return Outlook(False, float(gains.max()), 0.0, excluded)
+        if float(gains.sum()) <= self.least_gain:  # the gain of the best of several is at most the sum of their gains
+            return Outlook(True, float(gains.sum()), max(0.0, 1 - float(left.chances[mine].sum())), excluded)
+        beliefs, top = known.beliefs(), left.rows[mine[np.argsort(-gains, kind="stable")[:MOST_TOGETHER]]]
         gain, above = together(
-            beliefs.log_rates(top), beliefs.covariance(top), beliefs.success(top), best, float(np.log1p(self.tolerance))
-        )
+            beliefs.log_rates(top), beliefs.covariance(top), beliefs.success(top),
+            float(known.best[cell]), float(np.log1p(self.tolerance)),
+        )  # fmt: skip
         return Outlook(gain <= self.least_gain, gain, 1 - above, excluded)
 
-    def _by_turn(self, known: Known, first: Bools) -> Ints:
-        """Cells with a run left: those with fewer than IN_TURN runs by their number; then by the greatest gain."""
-        cells = known.candidates.cells
-        present = np.unique(cells[first])
-        early = (known.tries[present] < IN_TURN) | ~np.isfinite(known.best[present])
-        gains = np.zeros(len(known.best))
-        rows = np.flatnonzero(first & np.isin(cells, present[~early]))
-        if len(rows):
-            np.maximum.at(gains, cells[rows], self._gains(known, rows, known.best[cells[rows]]))
-        found: Ints = present[np.lexsort((known.tries[present], np.where(early, 0, -gains[present]), ~early))]
-        return found
-
-    def _gains(self, known: Known, rows: Ints, best: Floats) -> Floats:
-        """Expected improvement of each row, times its chance to work."""
-        beliefs = known.beliefs()
-        gains = expected_improvement(beliefs.log_rates(rows), beliefs.spreads(rows, measured=False), best)
-        found: Floats = gains * beliefs.success(rows)
-        return found
-
-    def _in_cell(self, known: Known, rows: Ints, cell: int) -> Pick | None:
-        beliefs = known.beliefs()
+    def _in_cell(self, known: Known, left: _Left, cell: int) -> Pick | None:
+        mine = left.of(cell)
         if not np.isfinite(known.best[cell]):
+            beliefs, rows = known.beliefs(), left.rows[mine]
             means, works = beliefs.log_rates(rows), beliefs.success(rows)
             place = int(np.argmax(means + np.log(np.maximum(works, 1e-9))))
             rate = float(np.exp(means[place]))
             return Pick(int(rows[place]), f"{rate:,.0f} tokens/s/GPU predicted, {works[place]:.0%} likely to work")
-        outlook = self.outlook(known, rows, cell)
-        if outlook.stopped:
+        if self._outlook(known, left, cell).stopped:
             return None
-        gains = self._gains(known, rows, known.best[cell])
-        place = int(np.argmax(gains / known.candidates.expected_s[rows]))
-        if gains[place] <= self.least_gain:
-            place = self._worth_a_look(known, rows, cell, place)
-        chance = self.chance(known, rows[place : place + 1], cell)[0]
-        why = f"{chance:.0%} likely to beat its cell's best by over {self.tolerance:.0%}"
-        return Pick(int(rows[place]), why)
+        per_second = left.gains[mine] / known.candidates.expected_s[left.rows[mine]]
+        at = int(mine[int(np.argmax(per_second))])
+        if left.gains[at] <= self.least_gain:
+            at = self._worth_a_look(known, left, cell, at)
+        why = f"{left.chances[at]:.0%} likely to beat its cell's best by over {self.tolerance:.0%}"
+        return Pick(int(left.rows[at]), why)
 
-    def _worth_a_look(self, known: Known, rows: Ints, cell: int, place: int) -> int:
-        """The likeliest run of the axis value that is neither measured nor excluded; ``place`` if there is none."""
-        chances = self.chance(known, rows, cell)
-        values = [(float(chances[mine].max()), mine) for _, _, mine in _untried(known, rows, cell)]
-        most, mine = max(values, key=lambda value: value[0], default=(0.0, None))
-        return place if mine is None or most <= self.max_probability else int(mine[int(np.argmax(chances[mine]))])
+    def _worth_a_look(self, known: Known, left: _Left, cell: int, otherwise: int) -> int:
+        """The likeliest run of an axis value that is neither tried nor excluded; ``otherwise`` if there is none."""
+        untried = [at for _, _, places in _untried(known, left, cell) for at in places.tolist()]
+        likely = max(untried, key=lambda at: float(left.chances[at]), default=otherwise)
+        return likely if left.chances[likely] > self.max_probability else otherwise
 
 
-def _untried(known: Known, rows: Ints, cell: int) -> list[tuple[str, str, Ints]]:
-    """(axis, value, places of the rows that have it) of each value that no begun run of the cell has."""
-    c, found = known.candidates, []
+def _by_turn(known: Known, left: _Left) -> Ints:
+    """Cells with a run left: those with fewer than IN_TURN runs by their number; then by the greatest gain."""
+    present = np.unique(left.cells)
+    early = (known.tries[present] < IN_TURN) | ~np.isfinite(known.best[present])
+    gains = np.zeros(len(known.best))
+    np.maximum.at(gains, left.cells, left.gains)
+    found: Ints = present[np.lexsort((known.tries[present], np.where(early, 0, -gains[present]), ~early))]
+    return found
+
+
+def _untried(known: Known, left: _Left, cell: int) -> list[tuple[str, str, Ints]]:
+    """(axis, value, places that have it) of each value that no begun run of the cell has."""
+    c, mine, found = known.candidates, left.of(cell), []
     begun = np.flatnonzero(known.begun & (c.cells == cell))
     for axis, codes in c.main_axes.items():
-        for code in np.setdiff1d(codes[rows], codes[begun]):
-            mine = np.flatnonzero(codes[rows] == code)
-            found.append((axis, str(np.broadcast_to(c.columns[axis], len(c))[rows[mine[0]]]), mine))
+        tried, here = np.zeros(int(codes.max()) + 1, dtype=bool), codes[left.rows[mine]]
+        tried[codes[begun]] = True
+        for code in np.unique(here[~tried[here]]).tolist():
+            places = mine[here == code]
+            found.append((axis, str(np.broadcast_to(c.columns[axis], len(c))[left.rows[places[0]]]), places))
     return found
 
 
