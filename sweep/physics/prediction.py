@@ -321,7 +321,7 @@ def _noise(square: Floats) -> Floats:
 
 
 def corrected(layouts: Layouts, theta: Floats) -> tuple[Floats, Floats]:
-    """With corrections of the parts' logarithms: (logarithm of the corrected sum of parts, share of each part in it)."""
+    """(logarithm of the sum of parts, share of each in it), the logarithms of parts corrected by theta."""
     weighted = layouts.parts * np.exp(theta)
     total = weighted.sum(axis=1)
     return np.log(total), weighted / total[:, None]

@@ -60,5 +60,6 @@ def _draws(size: int) -> tuple[Floats, Floats, Floats]:
     """Standard normal ones (size, draws), Student's scales (draws,), uniform ones (size, draws)."""
     generator = np.random.default_rng(size)
     normal = generator.standard_normal((size, _DRAWS))
-    scale = np.sqrt(FREEDOM / generator.chisquare(FREEDOM, _DRAWS))
+    squares = np.sort(generator.chisquare(FREEDOM, 100 * _DRAWS))[50::100]  # one per stratum: tails as they should be
+    scale = np.sqrt(FREEDOM / generator.permutation(squares))
     return normal, scale, generator.random((size, _DRAWS))

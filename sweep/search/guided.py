@@ -118,7 +118,9 @@ class Guided:
         gains = left.gains[mine]
         if float(gains.max()) > self.least_gain:
             return Outlook(False, float(gains.max()), 0.0, ())
-        excluded = tuple((axis, value, float(left.chances[at].max())) for axis, value, at in _untried(known, left, cell))
+        excluded = tuple(
+            (axis, value, float(left.chances[at].max())) for axis, value, at in _untried(known, left, cell)
+        )
         if any(chance > self.max_probability for _, _, chance in excluded):
             return Outlook(False, float(gains.max()), 0.0, excluded)
         if float(gains.sum()) <= self.least_gain:  # the gain of the best of several is at most the sum of their gains
