@@ -20,8 +20,6 @@ from sweep.search.strategies import Pick
 
 FINALIST = 0.03
 """configurations within this of their cell's best are repeated"""
-IN_TURN = 2
-"""runs that each cell has before the greatest gain decides"""
 MOST_TOGETHER = 32
 """the runs with the greatest gains alone that are considered together"""
 
@@ -65,13 +63,13 @@ class Guided:
     least_gain: float = 0.01
     """expected gain of all that is left below which a cell stops"""
     min_tries: int = 4
-    """runs of a cell before it may stop"""
+    """runs of a cell before it may stop, and before the greatest gain decides which cell is next"""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
         """The most promising run of the cell whose turn it is."""
         able = free & ~known.infeasible
         left = self._left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
-        for cell in _by_turn(known, left).tolist():
+        for cell in _by_turn(known, left, self.min_tries).tolist():
             found = self._in_cell(known, left, cell)
             if found is not None:
                 return found
@@ -156,10 +154,10 @@ class Guided:
         return likely if left.chances[likely] > self.max_probability else otherwise
 
 
-def _by_turn(known: Known, left: _Left) -> Ints:
-    """Cells with a run left: those with fewer than IN_TURN runs by their number; then by the greatest gain."""
+def _by_turn(known: Known, left: _Left, in_turn: int) -> Ints:
+    """Cells with a run left: those with fewer runs than ``in_turn`` by their number; then by the greatest gain."""
     present = np.unique(left.cells)
-    early = (known.tries[present] < IN_TURN) | ~np.isfinite(known.best[present])
+    early = (known.tries[present] < in_turn) | ~np.isfinite(known.best[present])
     gains = np.zeros(len(known.best))
     np.maximum.at(gains, left.cells, left.gains)
     found: Ints = present[np.lexsort((known.tries[present], np.where(early, 0, -gains[present]), ~early))]
