@@ -241,6 +241,28 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
     )
 
 
+def beside(first: Candidates, second: Candidates) -> Candidates:
+    """Both, the first's on its kind of GPU before the second's: runs of a grid beside those measured earlier."""
+    names = dict.fromkeys([*first.columns, *second.columns])
+    cells = {name: i for i, name in enumerate(dict.fromkeys([*first.cell_names, *second.cell_names]))}
+
+    def column(one: Candidates, name: str) -> Any:
+        return np.broadcast_to(np.asarray(one.columns.get(name, 0)), len(one))
+
+    return Candidates(
+        ids=first.ids + second.ids,
+        columns={name: np.concatenate([column(first, name), column(second, name)]) for name in names},
+        kinds=first.kinds + second.kinds,
+        workloads=first.workloads + second.workloads,
+        gpu=first.gpu,
+        cells=np.array([cells[one.cell_names[cell]] for one in (first, second) for cell in one.cells], dtype=np.int64),
+        cell_names=tuple(cells),
+        nodes=np.concatenate([first.nodes, second.nodes]),
+        repeats=np.concatenate([first.repeats, second.repeats]),
+        expected_s=np.concatenate([first.expected_s, second.expected_s]),
+    )
+
+
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """An array per key, with 0 if a row lacks it."""
     keys = dict.fromkeys(map(tuple, rows))

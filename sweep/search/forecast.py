@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sweep.errors import Mistake, SweepError
 from sweep.expressions import holds
-from sweep.search.candidates import Bools, Candidates
+from sweep.physics.prediction import students_quantile
+from sweep.search.candidates import Bools, Candidates, beside
+from sweep.search.chances import FREEDOM
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
 from sweep.search.replay import RecordedRun
@@ -80,3 +83,39 @@ def _spearman(left: Floats, right: Floats) -> float | None:
     ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (left, right)]
     correlations: Any = np.corrcoef(np.stack(ranks).astype(np.float64))
     return float(correlations[0, 1])
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A layout of a grid as the measured runs predict it."""
+
+    row: int
+    """among the grid's candidates"""
+    tokens_per_second_per_gpu: float
+    low: float
+    """5 % of such predictions are below"""
+    high: float
+    works: float
+    """chance to run"""
+
+
+def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping[int, list[Expected]]:
+    """Cell of the grid -> its most promising layouts, by all recorded runs. None of them is a measurement."""
+    c = beside(grid, recorded.candidates)
+    known = Known(c)
+    for place, outcome in enumerate(recorded.outcomes):
+        rate, peak = recorded.tokens_per_second_per_gpu[place], recorded.peak_memory_bytes[place]
+        known.end(len(grid) + place, outcome, float(rate) if rate > 0 else None, float(peak) if peak > 0 else None)
+    beliefs, able, wide = known.beliefs(), ~known.infeasible[: len(grid)], students_quantile(0.95, FREEDOM)
+    found = {}
+    for cell in np.unique(grid.cells).tolist():
+        rows = np.flatnonzero((grid.cells == cell) & able)
+        mean, works = beliefs.log_rates(rows), beliefs.success(rows)
+        spread = beliefs.spreads(rows, measured=False)
+        best = np.argsort(-(mean + np.log(np.maximum(works, 1e-9))), kind="stable")[:most]
+        found[cell] = [
+            Expected(int(rows[i]), *np.exp(mean[i] + wide * spread[i] * np.array([0.0, -1.0, 1.0])).tolist(),
+                     float(works[i]))
+            for i in best
+        ]  # fmt: skip
+    return found

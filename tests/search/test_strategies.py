@@ -16,7 +16,7 @@ from sweep.plugins import STRATEGIES
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations
 from sweep.search.chances import expected_improvement, probability_above, together
-from sweep.search.forecast import forecast, selected
+from sweep.search.forecast import expected_best, forecast, selected
 from sweep.search.gaussian import Belief, Data
 from sweep.search.guided import Guided
 from sweep.search.observations import Known
@@ -368,3 +368,39 @@ def test_small_cells_predict_large_ones():
     assert found["top_3_regret"] <= found["top_1_regret"] <= 0.3
     with pytest.raises(SweepError, match="no run has nodes > 64"):
         selected(c, "nodes > 64", "--predict")
+
+
+def test_measured_runs_predict_a_grid_of_other_node_counts_with_intervals():
+    """What one node measured of a cluster three times as slow as thought holds for four."""
+    recorded = truth(2)
+    c = recorded.candidates
+    seconds = 3 * c.layouts.parts.sum(axis=1)
+    rates = np.exp(c.log_tokens_per_gpu) / seconds
+    small, large = (np.flatnonzero(c.nodes == nodes) for nodes in (1, 4))
+    measured = RecordedRun(part(c, small), tuple(Outcome.OK for _ in small), rates[small], np.full(len(small), np.nan))
+    untaught = replace(measured, tokens_per_second_per_gpu=np.full(len(small), np.nan))
+    grid = part(c, large)
+    (best,) = expected_best(measured, grid, 5).values()
+    (blind,) = expected_best(replace(untaught, outcomes=(Outcome.UNKNOWN,) * len(small)), grid, 5).values()
+    true = rates[large][[one.row for one in best]]
+    assert all(one.low < one.tokens_per_second_per_gpu < one.high for one in best)
+    assert np.abs(np.log(best[0].tokens_per_second_per_gpu / true[0])) < 0.4
+    assert best[0].high / best[0].low < 0.7 * blind[0].high / blind[0].low
+    assert true[0] > 0.9 * rates[large].max()
+
+
+def part(c, rows):
+    """Some of the candidates, as a sweep of their own."""
+    numbers = {cell: i for i, cell in enumerate(dict.fromkeys(c.cells[rows].tolist()))}
+    return replace(
+        c,
+        ids=tuple(c.ids[i] for i in rows),
+        columns={name: np.broadcast_to(value, len(c))[rows] for name, value in c.columns.items()},
+        kinds=[c.kinds[i] for i in rows],
+        workloads=tuple(c.workloads[i] for i in rows),
+        cells=np.array([numbers[cell] for cell in c.cells[rows].tolist()]),
+        cell_names=tuple(c.cell_names[cell] for cell in numbers),
+        nodes=c.nodes[rows],
+        repeats=c.repeats[rows],
+        expected_s=c.expected_s[rows],
+    )
