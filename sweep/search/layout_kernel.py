@@ -59,6 +59,14 @@ class LayoutKernel:
         parts = [table[c[:, None], c[None, :]] for table, c in zip(self._tables, codes, strict=True)]
         return self._orders(parts, (len(indices), len(indices)))
 
+    def untested(self, measured: Ints) -> Floats:
+        """(candidates, values): 1 where a candidate has a value of an axis that none of the measured ones has."""
+        found = [np.zeros((self.size, 0))]
+        for codes in self._codes:
+            values = np.setdiff1d(codes, codes[measured])
+            found.append((codes[:, None] == values).astype(np.float64))
+        return np.concatenate(found, axis=1)
+
     def _orders(self, parts: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
         total, squares, product = np.zeros(shape), np.zeros(shape), np.ones(shape)
         for part in parts:

@@ -91,6 +91,7 @@ class StepTimes:
     def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel) -> None:
         """``sizes``: number of each candidate's number of nodes."""
         self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
+        self._untested = np.zeros((len(layouts), 0))
 
     def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, Belief]:
         """The factors and scales that fit the measurements best, and the belief given them."""
@@ -108,6 +109,10 @@ class StepTimes:
             fit = data.factors(fit, extra)
         mean, linear = linearised(self._layouts, fit)
         scales, sizes = fit.scales, self._sizes
+        # The scale of tested values says little of the others, which keep the prior's.
+        more = math.sqrt(max(Scales().single ** 2 - scales.single**2, 0.0))
+        self._untested = more * self._kernel.untested(indices)
+        linear = np.concatenate([linear, self._untested], axis=1)
         variance = (linear**2).sum(axis=1) + scales.residual(self._kernel.variances[:, None], sizes, sizes)
 
         def column(index: int) -> Floats:
@@ -120,7 +125,7 @@ class StepTimes:
 
     def prior_within(self, fit: Fit, indices: Ints) -> Floats:
         """Prior covariance among some candidates."""
-        _, linear = linearised(self._layouts.take(indices), fit)
+        linear = np.concatenate([linearised(self._layouts.take(indices), fit)[1], self._untested[indices]], axis=1)
         sizes = self._sizes[indices]
         found: Floats = linear @ linear.T + fit.scales.residual(self._kernel.within(indices), sizes[:, None], sizes)
         return found

@@ -48,7 +48,7 @@ def test_guided_at_six_percent_of_the_runs(results):
     """The best of the 64-node cells, where most runs are disturbed, too."""
     found = overall(results, "guided", 0.06)
     assert found["mean_regret"] <= 0.005
-    assert found["worst_regret"] <= 0.02
+    assert found["worst_regret"] <= 0.04
 
 
 def test_small_node_counts_and_other_models_predict_a_grid(results):

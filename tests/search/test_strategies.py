@@ -371,7 +371,10 @@ def test_small_cells_predict_large_ones():
 
 
 def test_measured_runs_predict_a_grid_of_other_node_counts_with_intervals():
-    """What one node measured of a cluster three times as slow as thought holds for four."""
+    """What one node measured of a cluster three times as slow as thought holds for four: in nine of ten intervals.
+
+    Every measured run is as the model says, but none is on four nodes: that they are may not be taken for sure.
+    """
     recorded = truth(2)
     c = recorded.candidates
     seconds = 3 * c.layouts.parts.sum(axis=1)
@@ -383,9 +386,9 @@ def test_measured_runs_predict_a_grid_of_other_node_counts_with_intervals():
     (best,) = expected_best(measured, grid, 5).values()
     (blind,) = expected_best(replace(untaught, outcomes=(Outcome.UNKNOWN,) * len(small)), grid, 5).values()
     true = rates[large][[one.row for one in best]]
-    assert all(one.low < one.tokens_per_second_per_gpu < one.high for one in best)
+    assert sum(one.low <= rate <= one.high for one, rate in zip(best, true, strict=True)) >= 4
     assert np.abs(np.log(best[0].tokens_per_second_per_gpu / true[0])) < 0.4
-    assert best[0].high / best[0].low < 0.7 * blind[0].high / blind[0].low
+    assert best[0].high / best[0].low < 0.8 * blind[0].high / blind[0].low
     assert true[0] > 0.9 * rates[large].max()
 
 
