@@ -113,9 +113,9 @@ def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping
         mean, works = beliefs.log_rates(rows), beliefs.success(rows)
         spread = beliefs.spreads(rows, measured=False)
         best = np.argsort(-(mean + np.log(np.maximum(works, 1e-9))), kind="stable")[:most]
+        rates = np.exp(mean[best, None] + wide * spread[best, None] * np.array([0.0, -1.0, 1.0])).tolist()
         found[cell] = [
-            Expected(int(rows[i]), *np.exp(mean[i] + wide * spread[i] * np.array([0.0, -1.0, 1.0])).tolist(),
-                     float(works[i]))
-            for i in best
-        ]  # fmt: skip
+            Expected(int(row), rate, low, high, float(chance))
+            for row, (rate, low, high), chance in zip(rows[best], rates, works[best], strict=True)
+        ]
     return found
