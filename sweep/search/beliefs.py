@@ -15,7 +15,7 @@ from sweep.outcomes import Outcome
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.memory_model import RESIDUAL, Peaks
-from sweep.search.step_time_model import StepTimes, doubt
+from sweep.search.step_time_model import StepTimes, disturbance_variance
 
 REFIT_GROWTH, REFIT_EVERY = 1.25, 200
 """times are refitted when their number has grown by this factor, or by this many"""
@@ -92,7 +92,7 @@ class Beliefs:
             index, value = self._measured[place], self._log_times[place]
             variance = self._belief.variance[index] + self.fit.scales.noise**2
             slower = np.array([value - self._belief.mean[index]])
-            extra = float(doubt(slower, np.array([variance]), self.fit.disturbed)[0])
+            extra = float(disturbance_variance(slower, np.array([variance]), self.fit.disturbed)[0])
             self._belief.observe(index, value, self.fit.scales.noise**2 + extra)
         self._taught = len(self._measured)
 

@@ -241,8 +241,8 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
     )
 
 
-def beside(first: Candidates, second: Candidates) -> Candidates:
-    """Both, the first's on its kind of GPU before the second's: runs of a grid beside those measured earlier."""
+def joined_candidates(first: Candidates, second: Candidates) -> Candidates:
+    """Both, the first's on its kind of GPU before the second's: runs of a grid and those measured earlier."""
     names = dict.fromkeys([*first.columns, *second.columns])
     cells = {name: i for i, name in enumerate(dict.fromkeys([*first.cell_names, *second.cell_names]))}
 

@@ -11,7 +11,7 @@ import numpy as np
 from sweep.errors import Mistake, SweepError
 from sweep.expressions import holds
 from sweep.physics.prediction import students_quantile
-from sweep.search.candidates import Bools, Candidates, beside
+from sweep.search.candidates import Bools, Candidates, joined_candidates
 from sweep.search.chances import FREEDOM
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
@@ -101,7 +101,7 @@ class Expected:
 
 def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping[int, list[Expected]]:
     """Cell of the grid -> its most promising layouts, by all recorded runs. None of them is a measurement."""
-    c = beside(grid, recorded.candidates)
+    c = joined_candidates(grid, recorded.candidates)
     known = Known(c)
     for place, outcome in enumerate(recorded.outcomes):
         rate, peak = recorded.tokens_per_second_per_gpu[place], recorded.peak_memory_bytes[place]

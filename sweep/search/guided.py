@@ -143,11 +143,11 @@ class Guided:
         per_second = left.gains[mine] / known.candidates.expected_s[left.rows[mine]]
         at = int(mine[int(np.argmax(per_second))])
         if left.gains[at] <= self.least_gain:
-            at = self._worth_a_look(known, left, cell, at)
+            at = self._untried_likeliest(known, left, cell, at)
         why = f"{left.chances[at]:.0%} likely to beat its cell's best by over {self.tolerance:.0%}"
         return Pick(int(left.rows[at]), why)
 
-    def _worth_a_look(self, known: Known, left: _Left, cell: int, otherwise: int) -> int:
+    def _untried_likeliest(self, known: Known, left: _Left, cell: int, otherwise: int) -> int:
         """The likeliest run of an axis value that is neither tried nor excluded; ``otherwise`` if there is none."""
         untried = [at for _, _, places in _untried(known, left, cell) for at in places.tolist()]
         likely = max(untried, key=lambda at: float(left.chances[at]), default=otherwise)

@@ -1,4 +1,4 @@
-"""How alike two layouts are: the covariance of what the formulas of step time and memory do not know about them.
+"""How similar two layouts are: the covariance of what the formulas of step time and memory do not know about them.
 
 Effects of each axis alone, of each pair of axes, and of all at once (Duvenaud et al. 2011, "Additive Gaussian
 processes"). An axis value that was never measured shares little with those that were: its effect stays uncertain.

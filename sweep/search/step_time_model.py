@@ -199,7 +199,7 @@ class _Measured:
         undisturbed = trust(slower, alone, fit.disturbed)
         count = DISTURBED * DISTURBED_RUNS + float((1 - undisturbed).sum())
         fit = replace(fit, disturbed=count / (DISTURBED_RUNS + len(slower)))
-        return fit, doubt(slower, alone, fit.disturbed)
+        return fit, disturbance_variance(slower, alone, fit.disturbed)
 
 
 def trust(slower: Floats, variance: Floats, disturbed: float) -> Floats:
@@ -211,7 +211,7 @@ def trust(slower: Floats, variance: Floats, disturbed: float) -> Floats:
     return found
 
 
-def doubt(slower: Floats, variance: Floats, disturbed: float) -> Floats:
+def disturbance_variance(slower: Floats, variance: Floats, disturbed: float) -> Floats:
     """The additional variance of a measurement's error that moves expectations as much as they should.
 
     If it is disturbed, it says nothing of others: the mean moves by the probability that it is not, times the usual

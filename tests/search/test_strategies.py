@@ -22,7 +22,7 @@ from sweep.search.guided import Guided
 from sweep.search.observations import Known
 from sweep.search.replay import RecordedRun, promising_order, replay, report, steps
 from sweep.search.search import BY_STRATEGY, Search, choose, waiting
-from sweep.search.step_time_model import StepTimes, doubt
+from sweep.search.step_time_model import StepTimes, disturbance_variance
 from sweep.search.strategies import strategy_named
 from sweep.state.events import Recorded, RecordFacts, RerunRequested
 from sweep.state.state import SweepState
@@ -86,7 +86,7 @@ def test_guided_finds_the_best_with_a_fifth_of_the_runs_on_clusters_that_physics
     assert guided["mean_regret"] <= by_chance["mean_regret"]
 
 
-def test_guided_stops_every_cell_when_what_is_left_is_not_worth_a_run_and_says_how_sure_it_is():
+def test_guided_stops_every_cell_when_what_is_left_is_not_worth_a_run_and_gives_its_probability():
     recorded, guided = truth(1), Guided()
     known = Known(recorded.candidates)
     for _ in steps(known, recorded, guided, Budget()):
@@ -234,10 +234,10 @@ def test_conditioning_one_by_one_is_conditioning_at_once():
 
 
 def test_a_disturbed_run_is_doubted_and_a_fast_one_is_not():
-    doubts = doubt(np.array([-2.0, 0.1, 2.0]), np.full(3, 0.04), 0.05)
-    assert doubts[0] < 1e-3
-    assert doubts[1] < 0.01
-    assert doubts[2] > 100
+    variances = disturbance_variance(np.array([-2.0, 0.1, 2.0]), np.full(3, 0.04), 0.05)
+    assert variances[0] < 1e-3
+    assert variances[1] < 0.01
+    assert variances[2] > 100
 
 
 def test_the_chance_to_be_better():
@@ -254,7 +254,7 @@ def test_expected_gains_are_those_of_drawn_rates():
     assert expected == pytest.approx(np.maximum(drawn - 0.05, 0).mean(), rel=0.03)
 
 
-def test_runs_that_are_alike_gain_no_more_together_than_one():
+def test_similar_runs_gain_no_more_together_than_one():
     alone = np.full((6, 6), 0.04) + np.eye(6) * 1e-6
     mean, works = np.full(6, -0.1), np.ones(6)
     same, _ = together(mean, alone, works, 0.0, 0.02)
