@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": ("sweep.cli.nodes:nodes", "Nodes, their verdicts, quarantine; add, pardon."),
     "import": ("sweep.cli.foreign:import_results", "Foreign results (CSV, Parquet) into the record schema."),
     "replay": ("sweep.cli.foreign:replay", "How a search strategy would have done on recorded results."),
+    "predict": ("sweep.cli.predict:predict", "A grid's best layouts as measured runs predict them, with intervals."),
     "logs": ("sweep.cli.logs:logs", "The output of an attempt, or of a pilot."),
     "rerun": ("sweep.cli.rerun:rerun", "Measure runs again, as a further attempt of each."),
     "explain": ("sweep.cli.explain:explain", "Why a run ended as it did, and what to try."),
