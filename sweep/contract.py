@@ -61,7 +61,7 @@ class Run:
 
     workload: str
     model: str
-    """the name that the grid gives; figures group by it"""
+    """the name that the grid gives, with @ and the node group on a site that has some; figures group by it"""
     shape: Mapping[str, Scalar]
     """fields of ``sweep.physics.shapes.ModelShape``"""
     nodes: int
@@ -179,6 +179,11 @@ class RankRun(Run):
         """The run with its place."""
         values = {f.name: getattr(run, f.name) for f in dataclasses.fields(Run)}
         return cls(**values, place=place)
+
+
+def node_group_of(model: str) -> str:
+    """The node group of a run, by its model's name: of MODEL@GROUP the latter; empty on a site without groups."""
+    return model.partition("@")[2]
 
 
 class Phase(str, Enum):

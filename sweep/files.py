@@ -9,9 +9,9 @@ import contextlib
 import os
 import stat
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from sweep.errors import Mistake, SweepError
 
@@ -112,12 +112,23 @@ def write_new(texts: Mapping[Path, str]) -> None:
             raise
 
 
+def write_streamed(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """As ``write_whole``, by a function that writes to the open file."""
+    with _parents(path):
+        _aside(path, write).rename(path)
+
+
 def write_aside(path: Path, data: bytes | str) -> Path:
     """Write a private temporary file next to ``path`` and sync it. Raises OSError, and then has removed it."""
+    whole = data.encode() if isinstance(data, str) else data
+    return _aside(path, lambda file: file.write(whole))
+
+
+def _aside(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
     aside = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex[:12]}")
     try:
         with naming(path), open(aside, "xb", opener=_private) as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
     except OSError:

@@ -177,6 +177,9 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
     from sweep.plan.build import nothing_to_run
 
     mistakes = [] if plan.runs else [nothing_to_run(grid)]
+    if executor == "local" and site.node_groups:
+        fact = "the executor local has one kind of node, this machine, and the site has node_groups"
+        mistakes.append(Mistake(fact, path="node_groups", remedy="another site, or --executor slurm"))
     widest = max((planned.nodes for planned in plan.runs), default=0) * site.gpus_per_node
     if executor == "local" and widest > max_local_ranks(site):
         fact = f"the widest run has {widest} ranks, and this machine may run {max_local_ranks(site)} at once"
@@ -190,16 +193,20 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
 
 def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
     from sweep.launcher.submission import limits_of
+    from sweep.plan.runs import runs_on
     from sweep.search.budget import Budget
 
-    budget = Budget.of(grid.budget.model_dump(), len(plan.runs))
-    nodes = sorted((planned.nodes for planned in plan.runs), reverse=True)[: budget.runs]
-    node_hours = min(sum(nodes) * limits_of(grid).attempt_s / 3600, budget.node_hours or math.inf)
-    where = "on this machine" if executor == "local" else f"on Slurm, up to {site.max_pilots} pilots at once"
-    gpu_hours = node_hours * site.gpus_per_node
+    pilots = sum(part.max_pilots for part in site.parts.values())
+    where = "on this machine" if executor == "local" else f"on Slurm, up to {pilots} pilots at once"
+    gpu_hours, count = 0.0, 0
+    for group, part in site.parts.items():  # a budget is each group's own
+        runs = runs_on(plan.runs, group)
+        budget = Budget.of(grid.budget.model_dump(), len(runs))
+        nodes = sorted((planned.nodes for planned in runs), reverse=True)[: budget.runs]
+        node_hours = min(sum(nodes) * limits_of(grid).attempt_s / 3600, budget.node_hours or math.inf)
+        gpu_hours, count = gpu_hours + node_hours * part.gpus_per_node, count + len(nodes)
     most = f"{gpu_hours:,.0f}" if gpu_hours >= 10 else f"{gpu_hours:.2g}"
-    runs = f"{len(nodes)} run{'s' * (len(nodes) != 1)}"
-    return f"{runs} {where}, up to {most} GPU-hours if each took its limit. Continue?"
+    return f"{count} run{'s' * (count != 1)} {where}, up to {most} GPU-hours if each took its limit. Continue?"
 
 
 def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -> int:

@@ -83,14 +83,20 @@ def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
 
     profile = profile_of(grid.workload, {}) or PROFILES["ours"]
     behaviour = behaviour_of(profile.name)
-    rates = machine_of(site.hardware, profile).rates(behaviour.attention)
+    rates = {group: machine_of(part.hardware, profile).rates(behaviour.attention) for group, part in site.parts.items()}
     if as_json:
-        rows = [dict(zip(("rate", "value", "source"), one, strict=True)) for one in rates]
-        click.echo(json.dumps({"trainer": grid.workload, "behaviour": behaviour.source, "rates": rows}))
+        rows = {
+            group: [dict(zip(("rate", "value", "source"), one, strict=True)) for one in found]
+            for group, found in rates.items()
+        }
+        of = {"node_groups": rows} if site.node_groups else {"rates": rows[""]}
+        click.echo(json.dumps({"trainer": grid.workload, "behaviour": behaviour.source} | of))
         return
-    click.echo(f"{grid.workload} on {site.gpu}: {behaviour.source}")
-    for name, value, source in rates:
-        click.echo(f"  {name}: {value}  ({source})")
+    for group, found in rates.items():
+        where = f"{site.part(group).gpu} ({group})" if group else site.gpu
+        click.echo(f"{grid.workload} on {where}: {behaviour.source}")
+        for name, value, source in found:
+            click.echo(f"  {name}: {value}  ({source})")
 
 
 @click.command(cls=SweepCommand, short_help="Print the grid's JSON schema, for editors.")

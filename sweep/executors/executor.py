@@ -18,6 +18,8 @@ class PilotRequest:
     """the pilot's name in the sweep directory"""
     nodes: int
     time_limit_s: int
+    node_group: str = ""
+    """of the site, if it has some: ``Site.part`` says how its nodes are asked for"""
     exclude: tuple[str, ...] = ()
     """nodes to exclude"""
 

@@ -39,7 +39,10 @@ from sweep.store.directory import write_derived
 SCRIPT = "pilot.sbatch"
 PICKLE = "pilot.pkl"
 SUBMIT_TIMEOUT_S = 60.0
+"""for sbatch: six times Slurm's default MessageTimeout (10 s, man slurm.conf), since sbatch repeats what a busy
+controller refuses"""
 QUERY_TIMEOUT_S = 30.0
+"""for the other clients: three times MessageTimeout"""
 IDS_PER_COMMAND = 500
 """Linux limits one argument at 128 KiB, and slurmdbd answers long lists slowly"""
 FIND_DAYS = (30, 7, 1)
@@ -128,7 +131,7 @@ class SlurmExecutor:
                 raise SubmitError(_message_of(done), retry=True)
 
     def _submission(self, request: PilotRequest) -> _Submission:
-        return _Submission(self._site, request, self._sweep_dir, self._submit_timeout_s)
+        return _Submission(self._site.part(request.node_group), request, self._sweep_dir, self._submit_timeout_s)
 
     def _find_in_accounting(self, token: str) -> tuple[JobState, str | None]:
         """A job that squeue does not list. Where the site limits the range of a query, the last days only: a job

@@ -103,10 +103,13 @@ def _nodes(grid: Grid, site: Site) -> Iterator[Problem]:
     asked = {("nodes",): grid.nodes} | {
         ("include", i, "nodes"): p["nodes"] for i, p in enumerate(grid.include) if "nodes" in p
     }
+    limits = [part.max_nodes for part in site.parts.values()]
+    most = max((limit for limit in limits if limit is not None), default=0)
     for path, counts in asked.items():
         for count in counts:
-            if site.max_nodes is not None and isinstance(count, int) and count > site.max_nodes:
-                yield Problem(path, f"{count} nodes are more than the site's max_nodes {site.max_nodes}")
+            if None not in limits and isinstance(count, int) and count > most:
+                of = "any max_nodes of the site's node groups" if site.node_groups else "the site's max_nodes"
+                yield Problem(path, f"{count} nodes are more than {of} {most}")
 
 
 def _names(grid: Grid, workload: Workload) -> Iterator[Problem]:

@@ -34,7 +34,9 @@ DERIVED = ("dp", "grad_accum")
 """follow from the two equations; a grid may restrict them"""
 FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_tokens")
 """further columns that rules and constraints see, in addition to the fields of the model's shape"""
-COLUMNS = frozenset({"model", *AXES, *DERIVED, *FACTS, *(field.name for field in dataclasses.fields(ModelShape))})
+COLUMNS = frozenset(
+    {"model", "node_group", *AXES, *DERIVED, *FACTS, *(field.name for field in dataclasses.fields(ModelShape))}
+)
 
 Tokens = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
 

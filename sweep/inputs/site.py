@@ -169,23 +169,46 @@ def _port_range(ports: tuple[int, int] | None) -> tuple[int, int] | None:
 Port = Annotated[int, Field(ge=1024, le=65535)]
 
 
+_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+SbatchOptions = Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], BeforeValidator(_tuple)]
+GpuKind = Annotated[str, AfterValidator(_gpu)]
+Constraint = Annotated[str, AfterValidator(_constraint)]
+
+
+class NodeGroup(BaseModel):
+    """Nodes of one kind in a site with several. A key that is not given has the site's value."""
+
+    model_config = _CONFIG
+
+    gpus_per_node: int | None = Field(default=None, ge=1, le=1024)
+    gpu: GpuKind | None = None
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    reservation: Word | None = None
+    constraint: Constraint | None = None
+    max_nodes: int | None = Field(default=None, ge=1, le=100_000)
+    """the widest pilot of these nodes; wider runs are measured on other groups only"""
+    cpus_per_node: int | None = Field(default=None, ge=1, le=65536)
+    max_pilots: int | None = Field(default=None, ge=1, le=10_000)
+    sbatch: SbatchOptions | None = None
+
+
 class Site(BaseModel):
     """One cluster, or one part of it. Each field is a key of the site file."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = _CONFIG
 
     name: SafeName = "site"
     gpus_per_node: int = Field(ge=1, le=1024)
     """ranks per node: GPUs, or processes where gpu is cpu"""
-    gpu: Annotated[str, AfterValidator(_gpu)]
+    gpu: GpuKind
     """kind of accelerator: a name of ``sweep.physics.hardware.GPUS``, or cpu"""
     partition: Word | None = None
     account: Word | None = None
     qos: Word | None = None
     reservation: Word | None = None
-    constraint: Annotated[str, AfterValidator(_constraint)] | None = None
+    constraint: Constraint | None = None
     """node features, as ``sbatch --constraint``"""
     max_nodes: int | None = Field(default=None, ge=1, le=100_000)
     """the widest pilot allowed; a grid that asks for more is refused"""
@@ -200,7 +223,7 @@ class Site(BaseModel):
     """arguments before the command that starts in a container"""
     srun: Annotated[tuple[Annotated[str, AfterValidator(_srun_option)], ...], BeforeValidator(_tuple)] = ()
     """further options of the srun that starts the agents, each starting with --: Pyxis' --container-image=…"""
-    sbatch: Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], BeforeValidator(_tuple)] = ()
+    sbatch: SbatchOptions = ()
     """further #SBATCH options, each starting with --"""
     max_pilots: int = Field(default=4, ge=1, le=10_000)
     """pilots in the queue or running at once"""
@@ -223,6 +246,8 @@ class Site(BaseModel):
     """the network interface for the leader, the ranks' rendezvous, and NCCL and gloo's sockets"""
     port_range: Annotated[tuple[Port, Port] | None, BeforeValidator(_tuple), AfterValidator(_port_range)] = None
     """first and last port for the leader and the ranks' rendezvous, where firewalls let only some through"""
+    node_groups: dict[SafeName, NodeGroup] = Field(default_factory=dict)
+    """nodes of several kinds: each model is measured on each group, as MODEL@GROUP, by pilots of that group alone"""
     measured: Annotated[MeasuredRates | None, BeforeValidator(_rates)] = None
     """rates measured on this cluster: the file ``NAME.measured.yaml`` next to the site's; a sweep's copy has both"""
 
@@ -230,6 +255,26 @@ class Site(BaseModel):
     def pilot_time_s(self) -> float:
         """Wall time of one pilot, in seconds."""
         return self.pilot_time
+
+    @property
+    def parts(self) -> dict[str, Site]:
+        """Node group -> the site as far as it concerns that group's nodes; "" -> itself where there are no groups.
+
+        Rates that were measured on the site hold for its own kind of GPU only.
+        """
+        if not self.node_groups:
+            return {"": self}
+        return {name: self._part(group) for name, group in self.node_groups.items()}
+
+    def part(self, node_group: str) -> Site:
+        """The part of that node group; the site itself where it has no such group."""
+        return self.parts.get(node_group, self)
+
+    def _part(self, group: NodeGroup) -> Site:
+        own = {"node_groups": {}} | group.model_dump(exclude_none=True)
+        if own.get("gpu", self.gpu) != self.gpu:
+            own["measured"] = None
+        return self.model_copy(update=own)
 
     @property
     def hardware(self) -> Gpu:

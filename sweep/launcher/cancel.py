@@ -14,6 +14,7 @@ from sweep.store.journal import write_request
 from sweep.store.sweep import Sweep
 
 POLL_S = 0.5
+"""how often the journals are polled, as the launcher does"""
 
 
 def cancel_sweep(sweep: Sweep, timeout_s: float) -> tuple[bool, SweepState]:

@@ -23,6 +23,8 @@ from sweep.store.sweep import Sweep
 POLL_S = 0.5
 """how often the journals are polled; the scheduler is polled far less often"""
 REFUSED_S = 2.0
+"""pause after a step that the file system refused: far below a pilot's time-out (``watch.TIMEOUT_S``), and few
+messages"""
 HUNG_S = 15.0
 """a step that took this long, or failed, waited for the file system: pilots' heartbeats were delayed as well"""
 

@@ -73,7 +73,7 @@ def _mark_lost(
         pilot=pilot.name,
         job_id=pilot.job_id,
         nodes=attempt.nodes if attempt is not None else (),
-        gpu=session.sweep.site.gpu,
+        gpu=session.sweep.site.part(planned.node_group).gpu,
         started_at=(began := began_at or pilot.started_at or pilot.intended_at),
         ended_at=max(began, status.ended_at or pilot.last_line_at or time.time()),
     )

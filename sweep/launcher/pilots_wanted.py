@@ -18,16 +18,20 @@ UNPRODUCTIVE_LIMIT = 3
 WORTH_S = 300.0
 """a width with less work than this for a pilot of its own is left to a wider pilot"""
 PATIENCE_S = 120.0
-"""how long narrower runs wait for a wider pilot to start before getting their own pilots"""
+"""how long narrower runs wait for a wider pilot to start before getting their own pilots: four rounds of Slurm's
+backfill (bf_interval, 30 s by default)"""
 SHARE_S = 1800.0
 """this much work justifies a further pilot, where the site allows one: the sweep ends sooner, and shorter jobs start
 sooner"""
 ROUND_S = 60
+"""Slurm counts time limits in whole minutes (man sbatch, --time)"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """The site's limits, and run times."""
+    """The limits of a site or of one of its node groups, and run times."""
+
+    node_group: str = ""
 
     max_pilots: int
     pilot_time_s: float
@@ -48,17 +52,19 @@ class Wanted:
 
     nodes: int
     time_limit_s: int
+    node_group: str = ""
 
 
 def pilots_wanted(runs: Sequence[PlannedRun], sweep_state: SweepState, capacity: Capacity) -> list[Wanted]:
-    """The pilots to submit now, narrowest first, since those start soonest."""
+    """The pilots to submit now, narrowest first, since those start soonest. ``runs``: of the capacity's node group."""
     if sweep_state.cancelled:
         return []
-    open_pilots = [pilot for pilot in sweep_state.pilots.values() if pilot.open]
+    group = capacity.node_group
+    open_pilots = [pilot for pilot in sweep_state.pilots.values() if pilot.open and pilot.node_group == group]
     most = capacity.max_pilots if capacity.side_by_side else 1
     room = most - len(open_pilots)
     open_widths = Counter(_width(pilot, sweep_state.bad_nodes) for pilot in open_pilots)
-    given_up = unproductive_widths(sweep_state)
+    given_up = unproductive_widths(sweep_state, group)
     counts = Counter(choice.planned.nodes for choice in waiting(runs, sweep_state))
     for width in given_up:
         counts.pop(width, None)
@@ -70,7 +76,7 @@ def pilots_wanted(runs: Sequence[PlannedRun], sweep_state: SweepState, capacity:
         for width in sorted(needs):
             if needs[width] - open_widths[width] > round_number and len(wanted) < room:
                 wanted.append(width)
-    return [Wanted(width, _time_limit_s(served[width] / needs[width], capacity)) for width in sorted(wanted)]
+    return [Wanted(width, _time_limit_s(served[width] / needs[width], capacity), group) for width in sorted(wanted)]
 
 
 def _width(pilot: PilotState, bad_nodes: Container[str]) -> int:
@@ -128,23 +134,26 @@ def nodes_to_avoid(runs: Sequence[PlannedRun], sweep_state: SweepState, width: i
     return frozenset() if first is None or first.attempt == 1 else sweep_state.run_state(first.planned.run_id).avoid()
 
 
-def unproductive_widths(sweep_state: SweepState) -> frozenset[int]:
-    """Widths whose last pilots repeatedly ended without starting an attempt.
+def unproductive_widths(sweep_state: SweepState, node_group: str = "") -> frozenset[int]:
+    """Widths whose last pilots of the node group repeatedly ended without starting an attempt.
 
     A pilot ordered before the width's latest attempt ended may just have started too late to find work: it does
     not count.
     """
     latest: dict[int, float] = {}
     fruitful = set()
+    pilots = {name: pilot for name, pilot in sweep_state.pilots.items() if pilot.node_group == node_group}
     for run in sweep_state.runs.values():
         for attempt in run.attempts.values():
             fruitful.add(attempt.pilot)
-            pilot = sweep_state.pilots.get(attempt.pilot)
+            pilot = pilots.get(attempt.pilot)
+            if pilot is None and attempt.pilot in sweep_state.pilots:
+                continue  # of another group
             for width in {len(attempt.nodes), pilot.nodes if pilot is not None else 0}:
                 latest[width] = max(latest.get(width, 0.0), attempt.ended_at or 0.0)
     unproductive = Counter(
         pilot.nodes
-        for pilot in sweep_state.pilots.values()
+        for pilot in pilots.values()
         if not pilot.open
         and pilot.job_id is not None  # else it never was a job: the scheduler was full or unreachable
         and pilot.name not in fruitful

@@ -18,7 +18,11 @@ from sweep.store.lease import Lease
 from sweep.store.sweep import Sweep
 
 ALIVE_S = 20.0
-"""longest interval between the launcher's heartbeats in the journal"""
+"""longest interval between the launcher's heartbeats in the journal: nine in the time after which another host assumes
+it dead (``sweep.store.lease.QUIET_S``)"""
+
+Width = tuple[str, int]
+"""of pilots: their node group, and how many of its nodes"""
 
 
 class Session:
@@ -30,8 +34,8 @@ class Session:
         self.lease = lease
         self.executor = executor
         self.local = sweep.executor == "local"
-        self.same_nodes: set[int] = set()
-        """widths for which the cluster has only nodes that failed"""
+        self.same_nodes: set[Width] = set()
+        """those for which the cluster has only nodes that failed"""
         self.heartbeat_at = 0.0
         """unix seconds of the journal's last line"""
         self._journal = Journal(self.directory.journal(lease.writer))

@@ -11,9 +11,10 @@ from sweep.executors.executor import PilotRequest, SubmitError
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.launcher.pilots_wanted import Capacity, Wanted, nodes_to_avoid, pilots_wanted, unproductive_widths
-from sweep.launcher.session import Session, token_of
+from sweep.launcher.session import Session, Width, token_of
 from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
+from sweep.plan.runs import runs_on
 from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
 from sweep.state.state import SweepState
@@ -21,8 +22,11 @@ from sweep.state.tally import typical_run_s
 from sweep.store.directory import make_directory
 
 DEFAULT_ATTEMPT_S = 900.0
+"""of a grid without max_run_time: its limits for start and first iteration (300 s each), and 300 s for the rest"""
 FIRST_BACK_OFF_S = 5.0
+"""half of Slurm's default MessageTimeout (10 s): a controller that was busy for one message takes the next"""
 MAX_BACK_OFF_S = 300.0
+"""five of the controller's default scheduling rounds (sched_interval, 60 s): limits pass as jobs end, not sooner"""
 TOP_UP_SHARE = 0.02
 """fraction of a core for computing which pilots are wanted: the cost grows with the runs of the sweep"""
 DEFAULT_PREFLIGHT = {False: "quick", True: "off"}
@@ -47,9 +51,11 @@ def limits_of(grid: Grid) -> Limits:
     )
 
 
-def capacity_of(grid: Grid, site: Site, executor: str, sweep_state: SweepState) -> Capacity:
-    """The site's limits now, with the known duration of a run."""
+def capacity_of(grid: Grid, site: Site, executor: str, sweep_state: SweepState, *, node_group: str = "") -> Capacity:
+    """The limits of the site, or of its node group, now, with the known duration of a run."""
+    site = site.part(node_group)
     return Capacity(
+        node_group=node_group,
         max_pilots=site.max_pilots,
         pilot_time_s=site.pilot_time_s,
         run_s=typical_run_s(sweep_state),
@@ -72,29 +78,36 @@ class Submission:
         """Submit the pilots wanted now. Raises StuckError where the scheduler rejects permanently."""
         if time.monotonic() < self._not_before:
             return
-        session, began_s = self._session, time.process_time()
-        capacity = capacity_of(session.sweep.grid, session.sweep.site, session.sweep.executor, session.sweep_state)
-        all_wanted = pilots_wanted(session.asked_for, session.sweep_state, capacity)
+        began_s = time.process_time()
+        all_wanted = [wanted for group in self._session.sweep.site.parts for wanted in self._wanted(group)]
         took_s = time.process_time() - began_s
         self._not_before = time.monotonic() + (took_s / TOP_UP_SHARE if took_s > NOTHING_S else 0.0)
         for wanted in all_wanted:
             if not self._submit(wanted):
                 break
 
-    def infeasible(self) -> frozenset[int]:
+    def _wanted(self, group: str) -> Sequence[Wanted]:
+        """The pilots of one node group that are wanted now."""
+        session, sweep = self._session, self._session.sweep
+        capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, session.sweep_state, node_group=group)
+        return pilots_wanted(runs_on(session.asked_for, group), session.sweep_state, capacity)
+
+    def infeasible(self) -> frozenset[Width]:
         """The widths for which pilots are useless, if nothing else waits and no pilot is open; else empty."""
         session = self._session
         if session.open_pilots:
             return frozenset()
-        given_up = unproductive_widths(session.sweep_state)
-        widths = {choice.planned.nodes for choice in waiting(session.asked_for, session.sweep_state)}
-        return given_up if widths and widths <= given_up else frozenset()
+        groups = session.sweep.site.parts
+        given_up = {(group, width) for group in groups for width in unproductive_widths(session.sweep_state, group)}
+        choices = waiting(session.asked_for, session.sweep_state)
+        widths = {(choice.planned.node_group, choice.planned.nodes) for choice in choices}
+        return frozenset(given_up) if widths and widths <= given_up else frozenset()
 
-    def why_stuck(self, widths: frozenset[int]) -> StuckError:
+    def why_stuck(self, widths: frozenset[Width]) -> StuckError:
         """The error for pilots that repeatedly started no attempt."""
         name = max(self._session.sweep_state.pilots)
         return StuckError(
-            f"pilots of {', '.join(map(str, sorted(widths)))} nodes end without starting a run; "
+            f"pilots of {', '.join(_nodes_text(*width) for width in sorted(widths))} end without starting a run; "
             f"the last output of {name}: {_last_output(self._session.directory.pilot(name))}"
         )
 
@@ -105,7 +118,7 @@ class Submission:
         session.refresh()
         if session.sweep_state.cancelled:
             return False
-        elsewhere = self._elsewhere(wanted.nodes)
+        elsewhere = self._elsewhere(wanted)
         request = self._request(wanted, elsewhere)
         directory = session.directory.pilot(request.name)
         make_directory(directory)
@@ -116,6 +129,7 @@ class Submission:
             token=request.token,
             nodes=request.nodes,
             time_limit_s=request.time_limit_s,
+            node_group=request.node_group,
             elsewhere=bool(elsewhere),
             cluster=session.executor.cluster(),
         )
@@ -136,22 +150,24 @@ class Submission:
         if not error.retry:
             session.write(PilotGone(time=time.time(), pilot=request.name, word="REFUSED", reason=str(error)))
             if elsewhere:  # no other nodes: the retry must use the nodes where the run failed
-                session.same_nodes.add(request.nodes)
+                session.same_nodes.add((request.node_group, request.nodes))
                 return
             bad = session.sweep_state.bad_nodes
             quarantine = f"; {len(bad)} nodes are in quarantine, see `sweep nodes`" if bad else ""
-            raise StuckError(f"the scheduler rejects the pilot of {request.nodes} nodes: {error}{quarantine}")
+            nodes = _nodes_text(request.node_group, request.nodes)
+            raise StuckError(f"the scheduler rejects the pilot of {nodes}: {error}{quarantine}")
         # It may have been accepted all the same: the intent stays open until the token is searched for.
         session.write(SubmitDelayed(time=time.time(), pilot=request.name, reason=str(error)))
         self._not_before = max(self._not_before, time.monotonic() + self._back_off_s)
         self._back_off_s = min(2 * self._back_off_s, MAX_BACK_OFF_S)
 
-    def _elsewhere(self, width: int) -> frozenset[str]:
+    def _elsewhere(self, wanted: Wanted) -> frozenset[str]:
         """The nodes that the pilot's retries must avoid, beyond the quarantine."""
         session = self._session
-        if session.local or width in session.same_nodes:
+        if session.local or (wanted.node_group, wanted.nodes) in session.same_nodes:
             return frozenset()
-        return nodes_to_avoid(session.asked_for, session.sweep_state, width) - frozenset(session.sweep_state.bad_nodes)
+        runs = runs_on(session.asked_for, wanted.node_group)
+        return nodes_to_avoid(runs, session.sweep_state, wanted.nodes) - frozenset(session.sweep_state.bad_nodes)
 
     def _request(self, wanted: Wanted, elsewhere: frozenset[str]) -> PilotRequest:
         session = self._session
@@ -162,6 +178,7 @@ class Submission:
             name=name,
             nodes=wanted.nodes,
             time_limit_s=wanted.time_limit_s,
+            node_group=wanted.node_group,
             exclude=tuple(sorted(elsewhere.union(session.sweep_state.bad_nodes))),
         )
 
@@ -171,12 +188,14 @@ class Submission:
         return [*self._session.sweep_state.pilots, *(path.name for path in directories)]
 
     def _order(self, request: PilotRequest) -> PilotOrder:
-        session, site, grid = self._session, self._session.sweep.site, self._session.sweep.grid
+        session, grid = self._session, self._session.sweep.grid
+        site = session.sweep.site.part(request.node_group)
         return PilotOrder(
             name=request.name,
             token=request.token,
             sweep_name=grid.name,
             nodes=request.nodes,
+            node_group=request.node_group,
             gpus_per_node=site.gpus_per_node,
             gpu=site.gpu,
             measured=site.measured,
@@ -192,12 +211,16 @@ class Submission:
             strategy=grid.strategy,
             budget=grid.budget.model_dump(exclude_none=True),
             max_runs=site.max_runs_per_pilot,
-            same_nodes=session.local or request.nodes in session.same_nodes,
+            same_nodes=session.local or (request.node_group, request.nodes) in session.same_nodes,
             side_by_side=not session.local,
             isolate=grid.isolate,
             preflight=grid.preflight or DEFAULT_PREFLIGHT[session.local],
             limits=limits_of(grid),
         )
+
+
+def _nodes_text(node_group: str, nodes: int) -> str:
+    return f"{nodes} nodes of {node_group}" if node_group else f"{nodes} nodes"
 
 
 def _last_output(directory: Path) -> str:

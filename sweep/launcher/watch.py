@@ -14,16 +14,20 @@ from sweep.state.events import PilotSubmitted, PilotUnresponsive
 from sweep.state.state import PilotState
 
 LOCAL_POLL_S = 0.5
+"""of this machine's processes: a read of /proc, no scheduler is asked"""
 CANCEL_AGAIN_S = 30.0
+"""Slurm's default KillWait: until then a cancelled job may still be ending by itself"""
 POLL_SHARE = 0.1
 """at most this fraction of the time is spent in waiting for the scheduler: one that is slow is asked less often"""
 MAX_POLL_S = 300.0
+"""half of TIMEOUT_S: however slow the scheduler is, a pilot's state is known when its time-out is judged"""
 TIMEOUT_S = 600.0
 """a running pilot without a heartbeat for this long is cancelled. A leader's line may have to wait for the file system:
 an NFS client repeats a request for 60 s to 600 s (man 5 nfs, timeo and retrans), a Lustre client waits as long for a
 server's recovery. Agents without a leader end their job much sooner (``sweep.pilot.agent.agent``)"""
 VISIBLE_S = 5.0
-"""how long a gone pilot's last lines may take to appear through the shared file system"""
+"""how long a gone pilot's last lines may take to appear through the shared file system: an NFS client keeps a changing
+file's attributes for 3 s (man 5 nfs, acregmin)"""
 
 
 def answer_about(pilot: PilotState, status: JobStatus) -> JobStatus:
@@ -149,7 +153,7 @@ class Watch:
             self._session.write(PilotUnresponsive(time=time.time(), pilot=pilot.name, silent_s=now - since))
             self._cancel([pilot.job_id])
         if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
-            self._session.same_nodes.add(pilot.nodes)
+            self._session.same_nodes.add((pilot.node_group, pilot.nodes))
             self._cancel([pilot.job_id])
 
     def _read_last_lines(self, pilot: PilotState) -> None:

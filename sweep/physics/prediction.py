@@ -24,16 +24,17 @@ most ``MOST_ANCHORS``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sweep.physics import communication, constants, pipeline
+from sweep.physics import communication, constants, pipeline, unknown_trainer
 from sweep.physics.columns import Numbers, equals, read
 from sweep.physics.hardware import Gpu
+from sweep.physics.machine import Machine
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.step_time import PARTS, StepTime, part_spreads, predict
 
@@ -55,6 +56,8 @@ MOST_CORRECTION = 4.0
 """of a part's logarithm"""
 COMMON = 0.3
 """correlation of the corrections of two trainers or clusters: what the model itself has wrong is wrong for both"""
+NOTHING_S = 1e-12
+"""seconds of a part that a layout does not have"""
 MOST_NOISE = 1.0
 """the most that one run counts as noise, in the logarithm of its seconds"""
 OUTLIER_RUNS = 4.0
@@ -89,7 +92,7 @@ class Layouts:
     def prior_sd(self) -> Floats:
         """Standard deviation of that logarithm for one run."""
         share = self.parts / self.parts.sum(axis=1)[:, None]
-        own = ((share * self.spreads) ** 2).sum(axis=1) + self.factors**2 @ _FACTOR_SPREADS**2
+        own = ((share * self.spreads) ** 2).sum(axis=1) + self.factors**2 @ FACTOR_SPREADS**2
         common = constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2 + constants.NOISE.spread**2
         found: Floats = np.sqrt(own + common)
         return found
@@ -97,6 +100,13 @@ class Layouts:
     def take(self, rows: Any) -> Layouts:
         """Some of the candidates."""
         return Layouts(*(getattr(self, one.name)[rows] for one in fields(self)))
+
+    def padded(self, before: int, after: int) -> Layouts:
+        """With further parts, of which these candidates have none: to join them with some that do."""
+        wide = ((0, 0), (before, after))
+        return replace(
+            self, parts=np.pad(self.parts, wide, constant_values=NOTHING_S), spreads=np.pad(self.spreads, wide)
+        )
 
     @staticmethod
     def similar(number: int) -> Layouts:
@@ -111,7 +121,7 @@ class Layouts:
         return Layouts(*(np.concatenate([getattr(one, f.name) for one in several]) for f in fields(Layouts)))
 
 
-_FACTOR_SPREADS = np.array([constant.spread for constant in constants.FACTORS.values()])
+FACTOR_SPREADS = np.array([constant.spread for constant in constants.FACTORS.values()])
 
 
 def describe(
@@ -132,12 +142,22 @@ def describe(
         return np.stack([np.broadcast_to(one, size) for one in several], axis=1).astype(np.float64)
 
     return Layouts(
-        np.maximum(stacked(parts), 1e-12),
+        np.maximum(stacked(parts), NOTHING_S),
         stacked(spreads[name] for name in PARTS),
         stacked(_factors(columns)),
         stacked(_features(columns)),
         np.full(size, group, dtype=np.int64),
     )
+
+
+def describe_unknown(columns: Mapping[str, Any], gpu: Gpu, *, group: int = 0) -> Layouts:
+    """Candidates of a trainer without a profile: parts are ``unknown_trainer.NAMES``, each as good as unknown."""
+    columns = Numbers.of(columns)
+    parts = unknown_trainer.amounts(columns, Machine(gpu=gpu))
+    size = len(parts)
+    features = np.stack([np.broadcast_to(one, size) for one in _features(columns)], axis=1).astype(np.float64)
+    groups = np.full(size, group, dtype=np.int64)
+    return Layouts(parts, np.full_like(parts, unknown_trainer.SPREAD), np.zeros((size, len(FACTORS))), features, groups)
 
 
 def _factors(columns: Mapping[str, Any]) -> list[Any]:
@@ -231,7 +251,7 @@ class Posterior:
         theta = np.zeros_like(layouts.parts)
         noise = _noise((log_seconds - layouts.log_median) ** 2 / (layouts.prior_sd / constants.NOISE.spread) ** 2)
         for _ in range(STEPS):
-            median, shares = _linear(layouts, theta)
+            median, shares = corrected(layouts, theta)
             inverse = np.linalg.inv(_covariance(layouts, shares, layouts, shares) + np.diag(noise)).astype(np.float64)
             error = log_seconds - median + (shares * theta).sum(axis=1)
             weights = inverse @ error
@@ -252,17 +272,17 @@ class Posterior:
         if self.anchors is None:
             return layouts.log_median, layouts.prior_sd
         theta = self.corrections(layouts)
-        median, shares = _linear(layouts, theta)
+        median, shares = corrected(layouts, theta)
         cross = _covariance(layouts, shares, self.anchors, self.shares)
         mean = median - (shares * theta).sum(axis=1) + cross @ self.weights
-        own = ((shares * layouts.spreads) ** 2).sum(axis=1) + layouts.factors**2 @ _FACTOR_SPREADS**2
+        own = ((shares * layouts.spreads) ** 2).sum(axis=1) + layouts.factors**2 @ FACTOR_SPREADS**2
         own = own + constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2
         left = np.maximum(own - np.einsum("ij,ij->i", cross @ self.inverse, cross), 0.0)
         return mean, np.sqrt(self.scale(layouts) ** 2 * left + self.noise(layouts))
 
     def covariance(self, layouts: Layouts) -> Floats:
         """(n, n) covariance of the logarithms of the layouts' medians: what they share is uncertain in common."""
-        shares = _linear(layouts, self.corrections(layouts))[1]
+        shares = corrected(layouts, self.corrections(layouts))[1]
         own = _covariance(layouts, shares, layouts, shares)
         if self.anchors is None:
             return own
@@ -300,8 +320,8 @@ def _noise(square: Floats) -> Floats:
     return (OUTLIER_RUNS * usual + square) / (OUTLIER_RUNS + 1)
 
 
-def _linear(layouts: Layouts, theta: Floats) -> tuple[Floats, Floats]:
-    """(logarithm of the corrected sum of parts, share of each part in it)."""
+def corrected(layouts: Layouts, theta: Floats) -> tuple[Floats, Floats]:
+    """(logarithm of the sum of parts, share of each in it), the logarithms of parts corrected by theta."""
     weighted = layouts.parts * np.exp(theta)
     total = weighted.sum(axis=1)
     return np.log(total), weighted / total[:, None]
@@ -321,7 +341,7 @@ def _corrections(layouts: Layouts, anchors: Layouts, shares: Floats, weights: Fl
 def _covariance(left: Layouts, left_shares: Floats, right: Layouts, right_shares: Floats) -> Floats:
     """Prior covariance of the logarithms of two sets of layouts."""
     parts = (left_shares * left.spreads) @ (right_shares * right.spreads).T
-    factors = (left.factors * _FACTOR_SPREADS**2) @ right.factors.T
+    factors = (left.factors * FACTOR_SPREADS**2) @ right.factors.T
     same = (left.groups[:, None] == right.groups[None, :]) * constants.TRAINER.spread**2
     square = (left.features**2).sum(1)[:, None] + (right.features**2).sum(1)[None, :]
     near = np.exp(-np.maximum(square - 2 * left.features @ right.features.T, 0) / (2 * LENGTH**2))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 TICK_S = 1.0
+"""resolution of a pause: no time-out is shorter than some seconds"""
 LATE_S = 5.0
 """a tick that comes this late shows that the process was stopped; a busy event loop is late by less"""
 

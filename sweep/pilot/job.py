@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping
 
 CANCEL_S = 20.0
+"""for a client of Slurm: twice its default MessageTimeout (10 s)"""
 
 
 def all_cpus(environment: Mapping[str, str]) -> list[str]:

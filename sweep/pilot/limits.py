@@ -16,4 +16,5 @@ class Limits:
     steady_factor: float = 5.0
     """the steady limit is this many median iterations, where that is above the floor"""
     finish_s: float = 15.0
+    """teardown after the measurement, which is kept whatever happens: it costs the next run this long at most"""
     attempt_s: float

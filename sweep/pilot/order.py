@@ -23,6 +23,8 @@ class PilotOrder:
     token: str
     sweep_name: str
     nodes: int
+    node_group: str = ""
+    """of the site, on which it measures runs; empty on a site without groups"""
     gpus_per_node: int
     gpu: str | None
     """kind of accelerator, for the records"""

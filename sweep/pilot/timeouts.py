@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 HEARTBEAT_S = 5.0
-"""how often each side sends a sign of life"""
+"""how often each side sends a sign of life: nine in SILENCE_S"""
 QUIET_S = 12.0
 """two heartbeats are missing: what the other side does is unknown for now"""
 SILENCE_S = 45.0
@@ -12,9 +12,10 @@ SILENCE_S = 45.0
 RETURN_S = 4.0
 """how long after a connection was closed its agent may take to be back, before it counts as dead: it tries at once"""
 ARRIVAL_S = 180.0
-"""how long after the last agent the next one may take to connect, while fewer than half are there"""
+"""how long after the last agent the next one may take to connect, while fewer than half are there: three times what
+Slurm gives a node to become ready (ResumeTimeout, 60 s by default)"""
 STRAGGLER_S = 30.0
-"""once half are there, the rest may take as long again as that half, and at least this"""
+"""once half are there, the rest may take as long again as that half, and at least this: half of ResumeTimeout"""
 RECONNECT_S = 600.0
 """how long an agent looks for a leader that does not answer: twice Slurm's default SlurmdTimeout (300 s), after which
 the scheduler takes a dead node from the job"""

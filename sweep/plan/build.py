@@ -48,12 +48,14 @@ def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
     workload = workload or _declared(grid)
     if problems := problems_of(grid, site, workload):
         raise SweepError(grid.located(problems))
-    expanded = list(products(grid, site, workload))
-    refuse_impossible_batch(grid, expanded)
+    parts = [(part, list(products(grid, part, workload, group))) for group, part in site.parts.items()]
+    refuse_impossible_batch(grid, [product for _, expanded in parts for product in expanded])
     builder = Builder(grid, site, workload.name, rules_for(grid, site, workload))
-    for product in expanded:
-        for columns in chunks(product):
-            builder.add(product, columns)
+    for part, expanded in parts:
+        builder.use(part, rules_for(grid, part, workload))
+        for product in expanded:
+            for columns in chunks(product):
+                builder.add(product, columns)
     return builder.table()
 
 
@@ -65,18 +67,23 @@ def _declared(grid: Grid) -> Workload:
 
 
 class Builder:
-    """``add`` every chunk of every cell, then take the ``table``."""
+    """``add`` every chunk of every cell, those of each node group after its ``use``; then take the ``table``."""
 
     def __init__(self, grid: Grid, site: Site, workload: str, rules: Sequence[Rule]) -> None:
-        self._grid, self._gpu = grid, site.hardware
-        self._physics = Physics(workload, site.hardware, grid.max_memory_share)
-        self._rules = (*rules, *self._physics.rules)
+        self._grid, self._workload = grid, workload
+        self.use(site, rules)
         self._words = Words()
         self._rejected: list[tuple[Mapping[str, Any], Any, Any]] = []
         self._runs: list[Any] = []
         self._cells: list[tuple[int, str]] = []
         self._costs: list[Any] = []
         self._repeats: list[Indices] = []
+
+    def use(self, site: Site, rules: Sequence[Rule]) -> None:
+        """The nodes and the rules of the candidates that come next."""
+        self._gpu = site.hardware
+        self._physics = Physics(self._workload, site.hardware, self._grid.max_memory_share)
+        self._rules = (*rules, *self._physics.rules)
 
     def add(self, product: AxisProduct, columns: Columns) -> None:
         """Check the candidates; store the rejected with their reasons, and make runs of the others."""
@@ -141,7 +148,7 @@ class Builder:
             self._repeats.append(np.full(len(rows), repeat))
             batch["repeat"] = numbers(self._repeats[-1], pa.int32())
             self._runs.append((dict(batch), len(rows)))
-            self._cells += [(product.nodes, product.model)] * len(rows)
+            self._cells += [(product.nodes, product.row)] * len(rows)
             self._costs.append(cost)
 
     def _plain(self, columns: Columns, name: str, rows: Indices) -> list[Any]:

@@ -42,6 +42,7 @@ class AxisProduct:
     """The candidates of one cell of the heatmap: every combination of some values of the axes."""
 
     model: str
+    """the grid's name of it"""
     shape: ModelShape
     nodes: int
     gpus_per_node: int
@@ -55,8 +56,15 @@ class AxisProduct:
     env: tuple[str, ...] = ()
     """which of the axes are parameters that the grid states, and which environment variables. Runs carry these; rules
     see the defaults of the other parameters too, which are not in a run, so that a new one changes no run_id"""
+    node_group: str = ""
+    """on which its runs are measured; empty on a site without groups"""
     known: tuple[Mapping[str, tuple[Any, ...]], ...] = ()
     """products expanded earlier in this cell: their points are not repeated"""
+
+    @property
+    def row(self) -> str:
+        """The model's name in runs and results: a row of the heatmap. Node groups have their own."""
+        return f"{self.model}@{self.node_group}" if self.node_group else self.model
 
     @property
     def gpus(self) -> int:
@@ -69,13 +77,19 @@ class AxisProduct:
         return int(np.prod([len(values) for values in self.axes.values()], dtype=object))
 
 
-def products(grid: Grid, site: Site, workload: Workload) -> Iterator[AxisProduct]:
-    """Per cell of the grid the product of its axes, then those that ``include`` adds."""
+def products(grid: Grid, site: Site, workload: Workload, node_group: str = "") -> Iterator[AxisProduct]:
+    """Per cell of the grid the product of its axes, then those that ``include`` adds.
+
+    ``site``: of the node group's nodes alone, with none of the cells that are wider than its max_nodes.
+    """
     done: dict[tuple[str, int], list[Mapping[str, tuple[Any, ...]]]] = {}
     for point in ({}, *grid.include):
         for model in point.get("model", tuple(grid.models)):
             for nodes in point.get("nodes", grid.nodes):
+                if site.max_nodes is not None and int(nodes) > site.max_nodes:  # type: ignore[arg-type]
+                    continue
                 product = _product(grid, site, workload, str(model), int(nodes), point)  # type: ignore[arg-type]
+                product = replace(product, node_group=node_group)
                 before = done.setdefault((product.model, product.nodes), [])
                 yield replace(product, known=tuple(before))
                 before.append(product.axes)
@@ -173,6 +187,8 @@ def _columns(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> C
     facts = {
         **product.shape.as_dict(),
         "model": product.model,
+        "node_group": product.node_group,
+        "model row": product.row,
         "nodes": product.nodes,
         "gpus": product.gpus,
         "gpus_per_node": product.gpus_per_node,

@@ -31,7 +31,7 @@ def _template(grid: Grid, product: AxisProduct) -> tuple[str, list[str]]:
     holes: dict[str, Any] = {name: f"\x00{name}\x00" for name in VARYING}
     run = Run(
         workload=grid.workload,
-        model=product.model,
+        model=product.row,
         shape=product.shape.as_dict(),
         nodes=product.nodes,
         gpus_per_node=product.gpus_per_node,
@@ -56,7 +56,7 @@ def _slugs(product: AxisProduct, rows: Mapping[str, Sequence[Any]]) -> Iterator[
     """The readable part of each run_id: that of ``Run.run_id``."""
     example = Run(
         workload="",
-        model=product.model,
+        model=product.row,
         shape={},
         nodes=product.nodes,
         gpus_per_node=1,

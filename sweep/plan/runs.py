@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sweep.contract import Run
+from sweep.contract import Run, node_group_of
 
 ASSUMED_RUN_S = 60.0
 """assumed duration of one attempt if nothing was measured and the hardware's speed is unknown"""
@@ -32,6 +32,11 @@ class PlannedRun(NamedTuple):
     def expected_s(self) -> float:
         """Seconds of one attempt, from the plan alone."""
         return self.predicted_s or ASSUMED_RUN_S
+
+    @property
+    def node_group(self) -> str:
+        """On which it is measured; empty on a site without node groups."""
+        return node_group_of(self.model)
 
     def run(self) -> Run:
         """The run in full."""
@@ -89,6 +94,11 @@ def _values_of(column: Any) -> list[Any]:
         texts = chunk.dictionary.to_pylist()
         found += [None if place is None else texts[place] for place in chunk.indices.to_pylist()]
     return found
+
+
+def runs_on(runs: Sequence[PlannedRun], node_group: str) -> Sequence[PlannedRun]:
+    """The runs that are measured on a node group; all of them on a site without groups, whose name of one is empty."""
+    return [run for run in runs if run.node_group == node_group] if node_group else runs
 
 
 def runs_of_all(tables: Iterable[Any]) -> tuple[PlannedRun, ...]:

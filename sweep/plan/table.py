@@ -63,7 +63,7 @@ class Words:
         """The numbers of the column's values at the rows."""
         if name in ("params", "env"):
             return _codes_of_json(self, columns, name, rows)
-        column = columns[name]
+        column = columns["model row" if name == "model" else name]
         if np.ndim(column) == 0:
             return np.full(len(rows), self.string_tables[name].number(str(column)))
         values, inverse = np.unique(column[rows], return_inverse=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from sweep.errors import Mistake, SweepError
 from sweep.search.candidates import Bools
+from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
-from sweep.search.step_time_model import Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True)

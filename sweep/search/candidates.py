@@ -14,18 +14,20 @@ import numpy.typing as npt
 from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
-from sweep.physics.prediction import Layouts, describe
+from sweep.physics.prediction import Layouts, describe, describe_unknown
 from sweep.physics.profiles import PROFILES, MemoryProfile, profile_of
+from sweep.physics.step_time import PARTS
+from sweep.physics.unknown_trainer import NAMES
 from sweep.plan.runs import PlannedRun
+from sweep.search.gaussian import Floats, Ints
+from sweep.search.layout_kernel import LayoutKernel, axes_of
+from sweep.search.memory_model import KNOWN_TRAINER, UNKNOWN_TRAINER, PredictedPeaks, predicted_peaks
 from sweep.search.oom_dominance import Needs, needs
-from sweep.search.step_time_model import Floats, Ints
 
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")
-WORKS = 0.9
-"""prior success probability of a run far below the memory limit"""
-FULL = 0.9
-"""fraction of a GPU's usable memory above which fragmentation and allocator retries end most runs"""
+MAIN_AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute")
+"""axes of which a search tries every value, or says why not"""
 MEMORY_ERROR = 0.12
 """standard deviation of the logarithm of a predicted peak"""
 
@@ -47,6 +49,8 @@ class Candidates:
     """(model, nodes) by number"""
     nodes: Ints
     repeats: Ints
+    expected_s: Floats
+    """each run's expected duration"""
     planned: bool = False
     """a plan accepted them: its workload's rules decide which micro-batches a pipeline needs, not a general rule"""
 
@@ -66,19 +70,26 @@ class Candidates:
     @cached_property
     def layouts(self) -> Layouts:
         """The runs as the step-time model describes them; all the same if the runs have no model (collectives)."""
-        if "hidden_size" not in self.columns:
+        if "hidden_size" not in self.columns or not len(self):
             return Layouts.similar(len(self))
-        rows = np.arange(len(self))
-        known = list(self._profiles)
-        others = np.setdiff1d(rows, np.concatenate([one for one, _ in known]) if known else np.empty(0, dtype=np.int64))
-        known += [(others, PROFILES["ours"])] if len(others) else []
-        found = []
-        for group, (mine, profile) in enumerate(known):
-            columns = {name: value if np.ndim(value) == 0 else value[mine] for name, value in self.columns.items()}
-            found.append(describe(columns, self.gpu, profile, group=group))
-        if not found:
-            return Layouts.similar(0)
-        return Layouts.joined(found).take(np.argsort(np.concatenate([mine for mine, _ in known])))
+        places, found = [], []
+        for group, (mine, profile) in enumerate(self._profiles):
+            places.append(mine)
+            found.append(describe(self._some(mine), self.gpu, profile, group=group).padded(0, len(NAMES)))
+        others = np.flatnonzero(~self._has_profile)
+        if len(others):
+            places.append(others)
+            unknown = describe_unknown(self._some(others), self.gpu, group=len(found))
+            found.append(unknown.padded(len(PARTS), 0))
+        return Layouts.joined(found).take(np.argsort(np.concatenate(places)))
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """A number per number of nodes."""
+        return np.unique(self.nodes, return_inverse=True)[1].ravel()
+
+    def _some(self, rows: Ints) -> dict[str, Any]:
+        return {name: value if np.ndim(value) == 0 else value[rows] for name, value in self.columns.items()}
 
     @cached_property
     def log_tokens_per_gpu(self) -> Floats:
@@ -131,8 +142,7 @@ class Candidates:
         """Predicted peak over what the GPU and the profile's margin allow; 0 if one of them is unknown."""
         use = np.zeros(len(self))
         for rows, profile in self._profiles:
-            columns = {name: value if np.ndim(value) == 0 else value[rows] for name, value in self.columns.items()}
-            fit = memory.fits(columns, self.gpu, profile)
+            fit = memory.fits(self._some(rows), self.gpu, profile)
             if fit.limit_bytes is not None:
                 use[rows] = fit.needed_bytes / fit.limit_bytes
         return use
@@ -149,11 +159,35 @@ class Candidates:
         return np.array([numbers.setdefault(kind[1], len(numbers)) for kind in self.kinds], dtype=np.int64)
 
     @cached_property
-    def works(self) -> Floats:
-        """Prior success probability of each run: lower, the nearer it is to the memory limit."""
-        z = np.log(FULL / np.maximum(self.memory_use, 1e-9)) / MEMORY_ERROR
-        found: Floats = WORKS * 0.5 * (1 + np.tanh(0.8 * np.clip(z, -20, 20)))
-        return np.maximum(found, 0.02)
+    def main_axes(self) -> dict[str, Ints]:
+        """Each main axis that varies: a number per value."""
+        found = {}
+        for name in MAIN_AXES:
+            codes = np.unique(np.broadcast_to(self.columns[name], len(self)), return_inverse=True)[1].ravel()
+            if codes.any():
+                found[name] = codes.astype(np.int64)
+        return found
+
+    @cached_property
+    def kernel(self) -> LayoutKernel:
+        """Covariances between layouts."""
+        return LayoutKernel(axes_of(self.columns, self.kinds), len(self))
+
+    @cached_property
+    def peaks(self) -> PredictedPeaks | None:
+        """Predicted peaks with their uncertainty; None if the GPU's memory or the models are unknown.
+
+        A trainer without a profile is taken for Megatron's, with wide spreads.
+        """
+        if "hidden_size" not in self.columns or not np.isfinite(self.memory_limit_bytes):
+            return None
+        log_use, shares = predicted_peaks(self.columns, PROFILES["megatron"], self.memory_limit_bytes)
+        spreads = np.full(len(self), UNKNOWN_TRAINER)
+        for rows, profile in self._profiles:
+            columns = self._some(rows)
+            log_use[rows], shares[rows] = predicted_peaks(columns, profile, self.memory_limit_bytes)
+            spreads[rows] = KNOWN_TRAINER
+        return PredictedPeaks(log_use, shares, spreads)
 
     @cached_property
     def _profiles(self) -> list[tuple[Ints, MemoryProfile]]:
@@ -181,7 +215,8 @@ def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU) -> Candidates:
     """The candidates of a plan's runs."""
     # One JSON text: keys that recur in thousands of runs are created once.
     values = json.loads(f"[{','.join([run.run_json for run in runs])}]")
-    return replace(from_configurations([run.run_id for run in runs], values, gpu), planned=True)
+    expected = np.array([run.expected_s for run in runs], dtype=np.float64)
+    return replace(from_configurations([run.run_id for run in runs], values, gpu), planned=True, expected_s=expected)
 
 
 def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], gpu: Gpu) -> Candidates:
@@ -202,6 +237,29 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
         cell_names=tuple(numbers),
         nodes=columns["nodes"].astype(np.int64),
         repeats=np.array([run["repeat"] for run in runs], dtype=np.int64),
+        expected_s=np.ones(len(runs)),
+    )
+
+
+def joined_candidates(first: Candidates, second: Candidates) -> Candidates:
+    """Both, the first's on its kind of GPU before the second's: runs of a grid and those measured earlier."""
+    names = dict.fromkeys([*first.columns, *second.columns])
+    cells = {name: i for i, name in enumerate(dict.fromkeys([*first.cell_names, *second.cell_names]))}
+
+    def column(one: Candidates, name: str) -> Any:
+        return np.broadcast_to(np.asarray(one.columns.get(name, 0)), len(one))
+
+    return Candidates(
+        ids=first.ids + second.ids,
+        columns={name: np.concatenate([column(first, name), column(second, name)]) for name in names},
+        kinds=first.kinds + second.kinds,
+        workloads=first.workloads + second.workloads,
+        gpu=first.gpu,
+        cells=np.array([cells[one.cell_names[cell]] for one in (first, second) for cell in one.cells], dtype=np.int64),
+        cell_names=tuple(cells),
+        nodes=np.concatenate([first.nodes, second.nodes]),
+        repeats=np.concatenate([first.repeats, second.repeats]),
+        expected_s=np.concatenate([first.expected_s, second.expected_s]),
     )
 
 

@@ -1,8 +1,9 @@
-"""The guided search: physics corrected by what was measured, cell by cell, until no remaining run is likely to win.
+"""The guided search: in each cell the run with the greatest expected gain, until what is left is not worth a run.
 
-Cells take turns: the one with the fewest runs so far is next, so that none starves while another is uncertain.
-Within a cell the run with the best corrected prediction comes first. A cell stops when no remaining run is likely
-to beat its best by more than a tolerance.
+Cells take turns until each has a few runs; then the cell with the greatest expected gain is next. The expected gain of
+a run is its expected improvement over the cell's best, times its chance to work, per second of its nodes. A cell stops
+when all remaining runs together have an expected gain below ``least_gain``, and every value of every axis was tried
+there or is excluded: no run that has it is likely to beat the best.
 """
 
 from __future__ import annotations
@@ -12,97 +13,168 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.search.candidates import Bools
+from sweep.search.chances import expected_improvement, probability_above, together
+from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
-from sweep.search.step_time_model import Floats, Ints, probability_above
 from sweep.search.strategies import Pick
 
-FAILURE_WEIGHT = 0.4
-"""weight of the log success probability in a run's order: failures without a known cause are weak evidence"""
-OPTIMISM = 0.5
-"""standard deviations that are added to a prediction: what is uncertain may be better than it looks"""
-MIN_RUNS = 8
-"""runs of a cell that are checked first when deciding whether it may stop"""
 FINALIST = 0.03
 """configurations within this of their cell's best are repeated"""
+MOST_TOGETHER = 32
+"""the runs with the greatest gains alone that are considered together"""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a cell's remaining runs may still gain."""
+
+    stopped: bool
+    gain: float
+    """expected improvement of the cell's best, as a logarithm, were all of them measured"""
+    sure: float
+    """probability that none of them beats the best by over the tolerance; 0 where that is not worked out"""
+    excluded: tuple[tuple[str, str, float], ...]
+    """(axis, value, highest chance to beat the best of a run that has it) of values that were not tried"""
+
+
+@dataclass(frozen=True)
+class _Left:
+    """Runs that may still be picked, one entry each."""
+
+    rows: Ints
+    cells: Ints
+    gains: Floats
+    """expected improvement over their cell's best, times the chance to work; 0 where there is no best"""
+    chances: Floats
+    """of beating their cell's best by over the tolerance"""
+
+    def of(self, cell: int) -> Ints:
+        """Places of a cell's."""
+        return np.flatnonzero(self.cells == cell)
 
 
 @dataclass(frozen=True)
 class Guided:
-    """Stops a cell once no run has a chance over ``max_probability`` to beat its best by ``tolerance``."""
+    """``chance``: of beating the cell's best by over ``tolerance``."""
 
     tolerance: float = 0.02
     max_probability: float = 0.05
+    """an axis value is excluded if no run that has it has a higher chance"""
+    least_gain: float = 0.01
+    """expected gain of all that is left below which a cell stops"""
     min_tries: int = 4
-    """runs of a cell before it may stop"""
+    """runs of a cell before it may stop, and before the greatest gain decides which cell is next"""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
         """The most promising run of the cell whose turn it is."""
-        open_ = free & ~known.infeasible
-        first = open_ & (known.candidates.repeats == 0)
-        cells = known.candidates.cells
-        for cell in _by_turn(known, cells[first]):
-            found = self._in_cell(known, np.flatnonzero(first & (cells == cell)), int(cell))
+        able = free & ~known.infeasible
+        left = self._left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
+        for cell in _by_turn(known, left, self.min_tries).tolist():
+            found = self._in_cell(known, left, cell)
             if found is not None:
                 return found
-        return _repeat(known, np.flatnonzero(open_ & (known.candidates.repeats > 0)))
+        return _repeat(known, np.flatnonzero(able & (known.candidates.repeats > 0)))
 
     def open(self, known: Known, free: Bools) -> Bools:
         """All feasible runs in cells that have not stopped, and the finalists' repeats."""
         able = free & ~known.infeasible
-        first = able & (known.candidates.repeats == 0)
+        left = self._left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
         found: Bools = np.zeros(len(known.candidates), dtype=bool)
-        cells = known.candidates.cells
-        for cell in np.unique(cells[first]):
-            rows = np.flatnonzero(first & (cells == cell))
-            found[rows] = not self._stopped(known, rows, int(cell))
+        for cell in np.unique(left.cells).tolist():
+            found[left.rows[left.of(cell)]] = not self._outlook(known, left, cell).stopped
         again = able & (known.candidates.repeats > 0)
         if again.any():
+            cells = known.candidates.cells
             found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.duplicates, _finalists(known)))
         return found
 
-    def chance(self, known: Known, rows: Ints, cell: int) -> Floats:
-        """Per row, the probability of beating its cell's best by more than the tolerance."""
-        found: Floats = self._above(known, rows, cell) * known.success(rows)
-        return found
+    def chance(self, known: Known, rows: Ints, cell: int) -> Floats:  # noqa: ARG002
+        """Per row, the probability that its measurement beats its cell's best by more than the tolerance."""
+        return self._left(known, rows).chances
 
-    def _above(self, known: Known, rows: Ints, cell: int) -> Floats:
-        """The same, given that the run succeeds."""
-        threshold = known.best[cell] + float(np.log1p(self.tolerance))
-        return probability_above(*known.predicted(rows), threshold)
+    def outlook(self, known: Known, cell: int) -> Outlook:
+        """Whether the cell stops, and how sure that is."""
+        c = known.candidates
+        rows = np.flatnonzero((c.cells == cell) & (c.repeats == 0) & ~known.begun & ~known.infeasible)
+        return self._outlook(known, self._left(known, rows), cell)
 
-    def _in_cell(self, known: Known, rows: Ints, cell: int) -> Pick | None:
-        predicted, spread = known.predicted(rows)
-        score = predicted + OPTIMISM * spread + FAILURE_WEIGHT * np.log(known.success(rows))
-        place = int(np.argmax(score))
-        rate = float(np.exp(predicted[place]))
-        if not self._may_stop(known, cell):
-            return Pick(int(rows[place]), f"most promising of its cell: {rate:,.0f} tokens/s/GPU predicted")
-        if self._stopped(known, rows, cell):
+    def _left(self, known: Known, rows: Ints) -> _Left:
+        beliefs, cells = known.beliefs(), known.candidates.cells[rows]
+        works, mean = beliefs.success(rows), beliefs.log_rates(rows)
+        some = np.isfinite(known.best[cells])
+        best = np.where(some, known.best[cells], mean)
+        gains = expected_improvement(mean, beliefs.spreads(rows, measured=False), best) * works
+        above = probability_above(mean, beliefs.spreads(rows, measured=True), best + float(np.log1p(self.tolerance)))
+        return _Left(rows, cells, np.where(some, gains, 0.0), np.where(some, above, 1.0) * works)
+
+    def _outlook(self, known: Known, left: _Left, cell: int) -> Outlook:
+        mine = left.of(cell)
+        if not len(mine):
+            return Outlook(True, 0.0, 1.0, ())
+        if known.tries[cell] < self.min_tries or not np.isfinite(known.best[cell]):
+            return Outlook(False, np.inf, 0.0, ())
+        gains = left.gains[mine]
+        if float(gains.max()) > self.least_gain:
+            return Outlook(False, float(gains.max()), 0.0, ())
+        excluded = tuple(
+            (axis, value, float(left.chances[at].max())) for axis, value, at in _untried(known, left, cell)
+        )
+        if any(chance > self.max_probability for _, _, chance in excluded):
+            return Outlook(False, float(gains.max()), 0.0, excluded)
+        if float(gains.sum()) <= self.least_gain:  # the gain of the best of several is at most the sum of their gains
+            return Outlook(True, float(gains.sum()), max(0.0, 1 - float(left.chances[mine].sum())), excluded)
+        beliefs, top = known.beliefs(), left.rows[mine[np.argsort(-gains, kind="stable")[:MOST_TOGETHER]]]
+        gain, above = together(
+            beliefs.log_rates(top), beliefs.covariance(top), beliefs.success(top),
+            float(known.best[cell]), float(np.log1p(self.tolerance)),
+        )  # fmt: skip
+        return Outlook(gain <= self.least_gain, gain, 1 - above, excluded)
+
+    def _in_cell(self, known: Known, left: _Left, cell: int) -> Pick | None:
+        mine = left.of(cell)
+        if not np.isfinite(known.best[cell]):
+            beliefs, rows = known.beliefs(), left.rows[mine]
+            means, works = beliefs.log_rates(rows), beliefs.success(rows)
+            place = int(np.argmax(means + np.log(np.maximum(works, 1e-9))))
+            rate = float(np.exp(means[place]))
+            return Pick(int(rows[place]), f"{rate:,.0f} tokens/s/GPU predicted, {works[place]:.0%} likely to work")
+        if self._outlook(known, left, cell).stopped:
             return None
-        chance = self.chance(known, rows[place : place + 1], cell)[0]
-        why = f"{chance:.0%} likely to beat its cell's best by over {self.tolerance:.0%}"
-        return Pick(int(rows[place]), why)
+        per_second = left.gains[mine] / known.candidates.expected_s[left.rows[mine]]
+        at = int(mine[int(np.argmax(per_second))])
+        if left.gains[at] <= self.least_gain:
+            at = self._untried_likeliest(known, left, cell, at)
+        why = f"{left.chances[at]:.0%} likely to beat its cell's best by over {self.tolerance:.0%}"
+        return Pick(int(left.rows[at]), why)
 
-    def _may_stop(self, known: Known, cell: int) -> bool:
-        return bool(known.tries[cell] >= self.min_tries and np.isfinite(known.best[cell]))
-
-    def _stopped(self, known: Known, rows: Ints, cell: int) -> bool:
-        """Whether none of the cell's rows has a chance over ``max_probability``. The likeliest are checked first."""
-        if not self._may_stop(known, cell):
-            return False
-        above = self._above(known, rows, cell)
-        likely = np.argsort(-above, kind="stable")[: int((above > self.max_probability).sum())]
-        for some in (likely[:MIN_RUNS], likely[MIN_RUNS:]):
-            if len(some) and float((above[some] * known.success(rows[some])).max()) > self.max_probability:
-                return False
-        return True
+    def _untried_likeliest(self, known: Known, left: _Left, cell: int, otherwise: int) -> int:
+        """The likeliest run of an axis value that is neither tried nor excluded; ``otherwise`` if there is none."""
+        untried = [at for _, _, places in _untried(known, left, cell) for at in places.tolist()]
+        likely = max(untried, key=lambda at: float(left.chances[at]), default=otherwise)
+        return likely if left.chances[likely] > self.max_probability else otherwise
 
 
-def _by_turn(known: Known, cells: Ints) -> Ints:
-    """The cells, those with the fewest runs first."""
-    present = np.unique(cells)
-    ordered: Ints = present[np.argsort(known.tries[present], kind="stable")]
-    return ordered
+def _by_turn(known: Known, left: _Left, in_turn: int) -> Ints:
+    """Cells with a run left: those with fewer runs than ``in_turn`` by their number; then by the greatest gain."""
+    present = np.unique(left.cells)
+    early = (known.tries[present] < in_turn) | ~np.isfinite(known.best[present])
+    gains = np.zeros(len(known.best))
+    np.maximum.at(gains, left.cells, left.gains)
+    found: Ints = present[np.lexsort((known.tries[present], np.where(early, 0, -gains[present]), ~early))]
+    return found
+
+
+def _untried(known: Known, left: _Left, cell: int) -> list[tuple[str, str, Ints]]:
+    """(axis, value, places that have it) of each value that no begun run of the cell has."""
+    c, mine, found = known.candidates, left.of(cell), []
+    begun = np.flatnonzero(known.begun & (c.cells == cell))
+    for axis, codes in c.main_axes.items():
+        tried, here = np.zeros(int(codes.max()) + 1, dtype=bool), codes[left.rows[mine]]
+        tried[codes[begun]] = True
+        for code in np.unique(here[~tried[here]]).tolist():
+            places = mine[here == code]
+            found.append((axis, str(np.broadcast_to(c.columns[axis], len(c))[left.rows[places[0]]]), places))
+    return found
 
 
 def _repeat(known: Known, rows: Ints) -> Pick | None:

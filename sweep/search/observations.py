@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sweep.outcomes import Outcome
-from sweep.physics.prediction import Posterior
+from sweep.search.beliefs import Beliefs, End
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
-from sweep.search.step_time_model import Floats, Ints, success_rates
+from sweep.search.gaussian import Floats, Ints
 
 RULES_OUT = frozenset({Outcome.OOM_CUDA})
 """Outcomes that rule out runs that need more; not oom_host, since a host's memory is shared with other processes"""
@@ -25,19 +25,13 @@ SURE = 2.0
 """standard deviations by which a corrected prediction must exceed the memory"""
 RECHECK_PEAKS_EVERY = 1.25
 """measured peaks are re-evaluated when their number has grown by this factor"""
-MOST_TRIED = 128
-"""success probability is estimated from this many of the latest runs"""
-LEARN_EVERY = 1.02
-"""the model is refitted when the number of measurements has grown by this factor"""
 
 
-class _End(NamedTuple):
-    """How a run ended."""
+class _Ended(NamedTuple):
+    """When and how a run ended."""
 
     when: float
-    outcome: Outcome
-    log_rate: float | None
-    peak_memory_bytes: float | None
+    end: End
 
 
 class Known:
@@ -54,12 +48,11 @@ class Known:
         """logarithm of the best measured tokens/s/GPU of each cell"""
         self.ruled_out: Bools = np.zeros(size, dtype=bool)
         """needs at least as much memory as a run that ran out of memory"""
-        self._ends: dict[int, _End] = {}
+        self._ends: dict[int, _Ended] = {}
         self._ended = _InOrder()
-        self._measured = _InOrder()
         self._peaks = _InOrder()
-        self._fit: tuple[int, Posterior] = (0, Posterior())
-        """(number of first measurements used, what is known after them)"""
+        self._beliefs: Beliefs | None = None
+        self._taught = 0
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
 
@@ -84,35 +77,34 @@ class Known:
         rate = tokens_per_second_per_gpu if outcome is Outcome.OK else None
         log_rate = float(np.log(rate)) if rate else None
         when = self._ended.latest + 1 if when is None else when
-        end = _End(when, outcome, log_rate, peak_memory_bytes or None)
-        if self._ends.get(index) == end:
+        end = End(outcome, log_rate, peak_memory_bytes or None)
+        if self._ends.get(index) == (when, end):
             return
         self.begin(index)
         self.reopen(index)
-        self._ends[index] = end
+        self._ends[index] = _Ended(when, end)
         self._ended.add(when, index)
         if peak_memory_bytes:
             self._peaks.add(when, index)
         if outcome in RULES_OUT:
             self._rule_out(index)
         if log_rate is not None:
-            self._measured.add(when, index)
             self.log_rates[index] = log_rate
             cell = self.candidates.cells[index]
             self.best[cell] = max(self.best[cell], log_rate)
 
     def reopen(self, index: int) -> None:
         """Discard a run's result: it is measured again."""
-        end = self._ends.pop(index, None)
-        if end is None:
+        ended = self._ends.pop(index, None)
+        if ended is None:
             return
-        for order in (self._ended, self._peaks, self._measured):
-            order.drop(end.when, index)
+        for order in (self._ended, self._peaks):
+            order.drop(ended.when, index)
         self.log_rates[index] = np.nan
         self._read_best(index)
-        if end.outcome in RULES_OUT:
+        if ended.end.outcome in RULES_OUT:
             self.ruled_out = np.zeros(len(self.candidates), dtype=bool)
-            for other in (i for i, e in self._ends.items() if e.outcome in RULES_OUT):
+            for other in (i for i, e in self._ends.items() if e.end.outcome in RULES_OUT):
                 self._rule_out(other)
 
     def _rule_out(self, index: int) -> None:
@@ -137,28 +129,23 @@ class Known:
         found: Bools = self.candidates.impossible | self.ruled_out | self._over
         return found
 
-    def model(self) -> Posterior:
-        """What the measurements so far say about step times."""
-        enough = 0
-        while (further := _next(enough, LEARN_EVERY)) <= len(self._measured):
-            enough = further
-        if enough != self._fit[0] or self._measured.changed_before(enough):
-            mine = self._measured.first(enough)
-            log_times = self.candidates.log_tokens_per_gpu[mine] - self.log_rates[mine]
-            self._fit = (enough, Posterior().update(self.candidates.layouts.take(mine), log_times))
-        return self._fit[1]
+    def beliefs(self) -> Beliefs:
+        """What is believed of all candidates, given how runs ended so far."""
+        if self._beliefs is None or self._ended.changed_before(self._taught):
+            self._beliefs, self._taught = Beliefs(self.candidates), 0
+        if self._taught < len(self._ended):
+            further = self._ended.first(len(self._ended))[self._taught :].tolist()
+            self._beliefs.learn([(index, self._ends[index].end) for index in further])
+            self._taught = len(self._ended)
+        return self._beliefs
 
-    def predicted(self, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """(median, standard deviation) of the logarithm of the rows' tokens/s/GPU."""
-        mean, spread = self.model().log_seconds(self.candidates.layouts.take(rows))
-        return self.candidates.log_tokens_per_gpu[rows] - mean, spread
+    def predicted(self, rows: npt.NDArray[np.int64]) -> Floats:
+        """Logarithm of the rows' predicted tokens/s/GPU."""
+        return self.beliefs().log_rates(rows)
 
     def success(self, rows: npt.NDArray[np.int64]) -> Floats:
-        """Success probability of each row, by similar runs that were tried."""
-        tried = self._ended.last(MOST_TRIED)
-        worked = np.array([float(self._ends[i].outcome is Outcome.OK) for i in tried.tolist()])
-        features = self.candidates.features
-        return success_rates(self.candidates.works[rows], features[rows], features[tried], worked)
+        """Success probability of each row."""
+        return self.beliefs().success(rows)
 
     def _over_memory(self, rows: Ints) -> Bools:
         """Runs over the GPU's memory once predictions are corrected by measured peaks, per model.
@@ -170,7 +157,7 @@ class Known:
         if not len(rows):
             return found
         predicted = np.log(np.maximum(c.memory_use, 1e-9))
-        peaks = np.array([self._ends[i].peak_memory_bytes for i in rows.tolist()], dtype=np.float64)
+        peaks = np.array([self._ends[i].end.peak_memory_bytes for i in rows.tolist()], dtype=np.float64)
         measured = np.log(peaks / c.memory_limit_bytes)
         for model in np.unique(c.models[rows]):
             ratios = (measured - predicted[rows])[c.models[rows] == model]
@@ -218,9 +205,6 @@ class _InOrder:
     def first(self, number: int) -> Ints:
         self._changed = max(self._changed, number)
         return np.array([index for _, index in self._items[:number]], dtype=np.int64)
-
-    def last(self, number: int) -> Ints:
-        return np.array([index for _, index in self._items[-number:]], dtype=np.int64)
 
 
 def _next(number: int, growth: float) -> int:

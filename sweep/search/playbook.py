@@ -10,8 +10,8 @@ import numpy as np
 
 from sweep.physics.columns import read
 from sweep.search.candidates import Bools, Candidates
+from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
-from sweep.search.step_time_model import Floats, Ints
 from sweep.search.strategies import Pick
 
 AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size")

@@ -12,8 +12,8 @@ from sweep.outcomes import Outcome
 from sweep.plan.predict import order
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
+from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
-from sweep.search.step_time_model import Floats, Ints
 from sweep.search.strategies import Pick, Strategy
 
 NEAR = 0.02
@@ -52,7 +52,7 @@ class Replayed:
 
 def promising_order(candidates: Candidates) -> Ints:
     """Candidates ordered as in a plan, by the search's predictions before anything is measured."""
-    predicted, _ = Known(candidates).predicted(np.arange(len(candidates)))
+    predicted = Known(candidates).predicted(np.arange(len(candidates)))
     return order(candidates.cells.tolist(), -predicted, candidates.repeats, candidates.ids)
 
 

@@ -17,8 +17,8 @@ from sweep.physics.hardware import Gpu
 from sweep.plan.runs import PlannedRun
 from sweep.search.budget import Budget
 from sweep.search.candidates import UNKNOWN_GPU, Bools, Candidates, from_plan
+from sweep.search.gaussian import Ints
 from sweep.search.observations import Known
-from sweep.search.step_time_model import Ints
 from sweep.search.strategies import Strategy, strategy_named
 from sweep.state.state import RunState, SweepState
 

@@ -62,6 +62,8 @@ class PilotIntended(Event, frozen=True, kw_only=True, tag="pilot_intent"):
     token: str
     nodes: int
     time_limit_s: int
+    node_group: str = ""
+    """of the site, on which it measures runs; empty on a site without groups"""
     elsewhere: bool = False
     """it excludes nodes on which its retries failed"""
     cluster: str = ""

@@ -114,6 +114,7 @@ class PilotState:
     token: str = ""
     nodes: int = 0
     time_limit_s: int = 0
+    node_group: str = ""
     intended_at: float = 0.0
     elsewhere: bool = False
     """it excludes nodes on which its retries failed"""
@@ -227,6 +228,7 @@ def _(event: PilotIntended, sweep_state: SweepState) -> None:
     pilot.nodes = event.nodes
     pilot.time_limit_s = event.time_limit_s
     pilot.intended_at = event.time
+    pilot.node_group = event.node_group
     pilot.elsewhere = event.elsewhere
     pilot.cluster = event.cluster
 

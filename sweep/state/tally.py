@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sweep.outcomes import Outcome
 from sweep.plan.runs import ASSUMED_RUN_S, PlannedRun
-from sweep.state.state import Attempt, RunState, SweepState
+from sweep.state.state import Attempt, PilotState, RunState, SweepState
 
 PLACES = ("ok", "running", "waiting")
 """states of a run that did not fail"""
@@ -44,7 +44,8 @@ class _Share(NamedTuple):
 class Tally:
     """The sums over a sweep's runs. It follows one state: an update costs only what changed since the last one."""
 
-    def __init__(self, runs: Sequence[PlannedRun], gpus_per_node: int) -> None:
+    def __init__(self, runs: Sequence[PlannedRun], gpus_per_node: Mapping[str, int]) -> None:
+        """``gpus_per_node``: of each node group; "" -> of a site without groups."""
         self._runs = {planned.run_id: planned for planned in runs}
         self._gpus_per_node = gpus_per_node
         self._widths = {planned.nodes for planned in runs}
@@ -122,14 +123,14 @@ class Tally:
     def gpu_hours(self, now: float) -> tuple[float, float]:
         """GPU-hours spent so far: (allocated to pilots, used by attempts)."""
         held_s = sum(
-            pilot.nodes * max(0.0, (pilot.ended_at or now) - pilot.started_at)
+            self._gpus(pilot) * max(0.0, (pilot.ended_at or now) - pilot.started_at)
             for pilot in self._sweep_state.pilots.values()
             if pilot.started_at is not None
         )
-        used_s = self._ended_node_s
+        used_s = self._ended_gpu_s
         for planned, attempt in self.in_flight():
-            used_s += planned.nodes * max(0.0, now - (attempt.started_at or now))
-        return held_s * self._gpus_per_node / 3600, used_s * self._gpus_per_node / 3600
+            used_s += self._gpus(planned) * max(0.0, now - (attempt.started_at or now))
+        return held_s / 3600, used_s / 3600
 
     def _begin(self, sweep_state: SweepState) -> None:
         self._sweep_state = sweep_state
@@ -139,7 +140,7 @@ class Tally:
         self._words = Counter({"waiting": len(self._runs)})
         self._messages: dict[str, str] = {}
         self._in_flight: dict[str, None] = {}
-        self._ended_s, self._ended, self._ended_node_s, self._predicted_s = 0.0, 0, 0.0, 0.0
+        self._ended_s, self._ended, self._ended_gpu_s, self._predicted_s = 0.0, 0, 0.0, 0.0
         predicted = [planned.predicted_s for planned in self._runs.values() if planned.predicted_s]
         self._assumed_s = sum(predicted) / len(predicted) if predicted else ASSUMED_RUN_S
         self._waiting_node_s = sum(map(self._expected, self._runs))
@@ -151,6 +152,9 @@ class Tally:
     def _correction(self) -> float:
         """Ratio of actual to expected time of attempts."""
         return self._ended_s / self._predicted_s if self._predicted_s else 1.0
+
+    def _gpus(self, held: PlannedRun | PilotState) -> int:
+        return held.nodes * self._gpus_per_node.get(held.node_group, 0)
 
     def _expected(self, run_id: str) -> float:
         """Node-seconds of one attempt, from the plan only."""
@@ -180,7 +184,7 @@ class Tally:
         if share.ended:
             self._ended_s += sign * share.ended_s
             self._ended += sign * share.ended
-            self._ended_node_s += sign * share.ended_s * planned.nodes
+            self._ended_gpu_s += sign * share.ended_s * self._gpus(planned)
             self._predicted_s += sign * share.ended * (planned.predicted_s or self._assumed_s)
         if share.word == "waiting":
             self._waiting_node_s += sign * self._expected(planned.run_id)
@@ -215,7 +219,7 @@ def counts(
     sweep_state: SweepState, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None
 ) -> Mapping[str, int]:
     """``Tally.counts`` of one state."""
-    return Tally(runs, 1).update(sweep_state).counts(left_out)
+    return Tally(runs, {}).update(sweep_state).counts(left_out)
 
 
 def typical_run_s(sweep_state: SweepState) -> float:

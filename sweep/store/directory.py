@@ -21,6 +21,8 @@ from sweep.errors import Mistake, SweepError, log_error
 from sweep.files import remove_empty, write_aside
 
 PROVENANCE = "provenance.json"
+ARCHIVE = "archive.json"
+"""in a directory that was extracted from an archive"""
 UNKNOWN_PILOT = "unknown"
 """the holder of a claim that cannot be read; no pilot has this name"""
 FOLDERS = ("journal", "claims", "launchers", "pilots", "logs")
@@ -125,6 +127,13 @@ class SweepDir:
             remove_empty(made)
             raise
         return made
+
+
+def check_own(sweep: SweepDir) -> None:
+    """Raises SweepError where the directory is a copy from an archive: its runs belong to the original."""
+    if (sweep.path / ARCHIVE).exists():
+        remedy = "continue the original; status, best, heatmap, report, explain and logs work here"
+        raise SweepError(Mistake("is extracted from an archive: for reading only", file=str(sweep.path), remedy=remedy))
 
 
 def find_sweep(given: Path | None) -> SweepDir:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sweep.plan.runs import PlannedRun
-from sweep.search.search import Search
+from sweep.search.node_groups import GroupedSearch
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
 from sweep.store.directory import SweepDir
@@ -82,9 +82,9 @@ class FollowedSweep:
     def _use(self, sweep: Sweep) -> None:
         self.sweep = sweep
         self._planned = {planned.run_id: planned for planned in sweep.runs}
-        self._search: Search | None = None
+        self._search: GroupedSearch | None = None
         self._question = _question(sweep)
-        self._tally = Tally(sweep.runs, sweep.site.gpus_per_node)
+        self._tally = Tally(sweep.runs, {group: part.gpus_per_node for group, part in sweep.site.parts.items()})
 
     @property
     def sweep_state(self) -> SweepState:
@@ -162,17 +162,19 @@ class FollowedSweep:
         fresh = time.time() - answer.at < self._max_age_s
         return fresh and any(pilot.open for pilot in self.sweep_state.pilots.values())
 
-    def _made_search(self) -> Search:
+    def _made_search(self) -> GroupedSearch:
         if self._search is None:
             sweep = self.sweep
             budget = sweep.grid.budget.model_dump()
-            self._search = Search.of(sweep.runs, sweep.site.hardware, sweep.grid.strategy, budget)
+            gpus = {group: part.hardware for group, part in sweep.site.parts.items()}
+            self._search = GroupedSearch(sweep.runs, gpus, sweep.grid.strategy, budget)
         return self._search
 
 
 def _question(sweep: Sweep) -> str:
     """A digest of all inputs of the search, except the runs' events."""
-    of = [__version__, sweep.grid.strategy, repr(sweep.grid.budget), repr(sweep.site.hardware)]
+    of = [__version__, sweep.grid.strategy, repr(sweep.grid.budget)]
+    of += [repr(part.hardware) for part in sweep.site.parts.values()]
     digest = hashlib.sha256("\n".join(of + [run.run_id for run in sweep.runs]).encode())
     digest.update(array("d", [math.nan if run.predicted_s is None else run.predicted_s for run in sweep.runs]))
     return digest.hexdigest()

@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeAlias
 from sweep.errors import log_error
 from sweep.files import naming
 from sweep.state.events import LAST_LINES, Event, EventError, decode, encode
-from sweep.store.directory import SweepDir, share, write_once
+from sweep.store.directory import SweepDir, check_own, share, write_once
 
 Decode: TypeAlias = Callable[[bytes], Event]
 
@@ -74,6 +74,7 @@ class Journal:
 
 def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
     """Write a command's request to its own journal, all of it or nothing. ``kind``: the beginning of its name."""
+    check_own(sweep)
     lines = b"".join(encode(event) + b"\n" for event in events)
     write_once(sweep.journal(f"{kind}-{time.time_ns()}-{os.getpid()}"), lines)
 

@@ -17,7 +17,7 @@ import psutil
 
 from sweep.errors import Mistake, SweepError, log_error
 from sweep.state.events import SessionEnded, TrackingBegan
-from sweep.store.directory import SweepDir, boot_id, write_once
+from sweep.store.directory import SweepDir, boot_id, check_own, write_once
 from sweep.store.journal import Journal, read_events
 
 QUIET_S = 180.0
@@ -67,6 +67,7 @@ class Lease:
 
 def take(sweep: SweepDir, *, takeover: bool = False) -> Lease:
     """Take the lease. Raises SweepError where a living launcher holds it, unless `takeover`."""
+    check_own(sweep)
     highest = _highest(sweep)
     if highest and not takeover and (living := _living(sweep, highest)) is not None:
         raise _refusal(sweep, living)

@@ -174,7 +174,7 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
 def test_incremental_sums_equal_those_counted_from_scratch(tmp_path):
     """After every event, in an order that has retries, reruns, late records and lost attempts."""
     sweep = made(tmp_path, models=["1B"], nodes=[1, 2])
-    rng, sweep_state, tally = random.Random(3), SweepState(), Tally(sweep.runs, 8)
+    rng, sweep_state, tally = random.Random(3), SweepState(), Tally(sweep.runs, {"": 8})
     sweep_state.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
     events = []
     for planned in sweep.runs:
@@ -189,7 +189,7 @@ def test_incremental_sums_equal_those_counted_from_scratch(tmp_path):
     rng.shuffle(events)
     for event in [event for of_run in events for event in of_run]:
         sweep_state.apply(event)
-        rebuilt = Tally(sweep.runs, 8).update(sweep_state)
+        rebuilt = Tally(sweep.runs, {"": 8}).update(sweep_state)
         tally.update(sweep_state)
         assert tally.counts() == rebuilt.counts() == counts(sweep_state, sweep.runs)
         assert sum(tally.counts().values()) == len(sweep.runs)
@@ -206,14 +206,14 @@ def test_what_is_left_is_corrected_by_what_runs_took(tmp_path):
     sweep = made(tmp_path, models=["1B"], nodes=[1])
     sweep_state = SweepState()
     sweep_state.apply_all(pilot_events("p0001", 1, nodes=["n1"]))
-    predicted = Tally(sweep.runs, 8).update(sweep_state).seconds_left(NOW)
+    predicted = Tally(sweep.runs, {"": 8}).update(sweep_state).seconds_left(NOW)
     assert predicted == pytest.approx(sum(planned.predicted_s for planned in sweep.runs))
     first = sweep.runs[0]
     sweep_state.apply_all(attempt_events(first, took=2 * first.predicted_s))
-    left = Tally(sweep.runs, 8).update(sweep_state).seconds_left(NOW)
+    left = Tally(sweep.runs, {"": 8}).update(sweep_state).seconds_left(NOW)
     assert left == pytest.approx(2 * (predicted - first.predicted_s))
     sweep_state.apply_all(pilot_events("p0002", 1, nodes=["n2"]))
-    assert Tally(sweep.runs, 8).update(sweep_state).seconds_left(NOW) == pytest.approx(left / 2)
+    assert Tally(sweep.runs, {"": 8}).update(sweep_state).seconds_left(NOW) == pytest.approx(left / 2)
 
 
 def test_gpu_hours_are_those_of_the_pilots_until_their_end(tmp_path):
@@ -221,7 +221,7 @@ def test_gpu_hours_are_those_of_the_pilots_until_their_end(tmp_path):
     sweep_state = SweepState()
     sweep_state.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
     sweep_state.apply_all(attempt_events(next(p for p in sweep.runs if p.nodes == 2), took=900.0))
-    tally = Tally(sweep.runs, 8).update(sweep_state)
+    tally = Tally(sweep.runs, {"": 8}).update(sweep_state)
     assert tally.gpu_hours(10 + 3600.0) == pytest.approx((16.0, 4.0))
     sweep_state.apply(PilotEnded(time=10 + 1800.0, pilot="p0001", reason="done"))
     sweep_state.apply(PilotGone(time=10 + 1900.0, pilot="p0001", word="ENDED"))
@@ -232,7 +232,7 @@ def test_an_update_costs_what_changed(tmp_path):
     """A tenth of the time of counting from scratch, for one change among thousands."""
     sweep = made(tmp_path, models=["1B", "3B", "8B", "Llama-2-13B", "70B"], nodes=[2**i for i in range(11)])
     runs = [planned for planned in sweep.runs for _ in range(1)]
-    sweep_state, tally = SweepState(), Tally(runs, 8)
+    sweep_state, tally = SweepState(), Tally(runs, {"": 8})
     sweep_state.apply_all(busy(sweep))
     tally.update(sweep_state)
     changed = next(p for at, p in enumerate(sweep.runs) if at % 5 == 3)
@@ -246,7 +246,7 @@ def test_an_update_costs_what_changed(tmp_path):
             times.append(time.perf_counter() - started)
         return min(times)
 
-    assert best_of(lambda: tally.update(sweep_state)) * 5 < best_of(lambda: Tally(runs, 8).update(sweep_state))
+    assert best_of(lambda: tally.update(sweep_state)) * 5 < best_of(lambda: Tally(runs, {"": 8}).update(sweep_state))
 
 
 @pytest.mark.parametrize(

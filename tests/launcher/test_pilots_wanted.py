@@ -231,3 +231,26 @@ def test_widths_share_what_the_site_allows():
 
 def test_little_work_is_one_pilot():
     assert len(pilots_wanted(many(int(SHARE_S / 60) - 1), SweepState(), capacity())) == 1
+
+
+def of_group(name, group, **others):
+    return dataclasses.replace(pilot(name, **others), node_group=group)
+
+
+def test_a_node_groups_pilots_serve_its_runs_alone():
+    """An open or unproductive pilot of another group neither serves a group's runs nor counts against its limit."""
+    others = {name: of_group(name, "old", nodes=2) for name in ("p1", "p2", "p3", "p4")}
+    wanted_of = {"fast": wanted(SweepState(pilots=others), node_group="fast")}
+    wanted_of["old"] = wanted(SweepState(pilots=others), node_group="old")
+    assert wanted_of == {"fast": [2], "old": []}
+
+
+def test_a_width_is_given_up_per_node_group():
+    pilots = {name: of_group(name, "old", gone="COMPLETED", nodes=2) for name in ("p1", "p2", "p3")}
+    sweep_state = SweepState(pilots=pilots)
+    assert unproductive_widths(sweep_state, "old") == {2}
+    assert unproductive_widths(sweep_state, "fast") == frozenset()
+    ended(sweep_state, "a", Outcome.OK, pilot="p4")
+    sweep_state.pilots["p4"] = of_group("p4", "fast", nodes=2)
+    sweep_state.runs["a"].attempts[1].ended_at = 5.0
+    assert unproductive_widths(sweep_state, "old") == {2}, "another group's run says nothing of this one's pilots"

@@ -189,7 +189,7 @@ def test_gpu_hours_of_a_pilot_that_ended_unwatched_are_counted_to_its_end(existi
     state.apply(PilotStarted(time=0.0, pilot="p0001", job_id="7", nodes=("n1",)))
     state.apply(PilotAlive(time=hour, pilot="p0001"))
     state.apply(PilotGone(time=24 * hour, pilot="p0001", word="TIMEOUT", ended_at=ended_at))
-    held, _ = Tally(existing.runs, 2).update(state).gpu_hours(48 * hour)
+    held, _ = Tally(existing.runs, {"": 2}).update(state).gpu_hours(48 * hour)
     assert held == pytest.approx(hours)
 
 

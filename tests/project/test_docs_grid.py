@@ -8,7 +8,7 @@ from bench_workloads import WORKLOADS
 from bench_workloads.transformer.settings import CHOICES, Settings
 from sweep.inputs.grid import BudgetLimits, Grid
 from sweep.inputs.load import parse_grid
-from sweep.inputs.site import Site
+from sweep.inputs.site import NodeGroup, Site, parse_site
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.schedules import SCHEDULES
@@ -19,7 +19,7 @@ from tests.support.paths import REPOSITORY
 TEXT = (REPOSITORY / "docs" / "grid.md").read_text()
 PARTS = dict(part.split("\n", 1) for part in TEXT.split("\n## ")[1:])
 """heading -> its text"""
-FIRST, POINTS, BUDGET = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
+FIRST, POINTS, BUDGET, GROUPS = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
 def tables(part):
@@ -49,6 +49,13 @@ def test_the_constraints_and_points_work():
     layouts = [planned.run().layout for planned in plan.runs]
     assert {layout.zero for layout in layouts if layout.pp == 4} <= {0, 1}
     assert all(layout.micro_batch_size in (1, 2, 4) for layout in layouts if layout.recompute == "none")
+
+
+def test_node_groups_are_an_example_that_works_and_every_key_of_theirs_is_named():
+    site = parse_site(GROUPS, "docs/grid.md")
+    assert {group: part.hardware.name for group, part in site.parts.items()} == {"h100": "h100", "a100": "a100"}
+    text = TEXT.split("### Several kinds of nodes")[1].split("\n## ")[0]
+    assert [key for key in NodeGroup.model_fields if f"`{key}`" not in text] == []
 
 
 def test_every_gpu_is_named_with_its_memory():

@@ -3,12 +3,15 @@
 Reads the folder that SWEEP_REFERENCE_DATA names; skipped where it is unset.
 """
 
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from sweep.cli.main import cli
 from sweep.foreign.files import import_file, read_recorded
 from sweep.search.budget import Budget
 from sweep.search.replay import replay, report
@@ -39,6 +42,40 @@ def test_guided_at_a_tenth_of_the_runs(results):
     assert found["worst_regret"] <= 0.03
     assert found["runs_to_within_2pct_share"] <= 0.085
     assert found["successes_rejected"] == found["cell_bests_rejected"] == 0
+
+
+def test_guided_at_six_percent_of_the_runs(results):
+    """The best of the 64-node cells, where most runs are disturbed, too."""
+    found = overall(results, "guided", 0.06)
+    assert found["mean_regret"] <= 0.005
+    assert found["worst_regret"] <= 0.04
+
+
+def test_small_node_counts_and_other_models_predict_a_grid(results):
+    grid = str(REPOSITORY / "examples" / "ultrascale.yaml")
+    narrowed = ["-o", "models=[3B]", "-o", "nodes=[8,16]", "-o", "pp=[1,2]"]
+    done = CliRunner().invoke(cli, ["predict", grid, "--from", str(results), *narrowed, "--json"])
+    document = json.loads(done.stdout)
+    assert document["measured_runs"] == 1643
+    assert [(cell["nodes"], cell["best_measured"], len(cell["layouts"])) for cell in document["cells"]] == [
+        (8, None, 3), (16, None, 3)
+    ]  # fmt: skip
+    for cell in document["cells"]:
+        first = cell["layouts"][0]
+        assert first["low"] < first["predicted_tokens_per_second_per_gpu"] < first["high"]
+        # 3B is between 1B and 8B, whose bests there are 30 to 31 and 6 to 6.6 thousand
+        assert 8_000 < first["predicted_tokens_per_second_per_gpu"] < 30_000
+    shown = CliRunner().invoke(cli, ["predict", grid, "--from", str(results), *narrowed]).stdout
+    assert "not measured" in shown
+
+
+def test_one_and_two_nodes_order_the_others(results):
+    options = ["--fit", "nodes <= 2", "--predict", "nodes > 2"]
+    found = json.loads(CliRunner().invoke(cli, ["replay", str(results), *options, "--json"]).stdout)
+    assert found["overall"]["spearman"] > 0.85
+    assert all(cell["top_3_regret"] < 0.09 for cell in found["cells"] if cell["nodes"] < 64)
+    wrong = CliRunner().invoke(cli, ["replay", str(results), "--fit", "nodes <= 2"])
+    assert "give both" in str(wrong.exception)
 
 
 @pytest.mark.parametrize("model", ["1B", "8B"])

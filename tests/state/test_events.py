@@ -75,7 +75,14 @@ EXAMPLES: list[tuple[Event, dict]] = [
     (CancelRequested(time=1.5), {"event": "cancel", "time": 1.5}),
     (
         PilotIntended(
-            time=1.5, pilot="p0001", token="s-p0001", nodes=2, time_limit_s=1800, elsewhere=True, cluster="a"
+            time=1.5,
+            pilot="p0001",
+            token="s-p0001",
+            nodes=2,
+            time_limit_s=1800,
+            node_group="fast",
+            elsewhere=True,
+            cluster="a",
         ),
         {
             "event": "pilot_intent",
@@ -84,6 +91,7 @@ EXAMPLES: list[tuple[Event, dict]] = [
             "token": "s-p0001",
             "nodes": 2,
             "time_limit_s": 1800,
+            "node_group": "fast",
             "elsewhere": True,
             "cluster": "a",
         },

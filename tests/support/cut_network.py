@@ -16,8 +16,13 @@ class CutNetwork:
 
     def __init__(self, number: int) -> None:
         self.name = f"sweep{os.getpid()}-{number}"
-        self._outside, self._inside = f"cut{os.getpid()}a", f"cut{os.getpid()}b"
+        self._outside, self._inside = f"c{number}x{os.getpid()}a", f"c{number}x{os.getpid()}b"
         self._addresses = f"10.231.{number}.1", f"10.231.{number}.2"
+
+    @property
+    def outer_address(self) -> str:
+        """Of this machine, as seen from inside."""
+        return self._addresses[0]
 
     def enter(self, condition: str) -> list[str]:
         """A command's prefix that enters the namespace where the shell condition on its arguments holds."""
@@ -60,10 +65,8 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
-@pytest.fixture
-def network() -> Iterator[CutNetwork]:
-    """One; skip where none can be made."""
-    made = CutNetwork(os.getpid() % 250)
+def _made(number: int) -> Iterator[CutNetwork]:
+    made = CutNetwork(number)
     try:
         made.make()
     except (OSError, subprocess.CalledProcessError) as error:
@@ -71,3 +74,15 @@ def network() -> Iterator[CutNetwork]:
         pytest.skip(f"no network namespace can be made here: {error}")
     yield made
     made.remove()
+
+
+@pytest.fixture
+def network() -> Iterator[CutNetwork]:
+    """One; skip where none can be made."""
+    yield from _made(os.getpid() % 125)
+
+
+@pytest.fixture
+def second_network() -> Iterator[CutNetwork]:
+    """Another one."""
+    yield from _made(125 + os.getpid() % 125)

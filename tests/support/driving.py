@@ -23,10 +23,10 @@ EventT = TypeVar("EventT", bound=Event)
 SWEEP = [sys.executable, "-m", "sweep.cli.main"]
 
 
-def start(*arguments, env=None, cwd=None, output=subprocess.DEVNULL):
-    """A `sweep` command in the background."""
+def start(*arguments, env=None, cwd=None, output=subprocess.DEVNULL, prefix=()):
+    """A `sweep` command in the background. ``prefix``: a command that becomes this one."""
     return subprocess.Popen(
-        [*SWEEP, *map(str, arguments)],
+        [*prefix, *SWEEP, *map(str, arguments)],
         env={**os.environ, **(env or {})},
         cwd=cwd,
         stdin=subprocess.DEVNULL,

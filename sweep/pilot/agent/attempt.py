@@ -43,9 +43,13 @@ from sweep.pilot.messages import (
 )
 
 GPU_WAIT_S = 20.0
+"""how long the driver may take to free the GPUs of killed processes: half of the leader's CLEAN_S, with evidence and
+kills in the other half"""
 ABANDON_GRACE_S = 1.0
 """no process waits for what ranks report in their last seconds"""
 HEARTBEAT_FLUSH_S = 0.1
+"""heartbeats are collected for so long: nothing against the shortest time-out of a rank, 20 s unless the grid sets
+less"""
 RANK0_LOG_BYTES = 1 << 20
 TAIL_BYTES = 32_000
 

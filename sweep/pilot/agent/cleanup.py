@@ -42,7 +42,10 @@ from pathlib import Path
 import psutil
 
 KILL_WAIT_S = 8.0
+"""a process that outlives SIGKILL for so long hangs in the kernel (state D): its node is not clean. With evidence (6 s)
+and GPU_WAIT_S it fits into the leader's CLEAN_S"""
 POLL_S = 0.02
+"""how often the processes are looked for"""
 
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108

@@ -20,8 +20,11 @@ from typing import Any
 from sweep.pilot.agent.ranks import Rank, one_per_process
 
 STACKS_WAIT_S = 0.5
+"""faulthandler and torch's flight recorder answer within a signal handler and a pipe's read; who needs longer cannot
+answer"""
 STACKS_BYTES = 16_000
 PY_SPY_S = 5.0
+"""for all ranks of a node at once: with STACKS_WAIT_S evidence takes 6 s at most, of the leader's CLEAN_S"""
 PY_SPY_RANKS = 8
 """at most this many at once on one node: the first ones are enough"""
 

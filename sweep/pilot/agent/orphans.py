@@ -16,7 +16,8 @@ from sweep.pilot.agent.cleanup import end_escaped, remove_scratch
 from sweep.pilot.order import PilotOrder
 
 CLEAR_S = 40.0
-"""a dead node does not answer, and the scheduler ends what runs there"""
+"""as long as the leader waits for a node to be clean (CLEAN_S): a dead node does not answer, and the scheduler ends
+what runs there"""
 
 
 async def clear_orphans(order: PilotOrder, node: str) -> None:

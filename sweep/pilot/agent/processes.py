@@ -29,11 +29,16 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 ACTIVITY_CHECK_S = 5.0
+"""as often as the agent sends a heartbeat (``timeouts.HEARTBEAT_S``): no limit that depends on activity is shorter than
+60 s by default"""
 ACTIVITY_SHARE = 0.1
 """fraction of one core: below it, waiting loops and pings of libraries"""
 ACTIVITY_BYTES = 1 << 20
 NVIDIA_SMI_S = 10.0
+"""nvidia-smi hangs where the driver does: then nothing is known of the GPUs. NVIDIA's documentation on driver
+persistence has 1 to 3 s for a GPU that nothing holds"""
 GPU_POLL_S = 0.5
+"""how often it is asked while GPUs are not free yet, in GPU_WAIT_S"""
 START_TIME_ERROR_S = 1.0
 """psutil computes start times from the boot time, which is known to the second"""
 SHARING_SERVICE = "nvidia-cuda-mps"

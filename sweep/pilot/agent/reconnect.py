@@ -16,12 +16,16 @@ from sweep.pilot.job import has_node
 from sweep.pilot.timeouts import RECONNECT_S
 
 CONNECT_S = 5.0
-"""for each address of the leader"""
+"""for each address of the leader: a lost SYN is sent again after 1 and 3 s (RFC 6298, section 2)"""
 AGAIN_S = 1.0
+"""pause between two rounds over the addresses: one packet each, so that an interruption costs a second more than it
+lasts"""
 REFUSED_S = 5.0
 """A host that answers for this long that no process listens there has no leader any more. Under Slurm the agent waits
 all the same: Slurm ends the job, unless the leader's job step is gone too: then the agent cancels it"""
 ASK_S = 10.0
+"""between two questions to the scheduler whether the leader's node is still in the job: a thirtieth of Slurm's default
+SlurmdTimeout, after which that changes"""
 ASK_PER_NODE_S = 0.5
 """the agents of a job ask the scheduler at most twice a second, all together"""
 

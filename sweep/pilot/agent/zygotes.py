@@ -17,6 +17,7 @@ from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
 from sweep.pilot.agent.zygote_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
 
 PRELOAD_TIMEOUT_S = 240.0
+"""below the default limit of a start (300 s): a slow import is reported as one"""
 FORK_TIMEOUT_S = 60.0
 """a fork takes milliseconds; a zygote that is swapped out or stopped may take long"""
 READ_BYTES = 1 << 16

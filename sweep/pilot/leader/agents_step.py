@@ -15,6 +15,7 @@ from sweep.pilot.job import all_cpus
 from sweep.pilot.order import PilotOrder
 
 LEAVE_S = 20.0
+"""how long srun may take to end once its agents did: twice Slurm's default MessageTimeout"""
 
 Processes = Sequence[subprocess.Popen[bytes]]
 

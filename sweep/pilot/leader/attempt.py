@@ -22,12 +22,15 @@ from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepare
 from sweep.pilot.timeouts import RETURN_S
 
 GRACE_S = 8.0
+"""from SIGTERM to SIGKILL: ranks that answer SIGTERM at all ended within 0.9 s (docs/faults.md, Measured)"""
 SHORT_GRACE_S = 1.0
+"""the same when the scheduler is ending the job, or nothing is left to lose"""
 CLEAN_S = 40.0
-"""beyond the grace period: evidence, kills, and the wait for the GPUs to be empty"""
+"""beyond the grace period: evidence (6 s at most), kills (8 s), and the wait for the GPUs to be empty (20 s)"""
 QUIET_CHECK_S = 1.0
+"""while an agent is unresponsive: how often the time-outs are checked"""
 SHORT_CLEAN_S = 1.0
-"""the same when the scheduler is ending the job: all within its KillWait less 2 s"""
+"""beyond SHORT_GRACE_S: all within 2 s, of Slurm's KillWait (30 s by default, 5 s in tests)"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from sweep.plugins import find_executor
 from sweep.store.directory import SweepDir
 
 CLEAR_STALE_S = 30.0
+"""for what dead pilots left: kills take KILL_WAIT_S at most, the rest is removal of files; what takes longer goes on
+while runs begin"""
 
 
 async def clear_stale_pilots(sweep: SweepDir, order: PilotOrder, links: Sequence[Link]) -> None:

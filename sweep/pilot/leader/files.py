@@ -17,6 +17,7 @@ from sweep.store.directory import Claim, SweepDir, try_claim
 from sweep.store.journal import Journal, JournalReader
 
 RETRY_S = 2.0
+"""pause before what the file system refused is tried again, as in the launcher"""
 
 T = TypeVar("T")
 

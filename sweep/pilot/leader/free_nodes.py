@@ -10,7 +10,8 @@ from sweep.pilot.order import PilotOrder
 MOST_LOSSES = 1
 """a node whose connection was lost more often is left out of the pilot: each time a run was lost with it"""
 UNREACHABLE_S = 180.0
-"""after this time an unreachable node is reported; until then a pilot without another node waits for it"""
+"""after this time an unreachable node is reported; until then a pilot without another node waits for it. As long as for
+its first arrival (``timeouts.ARRIVAL_S``)"""
 
 
 def usable(order: PilotOrder, links: Iterable[Link], quarantined: Container[str]) -> list[Link]:

@@ -31,7 +31,7 @@ from sweep.state.state import SweepState
 from sweep.store.directory import Claim, SweepDir, write_derived
 
 ALIVE_S = 10.0
-"""interval of the leader's heartbeat in the journal"""
+"""interval of the leader's heartbeat in the journal: 60 in the launcher's time-out"""
 POLL_AGAIN_S = 5.0
 """while some nodes run and others are free: how often to check for a new run for those"""
 RETURN_POLL_S = 1.0

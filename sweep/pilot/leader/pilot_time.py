@@ -10,7 +10,8 @@ from sweep.plan.runs import ASSUMED_RUN_S
 UNKNOWN_RUN = 2.0
 """before any run was measured in this pilot, the next may take this many times the assumed duration"""
 MARGIN_S = 45.0
-"""reserved before the end of the job, for a full teardown"""
+"""reserved before the end of the job, for a full teardown: GRACE_S and CLEAN_S, whose last seconds may be in Slurm's
+KillWait"""
 LATELY = 20
 """number of latest attempts from which the next one's duration is estimated"""
 

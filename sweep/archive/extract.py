@@ -1,0 +1,81 @@
+"""Opens an archive: a directory that every reading command takes, and no command continues."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+
+from sweep.errors import Mistake, SweepError
+from sweep.store.directory import ARCHIVE, SweepDir
+
+
+def extract(archive: Path, into: Path | None) -> SweepDir:
+    """Extract an archive to ``into``, by default to the sweep's own name here. All or nothing.
+
+    Raises SweepError where it is no archive of a sweep, or the directory exists; and OSError.
+    """
+    aside: Path | None = None
+    try:
+        with (
+            pa.input_stream(str(archive), compression="zstd") as stream,
+            tarfile.open(fileobj=stream, mode="r|") as tar,
+        ):
+            for member in tar:
+                if aside is None:
+                    target = _target(member, archive, into)
+                    aside = target.with_name(f".{target.name[:80]}.extracting")
+                    aside.mkdir(mode=0o700, parents=True)
+                _write(tar, member, aside, archive)
+    except (tarfile.TarError, pa.ArrowException, EOFError) as error:
+        _remove(aside)
+        raise _no_archive(archive) from error
+    except OSError as error:
+        _remove(aside)
+        if error.errno is None:  # Arrow's: zstd cannot decompress it
+            raise _no_archive(archive) from error
+        raise
+    except SweepError:
+        _remove(aside)
+        raise
+    if aside is None:
+        raise _no_archive(archive)
+    aside.rename(target)
+    sweep = SweepDir(target)
+    sweep.create_skeleton()
+    return sweep
+
+
+def _target(member: tarfile.TarInfo, archive: Path, into: Path | None) -> Path:
+    """Where the first member says that the rest belongs."""
+    parts = PurePosixPath(member.name).parts
+    if len(parts) != 2 or parts[1] != ARCHIVE or parts[0] in ("..", "/"):
+        raise _no_archive(archive)
+    target = into or Path(parts[0])
+    if target.exists():
+        raise SweepError(Mistake("exists already", file=str(target), remedy="name another directory with --dir"))
+    return target
+
+
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, aside: Path, archive: Path) -> None:
+    """One file, below the directory whatever its name is."""
+    inside = PurePosixPath(*PurePosixPath(member.name).parts[1:])
+    source = tar.extractfile(member) if member.isreg() else None
+    if source is None or not inside.parts or ".." in inside.parts:
+        raise _no_archive(archive)
+    path = aside / inside
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        shutil.copyfileobj(source, file)
+    path.chmod(0o600)
+
+
+def _remove(aside: Path | None) -> None:
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _no_archive(path: Path) -> SweepError:
+    return SweepError(Mistake("no archive of a sweep", file=str(path), remedy="name a file that `sweep archive` made"))

@@ -1,0 +1,112 @@
+"""The parts of a step of a trainer of which nothing is known: all amounts of work and communication, none hidden.
+
+What a trainer hides behind what, and what its host waits for, is known for those with a profile
+(``sweep.physics.trainers``). Of any other only the amounts are: each is seconds by a nominal constant, and its factor
+is as good as unknown until runs were measured. So nothing that could matter has a part of zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sweep.physics import flops
+from sweep.physics.columns import read
+from sweep.physics.machine import Machine
+from sweep.physics.shapes import active_parameters, embedding_parameters, shape_columns, total_parameters
+
+SPREAD = 1.0
+"""standard deviation of the logarithm of each part's factor"""
+LEAST_S = 1e-9
+_EFFICIENCY = 0.6
+"""of the peak, in large products"""
+_HALF_SPEED_ROWS, _HALF_SPEED_WIDTH = 400.0, 350.0
+_HOST_S = 1e-3
+"""host time of a layer, a micro-batch, a message: eager kernels of 10 us each"""
+_STEP_S = 2e-2
+
+NAMES = (
+    *("work", "few_rows", "narrow", "launch", "tp_inside", "tp_across", "tp_across_latency", "pipeline_sends"),
+    *("gradients", "gradients_each", "pipeline_latency", "micro_batch_latency", "nodes", "optimizer", "sharding"),
+    "fixed",
+)
+
+
+def amounts(columns: Mapping[str, Any], machine: Machine) -> Any:
+    """Seconds of each part of one optimizer step, (candidates, parts) in the order of ``NAMES``.
+
+    Columns of a layout and a shape, ``sequence_length``, ``dtype`` and ``gpus_per_node``.
+    """
+    parts = _compute(columns, machine) | _between_gpus(columns, machine) | _per_step(columns, machine)
+    size = max(np.size(part) for part in parts.values())
+    stacked = np.stack([np.broadcast_to(parts[name], size) for name in NAMES], axis=1)
+    return np.maximum(stacked.astype(np.float64), LEAST_S)
+
+
+def _compute(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
+    """Matrix products, their efficiency losses, and kernel launches; with the pipeline's bubble."""
+    shape, tp, pp = shape_columns(columns), read(columns, "tp"), read(columns, "pp")
+    gas, rows = read(columns, "grad_accum"), _rows(columns)
+    again = np.where(np.asarray(columns["recompute"]) == "full", 4 / 3, 1.0)
+    per_token = flops.model_flops_per_token(shape, read(columns, "sequence_length")) * again
+    work = rows * gas * per_token / (tp * pp) / machine.by_dtype(columns, machine.peak) / _EFFICIENCY * _busy(columns)
+    return {
+        "work": work,
+        "few_rows": work * _HALF_SPEED_ROWS / rows,
+        "narrow": work * _HALF_SPEED_WIDTH * tp / shape.hidden_size,
+        "launch": _HOST_S * gas * shape.num_layers / pp * _busy(columns),
+    }
+
+
+def _between_gpus(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
+    """Tensor, context and pipeline communication: volumes by link, and latencies."""
+    shape, tp, pp = shape_columns(columns), read(columns, "tp"), read(columns, "pp")
+    gas, rows, cp = read(columns, "grad_accum"), _rows(columns), read(columns, "cp")
+    layers, wide = gas * shape.num_layers / pp * _busy(columns), tp * cp > read(columns, "gpus_per_node")
+    inside, between = machine.inside_bytes_per_s, machine.between_bytes_per_s(columns)
+    volume = 16 * rows * layers * shape.hidden_size * ((tp - 1) / tp + (cp - 1) / cp)
+    link = np.where(_nodes(columns) > 1, between, inside)
+    piped = (pp > 1) * 1.0
+    return {
+        "tp_inside": np.where(wide, 0.0, volume / inside),
+        "tp_across": np.where(wide, volume / between, 0.0),
+        "tp_across_latency": np.where(wide, _HOST_S * layers, 0.0),
+        "pipeline_sends": piped * gas * 4 * rows * shape.hidden_size / tp / link * _busy(columns),
+        "pipeline_latency": piped * _HOST_S * 4 * (gas + pp - 1),
+        "micro_batch_latency": _HOST_S * gas,
+    }
+
+
+def _per_step(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
+    """Gradient reduction, ZeRO's gathering, the optimizer, and a constant per step."""
+    shape, zero, gas = shape_columns(columns), read(columns, "zero"), read(columns, "grad_accum")
+    ways = read(columns, "dp") * read(columns, "cp")
+    layers = (total_parameters(shape) - embedding_parameters(shape)) / (read(columns, "pp") * read(columns, "tp"))
+    mine = layers + embedding_parameters(shape) / read(columns, "tp")
+    inside, between = machine.inside_bytes_per_s, machine.between_bytes_per_s(columns)
+    ring = 2 * mine * (ways - 1) / ways / np.where(_nodes(columns) > 1, between, inside)
+    gathers = np.where(zero == 3, 2 * gas, np.where(zero > 0, 1.0, 0.0))
+    return {
+        "gradients": 2 * ring,
+        "gradients_each": 0.2 * ring * gas,
+        "nodes": _STEP_S / 2 * np.log2(_nodes(columns)),
+        "optimizer": 12 * mine / np.where(zero > 0, ways, 1.0) / machine.memory_bytes_per_s,
+        "sharding": gathers * ring * active_parameters(shape) / total_parameters(shape),
+        "fixed": np.full_like(ring, _STEP_S),
+    }
+
+
+def _rows(columns: Mapping[str, Any]) -> Any:
+    """Tokens of a micro-batch on one rank."""
+    return read(columns, "micro_batch_size") * read(columns, "sequence_length") / read(columns, "cp")
+
+
+def _busy(columns: Mapping[str, Any]) -> Any:
+    """The factor by which the bubble lengthens a 1F1B step."""
+    return 1 + (read(columns, "pp") - 1) / np.maximum(read(columns, "grad_accum"), 1)
+
+
+def _nodes(columns: Mapping[str, Any]) -> Any:
+    return read(columns, "nodes")

@@ -1,0 +1,133 @@
+"""What is believed of all candidates after a number of ends: their rates, and their chances to succeed. Pure.
+
+A function of the ends in their order. Between refits each end conditions the Gaussian beliefs at once; the refits, at
+fixed numbers of measurements, find factors and scales again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sweep.outcomes import Outcome
+from sweep.search.candidates import Candidates
+from sweep.search.gaussian import Floats, Ints
+from sweep.search.memory_model import RESIDUAL, Peaks
+from sweep.search.step_time_model import StepTimes, disturbance_variance
+
+REFIT_GROWTH, REFIT_EVERY = 1.25, 200
+"""times are refitted when their number has grown by this factor, or by this many"""
+OTHER_FAILURES = 0.1
+"""prior probability that a run fails for another reason than memory"""
+PRIOR_WEIGHT, BASE_WEIGHT = 2.0, 50.0
+"""runs that the share of failures of the whole sweep counts as for one run, and OTHER_FAILURES for that share"""
+LENGTH = 2.0
+"""doublings (of tp, pp, …) over which a failure is informative"""
+
+
+class End(NamedTuple):
+    """How a run ended."""
+
+    outcome: Outcome
+    log_rate: float | None
+    peak_memory_bytes: float | None
+
+
+class Beliefs:
+    """Mutable: ``learn`` adds ends, in their order."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        self._candidates = candidates
+        self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
+        self.fit, self._belief = self._times.fitted(np.empty(0, dtype=np.int64), np.empty(0))
+        self._measured: list[int] = []
+        self._log_times: list[float] = []
+        self._fitted = self._taught = 0
+        self._peaks = None if candidates.peaks is None else Peaks(candidates.peaks, candidates.kernel)
+        self._failed, self._tried = np.zeros(len(candidates)), np.zeros(len(candidates))
+        """per candidate, the weights of similar runs that failed for other reasons than memory, and of all tried"""
+        self._all_failed = self._all_tried = 0.0
+
+    def learn(self, ends: Sequence[tuple[int, End]]) -> None:
+        """Further ends, in their order."""
+        for index, end in ends:
+            self._learn_failure(index, end)
+            if end.log_rate is not None:
+                self._measured.append(index)
+                self._log_times.append(float(self._candidates.log_tokens_per_gpu[index]) - end.log_rate)
+        last = self._fitted
+        while (following := min(int(last * REFIT_GROWTH) + 1, last + REFIT_EVERY)) <= len(self._measured):
+            last = following
+        if last != self._fitted:
+            mine = np.array(self._measured[:last], dtype=np.int64)
+            self.fit, self._belief = self._times.fitted(mine, np.array(self._log_times[:last]))
+            self._taught = self._fitted = last
+        self._observe()
+
+    def log_rates(self, rows: Ints) -> Floats:
+        """Mean of the logarithm of tokens/s/GPU."""
+        found: Floats = self._candidates.log_tokens_per_gpu[rows] - self._belief.mean[rows]
+        return found
+
+    def spreads(self, rows: Ints, *, measured: bool) -> Floats:
+        """Standard deviation of the same; of a further measurement, or of the rate without its noise."""
+        noise = self.fit.scales.noise**2 if measured else 0.0
+        found: Floats = np.sqrt(np.maximum(self._belief.variance[rows], 0.0) + noise)
+        return found
+
+    def covariance(self, rows: Ints) -> Floats:
+        """Of the logarithms of rates without noise, among some candidates."""
+        return self._belief.covariance(rows, self._times.prior_within(self.fit, rows))
+
+    def success(self, rows: Ints) -> Floats:
+        """Probability that a run works."""
+        found = 1 - self._others(rows)
+        return found if self._peaks is None else found * self._peaks.fits(rows)
+
+    def _observe(self) -> None:
+        """Condition on what was measured since the last refit."""
+        for place in range(self._taught, len(self._measured)):
+            index, value = self._measured[place], self._log_times[place]
+            variance = self._belief.variance[index] + self.fit.scales.noise**2
+            slower = np.array([value - self._belief.mean[index]])
+            extra = float(disturbance_variance(slower, np.array([variance]), self.fit.disturbed)[0])
+            self._belief.observe(index, value, self.fit.scales.noise**2 + extra)
+        self._taught = len(self._measured)
+
+    def _learn_failure(self, index: int, end: End) -> None:
+        worked, memory = float(end.outcome is Outcome.OK), 0.0
+        if self._peaks is not None:
+            memory = self._learn_memory(self._peaks, index, end)
+        features = self._candidates.features
+        near = np.exp(-((features - features[index]) ** 2).sum(axis=1) / (2 * LENGTH**2))
+        weight = 1.0 - memory
+        self._tried += weight * near
+        self._failed += weight * (1 - worked) * near
+        self._all_tried += weight
+        self._all_failed += weight * (1 - worked)
+
+    def _learn_memory(self, peaks: Peaks, index: int, end: End) -> float:
+        """Returns the probability that the run ran out of memory."""
+        if end.outcome is Outcome.OOM_CUDA:
+            peaks.failed(index, 0.0)
+            return 1.0
+        if end.outcome in CAUSE_UNKNOWN:
+            return peaks.failed(index, float(self._others(np.array([index]))[0]))
+        if end.outcome is Outcome.OK and end.peak_memory_bytes:
+            if peaks.spread(index) > RESIDUAL:
+                peaks.measured(index, float(np.log(end.peak_memory_bytes / self._candidates.memory_limit_bytes)))
+        elif end.outcome is Outcome.OK:
+            peaks.fitted(index)
+        return 0.0
+
+    def _others(self, rows: Ints) -> Floats:
+        """Probability of a failure other than of memory, by similar runs that were tried."""
+        base = (BASE_WEIGHT * OTHER_FAILURES + self._all_failed) / (BASE_WEIGHT + self._all_tried)
+        found: Floats = (PRIOR_WEIGHT * base + self._failed[rows]) / (PRIOR_WEIGHT + self._tried[rows])
+        return found
+
+
+CAUSE_UNKNOWN = frozenset({Outcome.UNKNOWN})
+"""outcomes that may have been an out-of-memory which nothing stated"""

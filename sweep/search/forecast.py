@@ -1,0 +1,121 @@
+"""How well the runs of some node counts predict those of others: measure small, predict large. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sweep.errors import Mistake, SweepError
+from sweep.expressions import holds
+from sweep.physics.prediction import students_quantile
+from sweep.search.candidates import Bools, Candidates, joined_candidates
+from sweep.search.chances import FREEDOM
+from sweep.search.gaussian import Floats, Ints
+from sweep.search.observations import Known
+from sweep.search.replay import RecordedRun
+
+TOP = (1, 3)
+"""predicted best layouts of which the best counts, for the regrets"""
+
+
+def selected(candidates: Candidates, condition: str, path: str) -> Bools:
+    """The runs for which the condition holds. ``path``: the option that states it. Raises SweepError."""
+    columns = {**candidates.columns, "model": np.array([candidates.cell_names[cell][0] for cell in candidates.cells])}
+    try:
+        found: Bools = np.broadcast_to(np.asarray(holds(condition, columns), dtype=bool), len(candidates))
+    except ValueError as error:
+        raise SweepError(Mistake(f"{condition!r}: {error}", path=path, remedy="such as 'nodes <= 2'")) from error
+    if not found.any():
+        raise SweepError(Mistake(f"no run has {condition}", path=path))
+    return found
+
+
+def forecast(recorded: RecordedRun, fit: Bools, predict: Bools) -> dict[str, Any]:
+    """Learn from all ``fit`` runs, predict the ``predict`` runs: errors per cell and overall, as JSON values.
+
+    ``mape`` and ``bias``: mean absolute and mean relative error of tokens/s/GPU; ``spearman``: of the order within a
+    cell; ``top_1_regret``, ``top_3_regret``: 1 - the best measured rate of the one or three best predicted runs over
+    the cell's best. Overall: means over runs (errors) and over cells.
+    """
+    c, known = recorded.candidates, Known(recorded.candidates)
+    for index in np.flatnonzero(fit).tolist():
+        rate, peak = recorded.tokens_per_second_per_gpu[index], recorded.peak_memory_bytes[index]
+        outcome = recorded.outcomes[index]
+        known.end(index, outcome, float(rate) if rate > 0 else None, float(peak) if peak > 0 else None)
+    predicted = known.predicted(np.arange(len(c)))
+    order = predicted + np.log(np.maximum(known.success(np.arange(len(c))), 1e-9))
+    asked = predict & ~fit
+    cells = [_cell(recorded, predicted, order, np.flatnonzero(asked & (c.cells == i)), i) for i in np.unique(c.cells)]
+    found = [cell for cell in cells if cell is not None]
+    worked = asked & recorded.worked
+    errors = np.exp(predicted[worked]) / recorded.tokens_per_second_per_gpu[worked] - 1
+    overall: dict[str, Any] = {"runs_fitted": int(fit.sum()), "runs_predicted": int(worked.sum())}
+    overall |= {"mape": float(np.abs(errors).mean()), "bias": float(errors.mean())} if len(errors) else {}
+    for name in ("spearman", *(f"top_{top}_regret" for top in TOP)):
+        values = [cell[name] for cell in found if cell[name] is not None]
+        overall[name] = float(np.mean(values)) if values else None
+    return {"overall": overall, "cells": found}
+
+
+def _cell(recorded: RecordedRun, predicted: Floats, order: Floats, rows: Ints, cell: int) -> Mapping[str, Any] | None:
+    rates, worked = recorded.tokens_per_second_per_gpu, rows[recorded.worked[rows]]
+    if not len(worked):
+        return None
+    model, nodes = recorded.candidates.cell_names[cell]
+    best, ranked = float(rates[worked].max()), rows[np.argsort(-order[rows], kind="stable")]
+    gained = np.where(recorded.worked[ranked], np.nan_to_num(rates[ranked]), 0.0)
+    errors = np.exp(predicted[worked]) / rates[worked] - 1
+    regrets = {f"top_{top}_regret": 1 - float(gained[:top].max()) / best for top in TOP}
+    return {
+        "model": model, "nodes": nodes, "runs": len(worked),
+        "mape": float(np.abs(errors).mean()), "bias": float(errors.mean()),
+        "spearman": _spearman(predicted[worked], rates[worked]), **regrets,
+    }  # fmt: skip
+
+
+def _spearman(left: Floats, right: Floats) -> float | None:
+    """Rank correlation; None for fewer than three runs."""
+    if len(left) < 3:
+        return None
+    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (left, right)]
+    correlations: Any = np.corrcoef(np.stack(ranks).astype(np.float64))
+    return float(correlations[0, 1])
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A layout of a grid as the measured runs predict it."""
+
+    row: int
+    """among the grid's candidates"""
+    tokens_per_second_per_gpu: float
+    low: float
+    """5 % of such predictions are below"""
+    high: float
+    works: float
+    """chance to run"""
+
+
+def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping[int, list[Expected]]:
+    """Cell of the grid -> its most promising layouts, by all recorded runs. None of them is a measurement."""
+    c = joined_candidates(grid, recorded.candidates)
+    known = Known(c)
+    for place, outcome in enumerate(recorded.outcomes):
+        rate, peak = recorded.tokens_per_second_per_gpu[place], recorded.peak_memory_bytes[place]
+        known.end(len(grid) + place, outcome, float(rate) if rate > 0 else None, float(peak) if peak > 0 else None)
+    beliefs, able, wide = known.beliefs(), ~known.infeasible[: len(grid)], students_quantile(0.95, FREEDOM)
+    found = {}
+    for cell in np.unique(grid.cells).tolist():
+        rows = np.flatnonzero((grid.cells == cell) & able)
+        mean, works = beliefs.log_rates(rows), beliefs.success(rows)
+        spread = beliefs.spreads(rows, measured=False)
+        best = np.argsort(-(mean + np.log(np.maximum(works, 1e-9))), kind="stable")[:most]
+        rates = np.exp(mean[best, None] + wide * spread[best, None] * np.array([0.0, -1.0, 1.0])).tolist()
+        found[cell] = [
+            Expected(int(row), rate, low, high, float(chance))
+            for row, (rate, low, high), chance in zip(rows[best], rates, works[best], strict=True)
+        ]
+    return found

@@ -1,0 +1,134 @@
+"""Gaussian beliefs about one number per candidate, conditioned on observations one by one. Pure.
+
+Conditioning on an observation costs one pass over the candidates and earlier observations, so that a search can afford
+exact beliefs about thousands of candidates after each result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+LEAST_LEARNED = 0.02
+"""an observation that would narrow the variance by a smaller share is left out: each one costs time"""
+
+
+class Belief:
+    """Mean and covariance of a number per candidate. Mutable: ``observe`` conditions it.
+
+    ``column(i)``: the prior covariance of all candidates with candidate i.
+    """
+
+    def __init__(self, mean: Floats, variance: Floats, column: Callable[[int], Floats], room: int = 64) -> None:
+        self.mean, self.variance = mean.copy(), variance.copy()
+        self._column = column
+        self._rows: Floats = np.empty((room, len(mean)))
+        self._used = 0
+
+    @classmethod
+    def given(cls, mean: Floats, variance: Floats, column: Callable[[int], Floats], data: Data) -> Belief:
+        """The belief after many observations at once. ``data.covariance``: (observations, candidates)."""
+        found = cls(mean, variance, column, room=max(64, 2 * len(data.indices)))
+        if not len(data.indices):
+            return found
+        within = data.covariance[:, data.indices] + np.diag(data.noise)
+        inverse = np.linalg.inv(np.linalg.cholesky(within))
+        rows = inverse @ data.covariance
+        found.mean += (inverse @ (data.values - mean[data.indices])) @ rows
+        found.variance -= np.einsum("ij,ij->j", rows, rows)
+        found._rows[: len(rows)] = rows
+        found._used = len(rows)
+        return found
+
+    def observe(self, index: int, value: float, noise: float) -> None:
+        """Condition on candidate ``index`` having ``value``, with Gaussian error of variance ``noise``."""
+        shared = self.covariance_with(index)
+        scale = math.sqrt(max(shared[index], 0.0) + noise)
+        row = shared / scale
+        self.mean += row * ((value - self.mean[index]) / scale)
+        self.variance -= row**2
+        if self._used == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+        self._rows[self._used] = row
+        self._used += 1
+
+    def covariance_with(self, index: int) -> Floats:
+        """Covariance of all candidates with one, as conditioned so far."""
+        rows = self._rows[: self._used]
+        found: Floats = self._column(index) - rows[:, index] @ rows
+        return found
+
+    def covariance(self, indices: Ints, prior: Floats) -> Floats:
+        """Among some candidates. ``prior``: their prior covariance."""
+        rows = self._rows[: self._used, indices]
+        found: Floats = prior - rows.T @ rows
+        return found
+
+    def spread(self, indices: Ints) -> Floats:
+        """Standard deviations."""
+        found: Floats = np.sqrt(np.maximum(self.variance[indices], 0.0))
+        return found
+
+
+@dataclass(frozen=True)
+class Data:
+    """Observations: of which candidates, their values, the variance of their errors, covariances with all."""
+
+    indices: Ints
+    values: Floats
+    noise: Floats
+    covariance: Floats
+
+
+def log_evidence(values: Floats, covariance: Floats) -> float:
+    """Log density of values that are jointly normal about 0 (without the constant)."""
+    try:
+        root = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return -math.inf
+    weighted = float(values @ np.linalg.solve(covariance, values))
+    return -0.5 * weighted - float(np.log(np.diag(root)).sum())
+
+
+def normal_cdf(z: Floats) -> Floats:
+    """P(x <= z) of a standard normal x, to 1e-7 (Abramowitz and Stegun, 7.1.26)."""
+    x = np.abs(z) / math.sqrt(2)
+    t = 1 / (1 + 0.3275911 * x)
+    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    tail = 0.5 * series * np.exp(-(x**2))
+    found: Floats = np.where(z > 0, 1 - tail, tail)
+    return found
+
+
+def normal_density(z: Floats) -> Floats:
+    """The standard normal density."""
+    found: Floats = np.exp(-0.5 * np.minimum(z**2, 700.0)) / math.sqrt(2 * math.pi)
+    return found
+
+
+def one_sided(mean: float, variance: float, share: float) -> tuple[float, float, float]:
+    """Learning that x > 0, or that something else happened: the observation (value, noise) that it amounts to.
+
+    x is normal. The event has probability 1 where x > 0, and ``share`` elsewhere. Returns (value, variance of its
+    error, probability that x > 0 given the event); a variance of infinity where nothing is learned. The observation has
+    the moments of the true posterior (assumed-density filtering, as in expectation propagation, Minka 2001).
+    """
+    spread = math.sqrt(max(variance, 1e-12))
+    z = mean / spread
+    above = float(normal_cdf(np.float64(z)))
+    density = float(normal_density(np.float64(z)))
+    whole = share + (1 - share) * above
+    slope = (1 - share) * density / max(whole, 1e-12)  # derivative of log whole by z
+    curvature = slope * (slope + z)
+    if curvature < LEAST_LEARNED:
+        return mean, math.inf, above / max(whole, 1e-12)
+    noise = variance * (1 / min(curvature, 0.999) - 1)
+    return mean + spread * slope / min(curvature, 0.999), noise, above / max(whole, 1e-12)

@@ -1,0 +1,123 @@
+"""How similar two layouts are: the covariance of what the formulas of step time and memory do not know about them.
+
+Effects of each axis alone, of each pair of axes, and of all at once (Duvenaud et al. 2011, "Additive Gaussian
+processes"). An axis value that was never measured shares little with those that were: its effect stays uncertain.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sweep.search.gaussian import Floats, Ints
+
+LENGTH = 2.0
+"""doublings of an axis (tp, pp, micro-batch, …) over which correlation falls to 1/e"""
+CATEGORIES_APART = 2.0
+"""lengths between any two categories (schedules, kernels, …)"""
+_DERIVED = ("dp", "gpus_per_node")
+"""follow from the others"""
+ORDERS = 3
+
+
+class LayoutKernel:
+    """Covariances of candidates by the order of the effect: one axis, two axes, all axes. Caches columns."""
+
+    def __init__(self, axes: Mapping[str, Floats], size: int) -> None:
+        """``axes``: name -> position of each candidate, in doublings; or its category, an integer."""
+        self.names = tuple(axes)
+        self._codes, self._tables = [], []
+        for position in axes.values():
+            values, codes = np.unique(position, return_inverse=True)
+            apart: Any = np.abs(values[:, None] - values[None, :]) / LENGTH
+            if position.dtype.kind == "i":
+                apart = CATEGORIES_APART * (apart > 0)
+            self._codes.append(codes.ravel().astype(np.int64))
+            self._tables.append(np.exp(-apart))
+        self.size = size
+        self._columns: dict[int, Floats] = {}
+        self.variances = self._orders([np.ones(1)] * len(self._codes), (1,))[:, 0]
+        """prior variance of a candidate by order, before scales"""
+
+    def column(self, index: int) -> Floats:
+        """(orders, candidates): with one candidate."""
+        if index not in self._columns:
+            parts = [table[codes[index]][codes] for table, codes in zip(self._tables, self._codes, strict=True)]
+            self._columns[index] = self._orders(parts, (self.size,))
+        return self._columns[index]
+
+    def columns(self, indices: Ints) -> Floats:
+        """(orders, indices, candidates)."""
+        return np.stack([self.column(i) for i in indices.tolist()], axis=1)
+
+    def within(self, indices: Ints) -> Floats:
+        """(orders, indices, indices)."""
+        codes = [codes[indices] for codes in self._codes]
+        parts = [table[c[:, None], c[None, :]] for table, c in zip(self._tables, codes, strict=True)]
+        return self._orders(parts, (len(indices), len(indices)))
+
+    def untested(self, measured: Ints) -> Floats:
+        """(candidates, values): 1 where a candidate has a value of an axis that none of the measured ones has."""
+        found = [np.zeros((self.size, 0))]
+        for codes in self._codes:
+            values = np.setdiff1d(codes, codes[measured])
+            found.append((codes[:, None] == values).astype(np.float64))
+        return np.concatenate(found, axis=1)
+
+    def _orders(self, parts: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
+        total, squares, product = np.zeros(shape), np.zeros(shape), np.ones(shape)
+        for part in parts:
+            total += part
+            squares += part**2
+            product *= part
+        return np.stack([total, (total**2 - squares) / 2, product])
+
+
+def axes_of(columns: Mapping[str, Any], kinds: Sequence[tuple[str, str, str, str]]) -> dict[str, Floats]:
+    """Each axis that varies among the candidates: positions in doublings, or integers for categories."""
+    size = len(kinds)
+    given = {name: value for name, value in columns.items() if name not in _DERIVED}
+    found = {}
+    for name, value in {**_shape_as_one(given), **_parameters(kinds)}.items():
+        values = np.broadcast_to(np.asarray(value), size)
+        position = _position(values)
+        if len(np.unique(position)) > 1:
+            found[name] = position
+    if "tp" in columns and "gpus_per_node" in columns:
+        across = np.broadcast_to(np.asarray(columns["tp"]) > np.asarray(columns["gpus_per_node"]), size)
+        if across.any() and not across.all():
+            found["tp across nodes"] = LENGTH * across
+    return found
+
+
+def _shape_as_one(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's shape is one axis: by its size."""
+    from sweep.physics.shapes import ModelShape
+
+    names = set(ModelShape.__dataclass_fields__)
+    found = {name: value for name, value in columns.items() if name not in names}
+    if "num_layers" in columns:
+        found["model"] = np.asarray(columns["num_layers"]) * np.asarray(columns["hidden_size"], dtype=np.float64) ** 2
+    return found
+
+
+def _parameters(kinds: Sequence[tuple[str, str, str, str]]) -> dict[str, Any]:
+    """The workload, and every parameter and environment variable of a run."""
+    found: dict[str, Any] = {"workload": np.array([kind[0] for kind in kinds])}
+    for place, prefix in ((2, "params"), (3, "env")):
+        texts = [kind[place] for kind in kinds]
+        read = {text: json.loads(text) for text in dict.fromkeys(texts)}
+        for key in dict.fromkeys(key for values in read.values() for key in values):
+            found[f"{prefix}.{key}"] = np.array([json.dumps(read[text].get(key)) for text in texts])
+    return found
+
+
+def _position(values: Any) -> Any:
+    if values.dtype.kind in "iuf" and (values > 0).all():
+        return np.log2(values.astype(np.float64))
+    if values.dtype.kind in "iuf":
+        return LENGTH * values.astype(np.float64)  # ZeRO stages
+    return np.unique(values.astype(str), return_inverse=True)[1].ravel().astype(np.int64)

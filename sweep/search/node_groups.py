@@ -1,0 +1,32 @@
+"""The searches of a sweep whose site has several node groups: one per group, which knows nothing of the others.
+
+Their GPUs differ, so neither measurements nor predictions of one hold for another; a budget is each group's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sweep.physics.hardware import Gpu
+from sweep.plan.runs import PlannedRun, runs_on
+from sweep.search.search import Search
+from sweep.state.state import SweepState
+
+
+class GroupedSearch:
+    """The search of each node group. On a site without groups: the one search of all runs."""
+
+    def __init__(self, runs: Sequence[PlannedRun], gpus: Mapping[str, Gpu], strategy: str, budget: Any) -> None:
+        """``gpus``: node group -> its GPU; "" -> the GPU of a site without groups."""
+        self._searches = [Search.of(runs_on(runs, group), gpu, strategy, budget) for group, gpu in gpus.items()]
+
+    def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
+        """The runs that began, and as many others as will still be started."""
+        found = [search.asked_for(sweep_state) for search in self._searches]
+        return found[0] if len(found) == 1 else [run for runs in found for run in runs]
+
+    def left_out(self, sweep_state: SweepState) -> Mapping[str, str]:
+        """run_id -> why it will not be started, as known now."""
+        found = [search.left_out(sweep_state) for search in self._searches]
+        return found[0] if len(found) == 1 else {run: word for words in found for run, word in words.items()}

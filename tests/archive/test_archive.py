@@ -1,0 +1,129 @@
+"""A sweep in one file: opened elsewhere by every reading command, continued by none, without its user's secrets."""
+
+import json
+import tarfile
+
+import pyarrow as pa
+import pytest
+
+from sweep.store.directory import SweepDir
+from tests.support import driving
+
+SECRETS = {"of the site": "site-4711-secret", "of the grid": "grid-4712-secret", "of the shell": "shell-4713-secret"}
+PRINTED = "hf_" + "Zz09" * 8
+GRID = f"""\
+name: archived
+workload: simulated
+models: [tiny-1M]
+nodes: [1]
+sequence_length: 64
+global_batch: 1024
+dtype: [fp32]
+micro_batch_size: [2]
+params: {{step_s: 0.02, fault: ["", exception]}}
+env: {{WANDB_API_KEY: {SECRETS["of the grid"]}}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, env: {{HF_TOKEN: {SECRETS["of the site"]}}}}}
+"""
+READING = ("status DIR", "best DIR", "report DIR --no-figures", "heatmap DIR", "collect DIR", "export best DIR")
+CONTINUING = ("resume DIR", "rerun DIR --failed", "nodes DIR add n7")
+
+
+@pytest.fixture(scope="module")
+def sweep_dir(tmp_path_factory):
+    """A sweep of two runs, one of which failed, with a secret in its logs."""
+    folder = tmp_path_factory.mktemp("original")
+    (folder / "grid.yaml").write_text(GRID)
+    words = ("--executor", "local", "--yes", "--dir", folder / "s")
+    driving.run("launch", folder / "grid.yaml", *words, cwd=folder)
+    records = driving.records_of(folder / "s")
+    assert {record["outcome"] for record in records} == {"ok", "python_exception"}
+    for record in records:
+        with SweepDir(folder / "s").log(record["run_id"], record["attempt"]).open("a") as log:
+            log.write(f"login with {PRINTED}; HF_HOME=/data; {SECRETS['of the shell']}\n")
+    return folder / "s"
+
+
+@pytest.fixture
+def archive(sweep_dir, tmp_path):
+    done = driving.run("archive", sweep_dir, "--json", cwd=tmp_path, env={"MY_TOKEN": SECRETS["of the shell"]})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "s.tar.zst").stat().st_mode & 0o077 == 0
+    return tmp_path / "s.tar.zst", json.loads(done.stdout)
+
+
+def texts(archive):
+    with pa.input_stream(str(archive), compression="zstd") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}
+
+
+def test_no_secret_is_in_it(archive):
+    path, counts = archive
+    found = texts(path)
+    assert counts["files"] == len(found)
+    assert counts["redacted"] >= 4
+    everything = b"".join(found.values())
+    for where, secret in {**SECRETS, "printed": PRINTED}.items():
+        assert secret.encode() not in everything, where
+    assert b"<redacted>" in everything
+    assert not any("rendezvous" in name or "/claims/" in name for name in found)
+
+
+def test_logs_are_those_of_failures_unless_asked(sweep_dir, tmp_path, archive):
+    failed = [record for record in driving.records_of(sweep_dir) if record["outcome"] != "ok"]
+    logs = [name for name in texts(archive[0]) if name.startswith("s/logs/")]
+    assert len(logs) == len(failed) == archive[1]["logs"] > 0
+    for choice, count in (("all", len(driving.records_of(sweep_dir))), ("none", 0)):
+        driving.run("archive", sweep_dir, "--out", tmp_path / choice, "--logs", choice, cwd=tmp_path)
+        assert len([name for name in texts(tmp_path / choice) if name.startswith("s/logs/")]) == count
+
+
+def test_every_reading_command_works_on_the_copy(sweep_dir, archive, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    done = driving.run("archive", "--extract", archive[0], cwd=elsewhere)
+    assert done.returncode == 0, done.stderr
+    for command in READING:
+        read = driving.run(*command.replace("DIR", "s").split(), cwd=elsewhere)
+        assert read.returncode == 0, (command, read.stderr)
+    (original,), (copy,) = (
+        json.loads(driving.run("best", where, "--json").stdout) for where in (sweep_dir, elsewhere / "s")
+    )
+    assert copy == original | {"env": {"WANDB_API_KEY": "<redacted>"}}
+    (failed,) = {record["run_id"] for record in driving.records_of(sweep_dir) if record["outcome"] != "ok"}
+    explained = driving.run("explain", elsewhere / "s", failed)
+    assert explained.returncode == 0, explained.stderr
+    assert "python_exception" in explained.stdout
+
+
+@pytest.mark.parametrize("command", CONTINUING)
+def test_no_command_continues_the_copy(archive, tmp_path, command):
+    driving.run("archive", "--extract", archive[0], "--dir", tmp_path / "copy")
+    before = sorted((tmp_path / "copy").rglob("*"))
+    done = driving.run(*command.replace("DIR", str(tmp_path / "copy")).split())
+    assert done.returncode == 2, done.stdout
+    assert "extracted from an archive" in done.stderr
+    assert sorted((tmp_path / "copy").rglob("*")) == before
+
+
+def test_an_existing_directory_and_a_foreign_file_are_refused(archive, tmp_path):
+    (tmp_path / "s").mkdir()
+    assert "exists already" in driving.run("archive", "--extract", archive[0], cwd=tmp_path).stderr
+    (tmp_path / "x.tar.zst").write_bytes(b"no archive at all")
+    assert "no archive of a sweep" in driving.run("archive", "--extract", tmp_path / "x.tar.zst", cwd=tmp_path).stderr
+    whole = archive[0].read_bytes()
+    (tmp_path / "cut.tar.zst").write_bytes(whole[: len(whole) // 2])
+    done = driving.run("archive", "--extract", tmp_path / "cut.tar.zst", "--dir", tmp_path / "cut")
+    assert done.returncode == 2
+    assert not (tmp_path / "cut").exists()
+    assert not list(tmp_path.glob(".*extracting"))
+
+
+def test_a_member_outside_the_directory_is_refused(tmp_path):
+    path = tmp_path / "evil.tar.zst"
+    with pa.CompressedOutputStream(str(path), "zstd") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
+        for name in ("s/archive.json", "s/../../outside"):
+            tar.addfile(tarfile.TarInfo(name))
+    done = driving.run("archive", "--extract", path, "--dir", tmp_path / "in" / "s")
+    assert done.returncode == 2
+    assert not (tmp_path / "outside").exists()
+    assert not (tmp_path / "in" / "s").exists()

@@ -1,0 +1,71 @@
+"""A sweep over two kinds of nodes, each in a partition of its own, on real Slurm."""
+
+import json
+
+import pytest
+
+from sweep.state.events import PilotIntended
+from tests.support import driving
+from tests.support.slurm.cluster import Cluster
+
+pytestmark = pytest.mark.slurm
+
+GRID = """
+name: kinds
+workload: simulated
+models: [tiny-1M]
+nodes: [1, 2]
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: [1, 2]
+iterations: 5
+params: {step_s: 0.01}
+site:
+  gpu: h100
+  gpus_per_node: 2
+  pilot_time: 10m
+  poll_interval_s: 1
+  node_groups:
+    fast: {partition: fast}
+    old: {partition: old, gpu: a100, gpus_per_node: 1, max_nodes: 1}
+"""
+PARTITIONS = "PartitionName=fast Nodes=n[1-2] State=UP\nPartitionName=old Nodes=n[3-4] State=UP\n"
+OLD = {"n3", "n4"}
+
+
+def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
+    """Every run once, on nodes of its group; records, status, best and heatmap keep the groups apart."""
+    (tmp_path / "grid.yaml").write_text(GRID)
+    directory = tmp_path / "s"
+    with Cluster(nodes=4, accounting=False, extra=PARTITIONS, cpus_of={"n3": 4, "n4": 4}) as cluster:
+        words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm")
+        shown = driving.run(*words, "--dry-run", "--json", env=cluster.env)
+        assert shown.returncode == 0, shown.stderr
+        scripts = json.loads(shown.stdout)["scripts"]
+        assert set(scripts) == {"2@fast", "1@old"}
+        assert "#SBATCH --partition=old\n#SBATCH --gres=gpu:1\n" in scripts["1@old"]
+        done = driving.run(*words, "--yes", env=cluster.env)
+    assert done.returncode == 0, done.stderr
+    records = driving.assert_each_run_measured_once(directory)
+    places = {(r["model"], r["nodes"], r["gpu"], r["gpus"]) for r in records}
+    assert places == {
+        ("tiny-1M@fast", 1, "h100", 2),
+        ("tiny-1M@fast", 2, "h100", 4),
+        ("tiny-1M@old", 1, "a100", 1),
+    }
+    assert all((set(r["node_names"]) <= OLD) == r["model"].endswith("@old") for r in records)
+    assert {event.node_group for event in driving.events_of(directory, PilotIntended)} == {"fast", "old"}
+    best = json.loads(driving.run("best", directory, "--json").stdout)
+    assert {(row["model"], row["nodes"]) for row in best} == {place[:2] for place in places}
+    status = json.loads(driving.run("status", directory, "--json").stdout)
+    assert {(cell["model"], cell["nodes"]) for cell in status["cells"]} == {place[:2] for place in places}
+    assert (directory / "figures" / "heatmap.png").exists()
+
+
+def test_this_machine_has_one_kind_of_node(tmp_path):
+    (tmp_path / "grid.yaml").write_text(GRID)
+    done = driving.run("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    assert done.returncode == 2
+    assert "the executor local has one kind of node, this machine, and the site has node_groups" in done.stderr
+    assert not (tmp_path / "s").exists()
