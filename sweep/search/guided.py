@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.search.candidates import Bools
+from sweep.search.finalists import NEAR, finalists
 from sweep.search.observations import Known
 from sweep.search.step_time_model import Floats, Ints, probability_above
 from sweep.search.strategies import Pick
@@ -22,8 +23,6 @@ OPTIMISM = 0.5
 """standard deviations that are added to a prediction: what is uncertain may be better than it looks"""
 MIN_RUNS = 8
 """runs of a cell that are checked first when deciding whether it may stop"""
-FINALIST = 0.03
-"""configurations within this of their cell's best are repeated"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Guided:
             found[rows] = not self._stopped(known, rows, int(cell))
         again = able & (known.candidates.repeats > 0)
         if again.any():
-            found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.duplicates, _finalists(known)))
+            found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.duplicates, finalists(known)))
         return found
 
     def chance(self, known: Known, rows: Ints, cell: int) -> Floats:
@@ -109,21 +108,8 @@ def _repeat(known: Known, rows: Ints) -> Pick | None:
     """A repeat of a finalist, where the plan has repeats: the least repeated first."""
     if not len(rows):
         return None
-    rows = rows[np.isin(known.candidates.duplicates[rows], _finalists(known))]
+    rows = rows[np.isin(known.candidates.duplicates[rows], finalists(known))]
     if not len(rows):
         return None
     row = int(rows[int(np.argmin(known.candidates.repeats[rows]))])
-    return Pick(row, f"repeat of a configuration within {FINALIST:.0%} of its cell's best")
-
-
-def _finalists(known: Known) -> Ints:
-    """The configurations, by their group of duplicates, whose median is near their cell's best."""
-    c = known.candidates
-    measured = np.flatnonzero(~np.isnan(known.log_rates))
-    near = measured[known.log_rates[measured] >= known.best[c.cells[measured]] + np.log1p(-FINALIST)]
-    found = []
-    for duplicate in np.unique(c.duplicates[near]):
-        rows = measured[c.duplicates[measured] == duplicate]
-        if np.median(known.log_rates[rows]) >= known.best[c.cells[rows[0]]] + np.log1p(-FINALIST):
-            found.append(duplicate)
-    return np.array(found, dtype=np.int64)
+    return Pick(row, f"repeat of a finalist: within {NEAR:.0%} of its cell's best, or one of the best two")

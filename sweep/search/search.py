@@ -96,6 +96,13 @@ class Search:
                 if (self._runs[place].run_id, self._retries[place]) not in taken:
                     yield place, self._retries[place]
 
+    def nodes_of_repeats(self, sweep_state: SweepState, place: int) -> frozenset[str]:
+        """The nodes on which other runs of this run's configuration were measured."""
+        groups = self._candidates.duplicates
+        same = [self._runs[other].run_id for other in np.flatnonzero(groups == groups[place]).tolist()]
+        attempts = (attempt for run_id in same for attempt in sweep_state.run_state(run_id).attempts.values())
+        return frozenset(node for attempt in attempts for node in attempt.nodes)
+
     def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
         """The runs that began, and as many others as will still be started: the plan without skipped runs."""
         open_ = self._to_begin(self.update(sweep_state))
@@ -226,7 +233,8 @@ def choose(
         return None
     for place, attempt in search.choices(sweep_state, free_nodes, taken):
         choice = Choice(runs[place], attempt)
-        nodes = _fit(choice, sweep_state, names, same_nodes)
+        used = search.nodes_of_repeats(sweep_state, place) if attempt == 1 else frozenset()
+        nodes = _fit(choice, sweep_state, sorted(names, key=used.__contains__), same_nodes)
         if len(nodes) >= choice.planned.nodes:
             return replace(choice, nodes=nodes[: choice.planned.nodes])
     return None

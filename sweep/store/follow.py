@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sweep.plan.runs import PlannedRun
+from sweep.search.observations import Known
 from sweep.search.search import Search
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
@@ -95,6 +96,11 @@ class FollowedSweep:
     def tally(self) -> Tally:
         """The sums over the runs."""
         return self._tally.update(self.sweep_state)
+
+    @property
+    def known(self) -> Known:
+        """What the search knows of the runs, as of the last `refresh`."""
+        return self._made_search().update(self.sweep_state)
 
     @property
     def large(self) -> bool:
