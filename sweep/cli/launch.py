@@ -21,7 +21,7 @@ from sweep.cli.options import (
     sweep_command,
     track_option,
 )
-from sweep.cli.progress_text import plural
+from sweep.cli.progress_text import hours_text, hours_unit, plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 
@@ -193,12 +193,15 @@ def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
 
     budget = Budget.of(grid.budget.model_dump(), len(plan.runs))
     nodes = sorted((planned.nodes for planned in plan.runs), reverse=True)[: budget.runs]
-    node_hours = min(sum(nodes) * limits_of(grid).attempt_s / 3600, budget.node_hours or math.inf)
+    allowed = budget.node_hours or math.inf
+    each_h = sum(run.nodes * run.expected_s for run in plan.runs) / 3600 / len(plan.runs) * len(nodes)
+    expected, most = min(each_h, allowed), min(sum(nodes) * limits_of(grid).attempt_s / 3600, allowed)
     where = "on this machine" if executor == "local" else f"on Slurm, up to {site.max_pilots} pilots at once"
-    gpu_hours = node_hours * site.gpus_per_node
-    most = f"{gpu_hours:,.0f}" if gpu_hours >= 10 else f"{gpu_hours:.2g}"
-    runs = f"{len(nodes)} run{'s' * (len(nodes) != 1)}"
-    return f"{runs} {where}, up to {most} GPU-hours if each took its limit. Continue?"
+    estimate = f"about {hours_text(expected * site.gpus_per_node)} {hours_unit(site)}"
+    limit = f"at most {hours_text(most * site.gpus_per_node)} if each took its time limit"
+    cells = len({(run.model, run.nodes) for run in plan.runs})
+    again = f"; then the best of {plural(cells, 'cell')} once more" if grid.finalists_share else ""
+    return f"{plural(len(nodes), 'run')} {where}: {estimate}, {limit}{again}. Continue?"
 
 
 def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -> int:

@@ -85,7 +85,7 @@ class FollowedSweep:
         self._planned = {planned.run_id: planned for planned in sweep.runs}
         self._search: Search | None = None
         self._question = _question(sweep)
-        self._tally = Tally(sweep.runs, sweep.site.gpus_per_node)
+        self._tally = Tally(sweep.runs, sweep.site.gpus_per_node, serial=sweep.executor == "local")
 
     @property
     def sweep_state(self) -> SweepState:
