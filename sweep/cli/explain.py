@@ -11,6 +11,7 @@ import click
 
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.find_run import find_run, split_attempt
+from sweep.cli.names import complete_run
 from sweep.cli.options import json_option
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
@@ -24,8 +25,8 @@ _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node
 
 
 @click.command(cls=SweepCommand, short_help="Why a run ended as it did, and what to try.")
-@click.argument("directory", metavar="[DIR]", required=False, type=InputPath())
-@click.argument("run", metavar="[RUN]", required=False)
+@click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--log", "log_file", type=InputPath(), help="Diagnose this log file instead of a run; - is stdin.")
 @json_option
 def explain(directory: Path | None, run: str | None, log_file: Path | None, as_json: bool) -> int:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
-from sweep.cli.options import METRIC
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, SweepGroup, without_effect
+from sweep.cli.names import metric_option, name_option
 from sweep.cli.winners import SIMULATED, Row, complete, rounded, winners
 from sweep.errors import Mistake, SweepError
+from sweep.plugins import trainer_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ FORMS = ("json", "csv", "markdown", "flags")
 """Our own formats; any other name is a trainer's."""
 
 
-@click.group(short_help="The best configuration of each cell: JSON, CSV, a trainer's own format.")
+@click.group(cls=SweepGroup, short_help="The best configuration of each cell: JSON, CSV, a trainer's own format.")
 def export() -> None:
     """Export results for other programs.
 
@@ -35,14 +36,11 @@ def export() -> None:
 
 @export.command(cls=SweepCommand, short_help="The best configuration of each cell.")
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
-@click.option(
-    "--format",
-    "form",
-    default="json",
-    show_default=True,
-    help=f"{', '.join(FORMS)}, or a trainer (an unknown name lists all).",
-)
-@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; an unknown one lists all.")
+@name_option(
+    "--format", "form", kind="format", names=lambda: (*FORMS, *trainer_names()), default="json", show_default=True,
+    help="Ours, or a trainer's.",
+)  # fmt: skip
+@metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
 @click.option("--model", "models", multiple=True, help="Only this model's cells. Repeatable.")
 @click.option("--nodes", "widths", type=int, multiple=True, help="Only cells with this many nodes. Repeatable.")

@@ -51,7 +51,7 @@ def span_text(seconds: float) -> str:
 
 
 def range_text(low_s: float, high_s: float) -> str:
-    """about 10 to 25 min; one span where both ends read the same."""
+    """About 10 to 25 min; one span where both ends read the same."""
     low, high = (span_text(seconds).replace("a minute", "1 min").split() for seconds in (low_s, high_s))
     if low == high:
         return span_text(low_s)

@@ -165,7 +165,7 @@ class Tally:
         mean = self._log_ratio / self._ended
         variance = max(0.0, self._log_ratio_squared / self._ended - mean**2) * self._ended / (self._ended - 1)
         error = math.sqrt(variance * (1 / self._ended + 1 / max(1, self._words["waiting"] + self._words["running"])))
-        return math.exp(WIDE * error + abs(math.log(self._ended_s / self._predicted_s / self._correction)))
+        return math.exp(WIDE * error + abs(math.log(max(self._ended_s, 1e-3) / self._predicted_s / self._correction)))
 
     def gpu_hours(self, now: float) -> tuple[float, float]:
         """GPU-hours spent so far: (allocated to pilots, used by attempts)."""

@@ -95,7 +95,13 @@ def repeats_of(sweep: Sweep, run_ids: Sequence[str]) -> Extension:
     again = [Run.from_json(rows[run_id]["run_json"]) for run_id in run_ids]
     again = [replace(run, repeat=run.repeat + 1) for run in again]
     new = [
-        {**rows[run_id], "run_id": run.run_id, "repeat": run.repeat, "run_json": run.canonical_json(), "position": place}
+        {
+            **rows[run_id],
+            "run_id": run.run_id,
+            "repeat": run.repeat,
+            "run_json": run.canonical_json(),
+            "position": place,
+        }
         for place, (run_id, run) in enumerate(zip(run_ids, again, strict=True), start=len(sweep.runs))
     ]
     table = pyarrow.Table.from_pylist(new, schema=SCHEMA)

@@ -36,7 +36,7 @@ ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus"
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",), "extend": ("--dry-run",),
-         "nodes": ("add", "n7")}  # fmt: skip
+         "nodes": ("add", "n7"), "replay": ("--strategy", "all")}  # fmt: skip
 CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory"}
 """commands whose output is a directory: the parameter"""
 WHILE = {"export best": ("--format", "megatron"), "memory": ("1B",)}
