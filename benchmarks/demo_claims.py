@@ -34,7 +34,9 @@ def main() -> int:
     for text in wrong:
         print(f"contradicted: {text}")
     clear = sum(row["verdict"] == "clear" for rows in found for row in rows)
-    print(f"{len(found)} demos, {sum(map(len, found))} winners, {clear} called clear, {len(wrong)} of them contradicted")
+    print(
+        f"{len(found)} demos, {sum(map(len, found))} winners, {clear} called clear, {len(wrong)} of them contradicted"
+    )
     return 1 if wrong else 0
 
 

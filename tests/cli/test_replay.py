@@ -11,7 +11,7 @@ from analysis.figures.regret import draw
 from sweep.outcomes import Outcome
 from sweep.plugins import strategy_names
 from tests.support.made_sweeps import Command, made, pilot_wrote
-from tests.support.made_sweeps import command as command  # noqa: PLC0414
+from tests.support.made_sweeps import command as command
 
 
 @pytest.fixture
