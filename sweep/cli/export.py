@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ def export() -> None:
 @click.option("--nodes", "widths", type=int, multiple=True, help="Only cells with this many nodes. Repeatable.")
 @click.option("--iterations", type=click.IntRange(1), help="For a trainer's format. Default: as measured.")
 @click.option("--out", type=OutputPath(directory=True), help="For a trainer's format: directory for its files.")
+@click.option("--skip", is_flag=True, help="For a trainer's format: leave out cells that it cannot run, and list them.")
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 def best(
     sources: tuple[Path, ...],
@@ -56,6 +58,7 @@ def best(
     widths: tuple[int, ...],
     iterations: int | None,
     out: Path | None,
+    skip: bool,
 ) -> int:
     """Print the best configuration of each cell that was measured.
 
@@ -78,9 +81,16 @@ def best(
             raise SweepError(Mistake(f"{form} is printed, not written", path="--out", remedy="redirect the output"))
         if iterations is not None:
             raise SweepError(without_effect(["iterations"], f"with --format {form}"))
+        if skip:
+            raise SweepError(without_effect(["skip"], f"with --format {form}"))
         click.echo(_text([complete(record, metric) for record in records], form, metric), nl=False)
         return 0
-    made = [export_trainer.made(record, form, iterations, out) for record in records]
+    made, mistakes = export_trainer.made_of(records, form, iterations, out)
+    if mistakes and not (skip and made):
+        remedy = "--skip exports the others" if made else '--filter chooses among what it has, e.g. --filter "cp == 1"'
+        raise SweepError([replace(mistake, remedy=mistake.remedy or remedy) for mistake in mistakes])
+    for mistake in mistakes:
+        click.echo(f"left out: {mistake}", err=True)
     if out is not None:
         for path in export_trainer.write(made, out):
             click.echo(str(path))
