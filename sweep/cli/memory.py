@@ -107,7 +107,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )  # fmt: skip
 @json_option
 def memory(model: str, **options: Any) -> int:
-    """Memory of one GPU for MODEL (a name of the catalogue, or a shape as in a grid) by kind, stage and time.
+    """Memory of one GPU for MODEL (of the catalogue, a shape as in a grid, or a config.json) by kind, stage and time.
 
     Formulas, not a run: weights, gradients, master copies and optimizer states under ZeRO, activations in flight,
     logits and buffers. What torch does not count (CUDA context, NCCL) is shown separately.
@@ -162,12 +162,15 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
 
 def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     """The shape of a catalogue name, or one written as in a grid: {num_layers: …, hidden_size: …}."""
+    from sweep.inputs.load import read_configs
     from sweep.inputs.models import read_models
     from sweep.inputs.yaml_lines import load
 
-    inline = model.lstrip().startswith("{")
-    document = load(f"models:\n  model: {model}" if inline else f"models: [{json.dumps(model)}]", "MODEL")
-    mistakes = [*document.mistakes, *document.located(read_models(document))]
+    inline, file = model.lstrip().startswith("{"), model.endswith(".json")
+    mapping = f"models:\n  model: {json.dumps(model) if file else model}"
+    document = load(mapping if inline or file else f"models: [{json.dumps(model)}]", "MODEL")
+    problems = read_configs(document)
+    mistakes = [*document.mistakes, *document.located(problems or read_models(document))]
     if mistakes:
         return None, mistakes
     return next(iter(document.value["models"].values())), []

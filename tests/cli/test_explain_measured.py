@@ -19,6 +19,7 @@ models: [1B]
 nodes: [1]
 sequence_length: 4096
 global_batch: 1Mi
+iterations: 3
 tp: [1, 2]
 micro_batch_size: [1, 2]
 site: {gpu: h100, gpus_per_node: 8}
