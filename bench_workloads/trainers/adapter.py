@@ -86,6 +86,8 @@ class Adapter:
     convention: str = ""
     """its FLOPs convention: a name of ``sweep.physics.flops.CONVENTIONS``; empty: it prints no TFLOPS, or any"""
     hints: tuple[Hint, ...] = ()
+    expected: Callable[[Run], Mapping[str, str]] = lambda _: {}
+    """what the user's own patterns should find: our name -> the name in the grid; each is noted if no line has it"""
 
     @property
     def name(self) -> str:

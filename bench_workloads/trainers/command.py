@@ -48,17 +48,37 @@ def reader(run: Run) -> Reader:
     return reader_of(param(WORKLOAD, run, "metrics", str))
 
 
+def expected(run: Run) -> dict[str, str]:
+    """What ``metrics`` names besides the iteration: our name -> the name given there."""
+    given = [name for name in metrics_of(param(WORKLOAD, run, "metrics", str)) if name != ITERATION]
+    return {UNITS[name][0] if name in UNITS else name: name for name in given}
+
+
 @functools.lru_cache(maxsize=64)
 def reader_of(text: str) -> Reader:
-    """``json`` and pairs name=key, or lines ``name: regular expression with one group``. Raises ValueError.
+    """The reader described by a text of ``metrics``. Raises ValueError."""
+    found = metrics_of(text)
+    if _is_json(text):
+        return JsonReader(found)
+    stated = {name: (found[name], _plain) for name in found if name in _STATED}
+    values = {name: found[name] for name in found if name in UNITS}
+    return PatternReader(found[ITERATION], values, stated)
+
+
+def _is_json(text: str) -> bool:
+    return text.split()[:1] == ["json"]
+
+
+@functools.lru_cache(maxsize=64)
+def metrics_of(text: str) -> dict[str, str]:
+    """What ``json`` and pairs name=key, or lines ``name: regular expression with one group`` state. Raises ValueError.
 
     In an expression ``{number}`` matches a number as trainers write it.
     """
-    words = text.split()
-    if words and words[0] == "json":
-        keys = dict(_pair(word) for word in words[1:])
+    if _is_json(text):
+        keys = dict(_pair(word) for word in text.split()[1:])
         _check_names(keys)
-        return JsonReader(keys)
+        return keys
     found: dict[str, str] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, expression = line.partition(":")
@@ -66,9 +86,7 @@ def reader_of(text: str) -> Reader:
             raise ValueError(f"invalid value for metrics: {line!r} is no `name: expression`")
         found[name.strip()] = expression.strip().replace("{number}", f"({NUMBER})")
     _check_names(found)
-    stated = {name: (found[name], _plain) for name in found if name in _STATED}
-    values = {name: found[name] for name in found if name in UNITS}
-    return PatternReader(found[ITERATION], values, stated)
+    return found
 
 
 def _check_names(found: Mapping[str, str]) -> None:
@@ -139,6 +157,7 @@ WORKLOAD = Workload(
         "config_name": "config.yaml",
         "metrics": "",
         "frozen_weights": False,
+        "same_start": False,
         "a": "",
         "b": "",
         "c": "",
@@ -156,4 +175,5 @@ ADAPTER = Adapter(
     versions="any",
     configure=configure,
     reader=reader,
+    expected=expected,
 )

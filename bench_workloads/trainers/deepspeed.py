@@ -137,6 +137,7 @@ WORKLOAD = Workload(
         "torch_adam": True,
         "overlap_comm": False,
         "frozen_weights": False,
+        "same_start": False,
     },
     choices={**SHARED_CHOICES, "zero": (0, 1, 2, 3), "dtype": ("fp32", "bf16", "fp16")},
     rules=(Rule("script", lambda c: c["script"] == "", "params.script names no script"),),

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers.adapter import from_here
+from bench_workloads.trainers.driver.starting import interpreter
 from sweep.contract import Layout, Run
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.files import write_whole
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
+
+MASTER_PORT = 29500
+"""torchrun's own default"""
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,11 @@ class Made:
     folder: str
     """name of its files' directory"""
     files: Mapping[str, str]
+    nodes: int
     command: str
     """the start command, after its environment variables. It runs in the files' directory, with paths relative to it;
-    or it changes to the directory where the trainer has to start, with absolute paths"""
+    or it changes to the directory where the trainer has to start, with absolute paths. Of several nodes: in a batch
+    job that has them, on its first node"""
 
 
 def check(name: str, others: Sequence[str]) -> None:
@@ -83,7 +89,7 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
     if wrong:
         raise SweepError(wrong)
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
-    return Made(cell, folder, launch.files, there + _command(launch, run, settings))
+    return Made(cell, folder, launch.files, run.nodes, there + _command(launch, run, settings))
 
 
 def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
@@ -99,10 +105,30 @@ def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
 
 
 def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
-    """The shell command that starts a rank."""
+    """The shell command that starts all ranks of a node by torchrun, and srun before it where there are several nodes.
+
+    A program that is started once per node and is no Python script starts its ranks itself.
+    """
     environment = [f"{name}={shlex.quote(value)}" for name, value in {**run.env, **launch.env}.items()]
-    interpreter = [str(settings["python"] or "python")] if launch.python else []
-    return " ".join([*environment, shlex.join([*interpreter, *launch.program, *shlex.split(settings["arguments"])])])
+    words = shlex.split(str(settings["prefix"]))
+    if launch.python or settings["start"] == "rank":
+        words += [interpreter(settings), "-m", "torch.distributed.run", *_ranks(run)]
+        words += [] if launch.python else ["--no-python"]
+    words += [*launch.program, *shlex.split(str(settings["arguments"]))]
+    here = " ".join([*environment, *(word if word in FROM_SLURM else shlex.quote(word) for word in words)])
+    return here if run.nodes == 1 else f"{_SRUN.format(nodes=run.nodes)} sh -c {shlex.quote(here)}"
+
+
+_SRUN = 'MASTER_ADDR="$(hostname)" srun --nodes={nodes} --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_ON_NODE"'
+FROM_SLURM = ('--node-rank="$SLURM_NODEID"', '--master-addr="$MASTER_ADDR"')
+
+
+def _ranks(run: Run) -> list[str]:
+    """Torchrun's options."""
+    each = f"--nproc-per-node={run.gpus_per_node}"
+    if run.nodes == 1:
+        return ["--standalone", each]
+    return [f"--nnodes={run.nodes}", each, *FROM_SLURM, f"--master-port={MASTER_PORT}"]
 
 
 def run_of(record: Mapping[str, Any], trainer: str) -> Run:
@@ -152,7 +178,7 @@ def write(cells: Sequence[Made], out: Path) -> Iterator[Path]:
     """One directory per cell with the trainer's files, and the command in `command.sh`. Yields what was written."""
     for cell in cells:
         folder = out / cell.folder
-        script = f"#!/bin/sh\n# {cell.cell}: on each rank, with torchrun's variables set\n{cell.command}\n"
+        script = "\n".join(["#!/bin/sh", *_batch(cell), *_title(cell), cell.command, ""])
         for name, content in {**cell.files, "command.sh": script}.items():
             path = folder / name
             write_whole(path, content)
@@ -160,10 +186,20 @@ def write(cells: Sequence[Made], out: Path) -> Iterator[Path]:
 
 
 def _lines(cell: Made) -> list[str]:
-    lines = [f"# {cell.cell}"]
+    lines = _title(cell)
     for name, content in cell.files.items():
         lines += [f"# {name}", content.rstrip("\n")]
     return [*lines, "# command", cell.command]
+
+
+def _title(cell: Made) -> list[str]:
+    return [f"# {cell.cell}" + (": in a batch job of these nodes, on its first" if cell.nodes > 1 else "")]
+
+
+def _batch(cell: Made) -> list[str]:
+    """What sbatch reads: the script is one where the run has several nodes."""
+    options = [f"--nodes={cell.nodes}", "--ntasks-per-node=1", "--exclusive", "--mem=0"]
+    return [f"#SBATCH {option}" for option in options] if cell.nodes > 1 else []
 
 
 def _shape(text: str | None, model: str) -> dict[str, Any]:

@@ -107,6 +107,7 @@ def launch(
 @click.command(cls=SweepCommand, short_help="Continue exactly what is missing or may be retried.")
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
+@click.option("--yes", "-y", is_flag=True, expose_value=False, help="As for `launch`; resume asks nothing anyway.")
 @click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
 @track_option
 @json_option

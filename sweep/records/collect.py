@@ -244,9 +244,10 @@ def _with_suspects(table: pa.Table) -> pa.Table:
     ok = [i for i, outcome in enumerate(table["outcome"].to_pylist()) if outcome == str(Outcome.OK)]
     rows = table.select([*SAME_TRAINING, "losses"]).take(pa.array(ok, type=pa.int64())).to_pydict()
     same = list(zip(*(rows[name] for name in SAME_TRAINING), strict=True))
-    same_start_of = {name: _same_start(name) for name in set(rows["workload"])}
-    pairs = zip(rows["dtype"], rows["workload"], strict=True)
-    tolerances = [tolerance_of(dtype, same_start=same_start_of[workload]) for dtype, workload in pairs]
+    workloads = list(zip(rows["workload"], rows["params_json"], strict=True))
+    same_start_of = {key: _same_start(*key) for key in set(workloads)}
+    pairs = zip(rows["dtype"], workloads, strict=True)
+    tolerances = [tolerance_of(dtype, same_start=same_start_of[key]) for dtype, key in pairs]
     found = {ok[i]: note for i, note in disagreements(same, rows["losses"], tolerances).items()}
     earlier = table["notes"].to_pylist()
     notes = [[n for n in old or () if not n.startswith(NOTE)] for old in earlier]
@@ -260,12 +261,17 @@ def _with_suspects(table: pa.Table) -> pa.Table:
     return table
 
 
-def _same_start(workload: str) -> bool:
-    """Whether a workload's layouts start from the same weights; assumed if it is not installed here."""
+def _same_start(workload: str, params_json: str | None) -> bool:
+    """Whether a workload's layouts start from the same weights; assumed if it is not installed here.
+
+    A workload that starts any script has a parameter of this name: only its user can know.
+    """
     try:
-        return find_workload(workload).same_start
+        declared = find_workload(workload)
     except SweepError:
         return True
+    given = json.loads(params_json or "{}")
+    return bool(given.get("same_start", declared.params.get("same_start", declared.same_start)))
 
 
 def one_row_per_attempt(keys: pd.DataFrame) -> pd.Index:

@@ -187,7 +187,7 @@ def test_the_code_is_replaced_before_a_pilot_executes_its_first_zygote(old, tmp_
     """As by `git pull` in a checkout that a pilot runs from: what the pilot executes from then on is new code.
 
     An agent executes `sweep.pilot.zygote` before the first run of a workload, by that name. Here the old module of that
-    name waits until the code is replaced and begins anew: replaced among its imports, no update could be right.
+    name waits until the code is replaced and starts from scratch: in the middle of imports no update could be right.
     """
     code, held, replaced = tmp_path / "code", tmp_path / "held", tmp_path / "replaced"
     shutil.copytree(old, held)

@@ -87,6 +87,19 @@ def test_collect_expects_equal_starts_only_of_trainers_that_declare_them(tmp_pat
     assert not any(pq.read_table(collect(sweep).path, columns=["suspect"])["suspect"].to_pylist())
 
 
+@pytest.mark.parametrize(("params", "marked"), [({}, False), ({"same_start": True}, True)])
+def test_a_script_of_the_users_is_compared_where_the_grid_has_same_start(tmp_path, params, marked):
+    from sweep.records.collect import collect
+    from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+    sweep = made_sweep(tmp_path)
+    axes = ("tp", "pp", "cp")
+    runs = [made_run(workload="command", params=params, dp=1, grad_accum=8, **{axis: 2}) for axis in axes]
+    records = [replace(made_record(run), losses=off(by)) for run, by in zip(runs, (1, 1.03, 1), strict=True)]
+    write_journal(sweep, "pilot-1", [record_event(record) for record in records])
+    assert any(pq.read_table(collect(sweep).path, columns=["suspect"])["suspect"].to_pylist()) == marked
+
+
 def test_a_workload_that_cannot_be_loaded_here_does_not_prevent_collect(tmp_path, monkeypatch):
     from sweep.records.collect import collect
     from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal

@@ -112,7 +112,7 @@ class _Driver:
         assert chosen is not None
         asks = self._child is not None and not self._run.place.rank  # rank 0 alone: it may take a second
         found = versions(self._settings, self._adapter.package) if asks else {}
-        self._progress.measured(self._speakers.measurement(chosen, self._adapter.convention, found))
+        self._progress.measured(self._speakers.measurement(chosen, self._adapter, found))
         self._progress.heartbeat(Phase.FINISH)
         self._drain_child(GRACE_S)
         stop(self._child, TERM_S)
@@ -209,8 +209,10 @@ class _Driver:
                 self._log(f"hint: {hint.text}")
         if code is None or code == 0:
             reported, needed = self._speakers.most_iterations(), self._run.warmup_iterations + self._run.iterations
+            unmatched = self._adapter.expected(self._run) and not reported
             raise TrainerEndedError(
                 f"{self._adapter.name} ended without error, but reported {reported} of {needed} iterations to measure"
+                + ("; the expression of `iteration` in params.metrics matched no line" if unmatched else "")
             )
         if code < 0:
             signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None

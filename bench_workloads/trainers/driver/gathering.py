@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench_workloads.trainers.adapter import ParsedLine
+from bench_workloads.trainers.driver.reading import impossible
 from sweep.contract import Run, Scalar
 from sweep.physics import flops, shapes
 
@@ -52,10 +53,13 @@ class Gathered:
     effective: dict[str, Scalar] = field(default_factory=dict)
     before: Entry = field(default_factory=lambda: Entry(0, 0.0))
     """values reported before any iteration, also by ranks that report none: memory still counts"""
+    dropped: dict[str, list[float]] = field(default_factory=dict)
+    """name -> values that no run can have, such as the MFU of -100 % that nanoGPT prints until it knows one"""
 
     def add(self, parsed: ParsedLine, at_s: float) -> bool:
         """Add a parsed line. True where it reports a new iteration."""
         self.effective.update(parsed.effective)
+        parsed = self._possible(parsed)
         last = self.entries[-1] if self.entries else None
         if parsed.iteration is None:
             self._merge(last or self.before, parsed)
@@ -67,6 +71,12 @@ class Gathered:
             return False
         self.entries.append(Entry(parsed.iteration, at_s, dict(parsed.values)))
         return True
+
+    @property
+    def names(self) -> set[str]:
+        """What was ever reported, by any line."""
+        values = {name for entry in (self.before, *self.entries) for name in entry.values}
+        return values | set(self.effective) | set(self.dropped)
 
     @property
     def done(self) -> bool:
@@ -125,6 +135,12 @@ class Gathered:
         found = [entry.values[name] for entry in needed if name in entry.values]
         whole = all(name in entry.values for entry in needed[:-1])
         return found if found and whole else None
+
+    def _possible(self, parsed: ParsedLine) -> ParsedLine:
+        wrong = {name: value for name, value in parsed.values.items() if impossible(name, value)}
+        for name, value in wrong.items():
+            self.dropped.setdefault(name, []).append(value)
+        return replace(parsed, values={name: v for name, v in parsed.values.items() if name not in wrong})
 
     @staticmethod
     def _merge(entry: Entry, parsed: ParsedLine) -> None:
@@ -198,7 +214,7 @@ def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
 
 def notes(compared: Mapping[str, Any], gathered: Gathered) -> list[str]:
     """What is unusual about a measurement, as text."""
-    return [*compared["disagreements"], *skipped(gathered)]
+    return [*compared["disagreements"], *skipped(gathered), *impossible_values(gathered)]
 
 
 def skipped(gathered: Gathered) -> list[str]:
@@ -209,6 +225,24 @@ def skipped(gathered: Gathered) -> list[str]:
     return [
         f"{count} of {gathered.iterations} timed iterations skipped the optimizer's step, as gradients overflowed: "
         "more warmup_iterations let the loss scale settle"
+    ]
+
+
+def impossible_values(gathered: Gathered) -> list[str]:
+    """What the trainer reported and no run can have: left out."""
+    return [
+        f"{name}: {len(values)} impossible {'value' if len(values) == 1 else 'values'} left out, such as {values[0]:g}"
+        for name, values in sorted(gathered.dropped.items())
+    ]
+
+
+def never_matched(expected: Mapping[str, str], sources: Iterable[Gathered]) -> list[str]:
+    """What the user's own patterns should find and no line had. ``expected``: our name -> the name in the grid."""
+    seen = {name for gathered in sources for name in gathered.names}
+    return [
+        f"params.metrics: {given!r} matched no line of the trainer's output"
+        for name, given in expected.items()
+        if name not in seen
     ]
 
 

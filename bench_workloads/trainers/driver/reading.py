@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -53,6 +54,8 @@ UNITS: dict[str, tuple[str, float]] = {
     },
 }
 """further spellings -> (name, factor)"""
+_ANY_VALUE = {"loss"}
+_NOT_NEGATIVE = {"allocated_bytes", "reserved_bytes", "grad_norm", "skipped_iterations"}
 NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?[KMBGT]?|nan|inf)"
 """a number as trainers write it: 12, 3,400, 1.5e-3, 2.1K, nan"""
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -196,6 +199,15 @@ class Lines:
         """The rest without a line end, at the end of the output."""
         rest, self._rest = (self._rest + self._decoder.decode(b"", final=True)).rstrip("\r"), ""
         return [plain(rest)] if rest else []
+
+
+def impossible(name: str, value: float) -> bool:
+    """Whether no run can have this value: a time or rate of zero or less, an MFU above 1. A loss may be anything."""
+    if name in _ANY_VALUE or (name == "grad_norm" and math.isnan(value)):
+        return False
+    if name in _NOT_NEGATIVE:
+        return value < 0
+    return not math.isfinite(value) or value <= 0 or (name == "mfu" and value > 1)
 
 
 def plain(line: str) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from bench_workloads.trainers.adapter import ParsedLine
+from bench_workloads.trainers.adapter import Adapter, ParsedLine
 from bench_workloads.trainers.driver import gathering
 from bench_workloads.trainers.driver.gathering import Gathered
 from sweep.contract import Measurement, Phase, Progress, RankRun
@@ -53,14 +53,15 @@ class Speakers:
         """The most iterations that any source reported."""
         return max((gathered.count() for gathered in self._of_rank.values()), default=0)
 
-    def measurement(self, chosen: Gathered, convention: str, versions: Mapping[str, str]) -> Measurement:
+    def measurement(self, chosen: Gathered, adapter: Adapter, versions: Mapping[str, str]) -> Measurement:
         """This rank's measurement: times from the chosen source, memory from its own."""
         own = self._of_rank.get(self._run.place.rank) or Gathered(0, 0)
         allocated, reserved = own.greatest("allocated_bytes"), own.greatest("reserved_bytes")
         effective: dict[str, Any] = {}
         for rank in sorted(self._of_rank, reverse=True):
             effective |= self._of_rank[rank].effective
-        compared = gathering.compare(self._run, chosen, convention)
+        compared = gathering.compare(self._run, chosen, adapter.convention)
+        missing = gathering.never_matched(adapter.expected(self._run), self._of_rank.values())
         return Measurement(
             step_times_s=chosen.timed_s(),
             warmup_times_s=chosen.warmup_s(),
@@ -73,7 +74,7 @@ class Speakers:
             versions=versions,
             phases_s=self._marks,
             effective=effective | own.effective,
-            extra={"trainer": compared, "notes": gathering.notes(compared, chosen)},
+            extra={"trainer": compared, "notes": [*gathering.notes(compared, chosen), *missing]},
         )
 
 

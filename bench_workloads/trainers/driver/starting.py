@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -58,7 +58,7 @@ def _family(pid: int) -> Sequence[psutil.Process]:
         return []
 
 
-def interpreter(settings: dict[str, Any]) -> str:
+def interpreter(settings: Mapping[str, Any]) -> str:
     """The trainer's Python."""
     return str(settings["python"] or sys.executable)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sweep.pilot.leader.leader import main
+from sweep.pilot.leader.start import main
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2])

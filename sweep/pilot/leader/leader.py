@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
-
-import pyarrow.parquet
 
 from sweep.errors import log_error
-from sweep.executors.local import own_job_id
 from sweep.pilot.clock import PausingClock
-from sweep.pilot.job import StepDaemon, cancel_own_job
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempts import Attempts
@@ -24,18 +17,17 @@ from sweep.pilot.leader.ending import Ending
 from sweep.pilot.leader.files import Files
 from sweep.pilot.leader.free_nodes import UNREACHABLE_S, may_return, unreachable, usable, widest
 from sweep.pilot.leader.link import Link
-from sweep.pilot.leader.network import set_variables
-from sweep.pilot.leader.nodes import Nodes, agents
+from sweep.pilot.leader.nodes import Nodes
 from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.record import Conducted, recording_of
 from sweep.pilot.leader.start_limits import ObservedStarts
 from sweep.pilot.order import PilotOrder
-from sweep.plan.runs import RUN_COLUMNS, PlannedRun, runs_of_all
+from sweep.plan.runs import PlannedRun
 from sweep.records.schema import Record
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded
 from sweep.state.state import SweepState
-from sweep.store.directory import Claim, SweepDir, write_derived, write_once
+from sweep.store.directory import Claim, SweepDir, write_derived
 
 ALIVE_S = 10.0
 """interval of the leader's heartbeat in the journal"""
@@ -48,7 +40,9 @@ RETURN_POLL_S = 1.0
 class Leader:
     """One pilot's run loop."""
 
-    def __init__(self, sweep: SweepDir, order: PilotOrder, runs: Sequence[PlannedRun], job_id: str) -> None:
+    def __init__(
+        self, sweep: SweepDir, order: PilotOrder, runs: Sequence[PlannedRun], job_id: str, clock: PausingClock
+    ) -> None:
         self._sweep = sweep
         self._order = order
         self._runs = runs
@@ -60,26 +54,26 @@ class Leader:
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(order, os.environ, time.time())
         self._attempts = Attempts(order)
-        self._clock = PausingClock()
+        self._clock = clock
         self._node_names: tuple[str, ...] | None = None
         self._free_since: dict[str, float] = {}
         self._orphans = OrphanClearing(order)
         self._ending = Ending(self._attempts, self._orphans, self._cancelled)
 
-    async def lead(self) -> None:
-        """Measure runs until none fits, then release the nodes."""
+    async def lead(self, nodes: Nodes) -> None:
+        """Measure runs until none fits."""
         self._ending.listen()
-        async with agents(self._order, self._sweep.pilot(self._order.name), self._clock) as nodes:
-            await self._note_nodes(nodes.links)
-            tasks = [self._send_heartbeats(), self._ending.follow(nodes.terminated)]
-            watching = [asyncio.ensure_future(task) for task in tasks]
-            await clear_stale_pilots(self._sweep, self._order, nodes.links)
-            self._free_since = dict.fromkeys(self._free_since, time.monotonic())
-            reason = await self._measure_all(nodes)
-            await self._orphans.end(at_once=self._ending.at_once)
-            for task in watching:
-                task.cancel()
-            await self._write(PilotEnded(time=time.time(), pilot=self._order.name, reason=reason))
+        await nodes.arrive()
+        await self._note_nodes(nodes.links)
+        tasks = [self._send_heartbeats(), self._ending.follow(nodes.terminated)]
+        watching = [asyncio.ensure_future(task) for task in tasks]
+        await clear_stale_pilots(self._sweep, self._order, nodes.links)
+        self._free_since = dict.fromkeys(self._free_since, time.monotonic())
+        reason = await self._measure_all(nodes)
+        await self._orphans.end(at_once=self._ending.at_once)
+        for task in watching:
+            task.cancel()
+        await self._write(PilotEnded(time=time.time(), pilot=self._order.name, reason=reason))
         self._files.close()
 
     async def _measure_all(self, nodes: Nodes) -> str:
@@ -246,24 +240,3 @@ async def _wait_for_one(running: dict[asyncio.Task[None], list[Link]], poll: boo
     for task in done:
         del running[task]
         task.result()
-
-
-def main(sweep_dir: str, pilot: str) -> None:
-    """Lead the pilot `pilot` of the sweep in `sweep_dir`. Called in the batch job, or as a process of its own."""
-    os.umask(0o077)
-    above = StepDaemon()
-    sweep = SweepDir(Path(sweep_dir))
-    directory = sweep.pilot(pilot)
-    order = PilotOrder.read(directory)
-    job_id = own_job_id() if order.executor == "local" else os.environ["SLURM_JOB_ID"]
-    try:
-        me = {"job_id": job_id, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-        write_once(directory / "started", json.dumps(me))
-    except FileExistsError:
-        return  # a second job with this token (its submission was assumed lost): the first does the work
-    os.environ["SWEEP_PILOT"] = order.token
-    set_variables(order, os.environ)
-    tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
-    asyncio.run(Leader(sweep, order, runs_of_all(tables), job_id).lead())
-    if order.executor == "slurm" and above.died:
-        cancel_own_job()

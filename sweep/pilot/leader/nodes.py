@@ -35,6 +35,7 @@ class Nodes:
         """an agent got SIGTERM: the scheduler ends the job"""
         self._wanted = wanted
         self._clock = clock
+        self._processes: Processes = []
         self._links: dict[int, Link] = {}
         self._arrived: list[float] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -75,10 +76,14 @@ class Nodes:
         self._tasks.add(reading)
         reading.add_done_callback(self._tasks.discard)
 
-    async def arrive(self, processes: Processes) -> None:
+    def start(self, order: PilotOrder, directory: Path) -> None:
+        """Start the agents' processes."""
+        self._processes = start_agents(order, directory)
+
+    async def arrive(self) -> None:
         """Wait until all agents have connected, or go on without the missing ones: they may still come."""
         began = self._clock.now()
-        while not ended(processes) and waits(self._arrived, self._wanted, began, self._clock.now()):
+        while not ended(self._processes) and waits(self._arrived, self._wanted, began, self._clock.now()):
             await asyncio.sleep(0.02)
 
     async def watch(self) -> None:
@@ -93,11 +98,12 @@ class Nodes:
             ping_at += HEARTBEAT_S if now >= ping_at else 0.0
             await asyncio.sleep(TICK_S)
 
-    def leave(self) -> None:
-        """Let all agents go."""
+    async def leave(self) -> None:
+        """Let all agents go, and wait until their processes have ended."""
         for link in self._links.values():
             link.send(Leave())
             link.alive = False
+        await wait_for_end(self._processes)
 
     def close(self) -> None:
         """Stop reading."""
@@ -122,7 +128,7 @@ def waits(arrived: Sequence[float], wanted: int, began: float, now: float) -> bo
 
 @contextlib.asynccontextmanager
 async def agents(order: PilotOrder, directory: Path, clock: PausingClock) -> AsyncIterator[Nodes]:
-    """Start the agents and wait for them; yield the nodes; on exit end the agents and wait."""
+    """Start the agents; yield the nodes, which are still to arrive; on exit end the agents and wait."""
     nodes, key = Nodes(order.nodes, clock), new_key()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -142,15 +148,13 @@ async def agents(order: PilotOrder, directory: Path, clock: PausingClock) -> Asy
     port = server.sockets[0].getsockname()[1]
     node = os.environ.get("SLURMD_NODENAME", "") if order.executor == "slurm" else ""
     Rendezvous(host_addresses(order.interface), port, key, node).write(rendezvous)
-    processes = start_agents(order, directory)
+    nodes.start(order, directory)
     watching = asyncio.ensure_future(nodes.watch())
     try:
-        await nodes.arrive(processes)
         yield nodes
     finally:
         server.close()
-        nodes.leave()
-        await wait_for_end(processes)
+        await nodes.leave()
         watching.cancel()
         nodes.close()
         with contextlib.suppress(OSError):  # read-only for a while: without its leader the key is useless

@@ -1,16 +1,20 @@
 """Real trainers, not written here, through `sweep launch` on CPU: every layout measured, figures as printed.
 
-On this machine and on the one-machine Slurm cluster. SWEEP_DEEPSPEED_PYTHON and SWEEP_TRANSFORMERS_PYTHON name
-interpreters that have them (DS_BUILD_OPS=0 pip install deepspeed; pip install transformers accelerate); without them
-the tests are skipped.
+On this machine and on the one-machine Slurm cluster. SWEEP_DEEPSPEED_PYTHON, SWEEP_TRANSFORMERS_PYTHON,
+SWEEP_ACCELERATE_PYTHON and SWEEP_LIGHTNING_PYTHON name interpreters that have them (DS_BUILD_OPS=0 pip install
+deepspeed; pip install transformers accelerate; pip install lightning); without them the tests are skipped.
 """
 
 import json
+import os
 import re
 import statistics
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from tests.support import driving
 from tests.support.trainers.external import measured
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -88,3 +92,30 @@ def test_the_trainer_of_transformers_by_its_progress_bar(tmp_path, cluster):
         steps = [printed[1], *warmup[-1:], *record["step_times_s"]]
         assert min(steps) > 0.1
         assert smoothed(steps) == pytest.approx(printed[7], rel=0.02)
+
+
+@pytest.mark.parametrize("start", ["rank", "node"])
+@pytest.mark.parametrize(
+    ("example", "variable"), [("accelerate", "SWEEP_ACCELERATE_PYTHON"), ("lightning", "SWEEP_LIGHTNING_PYTHON")]
+)
+def test_scripts_of_accelerate_and_lightning_and_their_exported_commands(tmp_path, cluster, example, variable, start):
+    overrides = (f"params.start={start}", "nodes=[1,2]", "micro_batch_size=4", "env.OMP_NUM_THREADS=1")
+    records = measured(tmp_path / "s", f"{example}.yaml", variable, *overrides, cluster=cluster)
+    assert {(record["nodes"], record["dp"]) for record in records} == {(1, 2), (2, 4)}
+    for record in records:
+        assert json.loads(record["effective_json"]) == {"world_size": record["dp"]}
+        assert json.loads(record["extra_json"])["trainer"]["reported"]["step_time_s"] > 0
+        assert not any("matched no line" in note for note in record["notes"])
+    written = driving.run("export", "best", tmp_path / "s", "--format", "command", "--out", tmp_path / "out")
+    assert written.returncode == 0, written.stderr
+    for script in map(Path, written.stdout.split()):
+        several = "#SBATCH --nodes=2" in script.read_text()
+        if several and cluster is None:
+            continue  # for a batch job
+        command = ["sbatch", "--wait", "--output", tmp_path / "job.log", script] if several else ["sh", script]
+        env = {**os.environ, **(cluster.env if cluster else {}), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        printed = (tmp_path / "job.log").read_text() if several else done.stdout
+        assert done.returncode == 0, done.stderr + printed
+        asked = records[0]["warmup_iterations"] + records[0]["iterations"]
+        assert printed.count('"loss"' if example == "lightning" else " loss ") == asked

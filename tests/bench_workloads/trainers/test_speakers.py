@@ -6,6 +6,7 @@ import os
 import pytest
 
 from bench_workloads.trainers.adapter import ParsedLine
+from bench_workloads.trainers.deepspeed import ADAPTER
 from bench_workloads.trainers.driver.speakers import STEADY_FACTOR, Speakers
 from sweep.contract import Layout, Place, Progress, RankRun
 
@@ -79,7 +80,7 @@ def test_memory_is_of_the_rank_itself_and_losses_are_of_rank_0_alone(rank):
         speakers, _ = rank(own)
         report(speakers, 0, 3, loss=2.0, allocated_bytes=100)
         speakers.receive(1, ParsedLine(values={"allocated_bytes": 7}, effective={"dp": 2}), 3.0)
-        measured = speakers.measurement(speakers.chosen(own_is_over=False), "", {"torch": "2.11"})
+        measured = speakers.measurement(speakers.chosen(own_is_over=False), ADAPTER, {"torch": "2.11"})
         assert measured.peak_allocated_bytes == (7 if own else 100)
         assert measured.losses == losses
         assert measured.step_times_s == pytest.approx([1.0, 1.0])

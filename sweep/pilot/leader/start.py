@@ -1,0 +1,69 @@
+"""The start of a pilot: its agents first, and while they start the leader's own imports and the plan.
+
+A leader needs half a second for its imports, and so do srun and the agents: a pilot of short runs notices the sum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+from sweep.pilot.clock import PausingClock
+from sweep.pilot.job import StepDaemon, cancel_own_job
+from sweep.pilot.leader.network import set_variables
+from sweep.pilot.leader.nodes import agents
+from sweep.pilot.order import PilotOrder
+from sweep.store.directory import SweepDir, write_once
+
+
+def main(sweep_dir: str, pilot: str) -> None:
+    """Lead the pilot `pilot` of the sweep in `sweep_dir`. Called in the batch job, or as a process of its own."""
+    os.umask(0o077)
+    above = StepDaemon()
+    sweep = SweepDir(Path(sweep_dir))
+    directory = sweep.pilot(pilot)
+    order = PilotOrder.read(directory)
+    job_id = _own_job_id(order)
+    try:
+        me = {"job_id": job_id, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
+        write_once(directory / "started", json.dumps(me))
+    except FileExistsError:
+        return  # a second job with this token (its submission was assumed lost): the first does the work
+    os.environ["SWEEP_PILOT"] = order.token
+    set_variables(order, os.environ)
+    asyncio.run(_lead(sweep, order, job_id))
+    if order.executor == "slurm" and above.died:
+        cancel_own_job()
+
+
+def _own_job_id(order: PilotOrder) -> str:
+    if order.executor != "local":
+        return os.environ["SLURM_JOB_ID"]
+    from sweep.executors.local import own_job_id  # psutil
+
+    return own_job_id()
+
+
+async def _lead(sweep: SweepDir, order: PilotOrder, job_id: str) -> None:
+    clock = PausingClock()
+    _defer_signals()
+    async with agents(order, sweep.pilot(order.name), clock) as nodes:
+        import pyarrow.parquet  # here, and not above: these take most of the time
+
+        from sweep.pilot.leader.leader import Leader
+        from sweep.plan.runs import RUN_COLUMNS, runs_of_all
+
+        tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
+        await Leader(sweep, order, runs_of_all(tables), job_id, clock).lead(nodes)
+
+
+def _defer_signals() -> None:
+    """Keep signals that come before the leader handles them: the event loop calls the handler that it has by then."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+        loop.add_signal_handler(number, lambda: None)

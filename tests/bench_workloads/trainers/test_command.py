@@ -1,0 +1,101 @@
+"""`workload: command` with an ordinary script: what its patterns miss, and its command as it is exported."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.support import driving
+from tests.support.paths import REPOSITORY
+
+SCRIPT = """
+import os, time
+print(f"world size {os.environ['WORLD_SIZE']}", flush=True)
+for step in range(1, 30):
+    time.sleep(0.03)
+    if os.environ["RANK"] == "0":
+        print(f"step {step} | loss {3 - step / 100 + LOSS:.4f} | mfu {-100.0 if step < 4 else 12.5:.2f}%", flush=True)
+print("the last line of rank", os.environ["RANK"])
+"""
+GRID = """\
+name: anybodys
+workload: command
+models: [tiny-1M]
+nodes: 1
+sequence_length: 64
+global_batch: 1024
+dtype: fp32
+micro_batch_size: [4, 8]
+warmup_iterations: 1
+iterations: 4
+constraints: ["tp == 1 and pp == 1 and zero == 0"]
+params:
+  command: python {script} --losses {{{{ micro_batch_size }}}}
+  start: {start}
+  metrics: |
+    iteration: ^step (\\d+)
+    loss: loss {{number}}
+    mfu_percent: mfu {{number}}
+    grad_norm: norm {{number}}
+    world_size: ^world size (\\d+)
+site: {{gpu: cpu, gpus_per_node: 2}}
+"""
+
+
+@pytest.fixture(scope="module", params=["rank", "node"])
+def measured(request, tmp_path_factory):
+    """A sweep of two layouts whose losses differ, as the order of their data does; started per rank and per node."""
+    folder = tmp_path_factory.mktemp(request.param)
+    script = folder / "train.py"
+    script.write_text(SCRIPT.replace("LOSS", "(0.02 if '8' in __import__('sys').argv else 0.0)"))
+    (folder / "grid.yaml").write_text(GRID.format(script=script, start=request.param))
+    words = ("launch", folder / "grid.yaml", "--dir", folder / "s", "--executor", "local", "--yes")
+    done = driving.run(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_an_expression_that_matched_nothing_is_noted_and_shown_at_the_end(measured):
+    folder, done = measured
+    for record in driving.records_of(folder / "s"):
+        assert "params.metrics: 'grad_norm' matched no line of the trainer's output" in record["notes"]
+        assert not any("loss" in note for note in record["notes"])
+    assert "'grad_norm' matched no line" in done.stdout + done.stderr
+
+
+def test_impossible_values_are_left_out_with_a_note(measured):
+    for record in driving.records_of(measured[0] / "s"):
+        assert any(note.startswith("mfu: 3 impossible values left out, such as -1") for note in record["notes"])
+        reported = json.loads(record["extra_json"])["trainer"]["reported"]
+        assert reported["mfu"] == pytest.approx(0.125)
+
+
+def test_losses_of_another_data_order_are_no_contradiction(measured):
+    """They differ by 0.7 %: too much for one training in fp32, usual between layouts of an ordinary trainer."""
+    folder, _ = measured
+    done = driving.run("export", "best", folder / "s", "--format", "json")
+    (row,) = json.loads(done.stdout)
+    assert not any("losses differ" in note for note in row["notes"])
+
+
+def test_the_exported_command_runs_unchanged(measured, tmp_path):
+    folder, _ = measured
+    printed = driving.run("export", "best", folder / "s", "--format", "command", cwd=tmp_path)
+    assert printed.returncode == 0, printed.stderr
+    assert " -m torch.distributed.run --standalone --nproc-per-node=2 " in printed.stdout
+    done = subprocess.run(["sh", "-ec", printed.stdout], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("world size 2") == 2
+    assert {f"the last line of rank {rank}" for rank in (0, 1)} <= set(done.stdout.splitlines())
+
+
+def test_a_script_in_the_manner_of_nanogpt(tmp_path):
+    """It counts from 0, runs one iteration more than asked, and prints an MFU of -100 % at first."""
+    grid = REPOSITORY / "examples/trainers/nanogpt.yaml"
+    words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes", "-o", "micro_batch_size=16")
+    done = driving.run(*words, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    (record,) = driving.records_of(tmp_path / "s")
+    assert len(record["step_times_s"]) == record["iterations"]
+    assert json.loads(record["effective_json"]) == {"global_batch_tokens": record["global_batch_tokens"]}
+    assert [note.split(" such")[0] for note in record["notes"]] == ["mfu: 5 impossible values left out,"]
