@@ -88,10 +88,9 @@ def repeats_of(sweep: Sweep, run_ids: Sequence[str]) -> Extension:
     """One further measurement of each of these runs. Raises SweepError where a plan of the sweep cannot be read."""
     import pyarrow.compute as pc  # import takes a tenth of a second
 
-    rows: dict[str, dict[str, Any]] = {}
-    for table in _tables(sweep):
-        chosen = table.filter(pc.is_in(table.column("run_id"), value_set=pyarrow.array(run_ids)))
-        rows |= {row["run_id"]: row for row in chosen.to_pylist()}
+    wanted = pyarrow.array(run_ids)
+    tables = [table.filter(pc.is_in(table.column("run_id"), value_set=wanted)) for table in _tables(sweep)]
+    rows = {row["run_id"]: row for table in tables for row in table.to_pylist()}
     again = [Run.from_json(rows[run_id]["run_json"]) for run_id in run_ids]
     again = [replace(run, repeat=run.repeat + 1) for run in again]
     new = [
