@@ -110,7 +110,10 @@ class Sampler:
         begin, end = self._energy_j
         spent = None if begin is None or end is None else end - begin
         per_token = None if spent is None or not tokens else spent / tokens
-        return {"device_samples": values, "energy_j": spent, "energy_j_per_token": per_token}
+        results: dict[str, Any] = {"device_samples": values, "energy_j": spent, "energy_j_per_token": per_token}
+        if reasons := values["throttle_reasons"]:
+            results["notes"] = [f"the GPU's clocks were lowered while it was timed: {', '.join(reasons)}"]
+        return results
 
     def _sample(self) -> None:
         while not self._over.wait(PERIOD_S):

@@ -107,6 +107,11 @@ def find_strategy(name: str) -> Any:
     return _find("strategy", name, STRATEGIES, path="strategy", group=STRATEGY_GROUP)
 
 
+def tracker_names() -> tuple[str, ...]:
+    """The trackers that results can be written to."""
+    return _names(TRACKERS, TRACKER_GROUP)
+
+
 def find_tracker(name: str) -> Any:
     """The class of a tracker. Raises SweepError if there is none, or if it cannot be loaded."""
     return _find("tracker", name, TRACKERS, path="--to", group=TRACKER_GROUP, remedy=f"pip install {name}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench_workloads import hardware, process
+from bench_workloads.host_load import HostLoad
 from bench_workloads.transformer import profiling, straggler, waiting
 from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
@@ -117,7 +118,7 @@ class _Timed:
     observer: Observer
     memory: Memory
     hardware: dict[str, Any]
-    """the GPU's state during and right after them"""
+    """the GPU's and the host's state during and right after them"""
     number: int
     """of the iteration after the last one"""
 
@@ -138,13 +139,16 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device, first: int
         watched = settings.time_collectives and stack.enter_context(waiting.collective_time(device))
         stack.enter_context(observer)
         stack.enter_context(sampler)
+        host = stack.enter_context(HostLoad())
         stopwatch = Stopwatch(trainer, progress, device, watched or None, settings.steps_per_sync)
         more = until_known(settings.tolerance, settings.max_iterations) if settings.adaptive else _enough
         samples = stopwatch.run(first, run.iterations, more)
     gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)
+    load = host.results()
+    notes = [*gpu.get("notes", ()), *load.get("notes", ())]
     memory.stop()
     untimed = Stopwatch(trainer, progress, device)
-    return _Timed(samples, untimed, observer, memory, gpu, first + len(samples.losses))
+    return _Timed(samples, untimed, observer, memory, {**gpu, **load, "notes": notes}, first + len(samples.losses))
 
 
 def _enough(_samples: Samples) -> bool:

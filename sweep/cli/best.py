@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from sweep.cli.command import InputPath, SweepCommand
+from sweep.cli.names import metric_option
 from sweep.cli.options import METRIC, json_option
 from sweep.cli.winners import Row, complete, table, winners
 from sweep.errors import SweepError
@@ -20,7 +21,7 @@ WIDTH = 140
 
 @click.command(cls=SweepCommand, short_help="The best configuration of each cell, as a table.")
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
-@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; an unknown one lists all.")
+@metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
 @click.option("--model", "models", multiple=True, help="Only this model's cells. Repeatable.")
 @click.option("--nodes", "widths", type=int, multiple=True, help="Only cells with this many nodes. Repeatable.")

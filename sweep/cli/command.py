@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource, iter_params_for_processing
 
-from sweep.errors import Mistake, SweepError, file_mistake
+from sweep.errors import Mistake, SweepError, file_mistake, nearest
 from sweep.files import check_readable, check_writable
 
 HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -59,6 +59,20 @@ class SweepCommand(click.Command):
             raise SweepError(mistake) from error
 
 
+class SweepGroup(click.Group):
+    """A group of commands."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; an unknown command gets the nearest. Raises SweepError."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            remedy = nearest(args[0], self.list_commands(ctx))
+            raise SweepError(Mistake(f"no such command {args[0][:60]!r}", remedy=remedy)) from error
+
+
 class InputPath(click.Path):
     """Something to read: a file or a directory. What exists must be readable; what is missing the command reports."""
 
@@ -73,13 +87,17 @@ class InputPath(click.Path):
 class OutputPath(click.Path):
     """A file (or a ``directory``) to create or replace: refused before any work if it cannot be written."""
 
-    def __init__(self, *, directory: bool = False) -> None:
+    def __init__(self, *, directory: bool = False, endings: Sequence[str] = ()) -> None:
         super().__init__(path_type=Path)
         self.directory = directory
+        self.endings = endings
+        """those that the file's name may have; empty: any"""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path. Raises SweepError where it cannot be written."""
         path = Path(str(super().convert(value, param, ctx)))
+        if self.endings and path.suffix.lower() not in self.endings:
+            self.fail(f"unknown kind of file (end the name in {', '.join(self.endings)})", param, ctx)
         try:
             check_writable(path)
         except OSError as error:

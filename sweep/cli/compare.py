@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import InputPath, SweepCommand
-from sweep.cli.options import METRIC, Share, json_option
+from sweep.cli.names import metric_option
+from sweep.cli.options import Share, json_option
 from sweep.cli.sources import results_of
 from sweep.cli.winners import SIMULATED
 
@@ -27,7 +28,7 @@ SHOWN = 20
 @click.command(cls=SweepCommand, short_help="Two sweeps cell by cell, with significance; a guard for CI.")
 @click.argument("a", type=InputPath())
 @click.argument("b", type=InputPath())
-@click.option("--metric", default=METRIC, show_default=True, help="What is compared; an unknown name lists all.")
+@metric_option("What is compared.")
 @click.option(
     "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
     help="Exit 1 where a cell is significantly worse by at least that (3%), or no longer has a working run.",

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, SweepCommand
+from sweep.cli.explain_measured import measured, measured_lines
 from sweep.cli.find_run import find_run, split_attempt
+from sweep.cli.names import complete_run
 from sweep.cli.options import json_option
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
-from sweep.outcomes import NO_FAILURE
+from sweep.outcomes import NO_FAILURE, Outcome
 
 if TYPE_CHECKING:
     from sweep.records.schema import Record
@@ -24,8 +26,8 @@ _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node
 
 
 @click.command(cls=SweepCommand, short_help="Why a run ended as it did, and what to try.")
-@click.argument("directory", metavar="[DIR]", required=False, type=InputPath())
-@click.argument("run", metavar="[RUN]", required=False)
+@click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--log", "log_file", type=InputPath(), help="Diagnose this log file instead of a run; - is stdin.")
 @json_option
 def explain(directory: Path | None, run: str | None, log_file: Path | None, as_json: bool) -> int:
@@ -79,6 +81,8 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
         document = _document(sweep, record)
         click.echo(f"{document['run_id']}, attempt {document['attempt']}")
         _print(document)
+        if record.outcome == Outcome.OK:
+            click.echo("\n".join(measured_lines(sweep, record)))
         click.echo("")
     return 0
 
@@ -111,7 +115,8 @@ def _records_of(sweep: SweepDir, words: str) -> list[Record]:
 
 def _document(sweep: SweepDir, record: Record) -> dict[str, Any]:
     log = sweep.log(record.run_id, record.attempt)
-    return {**{name: getattr(record, name) for name in _SHOWN}, "log": str(log) if log.exists() else None}
+    document = {**{name: getattr(record, name) for name in _SHOWN}, "log": str(log) if log.exists() else None}
+    return document | ({"measured": measured(sweep, record)} if record.outcome == Outcome.OK else {})
 
 
 def _print(document: dict[str, Any]) -> None:

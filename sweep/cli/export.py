@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
-from sweep.cli.options import METRIC
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, SweepGroup, without_effect
+from sweep.cli.names import metric_option, name_option
 from sweep.cli.winners import SIMULATED, Row, complete, rounded, winners
 from sweep.errors import Mistake, SweepError
+from sweep.plugins import trainer_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +24,7 @@ FORMS = ("json", "csv", "markdown", "flags")
 """Our own formats; any other name is a trainer's."""
 
 
-@click.group(short_help="The best configuration of each cell: JSON, CSV, a trainer's own format.")
+@click.group(cls=SweepGroup, short_help="The best configuration of each cell: JSON, CSV, a trainer's own format.")
 def export() -> None:
     """Export results for other programs.
 
@@ -35,19 +37,17 @@ def export() -> None:
 
 @export.command(cls=SweepCommand, short_help="The best configuration of each cell.")
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
-@click.option(
-    "--format",
-    "form",
-    default="json",
-    show_default=True,
-    help=f"{', '.join(FORMS)}, or a trainer (an unknown name lists all).",
-)
-@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; an unknown one lists all.")
+@name_option(
+    "--format", "form", kind="format", names=lambda: (*FORMS, *trainer_names()), default="json", show_default=True,
+    help="Ours, or a trainer's.",
+)  # fmt: skip
+@metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
 @click.option("--model", "models", multiple=True, help="Only this model's cells. Repeatable.")
 @click.option("--nodes", "widths", type=int, multiple=True, help="Only cells with this many nodes. Repeatable.")
 @click.option("--iterations", type=click.IntRange(1), help="For a trainer's format. Default: as measured.")
 @click.option("--out", type=OutputPath(directory=True), help="For a trainer's format: directory for its files.")
+@click.option("--skip", is_flag=True, help="For a trainer's format: leave out cells that it cannot run, and list them.")
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 def best(
     sources: tuple[Path, ...],
@@ -58,6 +58,7 @@ def best(
     widths: tuple[int, ...],
     iterations: int | None,
     out: Path | None,
+    skip: bool,
 ) -> int:
     """Print the best configuration of each cell that was measured.
 
@@ -80,9 +81,16 @@ def best(
             raise SweepError(Mistake(f"{form} is printed, not written", path="--out", remedy="redirect the output"))
         if iterations is not None:
             raise SweepError(without_effect(["iterations"], f"with --format {form}"))
+        if skip:
+            raise SweepError(without_effect(["skip"], f"with --format {form}"))
         click.echo(_text([complete(record, metric) for record in records], form, metric), nl=False)
         return 0
-    made = [export_trainer.made(record, form, iterations, out) for record in records]
+    made, mistakes = export_trainer.made_of(records, form, iterations, out)
+    if mistakes and not (skip and made):
+        remedy = "--skip exports the others" if made else '--filter chooses among what it has, e.g. --filter "cp == 1"'
+        raise SweepError([replace(mistake, remedy=mistake.remedy or remedy) for mistake in mistakes])
+    for mistake in mistakes:
+        click.echo(f"left out: {mistake}", err=True)
     if out is not None:
         for path in export_trainer.write(made, out):
             click.echo(str(path))

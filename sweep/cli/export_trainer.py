@@ -47,6 +47,20 @@ def check(name: str, others: Sequence[str]) -> None:
         raise SweepError(Mistake(f"unknown format {name!r}", path="--format", remedy=remedy))
 
 
+def made_of(
+    records: Sequence[Mapping[str, Any]], trainer: str, iterations: int | None, out: Path | None
+) -> tuple[list[Made], list[Mistake]]:
+    """The cells that the trainer can run, and every mistake of the others."""
+    found: list[Made] = []
+    mistakes: list[Mistake] = []
+    for record in records:
+        try:
+            found.append(made(record, trainer, iterations, out))
+        except SweepError as error:
+            mistakes += error.mistakes
+    return found, mistakes
+
+
 def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: Path | None) -> Made:
     """A cell's best configuration as the trainer's files and command; ``out``: where they are written.
 
@@ -60,8 +74,7 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
     cell = f"{run.model} on {run.nodes} node{'s' * (run.nodes != 1)}"
     beyond = _beyond(run, adapter.workload.axes, adapter.workload.choices)
     if beyond:
-        remedy = '--filter chooses among what it has, e.g. --filter "cp == 1"'
-        raise SweepError([Mistake(f"{trainer} has no {text}", path=cell, remedy=remedy) for text in beyond])
+        raise SweepError([Mistake(f"{trainer} has no {text}", path=cell) for text in beyond])
     steps = iterations or run.warmup_iterations + run.iterations
     try:
         launch = adapter.configure(run, ".", steps)

@@ -23,7 +23,8 @@ def find_run(known: Sequence[str], words: str, file: Path, label: Callable[[str]
     found = [run_id for run_id in known if words in run_id]
     if not found or not words:
         remedy = f"nearest: {', '.join(_nearest(known, words))}" if known else "the plan has no run"
-        raise SweepError(Mistake(f"no run has {words!r} in its run_id", file=str(file), remedy=remedy))
+        fact = f"no run has {words[:80]!r} in its run_id, and no directory has that name"
+        raise SweepError(Mistake(fact, file=str(file), remedy=remedy))
     if len(found) > 1:
         shown = "".join(f"\n  {run_id}{label(run_id)}" for run_id in found[:CANDIDATES_SHOWN])
         rest = f"\n  … and {len(found) - CANDIDATES_SHOWN} more" if len(found) > CANDIDATES_SHOWN else ""

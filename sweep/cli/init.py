@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand
+from sweep.cli.names import gpu_names, name_option
 from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
 
@@ -25,7 +26,7 @@ OTHERS_SHOWN = 12
 @click.option(
     "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
-@click.option("--gpu", metavar="KIND", help="The GPUs' kind, if it cannot be detected, such as h100.")
+@name_option("--gpu", kind="GPU kind", names=gpu_names, check=False, help="The GPUs' kind, if it cannot be detected.")
 @json_option
 def init(directory: Path, executor: str | None, gpu: str | None, as_json: bool) -> int:
     """Write grid.yaml and site.yaml into DIR (default: here): a small first grid, and detected facts about the cluster.

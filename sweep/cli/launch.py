@@ -21,7 +21,7 @@ from sweep.cli.options import (
     sweep_command,
     track_option,
 )
-from sweep.cli.progress_text import plural
+from sweep.cli.progress_text import hours_text, hours_unit, plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 
@@ -196,17 +196,23 @@ def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
     from sweep.plan.runs import runs_on
     from sweep.search.budget import Budget
 
-    pilots = sum(part.max_pilots for part in site.parts.values())
-    where = "on this machine" if executor == "local" else f"on Slurm, up to {pilots} pilots at once"
-    gpu_hours, count = 0.0, 0
+    expected, most, count = 0.0, 0.0, 0
     for group, part in site.parts.items():  # a budget is each group's own
         runs = runs_on(plan.runs, group)
         budget = Budget.of(grid.budget.model_dump(), len(runs))
         nodes = sorted((planned.nodes for planned in runs), reverse=True)[: budget.runs]
-        node_hours = min(sum(nodes) * limits_of(grid).attempt_s / 3600, budget.node_hours or math.inf)
-        gpu_hours, count = gpu_hours + node_hours * part.gpus_per_node, count + len(nodes)
-    most = f"{gpu_hours:,.0f}" if gpu_hours >= 10 else f"{gpu_hours:.2g}"
-    return f"{count} run{'s' * (count != 1)} {where}, up to {most} GPU-hours if each took its limit. Continue?"
+        allowed = budget.node_hours or math.inf
+        each_h = sum(run.nodes * run.expected_s for run in runs) / 3600 / max(1, len(runs)) * len(nodes)
+        expected += min(each_h, allowed) * part.gpus_per_node
+        most += min(sum(nodes) * limits_of(grid).attempt_s / 3600, allowed) * part.gpus_per_node
+        count += len(nodes)
+    pilots = sum(part.max_pilots for part in site.parts.values())
+    where = "on this machine" if executor == "local" else f"on Slurm, up to {plural(pilots, 'pilot')} at once"
+    estimate = f"about {hours_text(expected)} {hours_unit(site)}"
+    limit = f"at most {hours_text(most)} if each took its time limit"
+    cells = len({(run.model, run.nodes) for run in plan.runs})
+    again = f"; then the best of {plural(cells, 'cell')} once more" if grid.finalists_share else ""
+    return f"{plural(count, 'run')} {where}: {estimate}, {limit}{again}. Continue?"
 
 
 def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -> int:

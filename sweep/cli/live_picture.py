@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.progress_text import eta, hours_text
+from sweep.cli.progress_text import eta, hours_text, hours_unit, plural
 from sweep.physics.shapes import total_parameters
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "running": "cyan", "waiting": "dim"}
 SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 """viridis: perceptually uniform, also for colour-blind readers"""
-PILOTS_SHOWN, FAILURES_SHOWN = 4, 4
+PILOTS_SHOWN, FAILURES_SHOWN, LATEST_SHOWN = 4, 4, 3
 OTHER_LINES = 9
 """head, blank lines and headings of the picture"""
 MIN_SPAN = 0.2
@@ -37,14 +38,19 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
     sweep_state, tally = followed.sweep_state, followed.tally
     pilots, failures = _pilots(sweep_state, tally, now), _failures(tally)
     room = height - OTHER_LINES - pilots.row_count - failures.row_count
+    models = _models(followed.sweep)
+    room_below = room - len(models) - 3
+    latest = _latest(tally, now, min(LATEST_SHOWN, room_below))
+    best = _winners(tally, models, room_below - latest.row_count - 2)
     parts: list[RenderableType] = [
         _head(followed, now),
         _states(tally.counts(followed.left_out())),
         Text(),
-        _heatmap(tally, _models(followed.sweep), max(MODELS_SHOWN, room)),
+        _heatmap(tally, models, max(MODELS_SHOWN, room)),
         Text("n/m: of m runs n have ended; brighter: nearer to the model's best", style="dim"),
     ]
-    for title, table in ((_pilots_title(sweep_state), pilots), ("failures", failures)):
+    shown = (("best so far", best), (_pilots_title(sweep_state), pilots), ("latest", latest), ("failures", failures))
+    for title, table in shown:
         if table.row_count:
             parts += [Text(), Text(title, style="bold"), table]
     bad = sweep_state.bad_nodes
@@ -66,8 +72,40 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     omitted = f" ({left_out:,} left out)" if left_out else ""
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(total=max(1, asked_for), completed=done, width=24, complete_style="cyan", finished_style="green")
-    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{asked_for:,} runs{omitted}", words)
-    return Group(line, Text(f"{hours_text(held)} GPU-hours spent{share}", style="dim"))
+    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{asked_for:,} runs{omitted}")
+    elapsed = tally.elapsed_s(now)
+    since = "" if elapsed is None else f"; {_clock(elapsed)} elapsed"
+    spent = f"; {hours_text(held)} {hours_unit(followed.sweep.site)} spent{share}"
+    return Group(line, Text.assemble(words, (since + spent, "dim")))
+
+
+def _winners(tally: Tally, models: Sequence[str], room: int) -> Table:
+    """The fastest run of each cell so far, where there is room for all."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    cells = [(model, nodes, cell) for (model, nodes), cell in tally.cells.items() if cell.winner is not None]
+    cells.sort(key=lambda each: (models.index(each[0]), each[1]))
+    for model, nodes, cell in cells if len(cells) <= room else ():
+        where = f"{model} on {plural(nodes, 'node')}"
+        table.add_row(where, f"{_short(cell.best or 0.0)} tok/s/GPU", Text(_layout(cell.winner or ""), no_wrap=True))
+    return table
+
+
+def _latest(tally: Tally, now: float, most: int) -> Table:
+    """The attempts that ended last."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    for planned, last in tally.latest(most) if most > 0 else ():
+        rate = last.tokens_per_second_per_gpu
+        result = f"{_short(rate)} tok/s/GPU" if rate else ""
+        ago = f"{_clock(now - (last.ended_at or now))} ago"
+        outcome = Text(str(last.outcome), style=_colour(str(last.outcome)))
+        table.add_row(ago, outcome, result, Text(planned.run_id, no_wrap=True, overflow="ellipsis"))
+    return table
+
+
+def _layout(run_id: str) -> str:
+    """The layout's part of a run_id: dp2-tp1-pp1-mbs2-gas16-z0."""
+    found = re.search(r"-(dp\d+-tp\d+-pp\d+.*)-[0-9a-f]{16}$", run_id)
+    return found[1] if found else run_id
 
 
 def _states(found: Mapping[str, int]) -> Text:

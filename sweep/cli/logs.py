@@ -10,6 +10,7 @@ import click
 
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.find_run import find_run, split_attempt
+from sweep.cli.names import complete_run
 from sweep.cli.options import json_option
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
@@ -23,8 +24,8 @@ PILOT_FILES = ("stdout", "stderr", "agents.log")
 
 
 @click.command(cls=SweepCommand, short_help="The output of an attempt, or of a pilot.")
-@click.argument("directory", metavar="[DIR]", required=False, type=InputPath())
-@click.argument("run", metavar="[RUN]", required=False)
+@click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one that began.")
 @click.option("--pilot", metavar="NAME", help="The output of a pilot's job and agents instead, such as p0001.")
 @json_option

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import click
 
-from sweep.cli.command import HELP, usage_mistake
-from sweep.errors import Mistake, SweepError, nearest
+from sweep.cli.command import HELP, SweepGroup, usage_mistake
+from sweep.errors import Mistake, SweepError
 from sweep.plugins import load_object
 from sweep.version import __version__
 
@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "size": ("sweep.cli.size:size", "How many GPUs for how long, and where more no longer pay off."),
     "nodes": ("sweep.cli.nodes:nodes", "Nodes, their verdicts, quarantine; add, pardon."),
     "import": ("sweep.cli.foreign:import_results", "Foreign results (CSV, Parquet) into the record schema."),
-    "replay": ("sweep.cli.foreign:replay", "How a search strategy would have done on recorded results."),
+    "replay": ("sweep.cli.replay:replay", "How a search strategy would have done on recorded results."),
     "predict": ("sweep.cli.predict:predict", "A grid's best layouts as measured runs predict them, with intervals."),
     "logs": ("sweep.cli.logs:logs", "The output of an attempt, or of a pilot."),
     "rerun": ("sweep.cli.rerun:rerun", "Measure runs again, as a further attempt of each."),
@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """name -> ("module:attribute", the line in `sweep --help`)"""
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(SweepGroup):
     """Lists commands without importing them, so that `sweep --help` is quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -57,14 +57,6 @@ class _LazyGroup(click.Group):
             return None
         command: click.Command = load_object(COMMANDS[cmd_name][0])
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            raise click.UsageError(f"{error.message} ({nearest(args[0], COMMANDS)})", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
+from sweep.cli.names import OneOf, gpu_names, model_names, name_option, profile_names
 from sweep.cli.options import json_option
 from sweep.errors import Mistake, SweepError
 from sweep.physics.hardware import GPUS
@@ -35,14 +36,25 @@ _RULES = {
 }
 """a plan's general rule on one option and the shape -> the option. None between options: --fits solves for those"""
 _SHOWN_FITS = 30
-_PROFILES, _SCHEDULES = ", ".join(PROFILES), ", ".join(SCHEDULES)
-_OPTIMIZERS, _GPUS = ", ".join(OPTIMIZER_STATE_BYTES), ", ".join(GPUS)
 _NOT_EXACT = {
     "--fits": "list_fits",
     "--plot": "plot",
     "--frozen-weights": "frozen_weights",
     "--no-sequence-parallel": "whole_sequence",
 }
+
+
+class _Model(OneOf):
+    """A name of the catalogue, or a shape as in a grid; the text itself."""
+
+    def __init__(self) -> None:
+        super().__init__("model", model_names, check=False)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Raises SweepError with every mistake."""
+        if mistakes := _shape(value)[1]:
+            raise SweepError(mistakes)
+        return super().convert(value, param, ctx)
 
 
 def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,16 +76,24 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(cls=SweepCommand, short_help="What a layout needs on a GPU, or every layout that fits.")
-@click.argument("model")
+@click.argument("model", type=_Model())
 @_layout_options
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
-@click.option("--pp-schedule", default="1f1b", show_default=True, help=f"As in a grid: {_SCHEDULES}.")
+@name_option(
+    "--pp-schedule", kind="schedule", names=lambda: tuple(SCHEDULES), default="1f1b", show_default=True,
+    help="As in a grid.",
+)  # fmt: skip
 @click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), default="bf16", show_default=True)
-@click.option("--optimizer", help=f"{_OPTIMIZERS}. Default: the profile's.")
-@click.option("--profile", "profile_name", default="ours", show_default=True, help=f"Memory profile: {_PROFILES}.")
+@name_option(
+    "--optimizer", kind="optimizer", names=lambda: tuple(OPTIMIZER_STATE_BYTES), help="Default: the profile's."
+)
+@name_option(
+    "--profile", "profile_name", kind="profile", names=profile_names, default="ours", show_default=True,
+    help="Memory profile.",
+)  # fmt: skip
 @click.option("--no-sequence-parallel", "whole_sequence", is_flag=True, help="Norms and residual path whole under tp.")
 @click.option("--frozen-weights", is_flag=True, help="Only adapters are trained (LoRA): no states of the weights.")
-@click.option("--gpu", "gpu_name", default="h100", show_default=True, help=f"{_GPUS}.")
+@name_option("--gpu", "gpu_name", kind="GPU", names=gpu_names, default="h100", show_default=True, help="Its memory.")
 @click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, fastest first.")
 @click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
@@ -81,10 +101,13 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--exact", is_flag=True, help="Trace our workload's own step, of one rank, on fake tensors. Needs torch.")
 @click.option("--stage", type=click.IntRange(min=0), help="With --exact: which pipeline rank. Default: the heaviest.")
 @click.option("--unit", type=click.Choice(["GiB", "GB"]), default="GiB", show_default=True, help="2^30 or 10^9 bytes.")
-@click.option("--plot", type=OutputPath(), help="Write the time line as a picture (.png, .svg, .pdf).")
+@click.option(
+    "--plot", type=OutputPath(endings=(".png", ".svg", ".pdf")),
+    help="Write the time line as a picture (.png, .svg, .pdf).",
+)  # fmt: skip
 @json_option
 def memory(model: str, **options: Any) -> int:
-    """Memory of one GPU for MODEL (a name of the catalogue, or a shape as in a grid) by kind, stage and time.
+    """Memory of one GPU for MODEL (of the catalogue, a shape as in a grid, or a config.json) by kind, stage and time.
 
     Formulas, not a run: weights, gradients, master copies and optimizer states under ZeRO, activations in flight,
     logits and buffers. What torch does not count (CUDA context, NCCL) is shown separately.
@@ -115,27 +138,16 @@ def memory(model: str, **options: Any) -> int:
 
 def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, MemoryProfile]:
     """The values that names stand for. Raises SweepError for all that are unknown or impossible."""
-    from sweep.errors import nearest
     from sweep.physics.profiles import with_frozen_weights
 
     shape, mistakes = _shape(model)
-    mistakes += [
-        Mistake(f"unknown {what} {name!r}", path=path, remedy=nearest(name, known))
-        for what, name, path, known in (
-            ("GPU", options["gpu_name"], "--gpu", list(GPUS)),
-            ("profile", options["profile_name"], "--profile", list(PROFILES)),
-            ("optimizer", options["optimizer"] or "adamw", "--optimizer", list(OPTIMIZER_STATE_BYTES)),
-            ("schedule", options["pp_schedule"], "--pp-schedule", list(SCHEDULES)),
-        )
-        if name not in known
-    ]
     if options["list_fits"] and options["gpus"] is None:
         mistakes.append(Mistake("--fits needs a number of GPUs", path="--gpus", remedy="--gpus 8"))
     if options["list_fits"] and options["plot"] is not None:
         mistakes.append(Mistake("--plot draws one layout, --fits lists many", remedy="give one of them"))
     if not options["list_fits"]:
         mistakes += without_effect(("gpus", "global_batch"), "without --fits")
-    mistakes += _picture_mistakes(options["plot"]) + _exact_mistakes(options)
+    mistakes += _exact_mistakes(options)
     profile = PROFILES.get(options["profile_name"], PROFILES["ours"])
     mistakes += [] if shape is None else _layout_mistakes(model, shape, options, profile.stages_beyond_layers)
     if mistakes or shape is None:
@@ -148,21 +160,17 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     return shape, GPUS[options["gpu_name"]], profile
 
 
-def _picture_mistakes(path: Path | None) -> list[Mistake]:
-    kinds = (".png", ".svg", ".pdf")
-    if path is None or path.suffix.lower() in kinds:
-        return []
-    return [Mistake("unknown kind of picture", path="--plot", remedy=f"end the name in {', '.join(kinds)}")]
-
-
 def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     """The shape of a catalogue name, or one written as in a grid: {num_layers: …, hidden_size: …}."""
+    from sweep.inputs.load import read_configs
     from sweep.inputs.models import read_models
     from sweep.inputs.yaml_lines import load
 
-    inline = model.lstrip().startswith("{")
-    document = load(f"models:\n  model: {model}" if inline else f"models: [{json.dumps(model)}]", "MODEL")
-    mistakes = [*document.mistakes, *document.located(read_models(document))]
+    inline, file = model.lstrip().startswith("{"), model.endswith(".json")
+    mapping = f"models:\n  model: {json.dumps(model) if file else model}"
+    document = load(mapping if inline or file else f"models: [{json.dumps(model)}]", "MODEL")
+    problems = read_configs(document)
+    mistakes = [*document.mistakes, *document.located(problems or read_models(document))]
     if mistakes:
         return None, mistakes
     return next(iter(document.value["models"].values())), []

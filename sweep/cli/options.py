@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from sweep.cli.command import InputPath
+from sweep.cli.names import name_option
+from sweep.plugins import tracker_names
 
 METRIC = "tokens_per_second_per_gpu"
 """The default metric that ranks configurations: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
@@ -67,6 +69,7 @@ site_option = click.option(
     metavar="FILE_OR_NAME",
     help="Site file, or the name of one in ~/.config/sweep/sites/. Default: the grid's own, otherwise detected.",
 )
-track_option = click.option(
-    "--track", "tracker", metavar="TRACKER", help="Also write runs to wandb or trackio as they end; see `sweep track`."
-)
+track_option = name_option(
+    "--track", "tracker", kind="tracker", names=tracker_names,
+    help="Also write runs to this tracker as they end; see `sweep track`.",
+)  # fmt: skip

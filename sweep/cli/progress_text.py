@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sweep.inputs.site import Site
     from sweep.store.follow import FollowedSweep
 
 
@@ -16,7 +17,7 @@ def summary_line(followed: FollowedSweep) -> str:
     words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
     pilots = [pilot for pilot in followed.sweep_state.pilots.values() if pilot.open]
     queued = sum(pilot.started_at is None for pilot in pilots)
-    spent = f"{hours_text(tally.gpu_hours(time.time())[0])} GPU-hours"
+    spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(followed.sweep.site)}"
     counted = f"{tally.total} runs: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
     return f"{counted}; {spent}; {eta(followed)}"
 
@@ -33,7 +34,8 @@ def eta(followed: FollowedSweep) -> str:
     if not found.get("waiting") and not found.get("running"):
         return "done"
     running = any(pilot.open and pilot.started_at is not None for pilot in followed.sweep_state.pilots.values())
-    text = f"{span_text(tally.seconds_left(time.time(), left_out))} to go"
+    left_s, factor = tally.seconds_left(time.time(), left_out), tally.left_factor()
+    text = f"{range_text(left_s / factor, left_s * factor)} to go"
     return text if running else f"{text} once a pilot runs"
 
 
@@ -46,6 +48,21 @@ def span_text(seconds: float) -> str:
         return f"about {minutes} min"
     hours, rest = divmod(round(minutes / 10) * 10, 60)
     return f"about {hours} h {rest} min" if hours < 48 else f"about {hours / 24:.1f} days"
+
+
+def range_text(low_s: float, high_s: float) -> str:
+    """About 10 to 25 min; one span where both ends read the same."""
+    low, high = (span_text(seconds).replace("a minute", "1 min").split() for seconds in (low_s, high_s))
+    if low == high:
+        return span_text(low_s)
+    if low[2:] == high[2:] and len(low) == 3:
+        return f"about {low[1]} to {' '.join(high[1:])}"
+    return f"{' '.join(low)} to {' '.join(high[1:])}"
+
+
+def hours_unit(site: Site) -> str:
+    """What an hour of one rank is called."""
+    return "rank-hours" if site.gpu == "cpu" else "GPU-hours"
 
 
 def hours_text(hours: float) -> str:

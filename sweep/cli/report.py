@@ -14,7 +14,8 @@ import click
 
 from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
-from sweep.cli.options import METRIC, json_option
+from sweep.cli.names import metric_option
+from sweep.cli.options import json_option
 from sweep.cli.sources import all_results
 from sweep.errors import Mistake, SweepError
 
@@ -30,7 +31,7 @@ EVERY_S = 15
 @click.command(cls=SweepCommand, short_help="One self-contained HTML page: best configurations, confidence, all data.")
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
 @click.option("--out", type=OutputPath(), help="Default: report.html of the sweep, or next to the file.")
-@click.option("--metric", default=METRIC, show_default=True, help="Ranks the configurations; an unknown one lists all.")
+@metric_option()
 @click.option("--watch", is_flag=True, help="Rewrite the page until the sweep is done.")
 @click.option("--every", "every_s", type=click.IntRange(min=2), default=EVERY_S, show_default=True, help="Seconds.")
 @click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the figures into the page.")

@@ -12,6 +12,7 @@ import click
 
 from sweep.cli.command import SweepCommand, input_path
 from sweep.cli.find_run import find_run
+from sweep.cli.names import complete_run, name_option
 from sweep.cli.options import json_option
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
@@ -48,9 +49,12 @@ class Filters:
 
 
 @click.command(cls=SweepCommand, short_help="Measure runs again, as a further attempt of each.")
-@click.argument("words", metavar="[DIR] [RUN]...", nargs=-1)
+@click.argument("words", metavar="[DIR] [RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--failed", is_flag=True, help="Runs that failed finally.")
-@click.option("--outcome", "outcomes", metavar="OUTCOME", multiple=True, help="Runs that ended so. Repeatable.")
+@name_option(
+    "--outcome", "outcomes", kind="outcome", names=lambda: [str(o) for o in Outcome], check=False, multiple=True,
+    help="Runs that ended so. Repeatable.",
+)  # fmt: skip
 @click.option("--cell", "cells", metavar="MODEL:NODES", multiple=True, help="Runs of this cell. Repeatable.")
 @json_option
 def rerun(

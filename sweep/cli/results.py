@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.names import metric_option, name_option
 from sweep.cli.options import METRIC, directory_argument, json_option, site_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results, chosen_sweep
@@ -52,14 +53,12 @@ def collect(directory: Path | None, as_json: bool) -> int:
 @click.command(cls=SweepCommand, short_help="Best configuration per model and node count, as a picture.")
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
 @click.option("--out", type=OutputPath(), help="PNG, SVG or PDF. Default: figures/heatmap.png of the sweep.")
-@click.option(
-    "--metric",
-    default=METRIC,
-    show_default=True,
-    help="Ranks the configurations; also mfu, reported_mfu, tflops_per_gpu and others (an unknown name lists all).",
-)
+@metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
-@click.option("--annotate", default="auto", show_default=True, help="Text of a cell: auto, full, brief, value, none.")
+@name_option(
+    "--annotate", kind="annotation", names=lambda: ("auto", "full", "brief", "value", "none"), default="auto",
+    show_default=True, help="Text of a cell.",
+)  # fmt: skip
 @click.option("--width", "width_in", type=float, default=7.0, show_default=True, help="Inches; 7 is a page's width.")
 @click.option("--predicted", "grid_file", metavar="GRID", type=InputPath(), help="A grid's predictions instead.")
 @site_option

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
+from sweep.cli.names import gpu_names, model_names, name_option, profile_names
 from sweep.cli.options import json_option
 from sweep.cli.sources import results_of
 from sweep.errors import Mistake, SweepError, nearest
@@ -41,14 +42,22 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 
 @click.command(cls=SweepCommand, short_help="How many GPUs for how long, and where more no longer pay off.")
 @click.option("--params", "parameters", type=_Count(), help="Active parameters per token: 3B. Or --model.")
-@click.option("--model", help="A model of the catalogue instead of --params.")
+@name_option(
+    "--model", kind="model", names=model_names, check=False,
+    help="Instead of --params; with --from, a model of the results.",
+)  # fmt: skip
 @click.option("--tokens", type=_Count(), required=True, help="Tokens to train on: 11T.")
-@click.option("--gpu", default="h100", show_default=True, help="Kind of GPU, for its bf16 peak.")
+@name_option(
+    "--gpu", kind="GPU", names=gpu_names, default="h100", show_default=True, help="Kind of GPU, for its bf16 peak."
+)
 @click.option("--peak-tflops", type=click.FloatRange(min=0, min_open=True), help="Peak TFLOP/s instead of the GPU's.")
 @click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction. With --params 0.40.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that training may take.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
-@click.option("--trainer", help="With --model: whose speed is predicted. Default: that of Megatron-LM.")
+@name_option(
+    "--trainer", kind="trainer", names=profile_names,
+    help="With --model: whose speed is predicted. Default: that of Megatron-LM.",
+)  # fmt: skip
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
 @click.option("--global-batch", type=_Count(), default="4M", show_default=True, help="Tokens of a step, at most.")
 @click.option("--from", "results", type=InputPath(), help="Measured results: their speed and scaling.")
@@ -132,8 +141,6 @@ def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float
 
     share = 0.40 if mfu is None else mfu
     if peak_tflops is None:
-        if gpu not in GPUS:
-            raise SweepError(Mistake(f"unknown GPU {gpu!r}", path="--gpu", remedy=nearest(gpu, GPUS)))
         peak = GPUS[gpu].peak_flops("bf16") or GPUS[gpu].peak_flops("fp16")
         if peak is None:
             raise SweepError(Mistake(f"{gpu} has no known peak", path="--gpu", remedy="give --peak-tflops"))

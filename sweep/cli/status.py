@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
 
-FAILURES_SHOWN = 20
+FAILURES_SHOWN, LATEST_SHOWN = 20, 10
 LAUNCHERS_ANSWER_S = 300.0
 """for a large sweep, reuse the launcher's search result up to this age instead of searching again"""
 ALL_LINES = 10_000
@@ -33,6 +33,9 @@ ALL_LINES = 10_000
 @json_option
 def status(directory: Path | None, watch: bool, as_json: bool) -> int:
     """Show a sweep's progress, from its journals alone: no launcher has to run, and the scheduler is not queried.
+
+    The time left is a range: until three attempts have ended, from half to twice what was predicted; then by how much
+    their durations differed from their predictions.
 
     \b
     Examples:
@@ -154,6 +157,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         followed.left_out(),
     )
     held, used = tally.gpu_hours(now)
+    left_s = tally.seconds_left(now, left_out)
     return {
         "directory": str(sweep.directory.path),
         "launcher": lease.holder(sweep.directory),
@@ -162,13 +166,26 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         "runs": len(sweep.runs),
         "counts": tally.counts(left_out),
         "eta": eta(followed),
-        "eta_s": tally.seconds_left(now, left_out),
+        "eta_s": left_s,
+        "eta_range_s": [left_s / tally.left_factor(), left_s * tally.left_factor()],
+        "elapsed_s": tally.elapsed_s(now),
         "gpu_hours": {"allocated": held, "attempts": used},
         "cancelled": sweep_state.cancelled,
         "submit_delayed": _delay(sweep, sweep_state),
         "cells": [
-            {"model": m, "nodes": n, "runs": c.runs, "settled": c.done, "best_tokens_per_second_per_gpu": c.best}
+            {
+                "model": m,
+                "nodes": n,
+                "runs": c.runs,
+                "settled": c.done,
+                "best_tokens_per_second_per_gpu": c.best,
+                "best_run_id": c.winner,
+            }
             for (m, n), c in tally.cells.items()
+        ],
+        "latest": [
+            {"run_id": planned.run_id, "attempt": last.number, "outcome": str(last.outcome), "ended_at": last.ended_at}
+            for planned, last in tally.latest(LATEST_SHOWN)
         ],
         "pilots": [_pilot_values(pilot) for pilot in sweep_state.pilots.values()],
         "failures": _failures(sweep, sweep_state),

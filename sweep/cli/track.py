@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import SweepCommand
+from sweep.cli.names import name_option
 from sweep.cli.options import directory_argument, json_option, sweep_command
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
+from sweep.plugins import tracker_names
 
 if TYPE_CHECKING:
     from sweep.store.sweep import Sweep
@@ -36,7 +38,7 @@ ORPHAN_S = 600
 
 @click.command(cls=SweepCommand, short_help="Results to an experiment tracker.")
 @directory_argument
-@click.option("--to", "name", required=True, metavar="TRACKER", help="wandb or trackio.")
+@name_option("--to", "name", kind="tracker", names=tracker_names, required=True, help="Which tracker.")
 @click.option("--project", help="Default: the name of the grid.")
 @click.option("--follow", is_flag=True, hidden=True, help="Continue until standard input ends (for `sweep launch`).")
 @json_option

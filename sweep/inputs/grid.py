@@ -30,6 +30,8 @@ from sweep.plugins import find_workload, strategy_names, workload_names
 
 AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
 """the axes of every workload; parameters and environment variables are axes too"""
+FINALISTS = 0.1
+"""default share of a cell's configurations that are measured again at the end"""
 DERIVED = ("dp", "grad_accum")
 """follow from the two equations; a grid may restrict them"""
 FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_tokens")
@@ -149,6 +151,9 @@ class Grid(BaseModel):
     """timed iterations, after the warm-up"""
     repeats: int = Field(default=1, ge=1, le=1000)
     """measurements of each configuration"""
+    finalists: float | None = Field(default=None, ge=0, le=1)
+    """share of a cell's configurations that are measured again at the end, from the best on: those within 3 % of the
+    best, and at least the best two; 0: none. Default: 0.1, and 0 for the simulated workload"""
     strategy: str = "prune"
     """which runs are measured, and in which order: exhaustive, prune, guided, playbook or random"""
     budget: BudgetLimits = BudgetLimits()
@@ -208,9 +213,17 @@ class Grid(BaseModel):
         """Requested tokens per optimizer step for this many GPUs."""
         return self.global_batch if self.global_batch is not None else (self.tokens_per_gpu or 0) * gpus
 
+    @property
+    def finalists_share(self) -> float:
+        """``finalists``, or its default: simulated times are made up, so a repeat says nothing."""
+        if self.finalists is not None:
+            return self.finalists
+        return 0.0 if self.workload == "simulated" else FINALISTS
+
     def to_yaml(self) -> str:
         """The grid with every default, overrides applied: ``parse_grid`` of it gives an equal grid."""
-        return dump({k: v for k, v in self.model_dump(warnings=False).items() if v is not None})
+        stated = self.model_dump(warnings=False) | {"finalists": self.finalists_share}
+        return dump({k: v for k, v in stated.items() if v is not None})
 
 
 def read_grid(document: Document) -> tuple[Grid | None, list[Problem]]:

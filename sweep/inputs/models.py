@@ -7,6 +7,7 @@ from typing import Any
 
 from sweep.errors import nearest
 from sweep.inputs.axes import shown
+from sweep.inputs.hugging_face import is_config, shape_of_config
 from sweep.inputs.yaml_lines import Document, Path, Problem
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
@@ -17,6 +18,8 @@ _FIELDS = {f.name: f for f in dataclasses.fields(ModelShape)}
 
 def read_models(document: Document) -> list[Problem]:
     """Replace the document's ``models`` by shapes. Returns what is wrong with them.
+
+    A shape may also be the mapping of a Hugging Face config.json.
 
     Valid: ``[1B, {mine: {num_layers: …}}]``, ``{1B: , small: tiny-1M, mine: {num_layers: …}}``, and one name.
     """
@@ -57,6 +60,10 @@ def _shape(name: str, value: Any, path: Path, problems: list[Problem]) -> ModelS
     if not isinstance(value, dict):
         problems.append(Problem(path, "expected a shape: num_layers, hidden_size and so on"))
         return None
+    if is_config(value):
+        found, wrong = shape_of_config(value)
+        problems += [Problem(path, text) for text in wrong]
+        return found
     before = len(problems)
     for key in value:
         _check_field(key, value[key], (*path, key), problems)

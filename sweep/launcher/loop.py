@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from sweep.executors.executor import Executor
+from sweep.launcher.finalists import plan_finalists
 from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.session import Session
 from sweep.launcher.submission import Submission
@@ -82,6 +83,8 @@ class Launcher:
         if self.sweep_state.cancelled:
             self._watch.cancel_all()
         else:
+            if session.done:
+                plan_finalists(session)
             self._submission.top_up()
         session.show_alive()
 

@@ -39,7 +39,11 @@ class Session:
         self.heartbeat_at = 0.0
         """unix seconds of the journal's last line"""
         self._journal = Journal(self.directory.journal(lease.writer))
-        self.write(SessionBegan(time=time.time(), epoch=lease.epoch, host=platform.node(), pid=os.getpid()))
+        try:
+            self.write(SessionBegan(time=time.time(), epoch=lease.epoch, host=platform.node(), pid=os.getpid()))
+        except OSError:
+            self._journal.remove_empty()
+            raise
 
     @property
     def sweep(self) -> Sweep:

@@ -6,6 +6,8 @@ are the published configurations of their model cards. The tiny ones are our own
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sweep.physics.shapes import ModelShape
 
 
@@ -31,6 +33,15 @@ def _mixture(base: ModelShape, *, experts: int, per_token: int, width: int, shar
     return ModelShape(**values)
 
 
+def _qwen3(base: ModelShape) -> ModelShape:
+    return replace(base, head_dim=128, qk_norm=True)
+
+
+def _gpt_oss(base: ModelShape, *, experts: int) -> ModelShape:
+    mixture = _mixture(base, experts=experts, per_token=4, width=2880)
+    return replace(mixture, head_dim=64, qkv_bias=True, attention_output_bias=True, mlp_bias=True)
+
+
 MODELS: dict[str, ModelShape] = {
     # The playbook's, vocabulary 131,072, as many kv heads as heads except for 70B.
     "1B": _llama(16, 2048, 32, 32, 8192, 131072, tied=True),
@@ -49,6 +60,23 @@ MODELS: dict[str, ModelShape] = {
     "Llama-3.2-3B": _llama(28, 3072, 24, 8, 8192, 128256, tied=True),
     "Mixtral-8x7B": _mixture(_llama(32, 4096, 32, 8, 14336, 32000), experts=8, per_token=2, width=14336),
     "Mixtral-8x22B": _mixture(_llama(56, 6144, 48, 8, 16384, 32768), experts=8, per_token=2, width=16384),
+    # config.json of Qwen's, Google's, OpenAI's and DeepSeek's repositories on Hugging Face.
+    "Qwen3-0.6B": _qwen3(_llama(28, 1024, 16, 8, 3072, 151936, tied=True)),
+    "Qwen3-8B": _qwen3(_llama(36, 4096, 32, 8, 12288, 151936)),
+    "Qwen3-32B": _qwen3(_llama(64, 5120, 64, 8, 25600, 151936)),
+    "Qwen3-30B-A3B": _qwen3(_mixture(_llama(48, 2048, 32, 4, 6144, 151936), experts=128, per_token=8, width=768)),
+    "Qwen3-235B-A22B": _qwen3(_mixture(_llama(94, 4096, 64, 4, 12288, 151936), experts=128, per_token=8, width=1536)),
+    "Gemma-2B": replace(_llama(18, 2048, 8, 1, 16384, 256000, tied=True), head_dim=256),
+    "Gemma-7B": replace(_llama(28, 3072, 16, 16, 24576, 256000, tied=True), head_dim=256),
+    # Without the attention sinks and the router's biases: 96 and 192 parameters per layer.
+    "GPT-OSS-20B": _gpt_oss(_llama(24, 2880, 64, 8, 2880, 201088), experts=32),
+    "GPT-OSS-120B": _gpt_oss(_llama(36, 2880, 64, 8, 2880, 201088), experts=128),
+    # Its latent attention is counted as 128 heads of 128 and 8 kv heads: 0.6 % too many parameters.
+    "DeepSeek-V3": replace(
+        _mixture(_llama(61, 7168, 128, 8, 18432, 129280), experts=256, per_token=8, width=2048, shared=1),
+        head_dim=128,
+        dense_layers=3,
+    ),
     # Untied, so that a pipeline can cut them; heads divisible by 4 (or 6), kv heads by 2 (or 3), layers by 4 (or 6).
     "tiny-1M": _llama(4, 128, 4, 2, 384, 1024),
     "tiny-4M": _llama(8, 192, 4, 2, 512, 2048),

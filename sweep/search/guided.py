@@ -14,12 +14,11 @@ import numpy as np
 
 from sweep.search.candidates import Bools
 from sweep.search.chances import expected_improvement, probability_above, together
+from sweep.search.finalists import NEAR, finalists
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
 from sweep.search.strategies import Pick
 
-FINALIST = 0.03
-"""configurations within this of their cell's best are repeated"""
 MOST_TOGETHER = 32
 """the runs with the greatest gains alone that are considered together"""
 
@@ -85,7 +84,7 @@ class Guided:
         again = able & (known.candidates.repeats > 0)
         if again.any():
             cells = known.candidates.cells
-            found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.duplicates, _finalists(known)))
+            found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.duplicates, finalists(known)))
         return found
 
     def chance(self, known: Known, rows: Ints, cell: int) -> Floats:  # noqa: ARG002
@@ -181,21 +180,8 @@ def _repeat(known: Known, rows: Ints) -> Pick | None:
     """A repeat of a finalist, where the plan has repeats: the least repeated first."""
     if not len(rows):
         return None
-    rows = rows[np.isin(known.candidates.duplicates[rows], _finalists(known))]
+    rows = rows[np.isin(known.candidates.duplicates[rows], finalists(known))]
     if not len(rows):
         return None
     row = int(rows[int(np.argmin(known.candidates.repeats[rows]))])
-    return Pick(row, f"repeat of a configuration within {FINALIST:.0%} of its cell's best")
-
-
-def _finalists(known: Known) -> Ints:
-    """The configurations, by their group of duplicates, whose median is near their cell's best."""
-    c = known.candidates
-    measured = np.flatnonzero(~np.isnan(known.log_rates))
-    near = measured[known.log_rates[measured] >= known.best[c.cells[measured]] + np.log1p(-FINALIST)]
-    found = []
-    for duplicate in np.unique(c.duplicates[near]):
-        rows = measured[c.duplicates[measured] == duplicate]
-        if np.median(known.log_rates[rows]) >= known.best[c.cells[rows[0]]] + np.log1p(-FINALIST):
-            found.append(duplicate)
-    return np.array(found, dtype=np.int64)
+    return Pick(row, f"repeat of a finalist: within {NEAR:.0%} of its cell's best, or one of the best two")

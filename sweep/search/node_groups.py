@@ -10,6 +10,7 @@ from typing import Any
 
 from sweep.physics.hardware import Gpu
 from sweep.plan.runs import PlannedRun, runs_on
+from sweep.search.finalists import to_repeat
 from sweep.search.search import Search
 from sweep.state.state import SweepState
 
@@ -19,7 +20,10 @@ class GroupedSearch:
 
     def __init__(self, runs: Sequence[PlannedRun], gpus: Mapping[str, Gpu], strategy: str, budget: Any) -> None:
         """``gpus``: node group -> its GPU; "" -> the GPU of a site without groups."""
-        self._searches = [Search.of(runs_on(runs, group), gpu, strategy, budget) for group, gpu in gpus.items()]
+        self._runs = [runs_on(runs, group) for group in gpus]
+        self._searches = [
+            Search.of(own, gpu, strategy, budget) for own, gpu in zip(self._runs, gpus.values(), strict=True)
+        ]
 
     def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
         """The runs that began, and as many others as will still be started."""
@@ -30,3 +34,8 @@ class GroupedSearch:
         """run_id -> why it will not be started, as known now."""
         found = [search.left_out(sweep_state) for search in self._searches]
         return found[0] if len(found) == 1 else {run: word for words in found for run, word in words.items()}
+
+    def finalists_to_repeat(self, sweep_state: SweepState, share: float) -> list[str]:
+        """The runs of the finalists that have no repeat: `sweep.search.finalists.to_repeat`."""
+        both = zip(self._runs, self._searches, strict=True)
+        return [runs[place].run_id for runs, search in both for place in to_repeat(search.update(sweep_state), share)]

@@ -79,6 +79,22 @@ def steps(known: Known, recorded: RecordedRun, strategy: Strategy, budget: Budge
         )
 
 
+def mean_regrets(done: Replayed) -> list[float]:
+    """The mean regret over the cells with a success, as a fraction, after 0, 1, 2, … runs."""
+    recorded, c = done.recorded, done.recorded.candidates
+    rates = np.where(recorded.worked, recorded.tokens_per_second_per_gpu, 0.0)
+    best = np.zeros(len(c.cell_names))
+    np.maximum.at(best, c.cells, rates)
+    with_success = best > 0
+    found, curve = np.zeros(len(best)), [1.0 if with_success.any() else 0.0]
+    for index in done.order.tolist():
+        cell = c.cells[index]
+        found[cell] = max(found[cell], rates[index])
+        regrets = 1 - found[with_success] / best[with_success]
+        curve.append(float(regrets.mean()) if len(regrets) else 0.0)
+    return curve
+
+
 def report(done: Replayed) -> dict[str, Any]:
     """Figures per cell and overall, as JSON values. Shares and regrets are fractions; null if undefined.
 

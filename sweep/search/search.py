@@ -75,12 +75,23 @@ class Search:
         return self._known
 
     def choices(
-        self, sweep_state: SweepState, most: int, taken: frozenset[tuple[str, int]]
+        self, sweep_state: SweepState, most: int, taken: frozenset[tuple[str, int]], *, in_turn: bool = False
     ) -> Iterator[tuple[int, int]]:
         """(place in the plan, attempt) to consider, the widest first: per node count the strategy's pick, then retries.
 
-        ``most``: number of free nodes. ``taken``: attempts that others claimed.
+        ``most``: number of free nodes. ``taken``: attempts that others claimed. ``in_turn``: not the widest first,
+        which fills a cluster's nodes, but the cell with the fewest runs: for one run at a time.
         """
+        known = self.update(sweep_state)
+        found = self._by_width(sweep_state, most, taken)
+        if in_turn:
+            tries, cells = known.tries, known.candidates.cells
+            found = iter(sorted(found, key=lambda each: (each[1] > 1, tries[cells[each[0]]], each[0])))
+        return found
+
+    def _by_width(
+        self, sweep_state: SweepState, most: int, taken: frozenset[tuple[str, int]]
+    ) -> Iterator[tuple[int, int]]:
         known = self.update(sweep_state)
         free = self._free(known).copy()
         for run_id, attempt in taken:
@@ -95,6 +106,13 @@ class Search:
             for place in sorted(place for place in self._retries if nodes[place] == width):
                 if (self._runs[place].run_id, self._retries[place]) not in taken:
                     yield place, self._retries[place]
+
+    def nodes_of_repeats(self, sweep_state: SweepState, place: int) -> frozenset[str]:
+        """The nodes on which other runs of this run's configuration were measured."""
+        groups = self._candidates.duplicates
+        same = [self._runs[other].run_id for other in np.flatnonzero(groups == groups[place]).tolist()]
+        attempts = (attempt for run_id in same for attempt in sweep_state.run_state(run_id).attempts.values())
+        return frozenset(node for attempt in attempts for node in attempt.nodes)
 
     def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
         """The runs that began, and as many others as will still be started: the plan without skipped runs."""
@@ -214,19 +232,22 @@ def choose(
     search: Search,
     names: Sequence[str],
     same_nodes: bool = False,
+    in_turn: bool = False,
 ) -> Choice | None:
     """The attempt that a pilot should claim now, of the widest run that fits; or None if nothing does.
 
     ``free_nodes``: how many the run may use. ``expected_s``: duration of one run here, from measurements so far. A
     run that could not end before the pilot's wall time is left for another pilot. ``taken``: claims of others that
     are not in the journals yet. ``search``: follows the sweep and gives the order. ``names``: the free nodes.
-    ``same_nodes``: there are no others, so a retry may use nodes where the run failed.
+    ``same_nodes``: there are no others, so a retry may use nodes where the run failed. ``in_turn``: see
+    ``Search.choices``.
     """
     if sweep_state.cancelled or seconds_left < expected_s:
         return None
-    for place, attempt in search.choices(sweep_state, free_nodes, taken):
+    for place, attempt in search.choices(sweep_state, free_nodes, taken, in_turn=in_turn):
         choice = Choice(runs[place], attempt)
-        nodes = _fit(choice, sweep_state, names, same_nodes)
+        used = search.nodes_of_repeats(sweep_state, place) if attempt == 1 else frozenset()
+        nodes = _fit(choice, sweep_state, sorted(names, key=used.__contains__), same_nodes)
         if len(nodes) >= choice.planned.nodes:
             return replace(choice, nodes=nodes[: choice.planned.nodes])
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,12 @@ from sweep.state.state import Attempt, PilotState, RunState, SweepState
 
 PLACES = ("ok", "running", "waiting")
 """states of a run that did not fail"""
+MIN_ENDED = 3
+"""ended attempts below which their own spread says too little"""
+ASSUMED_FACTOR = 2.0
+"""until then the time left is taken to be between a half and twice the estimate; `sweep status --help` says so"""
+WIDE = 2.0
+"""standard errors on each side of an estimate: about 95 % of a normal distribution"""
 
 
 @dataclass
@@ -29,6 +36,11 @@ class Cell:
         """The highest rate so far, tokens/s/GPU."""
         return max(self.rates.values(), default=None)
 
+    @property
+    def winner(self) -> str | None:
+        """The run_id of the highest rate so far."""
+        return max(self.rates, key=self.rates.__getitem__, default=None)
+
 
 class _Share(NamedTuple):
     """One run's contribution to the sums; subtracted and added again when it changes. One per run: a tuple."""
@@ -42,10 +54,14 @@ class _Share(NamedTuple):
 
 
 class Tally:
-    """The sums over a sweep's runs. It follows one state: an update costs only what changed since the last one."""
+    """The sums over a sweep's runs. It follows one state: an update costs only what changed since the last one.
 
-    def __init__(self, runs: Sequence[PlannedRun], gpus_per_node: Mapping[str, int]) -> None:
+    ``serial``: one run at a time, as on one machine, instead of as many as there are nodes for.
+    """
+
+    def __init__(self, runs: Sequence[PlannedRun], gpus_per_node: Mapping[str, int], *, serial: bool = False) -> None:
         """``gpus_per_node``: of each node group; "" -> of a site without groups."""
+        self._serial = serial
         self._runs = {planned.run_id: planned for planned in runs}
         self._gpus_per_node = gpus_per_node
         self._widths = {planned.nodes for planned in runs}
@@ -102,6 +118,26 @@ class Tally:
         """Typical duration of an attempt, from those that ended; an assumption where none did."""
         return self._ended_s / self._ended if self._ended else ASSUMED_RUN_S
 
+    def latest(self, most: int) -> list[tuple[PlannedRun, Attempt]]:
+        """The attempts that ended last, the latest first."""
+        found: dict[str, Attempt] = {}
+        for run_id in reversed(self._sweep_state.touched):
+            last = self._sweep_state.runs[run_id].last if run_id in self._runs else None
+            if last is not None and last.ended_at is not None:
+                found.setdefault(run_id, last)
+            if len(found) >= most:
+                break
+        return sorted(((self._runs[r], a) for r, a in found.items()), key=lambda pair: -(pair[1].ended_at or 0.0))
+
+    def elapsed_s(self, now: float) -> float | None:
+        """Seconds from the first pilot's submission to now, or to the end of the last pilot where none is open."""
+        pilots = [pilot for pilot in self._sweep_state.pilots.values() if pilot.intended_at]
+        if not pilots:
+            return None
+        ended = [pilot.ended_at or now for pilot in pilots]
+        until = now if any(pilot.open for pilot in pilots) else max(ended)
+        return max(0.0, until - min(pilot.intended_at for pilot in pilots))
+
     def in_flight(self) -> list[tuple[PlannedRun, Attempt]]:
         """The runs that are being measured, with their attempts."""
         found = [(self._runs[run_id], self._sweep_state.runs[run_id].last) for run_id in self._in_flight]
@@ -110,15 +146,27 @@ class Tally:
     def seconds_left(self, now: float, left_out: Mapping[str, str] | None = None) -> float:
         """Time that the rest takes on the nodes of the running pilots (of one pilot where none runs).
 
-        A run's expected time is the plan's prediction, corrected by the ratio observed so far.
+        A run's expected time is the plan's prediction, corrected by the ratio observed so far; one more attempt counts
+        as if it had taken what was predicted, so that the first ones do not overturn the estimate.
         """
         node_s = self._waiting_node_s - sum(self._expected(run_id) for run_id in self._not_begun(left_out or {}))
         node_s *= self._correction
         for planned, attempt in self.in_flight():
             expected_s = (planned.predicted_s or self._assumed_s) * self._correction
-            node_s += planned.nodes * max(0.0, expected_s - (now - (attempt.started_at or now)))
+            node_s += self._width(planned) * max(0.0, expected_s - (now - (attempt.started_at or now)))
         at_work = sum(pilot.nodes for pilot in self._sweep_state.pilots.values() if pilot.open and pilot.started_at)
-        return max(0.0, node_s) / (at_work or max(self._widths, default=1))
+        return max(0.0, node_s) / (1 if self._serial else at_work or max(self._widths, default=1))
+
+    def left_factor(self) -> float:
+        """``seconds_left`` may be off by this factor, both ways: by the spread of the attempts' ratios so far, for the
+        mean of those and of the runs to come, and by what the attempt that was only assumed changes.
+        """
+        if self._ended < MIN_ENDED:
+            return ASSUMED_FACTOR
+        mean = self._log_ratio / self._ended
+        variance = max(0.0, self._log_ratio_squared / self._ended - mean**2) * self._ended / (self._ended - 1)
+        error = math.sqrt(variance * (1 / self._ended + 1 / max(1, self._words["waiting"] + self._words["running"])))
+        return math.exp(WIDE * error + abs(math.log(max(self._ended_s, 1e-3) / self._predicted_s / self._correction)))
 
     def gpu_hours(self, now: float) -> tuple[float, float]:
         """GPU-hours spent so far: (allocated to pilots, used by attempts)."""
@@ -141,6 +189,7 @@ class Tally:
         self._messages: dict[str, str] = {}
         self._in_flight: dict[str, None] = {}
         self._ended_s, self._ended, self._ended_gpu_s, self._predicted_s = 0.0, 0, 0.0, 0.0
+        self._log_ratio, self._log_ratio_squared = 0.0, 0.0
         predicted = [planned.predicted_s for planned in self._runs.values() if planned.predicted_s]
         self._assumed_s = sum(predicted) / len(predicted) if predicted else ASSUMED_RUN_S
         self._waiting_node_s = sum(map(self._expected, self._runs))
@@ -151,7 +200,11 @@ class Tally:
     @property
     def _correction(self) -> float:
         """Ratio of actual to expected time of attempts."""
-        return self._ended_s / self._predicted_s if self._predicted_s else 1.0
+        one = self._predicted_s / self._ended if self._ended else 1.0
+        return (self._ended_s + one) / (self._predicted_s + one)
+
+    def _width(self, planned: PlannedRun) -> int:
+        return 1 if self._serial else planned.nodes
 
     def _gpus(self, held: PlannedRun | PilotState) -> int:
         return held.nodes * self._gpus_per_node.get(held.node_group, 0)
@@ -159,7 +212,7 @@ class Tally:
     def _expected(self, run_id: str) -> float:
         """Node-seconds of one attempt, from the plan only."""
         planned = self._runs[run_id]
-        return planned.nodes * (planned.predicted_s or self._assumed_s)
+        return self._width(planned) * (planned.predicted_s or self._assumed_s)
 
     def _not_begun(self, left_out: Mapping[str, str]) -> list[str]:
         return [run_id for run_id in left_out if run_id in self._runs and not self._shares[run_id].begun]
@@ -185,7 +238,11 @@ class Tally:
             self._ended_s += sign * share.ended_s
             self._ended += sign * share.ended
             self._ended_gpu_s += sign * share.ended_s * self._gpus(planned)
-            self._predicted_s += sign * share.ended * (planned.predicted_s or self._assumed_s)
+            predicted_s = share.ended * (planned.predicted_s or self._assumed_s)
+            self._predicted_s += sign * predicted_s
+            ratio = math.log(max(share.ended_s, 1e-3) / predicted_s)
+            self._log_ratio += sign * share.ended * ratio
+            self._log_ratio_squared += sign * share.ended * ratio**2
         if share.word == "waiting":
             self._waiting_node_s += sign * self._expected(planned.run_id)
         elif share.word != "running":

@@ -84,7 +84,8 @@ class FollowedSweep:
         self._planned = {planned.run_id: planned for planned in sweep.runs}
         self._search: GroupedSearch | None = None
         self._question = _question(sweep)
-        self._tally = Tally(sweep.runs, {group: part.gpus_per_node for group, part in sweep.site.parts.items()})
+        gpus = {group: part.gpus_per_node for group, part in sweep.site.parts.items()}
+        self._tally = Tally(sweep.runs, gpus, serial=sweep.executor == "local")
 
     @property
     def sweep_state(self) -> SweepState:
@@ -95,6 +96,10 @@ class FollowedSweep:
     def tally(self) -> Tally:
         """The sums over the runs."""
         return self._tally.update(self.sweep_state)
+
+    def finalists_to_repeat(self, share: float) -> list[str]:
+        """The runs of the finalists that have no repeat, as of the last `refresh`: `sweep.search.finalists`."""
+        return self._made_search().finalists_to_repeat(self.sweep_state, share)
 
     @property
     def large(self) -> bool:

@@ -71,6 +71,13 @@ class Journal:
         """Close the descriptor; the file stays."""
         os.close(self._fd)
 
+    def remove_empty(self) -> None:
+        """Close it, and remove the file if no event could be written: the caller does not begin."""
+        self.close()
+        if not self._size:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
 
 def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
     """Write a command's request to its own journal, all of it or nothing. ``kind``: the beginning of its name."""

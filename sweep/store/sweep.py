@@ -208,7 +208,7 @@ def holds(sweep: Sweep, grid: Grid) -> bool:
 def _asked(grid: Grid, site: Site) -> str:
     """The grid on any site. Earlier versions stored `compile` as false where it was not stated: what it is on a CPU."""
     stated = grid.compile or (compiled_by_default(find_workload(grid.workload), site),)
-    return grid.model_copy(update={"site": None, "compile": stated}).to_yaml()
+    return grid.model_copy(update={"site": None, "compile": stated, "finalists": None}).to_yaml()
 
 
 def check_vacant(directory: Path) -> None:

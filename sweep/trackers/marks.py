@@ -27,11 +27,15 @@ class TrackingSession:
         self._sweep = sweep
         self._name, self._journal = _new_journal(sweep)
         me = this_process()
-        self._write(
-            TrackingBegan(
-                time=me.time, host=me.host, pid=me.pid, boot_id=me.boot_id, process_started=me.process_started
+        try:
+            self._write(
+                TrackingBegan(
+                    time=me.time, host=me.host, pid=me.pid, boot_id=me.boot_id, process_started=me.process_started
+                )
             )
-        )
+        except OSError:
+            self._journal.remove_empty()
+            raise
         others = (alive(began, sweep.journal(name)) for name, began in _sessions(sweep) if name < self._name)
         holder = next(filter(None, others), None)
         if holder is not None:

@@ -66,6 +66,7 @@ def test_clocks_power_and_reasons_are_sampled_during_the_steps(monkeypatch, gpu)
     assert 1200 <= smallest <= median <= greatest < 1980
     assert samples["power_w"][2] == 700
     assert samples["throttle_reasons"] == ["power cap"]
+    assert found["notes"] == ["the GPU's clocks were lowered while it was timed: power cap"]
     assert found["energy_j"] == 500
     assert found["energy_j_per_token"] == 0.5
 

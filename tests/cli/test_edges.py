@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus"
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",), "extend": ("--dry-run",),
-         "nodes": ("add", "n7"), "archive": ("--extract",)}  # fmt: skip
+         "nodes": ("add", "n7"), "archive": ("--extract",), "replay": ("--strategy", "all")}  # fmt: skip
 CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory"}
 """commands whose output is a directory: the parameter"""
 WHILE = {"export best": ("--format", "megatron"), "memory": ("1B",)}
@@ -285,17 +286,86 @@ def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Pat
     assert tree(full) == before
 
 
+def plainly(command: tuple[str, ...]) -> list[str]:
+    """The command's words as a user gives them: everything required, and the sweep where one may be named."""
+    name = " ".join(command)
+    arguments = [param for param in command_of(command).params if isinstance(param, click.Argument)]
+    meant = [metavar(param) for param in arguments if param.required or metavar(param).startswith("DIR")]
+    words = [*command, *(VALUES.get(each, "s") for each in meant)]
+    more = [*REST[name]] if name in REST else [*EXTRA.get(name, ())]
+    return [*words, *(word for word in more if word not in words)]
+
+
+REST = {"explain": ("n1-dp2-tp1-pp1-mbs1",), "logs": ("n1-dp2-tp1-pp1-mbs1",), "rerun": ("--outcome", "ok"),
+
+               "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
+               "memory": ("--plot", "time.png")}  # fmt: skip
+"""the rest of a command that does something"""
+ONLY_READS = {"plan", "schema", "extend", "cancel", "status", "explain"}
+"""commands that need no space here: the sweep is finished, and `extend` has --dry-run. All others write, if only the
+new records of the sweep"""
+
+
+def test_every_command_in_a_full_directory_reports_it_and_changes_nothing(here: Path, full_directory: Path) -> None:
+    """Its working directory and its sweep are on a small tmpfs without a free byte."""
+    before = contents(full_directory)
+    left_out = [("demo",), ("logs",)]  # demo is a launch; logs prints a file or says that there is none
+    names = [words for words in commands() if words not in left_out]
+    lines = [["new" if (name, word) == (("init",), "s") else word for word in plainly(name)] for name in names]
+    for name, words, done in zip(names, lines, run_all(full_directory, lines), strict=True):
+        if " ".join(name) in ONLY_READS:
+            assert done.returncode == 0, (words, done.stderr)
+            assert "Traceback" not in done.stderr
+        else:
+            assert_refused(done, words)
+            assert "no space left" in done.stderr, words
+    assert contents(full_directory) == before
+
+
 @pytest.fixture
-def full(tmp_path: Path) -> Iterator[Path]:
-    """A small tmpfs without a free byte."""
-    path = tmp_path / "full"
+def full_directory(here: Path, full_mount: Callable[[str], Path]) -> Path:
+    """What is in ``here``, without a free byte."""
+    path = full_mount("1m")
+    for name in ("grid.yaml", "table.csv", "s"):
+        source = here / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, path / name)
+    (path / "s" / "results.parquet").unlink()
+    fill(path)
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes | None]:
+    """Every file and directory. Not times: a directory in which a file could not be written has another."""
+    return {str(p.relative_to(path)): p.read_bytes() if p.is_file() else None for p in sorted(path.rglob("*"))}
+
+
+def fill(path: Path) -> None:
+    """Leave no free byte."""
+    with (path / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while filler.write(b"x" * 4096):
+            pass
+
+
+@pytest.fixture
+def full_mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a small tmpfs of a size, once."""
+    path = tmp_path / "small"
     path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(path)], check=False).returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    try:
-        with (path / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
-            while filler.write(b"x" * 4096):
-                pass
-        yield path
-    finally:
+
+    def mount(size: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)]
+        if subprocess.run(command, check=False).returncode:
+            pytest.skip("no tmpfs can be mounted here")
+        return path
+
+    yield mount
+    if path.is_mount():
         subprocess.run(["umount", str(path)], check=True)
+
+
+@pytest.fixture
+def full(full_mount: Callable[[str], Path]) -> Path:
+    """A small tmpfs without a free byte."""
+    path = full_mount("64k")
+    fill(path)
+    return path

@@ -183,6 +183,26 @@ def test_a_layout_that_the_trainer_does_not_support_is_reported_with_every_axis(
     assert "has no pp = 2" in reported
 
 
+def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_when_asked(tmp_path):
+    """Two cells with an axis that the adapter lacks, and one that it can run."""
+    lacking = [n for n in own_trainers() if not find_trainer(n).workload.axes & {"cp"}]
+    assert lacking
+    layouts = {1: {"dp": 8}, 2: {"dp": 8, "cp": 2}, 4: {"dp": 8, "cp": 4}}
+    runs = [made_run(model="llama", shape=LLAMA, gpus_per_node=8, nodes=n, **given) for n, given in layouts.items()]
+    write_results(tmp_path / "r.parquet", [made_record(run) for run in runs])
+    reported = exported(tmp_path / "r.parquet", "--format", lacking[0], code=2)
+    assert f"llama on 2 nodes: {lacking[0]} has no cp = 2" in reported
+    assert f"llama on 4 nodes: {lacking[0]} has no cp = 4" in reported
+    assert "--skip exports the others" in reported
+    done = driving.run(
+        "export", "best", tmp_path / "r.parquet", "--format", lacking[0], "--skip", "--out", tmp_path / "o"
+    )
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "o").iterdir()] == ["llama-1-nodes"]
+    assert done.stderr.count("left out: llama on") == 2
+    assert "--skip: has no effect" in exported(tmp_path / "r.parquet", "--skip", code=2)
+
+
 def test_wrong_input_lists_what_there_is(results):
     assert "did you mean json" in exported(results, "--format", "jsonn", code=2)
     reported = exported(results, "--format", "zzz", code=2)

@@ -11,15 +11,16 @@ from tests.support.made_sweeps import GRID, Command, tree
 @pytest.mark.parametrize(
     ("given", "reported"),
     [
-        ((), "4 runs on this machine, up to 3 GPU-hours"),
-        (("-o", "max_run_time=60"), "4 runs on this machine, up to 0.2 GPU-hours"),
-        (("-o", "budget.runs=2"), "2 runs on this machine, up to 2 GPU-hours"),
-        (("-o", "budget.share=0.25"), "1 run on this machine, up to 1 GPU-hours"),
-        (("-o", "budget.node_hours=0.25"), "4 runs on this machine, up to 0.5 GPU-hours"),
+        ((), "4 runs on this machine: about 0.2 rank-hours, at most 3.0 if each took its time limit"),
+        (("-o", "max_run_time=60"), "4 runs on this machine: about 0.2 rank-hours, at most 0.2"),
+        (("-o", "budget.runs=2"), "2 runs on this machine: about 0.1 rank-hours, at most 2.0"),
+        (("-o", "budget.share=0.25"), "1 run on this machine: about 0.05 rank-hours, at most 1.0"),
+        (("-o", "budget.node_hours=0.05"), "4 runs on this machine: about 0.1 rank-hours, at most 0.1"),
+        (("-o", "finalists=0.1"), "if each took its time limit; then the best of 2 cells once more"),
     ],
 )
-def test_the_question_states_the_highest_cost(tmp_path, monkeypatch, command: Command, given, reported):
-    """GPU-hours: 2 per node; 2 runs of 1 node and 2 of 2, each 15 minutes unless the grid sets otherwise."""
+def test_the_question_states_the_estimate_then_the_limit(tmp_path, monkeypatch, command: Command, given, reported):
+    """Rank-hours: 2 per node; 2 runs of 1 node and 2 of 2, each a minute, at most 15 unless the grid sets otherwise."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(GRID)
     before = tree(tmp_path)
@@ -28,5 +29,6 @@ def test_the_question_states_the_highest_cost(tmp_path, monkeypatch, command: Co
     monkeypatch.setattr(sys, "stdin", answer)
     code, _, err = command("launch", "grid.yaml", "--executor", "local", *given)
     assert code == 130
-    assert f"{reported} if each took its limit. Continue?" in err
+    assert reported in err
+    assert err.rstrip().endswith("Continue? [y/N]:")
     assert tree(tmp_path) == before

@@ -56,11 +56,35 @@ def mosaic_shape(row, sequence=2048):
         ("Llama-3.2-1B", 1_235_814_400, 1_235_814_400),
         ("Mixtral-8x7B", 46_702_792_704, 12_879_925_248),
         ("Mixtral-8x22B", 140_630_071_296, 39_161_468_928),
+        ("Qwen3-0.6B", 596_049_920, 596_049_920),
+        ("Qwen3-8B", 8_190_735_360, 8_190_735_360),
+        ("Qwen3-32B", 32_762_123_264, 32_762_123_264),
+        ("Qwen3-30B-A3B", 30_532_122_624, 3_353_032_704),
+        ("Qwen3-235B-A22B", 235_093_634_560, 22_190_763_520),
+        ("Gemma-2B", 2_506_172_416, 2_506_172_416),
+        ("Gemma-7B", 8_537_680_896, 8_537_680_896),
     ],
 )
 def test_published_parameter_counts(name, total, active):
     assert total_parameters(MODELS[name]) == total
     assert active_parameters(MODELS[name]) == active
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "beyond"),
+    [  # what the shape leaves out, as the catalogue says: sinks and router biases; latent attention
+        ("GPT-OSS-20B", 20_914_757_184, -24 * (64 + 32)),
+        ("GPT-OSS-120B", 116_829_156_672, -36 * (64 + 128)),
+    ],
+)
+def test_what_a_shape_leaves_out_is_known_exactly(name, published, beyond):
+    assert total_parameters(MODELS[name]) == published + beyond
+
+
+def test_deepseeks_latent_attention_is_counted_as_grouped_heads():
+    latent = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168 + 1536 + 512
+    full = 2 * 7168 * 128 * 128 + 2 * 7168 * 8 * 128
+    assert total_parameters(MODELS["DeepSeek-V3"]) == 671_026_404_352 + 61 * (full - latent)
 
 
 @reference

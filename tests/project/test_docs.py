@@ -81,5 +81,5 @@ def test_links_and_pictures_exist():
 def test_a_mistyped_command_is_answered_with_the_nearest():
     done = driving.run("lanch", "grid.yaml")
     assert done.returncode == 2
-    assert "No such command 'lanch'" in done.stderr
+    assert "no such command 'lanch'" in done.stderr
     assert "did you mean launch" in done.stderr

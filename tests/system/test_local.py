@@ -14,6 +14,7 @@ from tests.support.made_sweeps import GRID
 from tests.support.paths import REPOSITORY
 
 LAPTOP = REPOSITORY / "examples" / "laptop.yaml"
+ONCE = ("-o", "models=tiny-1M", "-o", "zero=0", "-o", "finalists=0")
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def laptop(tmp_path_factory):
     """The laptop example with one model: (directory, what launch printed as JSON)."""
     directory = tmp_path_factory.mktemp("laptop") / "s"
     arguments = ["launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes", "--json"]
-    done = driving.run(*arguments, "-o", "models=tiny-1M", "-o", "zero=0")
+    done = driving.run(*arguments, *ONCE)
     assert done.returncode == 0, done.stderr
     return directory, json.loads(done.stdout)
 
@@ -64,7 +65,7 @@ def test_launching_again_runs_nothing_again(laptop):
     before = len(driving.records_of(directory))
     done = driving.run(
         *("launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes"),
-        *("-o", "models=tiny-1M", "-o", "zero=0"),
+        *ONCE,
     )
     assert done.returncode == 0, done.stderr
     assert len(driving.records_of(directory)) == before

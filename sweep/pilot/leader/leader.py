@@ -157,6 +157,7 @@ class Leader:
             frozenset(self._taken),
             names=[link.node for link in links],
             same_nodes=self._order.same_nodes,
+            in_turn=not self._order.side_by_side,
             search=self._search,
         )
 

@@ -1,0 +1,116 @@
+"""What `sweep explain` says of a run that is ok: its figures, its rank in its cell, predicted against measured."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sweep.cli.progress_text import plural
+
+if TYPE_CHECKING:
+    from sweep.records.schema import Record
+    from sweep.store.directory import SweepDir
+    from sweep.store.sweep import Sweep
+
+MEASURED = ("tokens_per_second_per_gpu", "mfu", "step_time_median_s", "peak_memory_bytes", "total_s", "simulated")
+
+
+def measured(directory: SweepDir, record: Record) -> dict[str, Any]:
+    """The figures as JSON values; what is not known is null."""
+    from sweep.store.follow import FollowedSweep
+    from sweep.store.sweep import open_sweep
+
+    sweep = open_sweep(directory.path)
+    followed = FollowedSweep(sweep)
+    followed.refresh()
+    cell = followed.tally.cells.get((record.model or "", record.nodes or 0))
+    rates = sorted(cell.rates.values(), reverse=True) if cell is not None else []
+    own = record.tokens_per_second_per_gpu
+    rank = None if own is None or not rates else 1 + sum(rate > own for rate in rates)
+    return {
+        **{name: getattr(record, name) for name in MEASURED},
+        "rank_in_cell": rank,
+        "ranked_in_cell": len(rates),
+        "of_best": None if own is None or not rates else own / rates[0],
+        "predicted": _predicted(sweep, record.run_id),
+        "forward_backward_s": _median(json.loads(record.extra_json or "{}").get("forward_backward_times_s")),
+    }
+
+
+def measured_lines(directory: SweepDir, record: Record) -> list[str]:
+    """The same as text."""
+    found = measured(directory, record)
+    predicted = found["predicted"]
+    rate, mfu = found["tokens_per_second_per_gpu"], found["mfu"]
+    speed = "–" if rate is None else f"{rate:,.4g} tokens/s/GPU"
+    note = " (simulated: no model was trained)" if found["simulated"] else ""
+    lines = [f"{'speed:':9} {speed}{'' if mfu is None else f', MFU {mfu:.1%}'}{note}"]
+    if found["rank_in_cell"] is not None:
+        cell = f"{record.model} on {plural(record.nodes or 0, 'node')}"
+        share = f", {found['of_best']:.1%} of the best" if found["rank_in_cell"] > 1 else ""
+        lines.append(f"{'rank:':9} {found['rank_in_cell']} of {found['ranked_in_cell']} measured of {cell}{share}")
+    pairs = (
+        ("step", "step_s", found["step_time_median_s"], _seconds),
+        ("attempt", "attempt_s", found["total_s"], _seconds),
+        ("memory", "peak_bytes", found["peak_memory_bytes"], _gib),
+    )
+    for name, key, value, text in pairs:
+        lines.append(f"{name + ':':9} {_against(predicted[key], value, text)}")
+    if predicted["parts_s"]:
+        parts = ", ".join(f"{name.replace('_', ' ')} {_seconds(s)}" for name, s in predicted["parts_s"].items() if s)
+        lines.append(f"{'parts:':9} predicted: {parts}")
+        if found["forward_backward_s"] is not None:
+            lines.append(f"{'':9} measured: forward and backward {_seconds(found['forward_backward_s'])}")
+    return lines
+
+
+def _predicted(sweep: Sweep, run_id: str) -> dict[str, Any]:
+    """What the plan predicted, and the step by part; null where the hardware's speed is not known."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    names = ["run_id", "predicted_step_s", "predicted_s", "predicted_peak_bytes"]
+    tables = [pq.read_table(path, columns=names) for path in sweep.plans]
+    rows = [row for table in tables for row in table.filter(pc.equal(table.column("run_id"), run_id)).to_pylist()]
+    row = rows[0] if rows else dict.fromkeys(names)
+    known = {"step_s": "predicted_step_s", "attempt_s": "predicted_s", "peak_bytes": "predicted_peak_bytes"}
+    return {**{name: row[column] for name, column in known.items()}, "parts_s": _parts(sweep, run_id, row)}
+
+
+def _parts(sweep: Sweep, run_id: str, row: dict[str, Any]) -> dict[str, float] | None:
+    from sweep.physics.profiles import profile_of
+    from sweep.physics.step_time import predict
+
+    planned = next((run for run in sweep.runs if run.run_id == run_id), None)
+    if planned is None or row["predicted_step_s"] is None:
+        return None
+    run = planned.run()
+    profile = profile_of(run.workload, dict(run.params), compiled=run.compile)
+    if profile is None:
+        return None
+    columns = {**vars(run.layout), **run.shape, "nodes": run.nodes, "gpus_per_node": run.gpus_per_node}
+    columns |= {"sequence_length": run.sequence_length, "dtype": run.dtype, "compile": run.compile}
+    found = predict(columns, sweep.site.hardware, profile).by_part()
+    return {name: float(seconds) for name, seconds in found.items()}
+
+
+def _against(predicted: float | None, value: float | None, text: Any) -> str:
+    if value is None:
+        return "not measured" if predicted is None else f"{text(predicted)} predicted, not measured"
+    if predicted is None:
+        return f"{text(value)} measured; no prediction: the hardware's speed is not known"
+    return f"{text(value)} measured, {text(predicted)} predicted ({predicted / value - 1:+.0%})"
+
+
+def _seconds(value: float) -> str:
+    return f"{1000 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def _gib(value: float) -> str:
+    return f"{value / 2**30:.3g} GiB"
+
+
+def _median(values: Any) -> float | None:
+    import statistics
+
+    return statistics.median(values) if isinstance(values, list) and values else None

@@ -1,0 +1,118 @@
+"""Options and arguments whose values are names: checked with all other options, listed in help, completed by tab.
+
+The names are loaded only when they are needed: some come from plug-ins, others from modules with heavy imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from sweep.errors import SweepError, nearest
+
+if TYPE_CHECKING:
+    from click.decorators import FC
+
+Names = Callable[[], Iterable[str]]
+
+
+class OneOf(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument
+    """One of some names. ``kind``: what they are, for messages. ``check``: False where the command itself checks."""
+
+    name = "name"
+
+    def __init__(self, kind: str, names: Names, *, check: bool = True) -> None:
+        self.kind = kind
+        self.names = names
+        self.check = check
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name; click reports one that is unknown, with the nearest or all."""
+        known = {name.lower(): name for name in self.names()} if self.check else {}
+        if self.check and value.lower() not in known:
+            self.fail(f"unknown {self.kind} {value[:60]!r} ({nearest(value, known.values())})", param, ctx)
+        return known.get(value.lower(), value)
+
+    def shell_complete(self, _ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so."""
+        return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
+
+
+class _NameOption(click.Option):
+    """Its help ends with all names."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None or not isinstance(self.type, OneOf):
+            return record
+        words, text = record
+        text, bracket, default = text.partition("  [")
+        return words, f"{text} One of: {', '.join(self.type.names())}.{bracket}{default}".strip()
+
+
+def name_option(*declarations: str, kind: str, names: Names, check: bool = True, **values: Any) -> Callable[[FC], FC]:
+    """As ``click.option``, for a value that is one of ``names``: see ``OneOf``."""
+    return click.option(*declarations, cls=_NameOption, type=OneOf(kind, names, check=check), **values)
+
+
+def metric_option(text: str = "Ranks the configurations.") -> Callable[[FC], FC]:
+    """--metric of the commands that rank configurations."""
+    default = "tokens_per_second_per_gpu"  # DEFAULT_METRIC of analysis.metrics, without its imports
+    return name_option("--metric", kind="metric", names=metric_names, default=default, show_default=True, help=text)
+
+
+def metric_names() -> Iterable[str]:
+    """The metrics by which configurations are ranked."""
+    from analysis.metrics import ALIASES, METRICS
+
+    return (*METRICS, *ALIASES)
+
+
+def gpu_names() -> Iterable[str]:
+    """The kinds of GPU whose rates are known."""
+    from sweep.physics.hardware import GPUS
+
+    return tuple(GPUS)
+
+
+def model_names() -> Iterable[str]:
+    """The models of the catalogue."""
+    from sweep.physics.catalogue import MODELS
+
+    return tuple(MODELS)
+
+
+def profile_names() -> Iterable[str]:
+    """The trainers whose memory and speed are predicted."""
+    from sweep.physics.profiles import PROFILES
+
+    return tuple(PROFILES)
+
+
+def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """run_ids of the sweep that the words before name, else of the newest one; and paths, where one may stand."""
+    before = [word for word in _values(ctx) if word]
+    may_be_path = param.name in ("directory", "words") and not before
+    paths = [CompletionItem(incomplete, type="file")] if may_be_path else []
+    return [CompletionItem(run_id) for run_id in _run_ids(before) if incomplete in run_id] + paths
+
+
+def _values(ctx: click.Context) -> Sequence[str]:
+    first, words = ctx.params.get("directory"), ctx.params.get("words") or ()
+    return [str(first), *words] if first is not None else [str(word) for word in words]
+
+
+def _run_ids(before: Sequence[str]) -> list[str]:
+    """None where no sweep can be read: a completion reports nothing."""
+    from sweep.store.directory import find_sweep
+    from sweep.store.sweep import open_sweep
+
+    try:
+        named = Path(before[0]) if before and Path(before[0]).is_dir() else None
+        return [run.run_id for run in open_sweep(find_sweep(named).path).runs]
+    except (SweepError, OSError):
+        return []

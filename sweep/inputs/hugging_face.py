@@ -1,0 +1,79 @@
+"""A model's shape from the config.json of its Hugging Face repository. Pure.
+
+The keys are those of transformers' configuration classes. Only families whose parameters the shape counts exactly, or
+as the catalogue says, are taken: of another one some part would be missing in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sweep.physics.shapes import ModelShape
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {},
+    "smollm3": {"tied_embeddings": True},
+    "qwen2": {"qkv_bias": True},
+    "qwen3": {"qk_norm": True},
+    "qwen3_moe": {"qk_norm": True},
+    "gemma": {"tied_embeddings": True},
+    "mixtral": {},
+    "gpt_oss": {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True},
+}
+"""model_type -> what its class has beyond its file, or by default"""
+_SIZES = {
+    "num_layers": ("num_hidden_layers",),
+    "hidden_size": ("hidden_size",),
+    "num_heads": ("num_attention_heads",),
+    "intermediate_size": ("intermediate_size",),
+    "vocab_size": ("vocab_size",),
+    "num_kv_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim",),
+    "num_experts": ("num_experts", "num_local_experts"),
+    "experts_per_token": ("num_experts_per_tok", "experts_per_token"),
+    "moe_intermediate_size": ("moe_intermediate_size",),
+}
+"""field of a shape -> its names in a config.json; the first five are required"""
+_REQUIRED = tuple(_SIZES)[:5]
+
+
+def is_config(value: Mapping[Any, Any]) -> bool:
+    """Whether a mapping is a config.json rather than a shape."""
+    return "model_type" in value or "num_hidden_layers" in value
+
+
+def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[str]]:
+    """(the shape, what is wrong with the config)."""
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        return None, [f"model_type is none of {', '.join(FAMILIES)}; write the shape instead"]
+    sizes, wrong = _sizes(config)
+    found = {**FAMILIES[family], **sizes}
+    if config.get("tie_word_embeddings") is not None:
+        found["tied_embeddings"] = bool(config["tie_word_embeddings"])
+    if config.get("attention_bias"):
+        found |= {"qkv_bias": True, "attention_output_bias": True}
+    if config.get("mlp_bias"):
+        found["mlp_bias"] = True
+    if wrong:
+        return None, wrong
+    try:
+        return ModelShape(**found), []
+    except ValueError as error:
+        return None, [str(error)]
+
+
+def _sizes(config: Mapping[str, Any]) -> tuple[dict[str, int], list[str]]:
+    """The sizes that the config states, by field; and what is wrong with them."""
+    found, wrong = {}, []
+    for field, keys in _SIZES.items():
+        value = next((config[key] for key in keys if config.get(key) is not None), None)
+        if value is None and field in _REQUIRED:
+            wrong.append(f"{keys[0]} is missing")
+        elif value is not None and (type(value) is not int or not 0 < value < 2**31):
+            wrong.append(f"{keys[0]} is not a positive whole number")
+        elif value is not None:
+            found[field] = value
+    return found, wrong

@@ -1,0 +1,20 @@
+"""At a sweep's end: the finalists of each cell are planned once more, so that the winner rests on more than one run."""
+
+from __future__ import annotations
+
+from sweep.launcher.session import Session
+from sweep.store.extend import extend, repeats_of
+
+
+def plan_finalists(session: Session) -> None:
+    """Extend the sweep by a repeat of each finalist that has none, where its grid asks for it.
+
+    Call it when nothing waits. Raises OSError, SweepError.
+    """
+    sweep = session.sweep
+    share = sweep.grid.finalists or 0.0  # a sweep that was planned before there were finalists has none
+    again = session.followed.finalists_to_repeat(share) if share else []
+    if again:
+        session.lease.check()
+        extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))
+        session.followed.refresh_plans()

@@ -1,0 +1,68 @@
+"""Which configurations are measured again, since one run says nothing of the next: the finalists of each cell. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sweep.search.gaussian import Ints
+from sweep.search.observations import Known
+
+NEAR = 0.03
+"""configurations within this of their cell's best are finalists"""
+LEAST = 2
+"""finalists of a cell at least: the best and its rival"""
+
+
+def finalists(known: Known) -> Ints:
+    """The configurations, by their group of duplicates, whose median is near their cell's best; at least the best two.
+
+    The best of each cell comes first.
+    """
+    c = known.candidates
+    measured = np.flatnonzero(~np.isnan(known.log_rates))
+    found: list[int] = []
+    for cell in np.unique(c.cells[measured]):
+        rows = measured[c.cells[measured] == cell]
+        groups, medians = _medians(c.duplicates[rows], known.log_rates[rows])
+        best_first = np.argsort(-medians, kind="stable")
+        near = medians[best_first] >= known.best[cell] + np.log1p(-NEAR)
+        near[:LEAST] = True
+        found += groups[best_first[near]].tolist()
+    return np.array(found, dtype=np.int64)
+
+
+def to_repeat(known: Known, share: float) -> list[int]:
+    """The first run of each finalist that was measured once and has no repeat in the plan, the best of a cell first.
+
+    ``share``: at most this share of a cell's measured configurations has repeats in the end, though at least two. A
+    cell with one configuration has no finalists.
+    """
+    c = known.candidates
+    measured = np.flatnonzero(~np.isnan(known.log_rates))
+    sizes = np.bincount(c.duplicates, minlength=1)
+    chosen: list[int] = []
+    room: dict[int, int] = {}
+    for group in finalists(known).tolist():
+        rows = measured[c.duplicates[measured] == group]
+        cell = int(c.cells[rows[0]])
+        if cell not in room:
+            room[cell] = _room(c.duplicates[measured[c.cells[measured] == cell]], sizes, share)
+        if sizes[group] == 1 and room[cell] > 0:
+            room[cell] -= 1
+            chosen.append(int(rows[0]))
+    return chosen
+
+
+def _room(groups: Ints, sizes: Ints, share: float) -> int:
+    """How many more configurations of a cell may be repeated, given those of its measured runs."""
+    configurations = np.unique(groups)
+    if len(configurations) < LEAST:
+        return 0
+    return max(LEAST, int(share * len(configurations))) - int((sizes[configurations] > 1).sum())
+
+
+def _medians(groups: Ints, rates: np.ndarray) -> tuple[Ints, np.ndarray]:
+    """Each group and its median, in the order of their first run."""
+    unique, first = np.unique(groups, return_index=True)
+    unique = unique[np.argsort(first, kind="stable")]
+    return unique, np.array([np.median(rates[groups == group]) for group in unique])

@@ -1,0 +1,51 @@
+"""A host with more work than cores is noticed while iterations are timed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench_workloads import host_load
+from bench_workloads.host_load import CROWDED, HostLoad, runnable_tasks
+
+linux = pytest.mark.skipif(not host_load.STAT.exists(), reason="/proc/stat is Linux's")
+
+
+@linux
+def test_busy_processes_crowd_the_host() -> None:
+    spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        time.sleep(0.5)
+        with HostLoad() as load:
+            time.sleep(1)
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+    found = load.results()
+    assert found["host_runnable_tasks"] > found["host_cores"]
+    assert found["notes"] == [CROWDED]
+
+
+def test_a_quiet_host_is_no_note_and_an_unknown_one_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 1 2 3\nprocs_running 2\nprocs_blocked 0\n")
+    monkeypatch.setattr(host_load, "STAT", stat)
+    with HostLoad() as load:
+        pass
+    assert load.results() == {"host_runnable_tasks": 1, "host_cores": os.cpu_count()}
+    monkeypatch.setattr(host_load, "STAT", tmp_path / "none")
+    with HostLoad() as load:
+        pass
+    assert load.results() == {}
+
+
+@linux
+def test_the_reader_itself_does_not_count() -> None:
+    assert runnable_tasks("procs_running 1\n") == 0
+    assert runnable_tasks(host_load.STAT.read_text()) >= 0

@@ -1,0 +1,92 @@
+"""Values that are names: listed in help, completed by tab, checked with all other options. For every command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from sweep.cli.main import cli
+from sweep.cli.names import OneOf
+from sweep.plugins import strategy_names, trainer_names
+from tests.support.made_sweeps import Command, made
+from tests.support.made_sweeps import command as command
+from tests.support.paths import REPOSITORY
+
+NAMES = {"--metric", "--format", "--strategy", "--gpu", "--trainer", "--to", "--track", "--outcome", "--executor"}
+"""options whose values are names, in whichever command"""
+
+
+def options(group: click.Group = cli, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Option]]:
+    for name in group.list_commands(click.Context(group)):
+        found = group.get_command(click.Context(group), name)
+        if isinstance(found, click.Group):
+            yield from options(found, (*above, name))
+        elif found is not None:
+            yield from (((*above, name), param) for param in found.params if isinstance(param, click.Option))
+
+
+NAMED = [(words, option) for words, option in options() if isinstance(option.type, (OneOf, click.Choice))]
+
+
+def test_every_option_of_these_knows_its_names() -> None:
+    assert {max(option.opts, key=len) for _, option in NAMED} >= NAMES
+    other = [(words, option.opts) for words, option in options() if NAMES & set(option.opts)]
+    assert [each for each in other if each not in [(words, option.opts) for words, option in NAMED]] == []
+
+
+@pytest.mark.parametrize(("words", "option"), NAMED, ids=lambda each: str(each))
+def test_help_lists_the_names_and_a_wrong_one_is_refused(
+    command: Command, words: tuple[str, ...], option: click.Option
+) -> None:
+    names = option.type.names() if isinstance(option.type, OneOf) else option.type.choices  # type: ignore[attr-defined]
+    code, out, _ = command(*words, "--help")
+    shown = "".join(out.split())
+    assert code == 0
+    assert [name for name in names if "".join(name.split()) not in shown] == []
+    flag = max(option.opts, key=len)
+    if isinstance(option.type, OneOf) and not option.type.check:
+        return  # the command checks it, with what it reads
+    code, out, err = command(*words, flag, "no-such-name")
+    assert (code, out) == (2, "")
+    assert flag in err
+
+
+def completed(here: Path, *words: str) -> list[str]:
+    """What bash's completion offers for the last word."""
+    environment = {**os.environ, "_SWEEP_COMPLETE": "bash_complete", "PYTHONPATH": str(REPOSITORY)}
+    environment |= {"COMP_WORDS": " ".join(("sweep", *words)), "COMP_CWORD": str(len(words))}
+    code = "import sys; sys.argv = ['sweep']; from sweep.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=here, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line.startswith("plain,")]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("best", "--metric", "mf"), {"mfu"}),
+        (("export", "best", "--format", ""), {"json", "csv", "markdown", "flags", *trainer_names()}),
+        (("replay", "--strategy", ""), {*strategy_names(), "all"}),
+        (("figures", "--format", "s"), {"svg"}),
+        (("size", "--gpu", "h100-"), {"h100-pcie", "h100-nvl"}),
+        (("memory", "SmolLM"), {"SmolLM3-3B"}),
+    ],
+)
+def test_names_are_completed(tmp_path: Path, words: tuple[str, ...], expected: set[str]) -> None:
+    assert set(completed(tmp_path, *words)) == expected
+
+
+def test_run_ids_are_completed(tmp_path: Path) -> None:
+    run_ids = {run.run_id for run in made(tmp_path / "sweeps" / "s").runs}
+    for name in ("explain", "logs", "rerun"):
+        assert set(completed(tmp_path, name, "sweeps/s", "")) == run_ids
+        assert set(completed(tmp_path, name, "tiny-1M-n2")) == {r for r in run_ids if r.startswith("tiny-1M-n2")}
+    assert completed(tmp_path, "rerun", "sweeps/missing", "x") == []

@@ -1,0 +1,84 @@
+"""Models by the config.json of their Hugging Face repository: the shapes of the catalogue, and clear mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.errors import SweepError
+from sweep.inputs.hugging_face import shape_of_config
+from sweep.inputs.load import parse_grid
+from sweep.physics.catalogue import MODELS
+from tests.support.made_sweeps import Command
+from tests.support.made_sweeps import command as command
+
+GRID = "name: g\nnodes: [1]\nsequence_length: 4096\nglobal_batch: 1Mi\nmodels: {}\n"
+
+
+def config(family: str, layers: int, hidden: int, heads: int, kv: int, width: int, vocab: int, **others: Any) -> Any:
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads")
+    sizes = dict(zip(names, (layers, hidden, heads, kv), strict=True))
+    rest = {"intermediate_size": width, "vocab_size": vocab, "torch_dtype": "bfloat16", "rope_theta": 1e6}
+    return {"model_type": family, **sizes, **rest, **others}
+
+
+CONFIGS = {
+    "Llama-3-8B": config("llama", 32, 4096, 32, 8, 14336, 128256, tie_word_embeddings=False, attention_bias=False),
+    "SmolLM3-3B": config("smollm3", 36, 2048, 16, 4, 11008, 128256),
+    "Qwen3-8B": config("qwen3", 36, 4096, 32, 8, 12288, 151936, head_dim=128, tie_word_embeddings=False),
+    "Qwen3-30B-A3B": config(
+        "qwen3_moe", 48, 2048, 32, 4, 6144, 151936,
+        head_dim=128, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, tie_word_embeddings=False,
+    ),
+    "Gemma-7B": config("gemma", 28, 3072, 16, 16, 24576, 256000, head_dim=256),
+    "Mixtral-8x7B": config("mixtral", 32, 4096, 32, 8, 14336, 32000, num_local_experts=8, num_experts_per_tok=2),
+    "GPT-OSS-20B": config(
+        "gpt_oss", 24, 2880, 64, 8, 2880, 201088,
+        head_dim=64, num_local_experts=32, experts_per_token=4, attention_bias=True, tie_word_embeddings=False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_published_config_has_the_shape_of_the_catalogue(name: str) -> None:
+    assert shape_of_config(CONFIGS[name]) == (MODELS[name], [])
+
+
+def test_a_grid_takes_one_as_a_path_and_inline(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS["Qwen3-8B"]))
+    for value in (str(path), json.dumps(CONFIGS["Qwen3-8B"])):
+        grid = parse_grid(GRID.replace("{}", f"{{mine: {value}}}"), "grid.yaml")
+        assert grid.models == {"mine": MODELS["Qwen3-8B"]}
+        assert parse_grid(grid.to_yaml(), "again.yaml") == grid, "the shape is stored"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{", "is not a readable config.json"),
+        ("[1]", "is not a readable config.json"),
+        (None, "is not a readable config.json"),
+        (json.dumps({"model_type": "bert", "num_hidden_layers": 2}), "model_type is none of llama"),
+        (json.dumps({"model_type": "llama", "hidden_size": "big"}), "hidden_size is not a positive whole number"),
+        (json.dumps({"model_type": "llama", "hidden_size": 64}), "num_hidden_layers is missing"),
+    ],
+)
+def test_what_is_wrong_names_the_model_and_quotes_no_file(tmp_path: Path, text: str | None, expected: str) -> None:
+    path = tmp_path / "config.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SweepError) as error:
+        parse_grid(GRID.replace("{}", f"{{mine: {path}}}"), "grid.yaml")
+    mistake = next(m for m in error.value.mistakes if expected in m.fact)
+    assert (mistake.line, "mine" in str(mistake.path)) == (5, True)
+
+
+def test_memory_takes_one(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["Llama-3-8B"]))
+    found = [json.loads(command("memory", model, "--dp", 8, "--zero", 1, "--json")[1]) for model in
+             (tmp_path / "config.json", "Llama-3-8B")]  # fmt: skip
+    assert found[0]["stages"] == found[1]["stages"]

@@ -1,0 +1,116 @@
+"""Which configurations are measured again at a sweep's end: the best two at least, within a share of the cell."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from sweep.contract import Run
+from sweep.outcomes import Outcome
+from sweep.physics.hardware import GPUS
+from sweep.plan.runs import PlannedRun
+from sweep.plugins import STRATEGIES
+from sweep.search.candidates import from_configurations
+from sweep.search.finalists import finalists, to_repeat
+from sweep.search.observations import Known
+from sweep.search.search import Search, choose
+from sweep.state.events import AttemptStarted, Recorded, RecordFacts
+from sweep.state.state import SweepState
+from tests.support.configurations import run
+
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def known_of(rates: list[float | None], repeats: tuple[int, ...] = ()) -> Known:
+    """A cell whose runs have these rates; ``repeats``: further runs of the configurations with these indices."""
+    values = [run(mbs=SIZES[i]) for i in range(len(rates) - len(repeats))]
+    values += [run(mbs=SIZES[i], repeat=1) for i in repeats]
+    known = Known(from_configurations([f"run-{i:016x}" for i in range(len(values))], values, GPUS["h100"]))
+    for index, rate in enumerate(rates):
+        if rate is not None:
+            known.end(index, Outcome.OK, rate)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("rates", "share", "expected"),
+    [
+        ([100.0, 200.0, 300.0, 400.0], 0.0, [3, 2]),  # at least two
+        ([400.0, 399.0, 398.0, 100.0], 0.1, [0, 1]),  # no more than the share, and two
+        ([400.0, 399.0, 398.0, 100.0], 1.0, [0, 1, 2]),  # all within 3 % of the best
+        ([400.0], 1.0, []),  # nothing to compare with
+        ([400.0, None, None], 1.0, []),
+        ([400.0, 300.0, None], 0.1, [0, 1]),
+    ],
+)
+def test_the_best_two_at_least_and_no_more_than_the_share(
+    rates: list[float | None], share: float, expected: list[int]
+) -> None:
+    assert to_repeat(known_of(rates), share) == expected
+
+
+def test_what_has_a_repeat_gets_no_other_one_and_counts_for_the_share() -> None:
+    assert to_repeat(known_of([400.0, 300.0, 200.0, 390.0, 310.0], (0, 1)), 0.1) == []
+    assert to_repeat(known_of([400.0, 300.0, 200.0, 390.0, None], (0, 1)), 0.1) == [], "planned, not measured yet"
+    dethroned = known_of([400.0, 300.0, 200.0, 100.0, 310.0], (0, 1))
+    assert finalists(dethroned).tolist() == [1, 0]
+    assert to_repeat(dethroned, 0.1) == []
+    assert to_repeat(known_of([400.0, 150.0, 200.0, 390.0, 150.0], (0, 1)), 1.0) == [2], "another is second now"
+
+
+def planned(values: dict[str, object]) -> PlannedRun:
+    made = Run.from_json(json.dumps(values))
+    return PlannedRun(made.run_id, made.model, made.nodes, 60.0, made.canonical_json())
+
+
+def ended(run_: PlannedRun, rate: float, at: float, nodes: tuple[str, ...] = ("a",)) -> list[AttemptStarted | Recorded]:
+    facts = RecordFacts(
+        run_id=run_.run_id, attempt=1, pilot="p", outcome=Outcome.OK, node_names=nodes,
+        tokens_per_second_per_gpu=rate, started_at=at - 60, ended_at=at,
+    )  # fmt: skip
+    started = AttemptStarted(time=at - 60, pilot="p", run_id=run_.run_id, attempt=1, nodes=nodes)
+    return [started, Recorded(time=at, record=facts)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_measures_the_repeats_of_finalists(strategy: str) -> None:
+    """Far apart, so that only "at least two" makes the second a finalist."""
+    runs = [planned(run(mbs=size, dp=8, gas=8)) for size in SIZES[:4]]
+    state = SweepState()
+    for place, each in enumerate(runs):
+        for event in ended(each, 1000.0 * (place + 1), 60.0 * (place + 1)):
+            state.apply(event)
+    search = Search.of(runs, GPUS["h100"], strategy)
+    again = [planned({**json.loads(runs[i].run_json), "repeat": 1}) for i in to_repeat(search.update(state), 0.1)]
+    assert [Run.from_json(each.run_json).layout.micro_batch_size for each in again] == [8, 4]
+    search = Search.of([*runs, *again], GPUS["h100"], strategy)
+    for place in range(len(again)):
+        choice = choose([*runs, *again], state, 1, 1e6, 60, search=search, names=["a"])
+        assert choice is not None, search.left_out(state)
+        for event in ended(choice.planned, 3000.0, 1000.0 + 60 * place):
+            state.apply(event)
+    assert not search.left_out(state)
+
+
+def test_a_repeat_prefers_nodes_that_its_configuration_has_not_seen() -> None:
+    first = planned(run(mbs=4, dp=8))
+    repeat = planned({**json.loads(first.run_json), "repeat": 1})
+    state = SweepState()
+    for event in ended(first, 1000.0, 60.0, nodes=("a",)):
+        state.apply(event)
+    search = Search.of([first, repeat], GPUS["h100"])
+    for names, expected in ((["a", "b"], "b"), (["a"], "a")):
+        choice = choose([first, repeat], state, 1, 1e6, 60, search=search, names=names)
+        assert choice is not None
+        assert choice.nodes == (expected,)
+
+
+def test_groups_are_of_one_cell() -> None:
+    values = [run(mbs=size) | {"nodes": nodes} for nodes in (1, 2) for size in SIZES[:3]]
+    known = Known(from_configurations([f"run-{i:016x}" for i in range(6)], values, GPUS["h100"]))
+    for index, rate in enumerate([1.0, 2.0, 3.0, 30.0, 20.0, 10.0]):
+        known.end(index, Outcome.OK, rate)
+    assert to_repeat(known, 0.1) == [2, 1, 3, 4]
+    assert np.array_equal(finalists(known), known.candidates.duplicates[[2, 1, 3, 4]])

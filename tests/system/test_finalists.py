@@ -1,0 +1,33 @@
+"""The finalists of each cell are measured again at the end, by another pilot, and the answer says what that shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support import driving
+from tests.support.made_sweeps import GRID
+
+
+def test_the_best_two_of_each_cell_are_measured_in_another_start(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(GRID + "finalists: 0.1\nzero: [0, 1]\nparams: {step_s: 0.01}\n")
+    directory = tmp_path / "s"
+    done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"ok": 12}, "8 runs of 2 cells, and the best two of each again"
+    records = driving.records_of(directory)
+    again = [record for record in records if record["repeat"] == 1]
+    for nodes in (1, 2):
+        first = sorted(
+            (r for r in records if r["nodes"] == nodes and r["repeat"] == 0),
+            key=lambda r: -r["tokens_per_second_per_gpu"],
+        )
+        asked = {(r["micro_batch_size"], r["zero"]) for r in again if r["nodes"] == nodes}
+        assert asked == {(r["micro_batch_size"], r["zero"]) for r in first[:2]}
+    pilots = {repeat: {r["pilot"] for r in records if r["repeat"] == repeat} for repeat in (0, 1)}
+    assert not pilots[0] & pilots[1], "another start"
+    best = json.loads(driving.run("best", directory, "--json").stdout)
+    assert [row["repeats"] for row in best] == [2, 2]
+    assert all("spread between runs is unknown" not in row["sureness"] for row in best)
+    resumed = driving.run("resume", directory, "--json")
+    assert json.loads(resumed.stdout)["counts"] == {"ok": 12}, "and not again"
