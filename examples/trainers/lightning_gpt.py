@@ -37,20 +37,20 @@ class LanguageModel(lightning.LightningModule):
 class StepTimes(lightning.Callback):
     """Prints a line after each step of the optimizer."""
 
-    def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:  # noqa: ARG002
+    def on_train_start(self, *_: object) -> None:
         """Start the clock."""
         self.began, self.step = time.perf_counter(), 0
 
     def on_train_batch_end(
-        self, trainer: lightning.Trainer, module: lightning.LightningModule, outputs: dict, batch: object, number: int
-    ) -> None:  # noqa: ARG002
+        self, trainer: lightning.Trainer, _: lightning.LightningModule, outputs: dict, *__: object
+    ) -> None:
         """Print, on the first rank."""
         if trainer.global_step == self.step:
             return  # gradients are still accumulated
         self.step, now = trainer.global_step, time.perf_counter()
         values = {"step": self.step, "loss": outputs["loss"].item() * trainer.accumulate_grad_batches}
         if trainer.is_global_zero:
-            print(json.dumps(values | {"seconds": now - self.began, "ranks": trainer.world_size}), flush=True)
+            print(json.dumps(values | {"seconds": now - self.began, "ranks": trainer.world_size}), flush=True)  # noqa: T201
         self.began = now
 
 

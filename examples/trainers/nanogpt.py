@@ -55,7 +55,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     tokens_per_iter = gradient_accumulation_steps * batch_size * block_size
     if rank == 0:
-        print(f"tokens per iteration will be: {tokens_per_iter:,}", flush=True)
+        print(f"tokens per iteration will be: {tokens_per_iter:,}", flush=True)  # noqa: T201
     began = time.time()
     for iteration in range(max_iters + 1):
         for _ in range(gradient_accumulation_steps // world_size):
@@ -67,7 +67,7 @@ def main() -> None:
         seconds, began = time.time() - began, time.time()
         mfu = 6 * parameters * tokens_per_iter / seconds / promised_flops if iteration >= 5 else -1.0
         if rank == 0:
-            print(
+            print(  # noqa: T201
                 f"iter {iteration}: loss {loss.item():.4f}, time {seconds * 1000:.2f}ms, mfu {mfu * 100:.2f}%",
                 flush=True,
             )
