@@ -22,7 +22,7 @@ MODULES = Path("/proc/modules")
 PEER_MODULES = ("nvidia_peermem", "nv_peer_mem", "amdkfd")
 CGROUPS = Path("/sys/fs/cgroup")
 IMPORT_LIMIT_S = 14.0
-PACKAGES = ("torch", "numpy", "triton", "transformer-engine", "flash-attn", "deepspeed", "megatron-core")
+PACKAGES = ("torch", "numpy", "triton", "transformer-engine", "flash-attn", "apex")
 
 
 def memlock() -> dict[str, Any]:

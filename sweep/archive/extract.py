@@ -18,6 +18,8 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
     Raises SweepError where it is no archive of a sweep, or the directory exists; and OSError.
     """
     aside: Path | None = None
+    if not archive.is_file():
+        raise SweepError(Mistake("no such archive", file=str(archive), remedy="a file that `sweep archive` made"))
     try:
         with (
             pa.input_stream(str(archive), compression="zstd") as stream,

@@ -220,10 +220,13 @@ class Grid(BaseModel):
             return self.finalists
         return 0.0 if self.workload == "simulated" else FINALISTS
 
+    def as_stored(self) -> Grid:
+        """As a sweep's directory holds it: a grid without ``finalists`` there is older than they are, and has none."""
+        return self.model_copy(update={"finalists": self.finalists_share})
+
     def to_yaml(self) -> str:
         """The grid with every default, overrides applied: ``parse_grid`` of it gives an equal grid."""
-        stated = self.model_dump(warnings=False) | {"finalists": self.finalists_share}
-        return dump({k: v for k, v in stated.items() if v is not None})
+        return dump({k: v for k, v in self.model_dump(warnings=False).items() if v is not None})
 
 
 def read_grid(document: Document) -> tuple[Grid | None, list[Problem]]:

@@ -50,6 +50,7 @@ SITE: tuple[Line, ...] = (
     ("port_range", "[20000, 20999]", "ports for the leader and the ranks' rendezvous, where a firewall asks for it"),
     ("umask", '"0077"', "who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes"),
     ("measured", "{}", "rates measured on this cluster; usually in a file next to this one, NAME.measured.yaml"),
+    ("node_groups", "{}", "nodes of several kinds, such as {a100: {partition: gpu-a100, gpu: a100}} (docs/grid.md)"),
     ("poll_interval_s", "15s", "the scheduler is asked at most this often"),
     ("max_local_ranks", "8", "ranks at once on this machine, without Slurm"),
 )

@@ -15,7 +15,7 @@ from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
 from sweep.physics.prediction import Layouts, describe, describe_unknown
-from sweep.physics.profiles import PROFILES, MemoryProfile, profile_of
+from sweep.physics.profiles import PROFILES, SIZED_TRAINER, MemoryProfile, profile_of
 from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
 from sweep.plan.runs import PlannedRun
@@ -181,7 +181,7 @@ class Candidates:
         """
         if "hidden_size" not in self.columns or not np.isfinite(self.memory_limit_bytes):
             return None
-        log_use, shares = predicted_peaks(self.columns, PROFILES["megatron"], self.memory_limit_bytes)
+        log_use, shares = predicted_peaks(self.columns, PROFILES[SIZED_TRAINER], self.memory_limit_bytes)
         spreads = np.full(len(self), UNKNOWN_TRAINER)
         for rows, profile in self._profiles:
             columns = self._some(rows)

@@ -75,7 +75,7 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
 
 def _write_inputs(sweep: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
     """The input files of an incomplete sweep (no provenance yet); an interrupted creation's are replaced."""
-    write_derived(sweep.grid, grid.to_yaml())
+    write_derived(sweep.grid, grid.as_stored().to_yaml())
     write_derived(sweep.site, _site_yaml(site))
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(to_table(plan), sink, compression="zstd", write_page_checksum=True)

@@ -80,7 +80,7 @@ def test_logs_are_those_of_failures_unless_asked(sweep_dir, tmp_path, archive):
 def test_every_reading_command_works_on_the_copy(sweep_dir, archive, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    done = driving.run("archive", "--extract", archive[0], cwd=elsewhere)
+    done = driving.run("unarchive", archive[0], cwd=elsewhere)
     assert done.returncode == 0, done.stderr
     for command in READING:
         read = driving.run(*command.replace("DIR", "s").split(), cwd=elsewhere)
@@ -97,7 +97,7 @@ def test_every_reading_command_works_on_the_copy(sweep_dir, archive, tmp_path):
 
 @pytest.mark.parametrize("command", CONTINUING)
 def test_no_command_continues_the_copy(archive, tmp_path, command):
-    driving.run("archive", "--extract", archive[0], "--dir", tmp_path / "copy")
+    driving.run("unarchive", archive[0], "--dir", tmp_path / "copy")
     before = sorted((tmp_path / "copy").rglob("*"))
     done = driving.run(*command.replace("DIR", str(tmp_path / "copy")).split())
     assert done.returncode == 2, done.stdout
@@ -107,12 +107,12 @@ def test_no_command_continues_the_copy(archive, tmp_path, command):
 
 def test_an_existing_directory_and_a_foreign_file_are_refused(archive, tmp_path):
     (tmp_path / "s").mkdir()
-    assert "exists already" in driving.run("archive", "--extract", archive[0], cwd=tmp_path).stderr
+    assert "exists already" in driving.run("unarchive", archive[0], cwd=tmp_path).stderr
     (tmp_path / "x.tar.zst").write_bytes(b"no archive at all")
-    assert "no archive of a sweep" in driving.run("archive", "--extract", tmp_path / "x.tar.zst", cwd=tmp_path).stderr
+    assert "no archive of a sweep" in driving.run("unarchive", tmp_path / "x.tar.zst", cwd=tmp_path).stderr
     whole = archive[0].read_bytes()
     (tmp_path / "cut.tar.zst").write_bytes(whole[: len(whole) // 2])
-    done = driving.run("archive", "--extract", tmp_path / "cut.tar.zst", "--dir", tmp_path / "cut")
+    done = driving.run("unarchive", tmp_path / "cut.tar.zst", "--dir", tmp_path / "cut")
     assert done.returncode == 2
     assert not (tmp_path / "cut").exists()
     assert not list(tmp_path.glob(".*extracting"))
@@ -123,7 +123,7 @@ def test_a_member_outside_the_directory_is_refused(tmp_path):
     with pa.CompressedOutputStream(str(path), "zstd") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
         for name in ("s/archive.json", "s/../../outside"):
             tar.addfile(tarfile.TarInfo(name))
-    done = driving.run("archive", "--extract", path, "--dir", tmp_path / "in" / "s")
+    done = driving.run("unarchive", path, "--dir", tmp_path / "in" / "s")
     assert done.returncode == 2
     assert not (tmp_path / "outside").exists()
     assert not (tmp_path / "in" / "s").exists()

@@ -30,15 +30,17 @@ SECRET = "hunter2-sk-93a7"
 TOO_LONG = "a" * 300
 VALUES = {
     # what an argument or a required option gets where another parameter is tested
-    "GRID": "grid.yaml", "DIR": "s", "A": "s", "B": "s", "FILE": "table.csv", "RUN": "n1-dp2", "MODEL": "1B",
+    "GRID": "grid.yaml", "DIR": "s", "A": "s", "B": "s", "FILE": "table.csv", "ARCHIVE": "s.tar.zst",
+    "RUN": "n1-dp2", "MODEL": "1B",
     "DIR_OR_PARQUET": "s", "--tokens": "1T", "--to": "trackio", "--format": "json",
 }  # fmt: skip
 ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus", "8")}}
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",), "extend": ("--dry-run",),
-         "nodes": ("add", "n7"), "archive": ("--extract",), "replay": ("--strategy", "all")}  # fmt: skip
-CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory"}
+         "nodes": ("add", "n7"), "replay": ("--strategy", "all")}  # fmt: skip
+CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory",
+           "unarchive": "into", "doctor": "directory"}  # fmt: skip
 """commands whose output is a directory: the parameter"""
 WHILE = {"export best": ("--format", "megatron"), "memory": ("1B",)}
 
@@ -326,7 +328,7 @@ def test_every_command_in_a_full_directory_reports_it_and_changes_nothing(here: 
 def full_directory(here: Path, full_mount: Callable[[str], Path]) -> Path:
     """What is in ``here``, without a free byte."""
     path = full_mount("1m")
-    for name in ("grid.yaml", "table.csv", "s"):
+    for name in ("grid.yaml", "table.csv", "s", "s.tar.zst"):
         source = here / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, path / name)
     (path / "s" / "results.parquet").unlink()

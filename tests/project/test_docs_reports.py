@@ -10,6 +10,7 @@ import pytest
 from sweep.records.collect import write_results
 from tests.support import driving
 from tests.support.made_records import made_record, made_run
+from tests.support.made_sweeps import made
 from tests.support.paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "reports.md").read_text()
@@ -17,13 +18,16 @@ COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", PAGE, re.D
 
 
 def test_both_commands_are_shown():
-    assert {command.split()[1] for command in COMMANDS} == {"report", "compare"}
+    assert {command.split()[1] for command in COMMANDS} == {"report", "compare", "archive", "unarchive"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_page(command, tmp_path):
     for name in re.findall(r"\b\w+\.parquet", PAGE):
         write_results(tmp_path / name, [made_record(made_run(zero=zero)) for zero in (0, 1)])
+    made(tmp_path / "sweeps" / "first")
+    if "unarchive" in command:
+        driving.run("archive", "sweeps/first", cwd=tmp_path)
     done = driving.run(*shlex.split(command)[1:], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
