@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
 from sweep.errors import Mistake, SweepError
+from sweep.files import remove_empty
 from sweep.store.directory import ARCHIVE, SweepDir
 
 
@@ -18,6 +20,7 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
     Raises SweepError where it is no archive of a sweep, or the directory exists; and OSError.
     """
     aside: Path | None = None
+    missing: list[Path] = []
     if not archive.is_file():
         raise SweepError(Mistake("no such archive", file=str(archive), remedy="a file that `sweep archive` made"))
     try:
@@ -29,18 +32,20 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
                 if aside is None:
                     target = _target(member, archive, into)
                     aside = target.with_name(f".{target.name[:80]}.extracting")
+                    missing = [above for above in aside.absolute().parents if not above.exists()]
                     aside.mkdir(mode=0o700, parents=True)
                 _write(tar, member, aside, archive)
     except (tarfile.TarError, pa.ArrowException, EOFError) as error:
-        _remove(aside)
+        _remove(aside, missing)
         raise _no_archive(archive) from error
     except OSError as error:
-        _remove(aside)
+        _remove(aside, missing)
         if error.errno is None:  # Arrow's: zstd cannot decompress it
             raise _no_archive(archive) from error
+        error.filename = error.filename or str(aside and target)
         raise
     except SweepError:
-        _remove(aside)
+        _remove(aside, missing)
         raise
     if aside is None:
         raise _no_archive(archive)
@@ -74,9 +79,11 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, aside: Path, archive: 
     path.chmod(0o600)
 
 
-def _remove(aside: Path | None) -> None:
+def _remove(aside: Path | None, missing: Sequence[Path]) -> None:
+    """Remove what was extracted, and the directories made for it."""
     if aside is not None:
         shutil.rmtree(aside, ignore_errors=True)
+        remove_empty(missing)
 
 
 def _no_archive(path: Path) -> SweepError:

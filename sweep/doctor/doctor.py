@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from sweep.doctor.measured import measured_rates, write_measured
 from sweep.doctor.page import page
 from sweep.doctor.report import Report, rows_of
 from sweep.doctor.run import Asked, Progress, node_checks, run_on_nodes
-from sweep.files import write_whole
+from sweep.files import remove_empty, write_whole
 from sweep.inputs.site import Site
 from sweep.plugins import found_checks
 
@@ -50,9 +51,17 @@ def examine(wanted: Wanted, directory: Path, progress: Progress) -> Report:
     on_nodes = tuple(tier for tier in wanted.tiers if tier != "login")
     if not on_nodes:
         return report
+    missing = [above for above in (directory.absolute(), *directory.absolute().parents) if not above.exists()]
     folder = run_folder(directory, began_at)
     asked = Asked(tiers=on_nodes, nodes=wanted.nodes, names=wanted.names, every_pair=wanted.every_pair, more=more)
-    answers, problem = run_on_nodes(site, wanted.executor, folder, asked, progress)
+    try:
+        answers, problem = run_on_nodes(site, wanted.executor, folder, asked, progress)
+    except OSError as error:
+        error.filename = error.filename or str(folder)
+        if not any(folder.glob("pilots/*/started")):
+            shutil.rmtree(folder, ignore_errors=True)
+            remove_empty(missing)
+        raise
     stated = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node, nodes=wanted.nodes)
     found = evaluate_answers(answers, node_checks(more, site.gpu), stated)
     tiers = {str(one["tier"]): one["seconds"] for one in answers if one["kind"] == "tier"}

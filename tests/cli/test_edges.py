@@ -122,6 +122,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sweep = made(root / "s")
     pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
     assert run(root, "collect", "s").returncode == 0
+    assert run(root, "archive", "s").returncode == 0
     (root / "binary").write_bytes(bytes(range(256)) * 4)
     (root / "empty").touch()
     (root / "empty.parquet").touch()
@@ -298,7 +299,8 @@ def plainly(command: tuple[str, ...]) -> list[str]:
     return [*words, *(word for word in more if word not in words)]
 
 
-REST = {"explain": ("n1-dp2-tp1-pp1-mbs1",), "logs": ("n1-dp2-tp1-pp1-mbs1",), "rerun": ("--outcome", "ok"),
+REST = {"unarchive": ("--dir", "new"), "predict": ("--from", "s"), "doctor": ("--executor", "local", "--dir", "new"),
+        "explain": ("n1-dp2-tp1-pp1-mbs1",), "logs": ("n1-dp2-tp1-pp1-mbs1",), "rerun": ("--outcome", "ok"),
 
                "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
                "memory": ("--plot", "time.png")}  # fmt: skip

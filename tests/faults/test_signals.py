@@ -65,10 +65,11 @@ def test_agents_that_are_terminated_report_it_and_the_run_is_measured_again(tmp_
     launcher = launch(tmp_path, "local", nodes=[2], batches=[1], step_s=0.7)
     directory = tmp_path / "s"
     driving.wait_for(lambda: measuring(directory))
-    for kind in ("rank", "zygote", "agent"):  # the ranks' ends are seen before the agents are asked to end
-        for process in find(kind, directory, launcher):
-            with contextlib.suppress(psutil.Error):
-                process.terminate()
+    # All are known before the first is signalled, as Slurm knows them: between the ends of the ranks and the signal to
+    # their agents no time must pass, or the end is the ranks' own.
+    for process in [one for kind in ("rank", "zygote", "agent") for one in find(kind, directory, launcher)]:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
     assert launcher.wait(90) == 0, output(tmp_path)
     assert_requeued(directory, 1)
     reasons = [event.reason for event in driving.events_of(directory, PilotEnded)]
