@@ -53,6 +53,7 @@ def check_node_defects(tmp_path, nodes, executor, env=None):
 
 @needs_root
 @pytest.mark.slurm
+@pytest.mark.long  # minutes on two cores
 def test_six_defects_on_eight_nodes_of_slurm(tmp_path, slurm_cluster):
     report = check_node_defects(tmp_path, 8, "slurm", slurm_cluster.env)
     assert set(report["nodes"]) == set(names("slurm", 8))

@@ -82,6 +82,7 @@ def blow(tmp_path, cluster, seed, *, faults, nodes, repeats, pilots, kills, limi
     assert len(set(names)) == len(names), "a pilot was submitted twice"
 
 
+@pytest.mark.long  # minutes on two cores
 def test_a_small_storm(tmp_path, slurm_cluster):
     blow(tmp_path, slurm_cluster, 7, faults=QUICK, nodes="1", repeats=1, pilots=3, kills=2, limit_s=240)
 

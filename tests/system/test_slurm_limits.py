@@ -133,6 +133,7 @@ def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
 
 
 @pytest.mark.slurm
+@pytest.mark.long  # minutes on two cores
 def test_a_controller_that_is_away_and_then_slow(slurm_or_skip, tmp_path):
     with Cluster(nodes=2, accounting=False) as cluster:
         cluster.stop_slurmctld()
