@@ -77,6 +77,12 @@ def test_there_is_an_example_of_each_addition():
     }
 
 
+@pytest.mark.parametrize("title", EXAMPLES)
+def test_an_example_fits_the_files_that_it_changes(title: str, copy: Path) -> None:
+    """Quick, of all of them; whether its commands then pass is tested below, of most at length."""
+    apply(EXAMPLES[title], copy)
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "title",
