@@ -40,7 +40,9 @@ def events(runs=12) -> list[Event]:
     clock = itertools.count(1.0)
     written: list[Event] = [
         SessionBegan(time=next(clock), epoch=1),
-        PilotIntended(time=next(clock), pilot="p0001", token="t", nodes=3, time_limit_s=600, cluster="alps"),
+        PilotIntended(
+            time=next(clock), pilot="p0001", token="t", nodes=3, time_limit_s=600, node_group="h100", cluster="alps"
+        ),
         SubmitDelayed(time=next(clock), pilot="p0002", reason="QOSMaxSubmitJobPerUserLimit"),
         PilotStarted(time=next(clock), pilot="p0001", job_id="7", nodes=NODES),
     ]
