@@ -13,7 +13,8 @@ def plan_finalists(session: Session) -> None:
     """
     sweep = session.sweep
     share = sweep.grid.finalists or 0.0  # a sweep that was planned before there were finalists has none
-    again = session.followed.finalists_to_repeat(share) if share else []
+    most = int(share * len(sweep.runs))  # all repeats together: a sweep of a few runs has none
+    again = session.followed.finalists_to_repeat(share)[:most] if most > 1 else []
     if again:
         session.lease.check()
         extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))

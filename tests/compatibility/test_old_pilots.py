@@ -33,6 +33,7 @@ RUNS = 6
 WAITING_ZYGOTE = """\
 import os, sys, time
 
+open({replaced!r} + ".awaited", "w").close()
 while not os.path.exists({replaced!r}):
     time.sleep(0.02)
 os.execv(sys.executable, [sys.executable, "-m", "sweep.pilot.zygote", *sys.argv[1:]])
@@ -194,6 +195,7 @@ def test_the_code_is_replaced_before_a_pilot_executes_its_first_zygote(old, tmp_
     (held / "sweep/pilot/zygote.py").write_text(WAITING_ZYGOTE.format(replaced=str(replaced)))
     code.symlink_to(held)
     directory, launcher = launch(tmp_path, code)
+    wait_for(tmp_path.joinpath("replaced.awaited").exists)  # the leader has imported the workload by then
     killed(launcher)
     code.unlink()
     code.symlink_to(REPOSITORY)

@@ -10,7 +10,7 @@ from tests.support.made_sweeps import GRID
 
 
 def test_the_best_two_of_each_cell_are_measured_in_another_start(tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(GRID + "finalists: 0.1\nzero: [0, 1]\nparams: {step_s: 0.01}\n")
+    (tmp_path / "grid.yaml").write_text(GRID + "finalists: 0.5\nzero: [0, 1]\nparams: {step_s: 0.01}\n")
     directory = tmp_path / "s"
     done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes", "--json")
     assert done.returncode == 0, done.stderr
