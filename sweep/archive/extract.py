@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
@@ -31,9 +32,9 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
             for member in tar:
                 if aside is None:
                     target = _target(member, archive, into)
-                    aside = target.with_name(f".{target.name[:80]}.extracting")
-                    missing = [above for above in aside.absolute().parents if not above.exists()]
-                    aside.mkdir(mode=0o700, parents=True)
+                    missing = [above for above in target.absolute().parents if not above.exists()]
+                    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    aside = Path(tempfile.mkdtemp(prefix=f".{target.name[:80]}.", dir=target.parent))
                 _write(tar, member, aside, archive)
     except (tarfile.TarError, pa.ArrowException, EOFError) as error:
         _remove(aside, missing)

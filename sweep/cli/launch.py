@@ -195,6 +195,7 @@ def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
     from sweep.launcher.submission import limits_of
     from sweep.plan.runs import runs_on
     from sweep.search.budget import Budget
+    from sweep.search.finalists import room
 
     expected, most, count = 0.0, 0.0, 0
     for group, part in site.parts.items():  # a budget is each group's own
@@ -210,8 +211,8 @@ def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
     where = "on this machine" if executor == "local" else f"on Slurm, up to {plural(pilots, 'pilot')} at once"
     estimate = f"about {hours_text(expected)} {hours_unit(site)}"
     limit = f"at most {hours_text(most)} if each took its time limit"
-    cells = len({(run.model, run.nodes) for run in plan.runs})
-    again = f"; then the best of {plural(cells, 'cell')} once more" if grid.finalists_share else ""
+    repeats = room(grid.finalists_share, count)
+    again = f"; then up to {plural(repeats, 'finalist')} once more" if repeats else ""
     return f"{plural(count, 'run')} {where}: {estimate}, {limit}{again}. Continue?"
 
 

@@ -152,8 +152,8 @@ class Grid(BaseModel):
     repeats: int = Field(default=1, ge=1, le=1000)
     """measurements of each configuration"""
     finalists: float | None = Field(default=None, ge=0, le=1)
-    """share of a cell's configurations that are measured again at the end, from the best on: those within 3 % of the
-    best, and at least the best two; 0: none. Default: 0.1, and 0 for the simulated workload"""
+    """repeats at the end, as a share of all runs: of the best two configurations of a cell, and others within 3 % of
+    the best, cell after cell; 0: none. Default: 0.1, so none below 20 runs; 0 for the simulated workload"""
     strategy: str = "prune"
     """which runs are measured, and in which order: exhaustive, prune, guided, playbook or random"""
     budget: BudgetLimits = BudgetLimits()

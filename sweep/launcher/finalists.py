@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sweep.launcher.session import Session
+from sweep.search.finalists import room
 from sweep.store.extend import extend, repeats_of
 
 
@@ -13,9 +14,11 @@ def plan_finalists(session: Session) -> None:
     """
     sweep = session.sweep
     share = sweep.grid.finalists or 0.0  # a sweep that was planned before there were finalists has none
-    most = int(share * len(sweep.runs))  # all repeats together: a sweep of a few runs has none
-    again = session.followed.finalists_to_repeat(share)[:most] if most > 1 else []
-    if again:
+    if not share:
+        return
+    repeated = sum(planned.run().repeat >= sweep.grid.repeats for planned in sweep.runs)
+    left = room(share, len(sweep.runs) - repeated, repeated)
+    if again := session.followed.finalists_to_repeat(share)[:left]:
         session.lease.check()
         extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))
         session.followed.refresh_plans()

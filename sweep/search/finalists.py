@@ -31,6 +31,14 @@ def finalists(known: Known) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
+def room(share: float, runs: int, repeated: int = 0) -> int:
+    """How many repeats may still be planned: at most this share of a sweep's runs in all, and none where that is less
+    than a pair. ``runs``: without repeats of finalists; ``repeated``: how many of those the plan has.
+    """
+    most = int(share * runs)
+    return max(0, most - repeated) if most >= LEAST else 0
+
+
 def to_repeat(known: Known, share: float) -> list[int]:
     """The first run of each finalist that was measured once and has no repeat in the plan, the best of a cell first.
 

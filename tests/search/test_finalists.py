@@ -13,7 +13,7 @@ from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
 from sweep.plugins import STRATEGIES
 from sweep.search.candidates import from_configurations
-from sweep.search.finalists import finalists, to_repeat
+from sweep.search.finalists import finalists, room, to_repeat
 from sweep.search.observations import Known
 from sweep.search.search import Search, choose
 from sweep.state.events import AttemptStarted, Recorded, RecordFacts
@@ -114,3 +114,11 @@ def test_groups_are_of_one_cell() -> None:
         known.end(index, Outcome.OK, rate)
     assert to_repeat(known, 0.1) == [2, 1, 3, 4]
     assert np.array_equal(finalists(known), known.candidates.duplicates[[2, 1, 3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("share", "runs", "repeated", "left"),
+    [(0.1, 16, 0, 0), (0.1, 20, 0, 2), (0.1, 400, 0, 40), (0.1, 400, 40, 0), (0.1, 400, 38, 2), (0.0, 400, 0, 0)],
+)
+def test_all_repeats_together_are_a_share_of_the_runs(share: float, runs: int, repeated: int, left: int) -> None:
+    assert room(share, runs, repeated) == left
