@@ -17,25 +17,7 @@ from analysis.statistics import (
     student_two_sided,
 )
 from sweep.errors import SweepError
-from tests.support.made_records import made_grid
-
-
-def noisy(seed, *, run=0.008, iterations=0.01, slower=None, by=0.05, count=5, per_cell=4):
-    """A sweep of 12 cells with noise from run to run and from iteration to iteration; a cell or all may be slower."""
-    random = np.random.default_rng(seed)
-    rows = made_grid(3, 4, per_cell=per_cell, failing=False)
-    base = np.exp(random.normal(0, run, len(rows)))
-    hit = rows["model"].eq(slower[0]) & rows["nodes"].eq(slower[1]) if isinstance(slower, tuple) else slower == "all"
-    base = np.where(hit, base / (1 - by), base)
-    times = base[:, None] * np.exp(random.normal(0, iterations, (len(rows), count)))
-    median = np.median(times, axis=1)
-    return rows.assign(
-        step_times_s=list(times),
-        step_time_median_s=median,
-        step_time_min_s=times.min(axis=1),
-        step_time_max_s=times.max(axis=1),
-        tokens_per_second_per_gpu=rows["tokens_per_second_per_gpu"] / median,
-    )
+from tests.support.compared import noisy
 
 
 def test_noisy_copies_do_not_differ():

@@ -7,7 +7,7 @@ import pytest
 from analysis.compare.history import history
 from analysis.figures.history import changes_of, draw
 from sweep.errors import SweepError
-from tests.analysis.test_compare import noisy
+from tests.support.compared import noisy
 
 DAY = 86400.0
 

@@ -8,8 +8,8 @@ import pytest
 
 from analysis.compare import compare
 from analysis.compare.certificate import FAIL, PASS, UNDECIDED, certificate
-from tests.analysis.test_compare import noisy
 from tests.support import driving
+from tests.support.compared import noisy, results
 
 SUITE = """\
 name: suite
@@ -56,8 +56,6 @@ def test_a_workload_that_no_longer_runs_fails_with_its_reason():
 
 
 def test_a_baseline_of_another_suite_is_refused_before_anything_is_measured(tmp_path):
-    from tests.cli.test_compare import results
-
     (tmp_path / "suite.yaml").write_text(SUITE)
     other = results(tmp_path / "other.parquet", 1.0)
     words = ("--dir", tmp_path / "s", "--executor", "local", "--yes")

@@ -6,23 +6,8 @@ import json
 
 import pytest
 
-from sweep.outcomes import Outcome
-from sweep.records.collect import write_results
 from tests.support import driving
-from tests.support.made_records import made_measurement, made_record, made_run
-
-
-def results(path, factor):
-    """Six runs of one cell on disk, slower by a factor."""
-    rows = []
-    for zero in (0, 1):
-        for size in (1, 2, 4):
-            run = made_run(zero=zero, micro_batch_size=size, iterations=5)
-            times = [0.1 * size * factor * (1 + 0.002 * ((7 * k + size + zero) % 5)) for k in range(5)]
-            given = [made_measurement(*times, peak_allocated_bytes=2**30) for _ in range(run.gpus)]
-            rows.append(made_record(run, measurements=given))
-    write_results(path, [*rows, made_record(made_run(zero=3), outcome=Outcome.HANG)])
-    return path
+from tests.support.compared import results
 
 
 def test_the_command_guards_a_performance(tmp_path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.test_compare import results
 from tests.support import driving
+from tests.support.compared import results
 
 
 def test_a_slower_third_is_named_and_drawn_and_fails_where_asked(tmp_path):
