@@ -1,8 +1,8 @@
 """How accurate predicted step times are on published tables: python -m benchmarks.accuracy [--rows | --constants].
 
 Per table the mean absolute and the signed error of predictions before anything is measured; where a table leaves facts
-open, the range over values of them; of the playbook how well its cells are ordered; apart, tables that nothing in the model
-was chosen by, apart; then how often measured values fall into the predicted intervals, each table predicted after an
+open, the range over values of them; of the playbook how well its cells are ordered; apart, tables that nothing in the
+model was chosen by; then how often measured values fall into the predicted intervals, each table predicted after an
 update by all others. ``--rows`` adds every row with its
 parts, ``--constants`` every constant with its spread, its source and the tables looked at before it was chosen.
 """
