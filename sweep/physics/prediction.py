@@ -235,11 +235,14 @@ class Posterior:
         return np.maximum(self._nearby(layouts, np.minimum(self.disturbed, MOST_NOISE**2), usual), usual)
 
     def _nearby(self, layouts: Layouts, values: Floats, usual: float) -> Floats:
-        """Mean of the values of runs on about as many GPUs of the same trainer and cluster, shrunk to the usual one."""
+        """Mean of the values of runs on about as many GPUs of the same trainer and cluster, shrunk to the usual one.
+
+        Values are squares, and squares of errors correlate by the square of the errors' own correlation.
+        """
         if self.anchors is None:
             return np.full(len(layouts), usual)
         apart = layouts.features[:, SIZE, None] - self.anchors.features[None, :, SIZE]
-        near = np.exp(-(apart**2) / 2) * _similarity(layouts, self.anchors)
+        near = np.exp(-(apart**2) / 2) * _similarity(layouts, self.anchors) ** 2
         found: Floats = (PRIOR_RUNS * usual + near @ values) / (PRIOR_RUNS + near.sum(axis=1))
         return found
 
