@@ -2,7 +2,7 @@
 
 Prints rank correlation (Spearman) and top-1 regret within its cells, of several predictors over the same runs:
 
-- ours, before anything is measured, and after nine tenths of the table itself (ten folds);
+- ours, before anything is measured, and after nine tenths of the table itself (each tenth by the others);
 - the measured time of a run's sibling: the same layout with ZeRO 1 instead of 0, or the reverse. It is a second
   measurement, but for what the stage costs, so what it cannot foresee is hardly in the layout.
 """
@@ -18,7 +18,7 @@ from benchmarks.accuracy import DISTURBED, described
 from benchmarks.reference_tables import Rows, tables
 from sweep.physics.prediction import Posterior
 
-FOLDS, SEED = 10, 0
+SHARES, SEED = 10, 0
 FEWEST_SIBLINGS = 5
 """pairs of a cell that counts"""
 LAYOUT = ("dp", "tp", "pp", "micro_batch_size", "grad_accum")
@@ -36,13 +36,13 @@ def order_within(cells: Any, predicted: Any, measured: Any) -> tuple[float, floa
 
 
 def after_most_of_it(layouts: Any, log_seconds: Any) -> Any:
-    """Seconds of every run, predicted after an update by the runs of all other folds."""
+    """Seconds of every run, predicted after an update by the runs of all other tenths."""
     predicted = np.zeros(len(log_seconds))
     order = np.random.default_rng(SEED).permutation(len(log_seconds))
-    for fold in np.array_split(order, FOLDS):
-        known = np.setdiff1d(order, fold)
+    for tenth in np.array_split(order, SHARES):
+        known = np.setdiff1d(order, tenth)
         after = Posterior().update(layouts.take(known), log_seconds[known])
-        predicted[fold] = after.log_seconds(layouts.take(fold))[0]
+        predicted[tenth] = after.log_seconds(layouts.take(tenth))[0]
     return np.exp(predicted)
 
 
