@@ -1,6 +1,6 @@
 """Calculon and llm-analysis on the rows of the published tables, next to our own predictions.
 
-    pip install llm-analysis                                   # in an environment of your own: no dependency of ours
+    pip install llm-analysis pandas psutil                     # in an environment of your own: no dependency of ours
     git clone https://github.com/calculon-ai/calculon DIR      # calculon on PyPI is another package
     python -m benchmarks.peers_prediction [--calculon DIR]
 
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reference_tables import Rows, Table, tables
+from benchmarks.unseen_tables import unseen_tables
 from sweep.physics import step_time
 
 Peer = Callable[[str, Mapping[str, Any]], float | None]
@@ -190,7 +191,7 @@ def main() -> int:
         return 2
     head = [f"{name} | ours, same rows | rows" for name in peers]
     print("| table | " + " | ".join(head) + " |\n|" + "---|" * (1 + 3 * len(peers)))
-    for table in tables():
+    for table in tables() + unseen_tables():
         print(line(table, peers), flush=True)
     return 0
 

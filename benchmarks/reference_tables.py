@@ -69,17 +69,17 @@ def folder() -> Path:
 def tables() -> list[Table]:
     """Every table."""
     return [
-        _table("Megatron 2020", _megatron_2020()),
-        _table("Megatron 2021 (April)", _megatron_2021()),
-        _table("Megatron 2021 (January)", _megatron_january(), {"micro_batch_size": (1, 2, 4)}),
-        _table(
+        table_of("Megatron 2020", _megatron_2020()),
+        table_of("Megatron 2021 (April)", _megatron_2021()),
+        table_of("Megatron 2021 (January)", _megatron_january(), {"micro_batch_size": (1, 2, 4)}),
+        table_of(
             "Megatron 2024", _megatron_2024(), {"pp_schedule": ("interleaved_1f1b", "1f1b"), "micro_batch_size": (1, 2)}
         ),
-        _table("vTrain 3.6B", _vtrain(), {"gpu": ("a100", "a100-40gb")}),
-        _table("torchtitan", _torchtitan()),
-        _table("NeMo dense", _nemo()),
-        _table("llm-foundry A100", _llm_foundry()),
-        _table("playbook", _playbook()),
+        table_of("vTrain 3.6B", _vtrain(), {"gpu": ("a100", "a100-40gb")}),
+        table_of("torchtitan", _torchtitan()),
+        table_of("NeMo dense", _nemo()),
+        table_of("llm-foundry A100", _llm_foundry()),
+        table_of("playbook", _playbook()),
     ]
 
 
@@ -88,7 +88,7 @@ def read(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _table(name: str, found: Iterator[Row], unknown: Mapping[str, tuple[Any, ...]] | None = None) -> Table:
+def table_of(name: str, found: Iterator[Row], unknown: Mapping[str, tuple[Any, ...]] | None = None) -> Table:
     groups: dict[tuple[str, MemoryProfile], list[Row]] = {}
     for row in found:
         profile = replace(PROFILES[row.pop("trainer")], **row.pop("profile", {}))
@@ -153,7 +153,7 @@ def gpt(layers: int, hidden: int, heads: int, vocabulary: int, sequence_length: 
     )
 
 
-def _interleaved(stages: int) -> Row:
+def interleaved(stages: int) -> Row:
     return {"pp_schedule": "interleaved_1f1b", "virtual_stages": stages} if stages > 1 else {}
 
 
@@ -220,7 +220,7 @@ def _megatron_old(row: dict[str, str], tp: int, pp: int, micro: int) -> Row:
         "shape": shape,
         "profile": STORED_SCORES,
         "dp_overlap": 1.0 * (pp == 1),
-        **_interleaved(_SC21_STAGES.get(row["model"], 1)),
+        **interleaved(_SC21_STAGES.get(row["model"], 1)),
         "seconds": batch * sequence * per_token / (float(row["tflops_per_gpu"]) * 1e12 * gpus),
         "label": row["model"],
     }
@@ -243,7 +243,7 @@ def _megatron_2024() -> Iterator[Row]:
                 "grad_accum": batch // dp,
                 "sequence_length": sequence,
                 "shape": shape,
-                **_interleaved(layers // pp if pp > 1 else 1),
+                **interleaved(layers // pp if pp > 1 else 1),
                 "label": row["model"],
                 "seconds": batch * sequence * per_token / (float(row["tflops_per_gpu"]) * 1e12 * gpus),
             }
@@ -314,7 +314,7 @@ def _torchtitan() -> Iterator[Row]:
             "recompute": {"no": "none", "full": "full", "selective layer": "full"}.get(saved, "selective"),
             "recompute_share": 0.5 if saved == "selective layer" else 1.0,
             "tp_overlap": "async" in techniques.lower(),
-            **_interleaved(2 if "Interleaved" in techniques else 1),
+            **interleaved(2 if "Interleaved" in techniques else 1),
             "shape": MODELS[_TITAN[row["model"]]],
             "seconds": tokens / float(row["tps_per_gpu"]) / gpus,
             "label": f"{row['table'][:7]} {row['model']} {techniques or saved}",
@@ -352,7 +352,7 @@ def _nemo() -> Iterator[Row]:
             "dtype": _NEMO_DTYPES.get(row["precision"], "fp8"),
             "gpus_per_node": 72 if gpu.startswith("gb") else 8,
             "tp_overlap": True,
-            **_interleaved((ways["vp"] if row["vp"] else _STAGES.get(row["model"], 1)) if ways["pp"] > 1 else 1),
+            **interleaved((ways["vp"] if row["vp"] else _STAGES.get(row["model"], 1)) if ways["pp"] > 1 else 1),
             "shape": models[row["model"]],
             "seconds": batch * sequence / float(row["tok_s_gpu"]) / gpus,
             "label": f"{row['container'][:7]} {gpu} {row['model']} {row['precision']}",

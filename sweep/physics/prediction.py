@@ -56,6 +56,8 @@ MOST_CORRECTION = 4.0
 """of a part's logarithm"""
 COMMON = 0.3
 """correlation of the corrections of two trainers or clusters: what the model itself has wrong is wrong for both"""
+FROM_ANOTHER = PRIOR_RUNS * COMMON**2 / (1 - COMMON**2)
+"""all runs of another trainer or cluster say as much about the size of errors as this many of its own"""
 NOTHING_S = 1e-12
 """seconds of a part that a layout does not have"""
 MOST_NOISE = 1.0
@@ -235,12 +237,22 @@ class Posterior:
         return np.maximum(self._nearby(layouts, np.minimum(self.disturbed, MOST_NOISE**2), usual), usual)
 
     def _nearby(self, layouts: Layouts, values: Floats, usual: float) -> Floats:
-        """Mean of the values of runs on about as many GPUs of the same trainer and cluster, shrunk to the usual one."""
+        """Mean of the values of runs on about as many GPUs of the same trainer and cluster, shrunk to the usual one.
+
+        Values are squares, and squares of errors correlate by the square of the errors' own correlation. So all runs of
+        another trainer or cluster together count less than one of this one, however many they are.
+        """
         if self.anchors is None:
             return np.full(len(layouts), usual)
         apart = layouts.features[:, SIZE, None] - self.anchors.features[None, :, SIZE]
-        near = np.exp(-(apart**2) / 2) * _similarity(layouts, self.anchors)
-        found: Floats = (PRIOR_RUNS * usual + near @ values) / (PRIOR_RUNS + near.sum(axis=1))
+        near = np.exp(-(apart**2) / 2)
+        sums, weights = np.full(len(layouts), PRIOR_RUNS * usual), np.full(len(layouts), PRIOR_RUNS)
+        for group in np.unique(self.anchors.groups):
+            there = self.anchors.groups == group
+            runs = near[:, there].sum(axis=1)
+            share = np.where(layouts.groups == group, 1.0, FROM_ANOTHER / (runs + PRIOR_RUNS))
+            sums, weights = sums + share * (near[:, there] @ values[there]), weights + share * runs
+        found: Floats = sums / weights
         return found
 
     def update(self, layouts: Layouts, log_seconds: Floats) -> Posterior:

@@ -148,6 +148,19 @@ def test_another_trainer_learns_little_from_this_one():
     assert 0 < far < 0.5 * near
 
 
+def test_wild_runs_of_another_trainer_widen_little_however_many_they_are():
+    here, there = LAYOUTS, describe(columns(), H100, MEGATRON, group=1)
+    noise = np.random.default_rng(0).normal(0, 0.6, len(there))
+    wider = []
+    for number in (len(there) // 4, len(there)):
+        rows = np.arange(0, number)
+        after = Posterior().update(there.take(rows), (there.log_median + noise)[rows])
+        wider.append((after.scale(here).max(), after.scale(there.take(rows)).max()))
+    (few, few_there), (many, many_there) = wider
+    assert 1.0 < few < many < 1.1 * few
+    assert many**2 - 1 < 0.25 * (min(few_there, many_there) ** 2 - 1)
+
+
 def test_an_update_depends_on_its_runs_alone_and_uses_the_latest():
     truth = LAYOUTS.log_median + 0.3
     once = Posterior().update(LAYOUTS, truth)

@@ -1,0 +1,86 @@
+"""How well the playbook's runs can be ordered at all: python -m benchmarks.order_limits.
+
+Prints rank correlation (Spearman) and top-1 regret within its cells, of several predictors over the same runs:
+
+- ours, before anything is measured, and after nine tenths of the table itself (each tenth by the others);
+- the measured time of a run's sibling: the same layout with ZeRO 1 instead of 0, or the reverse. It is a second
+  measurement, but for what the stage costs, so what it cannot foresee is hardly in the layout.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks.accuracy import DISTURBED, described
+from benchmarks.reference_tables import Rows, tables
+from sweep.physics.prediction import Posterior
+
+SHARES, SEED = 10, 0
+FEWEST_SIBLINGS = 5
+"""pairs of a cell that counts"""
+LAYOUT = ("dp", "tp", "pp", "micro_batch_size", "grad_accum")
+
+
+def order_within(cells: Any, predicted: Any, measured: Any) -> tuple[float, float]:
+    """(mean Spearman, mean top-1 regret) over cells."""
+    found = []
+    for cell in np.unique(cells):
+        ours, theirs = predicted[cells == cell], measured[cells == cell]
+        ranks = [np.argsort(np.argsort(values)) for values in (ours, theirs)]
+        found.append((np.corrcoef(*ranks)[0, 1], 1 - theirs.min() / theirs[np.argmin(ours)]))
+    correlation, regret = np.mean(found, axis=0)
+    return float(correlation), float(regret)
+
+
+def after_most_of_it(layouts: Any, log_seconds: Any) -> Any:
+    """Seconds of every run, predicted after an update by the runs of all other tenths."""
+    predicted = np.zeros(len(log_seconds))
+    order = np.random.default_rng(SEED).permutation(len(log_seconds))
+    for tenth in np.array_split(order, SHARES):
+        known = np.setdiff1d(order, tenth)
+        after = Posterior().update(layouts.take(known), log_seconds[known])
+        predicted[tenth] = after.log_seconds(layouts.take(tenth))[0]
+    return np.exp(predicted)
+
+
+def siblings(rows: Rows) -> Any:
+    """(pairs, 2) places of runs that differ in nothing but ZeRO 0 and 1."""
+    layouts: dict[tuple[Any, ...], dict[int, int]] = {}
+    for place, (label, zero, *layout) in enumerate(
+        zip(rows.labels, rows.columns["zero"], *(rows.columns[name] for name in LAYOUT), strict=True)
+    ):
+        layouts.setdefault((label, *layout), {}).setdefault(int(zero), place)
+    pairs = np.array([(found[0], found[1]) for found in layouts.values() if 0 in found and 1 in found])
+    cells = np.array(rows.labels)[pairs[:, 0]]
+    names, counts = np.unique(cells, return_counts=True)
+    return pairs[np.isin(cells, names[counts >= FEWEST_SIBLINGS])]
+
+
+def main() -> int:
+    table = next(one for one in tables() if one.name == "playbook")
+    (rows,) = table.rows
+    layouts, log_seconds = described(table, 0)
+    before, after = np.exp(layouts.log_median), after_most_of_it(layouts, log_seconds)
+    cells, pairs = np.array(rows.labels), siblings(rows)
+    mine, other = pairs.ravel(), pairs[:, ::-1].ravel()
+    apart = np.abs(np.log(rows.seconds[pairs[:, 0]] / rows.seconds[pairs[:, 1]]))
+    print("| predicted by | runs | Spearman | top-1 regret |\n|---|---|---|---|")
+    for name, places, values in (
+        ("ours, nothing measured", np.arange(len(cells)), before),
+        ("ours, after nine tenths of the table", np.arange(len(cells)), after),
+        ("ours, nothing measured; runs with a sibling", mine, before[mine]),
+        ("the sibling's measured time", mine, rows.seconds[other]),
+    ):
+        correlation, regret = order_within(cells[places], values, rows.seconds[places])
+        print(f"| {name} | {len(places)} | {correlation:.3f} | {regret:.1%} |")
+    print(
+        f"\nOf {len(pairs)} pairs of siblings {(apart > np.log(DISTURBED)).mean():.0%} differ by {DISTURBED} or more."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

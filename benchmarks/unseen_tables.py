@@ -1,0 +1,122 @@
+"""Published step times that nothing in the model was chosen by: NeMo's mixtures of experts, two runs of BigScience.
+
+The step-time model was evaluated on them only after it was made. Who changes the model in view of one of them moves
+its name to ``sweep.physics.constants.SEEN_TABLES``, and ``python -m benchmarks.accuracy`` prints it with the others.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from benchmarks.reference_tables import STORED_SCORES, Row, Table, gpt, interleaved, read, table_of
+from sweep.physics.catalogue import MODELS
+from sweep.physics.shapes import ModelShape
+
+_KIMI_K2 = ModelShape(
+    num_layers=61,
+    hidden_size=7168,
+    num_heads=64,
+    num_kv_heads=8,
+    intermediate_size=18432,
+    vocab_size=163840,
+    head_dim=128,
+    num_experts=384,
+    experts_per_token=8,
+    moe_intermediate_size=2048,
+    shared_experts=1,
+    dense_layers=1,
+)
+"""config.json of moonshotai/Kimi-K2-Base; latent attention as in ``sweep.physics.catalogue``'s DeepSeek-V3"""
+_MIXTURES = {
+    "DeepSeekV3": MODELS["DeepSeek-V3"],
+    "Qwen3_30B_a3B": MODELS["Qwen3-30B-A3B"],
+    "Qwen3_235B_a22B": MODELS["Qwen3-235B-A22B"],
+    "GPT OSS 120B": MODELS["GPT-OSS-120B"],
+}
+_LATER = {"Kimi_K2": _KIMI_K2}
+
+
+def unseen_tables() -> list[Table]:
+    """Every table of this module."""
+    return [
+        table_of("NeMo experts", _nemo(_MIXTURES)),
+        table_of("NeMo experts, Kimi K2", _nemo(_LATER)),
+        table_of("BigScience", _bigscience()),
+    ]
+
+
+def _nemo(models: dict[str, ModelShape]) -> Iterator[Row]:
+    """Recomputation, CUDA graphs and the kind of exchange are not stated; multi-token prediction is left out."""
+    for row in read("nemo_performance.csv"):
+        name, gpu = row["model"].split(" (")[0], row["system"].removeprefix("DGX-").lower()
+        if name not in models or "w/ MTP" in row["model"] or row["malformed_row"] == "True":
+            continue
+        ways = {axis: int(float(row[axis] or 1)) for axis in ("tp", "pp", "cp", "vp", "ep")}
+        gpus, batch, micro, sequence = (int(row[column]) for column in ("num_gpus", "gbs", "mbs", "seq_len"))
+        dp = gpus // (ways["tp"] * ways["pp"] * ways["cp"])
+        chunks = ways.pop("vp") if ways["pp"] > 1 else 1
+        yield {
+            "gpu": gpu,
+            "trainer": "megatron",
+            "dp": dp,
+            **{axis: size for axis, size in ways.items() if axis != "vp"},
+            "zero": 1,
+            "micro_batch_size": micro,
+            "grad_accum": max(batch // (dp * micro), 1),
+            "sequence_length": sequence,
+            "dtype": "bf16" if row["precision"] == "BF16" else "fp8",
+            "gpus_per_node": 72 if gpu.startswith("gb") else 8,
+            "tp_overlap": True,
+            **interleaved(chunks),
+            "shape": models[name],
+            "seconds": batch * sequence / float(row["tok_s_gpu"]) / gpus,
+            "label": f"{row['container'][:5]} {gpu} {row['model']} {row['precision']} pp {ways['pp']} ep {ways['ep']} "
+            f"micro-batch {micro}",
+        }
+
+
+def _bigscience() -> Iterator[Row]:
+    """Medians of the logged iterations. Layouts: train/tr11-176B-ml/tr11-176B-ml.slurm and
+    experiments/gpt2-meg/meg_gpt2_perf_n16.slurm of bigscience-workshop/bigscience. Network of Jean Zay: four Omni-Path
+    links of 100 Gb/s per node, of 8 A100 or 4 V100.
+    """
+    common = {"trainer": "megatron", "tp": 4, "recompute": "full", "profile": STORED_SCORES, "dp_overlap": 0.0}
+    yield common | {
+        "gpu": "a100",
+        "dp": 8,
+        "pp": 12,
+        "pp_layers": "5,6,6,6,6,6,6,6,6,6,6,5",  # --pp-partition-method type:transformer|embedding
+        "zero": 1,
+        "micro_batch_size": 2,
+        "grad_accum": 128,
+        "sequence_length": 2048,
+        "network_bytes_per_s": 6.25e9,
+        "shape": gpt(70, 14336, 112, 250880, 2048),
+        "seconds": _median_s("train/tr11-176B-ml/chronicles.md", "2048.0"),
+        "label": "176B on 384 A100",
+    }
+    yield common | {
+        "gpu": "v100",
+        "dp": 1,
+        "pp": 16,
+        "pp_layers": "auto",
+        "micro_batch_size": 4,
+        "grad_accum": 256,
+        "sequence_length": 1024,
+        "dtype": "fp16",
+        "gpus_per_node": 4,
+        "network_bytes_per_s": 12.5e9,
+        "shape": gpt(64, 8192, 32, 51200, 1024),
+        "seconds": _median_s("experiments/gpt2-meg/meg_gpt2_perf_n16", "1024.0"),
+        "label": "52B on 64 V100",
+    }
+
+
+def _median_s(path: str, batch: str) -> float:
+    found = [
+        float(row["elapsed_ms"])
+        for row in read("bigscience_iterations.csv")
+        if row["source_path"].startswith(path) and row["global_batch_size"] == batch
+    ]
+    return statistics.median(found) / 1000
