@@ -25,13 +25,15 @@ from bench_workloads.transformer import (
     weights,
 )
 from bench_workloads.transformer.accumulation import AccumulationStep
-from bench_workloads.transformer.data import Batches
+from bench_workloads.transformer.data import Batches, Share, Source
+from bench_workloads.transformer.data_rules import SYNTHETIC
 from bench_workloads.transformer.mesh import Meshes, build_meshes
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import loss_and_gradient
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.tied import TiedEmbedding
+from bench_workloads.transformer.token_file import batches_of
 from sweep.physics.shapes import ModelShape, input_embedding_parameters, matmul_parameters
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class Trainer:
         self.positions = _positions(run, settings, self.meshes).to(device)
         self.stage_numbers = _stage_numbers(run, settings, self.meshes)
         self.parts = [self._part(number, device) for number in self.stage_numbers]
-        self.batches = _batches(run, self.meshes, self.positions)
+        self.batches = _source(run, settings, self.meshes, self.positions)
         self.forward_backward = self._step(device)
         self.tied = TiedEmbedding(self.parts, self.meshes.pp)
         self.optimizer = Optimizer(
@@ -194,10 +196,10 @@ def _positions(run: RankRun, settings: Settings, meshes: Meshes) -> Tensor:
     return context_parallel.positions(run.sequence_length, meshes.cp.get_local_rank(), run.layout.cp, settings.cp_kind)
 
 
-def _batches(run: RankRun, meshes: Meshes, positions: Tensor) -> Batches:
+def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor) -> Source:
     per_replica = run.layout.micro_batch_size * run.layout.grad_accum
     start = meshes.dp.get_local_rank() * per_replica
-    return Batches(
+    share = Share(
         seed=run.place.seed,
         vocab_size=int(run.shape["vocab_size"] or 0),
         sequence_length=run.sequence_length,
@@ -205,3 +207,4 @@ def _batches(run: RankRun, meshes: Meshes, positions: Tensor) -> Batches:
         mine=slice(start, start + per_replica),
         positions=positions,
     )
+    return Batches(**vars(share)) if settings.data == SYNTHETIC else batches_of(settings, share)
