@@ -28,7 +28,7 @@ from bench_workloads.transformer.accumulation import AccumulationStep
 from bench_workloads.transformer.data import Batches, Share, Source
 from bench_workloads.transformer.data_rules import SYNTHETIC
 from bench_workloads.transformer.mesh import Meshes, build_meshes
-from bench_workloads.transformer.model import Decoder, mean_loss
+from bench_workloads.transformer.model import Decoder, attention_by_head, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import loss_and_gradient
 from bench_workloads.transformer.pipeline import PipelineStep
@@ -111,10 +111,12 @@ class Trainer:
             ends = {"first": number == 0, "last": number == count - 1}
             part = Decoder(self.shape, layers[number], **ends, fused=settings.fused_projections)
         part.to(DTYPES[settings.weights_dtype])
-        if settings.grouped_experts:
+        if settings.grouped_experts and self.shape.num_experts:
             # torch compiles the grouped product for GPUs in bf16 only; an all-to-all waits for its sizes
             compilable = device.type == "cuda" and run.dtype == "bf16" and run.layout.ep == 1
-            part.group_experts(mlp.product_on(device.type, DTYPES[run.dtype]), compilable=compilable)
+            width = self.shape.moe_intermediate_size // run.layout.tp
+            product = mlp.product_on(device.type, DTYPES[run.dtype], self.shape.hidden_size, width)
+            part.group_experts(product, compilable=compilable)
         tensor_parallel.apply(
             part,
             meshes.tp,
@@ -122,6 +124,8 @@ class Trainer:
             parallel_loss=settings.loss_parallel,
         )
         expert_parallel.apply(part, meshes)
+        if not attention.takes_groups(settings.attention, device, DTYPES[run.dtype]):
+            part.set_attention(attention_by_head)
         context_parallel.apply(part, meshes.cp, settings.cp_kind, run.sequence_length)
         recompute.apply(part, run.layout.recompute)
         compiling.apply(part, on=run.compile, mode=settings.compile_mode)

@@ -255,7 +255,14 @@ def _with_suspects(table: pa.Table) -> pa.Table:
         notes[i].append(note)
     if notes == [old or [] for old in earlier]:
         return table
-    for name, values in (("notes", notes), ("suspect", [bool(n) for n in notes])):
+    marked = [n != (old or []) for n, old in zip(notes, earlier, strict=True)]  # a note of another kind is no suspicion
+    suspects = [
+        bool(n) if changed else bool(old)
+        for n, changed, old in zip(notes, marked, table["suspect"].to_pylist(), strict=True)
+    ]
+    for i in found:
+        suspects[i] = True
+    for name, values in (("notes", notes), ("suspect", suspects)):
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(name), pa.array(values, type=table.schema.field(name).type))
     return table
