@@ -99,7 +99,7 @@ class Stopwatch:
         samples.data_s.append(time.perf_counter() - begin)
         gc.collect()
         if self._collectives:
-            self._collectives.settle()
+            self._collectives.catch_up()
         dist.barrier()
         with self._watched():  # a GPU's counters take a rank milliseconds: the second barrier aligns the ranks again
             dist.barrier()

@@ -80,7 +80,7 @@ class FileBatches:
         self._loader: Iterator[Tensor] = iter(())
 
     def __call__(self, iteration: int) -> tuple[Tensor, Tensor]:
-        """See ``data.Source``. Another order than a rising one begins to read anew."""
+        """See ``data.Source``. Another order than a rising one starts to read from there."""
         if iteration != self._next or not iteration:
             self._loader = self._from(iteration)
         self._next = iteration + 1

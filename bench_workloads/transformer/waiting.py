@@ -27,7 +27,7 @@ class CollectiveTime(Protocol):
     unknown: str | None
     """why the last lap is not known"""
 
-    def settle(self) -> None:
+    def catch_up(self) -> None:
         """Read what is outstanding, which may take a while. Call it before the ranks meet at a barrier."""
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class Waits:
         self._seconds = 0.0
         self.unknown: str | None = None
 
-    def settle(self) -> None:
+    def catch_up(self) -> None:
         """See ``CollectiveTime``. Nothing is outstanding."""
 
     def start(self) -> None:
@@ -116,14 +116,14 @@ class FlightRecorder:
         self._seen = -1
         self.unknown: str | None = None
         """why the last lap has no time"""
-        self.settle()
+        self.catch_up()
 
-    def settle(self) -> None:
+    def catch_up(self) -> None:
         """See ``CollectiveTime``. Waits for the watchdog, up to ``WATCHDOG_S``: each rank another time."""
         self.lap()
 
     def start(self) -> None:
-        """See ``CollectiveTime``. The barrier since ``settle`` is known by its name."""
+        """See ``CollectiveTime``. The barrier since ``catch_up`` is known by its name."""
 
     def lap(self) -> float | None:
         """See ``CollectiveTime``. Call it after a synchronisation of the device."""

@@ -93,12 +93,12 @@ def test_the_barrier_before_a_step_is_no_part_of_it(recording):
     """Waiting for the watchdog takes each rank another time: before the barrier, which has a name of its own."""
     before = [entry(0)]
     found = recording(before, [*before, entry(1, 50.0, name="nccl:all_reduce_barrier"), entry(2, 4.0)])
-    found.settle()
+    found.catch_up()
     found.start()
     assert found.lap() == pytest.approx(0.004)
 
 
-def test_ranks_settle_before_they_meet_and_begin_at_once_after(monkeypatch):
+def test_ranks_catch_up_before_they_meet_and_begin_at_once_after(monkeypatch):
     """Else one rank's step would include another's wait for the watchdog, up to 0.3 s."""
     from bench_workloads.transformer import measure
 
@@ -107,8 +107,8 @@ def test_ranks_settle_before_they_meet_and_begin_at_once_after(monkeypatch):
     class Collectives:
         unknown = None
 
-        def settle(self):
-            order.append("settle")
+        def catch_up(self):
+            order.append("catch_up")
 
         def start(self):
             order.append("start")
@@ -135,4 +135,4 @@ def test_ranks_settle_before_they_meet_and_begin_at_once_after(monkeypatch):
     monkeypatch.setattr(measure.dist, "get_world_size", lambda: 1)
     watch = measure.Stopwatch(trainer, None, torch.device("cpu"), Collectives(), watched=Watched)
     watch.iteration(0, measure.Samples())
-    assert order == ["settle", "barrier", "counters", "barrier", "start", "step", "counters", "lap"]
+    assert order == ["catch_up", "barrier", "counters", "barrier", "start", "step", "counters", "lap"]

@@ -56,7 +56,7 @@ def test_each_iteration_has_its_own_batch_and_any_can_be_read_again(path):
     source = batches(path, share())
     first = [source(number)[0] for number in range(3)]
     assert not torch.equal(first[0], first[1])
-    assert torch.equal(source(1)[0], first[1]), "another order begins anew"
+    assert torch.equal(source(1)[0], first[1]), "another order starts from there"
     assert torch.equal(source(2)[0], first[2])
     assert torch.equal(source(2)[0], first[2])
 
