@@ -145,26 +145,24 @@ def test_segments_grow_unless_the_user_sets_otherwise(monkeypatch, cuda, given, 
     environment = {k: v for k, v in os.environ.items() if k not in ALLOCATOR_VARIABLES} | given
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr(torch.version, "cuda", cuda)
-    settings_given = []
-    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", settings_given.append, raising=False)
+    given_to_torch = []
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", given_to_torch.append, raising=False)
     assert grow_segments() == expected
-    assert settings_given == ([expected] if not given and cuda else []), (
-        "torch may have read its variable when it was imported"
-    )
+    assert given_to_torch == ([expected] if not given and cuda else []), "it may have read its variable before"
     assert environment.get("PYTORCH_ALLOC_CONF", given.get("PYTORCH_CUDA_ALLOC_CONF")) == expected
 
 
-def test_an_older_torch_is_told_by_its_own_function(monkeypatch):
+def test_an_older_torch_has_a_function_of_its_own(monkeypatch):
     import os
 
-    settings_given = []
+    given_to_torch = []
     monkeypatch.setattr(os, "environ", {})
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.delattr(torch._C, "_accelerator_setAllocatorSettings", raising=False)
     name = "_cuda_cudaCachingAllocator_set_allocator_settings"
-    monkeypatch.setattr(torch._C, name, settings_given.append, raising=False)
+    monkeypatch.setattr(torch._C, name, given_to_torch.append, raising=False)
     assert grow_segments() == "expandable_segments:True"
-    assert settings_given == ["expandable_segments:True"]
+    assert given_to_torch == ["expandable_segments:True"]
 
 
 WATCHED = """
