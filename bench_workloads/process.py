@@ -88,7 +88,7 @@ def grow_segments() -> str | None:
     """Let the CUDA allocator grow its segments (``expandable_segments``), so that it fragments less. Call it first.
 
     The user's own setting is kept, and ROCm's default, where it is not generally available. Returns what is set.
-    Torch is imported before: a release that reads the variable then would never see this one, so its function is called as well.
+    Torch is imported before: a release that reads the variable then would never see it, so torch is asked as well.
     """
     given = next((os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ), None)
     if given is None and torch.version.cuda is not None:
