@@ -12,8 +12,8 @@ import os
 import platform
 import statistics
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def state(device: torch.device) -> dict[str, Any]:
     }
     found: dict[str, Any] = {}
     for name, ask in questions.items():
-        with suppress(nvml.NVMLError):
+        with suppress(nvml.NVMLError, AttributeError):  # another release of the bindings may lack a function
             found[name] = ask()
     return found
 
@@ -70,18 +70,22 @@ PERIOD_S = 0.1
 
 
 class Sampler:
-    """The GPU's clocks, power, temperature and throttle reasons while it is entered, from a thread; its energy."""
+    """The GPU's clocks, power, temperature and throttle reasons during steps, from a thread; the steps' energy.
+
+    What lies between two steps (reading counters, collecting garbage) does not count: the GPU is idle then.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._samples: list[dict[str, Any]] = []
         self._over = threading.Event()
+        self._in_step = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._energy_j: list[float | None] = []
+        """of each step"""
 
     def __enter__(self) -> Sampler:
         """Begin, on a GPU with NVML."""
-        self._energy_j.append(_energy_j(self._device))
         if state(self._device):
             self._thread.start()
         return self
@@ -90,7 +94,20 @@ class Sampler:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._energy_j.append(_energy_j(self._device))
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around a step. Reads the counter of energy at either end, and takes a sample at its end at least."""
+        before = _energy_j(self._device)
+        self._in_step.set()
+        try:
+            yield
+        finally:
+            self._in_step.clear()
+            after = _energy_j(self._device)
+            self._energy_j.append(None if before is None or after is None else after - before)
+            if found := state(self._device):
+                self._samples.append(found)
 
     def results(self, tokens: int) -> dict[str, Any]:
         """Least, median and greatest of each value, reasons of throttling ever seen, energy; nothing on a CPU.
@@ -107,8 +124,8 @@ class Sampler:
             values[name] = [found[0], statistics.median(found), found[-1]] if found else None
         seen = functools.reduce(operator.or_, (sample.get("throttle_reasons", 0) for sample in self._samples), 0)
         values["throttle_reasons"] = [text for bit, text in THROTTLE_REASONS.items() if seen & bit]
-        begin, end = self._energy_j
-        spent = None if begin is None or end is None else end - begin
+        known = [energy for energy in self._energy_j if energy is not None]
+        spent = sum(known) if known and len(known) == len(self._energy_j) else None
         per_token = None if spent is None or not tokens else spent / tokens
         results: dict[str, Any] = {"device_samples": values, "energy_j": spent, "energy_j_per_token": per_token}
         if reasons := values["throttle_reasons"]:
@@ -117,7 +134,8 @@ class Sampler:
 
     def _sample(self) -> None:
         while not self._over.wait(PERIOD_S):
-            self._samples.append(state(self._device))
+            if self._in_step.is_set():
+                self._samples.append(state(self._device))
 
 
 THROTTLE_REASONS = {
@@ -136,7 +154,7 @@ def _energy_j(device: torch.device) -> float | None:
     nvml = _nvml()
     if device.type != "cuda" or nvml is None:
         return None
-    with suppress(nvml.NVMLError):
+    with suppress(nvml.NVMLError, AttributeError):
         return float(nvml.nvmlDeviceGetTotalEnergyConsumption(_handle(nvml, device))) / 1e3
     return None
 

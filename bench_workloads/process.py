@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """read when the first GPU memory is allocated; the second is the older name"""
+GROWING = "expandable_segments:True"
 
 
 class NoGpuError(RuntimeError):
@@ -87,11 +88,22 @@ def grow_segments() -> str | None:
     """Let the CUDA allocator grow its segments (``expandable_segments``), so that it fragments less. Call it first.
 
     The user's own setting is kept, and ROCm's default, where it is not generally available. Returns what is set.
+    Torch is imported before: a release that reads the variable then would never see it, so torch is asked as well.
     """
     given = next((os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ), None)
     if given is None and torch.version.cuda is not None:
-        given = os.environ[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
+        given = os.environ[ALLOCATOR_VARIABLES[0]] = GROWING
+        _set_allocator(given)
     return given
+
+
+def _set_allocator(settings: str) -> None:
+    """By the function that this torch has: renamed between 2.8 and 2.13. Neither touches the device."""
+    names = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
+    for name in names:
+        if hasattr(torch._C, name):
+            getattr(torch._C, name)(settings)
+            return
 
 
 def set_threads(place: Place, wanted: int, *, own_cores: bool) -> int:

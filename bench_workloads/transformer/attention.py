@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.backends.cuda import SDPAParams
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -28,6 +29,17 @@ def prepare(kernel: str) -> None:
     if activate is None:
         raise ImportError(f"attention=fa3: torch {torch.__version__} cannot install FlashAttention 3 as a kernel")
     activate("FA3")
+
+
+def takes_groups(kernel: str, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the kernel takes fewer heads of keys than of queries. Releases of torch differ in ``efficient`` only."""
+    if kernel != "efficient":
+        return True
+    queries, keys = (torch.zeros(1, heads, 16, 64, device=device, dtype=dtype) for heads in (2, 1))
+    taken: bool = torch.backends.cuda.can_use_efficient_attention(
+        SDPAParams(queries, keys, keys, None, 0.0, True, True)
+    )
+    return taken
 
 
 def chosen(kernel: str) -> AbstractContextManager[Any]:

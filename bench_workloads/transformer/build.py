@@ -25,13 +25,15 @@ from bench_workloads.transformer import (
     weights,
 )
 from bench_workloads.transformer.accumulation import AccumulationStep
-from bench_workloads.transformer.data import Batches
+from bench_workloads.transformer.data import Batches, Share, Source
+from bench_workloads.transformer.data_rules import SYNTHETIC
 from bench_workloads.transformer.mesh import Meshes, build_meshes
-from bench_workloads.transformer.model import Decoder, mean_loss
+from bench_workloads.transformer.model import Decoder, attention_by_head, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import loss_and_gradient
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.tied import TiedEmbedding
+from bench_workloads.transformer.token_file import batches_of
 from sweep.physics.shapes import ModelShape, input_embedding_parameters, matmul_parameters
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class Trainer:
         self.positions = _positions(run, settings, self.meshes).to(device)
         self.stage_numbers = _stage_numbers(run, settings, self.meshes)
         self.parts = [self._part(number, device) for number in self.stage_numbers]
-        self.batches = _batches(run, self.meshes, self.positions)
+        self.batches = _source(run, settings, self.meshes, self.positions)
         self.forward_backward = self._step(device)
         self.tied = TiedEmbedding(self.parts, self.meshes.pp)
         self.optimizer = Optimizer(
@@ -109,10 +111,12 @@ class Trainer:
             ends = {"first": number == 0, "last": number == count - 1}
             part = Decoder(self.shape, layers[number], **ends, fused=settings.fused_projections)
         part.to(DTYPES[settings.weights_dtype])
-        if settings.grouped_experts:
+        if settings.grouped_experts and self.shape.num_experts:
             # torch compiles the grouped product for GPUs in bf16 only; an all-to-all waits for its sizes
             compilable = device.type == "cuda" and run.dtype == "bf16" and run.layout.ep == 1
-            part.group_experts(mlp.product_on(device.type, DTYPES[run.dtype]), compilable=compilable)
+            width = self.shape.moe_intermediate_size // run.layout.tp
+            product = mlp.product_on(device.type, DTYPES[run.dtype], self.shape.hidden_size, width)
+            part.group_experts(product, compilable=compilable)
         tensor_parallel.apply(
             part,
             meshes.tp,
@@ -120,6 +124,8 @@ class Trainer:
             parallel_loss=settings.loss_parallel,
         )
         expert_parallel.apply(part, meshes)
+        if not attention.takes_groups(settings.attention, device, DTYPES[run.dtype]):
+            part.set_attention(attention_by_head)
         context_parallel.apply(part, meshes.cp, settings.cp_kind, run.sequence_length)
         recompute.apply(part, run.layout.recompute)
         compiling.apply(part, on=run.compile, mode=settings.compile_mode)
@@ -194,10 +200,10 @@ def _positions(run: RankRun, settings: Settings, meshes: Meshes) -> Tensor:
     return context_parallel.positions(run.sequence_length, meshes.cp.get_local_rank(), run.layout.cp, settings.cp_kind)
 
 
-def _batches(run: RankRun, meshes: Meshes, positions: Tensor) -> Batches:
+def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor) -> Source:
     per_replica = run.layout.micro_batch_size * run.layout.grad_accum
     start = meshes.dp.get_local_rank() * per_replica
-    return Batches(
+    share = Share(
         seed=run.place.seed,
         vocab_size=int(run.shape["vocab_size"] or 0),
         sequence_length=run.sequence_length,
@@ -205,3 +211,4 @@ def _batches(run: RankRun, meshes: Meshes, positions: Tensor) -> Batches:
         mine=slice(start, start + per_replica),
         positions=positions,
     )
+    return Batches(**vars(share)) if settings.data == SYNTHETIC else batches_of(settings, share)

@@ -16,8 +16,6 @@ from torch import Tensor
 from torch.distributed import _functional_collectives as collectives
 from torch.nn.attention.bias import causal_lower_right
 
-from bench_workloads.transformer.model import causal_attention
-
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
@@ -45,9 +43,10 @@ def apply(part: Decoder, mesh: DeviceMesh, kind: str, sequence_length: int) -> N
     """Set the kernel over the whole sequence in every attention of one stage."""
     if mesh.size() == 1:
         return
-    core: AttentionKernel = Ulysses(mesh) if kind == "ulysses" else GatheredKeys(mesh, sequence_length)
-    for block in part.blocks:
-        block.attention.core = core
+    if kind == "ulysses" and part.blocks:
+        part.set_attention(Ulysses(mesh, part.blocks[0].attention.core))
+    else:
+        part.set_attention(GatheredKeys(mesh, sequence_length))
 
 
 class GatheredKeys:
@@ -90,13 +89,14 @@ class GatheredKeys:
 class Ulysses:
     """Attention over the whole sequence for this rank's share of the heads."""
 
-    def __init__(self, mesh: DeviceMesh) -> None:
+    def __init__(self, mesh: DeviceMesh, kernel: AttentionKernel) -> None:
         self._group: ProcessGroup = mesh.get_group()
         self._ranks = mesh.size()
+        self._kernel = kernel
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Local (batch, heads, sequence / cp, head_dim) -> the same."""
-        whole = causal_attention(*(self._to_heads(x) for x in (queries, keys, values)))
+        whole = self._kernel(*(self._to_heads(x) for x in (queries, keys, values)))
         return self._to_sequence(whole)
 
     def _to_heads(self, x: Tensor) -> Tensor:

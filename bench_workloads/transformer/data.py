@@ -1,16 +1,30 @@
-"""Synthetic tokens, made on the device: the same global batch for every layout."""
+"""Synthetic tokens, made on the device: the same global batch for every layout. Those of a file: ``token_file``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Source(Protocol):
+    """Where a rank's tokens come from."""
+
+    part_of_step: ClassVar[bool]
+    """whether reading them is part of a training step, and is timed with it"""
+
+    def __call__(self, iteration: int) -> tuple[Tensor, Tensor]:
+        """Tokens and targets (replica's sequences, local positions) of an iteration, on the device."""
+
 
 @dataclass(frozen=True)
-class Batches:
-    """The share of each global batch that one rank sees."""
+class Share:
+    """What one rank sees of each global batch."""
 
     seed: int
     vocab_size: int
@@ -20,7 +34,14 @@ class Batches:
     mine: slice
     """the sequences of this rank's data-parallel replica"""
     positions: Tensor
-    """the positions of each sequence that this rank holds"""
+    """the positions of each sequence that this rank holds, on its device"""
+
+
+@dataclass(frozen=True)
+class Batches(Share):
+    """Synthetic tokens, made on the device. Free: nothing of them is timed."""
+
+    part_of_step: ClassVar[bool] = False
 
     def __call__(self, iteration: int) -> tuple[Tensor, Tensor]:
         """Tokens and targets (replica's sequences, local positions) of an iteration."""
@@ -29,3 +50,10 @@ class Batches:
         size = (self.sequences, self.sequence_length + 1)
         whole = torch.randint(self.vocab_size, size, device=device, generator=generator)[self.mine]
         return whole[:, self.positions], whole[:, self.positions + 1]
+
+
+def in_turn(source: Source, iterations: range) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of the iterations: those that are no part of a step at once, the others as they are asked for."""
+    if source.part_of_step:
+        return map(source, iterations)
+    return iter([source(iteration) for iteration in iterations])

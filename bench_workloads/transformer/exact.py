@@ -226,7 +226,7 @@ def _even_routing() -> Iterator[None]:
     with (
         _replaced(torch, "bincount", lambda chosen, minlength: chosen.new_empty(minlength)),
         _replaced(mlp, "numbers_of", _even_numbers),
-        _replaced(mlp, "product_on", lambda _device, _dtype: mlp.by_loop),  # the grouped one has no fp32 without data
+        _replaced(mlp, "product_on", lambda *_: mlp.by_loop),  # the grouped one has no fp32 without data
     ):
         yield
 

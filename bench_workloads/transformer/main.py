@@ -140,7 +140,7 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device, first: int
         stack.enter_context(observer)
         stack.enter_context(sampler)
         host = stack.enter_context(HostLoad())
-        stopwatch = Stopwatch(trainer, progress, device, watched or None, settings.steps_per_sync)
+        stopwatch = Stopwatch(trainer, progress, device, watched or None, settings.steps_per_sync, sampler.step)
         more = until_known(settings.tolerance, settings.max_iterations) if settings.adaptive else _enough
         samples = stopwatch.run(first, run.iterations, more)
     gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)

@@ -1,7 +1,8 @@
 """The measured loop: warm up, then timed iterations with nothing in them but the training step.
 
-Timed: forward, backward, gradient reduction, clipping and optimizer, from a synchronised start to a synchronised end.
-Not timed: making the batch, the barrier before, the exchange of results after, garbage collection, heartbeats.
+Timed: forward, backward, gradient reduction, clipping and optimizer, from a synchronised start to a synchronised end;
+also reading a batch, where it comes from a file. Not timed: making a synthetic batch, the barrier before, the exchange
+of results after, garbage collection, heartbeats.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
+from bench_workloads.transformer.data import in_turn
 from bench_workloads.transformer.interval import is_known
 from sweep.contract import Phase
 
@@ -35,7 +38,7 @@ class Samples:
     forward_backward_s: list[float] = field(default_factory=list)
     """host time until the backward was launched (GPU) or done (CPU)"""
     data_s: list[float] = field(default_factory=list)
-    """making the batch, before the timed region"""
+    """host time to make the batch, before the timed region; of a file: to wait for it and copy it, within"""
     device_s: list[float] = field(default_factory=list)
     """the same steps by CUDA events; empty on CPU"""
     collective_s: list[float | None] = field(default_factory=list)
@@ -69,12 +72,15 @@ class Stopwatch:
         device: torch.device,
         collectives: CollectiveTime | None = None,
         steps_per_sync: int = 1,
+        watched: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
+        """``watched``: entered right before the ranks begin an iteration together, left right after its end."""
         self._trainer = trainer
         self._progress = progress
         self._device = device
         self._collectives = collectives
         self._steps = steps_per_sync
+        self._watched = watched
 
     def run(self, first: int, count: int, more: Callable[[Samples], bool] = lambda _: False) -> Samples:
         """``count`` iterations from number ``first`` on, and further ones while ``more`` holds on every rank."""
@@ -88,15 +94,19 @@ class Stopwatch:
     def iteration(self, number: int, samples: Samples) -> None:
         """One iteration (of several steps, where they are not synchronised), its results appended to the samples."""
         begin = time.perf_counter()
-        batches = [self._trainer.batches(number + step) for step in range(self._steps)]
+        batches = in_turn(self._trainer.batches, range(number, number + self._steps))
         synchronise(self._device)
         samples.data_s.append(time.perf_counter() - begin)
         gc.collect()
-        dist.barrier()
-        synchronise(self._device)
         if self._collectives:
-            self._collectives.lap()
-        results = self._timed_steps(batches, samples)
+            self._collectives.catch_up()
+        dist.barrier()
+        with self._watched():  # a GPU's counters take a rank milliseconds: the second barrier aligns the ranks again
+            dist.barrier()
+            synchronise(self._device)
+            if self._collectives:
+                self._collectives.start()
+            results = self._timed_steps(batches, samples)
         waited = self._collectives.lap() if self._collectives else None
         samples.collective_s.append(None if waited is None else waited / self._steps)
         if self._collectives and self._collectives.unknown:
@@ -108,7 +118,7 @@ class Stopwatch:
             self._share(loss, norm, number + step, samples)
 
     def _timed_steps(
-        self, batches: list[tuple[Tensor, Tensor]], samples: Samples
+        self, batches: Iterator[tuple[Tensor, Tensor]], samples: Samples
     ) -> list[tuple[Tensor | None, Tensor]]:
         """Loss and gradient norm of each step; the times of one are appended to the samples."""
         on_gpu = self._device.type == "cuda"
@@ -116,9 +126,12 @@ class Stopwatch:
         start = time.perf_counter()
         if events:
             events[0].record()
-        results, launching = [], 0.0
-        for tokens, targets in batches:
+        results, launching, loading = [], 0.0, 0.0
+        for _ in range(self._steps):
+            asked = time.perf_counter()
+            tokens, targets = next(batches)
             begun = time.perf_counter()
+            loading += begun - asked
             loss = self._trainer.compute_gradients(tokens, targets)
             launching += time.perf_counter() - begun
             results.append((loss, self._trainer.optimizer.step()))
@@ -127,6 +140,7 @@ class Stopwatch:
         synchronise(self._device)
         samples.step_s.append((time.perf_counter() - start) / self._steps)
         samples.forward_backward_s.append(launching / self._steps)
+        samples.data_s[-1] = (samples.data_s[-1] + loading) / self._steps
         if events:
             samples.device_s.append(events[0].elapsed_time(events[1]) / 1e3 / self._steps)
         return results

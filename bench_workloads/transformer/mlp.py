@@ -88,15 +88,19 @@ def grouped(tokens: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
 
 
 @functools.cache
-def product_on(device: str, dtype: torch.dtype) -> Product:
-    """The grouped product where this torch has it for the device and the dtype, else the loop.
+def product_on(device: str, dtype: torch.dtype, hidden: int, width: int) -> Product:
+    """The grouped product where this torch has it for the device, the dtype and experts of that width, else the loop.
 
-    torch 2.13 has it on a CPU, and in bf16 on GPUs of compute capability 8.0 or more.
+    torch 2.13 has it on a CPU, and in bf16 on GPUs of compute capability 8.0 or more; rows must be multiples of 16
+    bytes (aten/src/ATen/native/GroupedMMUtils.h).
     """
-    tokens, weights = (torch.zeros(size, device=device, dtype=dtype) for size in ((16, 16), (2, 16, 16)))
     found: Product = grouped
     try:
-        grouped(tokens, weights, torch.full((2,), 8, device=device))
+        for rows, columns in ((hidden, width), (width, hidden)):
+            tokens, weights = (
+                torch.zeros(size, device=device, dtype=dtype) for size in ((2, rows), (2, rows, columns))
+            )
+            grouped(tokens, weights, torch.ones(2, device=device, dtype=torch.int64))
     except (AttributeError, RuntimeError, NotImplementedError):
         found = by_loop
     return found

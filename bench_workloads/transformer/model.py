@@ -33,6 +33,12 @@ def causal_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return functional.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=grouped)
 
 
+def attention_by_head(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """The same with keys and values repeated for each head, for a kernel that takes no grouped queries."""
+    keys, values = (x.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1) for x in (keys, values))
+    return causal_attention(queries, keys, values)
+
+
 def rope_table(positions: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the rotary embedding at the positions, each (sequence, head_dim) (arXiv 2104.09864)."""
     exponents = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
@@ -158,6 +164,11 @@ class Decoder(nn.Module):
     def blocks(self) -> list[Block]:
         """The layers in order."""
         return [block for block in self.layers.values() if isinstance(block, Block)]
+
+    def set_attention(self, core: AttentionKernel) -> None:
+        """Set the kernel of every layer."""
+        for block in self.blocks:
+            block.attention.core = core
 
     def group_experts(self, product: Product, *, compilable: bool) -> None:
         """Set how the routed experts of each layer are multiplied, and whether a compiled layer includes them."""

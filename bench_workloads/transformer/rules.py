@@ -7,20 +7,13 @@ that torch, and a candidate that one of them lets through equals the single proc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from bench_workloads.transformer.settings import Settings
+from bench_workloads.transformer.data_rules import DATA_RULES
+from bench_workloads.transformer.rule_parts import Columns, param, rule
 from bench_workloads.transformer.stages import ZERO_BUBBLE, split_of
 from sweep.contract import Rule
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
-
-Columns = Mapping[str, Any]
-_DEFAULTS = Settings.defaults()
-
-
-def _param(c: Columns, name: str) -> Any:
-    return c[name] if name in c else _DEFAULTS[name]
 
 
 def _any_of(column: Any, values: tuple[str, ...]) -> Any:
@@ -36,7 +29,7 @@ def _piped(c: Columns, schedules: tuple[str, ...]) -> Any:
 
 def _stages(c: Columns) -> Any:
     """Pipeline stages in all."""
-    looped = _piped(c, LOOPED) * (_param(c, "virtual_stages") - 1)
+    looped = _piped(c, LOOPED) * (param(c, "virtual_stages") - 1)
     return c["pp"] * (1 + looped + 1 * _piped(c, V_SCHEDULES))
 
 
@@ -64,50 +57,46 @@ def _dense_somewhere(c: Columns) -> Any:
 
 
 def _ulysses(c: Columns) -> Any:
-    return (c["cp"] > 1) & (_param(c, "cp_kind") == "ulysses")
-
-
-def _rule(name: str, reason: str, broken: Callable[[Columns], Any], torch: str = "") -> Rule:
-    return Rule(name=name, broken=broken, reason=reason, torch=torch)
+    return (c["cp"] > 1) & (param(c, "cp_kind") == "ulysses")
 
 
 SHAPE_RULES = (
-    _rule("norm", "the model is built with rmsnorm, not {norm}", lambda c: c["norm"] != "rmsnorm"),
-    _rule("learned_positions", "the model has rotary positions, no learned ones", lambda c: c["learned_positions"] > 0),
-    _rule(
+    rule("norm", "the model is built with rmsnorm, not {norm}", lambda c: c["norm"] != "rmsnorm"),
+    rule("learned_positions", "the model has rotary positions, no learned ones", lambda c: c["learned_positions"] > 0),
+    rule(
         "expert_mlp",
         "experts are gated and have no biases",
         lambda c: _moe(c) & ((c["gated_mlp"] == False) | (c["mlp_bias"] == True)),  # noqa: E712
     ),
-    _rule("head_dim", "rotary positions need an even head_dim, not {head_dim}", lambda c: c["head_dim"] % 2 != 0),
+    rule("head_dim", "rotary positions need an even head_dim, not {head_dim}", lambda c: c["head_dim"] % 2 != 0),
 )
 
 TENSOR_RULES = (
-    _rule("heads_by_tp", "{num_heads} heads cannot be split over tp={tp}", lambda c: c["num_heads"] % c["tp"] != 0),
-    _rule(
+    rule("heads_by_tp", "{num_heads} heads cannot be split over tp={tp}", lambda c: c["num_heads"] % c["tp"] != 0),
+    rule(
         "kv_heads_by_tp",
         "{num_kv_heads} key-value heads cannot be split over tp={tp}",
         lambda c: c["num_kv_heads"] % c["tp"] != 0,
     ),
-    _rule(
+    rule(
         "mlp_by_tp",
         "an MLP of width {intermediate_size} cannot be split evenly over tp={tp}",
         lambda c: _dense_somewhere(c) & (c["intermediate_size"] % c["tp"] != 0),
     ),
-    _rule(
+    rule(
         "expert_by_tp",
         "experts of width {moe_intermediate_size} cannot be split evenly over tp={tp}",
         lambda c: _moe(c) & (c["moe_intermediate_size"] % c["tp"] != 0),
     ),
-    _rule(
+    rule(
         "vocabulary_by_tp",
         "a vocabulary of {vocab_size} cannot be split evenly over tp={tp}",
         lambda c: c["vocab_size"] % c["tp"] != 0,
     ),
-    _rule(
+    rule(
         "sequence_by_tp",
         "sequence parallelism cannot split {sequence_length} / cp={cp} positions evenly over tp={tp}",
-        lambda c: (_param(c, "sequence_parallel") == True) & (_local_sequence(c) % c["tp"] != 0),  # noqa: E712
+        lambda c: (param(c, "sequence_parallel") == True) & (_local_sequence(c) % c["tp"] != 0),  # noqa: E712
     ),
 )
 
@@ -116,7 +105,7 @@ def _wrong_split(c: Columns) -> Any:
     """Where ``pp_layers`` is not a number of layers for each stage that add up to the model's."""
     import numpy as np
 
-    text = _param(c, "pp_layers")
+    text = param(c, "pp_layers")
     if isinstance(text, str) and text == "auto":
         return c["pp"] < 1
     fits = np.vectorize(_fits_split, otypes=[bool])
@@ -132,28 +121,28 @@ def _fits_split(text: str, stages: int, layers: int) -> bool:
 
 
 PIPELINE_RULES = (
-    _rule(
+    rule(
         "pp_layers",
         "pp_layers={pp_layers} must be layers for each pipeline stage (pp={pp}, {pp_schedule}) that add up to "
         "{num_layers}, or auto",
         _wrong_split,
     ),
-    _rule(
+    rule(
         "layers_by_stages",
         "{num_layers} layers are fewer than the pipeline's stages (pp={pp}, {pp_schedule})",
         lambda c: _stages(c) > c["num_layers"],
     ),
-    _rule(
+    rule(
         "micro_batches",
         "{pp_schedule} over pp={pp} needs {pp} micro-batches at least, not {grad_accum}",
         lambda c: _piped(c, ("1f1b",)) & (c["grad_accum"] < c["pp"]),
     ),
-    _rule(
+    rule(
         "micro_batches_dualpipev",
         "dualpipev over pp={pp} needs a micro-batch per stage (2 * pp) at least, not {grad_accum}",
         lambda c: _piped(c, ("dualpipev",)) & (c["grad_accum"] < 2 * c["pp"]),
     ),
-    _rule(
+    rule(
         "micro_batch_rounds",
         "{pp_schedule} over pp={pp} cannot deal {grad_accum} micro-batches out in equal rounds",
         _uneven_rounds,
@@ -161,12 +150,12 @@ PIPELINE_RULES = (
 )
 
 CONTEXT_RULES = (
-    _rule(
+    rule(
         "sequence_by_cp",
         "a sequence of {sequence_length} cannot be cut in 2 * cp = 2 * {cp} equal chunks",
         lambda c: (c["cp"] > 1) & (c["sequence_length"] % (2 * c["cp"]) != 0),
     ),
-    _rule(
+    rule(
         "ulysses_heads",
         "ulysses needs the heads of a tp rank ({num_heads} and {num_kv_heads} over tp={tp}) to split over cp={cp}",
         lambda c: (
@@ -176,13 +165,13 @@ CONTEXT_RULES = (
 )
 
 EXPERT_RULES = (
-    _rule("ep_without_experts", "ep={ep} needs a model with experts", lambda c: (c["ep"] > 1) & (_moe(c) == False)),  # noqa: E712
-    _rule(
+    rule("ep_without_experts", "ep={ep} needs a model with experts", lambda c: (c["ep"] > 1) & (_moe(c) == False)),  # noqa: E712
+    rule(
         "experts_by_ep",
         "{num_experts} experts cannot be split evenly over ep={ep}",
         lambda c: _moe(c) & (c["num_experts"] % c["ep"] != 0),
     ),
-    _rule(
+    rule(
         "ep_by_replicas",
         "ep={ep} must divide dp * cp = {dp} * {cp}, out of which it is taken",
         lambda c: c["dp"] * c["cp"] % c["ep"] != 0,
@@ -190,51 +179,51 @@ EXPERT_RULES = (
 )
 
 SHARDING_RULES = (
-    _rule(
+    rule(
         "nothing_to_shard",
         "zero={zero} shards over dp * cp ranks, and there is one: the same as zero=0",
         lambda c: (c["zero"] > 0) & (c["dp"] * c["cp"] == 1),
     ),
-    _rule(
+    rule(
         "shard_size",
         "shard_size={shard_size} must divide dp * cp = {dp} * {cp}, and needs zero > 0 and ep=1",
         lambda c: (
-            (_param(c, "shard_size") > 0)
-            & ((c["dp"] * c["cp"] % _positive(_param(c, "shard_size")) != 0) | (c["zero"] == 0) | (c["ep"] > 1))
+            (param(c, "shard_size") > 0)
+            & ((c["dp"] * c["cp"] % _positive(param(c, "shard_size")) != 0) | (c["zero"] == 0) | (c["ep"] > 1))
         ),
     ),
 )
 
 KERNEL_RULES = (
-    _rule(
+    rule(
         "cudnn_by_cp",
         "gathered keys (cp_kind=allgather) have no {attention} kernel: use flash, or cp_kind=ulysses",
         lambda c: (
             (c["cp"] > 1)
-            & (_param(c, "cp_kind") == "allgather")
-            & ((_param(c, "attention") == "cudnn") | (_param(c, "attention") == "efficient"))
+            & (param(c, "cp_kind") == "allgather")
+            & ((param(c, "attention") == "cudnn") | (param(c, "attention") == "efficient"))
         ),
     ),
-    _rule(
+    rule(
         "cuda_graphs",
         "compile_mode={compile_mode} records CUDA graphs, which have not been run with collectives: use "
         "default or max-autotune-no-cudagraphs",
         lambda c: (
-            (c["compile"] == True) & _any_of(_param(c, "compile_mode"), ("reduce-overhead", "max-autotune"))  # noqa: E712
+            (c["compile"] == True) & _any_of(param(c, "compile_mode"), ("reduce-overhead", "max-autotune"))  # noqa: E712
         ),
     ),
-    _rule(
+    rule(
         "async_tp",
         "async_tp needs tp > 1, compile and sequence_parallel",
         lambda c: (
-            (_param(c, "async_tp") == True)  # noqa: E712
-            & ((c["tp"] == 1) | (c["compile"] == False) | (_param(c, "sequence_parallel") == False))  # noqa: E712
+            (param(c, "async_tp") == True)  # noqa: E712
+            & ((c["tp"] == 1) | (c["compile"] == False) | (param(c, "sequence_parallel") == False))  # noqa: E712
         ),
     ),
 )
 
 DTYPE_RULES = (
-    _rule(
+    rule(
         "fp8",
         "fp8 is not trained by this workload: its scaled products have not been compared with one process; "
         "an external trainer can measure it (docs/trainers.md)",
@@ -243,26 +232,26 @@ DTYPE_RULES = (
 )
 
 TORCH_RULES = (
-    _rule("torch", "the workload needs torch 2.11 or newer", lambda c: c["dp"] > 0, torch="<2.11"),
-    _rule(
+    rule("torch", "the workload needs torch 2.11 or newer", lambda c: c["dp"] > 0, torch="<2.11"),
+    rule(
         "zero3_by_zero_bubble",
         "{pp_schedule} loses gradients where weights are freed after forward: set reshard_after_forward to false",
-        lambda c: (c["zero"] == 3) & _piped(c, ZERO_BUBBLE) & (_param(c, "reshard_after_forward") == True),  # noqa: E712
+        lambda c: (c["zero"] == 3) & _piped(c, ZERO_BUBBLE) & (param(c, "reshard_after_forward") == True),  # noqa: E712
         torch=">=2.11",
     ),
-    _rule(
+    rule(
         "selective_by_zero_bubble",
         "{pp_schedule} splits the backward, which selective recomputation cannot follow: use none or full, or 1f1b",
         lambda c: (c["recompute"] == "selective") & _piped(c, ZERO_BUBBLE),
         torch=">=2.11",
     ),
-    _rule(
+    rule(
         "compile_by_zero_bubble",
         "{pp_schedule} splits the backward, which compiled layers cannot follow: set compile to false",
         lambda c: (c["compile"] == True) & _piped(c, ZERO_BUBBLE),  # noqa: E712
         torch=">=2.11",
     ),
-    _rule(
+    rule(
         "compile_by_recompute_by_zero3_by_tp",
         "torch cannot compile fully recomputed layers under tp with zero=3: set compile to false",
         lambda c: (c["compile"] == True) & (c["recompute"] == "full") & (c["zero"] == 3) & (c["tp"] > 1),  # noqa: E712
@@ -279,4 +268,4 @@ ARITHMETIC_RULES: tuple[Rule, ...] = (
 )
 """rules for any trainer with the same parallelism, independent of its torch"""
 
-RULES: tuple[Rule, ...] = (*SHAPE_RULES, *DTYPE_RULES, *KERNEL_RULES, *ARITHMETIC_RULES, *TORCH_RULES)
+RULES: tuple[Rule, ...] = (*SHAPE_RULES, *DATA_RULES, *DTYPE_RULES, *KERNEL_RULES, *ARITHMETIC_RULES, *TORCH_RULES)

@@ -16,6 +16,7 @@ CHOICES: dict[str, tuple[Scalar, ...]] = {
     "compile_mode": ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
     "weights_dtype": ("fp32", "bf16"),
     "mesh_order": ("pp,dp,cp,tp", "dp,pp,cp,tp"),
+    "data_dtype": ("uint16", "uint32", "int32"),
 }
 """valid values of the text parameters"""
 
@@ -32,6 +33,17 @@ class Settings(Parameters):
     """keep a rank on the cores of its GPU's NUMA node; on CPU, on its share of the node's cores"""
     threads: int = 0
     """CPU threads of a rank; 0: its share of the node's cores"""
+    data: str = "synthetic"
+    """synthetic: tokens made on the device, at no cost; or the absolute path of a file of token numbers, whose reading
+    is part of each step"""
+    data_dtype: str = "uint16"
+    """type of the file's numbers"""
+    data_workers: int = 0
+    """processes of a rank that read the file ahead; 0: the rank reads it itself, within the step"""
+    pin_memory: bool = True
+    """on a GPU, copy the file's tokens from page-locked memory"""
+    non_blocking: bool = True
+    """on a GPU, do not wait for that copy"""
     fused_projections: bool = True
     """one matrix product for queries, keys and values, and one for both inner matrices of a gated MLP"""
     loss_chunk_tokens: int = 2048

@@ -27,8 +27,14 @@ class CollectiveTime(Protocol):
     unknown: str | None
     """why the last lap is not known"""
 
+    def catch_up(self) -> None:
+        """Read what is outstanding, which may take a while. Call it before the ranks meet at a barrier."""
+
+    def start(self) -> None:
+        """Count from here on. Takes no time, so that the ranks begin together. Call it after the barrier."""
+
     def lap(self) -> float | None:
-        """Seconds in collectives since the last call; None where they are not known."""
+        """Seconds in collectives since ``start``, the barrier apart; None where they are not known."""
 
 
 WATCHDOG_S = 0.3
@@ -62,6 +68,13 @@ class Waits:
     def __init__(self) -> None:
         self._seconds = 0.0
         self.unknown: str | None = None
+
+    def catch_up(self) -> None:
+        """See ``CollectiveTime``. Nothing is outstanding."""
+
+    def start(self) -> None:
+        """See ``CollectiveTime``."""
+        self._seconds = 0.0
 
     def lap(self) -> float:
         """See ``CollectiveTime``."""
@@ -103,7 +116,14 @@ class FlightRecorder:
         self._seen = -1
         self.unknown: str | None = None
         """why the last lap has no time"""
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """See ``CollectiveTime``. Waits for the watchdog, up to ``WATCHDOG_S``: each rank another time."""
         self.lap()
+
+    def start(self) -> None:
+        """See ``CollectiveTime``. The barrier since ``catch_up`` is known by its name."""
 
     def lap(self) -> float | None:
         """See ``CollectiveTime``. Call it after a synchronisation of the device."""
@@ -128,12 +148,17 @@ class FlightRecorder:
             )
         if self.unknown is not None:
             return None
-        return sum(entry.get("duration_ms") or 0.0 for entry in new) / 1e3
+        return sum(entry.get("duration_ms") or 0.0 for entry in new if not _is_barrier(entry)) / 1e3
 
     def _new(self) -> list[dict[str, Any]]:
         """Entries since the last lap, oldest first."""
         entries = json.loads(self._dump(True, False)).get("entries", []) if self._dump else []
         return [entry for entry in entries if entry["record_id"] > self._seen]
+
+
+def _is_barrier(entry: dict[str, Any]) -> bool:
+    """A barrier is an all-reduce of this name (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp)."""
+    return "barrier" in str(entry.get("profiling_name", ""))
 
 
 def _without_duration(entries: list[dict[str, Any]]) -> int:

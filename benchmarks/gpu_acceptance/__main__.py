@@ -47,7 +47,8 @@ def main() -> int:
             continue
         _run_apart(part, out, gpu, tiny=arguments.rehearse)
         write_pages(out, gpu)
-    return 0 if all(_is_done(out / f"{part.name}.json") for part in PARTS if not arguments.only) else 1
+    asked = [part for part in PARTS if not arguments.only or part.name in arguments.only]
+    return 0 if all(_is_done(out / f"{part.name}.json") for part in asked) else 1
 
 
 def _arguments() -> argparse.Namespace:

@@ -91,7 +91,7 @@ def run_noise(setting: Setting) -> Result:
 def run_example(setting: Setting) -> Result:
     """The example of the README, within a budget."""
     directory = setting.directory / "example"
-    grid = _example() if not setting.tiny else _grid(setting, "example", "tiny-1M", _TINY)
+    grid = _example() if not setting.tiny else grid_of(setting, "example", "tiny-1M", _TINY)
     if not setting.tiny:
         grid = grid.replace("gpu: h200", f"gpu: {setting.gpu}") + "budget: {runs: 5}\n"
     rows = [row_of(record) for record in measure(directory, grid, setting.seconds - 30)]
@@ -105,7 +105,7 @@ def run_example(setting: Setting) -> Result:
 
 
 def _swept(setting: Setting, name: str, model: str, axes: str, *, with_goals: bool = True) -> Result:
-    grid = _grid(setting, name, "tiny-1M" if setting.tiny else model, axes)
+    grid = grid_of(setting, name, "tiny-1M" if setting.tiny else model, axes)
     directory = setting.directory / name
     rows = [row_of(record) for record in measure(directory, grid, setting.seconds)]
     result = Result(rows=rows)
@@ -121,7 +121,8 @@ def _swept(setting: Setting, name: str, model: str, axes: str, *, with_goals: bo
     return result
 
 
-def _grid(setting: Setting, name: str, model: str, axes: str) -> str:
+def grid_of(setting: Setting, name: str, model: str, axes: str) -> str:
+    """A sweep of one model on one GPU."""
     sequence, batch = ("64", "256") if setting.tiny else ("4096", "64Ki")
     return GRID.format(name=name, model=model, axes=axes, sequence=sequence, batch=batch, gpu=setting.gpu)
 

@@ -27,6 +27,7 @@ nodes: [1]
 sequence_length: 256
 global_batch: 2Ki
 micro_batch_size: 4
+dtype: {dtype}
 compile: false
 params: {{learning_rate: 1.0e+30, clip_grad: 0.0, cpu_memory: false, threads: 1}}
 site: {{name: acceptance, gpu: {gpu}, gpus_per_node: 1, max_local_ranks: 1, pilot_time: 30m}}
@@ -39,7 +40,8 @@ def run(setting: Setting) -> Result:
     faults = ["''", *FAULTS]
     grid = _FAULTY.format(gpu=setting.gpu, faults=", ".join(faults))
     records = measure(setting.directory / "outcomes", grid, setting.seconds / 2, extra_path=_registered(setting))
-    nan = _NAN.format(gpu=setting.gpu, model="tiny-1M" if setting.tiny else "Llama-3.2-1B")
+    model, dtype = ("tiny-1M", "fp32") if setting.tiny else ("Llama-3.2-1B", "bf16")  # a CPU computes bf16 slowly
+    nan = _NAN.format(gpu=setting.gpu, model=model, dtype=dtype)
     records += measure(setting.directory / "nan", nan, setting.seconds / 2)
     result.rows = [row_of(record) for record in records]
     for fault, outcome in {**FAULTS, "": "ok"}.items():

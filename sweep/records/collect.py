@@ -255,7 +255,10 @@ def _with_suspects(table: pa.Table) -> pa.Table:
         notes[i].append(note)
     if notes == [old or [] for old in earlier]:
         return table
-    for name, values in (("notes", notes), ("suspect", [bool(n) for n in notes])):
+    was = zip(notes, earlier, table["suspect"].to_pylist(), strict=True)
+    # A record's own notes alone do not make it suspect: only where this changes them does it decide.
+    suspects = [bool(suspect) if now == (old or []) else bool(now) for now, old, suspect in was]
+    for name, values in (("notes", notes), ("suspect", suspects)):
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(name), pa.array(values, type=table.schema.field(name).type))
     return table

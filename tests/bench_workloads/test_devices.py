@@ -145,5 +145,52 @@ def test_segments_grow_unless_the_user_sets_otherwise(monkeypatch, cuda, given, 
     environment = {k: v for k, v in os.environ.items() if k not in ALLOCATOR_VARIABLES} | given
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr(torch.version, "cuda", cuda)
+    given_to_torch = []
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", given_to_torch.append, raising=False)
     assert grow_segments() == expected
+    assert given_to_torch == ([expected] if not given and cuda else []), "it may have read its variable before"
     assert environment.get("PYTORCH_ALLOC_CONF", given.get("PYTORCH_CUDA_ALLOC_CONF")) == expected
+
+
+def test_an_older_torch_has_a_function_of_its_own(monkeypatch):
+    import os
+
+    given_to_torch = []
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.delattr(torch._C, "_accelerator_setAllocatorSettings", raising=False)
+    name = "_cuda_cudaCachingAllocator_set_allocator_settings"
+    monkeypatch.setattr(torch._C, name, given_to_torch.append, raising=False)
+    assert grow_segments() == "expandable_segments:True"
+    assert given_to_torch == ["expandable_segments:True"]
+
+
+WATCHED = """
+import functools, importlib, sys, torch
+found = []
+def noted(name, call):
+    def asked(*args, **kwargs):
+        back = sys._getframe(1)
+        found.append(f"{name} by {back.f_code.co_filename}:{back.f_lineno}")
+        return call(*args, **kwargs)
+    return asked
+for name in ("is_available", "device_count", "_lazy_init", "current_device", "get_device_properties"):
+    setattr(torch.cuda, name, noted(name, getattr(torch.cuda, name)))
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+torch.cuda.is_available()
+print("\\n".join(found))
+"""
+
+
+def test_what_a_zygote_imports_asks_for_no_device():
+    """torch refuses CUDA in a fork of a process that has counted the devices (torch/csrc/cuda/Module.cpp)."""
+    import subprocess
+    import sys
+
+    from sweep.plugins import find_workload
+
+    modules = [module for name in ("transformer", "collectives") for module in find_workload(name).preload]
+    assert "torch._dynamo" in modules
+    done = subprocess.run([sys.executable, "-c", WATCHED, *modules], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["is_available by <string>:14"], "the last line's own, as a control"

@@ -57,7 +57,7 @@ def gpu(monkeypatch):
 def test_clocks_power_and_reasons_are_sampled_during_the_steps(monkeypatch, gpu):
     monkeypatch.setitem(sys.modules, "pynvml", Nvml())
     sampler = hardware.Sampler(CUDA)
-    with sampler:
+    with sampler, sampler.step():
         time.sleep(0.3)
     found = sampler.results(tokens=1000)
     samples = found["device_samples"]
@@ -69,6 +69,42 @@ def test_clocks_power_and_reasons_are_sampled_during_the_steps(monkeypatch, gpu)
     assert found["notes"] == ["the GPU's clocks were lowered while it was timed: power cap"]
     assert found["energy_j"] == 500
     assert found["energy_j_per_token"] == 0.5
+
+
+def test_what_lies_between_steps_does_not_count(monkeypatch, gpu):
+    """The counter of energy rises by 500 J with each reading; two steps of one reading each way have used 1,000 J."""
+    nvml = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    sampler = hardware.Sampler(CUDA)
+    with sampler:
+        for _ in range(2):
+            with sampler.step():
+                pass
+            nvml.energy += 10**9
+            time.sleep(0.1)
+    found = sampler.results(tokens=1000)
+    assert found["device_samples"]["count"] == 2, "one at the end of each step, however short"
+    assert found["energy_j"] == 1000
+
+
+def test_bindings_that_lack_a_function_give_the_rest(monkeypatch, gpu):
+    nvml = Nvml()
+    del nvml.nvmlDeviceGetEnforcedPowerLimit
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    found = hardware.state(CUDA)
+    assert "power_limit_w" not in found
+    assert found["temperature_c"] == 60
+
+
+def test_the_bindings_of_the_extra_have_every_function_that_is_asked():
+    """nvidia-ml-py as installed: names and constants that only a driver could answer."""
+    nvml = pytest.importorskip("pynvml")
+    import inspect
+    import re
+
+    asked = set(re.findall(r"nvml\.((?:nvml|NVML)\w+)", inspect.getsource(hardware)))
+    assert len(asked) > 12
+    assert [name for name in sorted(asked) if not hasattr(nvml, name)] == []
 
 
 def test_without_bindings_a_note_is_recorded(monkeypatch, gpu):

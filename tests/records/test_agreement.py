@@ -75,6 +75,22 @@ def test_collect_marks_the_layout_that_trains_something_else(tmp_path):
     assert marked[0]["notes"][0].startswith("losses differ")
 
 
+def test_a_note_of_another_kind_stays_a_note_where_losses_differ(tmp_path):
+    """Such as a GPU's power cap, which each long run on a GPU reaches: the figures are not to be doubted for it."""
+    from sweep.records.collect import collect
+    from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+    sweep = made_sweep(tmp_path)
+    runs = [made_run(dp=2), made_run(dp=1, tp=2, grad_accum=8), made_run(dp=1, pp=2, grad_accum=8)]
+    capped = ["the GPU's clocks were lowered while it was timed: power cap"]
+    records = [replace(made_record(run), losses=BASE, notes=capped, suspect=False) for run in runs]
+    write_journal(sweep, "pilot-1", [record_event(records[0]), record_event(records[1])])
+    write_journal(sweep, "pilot-2", [record_event(records[2], losses=off(1.05))])
+    rows = pq.read_table(collect(sweep).path, columns=["pp", "suspect", "notes"]).to_pylist()
+    assert {row["pp"] for row in rows if row["suspect"]} == {2}
+    assert all(row["notes"][0] == capped[0] for row in rows)
+
+
 def test_collect_expects_equal_starts_only_of_trainers_that_declare_them(tmp_path):
     from sweep.records.collect import collect
     from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal

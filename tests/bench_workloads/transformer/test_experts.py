@@ -26,7 +26,7 @@ def test_grouped_equals_the_loop_forward_and_backward(counts, dtype):
 
 def test_where_torch_has_no_grouped_product_the_loop_is_taken(monkeypatch):
     """As in a torch without the operator, and on a GPU before compute capability 8.0."""
-    assert product_on("cpu", torch.bfloat16) is grouped
+    assert product_on("cpu", torch.bfloat16, 64, 32) is grouped
 
     def refuse(*_args, **_kwargs):
         raise RuntimeError("torch._grouped_mm is only supported on CUDA devices with compute capability >= 8.0")
@@ -37,5 +37,13 @@ def test_where_torch_has_no_grouped_product_the_loop_is_taken(monkeypatch):
     ):
         product_on.cache_clear()
         change()
-        assert product_on("cpu", torch.bfloat16) is by_loop
+        assert product_on("cpu", torch.bfloat16, 64, 32) is by_loop
     product_on.cache_clear()
+
+
+@pytest.mark.parametrize(("width", "expected"), [(32, grouped), (40, grouped), (44, by_loop), (33, by_loop)])
+def test_experts_whose_rows_are_no_multiple_of_16_bytes_are_multiplied_one_by_one(width, expected):
+    """8 numbers of bf16: torch's own check, which would end a run in its first step."""
+    assert product_on("cpu", torch.bfloat16, 64, width) is expected
+    tokens, weights = torch.zeros(3, 64, dtype=torch.bfloat16), torch.zeros(2, 64, width, dtype=torch.bfloat16)
+    assert product_on("cpu", torch.bfloat16, 64, width)(tokens, weights, torch.tensor([1, 2])).shape == (3, width)

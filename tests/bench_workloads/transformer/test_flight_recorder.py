@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from bench_workloads.transformer import waiting  # noqa: E402
+from bench_workloads.transformer.data import Batches  # noqa: E402
 from sweep.contract import Layout  # noqa: E402
 
 
@@ -85,3 +87,52 @@ def test_the_buffer_holds_a_step(monkeypatch):
 
     assert int(os.environ["TORCH_FR_BUFFER_SIZE"]) >= 2 * 16 * 80 * (3 + 12)
     assert os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == os.environ["TORCH_FR_BUFFER_SIZE"]
+
+
+def test_the_barrier_before_a_step_is_no_part_of_it(recording):
+    """Waiting for the watchdog takes each rank another time: before the barrier, which has a name of its own."""
+    before = [entry(0)]
+    found = recording(before, [*before, entry(1, 50.0, name="nccl:all_reduce_barrier"), entry(2, 4.0)])
+    found.catch_up()
+    found.start()
+    assert found.lap() == pytest.approx(0.004)
+
+
+def test_ranks_catch_up_before_they_meet_and_begin_at_once_after(monkeypatch):
+    """Else one rank's step would include another's wait for the watchdog, up to 0.3 s."""
+    from bench_workloads.transformer import measure
+
+    order = []
+
+    class Collectives:
+        unknown = None
+
+        def catch_up(self):
+            order.append("catch_up")
+
+        def start(self):
+            order.append("start")
+
+        def lap(self):
+            order.append("lap")
+            return 0.0
+
+    class Watched:
+        def __enter__(self):
+            order.append("counters")
+
+        def __exit__(self, *error):
+            order.append("counters")
+
+    trainer = SimpleNamespace(
+        batches=Batches(7, 16, 4, 1, slice(0, 1), torch.arange(4)),
+        compute_gradients=lambda tokens, targets: order.append("step"),
+        optimizer=SimpleNamespace(step=lambda: torch.ones(())),
+        run=SimpleNamespace(layout=Layout()),
+    )
+    monkeypatch.setattr(measure.dist, "barrier", lambda: order.append("barrier"))
+    monkeypatch.setattr(measure.dist, "all_reduce", lambda tensor, **_: None)
+    monkeypatch.setattr(measure.dist, "get_world_size", lambda: 1)
+    watch = measure.Stopwatch(trainer, None, torch.device("cpu"), Collectives(), watched=Watched)
+    watch.iteration(0, measure.Samples())
+    assert order == ["catch_up", "barrier", "counters", "barrier", "start", "step", "counters", "lap"]

@@ -1,0 +1,22 @@
+"""What every rule of this workload is made of: columns, parameters with their defaults, a rule with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bench_workloads.transformer.settings import Settings
+from sweep.contract import Rule
+
+Columns = Mapping[str, Any]
+_DEFAULTS = Settings.defaults()
+
+
+def param(c: Columns, name: str) -> Any:
+    """The column of a parameter, or its default where the grid does not state it."""
+    return c[name] if name in c else _DEFAULTS[name]
+
+
+def rule(name: str, reason: str, broken: Callable[[Columns], Any], torch: str = "") -> Rule:
+    """``broken``: where it rejects. ``torch``: the specifier of the torch whose limit it is; empty: of any."""
+    return Rule(name=name, broken=broken, reason=reason, torch=torch)

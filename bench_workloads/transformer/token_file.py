@@ -1,0 +1,104 @@
+"""Tokens of a real file: memory-mapped, read by worker processes, copied from pinned memory. A part of each step.
+
+The file holds numbers of tokens and nothing else (``.bin`` of nanoGPT, of Megatron-LM and others). Each global batch is
+sequences of it at random, by seed and iteration alone: the same for every layout.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from bench_workloads.transformer.data import Share
+
+if TYPE_CHECKING:
+    from bench_workloads.transformer.settings import Settings
+
+
+class TokenFileError(ValueError):
+    """The file cannot feed this model."""
+
+
+class TokenFile(Dataset[Tensor]):
+    """A rank's share of each iteration's batch: (2, replica's sequences, local positions) of int32, tokens and targets.
+
+    The file is mapped by the process that reads it: each worker has its own mapping.
+    """
+
+    def __init__(self, path: Path, dtype: str, share: Share) -> None:
+        self._path, self._dtype, self._share = path, np.dtype(dtype), share
+        self._positions = share.positions.cpu().numpy()
+        self._tokens: np.ndarray | None = None
+        size = path.stat().st_size
+        self.sequences = (size // self._dtype.itemsize - 1) // share.sequence_length
+        """in the file"""
+        if size % self._dtype.itemsize or self.sequences < 1:
+            raise TokenFileError(
+                f"{path}: {size:,} bytes are no {share.sequence_length + 1:,} or more tokens of {dtype} (data_dtype)"
+            )
+
+    def __getitem__(self, iteration: int) -> Tensor:
+        share = self._share
+        if self._tokens is None:
+            self._tokens = np.memmap(self._path, dtype=self._dtype, mode="r")
+        chosen = np.random.default_rng([share.seed, iteration]).integers(self.sequences, size=share.sequences)
+        starts = chosen[share.mine, None] * share.sequence_length + self._positions
+        both = np.stack((self._tokens[starts], self._tokens[starts + 1]))
+        if (greatest := both.max()) >= share.vocab_size:
+            raise TokenFileError(
+                f"{self._path}: token {greatest}, but the model's vocabulary has {share.vocab_size:,} (data_dtype: "
+                f"{self._dtype})"
+            )
+        return torch.from_numpy(both.astype(np.int32))
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How the file is read: the parameters ``data_workers``, ``pin_memory`` and ``non_blocking``."""
+
+    workers: int
+    pin_memory: bool
+    non_blocking: bool
+
+
+class FileBatches:
+    """Batches of a file, in rising order. What a step waits for its own is part of the step."""
+
+    part_of_step: ClassVar[bool] = True
+
+    def __init__(self, file: TokenFile, device: torch.device, how: Loading) -> None:
+        self._file, self._device, self._how = file, device, how
+        self._next = 0
+        self._loader: Iterator[Tensor] = iter(())
+
+    def __call__(self, iteration: int) -> tuple[Tensor, Tensor]:
+        """See ``data.Source``. Another order than a rising one starts to read from there."""
+        if iteration != self._next or not iteration:
+            self._loader = self._from(iteration)
+        self._next = iteration + 1
+        both = next(self._loader).to(self._device, non_blocking=self._how.non_blocking).long()
+        return both[0], both[1]
+
+    def _from(self, iteration: int) -> Iterator[Tensor]:
+        """Batches from that iteration on. Workers read up to two each ahead (torch's default)."""
+        pinned = self._how.pin_memory and self._device.type == "cuda"
+        order = itertools.count(iteration)
+        loader = DataLoader(
+            self._file, batch_size=None, sampler=order, num_workers=self._how.workers, pin_memory=pinned
+        )
+        return iter(loader)
+
+
+def batches_of(settings: Settings, share: Share) -> FileBatches:
+    """The batches of the file that the parameters name. Raises TokenFileError and OSError."""
+    file = TokenFile(Path(settings.data), settings.data_dtype, share)
+    how = Loading(settings.data_workers, settings.pin_memory, settings.non_blocking)
+    return FileBatches(file, share.positions.device, how)

@@ -1,0 +1,136 @@
+"""Tokens of a real file: every layout reads the same ones, in the same training, and a step includes the reading."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from bench_workloads.transformer import WORKLOAD  # noqa: E402
+from bench_workloads.transformer.data import Share  # noqa: E402
+from bench_workloads.transformer.token_file import FileBatches, Loading, TokenFile, TokenFileError  # noqa: E402
+from tests.support.ranks.harness import Zygote, a_run  # noqa: E402
+from tests.support.transformer.cases import case  # noqa: E402
+
+VOCABULARY, LENGTH = 256, 64
+HERE = Loading(0, pin_memory=True, non_blocking=True)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """1,000 sequences of 64 tokens, and the token that follows the last one."""
+    path = tmp_path / "tokens.bin"
+    np.random.default_rng(1).integers(VOCABULARY, size=1000 * LENGTH + 1, dtype=np.uint16).tofile(path)
+    return path
+
+
+def share(mine: slice = slice(0, 4), positions: list[int] | None = None) -> Share:
+    return Share(7, VOCABULARY, LENGTH, 4, mine, torch.tensor(range(LENGTH) if positions is None else positions))
+
+
+def batches(path, part: Share, how: Loading = HERE) -> FileBatches:
+    return FileBatches(TokenFile(path, "uint16", part), torch.device("cpu"), how)
+
+
+def test_targets_are_the_tokens_that_follow_in_the_file(path):
+    tokens, targets = batches(path, share())(0)
+    assert tokens.dtype == targets.dtype == torch.int64
+    assert tokens.shape == targets.shape == (4, LENGTH)
+    assert torch.equal(tokens[:, 1:], targets[:, :-1])
+    text = np.fromfile(path, dtype=np.uint16).tobytes()
+    for row, last in zip(tokens, targets[:, -1], strict=True):
+        assert np.array([*row.tolist(), last], dtype=np.uint16).tobytes() in text
+
+
+def test_replicas_and_slices_of_a_sequence_are_parts_of_one_global_batch(path):
+    whole = batches(path, share())(3)
+    part = batches(path, share(slice(2, 4), [5, 6, 60]))(3)
+    for everything, mine in zip(whole, part, strict=True):
+        assert torch.equal(everything[2:4, [5, 6, 60]], mine)
+
+
+def test_each_iteration_has_its_own_batch_and_any_can_be_read_again(path):
+    source = batches(path, share())
+    first = [source(number)[0] for number in range(3)]
+    assert not torch.equal(first[0], first[1])
+    assert torch.equal(source(1)[0], first[1]), "another order starts from there"
+    assert torch.equal(source(2)[0], first[2])
+    assert torch.equal(source(2)[0], first[2])
+
+
+def test_workers_read_the_same(path):
+    alone, helped = batches(path, share()), batches(path, share(), Loading(1, pin_memory=True, non_blocking=True))
+    for number in range(4):
+        assert torch.equal(alone(number)[0], helped(number)[0])
+
+
+def test_a_file_that_cannot_feed_the_model_is_named(path, tmp_path):
+    with pytest.raises(TokenFileError, match=r"tokens.bin: token 2\d\d, but the model's vocabulary has 16"):
+        FileBatches(
+            TokenFile(path, "uint16", Share(7, 16, LENGTH, 4, slice(0, 4), torch.arange(LENGTH))),
+            torch.device("cpu"),
+            HERE,
+        )(0)
+    short = tmp_path / "short.bin"
+    short.write_bytes(b"\0" * 2 * LENGTH)
+    with pytest.raises(TokenFileError, match=r"short.bin: 128 bytes are no 65 or more tokens of uint16"):
+        TokenFile(short, "uint16", share())
+    with pytest.raises(FileNotFoundError, match=r"none\.bin"):
+        TokenFile(tmp_path / "none.bin", "uint16", share())
+
+
+def test_layouts_train_the_same_on_a_file_and_record_what_reading_costs(zygote: Zygote, path):
+    """One rank that reads for itself, two with a worker each, and halves of a sequence."""
+    found = []
+    for words, workers in (("dp=1", 0), ("dp=2 zero=3", 1), ("cp=2", 0)):
+        params = {"data": str(path), "data_workers": workers}
+        ranks = zygote.attempt(a_run(case(words).layout, params=params))
+        assert [rank.exit for rank in ranks] == [0] * len(ranks), ranks[0].stderr
+        found.append(ranks[0].measurement)
+    synthetic = zygote.attempt(a_run(case("dp=1").layout))[0].measurement
+    for measured in found[1:]:
+        assert measured["losses"] == pytest.approx(found[0]["losses"], rel=1e-6)
+    assert found[0]["losses"][0] != pytest.approx(synthetic["losses"][0], rel=1e-4)
+    for measured in found:
+        times, steps = measured["extra"]["data_times_s"], measured["step_times_s"]
+        assert all(0 < read < step for read, step in zip(times, steps, strict=True))
+
+
+def test_reading_is_timed_with_the_step(path, monkeypatch):
+    """A slow file makes slow steps; synthetic tokens never do."""
+    from bench_workloads.transformer.data import in_turn
+
+    source = batches(path, share())
+    read = TokenFile.__getitem__
+
+    def slowly(self, iteration):
+        time.sleep(0.05)
+        return read(self, iteration)
+
+    monkeypatch.setattr(TokenFile, "__getitem__", slowly)
+    began = time.perf_counter()
+    pending = in_turn(source, range(2))
+    assert time.perf_counter() - began < 0.04, "nothing is read ahead of the step"
+    next(pending)
+    assert time.perf_counter() - began > 0.05
+
+
+@pytest.mark.parametrize(
+    ("params", "rule"),
+    [
+        ({"data": "tokens.bin"}, "data_path"),
+        ({"data": "/tokens.bin", "data_workers": -1}, "data_workers"),
+        ({"data_workers": 2}, "synthetic_data"),
+        ({"non_blocking": False}, "synthetic_data"),
+        ({"data": "/tokens.bin", "pin_memory": False}, "blocking_copy"),
+        ({"data": "/tokens.bin", "data_workers": 2}, ""),
+        ({"data": "/tokens.bin", "pin_memory": False, "non_blocking": False}, ""),
+    ],
+)
+def test_what_would_measure_the_same_twice_is_rejected(params, rule):
+    from tests.bench_workloads.transformer.test_declaration import broken
+
+    assert broken(**{**WORKLOAD.params, **params}) == ({rule} if rule else set())
