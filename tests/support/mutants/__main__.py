@@ -46,7 +46,8 @@ class Equivalents:
     def __init__(self, path: Path = EQUIVALENTS) -> None:
         document = yaml.safe_load(path.read_text())
         self.data_files: frozenset[str] = frozenset(document["data"])
-        self._changes = {(row["file"], row["line"], row["becomes"]) for row in document["changes"]}
+        self.rows: list[dict[str, str]] = document["changes"]
+        self._changes = {(row["file"], row["line"], row["becomes"]) for row in self.rows}
 
     def has(self, change: Change, source: str) -> bool:
         return (change.file, *change.lines(source)) in self._changes

@@ -71,9 +71,11 @@ def left_out(tree: ast.Module) -> list[tuple[tuple[int, int], tuple[int, int]]]:
             found.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.append(node.returns)
-        elif (isinstance(node, ast.keyword) and node.arg in GUARDS) or isinstance(node, ast.Assert):
-            found.append(node)
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        elif (
+            (isinstance(node, ast.keyword) and node.arg in GUARDS)
+            or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+            or isinstance(node, ast.Assert)
+        ):
             found.append(node)
         elif isinstance(node, ast.Assign) and "TypeAlias" in ast.unparse(node):
             found.append(node.value)
