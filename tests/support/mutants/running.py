@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from coverage import Coverage, CoverageData
+from hypothesis import settings
 
 from tests.support.paths import REPOSITORY
 
@@ -175,4 +176,6 @@ def _enter(copy: Path, log: Path) -> None:
     sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(REPOSITORY)))]
     importlib.invalidate_caches()
     os.environ["PYTHONPATH"] = str(copy)
+    settings.register_profile("mutants", deadline=None, derandomize=True)  # the same examples for every mutant
+    settings.load_profile("mutants")
     os.environ.pop("SWEEP_REFERENCE_DATA", None)  # a score must not depend on data that only some machines have
