@@ -114,13 +114,13 @@ def test_the_latest_are_those_that_ended_last():
 
 
 @pytest.mark.parametrize(("until", "now", "elapsed_s"), [(None, 500.0, 400.0), (300.0, 500.0, 200.0)])
-def test_time_passes_from_the_first_submission_and_stands_still_when_no_pilot_is_open(until, now, elapsed_s):
+def test_time_passes_from_the_first_submission_and_stops_when_no_pilot_is_open(until, now, elapsed_s):
     found = tally([A], pilot(100, until=until), pilot(150, until=until, name="p2"))
     assert found.elapsed_s(now) == elapsed_s
     assert tally([A]).elapsed_s(now) is None
 
 
-def test_a_typical_run_takes_the_mean_of_the_attempts_that_ended_and_lost_ones_tell_nothing():
+def test_a_typical_run_takes_the_mean_of_the_attempts_that_ended_and_lost_ones_show_nothing():
     lost = ended("c", 0, 900, outcome=Outcome.LOST)
     events = [*ended("a", 0, 40), *ended("b", 0, 80), *lost]
     assert tally([A, B, C], events).typical_run_s == 60.0

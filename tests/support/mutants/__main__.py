@@ -75,8 +75,8 @@ def score_of(name: str, copy: Path, equivalents: Equivalents, seed: int, size: i
         if end != "killed":
             line, becomes = change.lines(source)
             print(f"  {end}: {change.file}:{change.line}\n    - {line}\n    + {becomes}", flush=True)
-    judged = len(sample) - ends["equivalent"]
-    score = 100.0 * ends["killed"] / judged if judged else 100.0
+    unequal = len(sample) - ends["equivalent"]
+    score = 100.0 * ends["killed"] / unequal if unequal else 100.0
     counted = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
     print(f"{name}: {score:.0f} % (seed {seed}, {len(sample)} mutants: {counted})", flush=True)
     return score
