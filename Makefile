@@ -3,6 +3,7 @@
 #              Ubuntu these are installed first; elsewhere what needs them is left out, and listed at the end
 # make docs    the documentation as pages in build/docs; a broken link is an error
 # make test-long, make check, make format
+# make mutants     small changes to the pure packages that no test notices, and a score per package; long. SEED=2, SAMPLE=50
 # make accuracy    errors of predicted step times on the published tables in the folder that SWEEP_REFERENCE_DATA names
 # make accept-anchors    accept changed predictions of the anchor layouts (tests/physics/anchors.csv); with the accuracy
 #                        before and after in the commit
@@ -18,12 +19,14 @@ TORCH ?= torch==2.13.0
 PIP_OPTIONS ?=
 DEMO_DIR ?= sweeps/demo
 PYTEST_OPTIONS ?=
+SEED ?= 1
+SAMPLE ?= 30
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := sweep analysis bench_workloads benchmarks tests docs
 
-.PHONY: demo test system-packages test-long test-parallel accuracy accept-anchors docs check format lint types clean
+.PHONY: demo test system-packages test-long test-parallel mutants accuracy accept-anchors docs check format lint types clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.made:
@@ -60,6 +63,10 @@ test-long: $(VENV)/.installed-dev
 # Every layout against one process, fp32 and bf16, and a table of the distances
 test-parallel: $(VENV)/.installed-dev
 	SWEEP_TRUTH_TABLE=docs/parallel-truth.md $(BIN)/python -m pytest tests/bench_workloads -m parallel --timeout=600 $(PYTEST_OPTIONS)
+
+# PACKAGES="state search" for some of them
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.support.mutants --seed $(SEED) --sample $(SAMPLE) $(PACKAGES)
 
 accuracy: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.accuracy

@@ -163,7 +163,7 @@ NET: tuple[LineRule, ...] = (
         Weight.CONSEQUENCE,
         "nccl warn",
         r"NCCL WARN (?!.*(?:MTU|Could not|NCCL_\w+ (?:set|is)|GID|[Pp]lugin|ignor|fallback|not supported|Fabric"
-        r"|topology|P2P is disabled|has no|version))",
+        r"|topology|P2P is disabled|has no|version|kernel command line))",
         advice="Look for NCCL's first WARN line on every rank; run once with NCCL_DEBUG=INFO.",
     ),
     rule(

@@ -72,7 +72,16 @@ SITE: tuple[LineRule, ...] = (
         "exceeded job memory|"
         "out_of_memory|oomkilled|memory limit|term_memlimit",
         r"oom[-_]kill event|OOM Killed|task[s]? [\d,\-]+: Out Of Memory|exceeded (?:step "
-        r"|job )?(?:virtual )?memory limit|State=OUT_OF_MEMORY|(?-i:\bOUT_OF_MEMORY\b)|OOMKilled|TERM_MEMLIMIT",
+        r"|job )?(?:virtual )?memory limit(?! at some point)|State=OUT_OF_MEMORY|(?-i:\bOUT_OF_MEMORY\b)|OOMKilled"
+        r"|TERM_MEMLIMIT",
+        advice=_HOST,
+    ),
+    # Slurm up to 17.11 writes it at the end of any step that once met its limit, also of one that only dropped caches
+    rule(
+        "slurm-memory-limit-met",
+        Outcome.OOM_HOST,
+        Weight.CONSEQUENCE,
+        "memory limit at some point",
         advice=_HOST,
     ),
     rule(

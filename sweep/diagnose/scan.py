@@ -46,6 +46,8 @@ _DONE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _NCCL_INFO = "NCCL INFO"
+_RETRIES = "Retrying (Retry("
+"""urllib3 tries a download or an upload again: no failure, whatever error it names"""
 
 
 def scan(text: str) -> list[Hit]:
@@ -110,7 +112,7 @@ def _hits(item: LineRule, text: str, lower: str, claimed: dict[int, Hit]) -> Ite
 
 
 def _matches(item: LineRule, window: str) -> bool:
-    if _NCCL_INFO in window and not item.name.startswith("nccl-info"):
+    if (_NCCL_INFO in window and not item.name.startswith("nccl-info")) or _RETRIES in window:
         return False
     return item.pattern.search(window) is not None
 

@@ -135,7 +135,7 @@ def grid_text(facts: Mapping[str, Any]) -> str:
 def _first_values(facts: Mapping[str, Any]) -> dict[str, Any]:
     gpus, gpu = int(facts["gpus_per_node"]), GPUS[str(facts["gpu"])]
     widest = min(int(facts.get("max_nodes", 1)), WIDEST)
-    nodes = [2**power for power in range(widest.bit_length()) if 2**power <= widest]
+    nodes = [2**power for power in range(widest.bit_length())]
     values: dict[str, Any] = {"name": "first", "nodes": nodes, "pp": [1, 2], "tp": "auto"}
     if gpu.memory_bytes is None:  # CPUs: small enough for any machine
         values |= {"models": ["tiny-1M"], "sequence_length": 128, "dtype": "fp32", "zero": [0, 3]}

@@ -158,3 +158,13 @@ def test_a_run_that_failed_once_and_was_measured_later_does_not_fail():
     a, b = noisy(1), noisy(2)
     again = b.iloc[:1].assign(outcome="hang", run_id="an earlier attempt")
     assert compare(a, pd.concat([b, again], ignore_index=True)).failing == ()
+
+
+def test_tables_without_the_columns_of_messages_and_versions_are_compared():
+    """Imported tables and those of older versions lack them."""
+    a, b = noisy(1), noisy(2)
+    b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = "oom_cuda"
+    assert not {"message", "versions_json"} & {*a, *b}
+    found = compare(a.drop(columns="parameters_total"), b.drop(columns="parameters_total"))
+    assert {run.message for run in found.failing} == {""}
+    assert found.conditions == ()

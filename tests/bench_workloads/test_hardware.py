@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from bench_workloads import hardware  # noqa: E402
+from tests.support.driving import wait_for  # noqa: E402
 
 CUDA = torch.device("cuda", 0)
 
@@ -55,10 +55,11 @@ def gpu(monkeypatch):
 
 
 def test_clocks_power_and_reasons_are_sampled_during_the_steps(monkeypatch, gpu):
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    nvml = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     sampler = hardware.Sampler(CUDA)
     with sampler, sampler.step():
-        time.sleep(0.3)
+        wait_for(lambda: nvml.calls > 4)
     found = sampler.results(tokens=1000)
     samples = found["device_samples"]
     assert samples["count"] >= 3
@@ -111,7 +112,7 @@ def test_without_bindings_a_note_is_recorded(monkeypatch, gpu):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     sampler = hardware.Sampler(CUDA)
     with sampler:
-        time.sleep(0.02)
+        pass
     found = sampler.results(tokens=1000)
     assert found["device_samples"] is None
     assert "nvidia-ml-py" in found["notes"][0]

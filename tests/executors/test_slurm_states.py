@@ -177,13 +177,15 @@ SACCT = """\
 202|COMPLETED|c[001-003]|Unknown|s-p0001
 203|CANCELLED by 1000|None assigned|Unknown|s-p0001
 204.batch|RUNNING|c001|Unknown|s-p0001
+205|RUNNING|c001|Unknown|another's | job
 """
 """sacct -X -P: a job that lost a node has a row for each size, the last one is the present one"""
 
 
 def test_of_sacct_the_last_row_of_a_job_counts_and_steps_do_not():
     found = parse_sacct(SACCT)
-    assert list(found) == ["201", "202", "203"]
+    assert list(found) == ["201", "202", "203", "205"]
+    assert found["205"].name == "another's | job", "a job of any name is one"
     assert (found["202"].word, found["202"].nodes) == ("COMPLETED", "c[001-003]")
     assert (found["203"].state, found["203"].nodes) == (JobState.GONE, "")
 

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from sweep.errors import SweepError
-from sweep.inputs.grid import json_schema
-from sweep.inputs.load import parse_grid
+from sweep.inputs.grid import Grid, json_schema
+from sweep.inputs.load import load_inputs, parse_grid
+from sweep.inputs.yaml_lines import Problem
 from sweep.physics.catalogue import MODELS
 
 GOOD = """\
@@ -225,6 +226,29 @@ def test_overrides_replace_values_and_name_themselves():
     assert grid.timeouts.start == 60
     assert grid.env == {"NCCL_ALGO": ("Ring", "Tree")}
     assert grid.params == {"x": (3,)}
+
+
+def test_an_override_takes_the_lines_of_what_it_replaces_and_no_other_ones():
+    text = GOOD + "timeouts:\n  start: soon\niterations: many\n"
+    at = text.splitlines().index("iterations: many") + 1
+    found = {mistake.path: mistake.line for mistake in mistakes(text, ["timeouts={start: later}"])}
+    assert found["iterations"] == at
+    assert found["timeouts.start"] is None, "line 9 has what was replaced"
+
+
+def test_mistakes_of_the_grid_and_of_the_site_are_reported_together(tmp_path):
+    for name, text in (("grid.yaml", GOOD + "iterations: many\n"), ("site.yaml", "gpu: abacus\n")):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(SweepError) as caught:
+        load_inputs(tmp_path / "grid.yaml", [], str(tmp_path / "site.yaml"), "local")
+    assert {mistake.path for mistake in caught.value.mistakes} >= {"iterations", "gpu"}
+
+
+def test_a_mistake_of_a_grid_that_was_made_in_python_names_no_file():
+    made = Grid(**dict(parse_grid(GOOD, "g")))
+    (found,) = made.located([Problem(("tp",), "is too wide")])
+    assert (found.path, found.fact, found.line) == ("tp", "is too wide", None)
+    assert made.mistake("is too wide", ("tp",)) == found
 
 
 @pytest.mark.parametrize(

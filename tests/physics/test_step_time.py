@@ -99,6 +99,21 @@ def test_recomputation_repeats_the_forward_of_every_layer():
     assert full.attention_s == pytest.approx(none.attention_s * (1 + 1 / 3.5), rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("part", "model", "layout", "backward"),
+    [
+        ("tensor_s", "8B", {"tp": 4}, 1),
+        ("context_s", "8B", {"cp": 4}, 2),
+        ("expert_s", "Mixtral-8x7B", {"dp": 4, "ep": 4}, 1),
+    ],
+)
+def test_recomputation_repeats_the_communication_of_the_forward(part, model, layout, backward):
+    """Of 1 + ``backward`` forwards' worth without recomputation (gradients of keys and values go round as well)."""
+    none, full = (getattr(predict(columns(model, **layout, recompute=r), H100), part) for r in ("none", "full"))
+    assert none > 0
+    assert full / none == pytest.approx((2 + backward) / (1 + backward))
+
+
 @pytest.mark.parametrize(("schedule", "v", "wanted"), [
     ("gpipe", 1, 3 / 8),
     ("1f1b", 1, 3 / 8),

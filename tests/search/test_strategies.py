@@ -131,6 +131,16 @@ def test_a_strategy_sees_no_result_before_it_asks_for_it():
     assert replay(recorded, Guided(), Budget()).order[0] == replay(shuffled, Guided(), Budget()).order[0]
 
 
+@pytest.mark.parametrize("best", [0, 2])
+def test_the_run_that_finds_a_cells_best_is_counted_among_those_it_took(best):
+    found = from_configurations([f"run-{i:016x}" for i in range(3)], [run(mbs=mbs) for mbs in (1, 2, 4)], GPUS["h100"])
+    rates = np.full(3, 1000.0)
+    rates[best] = 4000.0
+    done = replay(RecordedRun(found, (Outcome.OK,) * 3, rates, np.full(3, np.nan)), strategy_named("random"), Budget())
+    (cell,) = report(done)["cells"]
+    assert cell["runs_to_within_2pct"] == list(done.order).index(best) + 1
+
+
 @pytest.mark.parametrize(
     ("budget", "expected"),
     [

@@ -89,6 +89,10 @@ def test_experts_are_checked(values, rule):
     assert rule in broken(EXPERTS, **values)
 
 
+def test_experts_are_taken_out_of_the_data_and_the_context_ranks():
+    assert "ep_by_replicas" not in broken(EXPERTS, ep=4, dp=2, cp=2)
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -56,7 +56,7 @@ def test_dead_processes_are_not_listed(sleeper):
     token = f"test{os.getpid()}-dead"
     pid = sleeper(token, "n1")
     os.kill(pid, 9)
-    time.sleep(0.2)  # a zombie, until its parent reaps it
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a zombie, until its parent reaps it
     assert processes.of_tokens([token]) == []
 
 
@@ -78,7 +78,6 @@ def test_work_is_seen_and_sleep_is_not():
     rest = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         activity = Activity()
-        time.sleep(0.5)
         assert not activity.busy(burn.pid), "nothing to compare with"
         activity.busy(rest.pid)
         deadline = time.monotonic() + 20

@@ -1,0 +1,191 @@
+"""The sums over a sweep's runs: each from events with round numbers, so that what must come out is plain arithmetic."""
+
+import math
+
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.plan.runs import ASSUMED_RUN_S, PlannedRun
+from sweep.state.events import (
+    AttemptStarted,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    Recorded,
+    RecordFacts,
+    RerunRequested,
+)
+from sweep.state.state import SweepState
+from sweep.state.tally import ASSUMED_FACTOR, MIN_ENDED, Tally, typical_run_s
+
+
+def planned(name, *, nodes=1, predicted_s=100.0, model="1B"):
+    return PlannedRun(name, model, nodes, predicted_s, "{}")
+
+
+def started(run, start, *, number=1):
+    return AttemptStarted(time=start, run_id=run, attempt=number, pilot="p1", nodes=("n1",))
+
+
+def ended(run, start, took, *, outcome=Outcome.OK, number=1, **facts):
+    record = RecordFacts(
+        run_id=run, attempt=number, pilot="p1", outcome=outcome, started_at=start, ended_at=start + took, **facts
+    )
+    return [started(run, start, number=number), Recorded(time=start + took, record=record)]
+
+
+def pilot(start, *, nodes=1, until=None, name="p1", group=""):
+    found = [
+        PilotIntended(time=start, pilot=name, token=name, nodes=nodes, time_limit_s=3600, node_group=group),
+        PilotStarted(time=start + 10, pilot=name, job_id="1", nodes=tuple(f"n{i}" for i in range(nodes))),
+    ]
+    return found if until is None else [*found, PilotGone(time=until, pilot=name, word="COMPLETED", ended_at=until)]
+
+
+def tally(runs, *events, gpus=8, serial=False):
+    state = SweepState()
+    state.apply_all([event for group in events for event in (group if isinstance(group, list) else [group])])
+    return Tally(runs, {"": gpus}, serial=serial).update(state)
+
+
+A, B, C, D = (planned(name) for name in "abcd")
+
+
+def test_each_run_is_counted_once_by_the_state_of_the_attempt_that_counts():
+    found = tally(
+        [A, B, C, D],
+        ended("a", 0, 50),
+        ended("b", 0, 10, outcome=Outcome.OOM_CUDA, message="no room"),
+        started("c", 60),
+        ended("not in the plan", 0, 5),
+    )
+    assert found.counts() == {"ok": 1, "oom_cuda": 1, "running": 1, "waiting": 1}
+    assert found.total == 4
+    assert found.failures == {"oom_cuda": 1}
+    assert (found.example("oom_cuda"), found.example("hang")) == ("no room", "")
+    assert [planned.run_id for planned, _ in found.in_flight()] == ["c"]
+
+
+def test_failures_are_listed_the_most_frequent_first():
+    runs = [planned(name) for name in "abc"]
+    outcomes = (Outcome.NAN_LOSS, Outcome.OOM_CUDA, Outcome.OOM_CUDA)
+    found = tally(runs, *(ended(run.run_id, 0, 5, outcome=o) for run, o in zip(runs, outcomes, strict=True)))
+    assert list(found.failures.items()) == [("oom_cuda", 2), ("nan_loss", 1)]
+
+
+def test_what_must_not_start_is_counted_by_its_reason_unless_it_has_begun():
+    found = tally([A, B, C], ended("a", 0, 50))
+    left_out = {"a": "skipped", "b": "skipped", "of no plan": "skipped"}
+    assert found.counts(left_out) == {"ok": 1, "skipped": 1, "waiting": 1}
+    assert found.counts() == {"ok": 1, "waiting": 2}, "the sums themselves are unchanged"
+
+
+def test_a_run_that_is_to_be_measured_again_waits_then_runs_then_is_done():
+    state = SweepState()
+    found = Tally([A], {"": 8})
+    for events, word in [
+        (ended("a", 0, 50), "ok"),
+        ([RerunRequested(time=60, run_id="a", after=1)], "waiting"),
+        ([started("a", 70, number=2)], "running"),
+        (ended("a", 70, 50, number=2), "ok"),
+    ]:
+        state.apply_all(events)
+        assert found.update(state).counts() == {word: 1}
+
+
+def test_a_cell_knows_its_best_and_what_is_done():
+    rates = {"a": 1000.0, "b": 3000.0}
+    found = tally(
+        [A, B, C, D, planned("e", nodes=2)],
+        *(ended(run, 0, 5, tokens_per_second_per_gpu=rate) for run, rate in rates.items()),
+        ended("c", 0, 5, outcome=Outcome.OOM_CUDA),
+        started("d", 10),
+    )
+    cell = found.cells["1B", 1]
+    assert (cell.runs, cell.done, cell.best, cell.winner) == (4, 3, 3000.0, "b")
+    other = found.cells["1B", 2]
+    assert (other.runs, other.done, other.best, other.winner) == (1, 0, None, None)
+
+
+def test_the_latest_are_those_that_ended_last():
+    found = tally([A, B, C, D], ended("a", 0, 90), ended("b", 0, 70), ended("c", 0, 80), started("d", 0))
+    assert [planned.run_id for planned, _ in found.latest(9)] == ["a", "c", "b"]
+    assert len(found.latest(2)) == 2
+
+
+@pytest.mark.parametrize(("until", "now", "elapsed_s"), [(None, 500.0, 400.0), (300.0, 500.0, 200.0)])
+def test_time_passes_from_the_first_submission_and_stops_when_no_pilot_is_open(until, now, elapsed_s):
+    found = tally([A], pilot(100, until=until), pilot(150, until=until, name="p2"))
+    assert found.elapsed_s(now) == elapsed_s
+    assert tally([A]).elapsed_s(now) is None
+
+
+def test_a_typical_run_takes_the_mean_of_the_attempts_that_ended_and_lost_ones_show_nothing():
+    lost = ended("c", 0, 900, outcome=Outcome.LOST)
+    events = [*ended("a", 0, 40), *ended("b", 0, 80), *lost]
+    assert tally([A, B, C], events).typical_run_s == 60.0
+    state = SweepState()
+    state.apply_all(events)
+    assert typical_run_s(state) == 60.0
+    assert tally([A]).typical_run_s == typical_run_s(SweepState()) == ASSUMED_RUN_S
+
+
+def test_what_waits_takes_its_predicted_node_seconds_on_the_nodes_of_the_running_pilots():
+    wide = planned("w", nodes=4, predicted_s=50.0)
+    assert tally([A, wide]).seconds_left(0.0) == (100 + 4 * 50) / 4, "without a pilot: one of the widest"
+    assert tally([A, wide], pilot(0, nodes=2)).seconds_left(50.0) == 300 / 2
+    assert tally([A, wide], pilot(0, nodes=2, until=40)).seconds_left(50.0) == 300 / 4, "a pilot that ended is none"
+    assert tally([A, wide], pilot(0, nodes=4), serial=True).seconds_left(50.0) == 150.0, "one run at a time"
+    assert tally([A, B]).seconds_left(0.0, {"a": "skipped", "of no plan": "skipped"}) == 100.0
+    assert tally([A, planned("u", predicted_s=None)]).seconds_left(0.0) == 200.0, "unknown: as the others"
+    assert tally([planned("u", predicted_s=None)]).seconds_left(0.0) == ASSUMED_RUN_S
+
+
+def test_of_a_run_in_flight_only_the_rest_is_left():
+    assert tally([A], started("a", 10)).seconds_left(40.0) == 70.0
+    assert tally([A], started("a", 10)).seconds_left(400.0) == 0.0
+
+
+def test_the_time_left_is_corrected_by_what_attempts_took_and_one_more_as_predicted():
+    """Two took 200 s where 100 s were predicted: (200 + 200 + 100) / (100 + 100 + 100)."""
+    found = tally([A, B, C], ended("a", 0, 200), ended("b", 200, 200))
+    assert found.seconds_left(400.0) == pytest.approx(100 * 500 / 300)
+
+
+def test_the_estimate_is_off_by_two_standard_errors_of_the_ratios_and_the_assumed_attempt():
+    """Ratios 1, 2 and 4 to the prediction; one run waits."""
+    took = (100, 200, 400)
+    assert len(took) == MIN_ENDED
+    runs = [A, B, C, D]
+    found = tally(runs, *(ended(run.run_id, 0, s) for run, s in zip(runs, took, strict=False)))
+    error = math.log(2) * math.sqrt(1 / 3 + 1 / 1)  # the standard deviation of log 1, log 2, log 4 is log 2
+    changed = math.log((700 / 300) / (800 / 400))
+    assert found.left_factor() == pytest.approx(math.exp(2 * error + changed))
+    assert tally(runs, ended("a", 0, 100), ended("b", 0, 400)).left_factor() == ASSUMED_FACTOR == 2.0
+
+
+def test_gpu_hours_are_those_that_pilots_held_and_those_that_attempts_used():
+    wide = planned("w", nodes=2)
+    found = tally(
+        [A, wide], pilot(0, nodes=2, until=3610), pilot(3600, name="p2"), ended("w", 100, 900), started("a", 3700)
+    )
+    held_s = 2 * 8 * 3600 + 1 * 8 * (4000 - 3610)
+    used_s = 2 * 8 * 900 + 1 * 8 * (4000 - 3700)
+    assert found.gpu_hours(4000.0) == (pytest.approx(held_s / 3600), pytest.approx(used_s / 3600))
+
+
+def test_gpus_of_a_node_are_those_of_its_group():
+    fast, plain = planned("f", model="1B@fast"), planned("p", model="1B@plain")
+    state = SweepState()
+    state.apply_all([*ended("f", 0, 3600), *ended("p", 0, 3600), *pilot(0, until=3610, group="fast")])
+    assert Tally([fast, plain], {"fast": 8, "plain": 4}).update(state).gpu_hours(9000.0) == (8.0, 12.0)
+
+
+def test_another_state_is_counted_from_its_beginning_and_one_of_which_nothing_was_read_stays():
+    first, second = SweepState(), SweepState()
+    first.apply_all(ended("a", 0, 50))
+    second.apply_all(ended("b", 0, 50, outcome=Outcome.OOM_CUDA))
+    found = Tally([A, B], {"": 8})
+    assert found.update(first).counts() == {"ok": 1, "waiting": 1}
+    assert found.update(second).counts() == {"oom_cuda": 1, "waiting": 1}
+    assert found.update(second).typical_run_s == 50.0, "read once"

@@ -1,0 +1,121 @@
+"""Samples mutants of each pure package with a seed, runs the nearest tests on each, and prints a score per package.
+
+    python -m tests.support.mutants --seed 1 --sample 30 [PACKAGE…]
+
+The score is the share of mutants that a test notices, of those that are not equivalent by `equivalents.yaml`.
+Exit code 1 where a score is below the floor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from tests.support.mutants.changes import Change, changes
+from tests.support.mutants.running import copied, killed, preload, tests_of_lines
+from tests.support.paths import REPOSITORY
+
+PACKAGES = {
+    "inputs": ("sweep/inputs", ["tests/inputs"]),
+    "plan": ("sweep/plan", ["tests/plan"]),
+    "state": ("sweep/state", ["tests/state"]),
+    "search": ("sweep/search", ["tests/search"]),
+    "records": ("sweep/records", ["tests/records"]),
+    "diagnose": ("sweep/diagnose", ["tests/diagnose"]),
+    "physics": ("sweep/physics", ["tests/physics"]),
+    "derive": ("analysis/derive", ["tests/analysis/derive"]),
+    "compare": ("analysis/compare", ["tests/analysis/test_compare.py"]),
+    "slurm": ("sweep/executors/slurm_states.py", ["tests/executors/test_slurm_states.py"]),
+}
+"""name -> its code, and its tests"""
+EQUIVALENTS = Path(__file__).with_name("equivalents.yaml")
+FLOOR = 85.0
+
+
+class Equivalents:
+    """Changes that no test can notice, and files that hold data: `equivalents.yaml` gives the reason of each."""
+
+    def __init__(self, path: Path = EQUIVALENTS) -> None:
+        document = yaml.safe_load(path.read_text())
+        self.data_files: frozenset[str] = frozenset(document["data"])
+        self.rows: list[dict[str, str]] = document["changes"]
+        self._changes = {(row["file"], row["line"], row["becomes"]) for row in self.rows}
+
+    def has(self, change: Change, source: str) -> bool:
+        return (change.file, *change.lines(source)) in self._changes
+
+
+def sampled(name: str, equivalents: Equivalents, seed: int, size: int) -> list[Change]:
+    """The package's sample, the same for a seed as long as the code is the same."""
+    place = REPOSITORY / PACKAGES[name][0]
+    paths = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    files = {str(path.relative_to(REPOSITORY)): path.read_text() for path in paths}
+    found = [c for file, text in files.items() if file not in equivalents.data_files for c in changes(file, text)]
+    return random.Random(f"{seed} {name}").sample(found, min(size, len(found)))
+
+
+def score_of(name: str, copy: Path, equivalents: Equivalents, seed: int, size: int) -> float:
+    """Run the package's sample; print each survivor and the score."""
+    sample = sampled(name, equivalents, seed, size)
+    sources = sorted({change.file for change in sample})
+    nearest = tests_of_lines(copy, sources, PACKAGES[name][1])
+    ends: Counter[str] = Counter()
+    for change in sample:
+        source = (REPOSITORY / change.file).read_text()
+        end = _end_of(change, source, copy, nearest, equivalents)
+        ends[end] += 1
+        if end != "killed":
+            line, becomes = change.lines(source)
+            print(f"  {end}: {change.file}:{change.line}\n    - {line}\n    + {becomes}", flush=True)
+    unequal = len(sample) - ends["equivalent"]
+    score = 100.0 * ends["killed"] / unequal if unequal else 100.0
+    counted = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
+    print(f"{name}: {score:.0f} % (seed {seed}, {len(sample)} mutants: {counted})", flush=True)
+    return score
+
+
+def _end_of(change: Change, source: str, copy: Path, nearest, equivalents: Equivalents) -> str:
+    if equivalents.has(change, source):
+        return "equivalent"
+    tests = nearest.of(change.file, change.line, source)
+    if not tests:
+        return "not run by any test"
+    (copy / change.file).write_text(change.apply(source))
+    try:
+        return "killed" if killed(copy, tests, sum(nearest.seconds[test] for test in tests)) else "survived"
+    finally:
+        shutil.copy2(REPOSITORY / change.file, copy / change.file)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=", ".join(PACKAGES))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sample", type=int, default=30, help="mutants per package")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.packages) - set(PACKAGES):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; the packages are {', '.join(PACKAGES)}")
+    print(f"seed {given.seed}, sample {given.sample} per package", flush=True)
+    equivalents = Equivalents()
+    preload()
+    with tempfile.TemporaryDirectory(prefix="mutants.") as folder:
+        copy = copied(Path(folder))
+        names = given.packages or list(PACKAGES)
+        scores = {name: score_of(name, copy, equivalents, given.seed, given.sample) for name in names}
+    low = [name for name, score in scores.items() if score < FLOOR]
+    print("\n" + "\n".join(f"{name:<10} {score:5.0f} %" for name, score in scores.items()))
+    if low:
+        print(f"below {FLOOR:.0f} %: {', '.join(low)}")
+    return 1 if low else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
