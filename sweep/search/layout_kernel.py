@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,12 @@ class LayoutKernel:
             values = np.setdiff1d(codes, codes[measured])
             found.append((codes[:, None] == values).astype(np.float64))
         return np.concatenate(found, axis=1)
+
+    @cached_property
+    def values(self) -> Floats:
+        """(candidates, values): 1 where a candidate has it, for every value of every axis."""
+        found = [codes[:, None] == np.arange(len(table)) for codes, table in zip(self._codes, self._tables, strict=True)]
+        return np.concatenate([np.zeros((self.size, 0)), *found], axis=1).astype(np.float64)
 
     def _orders(self, parts: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
         total, squares, product = np.zeros(shape), np.zeros(shape), np.ones(shape)
