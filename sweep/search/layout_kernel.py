@@ -21,6 +21,8 @@ CATEGORIES_APART = 2.0
 """lengths between any two categories (schedules, kernels, …)"""
 _DERIVED = ("dp", "gpus_per_node")
 """follow from the others"""
+_OF_CELLS = ("model", "nodes", "sequence_length")
+"""are the same for all runs of a cell"""
 ORDERS = 3
 
 
@@ -70,8 +72,9 @@ class LayoutKernel:
 
     @cached_property
     def values(self) -> Floats:
-        """(candidates, values): 1 where a candidate has it, for every value of every axis."""
-        found = [codes[:, None] == np.arange(len(table)) for codes, table in zip(self._codes, self._tables, strict=True)]
+        """(candidates, values): 1 where a candidate has it, for every value of the axes within a cell."""
+        axes = zip(self.names, self._codes, self._tables, strict=True)
+        found = [codes[:, None] == np.arange(len(table)) for name, codes, table in axes if name not in _OF_CELLS]
         return np.concatenate([np.zeros((self.size, 0)), *found], axis=1).astype(np.float64)
 
     def _orders(self, parts: Sequence[Floats], shape: tuple[int, ...]) -> Floats:

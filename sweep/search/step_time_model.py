@@ -107,10 +107,11 @@ class StepTimes:
             within = covariances[:, :, indices]
             data = _Measured(self._layouts.take(indices), self._sizes[indices], log_times, within)
             for _ in range(2):
-                surprising = data.surprises(data.factors(fit, extra), self._kernel.values, indices)
-                data = replace(data, surprising=surprising[indices])
                 fit, extra = data.doubted(data.factors(fit, extra))
                 fit = data.scaled(data.factors(fit, extra), extra)
+                # After the scales: where all runs of a size differ wildly, nothing about one value is surprising.
+                surprising = data.surprises(data.factors(fit, extra), self._kernel.values, indices)
+                data = replace(data, surprising=surprising[indices])
             fit = data.factors(fit, extra)
         mean, linear = linearised(self._layouts, fit)
         scales, sizes = fit.scales, self._sizes
