@@ -174,7 +174,8 @@ class _Measured:
         error, mine = (self.log_times - mean)[some], values[indices][some]
         found = surprises(mine, error, covariance[some, some], fit.disturbed, SLOWDOWN)
         columns = [values[:, name].prod(axis=1) for name in found]
-        return SLAB * np.array(columns).reshape(len(columns), len(values)).T
+        effects: Floats = SLAB * np.array(columns).reshape(len(columns), len(values)).T
+        return effects
 
     def factors(self, fit: Fit, extra: Floats) -> Fit:
         """Gauss-Newton steps to the most probable factors, everything else integrated out."""
