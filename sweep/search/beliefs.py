@@ -14,10 +14,10 @@ import numpy as np
 from sweep.outcomes import Outcome
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
-from sweep.search.memory_model import RESIDUAL, Peaks
+from sweep.search.memory_model import Peaks
 from sweep.search.step_time_model import StepTimes, disturbance_variance
 
-REFIT_GROWTH, REFIT_EVERY = 1.25, 200
+REFIT_GROWTH, REFIT_EVERY = 1.1, 200
 """times are refitted when their number has grown by this factor, or by this many"""
 OTHER_FAILURES = 0.1
 """prior probability that a run fails for another reason than memory"""
@@ -116,8 +116,7 @@ class Beliefs:
         if end.outcome in CAUSE_UNKNOWN:
             return peaks.failed(index, float(self._others(np.array([index]))[0]))
         if end.outcome is Outcome.OK and end.peak_memory_bytes:
-            if peaks.spread(index) > RESIDUAL:
-                peaks.measured(index, float(np.log(end.peak_memory_bytes / self._candidates.memory_limit_bytes)))
+            peaks.measured(index, float(np.log(end.peak_memory_bytes / self._candidates.memory_limit_bytes)))
         elif end.outcome is Outcome.OK:
             peaks.fitted(index)
         return 0.0

@@ -3,7 +3,8 @@
 Cells take turns until each has a few runs; then the cell with the greatest expected gain is next. The expected gain of
 a run is its expected improvement over the cell's best, times its chance to work, per second of its nodes. A cell stops
 when all remaining runs together have an expected gain below ``least_gain``, and every value of every axis was tried
-there or is excluded: no run that has it is likely to beat the best.
+there or is excluded: no run that has it is likely to beat the best. In a cell without a success the first one counts
+for a factor of e.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
 from sweep.search.strategies import Pick
 
+FIRST_GAIN = 1.0
+"""what a cell's first success counts for, as a logarithm"""
 MOST_TOGETHER = 32
 """the runs with the greatest gains alone that are considered together"""
 
@@ -43,7 +46,7 @@ class _Left:
     rows: Ints
     cells: Ints
     gains: Floats
-    """expected improvement over their cell's best, times the chance to work; 0 where there is no best"""
+    """expected improvement over their cell's best, times the chance to work"""
     chances: Floats
     """of beating their cell's best by over the tolerance"""
 
@@ -104,13 +107,13 @@ class Guided:
         best = np.where(some, known.best[cells], mean)
         gains = expected_improvement(mean, beliefs.spreads(rows, measured=False), best) * works
         above = probability_above(mean, beliefs.spreads(rows, measured=True), best + float(np.log1p(self.tolerance)))
-        return _Left(rows, cells, np.where(some, gains, 0.0), np.where(some, above, 1.0) * works)
+        return _Left(rows, cells, np.where(some, gains, FIRST_GAIN * works), np.where(some, above, 1.0) * works)
 
     def _outlook(self, known: Known, left: _Left, cell: int) -> Outlook:
         mine = left.of(cell)
         if not len(mine):
             return Outlook(True, 0.0, 1.0, ())
-        if known.tries[cell] < self.min_tries or not np.isfinite(known.best[cell]):
+        if known.tries[cell] < self.min_tries:
             return Outlook(False, np.inf, 0.0, ())
         gains = left.gains[mine]
         if float(gains.max()) > self.least_gain:
@@ -122,6 +125,8 @@ class Guided:
             return Outlook(False, float(gains.max()), 0.0, excluded)
         if float(gains.sum()) <= self.least_gain:  # the gain of the best of several is at most the sum of their gains
             return Outlook(True, float(gains.sum()), max(0.0, 1 - float(left.chances[mine].sum())), excluded)
+        if not np.isfinite(known.best[cell]):
+            return Outlook(False, float(gains.max()), 0.0, excluded)
         beliefs, top = known.beliefs(), left.rows[mine[np.argsort(-gains, kind="stable")[:MOST_TOGETHER]]]
         gain, above = together(
             beliefs.log_rates(top), beliefs.covariance(top), beliefs.success(top),
@@ -130,6 +135,8 @@ class Guided:
         return Outlook(gain <= self.least_gain, gain, 1 - above, excluded)
 
     def _in_cell(self, known: Known, left: _Left, cell: int) -> Pick | None:
+        if self._outlook(known, left, cell).stopped:
+            return None
         mine = left.of(cell)
         if not np.isfinite(known.best[cell]):
             beliefs, rows = known.beliefs(), left.rows[mine]
@@ -137,8 +144,6 @@ class Guided:
             place = int(np.argmax(means + np.log(np.maximum(works, 1e-9))))
             rate = float(np.exp(means[place]))
             return Pick(int(rows[place]), f"{rate:,.0f} tokens/s/GPU predicted, {works[place]:.0%} likely to work")
-        if self._outlook(known, left, cell).stopped:
-            return None
         per_second = left.gains[mine] / known.candidates.expected_s[left.rows[mine]]
         at = int(mine[int(np.argmax(per_second))])
         if left.gains[at] <= self.least_gain:
@@ -156,7 +161,7 @@ class Guided:
 def _by_turn(known: Known, left: _Left, in_turn: int) -> Ints:
     """Cells with a run left: those with fewer runs than ``in_turn`` by their number; then by the greatest gain."""
     present = np.unique(left.cells)
-    early = (known.tries[present] < in_turn) | ~np.isfinite(known.best[present])
+    early = known.tries[present] < in_turn
     gains = np.zeros(len(known.best))
     np.maximum.at(gains, left.cells, left.gains)
     found: Ints = present[np.lexsort((known.tries[present], np.where(early, 0, -gains[present]), ~early))]

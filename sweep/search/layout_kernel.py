@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ CATEGORIES_APART = 2.0
 """lengths between any two categories (schedules, kernels, …)"""
 _DERIVED = ("dp", "gpus_per_node")
 """follow from the others"""
+_OF_CELLS = ("model", "nodes", "sequence_length")
+"""are the same for all runs of a cell"""
 ORDERS = 3
 
 
@@ -66,6 +69,13 @@ class LayoutKernel:
             values = np.setdiff1d(codes, codes[measured])
             found.append((codes[:, None] == values).astype(np.float64))
         return np.concatenate(found, axis=1)
+
+    @cached_property
+    def values(self) -> Floats:
+        """(candidates, values): 1 where a candidate has it, for every value of the axes within a cell."""
+        axes = zip(self.names, self._codes, self._tables, strict=True)
+        found = [codes[:, None] == np.arange(len(table)) for name, codes, table in axes if name not in _OF_CELLS]
+        return np.concatenate([np.zeros((self.size, 0)), *found], axis=1).astype(np.float64)
 
     def _orders(self, parts: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
         total, squares, product = np.zeros(shape), np.zeros(shape), np.ones(shape)

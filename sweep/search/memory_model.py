@@ -1,7 +1,8 @@
 """What is believed of the peak memory of all candidates, and so of their chance to run out of it. Pure.
 
 log (peak / limit) = log of the predicted one, its kinds (states, activations, …) weighted by uncertain factors, and a
-residual over layouts. Measured peaks condition it; so does, from one side, every run that ended well or ran out.
+residual over layouts. Measured peaks condition it; so does, from one side, every run that ended well or ran out. The
+same ends tell at which peak runs fail (``memory_limit``): a run that worked above the stated memory refutes it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 
 from sweep.physics import memory
 from sweep.physics.profiles import MemoryProfile
-from sweep.search.gaussian import Belief, Floats, Ints, normal_cdf, one_sided
+from sweep.search.gaussian import Belief, Floats, Ints, one_sided
 from sweep.search.layout_kernel import LayoutKernel
+from sweep.search.memory_limit import MemoryLimit
 
 GROUPS = (
     ("weights", "gradients", "master_weights", "optimizer_states", "gradient_buckets"),
@@ -32,9 +34,6 @@ KNOWN_TRAINER = 0.12
 RESIDUAL = 0.05
 """standard deviation of one axis' effect on a peak, apart from those factors"""
 PEAK_NOISE = 0.01
-EDGE, EDGE_ERROR = -0.04, 0.04
-"""logarithm of the share of the memory at which runs fail, and its spread: CUDA context, communication buffers and
-fragmentation take 1 to 4 GB of 80"""
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,11 @@ class Peaks:
 
         variance = (linear**2).sum(axis=1) + squares @ kernel.variances
         self._belief = Belief(predicted.log_use, variance, column)
+        self._limit = MemoryLimit()
 
     def fits(self, rows: Ints) -> Floats:
         """Probability that each row does not run out of memory."""
-        spread = np.sqrt(np.maximum(self._belief.variance[rows], 0.0) + EDGE_ERROR**2)
-        return normal_cdf((EDGE - self._belief.mean[rows]) / spread)
+        return self._limit.above(self._belief.mean[rows], np.maximum(self._belief.variance[rows], 0.0))
 
     def spread(self, index: int) -> float:
         """Standard deviation of the logarithm of a run's peak."""
@@ -86,21 +85,31 @@ class Peaks:
 
     def measured(self, index: int, log_use: float) -> None:
         """A run ended well, with this peak."""
-        self._belief.observe(index, log_use, PEAK_NOISE**2)
+        self._limit.is_above(log_use, PEAK_NOISE**2)
+        if self.spread(index) > RESIDUAL:
+            self._belief.observe(index, log_use, PEAK_NOISE**2)
 
     def fitted(self, index: int) -> None:
         """A run ended well, its peak unknown."""
-        variance = float(self._belief.variance[index]) + EDGE_ERROR**2
-        value, noise, _ = one_sided(EDGE - float(self._belief.mean[index]), variance, 0.0)
-        self._learn(index, EDGE - value, noise)
+        mean, variance = self._peak(index)
+        limit, error = self._limit.moments()
+        value, noise, _ = one_sided(limit - mean, variance + error, 0.0)
+        self._limit.is_above(mean, variance)
+        self._learn(index, limit - value, noise + error)
 
     def failed(self, index: int, share: float) -> float:
         """A run failed. ``share``: the probability that one that fits does. Returns the probability that it ran out."""
-        variance = float(self._belief.variance[index]) + EDGE_ERROR**2
-        value, noise, above = one_sided(float(self._belief.mean[index]) - EDGE, variance, share)
-        self._learn(index, EDGE + value, noise)
-        return above
+        mean, variance = self._peak(index)
+        limit, error = self._limit.moments()
+        value, noise, _ = one_sided(mean - limit, variance + error, share)
+        over = 1 - float(self._limit.above(np.array([mean]), np.array([variance]))[0])
+        self._limit.is_below(mean, variance, share)
+        self._learn(index, limit + value, noise + error)
+        return over / max(over + share * (1 - over), 1e-12)
+
+    def _peak(self, index: int) -> tuple[float, float]:
+        return float(self._belief.mean[index]), max(float(self._belief.variance[index]), 0.0)
 
     def _learn(self, index: int, value: float, noise: float) -> None:
         if math.isfinite(noise):
-            self._belief.observe(index, value, noise + EDGE_ERROR**2)
+            self._belief.observe(index, value, noise)

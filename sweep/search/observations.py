@@ -150,7 +150,8 @@ class Known:
     def _over_memory(self, rows: Ints) -> Bools:
         """Runs over the GPU's memory once predictions are corrected by measured peaks, per model.
 
-        Corrections only add to what the static rules reject, and only what is over by SURE standard deviations.
+        Corrections only add to what the static rules reject, and only what is over by SURE standard deviations. What
+        the memory is stated to be counts for less than a run that worked with more.
         """
         c, found = self.candidates, np.zeros(len(self.candidates), dtype=bool)
         rows = rows[c.memory_use[rows] > 0]
@@ -159,12 +160,13 @@ class Known:
         predicted = np.log(np.maximum(c.memory_use, 1e-9))
         peaks = np.array([self._ends[i].end.peak_memory_bytes for i in rows.tolist()], dtype=np.float64)
         measured = np.log(peaks / c.memory_limit_bytes)
+        limit = max(0.0, float(measured.max()))
         for model in np.unique(c.models[rows]):
             ratios = (measured - predicted[rows])[c.models[rows] == model]
             weight = len(ratios) + PEAK_WEIGHT
             scale = ratios.sum() / weight
             spread = float(np.sqrt((len(ratios) * ratios.var() + MEMORY_ERROR**2 * PEAK_WEIGHT) / weight))
-            found |= (c.models == model) & (predicted + scale - SURE * spread > 0)
+            found |= (c.models == model) & (predicted + scale - SURE * spread > limit)
         return found
 
 

@@ -19,6 +19,7 @@ from sweep.physics.constants import TRAINER
 from sweep.physics.prediction import FACTOR_SPREADS, Layouts, corrected
 from sweep.search.gaussian import Belief, Data, Floats, Ints, log_evidence
 from sweep.search.layout_kernel import ORDERS, LayoutKernel
+from sweep.search.surprises import SLAB, surprises
 
 MOST_ANCHORS = 256
 """a fit uses this many of the latest measurements; the factors keep what earlier ones taught"""
@@ -36,7 +37,8 @@ class Scales:
     """Standard deviations of the logarithm of time. The priors are log-normal about these, PRIOR_OF_SCALES wide."""
 
     physics: float = 1.0
-    """by how much the spreads of the constants are too narrow"""
+    """by how much the spreads of the constants are too narrow. Never below 1: runs that agree with the model test few
+    factors"""
     single: float = 0.15
     """of the effect of one axis value that the formulas lack. With all axes 0.2 to 0.4: as wide as the errors of
     published analytical models on clusters that they were not fitted to"""
@@ -91,14 +93,15 @@ class StepTimes:
     def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel) -> None:
         """``sizes``: number of each candidate's number of nodes."""
         self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
-        self._untested = np.zeros((len(layouts), 0))
+        self._special = np.zeros((len(layouts), 0))
+        """effects of single values and pairs: of those that no run tested, and of those that surprised"""
 
     def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, Belief]:
         """The factors and scales that fit the measurements best, and the belief given them."""
         indices, log_times = indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:]
         usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
         fit, extra = Fit(np.zeros(self._layouts.parts.shape[1]), usual), np.zeros(len(indices))
-        covariances = np.empty((ORDERS, 0, len(self._layouts)))
+        covariances, surprising = np.empty((ORDERS, 0, len(self._layouts))), np.zeros((len(self._layouts), 0))
         if len(indices):
             covariances = self._kernel.columns(indices)
             within = covariances[:, :, indices]
@@ -106,13 +109,16 @@ class StepTimes:
             for _ in range(2):
                 fit, extra = data.doubted(data.factors(fit, extra))
                 fit = data.scaled(data.factors(fit, extra), extra)
+                # After the scales: where all runs of a size differ wildly, nothing about one value is surprising.
+                surprising = data.surprises(data.factors(fit, extra), self._kernel.values, indices)
+                data = replace(data, surprising=surprising[indices])
             fit = data.factors(fit, extra)
         mean, linear = linearised(self._layouts, fit)
         scales, sizes = fit.scales, self._sizes
         # The scale of tested values says little of the others, which keep the prior's.
         more = math.sqrt(max(Scales().single ** 2 - scales.single**2, 0.0))
-        self._untested = more * self._kernel.untested(indices)
-        linear = np.concatenate([linear, self._untested], axis=1)
+        self._special = np.concatenate([more * self._kernel.untested(indices), surprising], axis=1)
+        linear = np.concatenate([linear, self._special], axis=1)
         variance = (linear**2).sum(axis=1) + scales.residual(self._kernel.variances[:, None], sizes, sizes)
 
         def column(index: int) -> Floats:
@@ -125,7 +131,7 @@ class StepTimes:
 
     def prior_within(self, fit: Fit, indices: Ints) -> Floats:
         """Prior covariance among some candidates."""
-        linear = np.concatenate([linearised(self._layouts.take(indices), fit)[1], self._untested[indices]], axis=1)
+        linear = np.concatenate([linearised(self._layouts.take(indices), fit)[1], self._special[indices]], axis=1)
         sizes = self._sizes[indices]
         found: Floats = linear @ linear.T + fit.scales.residual(self._kernel.within(indices), sizes[:, None], sizes)
         return found
@@ -148,12 +154,28 @@ class _Measured:
     sizes: Ints
     log_times: Floats
     within: Floats
+    surprising: Floats | None = None
+    """(runs, effects) of values and pairs that have their own, times its spread"""
 
     def covariance(self, linear: Floats, scales: Scales, extra: Floats) -> Floats:
         """Of the measurements. ``extra``: additional variance of each run's noise."""
         residual = scales.residual(self.within, self.sizes[:, None], self.sizes)
         found: Floats = linear @ linear.T + residual + np.diag(scales.noise**2 + extra)
-        return found
+        return found if self.surprising is None else found + self.surprising @ self.surprising.T
+
+    def surprises(self, fit: Fit, values: Floats, indices: Ints) -> Floats:
+        """(candidates, effects) of values and pairs that have their own, times its spread.
+
+        ``values``: (candidates, values), 1 where one has it; ``indices``: of the measured ones.
+        """
+        mean, linear = linearised(self.layouts, fit)
+        covariance = replace(self, surprising=None).covariance(linear, fit.scales, np.zeros(len(mean)))
+        some = slice(-MOST_FOR_SCALES, None)
+        error, mine = (self.log_times - mean)[some], values[indices][some]
+        found = surprises(mine, error, covariance[some, some], fit.disturbed, SLOWDOWN)
+        columns = [values[:, name].prod(axis=1) for name in found]
+        effects: Floats = SLAB * np.array(columns).reshape(len(columns), len(values)).T
+        return effects
 
     def factors(self, fit: Fit, extra: Floats) -> Fit:
         """Gauss-Newton steps to the most probable factors, everything else integrated out."""
@@ -171,11 +193,12 @@ class _Measured:
         sizes, within = self.sizes[some], self.within[:, some, some]
         mean, linear = linearised(self.layouts.take(some), replace(fit, scales=replace(fit.scales, physics=1.0)))
         error, gram = self.log_times[some] - mean, linear @ linear.T
+        own = np.zeros_like(gram) if self.surprising is None else (self.surprising @ self.surprising.T)[some, some]
 
         def value(scales: Scales) -> float:
             away = np.log(np.concatenate([np.array(scales.values) / Scales().values, scales.by_size])) / PRIOR_OF_SCALES
             residual = scales.residual(within, sizes[:, None], sizes)
-            covariance = scales.physics**2 * gram + residual + np.diag(scales.noise**2 + extra[some])
+            covariance = scales.physics**2 * gram + own + residual + np.diag(scales.noise**2 + extra[some])
             return log_evidence(error, covariance) - 0.5 * float(away @ away)
 
         best, most = fit.scales, value(fit.scales)
@@ -184,7 +207,7 @@ class _Measured:
             for factor in (STEP, 1 / STEP):
                 while True:
                     other = best.times(name, factor)
-                    found = value(other) if other.noise >= LEAST_NOISE else -math.inf
+                    found = value(other) if other.noise >= LEAST_NOISE and other.physics >= 1 else -math.inf
                     if found <= most:
                         break
                     best, most = other, found

@@ -1,0 +1,69 @@
+"""Axis values, and pairs of them, that a build handles much better or worse than everything else says. Pure.
+
+Most effects of axis values are small, and a few are not: a micro-batch for which a kernel has no fast path, a
+recomputation that falls back to eager code. A Gaussian residual cannot say so: it rather takes each run with such a
+value for a disturbed one. So a few values and pairs get an effect of their own (a spike and slab prior, Mitchell and
+Beauchamp 1988), one after another, while the evidence for one outweighs its prior.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from sweep.search.gaussian import Floats, Ints
+
+SLAB = 0.7
+"""standard deviation of the logarithm of such an effect: about a factor of two"""
+EXPECTED = 0.5
+"""prior number of such values in a sweep, and of such pairs of values"""
+MOST = 8
+
+
+def surprises(values: Floats, error: Floats, covariance: Floats, disturbed: float, slowdown: float) -> list[Ints]:
+    """The values (one number each) and pairs (two numbers) that have an effect of their own.
+
+    ``values``: (runs, values), 1 where a run has one; ``error``: the runs' log times less what is expected, of this
+    ``covariance``. The other explanation of a slow run is that something ``disturbed`` it (the prior share of such
+    runs), by ``slowdown`` (a standard deviation).
+    """
+    runs, names = len(error), _separable(values)
+    columns = np.stack([values[:, name].prod(axis=1) for name in names], axis=1) if names else np.zeros((runs, 0))
+    pairs = np.array([len(name) > 1 for name in names], dtype=bool)
+    number = np.where(pairs, max(int(pairs.sum()), 1), max(int((~pairs).sum()), 1))
+    effects = np.concatenate([SLAB * columns, slowdown * np.eye(runs)], axis=1)
+    odds = np.concatenate([np.log(EXPECTED / number), np.full(runs, math.log(disturbed))])
+    inverse, found = np.linalg.inv(covariance), []
+    for _ in range(MOST + int(2 * disturbed * runs)):
+        weights = inverse @ effects
+        more, lean = 1 + (effects * weights).sum(axis=0), weights.T @ error
+        gains = odds - 0.5 * np.log(more) + 0.5 * lean**2 / more
+        gains[len(names) :][lean[len(names) :] < 0] = -math.inf  # nothing makes a run faster
+        best = int(np.argmax(gains))
+        if gains[best] <= 0:
+            break
+        inverse = inverse - np.outer(weights[:, best], weights[:, best]) / more[best]
+        odds[best] = -math.inf
+        found += [names[best]] if best < len(names) else []
+    return found[:MOST]
+
+
+def _separable(values: Floats) -> list[Ints]:
+    """Values and pairs that several runs have and others do not; of those with the same runs the first, values first.
+
+    One run with a value cannot be told from a disturbed one.
+    """
+    runs, single = len(values), np.arange(values.shape[1])
+    together = values.T @ values
+    pairs = [(a, b) for a, b in itertools.combinations(single.tolist(), 2) if together[a, b]]
+    seen: set[bytes] = set()
+    found = []
+    for name in [*((a,) for a in single.tolist()), *pairs]:
+        column = values[:, name].prod(axis=1)
+        key = column.tobytes()
+        if 1 < column.sum() < runs and key not in seen:
+            seen.add(key)
+            found.append(np.array(name, dtype=np.int64))
+    return found

@@ -1,0 +1,61 @@
+"""Where runs run out of memory, and what a search does where the stated memory is not the runs'."""
+
+import numpy as np
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.physics.hardware import GPUS
+from sweep.search.candidates import from_configurations
+from sweep.search.memory_limit import MemoryLimit
+from sweep.search.observations import Known
+from tests.support.configurations import run
+
+STATED = 85e9
+"""an H100's"""
+
+
+def above(limit, peak, spread=0.02):
+    return float(limit.above(np.array([np.log(peak)]), np.array([spread**2]))[0])
+
+
+def test_the_stated_memory_counts_until_runs_refute_it():
+    limit = MemoryLimit()
+    assert above(limit, 0.85) > 0.95
+    assert above(limit, 1.15) < 0.03
+    limit.is_above(np.log(0.9), 1e-4)
+    assert above(limit, 1.15) < 0.03
+    limit.is_above(np.log(1.15), 1e-4)
+    assert above(limit, 1.0) > 0.98
+    assert 0.5 < above(limit, 1.3) < 0.95
+    assert above(limit, 8.0) < 0.1
+
+
+def test_failures_below_the_stated_memory_lower_it_only_if_their_peaks_are_known():
+    sure, unsure = MemoryLimit(), MemoryLimit()
+    for _ in range(3):
+        sure.is_below(np.log(0.5), 0.02**2, 0.0)
+        unsure.is_below(np.log(0.5), 0.02**2, 0.9)
+    assert above(sure, 0.7) < 0.2
+    assert above(unsure, 0.7) > 0.9
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OOM_CUDA, Outcome.UNKNOWN])
+def test_between_a_success_and_a_failure_lies_the_limit(outcome):
+    limit = MemoryLimit()
+    limit.is_above(np.log(1.5), 1e-4)
+    limit.is_below(np.log(2.0), 1e-4, 0.0 if outcome is Outcome.OOM_CUDA else 0.1)
+    assert above(limit, 1.4) > 0.9
+    assert above(limit, 2.3) < 0.35
+    assert above(limit, 1.4) > above(limit, 1.75) > above(limit, 2.3)
+
+
+@pytest.mark.parametrize("workload", ["somebody", "nanotron"])
+def test_a_run_that_worked_above_the_stated_memory_keeps_others_possible(workload):
+    """Four times the predicted peaks, twice the stated memory, and all work: the next larger one may too."""
+    given = [run(mbs=mbs, zero=1, dp=8, gas=64 // mbs, workload=workload) for mbs in (1, 2, 4, 8)]
+    known = Known(from_configurations([f"run-{i:016x}" for i in range(4)], given, GPUS["h100"]))
+    for place, share in enumerate((0.9, 1.3, 2.0)):
+        known.end(place, Outcome.OK, 1000.0 * (place + 1), share * STATED)
+    last = np.array([3])
+    assert known.success(last)[0] > 0.2
+    assert not known.infeasible[3] or known.candidates.impossible[3]

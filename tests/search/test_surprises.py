@@ -1,0 +1,54 @@
+"""Axis values that a build handles badly: told apart from disturbed runs, and expected of others that have them."""
+
+from itertools import product
+
+import numpy as np
+
+from sweep.physics.hardware import GPUS
+from sweep.search.candidates import from_configurations
+from sweep.search.step_time_model import SLOWDOWN, StepTimes
+from sweep.search.surprises import surprises
+from tests.support.configurations import run
+
+VALUES = np.array([[a == 0, a == 1, a == 2, b == 0, b == 1] for a, b in product(range(3), range(2))], dtype=float)
+"""six runs of two axes, with three and two values"""
+COVARIANCE = 0.03 * np.ones((6, 6)) + 0.005 * np.eye(6)
+CALM = np.array([0.02, -0.05, 0.03, 0.01, -0.02, 0.04])
+
+
+def found(slower):
+    error = CALM + np.array(slower, dtype=float)
+    return [name.tolist() for name in surprises(VALUES, error, COVARIANCE, 0.05, SLOWDOWN)]
+
+
+def test_a_value_all_of_whose_runs_are_slow_or_fast_has_an_effect_of_its_own():
+    assert found([0, 0, 0, 0, 0, 0]) == []
+    assert found([0, 0, 0.8, 0.9, 0, 0]) == [[1]]
+    assert found([0, 0, -0.8, -0.9, 0, 0]) == [[1]]
+    assert found([0, 0.7, 0, 0.7, 0, 0.7]) in ([[3]], [[4]])
+
+
+def test_one_slow_run_was_disturbed_rather():
+    assert found([0, 0, 0, 1.2, 0, 0]) == []
+
+
+def test_of_a_single_run_nothing_is_learned():
+    assert surprises(VALUES[:1], np.array([2.0]), COVARIANCE[:1, :1], 0.05, SLOWDOWN) == []
+
+
+def test_what_two_runs_with_a_slow_value_teach_holds_for_the_others_with_it():
+    """Seven runs, two of them with selective recomputation and three times as slow as those without."""
+    given = [
+        run(tp=tp, mbs=mbs, zero=zero, dp=8 // tp, gas=64 // mbs, recompute=recompute)
+        for recompute, tp, mbs, zero in product(("none", "selective"), (1, 2), (1, 2, 4), (0, 1))
+    ]
+    c = from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"])
+    slow = np.array([one["layout"]["recompute"] == "selective" for one in given])
+    true = np.log(c.layouts.parts.sum(axis=1)) + np.log(3) * slow
+    rows = np.array([0, 3, 5, 7, 10, 13, 20])
+    assert slow[rows].sum() == 2
+    fit, belief = StepTimes(c.layouts, c.sizes, c.kernel).fitted(rows, true[rows])
+    error = np.abs(belief.mean - true)
+    assert error[~slow].max() < 0.15
+    assert error[slow].max() < 0.35
+    assert fit.disturbed < 0.06
