@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from sweep.archive.redaction import Redaction, secret_values
+from sweep.redaction import Redaction, secret_values
 from sweep.files import write_streamed
 from sweep.outcomes import Outcome
 from sweep.state.state import SweepState

@@ -18,6 +18,7 @@ from sweep.files import write_whole
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
+from sweep.redaction import REDACTED
 
 MASTER_PORT = 29500
 """torchrun's own default"""
@@ -109,7 +110,7 @@ def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
 
     A program that is started once per node and is no Python script starts its ranks itself.
     """
-    environment = [f"{name}={shlex.quote(value)}" for name, value in {**run.env, **launch.env}.items()]
+    environment = [assignment(name, value) for name, value in {**run.env, **launch.env}.items()]
     words = shlex.split(str(settings["prefix"]))
     if launch.python or settings["start"] == "rank":
         words += [interpreter(settings), "-m", "torch.distributed.run", *_ranks(run)]
@@ -117,6 +118,13 @@ def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
     words += [*launch.program, *shlex.split(str(settings["arguments"]))]
     here = " ".join([*environment, *(word if word in FROM_SLURM else shlex.quote(word) for word in words)])
     return here if run.nodes == 1 else f"{_SRUN.format(nodes=run.nodes)} sh -c {shlex.quote(here)}"
+
+
+def assignment(name: str, value: str) -> str:
+    """A variable before a shell command. A secret is in no record: it is taken from the environment of who runs it."""
+    if REDACTED in value:
+        return f'{name}="${{{name}:?is a secret, set it first}}"'
+    return f"{name}={shlex.quote(value)}"
 
 
 _SRUN = 'MASTER_ADDR="$(hostname)" srun --nodes={nodes} --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_ON_NODE"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import get_type_hints
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from sweep.contract import Measurement, Run
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
+from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
 from sweep.records.json_columns import Json, json_text, over_ranks
 from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
 from sweep.records.schema import (
@@ -127,8 +128,8 @@ def configuration(run: Run, gpu: str | None) -> Configuration:
         global_batch_tokens=run.global_batch_tokens,
         warmup_iterations=run.warmup_iterations,
         iterations=run.iterations,
-        params_json=json_text(run.params),
-        env_json=json_text(run.env),
+        params_json=json_text(redacted_parameters(run.params)),
+        env_json=json_text(redacted_environment(run.env)),
     )
 
 
@@ -140,7 +141,7 @@ def verdict(
     odd += implausible(measured, attempt.gpu, attempt.run.dtype)
     step_s = measured.step_time_median_s
     return VerdictColumns(
-        **vars(ending),
+        **vars(_without_secrets(ending, attempt.run)),
         suspect=bool(odd) or findings.invalid,
         notes=[*odd, *findings.notes],
         node_names=list(attempt.nodes),
@@ -148,6 +149,13 @@ def verdict(
         versions_json=json_text(given[0].versions) if given else None,
         effective_json=json_text(given[0].effective) if given else None,
     )
+
+
+def _without_secrets(ending: Ending, run: Run) -> Ending:
+    """Programs print their environment when they fail."""
+    redaction = Redaction(secret_values(run.env))
+    texts = {f.name: getattr(ending, f.name) for f in fields(ending)}
+    return replace(ending, **{n: redaction.clean(text) for n, text in texts.items() if type(text) is str})
 
 
 def times(attempt: EndedAttempt, durations: Durations, given: Sequence[Measurement], findings: Findings) -> Times:
