@@ -9,8 +9,9 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
-from sweep.contract import Scalar
+Parameter = TypeVar("Parameter")
 
 REDACTED = "<redacted>"
 SHORTEST = 6
@@ -56,7 +57,7 @@ def redacted_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: REDACTED if is_secret_name(name) else plain.clean(value) for name, value in environment.items()}
 
 
-def redacted_parameters(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
+def redacted_parameters(parameters: Mapping[str, Parameter]) -> dict[str, Parameter | str]:
     """A workload's parameters as a record states them: without what looks like a secret. A name is not enough here:
     trainers have parameters like eos_token.
     """

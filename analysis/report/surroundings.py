@@ -16,6 +16,7 @@ from sweep.redaction import without_secret_lines
 if TYPE_CHECKING:
     import pandas as pd
 
+
 @dataclass(frozen=True, kw_only=True)
 class Fact:
     """One line of the environment."""

@@ -12,7 +12,6 @@ import msgspec
 from sweep.contract import Measurement, Run
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
-from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
 from sweep.records.json_columns import Json, json_text, over_ranks
 from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
 from sweep.records.schema import (
@@ -27,6 +26,7 @@ from sweep.records.schema import (
     VerdictColumns,
 )
 from sweep.records.validity import implausible, oddities, of_another_torch, refusal
+from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
 from sweep.state.events import decoder
 
 _TYPES = get_type_hints(Record)

@@ -175,7 +175,8 @@ def test_the_command_has_what_the_run_was_given(tmp_path):
 @pytest.mark.parametrize(("form", "nodes"), [("flags", 1), ("json", 1), ("csv", 1), ("deepspeed", 1), ("deepspeed", 2)])
 def test_a_secret_is_in_no_export_and_a_command_asks_for_it(tmp_path, form, nodes):
     params = {"script": "s.py", "python": "/bin/echo"}
-    run = made_run(shape=LLAMA, workload="deepspeed", env={"HF_TOKEN": "hunter2x"}, nodes=nodes, dp=2 * nodes, params=params)
+    env = {"HF_TOKEN": "hunter2x"}
+    run = made_run(shape=LLAMA, workload="deepspeed", env=env, nodes=nodes, dp=2 * nodes, params=params)
     write_results(tmp_path / "r.parquet", [made_record(run)])
     text = exported(tmp_path / "r.parquet", "--format", form)
     assert "hunter2x" not in text
