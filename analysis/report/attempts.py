@@ -125,7 +125,7 @@ def _worth_showing(rows: pd.DataFrame, field: Field) -> bool:
 
 def _same(rows: pd.DataFrame, field: Field) -> str | None:
     """A column's one value with its label, or None where it has none."""
-    values = rows[field.name].dropna().unique() if field.name in rows else []
+    values = list(rows[field.name].dropna().unique()) if field.name in rows else []
     if len(values) != 1:
         return None
     value = values[0] if isinstance(values[0], str) else f"{float(values[0]) * field.factor:,.{field.shown_digits}f}"

@@ -102,7 +102,18 @@ def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
         mistakes.append(
             Mistake("the trainer's directory does not exist here", start, path=cell, remedy="params.workdir")
         )
+    elif launch.program and (script := _missing_script(launch, start)):
+        remedy = "params.root, or another parameter that names it"
+        mistakes.append(Mistake("the trainer's script does not exist here", script, path=cell, remedy=remedy))
     return mistakes
+
+
+def _missing_script(launch: Any, start: str) -> str | None:
+    """The Python script that the command starts, if it is neither here nor among the files of the export."""
+    script = Path(start) / launch.program[0]
+    if script.suffix != ".py" or script.name in launch.files or not script.is_absolute():
+        return None
+    return None if script.exists() else str(script)
 
 
 def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:

@@ -110,7 +110,8 @@ def best(source: str | Path, metric: str = METRIC) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame(winners([Path(source)], metric))
+    found: pd.DataFrame = pd.DataFrame(winners([Path(source)], metric))
+    return found
 
 
 def any_simulated(rows: Sequence[Row]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import get_type_hints
 
 import msgspec
@@ -154,8 +154,12 @@ def verdict(
 def _without_secrets(ending: Ending, run: Run) -> Ending:
     """Programs print their environment when they fail."""
     redaction = Redaction(secret_values(run.env))
-    texts = {f.name: getattr(ending, f.name) for f in fields(ending)}
-    return replace(ending, **{n: redaction.clean(text) for n, text in texts.items() if type(text) is str})
+
+    def clean(text: str | None) -> str | None:
+        return None if text is None else redaction.clean(text)
+
+    message, evidence, advice = map(clean, (ending.message, ending.evidence, ending.advice))
+    return replace(ending, message=message, evidence=evidence, advice=advice)
 
 
 def times(attempt: EndedAttempt, durations: Durations, given: Sequence[Measurement], findings: Findings) -> Times:

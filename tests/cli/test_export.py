@@ -195,6 +195,14 @@ def test_a_secret_is_in_no_export_and_a_command_asks_for_it(tmp_path, form, node
         assert ("HF_TOKEN: is a secret, set it first" in done.stderr) == (code == 2), done.stderr
 
 
+def test_a_script_that_is_not_there_is_refused(tmp_path):
+    params = {"root": str(tmp_path / "no-checkout"), "workdir": str(tmp_path)}
+    trainer_results(tmp_path / "r.parquet", workload="nanotron", params=params, dtype="bf16")
+    refused = exported(tmp_path / "r.parquet", "--format", "nanotron", code=2)
+    assert f"{tmp_path}/no-checkout/run_train.py" in refused
+    assert "the trainer's script does not exist here (params.root" in refused
+
+
 def test_a_layout_that_the_trainer_does_not_support_is_reported_with_every_axis(tmp_path):
     """An adapter without tensor and pipeline parallelism, whichever it is."""
     lacking = [n for n in own_trainers() if not find_trainer(n).workload.axes & {"tp", "pp"}]

@@ -134,6 +134,7 @@ def test_trackio_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, 
     assert len(list((tmp_path / "media").rglob("*.png"))) == 1
 
 
+@pytest.mark.timeout(900)
 def test_mlflow_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, tmp_path):
     pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient

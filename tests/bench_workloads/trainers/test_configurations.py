@@ -120,7 +120,7 @@ print(json.dumps([unknown, known.tensor_model_parallel_size, known.global_batch_
 @pytest.mark.parametrize("number", range(6))
 def test_megatron_knows_every_flag(number, tmp_path):
     root, python = named("SWEEP_MEGATRON_ROOT"), named("SWEEP_MEGATRON_PYTHON")
-    made = exported("megatron", number, tmp_path, workdir=root)
+    made = exported("megatron", number, tmp_path, root=root)
     found = asked(python, MEGATRON, root, json.dumps(made.program[1:]))
     assert found == [[], made.run.layout.tp, made.run.global_batch_sequences]
 
@@ -152,7 +152,7 @@ def test_nanotron_has_every_key(number, tmp_path):
     checkout = Path(named("SWEEP_NANOTRON_ROOT"))
     root = checkout / "src/nanotron/config"
     sources = "\n".join((root / f"{name}.py").read_text() for name in ("config", "parallelism_config", "models_config"))
-    made = exported("nanotron", number, tmp_path, workdir=str(checkout))
+    made = exported("nanotron", number, tmp_path, root=str(checkout))
 
     def keys(value):
         for name, inner in value.items() if isinstance(value, dict) else ():

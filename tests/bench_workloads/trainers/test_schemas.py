@@ -88,7 +88,7 @@ def test_what_a_recipe_overlaps_and_interleaves_is_reset(dp, zero):
 @SIX
 def test_picotron_finds_the_keys_of_its_source_in_what_is_exported(number, tmp_path):
     (root,) = named("SWEEP_PICOTRON_ROOT")
-    configuration = json.loads(exported("picotron", number, tmp_path, workdir=str(root)).files["picotron.json"])
+    configuration = json.loads(exported("picotron", number, tmp_path, root=str(root)).files["picotron.json"])
     keys, known = (
         {f"{section}.{name}" for section in configuration for name in configuration[section]},
         schemas.picotron(root),
@@ -101,7 +101,7 @@ def test_picotron_finds_the_keys_of_its_source_in_what_is_exported(number, tmp_p
 @SIX
 def test_megatron_bridge_has_the_fields_of_what_is_exported(number, tmp_path):
     bridge, megatron = named("SWEEP_BRIDGE_ROOT", "SWEEP_MEGATRON_ROOT")
-    words = exported("nemo", number, tmp_path, workdir=str(bridge)).program
+    words = exported("nemo", number, tmp_path, root=str(bridge)).program
     fields = schemas.nemo(bridge, megatron)
     named_fields = [schemas.section_and_field(word.split("=", 1)[0]) for word in words if "=" in word]
     assert len(named_fields) > 20

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sweep.contract import Run
 from sweep.records.collect import write_results
+from sweep.records.record import configuration
 from tests.support import driving
 from tests.support.made_records import made_record
 from tests.support.trainers.layouts import LAYOUTS, run_of
@@ -26,10 +27,10 @@ class Exported:
 
 
 def exported(trainer: str, number: int, directory: Path, **params: str) -> Exported:
-    """One of the trainer's six layouts. ``params``: such as ``workdir``, a checkout of the trainer."""
+    """One of the trainer's six layouts. ``params``: such as ``root``, a checkout of the trainer."""
     run = run_of(trainer, **LAYOUTS[trainer][number])
     run = replace(run, params={**run.params, **params})
-    write_results(directory / "r.parquet", [made_record(run)])
+    write_results(directory / "r.parquet", [replace(made_record(), **vars(configuration(run, None)))])
     words = ("--format", trainer, "--iterations", STEPS, "--out", directory / "out")
     done = driving.run("export", "best", directory / "r.parquet", *words)
     assert done.returncode == 0, done.stderr
