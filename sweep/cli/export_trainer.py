@@ -87,6 +87,8 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
         fact = f"{trainer} cannot take this run: {error}" if run.shape else "the record lacks the model's shape"
         raise SweepError(Mistake(fact, path=cell)) from error
     wrong = _cannot_run(launch, start, cell)
+    if not wrong and record.get("workload") == trainer:  # another workload's record names no checkout of the trainer
+        wrong = _missing_script(launch, start, cell)
     if wrong:
         raise SweepError(wrong)
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
@@ -102,18 +104,16 @@ def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
         mistakes.append(
             Mistake("the trainer's directory does not exist here", start, path=cell, remedy="params.workdir")
         )
-    elif launch.program and (script := _missing_script(launch, start)):
-        remedy = "params.root, or another parameter that names it"
-        mistakes.append(Mistake("the trainer's script does not exist here", script, path=cell, remedy=remedy))
     return mistakes
 
 
-def _missing_script(launch: Any, start: str) -> str | None:
-    """The Python script that the command starts, if it is neither here nor among the files of the export."""
+def _missing_script(launch: Any, start: str, cell: str) -> list[Mistake]:
+    """That the Python script which the command starts is neither here nor among the files of the export."""
     script = Path(start) / launch.program[0]
-    if script.suffix != ".py" or script.name in launch.files or not script.is_absolute():
-        return None
-    return None if script.exists() else str(script)
+    if script.suffix != ".py" or script.name in launch.files or not script.is_absolute() or script.exists():
+        return []
+    remedy = "params.root, or another parameter that names it"
+    return [Mistake("the trainer's script does not exist here", str(script), path=cell, remedy=remedy)]
 
 
 def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
