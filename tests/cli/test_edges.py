@@ -333,7 +333,7 @@ def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Pat
     assert tree(full) == before
 
 
-@pytest.mark.parametrize("kind", ["read-only", "closed"])
+@pytest.mark.parametrize("kind", ["read-only", pytest.param("closed", marks=pytest.mark.long)])
 def test_every_command_where_nothing_may_be_written_says_so_and_changes_nothing(
     here: Path, tmp_path: Path, kind: str, full_mount: Callable[[str], Path]
 ) -> None:
@@ -370,9 +370,9 @@ def plainly(command: tuple[str, ...]) -> list[str]:
 
 REST = {"unarchive": ("--dir", "new"), "predict": ("--from", "s"), "doctor": ("--executor", "local", "--dir", "new"),
         "explain": ("n1-dp2-tp1-pp1-mbs1",), "logs": ("n1-dp2-tp1-pp1-mbs1",), "rerun": ("--outcome", "ok"),
-
-               "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
-               "memory": ("--plot", "time.png")}  # fmt: skip
+        "certify": ("--baseline", "s", "--executor", "local", "--yes"),
+        "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
+        "memory": ("--plot", "time.png")}  # fmt: skip
 """the rest of a command that does something"""
 ONLY_READS = {"plan", "schema", "extend", "cancel", "status", "explain"}
 """commands that need no space here: the sweep is finished, and `extend` has --dry-run. All others write, if only the
