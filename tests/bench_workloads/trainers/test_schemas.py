@@ -97,18 +97,6 @@ def test_picotron_finds_the_keys_of_its_source_in_what_is_exported(number, tmp_p
     assert keys - {*known["required"], *known["optional"], *known["unread"]} == set()
 
 
-@pytest.mark.long
-@SIX
-def test_megatron_bridge_has_the_fields_of_what_is_exported(number, tmp_path):
-    bridge, megatron = named("SWEEP_BRIDGE_ROOT", "SWEEP_MEGATRON_ROOT")
-    words = exported("nemo", number, tmp_path, root=str(bridge)).program
-    fields = schemas.nemo(bridge, megatron)
-    named_fields = [schemas.section_and_field(word.split("=", 1)[0]) for word in words if "=" in word]
-    assert len(named_fields) > 20
-    assert [field for section, field in named_fields if field not in fields[section]] == []
-    assert {word for word in words if word.startswith("--")} <= set(schemas.nemo_options(bridge))
-
-
 def test_the_facts_of_picotron_are_those_of_its_source():
     (root,) = named("SWEEP_PICOTRON_ROOT")
     assert {**KNOWN["picotron"], **schemas.picotron(root)} == KNOWN["picotron"]
