@@ -51,16 +51,16 @@ METRICS: dict[str, Metric] = {
             name="tokens_per_second_per_gpu",
             label="tokens/s/GPU",
             column="tokens_per_second_per_gpu",
-            suffix=" tok/s",
+            suffix=" tok/s/GPU",
         ),
         Metric(name="tokens_per_second", label="tokens/s", column="tokens_per_second", suffix=" tok/s"),
-        Metric(name="mfu", label="MFU (%)", column="mfu", suffix=" %", factor=100, absolute=True),
-        Metric(name="hfu", label="HFU (%)", column="hfu", suffix=" %", factor=100, absolute=True),
+        Metric(name="mfu", label="MFU (%)", column="mfu", suffix="%", factor=100, absolute=True),
+        Metric(name="hfu", label="HFU (%)", column="hfu", suffix="%", factor=100, absolute=True),
         Metric(
             name="reported_mfu",
             label="MFU as reported by the source (%)",
             column="reported_mfu",
-            suffix=" %",
+            suffix="%",
             factor=100,
             absolute=True,
         ),
@@ -117,6 +117,14 @@ def number(value: float) -> str:
         if abs(value) >= limit:
             return _digits(value / (1e3 if unit == "k" else limit)) + unit
     return f"{value:,.0f}" if abs(value) >= 1000 else _digits(value)
+
+
+def short(value: float) -> str:
+    """A round value without further digits: 40, 2.5, 7,500, 12.5k."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            return f"{value / (1e3 if unit == 'k' else limit):g}{unit}"
+    return f"{value:,.10g}"
 
 
 def _digits(value: float) -> str:

@@ -9,6 +9,7 @@ For scripts and notebooks, alongside the command line::
     plan = sweep.build_plan(grid, site)                 # plan.runs, plan.table
     running = sweep.open_sweep("sweeps/first")          # running.runs, running.grid, running.directory
     records = sweep.read_records("sweeps/first")        # collects, then a DataFrame: one row per attempt
+    best = sweep.best("sweeps/first")                   # the best configuration of each cell, and how sure it is
 
 A mistake in the input raises ``SweepError``, which holds every mistake at once. Tables and pictures of records:
 ``import analysis``.
@@ -19,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sweep.cli.winners import best
     from sweep.errors import SweepError
     from sweep.inputs.grid import Grid
     from sweep.inputs.load import load_grid, load_site
@@ -36,6 +38,7 @@ __all__ = [
     "Sweep",
     "SweepError",
     "__version__",
+    "best",
     "build_plan",
     "load_grid",
     "load_site",
@@ -50,6 +53,7 @@ _PLACES = {
     "Sweep": "sweep.store.sweep:Sweep",
     "SweepError": "sweep.errors:SweepError",
     "__version__": "sweep.version:__version__",
+    "best": "sweep.cli.winners:best",
     "build_plan": "sweep.plan.build:build",
     "load_grid": "sweep.inputs.load:load_grid",
     "load_site": "sweep.inputs.load:load_site",

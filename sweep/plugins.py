@@ -51,6 +51,7 @@ STRATEGIES: dict[str, str] = {
 TRACKERS: dict[str, str] = {
     "wandb": "sweep.trackers.wandb:WandbTracker",
     "trackio": "sweep.trackers.trackio:TrackioTracker",
+    "mlflow": "sweep.trackers.mlflow:MlflowTracker",
 }
 """name -> "module:attribute", called with (project, sweep_dir)"""
 

@@ -18,6 +18,7 @@ from analysis.figures.data import LackingError, Tables, load_tables
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 __all__ = ["CAPTIONS", "FIGURES", "Drawn", "LackingError", "Tables", "draw", "load_tables", "named"]
@@ -47,6 +48,10 @@ CAPTIONS: dict[str, str] = {
 """name -> a one-line description of the figure"""
 
 
+HEATMAP = "heatmap"
+"""also drawn by that name, but no figure among the others: it is the answer"""
+
+
 @dataclass(frozen=True)
 class Drawn:
     """One figure, drawn."""
@@ -58,10 +63,22 @@ class Drawn:
     """why the data do not hold what the figure shows; the figure then shows only this text"""
 
 
-def draw(name: str, tables: Tables) -> Drawn:
-    """Draw one figure of the registry. Raises SweepError for a name that is not in it."""
+def draw(name: str, tables: Tables | pd.DataFrame) -> Drawn:
+    """Draw one figure of the registry, or the heatmap. ``tables``: or the records alone, as ``analysis.load`` gives
+    them. Raises SweepError for a name that is neither.
+    """
     from analysis.figures.style import message
 
+    tables = tables if isinstance(tables, Tables) else Tables(tables)
+    if name == HEATMAP:
+        from analysis.heatmap.draw import draw as draw_heatmap
+
+        return Drawn(
+            name,
+            "The best configuration per model and node count.",
+            draw_heatmap(tables.records, tables.plan).figure,
+            None,
+        )
     (name,) = named([name])
     try:
         return Drawn(name, CAPTIONS[name], FIGURES[name](tables), None)
@@ -72,7 +89,7 @@ def draw(name: str, tables: Tables) -> Drawn:
 def named(names: Sequence[str]) -> list[str]:
     """The names, or all of the registry for none. Raises SweepError for every unknown one at once."""
     unknown = [name for name in names if name not in FIGURES]
-    mistakes = [Mistake(f"unknown figure {name!r}", remedy=nearest(name, FIGURES)) for name in unknown]
+    mistakes = [Mistake(f"unknown figure {name!r}", remedy=nearest(name, (*FIGURES, HEATMAP))) for name in unknown]
     if mistakes:
         raise SweepError(mistakes)
     return list(dict.fromkeys(names)) or list(FIGURES)

@@ -35,7 +35,7 @@ def draw(tables: Tables) -> Figure:
         "Predicted against measured",
         held=[f"predicted by {rows['predicted_by'].iloc[0]}", *style.held_fixed(rows)],
         notes=[
-            "Line: prediction and measurement agree; band: within 25 %. Above it: predicted too high.",
+            "Line: prediction and measurement agree; band: within 25%. Above it: predicted too high.",
             *notes,
         ],
         columns=len(found),
@@ -74,5 +74,5 @@ def _draw_quantity(axes: Axes, rows: pd.DataFrame, error: pd.Series[float], name
 
 def _summary(error: pd.Series[float]) -> str:
     median = 100 * float(error.abs().median())
-    bias = f"{100 * float(error.median()):+.0f} %".replace("-", "−")
-    return f"{len(error):,} runs\nmedian error {median:.0f} %, median bias {bias}"
+    bias = f"{100 * float(error.median()):+.0f}%".replace("-", "−")
+    return f"{len(error):,} runs\nmedian error {median:.0f}%, median bias {bias}"

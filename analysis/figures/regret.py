@@ -17,7 +17,7 @@ def draw(curves: Mapping[str, Sequence[float]], *, runs: int, cells: int) -> Fig
         "Regret against runs",
         held=["mean over cells of 1 - best found / best recorded", f"{runs:,} recorded runs", f"{cells} cells"],
         notes=[
-            "A cell without a success counts as 100 %. A line ends with a dot where its strategy stops by itself, or "
+            "A cell without a success counts as 100%. A line ends with a dot where its strategy stops by itself, or "
             "its budget is spent."
         ],
     )

@@ -51,7 +51,7 @@ def _draw_model(left: Axes, right: Axes, rows: pd.DataFrame, model: str, at: int
         "linewidth": 1.3,
     }
     fit = fits.get(model)
-    label = model if fit is None else f"{model}: serial {number(100 * fit.serial_share)} %"
+    label = model if fit is None else f"{model}: serial {number(100 * fit.serial_share)}%"
     left.plot(nodes, rate, label=label, **line_style)
     left.plot(nodes, rate[0] * nodes / nodes[0], color=style.COLOURS[at], linestyle=(0, (4, 3)), linewidth=0.8)
     right.plot(nodes, 100 * rows["efficiency"].to_numpy(float), label=model, **line_style)

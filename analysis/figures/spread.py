@@ -78,7 +78,7 @@ def _draw_runs(axes: Axes, spread: pd.DataFrame) -> None:
     style.ruled(axes)
     style.legend(axes, loc="upper left")
     half = float(np.median(spread["high"]))
-    style.panel_title(axes, f"{len(spread):,} runs: slowest iteration {half:+.1f} % (median)")
+    style.panel_title(axes, f"{len(spread):,} runs: slowest iteration {half:+.1f}% (median)")
 
 
 def _draw_nodes(axes: Axes, nodes: pd.DataFrame, ranks: pd.DataFrame) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.derive.best import model_order
 from analysis.heatmap import caption
+from analysis.metrics import short
 from analysis.text_fit import LINE, paragraph, shortened, width_pt
 
 if TYPE_CHECKING:
@@ -137,15 +138,12 @@ def log_scale(axis: Any, low: float, high: float) -> None:
 
 def tick(value: float, _at: object = None) -> str:
     """A round number as an axis label: 40k, 2.5M, −10."""
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= limit:
-            return f"{value / (1e3 if unit == 'k' else limit):g}{unit}".replace("-", "−")
-    return f"{value:,.10g}".replace("-", "−")
+    return short(value).replace("-", "−")
 
 
 def percent(share: float) -> str:
-    """A share as text: 41 %, <1 %."""
-    return f"{100 * share:.0f} %" if share >= 0.01 or share == 0 else "<1 %"
+    """A share as text: 41%, <1%."""
+    return f"{100 * share:.0f}%" if share >= 0.01 or share == 0 else "<1%"
 
 
 def legend(axes: Axes, **places: Any) -> None:

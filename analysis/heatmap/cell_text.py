@@ -38,7 +38,7 @@ def groups(cell: Mapping[str, Any], metric: Metric, shown: Metric, level: str) -
 def headline(cell: Mapping[str, Any], shown: Metric) -> Group:
     """The value with its marks: ≈n for ties, ! for contradictory records."""
     ties = cell.get("ties")
-    words = [f"{number(float(cell['shown']) * shown.factor)}{'%' if shown.suffix == ' %' else ''}"]
+    words = [f"{number(float(cell['shown']) * shown.factor)}{'%' if shown.suffix == '%' else ''}"]
     if isinstance(ties, list) and ties:
         words.append(f"≈{len(ties)}")
     if known(cell.get("suspect")) and bool(cell["suspect"]):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.metrics import Metric, number
+from analysis.metrics import Metric, number, short
 from analysis.text_fit import paragraph
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ class Scale:
         red, green, blue, alpha = colormaps[PALETTE](min(1.0, max(0.0, place)))
         return red, green, blue, alpha
 
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round values on the scale with their texts; where only one is between its ends, the ends."""
+        from matplotlib.ticker import MaxNLocator
+
+        low, high = self.low * self.factor, self.high * self.factor
+        found = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        slack = 1e-9 * abs(high)
+        within = [float(value) for value in found if low - slack <= value <= high + slack]
+        if len(within) < 2:
+            return [(value / self.factor, number(value)) for value in dict.fromkeys((low, high))]
+        return [(value / self.factor, short(value)) for value in within]
+
 
 def relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
     """The value that colours the cells: the value, or where models do not compare, its fraction of the model's best."""
@@ -65,10 +78,15 @@ def scale_of(best: pd.DataFrame, shown: Metric) -> Scale | None:
 
 
 def ink_on(face: Colour) -> str:
-    """Black or white, whichever contrasts more (WCAG 2 relative luminance)."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in face[:3]]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
+    """Black or white, whichever contrasts more."""
+    behind = luminance(face)
+    return "white" if 1.05 / (behind + 0.05) > (behind + 0.05) / 0.05 else "black"
+
+
+def luminance(colour: Sequence[float]) -> float:
+    """Relative luminance of red, green and blue from 0 to 1 (WCAG 2)."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def draw_bar(figure: Figure, axes: Axes, scale: Scale, *, room_pt: float, size: float, ink: str) -> None:
@@ -77,11 +95,14 @@ def draw_bar(figure: Figure, axes: Axes, scale: Scale, *, room_pt: float, size: 
     from matplotlib.colors import Normalize
 
     low, high = scale.low * scale.factor, scale.high * scale.factor
-    ticks = [low + (high - low) * part / 3 for part in range(4)]
+    ticks = scale.ticks()
     drawn = figure.colorbar(
-        ScalarMappable(Normalize(low, high), PALETTE), cax=axes, orientation="horizontal", ticks=ticks
+        ScalarMappable(Normalize(low, high), PALETTE),
+        cax=axes,
+        orientation="horizontal",
+        ticks=[value * scale.factor for value, _ in ticks],
     )
-    drawn.ax.set_xticklabels([number(tick) for tick in ticks])
+    drawn.ax.set_xticklabels([text for _, text in ticks])
     drawn.outline.set_visible(False)
     drawn.ax.tick_params(labelsize=size, length=2, pad=1, colors=ink)
     label = "\n".join(paragraph(scale.label, room_pt, size + 0.5))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.derive.best import LAYOUT
 from analysis.derive.sureness import verdict
 from analysis.heatmap.cell_text import groups, known, layout
 from analysis.heatmap.colours import Scale, ink_on, relative, scale_of
@@ -31,6 +32,8 @@ class Tile:
     lines: tuple[str, ...] = ()
     shade: int | None = None
     """of ``SHADES``; None where the cell is blank"""
+    layout: str = ""
+    """the whole layout, by the names of the grid"""
     anchor: str | None = None
     """id of the row with its details"""
     reason: str = ""
@@ -46,6 +49,15 @@ class Shade:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tick:
+    """A value on the scale of colours."""
+
+    place: float
+    """0 at its low end, 1 at the high one"""
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Heat:
     """The heatmap as a table."""
 
@@ -55,8 +67,8 @@ class Heat:
     shown: Metric
     """gives the headline and colour of the cells"""
     shades: tuple[Shade, ...]
-    ends: tuple[str, str] | None
-    """the values of the first and the last shade; None where nothing was measured"""
+    ticks: tuple[Tick, ...]
+    """empty where nothing was measured"""
     scale_label: str
 
 
@@ -104,7 +116,7 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
         rows=tuple((model, tuple(tiles[n] for n in nodes)) for model, tiles in rows.items()),
         shown=shown,
         shades=_shades(scale),
-        ends=(number(scale.low * scale.factor), number(scale.high * scale.factor)) if scale else None,
+        ticks=tuple(Tick(place=_place(scale, at), text=text) for at, text in scale.ticks()) if scale else (),
         scale_label=scale.label if scale else shown.label,
     )
 
@@ -134,7 +146,13 @@ def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, s
         return Tile(headline=str(cell["label"]), reason=str(cell["reason"]))
     texts = [" ".join(words) for words in groups(cell, metric, shown, "full")]
     place = _place(scale, float(cell["relative"]))
-    return Tile(headline=texts[0], lines=tuple(texts[1:]), shade=round(place * (SHADES - 1)), anchor=anchor)
+    whole = " ".join(f"{name}={_plain(cell[name])}" for name in LAYOUT if known(cell.get(name)))
+    shade = round(place * (SHADES - 1))
+    return Tile(headline=texts[0], lines=tuple(texts[1:]), shade=shade, layout=whole, anchor=anchor)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _place(scale: Scale, value: float) -> float:

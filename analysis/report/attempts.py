@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.derive.best import CELL, succeeded
+from analysis.derive.best import CELL, model_order, succeeded
 from analysis.metrics import METRICS, Metric
 from sweep.physics.hardware import GIB
 from sweep.records.schema import columns_by_name
@@ -77,9 +77,11 @@ DULL = ("cp", "ep", "recompute", "pp_schedule", "sequence_length", "global_batch
 
 
 def table_of(records: pd.DataFrame, metric: Metric, most: int = MOST_ROWS) -> dict[str, Any]:
-    """JSON values: ``columns`` with their values, ``total`` rows and how many of them are ``shown``.
+    """JSON values: ``columns`` with their values, ``total`` rows and how many of them are ``shown``; and as text what
+    is the ``same`` in all rows, and so no column.
 
-    Values are numbers, null, or for texts indices into the column's ``levels``.
+    Values are numbers, null, or for texts indices into the column's ``levels``; those of models are ``ordered`` by
+    size.
     """
     rows = _chosen(records, metric, most)
     fields = [field for field in _fields(metric) if _worth_showing(rows, field)]
@@ -87,7 +89,8 @@ def table_of(records: pd.DataFrame, metric: Metric, most: int = MOST_ROWS) -> di
         "total": len(records),
         "shown": len(rows),
         "metric": metric.column,
-        "columns": [_column(rows[field.name], field) for field in fields],
+        "columns": [_column(rows, field) for field in fields],
+        "same": {field.name: _same(rows, field) for field in FIELDS if field.name in DULL and field not in fields},
     }
 
 
@@ -120,13 +123,27 @@ def _worth_showing(rows: pd.DataFrame, field: Field) -> bool:
     return field.name not in DULL or rows[field.name].nunique(dropna=True) > 1
 
 
-def _column(values: pd.Series[Any], field: Field) -> dict[str, Any]:
-    head = {"name": field.name, "label": field.label, "title": field.title}
+def _same(rows: pd.DataFrame, field: Field) -> str | None:
+    """A column's one value with its label, or None where it has none."""
+    values = list(rows[field.name].dropna().unique()) if field.name in rows else []
+    if len(values) != 1:
+        return None
+    value = values[0] if isinstance(values[0], str) else f"{float(values[0]) * field.factor:,.{field.shown_digits}f}"
+    return f"{field.label} {value}"
+
+
+def _column(rows: pd.DataFrame, field: Field) -> dict[str, Any]:
+    head: dict[str, Any] = {"name": field.name, "label": field.label, "title": field.title}
+    values = rows[field.name]
     if columns_by_name()[field.name].type in ("int64", "double"):
         numbers = values.astype(float).to_numpy() * field.factor
         return {**head, "digits": field.shown_digits, "values": _rounded(numbers)}
     words = values.where(values.notna(), None).map(lambda text: None if text is None else str(text)[:LONGEST_TEXT])
     codes, levels = pd.factorize(words)
+    if field.name == "model":
+        models = pd.Categorical(words, categories=model_order(rows, [str(level) for level in levels]))
+        codes, levels = models.codes, models.categories
+        head["ordered"] = True
     return {**head, "levels": [str(level) for level in levels], "values": [None if c < 0 else int(c) for c in codes]}
 
 

@@ -88,7 +88,7 @@ def build(
         "left_out": omission_text(attempts),
     }
     data = {"attempts": attempts, "axes": metrics_for_axes(attempts), "refresh_s": about.refresh_s}
-    return render(content, data, [asdict(shade) for shade in heat.shades])
+    return render(content, data, [asdict(shade) for shade in heat.shades], [asdict(tick) for tick in heat.ticks])
 
 
 def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any]:

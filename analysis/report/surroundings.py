@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
@@ -12,14 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.heatmap.cell_text import known
+from sweep.redaction import without_secret_lines
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SECRET = re.compile(
-    r"(?im)^(\s*(?:-\s*)?[\"']?[\w.-]*(?:token|secret|passw|credential|api_?key|access_?key)[\w.-]*[\"']?\s*[:=]\s*)\S.*$"
-)
-_SECRET_IN_LINE = re.compile(r"(?i)\b(\w*(?:token|secret|passw|credential|api_?key|access_?key)\w*=)[^\s,}\]]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +45,7 @@ def environment_of(records: pd.DataFrame, provenance: Mapping[str, Any]) -> tupl
 
 def grid_shown(text: str) -> str:
     """The grid as it was read, without what looks like a secret: reports are shared."""
-    return _SECRET_IN_LINE.sub(r"\1(left out)", _SECRET.sub(r"\1(left out)", text))
+    return without_secret_lines(text)
 
 
 def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:

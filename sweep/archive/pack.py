@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from sweep.archive.redaction import Redaction, secret_values
 from sweep.files import write_streamed
 from sweep.outcomes import Outcome
+from sweep.redaction import Redaction, secret_values
 from sweep.state.state import SweepState
 from sweep.store.directory import ARCHIVE, SweepDir
 from sweep.version import __version__

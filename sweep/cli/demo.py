@@ -28,7 +28,8 @@ NO_TORCH = (
 )
 @click.pass_context
 def demo(ctx: click.Context, directory: Path) -> int:
-    """Measure 16 layouts of two tiny models with real torch processes on this machine, and draw the heatmap.
+    """Measure 16 layouts of two tiny models with real torch processes on this machine, the best of each cell twice, and
+    draw the heatmap.
 
     No GPU and no Slurm needed; takes a few minutes. The grid is examples/laptop.yaml. If interrupted, call it again:
     it continues.

@@ -18,6 +18,7 @@ from sweep.files import write_whole
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
+from sweep.redaction import REDACTED
 
 MASTER_PORT = 29500
 """torchrun's own default"""
@@ -86,6 +87,8 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
         fact = f"{trainer} cannot take this run: {error}" if run.shape else "the record lacks the model's shape"
         raise SweepError(Mistake(fact, path=cell)) from error
     wrong = _cannot_run(launch, start, cell)
+    if not wrong and record.get("workload") == trainer:  # another workload's record names no checkout of the trainer
+        wrong = _missing_script(launch, start, cell)
     if wrong:
         raise SweepError(wrong)
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
@@ -104,12 +107,21 @@ def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
     return mistakes
 
 
+def _missing_script(launch: Any, start: str, cell: str) -> list[Mistake]:
+    """That the Python script which the command starts is neither here nor among the files of the export."""
+    script = Path(start) / launch.program[0]
+    if script.suffix != ".py" or script.name in launch.files or not script.is_absolute() or script.exists():
+        return []
+    remedy = "params.root, or another parameter that names it"
+    return [Mistake("the trainer's script does not exist here", str(script), path=cell, remedy=remedy)]
+
+
 def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
     """The shell command that starts all ranks of a node by torchrun, and srun before it where there are several nodes.
 
     A program that is started once per node and is no Python script starts its ranks itself.
     """
-    environment = [f"{name}={shlex.quote(value)}" for name, value in {**run.env, **launch.env}.items()]
+    environment = [assignment(name, value) for name, value in {**run.env, **launch.env}.items()]
     words = shlex.split(str(settings["prefix"]))
     if launch.python or settings["start"] == "rank":
         words += [interpreter(settings), "-m", "torch.distributed.run", *_ranks(run)]
@@ -117,6 +129,13 @@ def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
     words += [*launch.program, *shlex.split(str(settings["arguments"]))]
     here = " ".join([*environment, *(word if word in FROM_SLURM else shlex.quote(word) for word in words)])
     return here if run.nodes == 1 else f"{_SRUN.format(nodes=run.nodes)} sh -c {shlex.quote(here)}"
+
+
+def assignment(name: str, value: str) -> str:
+    """A variable before a shell command. A secret is in no record: it is taken from the environment of who runs it."""
+    if REDACTED in value:
+        return f'{name}="${{{name}:?is a secret, set it first}}"'
+    return f"{name}={shlex.quote(value)}"
 
 
 _SRUN = 'MASTER_ADDR="$(hostname)" srun --nodes={nodes} --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_ON_NODE"'

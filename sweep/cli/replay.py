@@ -119,7 +119,7 @@ def _draw(done: Mapping[str, Replayed], recorded: RecordedRun, path: Path) -> No
 
 def _comparison(overall: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A line per strategy."""
-    lines = [f"{'strategy':>12} {'spent':>6} {'mean regret':>12} {'worst':>8} {'within 2 % after':>17}"]
+    lines = [f"{'strategy':>12} {'spent':>6} {'mean regret':>12} {'worst':>8} {'within 2% after':>17}"]
     for name, found in overall.items():
         regrets = f"{_percent(found['mean_regret']):>12} {_percent(found['worst_regret']):>8}"
         lines.append(
@@ -130,7 +130,7 @@ def _comparison(overall: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _lines(document: dict[str, Any]) -> list[str]:
     """One strategy's report as a table."""
-    head = f"{'model':>12} {'nodes':>5} {'runs':>5} {'spent':>5} {'regret':>8} {'to 2 %':>6} {'rejected':>8}"
+    head = f"{'model':>12} {'nodes':>5} {'runs':>5} {'spent':>5} {'regret':>8} {'to 2%':>6} {'rejected':>8}"
     lines = [head]
     for cell in document["cells"]:
         regret, runs = _percent(cell["regret"]), cell["runs_to_within_2pct"] or "-"

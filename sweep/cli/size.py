@@ -145,7 +145,7 @@ def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float
         if peak is None:
             raise SweepError(Mistake(f"{gpu} has no known peak", path="--gpu", remedy="give --peak-tflops"))
         peak_tflops = peak / 1e12
-    return peak_tflops * 1e12 * share, f"{peak_tflops:g} TFLOP/s at {100 * share:g} % MFU"
+    return peak_tflops * 1e12 * share, f"{peak_tflops:g} TFLOP/s at {100 * share:g}% MFU"
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _predicted(
             break
         gpus = needed
     layout = " ".join(f"{name}={value}" for name, value in found.layout.items() if value not in (1, "none"))
-    spread = f"{found.low:,.0f} to {found.high:,.0f} tokens/s/GPU with 90 % probability"
+    spread = f"{found.low:,.0f} to {found.high:,.0f} tokens/s/GPU with 90% probability"
     return rate, gpus, f"the step-time model for {work.trainer}, {layout or 'one GPU'} ({spread})"
 
 
@@ -283,10 +283,10 @@ def _text(
     ]
     if scaling is None:
         lines.append(f"Amdahl, speed-up of {found.gpus:,} GPUs over one by the serial share of the work:")
-        lines += [f"  {100 * r['serial_share']:>6g} %  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
+        lines += [f"  {100 * r['serial_share']:>6g}%  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
         return "\n".join(lines)
     runs = "simulated" if simulated else "measured"
-    lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g} %")
+    lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g}%")
     most = scaling.most_gpus
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
     for n in sorted({*_curve(found.gpus), *measured}):

@@ -46,7 +46,8 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
     """Write every finished run to a tracker: configuration, metrics, iterations, and with the last one the heatmap.
 
     A run is written only once. Weights & Biases is offline unless WANDB_MODE sets otherwise;
-    Trackio writes to TRACKIO_DIR, or to the server that TRACKIO_SERVER_URL or TRACKIO_SPACE_ID names.
+    Trackio writes to TRACKIO_DIR, or to the server that TRACKIO_SERVER_URL or TRACKIO_SPACE_ID names;
+    MLflow to a file in the sweep directory, or to MLFLOW_TRACKING_URI.
 
     \b
     Examples:

@@ -13,6 +13,7 @@ from sweep.cli.sources import all_results
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import RenderableType
 
 CONFIGURATION = (
@@ -78,7 +79,7 @@ def table(rows: Sequence[Row], metric: str = METRIC) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from analysis.metrics import metric_named
+    from analysis.metrics import metric_named, number
 
     ranked = metric_named(metric)
     title = "Best configuration per model and node count" + (f" ({SIMULATED})" if any_simulated(rows) else "")
@@ -87,7 +88,7 @@ def table(rows: Sequence[Row], metric: str = METRIC) -> RenderableType:
         column.justify = "right"
     found.columns[2].max_width = 40
     for row in rows:
-        value = ranked.text(row["value"])
+        value = number(row["value"] * ranked.factor)
         cells = (layout_text(row), value, mfu_text(row), _memory(row), _percent(row["margin"]), row["sureness"])
         found.add_row(row["model"], str(row["nodes"]), *(Text(cell) for cell in cells))
     return Group(found, *(Text(text, style="yellow") for text in remarks(rows)))
@@ -99,6 +100,17 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     if any(row["mfu"] is None and row["gpu"] == "cpu" for row in rows):
         found.append("MFU is blank on a CPU: it is relative to a GPU's peak.")
     found += [f"{row['model']} on {row['nodes']}: {note}" for row in rows for note in row["notes"] or ()]
+    return found
+
+
+def best(source: str | Path, metric: str = METRIC) -> pd.DataFrame:
+    """The best configuration of each cell of a sweep directory or a results file: a row per model and node count.
+
+    A sweep's new records are collected first. Raises SweepError where there is none.
+    """
+    import pandas as pd
+
+    found: pd.DataFrame = pd.DataFrame(winners([Path(source)], metric))
     return found
 
 

@@ -152,8 +152,9 @@ class Grid(BaseModel):
     repeats: int = Field(default=1, ge=1, le=1000)
     """measurements of each configuration"""
     finalists: float | None = Field(default=None, ge=0, le=1)
-    """repeats at the end, as a share of all runs: of the best two configurations of a cell, and others within 3 % of
-    the best, cell after cell; 0: none. Default: 0.1, so none below 20 runs; 0 for the simulated workload"""
+    """repeats at the end, as a share of all runs: of the best two configurations of every cell, then of others within
+    3 % of the best. A small sweep may have up to 8, for at most half of its runs; 0: none. Default: 0.1, and 0 for the
+    simulated workload"""
     strategy: str = "prune"
     """which runs are measured, and in which order: exhaustive, prune, guided, playbook or random"""
     budget: BudgetLimits = BudgetLimits()

@@ -26,6 +26,7 @@ from sweep.records.schema import (
     VerdictColumns,
 )
 from sweep.records.validity import implausible, oddities, of_another_torch, refusal
+from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
 from sweep.state.events import decoder
 
 _TYPES = get_type_hints(Record)
@@ -127,8 +128,8 @@ def configuration(run: Run, gpu: str | None) -> Configuration:
         global_batch_tokens=run.global_batch_tokens,
         warmup_iterations=run.warmup_iterations,
         iterations=run.iterations,
-        params_json=json_text(run.params),
-        env_json=json_text(run.env),
+        params_json=json_text(redacted_parameters(run.params)),
+        env_json=json_text(redacted_environment(run.env)),
     )
 
 
@@ -140,7 +141,7 @@ def verdict(
     odd += implausible(measured, attempt.gpu, attempt.run.dtype)
     step_s = measured.step_time_median_s
     return VerdictColumns(
-        **vars(ending),
+        **vars(_without_secrets(ending, attempt.run)),
         suspect=bool(odd) or findings.invalid,
         notes=[*odd, *findings.notes],
         node_names=list(attempt.nodes),
@@ -148,6 +149,17 @@ def verdict(
         versions_json=json_text(given[0].versions) if given else None,
         effective_json=json_text(given[0].effective) if given else None,
     )
+
+
+def _without_secrets(ending: Ending, run: Run) -> Ending:
+    """Programs print their environment when they fail."""
+    redaction = Redaction(secret_values(run.env))
+
+    def clean(text: str | None) -> str | None:
+        return None if text is None else redaction.clean(text)
+
+    message, evidence, advice = map(clean, (ending.message, ending.evidence, ending.advice))
+    return replace(ending, message=message, evidence=evidence, advice=advice)
 
 
 def times(attempt: EndedAttempt, durations: Durations, given: Sequence[Measurement], findings: Findings) -> Times:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from sweep.search.gaussian import Ints
@@ -11,6 +13,9 @@ NEAR = 0.03
 """configurations within this of their cell's best are finalists"""
 LEAST = 2
 """finalists of a cell at least: the best and its rival"""
+SMALL = 8
+"""repeats that a small sweep may have beyond its share, the best two of four cells; though of no more than half of
+its runs"""
 
 
 def finalists(known: Known) -> Ints:
@@ -32,15 +37,17 @@ def finalists(known: Known) -> Ints:
 
 
 def room(share: float, runs: int, repeated: int = 0) -> int:
-    """How many repeats may still be planned: at most this share of a sweep's runs in all, and none where that is less
-    than a pair. ``runs``: without repeats of finalists; ``repeated``: how many of those the plan has.
+    """How many repeats may still be planned: at most this share of a sweep's runs in all, or those of a small sweep;
+    none where that is less than a pair, or the share is 0. ``runs``: without repeats of finalists; ``repeated``: how
+    many of those the plan has.
     """
-    most = int(share * runs)
+    most = max(int(share * runs), min(SMALL, runs // 2)) if share > 0 else 0
     return max(0, most - repeated) if most >= LEAST else 0
 
 
 def to_repeat(known: Known, share: float) -> list[int]:
-    """The first run of each finalist that was measured once and has no repeat in the plan, the best of a cell first.
+    """The first run of each finalist that was measured once and has no repeat in the plan: the best two of every cell,
+    then the others.
 
     ``share``: at most this share of a cell's measured configurations has repeats in the end, though at least two. A
     cell with one configuration has no finalists.
@@ -48,17 +55,19 @@ def to_repeat(known: Known, share: float) -> list[int]:
     c = known.candidates
     measured = np.flatnonzero(~np.isnan(known.log_rates))
     sizes = np.bincount(c.duplicates, minlength=1)
-    chosen: list[int] = []
+    chosen: list[tuple[bool, int]] = []
     room: dict[int, int] = {}
+    seen: Counter[int] = Counter()
     for group in finalists(known).tolist():
         rows = measured[c.duplicates[measured] == group]
         cell = int(c.cells[rows[0]])
         if cell not in room:
             room[cell] = _room(c.duplicates[measured[c.cells[measured] == cell]], sizes, share)
+        seen[cell] += 1
         if sizes[group] == 1 and room[cell] > 0:
             room[cell] -= 1
-            chosen.append(int(rows[0]))
-    return chosen
+            chosen.append((seen[cell] > LEAST, int(rows[0])))
+    return [row for _, row in sorted(chosen, key=lambda each: each[0])]
 
 
 def _room(groups: Ints, sizes: Ints, share: float) -> int:

@@ -201,7 +201,7 @@ def test_predictions_of_the_plan_come_before_our_own(sweep):
     plan = pd.DataFrame({"run_id": ok["run_id"], "predicted_peak_bytes": ok["peak_memory_bytes"] * 2})
     shown = sound(figures.draw("predicted", Tables(tables.records, plan)).figure)
     assert "predicted by the plan" in shown
-    assert "median error 100 %, median bias +100 %" in shown
+    assert "median error 100%, median bias +100%" in shown
 
 
 def test_an_unknown_figure_gets_a_suggestion():

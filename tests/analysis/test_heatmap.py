@@ -9,7 +9,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
-from analysis.heatmap.colours import ink_on
+from analysis.heatmap.colours import Scale, ink_on
 from analysis.heatmap.draw import draw, save
 from analysis.heatmap.page import SMALLEST
 from analysis.metrics import metric_named
@@ -312,3 +312,19 @@ def test_two_hundred_models_and_a_hundred_thousand_records(tmp_path):
 def test_cost_is_gpu_hours_per_token():
     assert metric_named("cost").name == "gpu_hours_per_billion_tokens"
     sound(draw(made_grid(2, 3), metric="cost"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "factor", "expected"),
+    [
+        (0.045, 0.452, 100, ["10", "20", "30", "40"]),
+        (6012.0, 7503.0, 1, ["6,250", "6,500", "6,750", "7,000", "7,250", "7,500"]),
+        (30_000.0, 40_100.0, 1, ["30k", "32k", "34k", "36k", "38k", "40k"]),
+        (0.0, 1.0, 1, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+        (5.0, 5.0, 1, ["5.00"]),
+    ],
+)
+def test_the_colour_bar_has_round_values_on_its_scale(low, high, factor, expected):
+    ticks = Scale(low, high, factor, "x").ticks()
+    assert [text for _, text in ticks] == expected
+    assert all(low - 1e-9 <= value <= high + 1e-9 for value, _ in ticks)

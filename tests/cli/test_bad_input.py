@@ -40,6 +40,7 @@ GRIDS = {
     "impossible number": (GRID.replace("nodes: [1]", "nodes: [-3]"), ["nodes", ":4"]),
     "batch that no layout has": (GRID.replace("1024", "1M").replace("64", "4096"), ["1Mi", ":6"]),
     "not YAML": ("name: [unclosed\nnodes: }", [":"]),
+    "a bracket that is not closed": (GRID + "tp: [1,\n  2\npp: 1\n", [":9", "not closed"]),
     "empty": ("", ["grid.yaml"]),
     "a list": ("- 1\n- 2\n", ["grid.yaml"]),
     "duplicate key": (GRID + "nodes: [2]\n", ["nodes", ":9"]),

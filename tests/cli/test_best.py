@@ -44,6 +44,14 @@ def test_the_table_has_a_row_per_cell_and_how_sure_it_is(results, command):  # n
     assert {(row["nodes"], row["verdict"]) for row in json.loads(out)} == {(1, "leads"), (2, "leads")}
 
 
+def test_a_blank_mfu_on_a_cpu_says_why_and_a_unit_is_said_once(tmp_path, command):  # noqa: F811
+    write_results(tmp_path / "r.parquet", [made_record(made_run(), gpu="cpu")])
+    code, out, _ = command("best", tmp_path / "r.parquet")
+    assert code == 0
+    assert "MFU is blank on a CPU: it is relative to a GPU's peak." in out
+    assert (out.count("tokens/s/GPU"), out.count("tok/s")) == (1, 0), "in the heading"
+
+
 def test_an_unknown_model_gets_the_nearest(results, command):  # noqa: F811
     code, _, err = command("best", results, "--model", "8b")
     assert (code, "measured: 1B on 1, 1B on 2" in err) == (2, True), err

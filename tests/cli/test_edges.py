@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import pytest
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.main import cli
+from sweep.cli.names import OneOf
 from sweep.outcomes import Outcome
 from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
 from tests.support.paths import REPOSITORY
@@ -279,6 +281,48 @@ def suffix_of(place: Place) -> str:
     return ".parquet" if place.command == ("import",) else ".png"
 
 
+def wrong_options(command: tuple[str, ...]) -> list[str]:
+    """The command's options that take a number or a name, each with a value that is none."""
+    words: list[str] = []
+    for option in command_of(command).params:
+        kind = option.type
+        free = isinstance(kind, (click.Path, click.types.StringParamType)) or (
+            isinstance(kind, OneOf) and not kind.check
+        )
+        if isinstance(option, click.Option) and not option.is_flag and not option.hidden and not free:
+            words += [max(option.opts, key=len), "no-such-value"]
+    return words
+
+
+def test_all_wrong_options_of_every_command_are_reported_at_once(here: Path) -> None:
+    before = tree(here)
+    given = {words: wrong for words in commands() if len(wrong := wrong_options(words)) > 2}
+    assert len(given) >= 10
+    lines = [[*plainly(words), *wrong] for words, wrong in given.items()]
+    for wrong, done in zip(given.values(), run_all(here, lines), strict=True):
+        assert_refused(done, wrong)
+        assert [option for option in wrong[::2] if f"error: {option}: " not in done.stderr] == []
+    assert tree(here) == before
+
+
+def test_a_mistyped_option_or_command_gets_the_nearest(here: Path) -> None:
+    """Every command, and every option of every command that no other resembles."""
+    names = {words: max(option.opts, key=len) for words in commands() for option in named_options(words)[:1]}
+    lines = [[*words[:-1], words[-1] + "x"] for words in names] + [
+        [*words, name + "x"] for words, name in names.items()
+    ]
+    expected = [words[-1] for words in names] + list(names.values())
+    for name, words, done in zip(expected, lines, run_all(here, lines), strict=True):
+        assert_refused(done, words)
+        assert re.search(rf"did you mean .*{name}", done.stderr), (words, done.stderr)
+
+
+def named_options(command: tuple[str, ...]) -> list[click.Option]:
+    return [
+        p for p in command_of(command).params if isinstance(p, click.Option) and not p.hidden and len(p.opts[0]) > 4
+    ]
+
+
 def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Path) -> None:
     before = tree(full)
     lines = [place.with_path(str(full / "new" / f"x{suffix_of(place)}")) for place in WRITTEN]
@@ -287,6 +331,31 @@ def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Pat
         assert "no space left" in done.stderr
         assert str(full) in done.stderr
     assert tree(full) == before
+
+
+@pytest.mark.parametrize("kind", ["read-only", pytest.param("closed", marks=pytest.mark.long)])
+def test_every_command_where_nothing_may_be_written_says_so_and_changes_nothing(
+    here: Path, tmp_path: Path, kind: str, full_mount: Callable[[str], Path]
+) -> None:
+    """Its working directory and its sweep are on a read-only mount, or their modes allow no writing."""
+    root = full_mount("4m") if kind == "read-only" else tmp_path
+    copy_inputs(here, root)
+    if kind == "read-only":
+        subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
+    else:
+        for path in [root, *root.rglob("*")]:
+            path.chmod(path.stat().st_mode & ~0o222)
+    before = contents(root)
+    names = [words for words in commands() if words not in [("demo",), ("logs",)]]
+    lines = [["new" if (name, word) == (("init",), "s") else word for word in plainly(name)] for name in names]
+    for name, words, done in zip(names, lines, run_all(root, lines), strict=True):
+        if " ".join(name) in ONLY_READS:
+            assert done.returncode == 0, (words, done.stderr)
+            assert "Traceback" not in done.stderr
+        else:
+            assert_refused(done, words)
+            assert re.search("read-only file system|permission denied", done.stderr), (words, done.stderr)
+    assert contents(root) == before
 
 
 def plainly(command: tuple[str, ...]) -> list[str]:
@@ -301,9 +370,9 @@ def plainly(command: tuple[str, ...]) -> list[str]:
 
 REST = {"unarchive": ("--dir", "new"), "predict": ("--from", "s"), "doctor": ("--executor", "local", "--dir", "new"),
         "explain": ("n1-dp2-tp1-pp1-mbs1",), "logs": ("n1-dp2-tp1-pp1-mbs1",), "rerun": ("--outcome", "ok"),
-
-               "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
-               "memory": ("--plot", "time.png")}  # fmt: skip
+        "certify": ("--baseline", "s", "--executor", "local", "--yes"),
+        "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
+        "memory": ("--plot", "time.png")}  # fmt: skip
 """the rest of a command that does something"""
 ONLY_READS = {"plan", "schema", "extend", "cancel", "status", "explain"}
 """commands that need no space here: the sweep is finished, and `extend` has --dry-run. All others write, if only the
@@ -330,12 +399,17 @@ def test_every_command_in_a_full_directory_reports_it_and_changes_nothing(here: 
 def full_directory(here: Path, full_mount: Callable[[str], Path]) -> Path:
     """What is in ``here``, without a free byte."""
     path = full_mount("1m")
+    copy_inputs(here, path)
+    fill(path)
+    return path
+
+
+def copy_inputs(here: Path, path: Path) -> None:
+    """A grid, a table, an archive, and a sweep whose records are to be collected."""
     for name in ("grid.yaml", "table.csv", "s", "s.tar.zst"):
         source = here / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, path / name)
     (path / "s" / "results.parquet").unlink()
-    fill(path)
-    return path
 
 
 def contents(path: Path) -> dict[str, bytes | None]:

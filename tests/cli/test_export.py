@@ -6,6 +6,7 @@ import ast
 import csv
 import io
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -169,6 +170,37 @@ def test_the_command_has_what_the_run_was_given(tmp_path):
     assert command.startswith(f"cd '{tmp_path}/w d' && NCCL_ALGO='Ring Tree' ")
     assert " /opt/env/bin/python -m " in command
     assert command.endswith(" --seed 7 --name 'a b'")
+
+
+@pytest.mark.parametrize(("form", "nodes"), [("flags", 1), ("json", 1), ("csv", 1), ("deepspeed", 1), ("deepspeed", 2)])
+def test_a_secret_is_in_no_export_and_a_command_asks_for_it(tmp_path, form, nodes):
+    params = {"script": "s.py", "python": "/bin/echo"}
+    env = {"HF_TOKEN": "hunter2x"}
+    run = made_run(shape=LLAMA, workload="deepspeed", env=env, nodes=nodes, dp=2 * nodes, params=params)
+    write_results(tmp_path / "r.parquet", [made_record(run)])
+    text = exported(tmp_path / "r.parquet", "--format", form)
+    assert "hunter2x" not in text
+    assert "HF_TOKEN" in text
+    if form != "deepspeed":
+        return
+    exported(tmp_path / "r.parquet", "--format", form, "--out", tmp_path / "out")
+    (script,) = (tmp_path / "out").glob("*/command.sh")
+    srun = 'srun() { while [ "$1" != sh ]; do shift; done; "$@"; }; . ./command.sh'
+    for env, code in (({}, 2), ({"HF_TOKEN": "mine"}, 0)):
+        environment = {"PATH": os.environ["PATH"], "SLURM_NODEID": "0", "SLURM_CPUS_ON_NODE": "1", **env}
+        done = subprocess.run(
+            ["sh", "-c", srun], cwd=script.parent, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+        assert ("HF_TOKEN: is a secret, set it first" in done.stderr) == (code == 2), done.stderr
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path):
+    params = {"root": str(tmp_path / "no-checkout"), "workdir": str(tmp_path)}
+    trainer_results(tmp_path / "r.parquet", workload="nanotron", params=params, dtype="bf16")
+    refused = exported(tmp_path / "r.parquet", "--format", "nanotron", code=2)
+    assert f"{tmp_path}/no-checkout/run_train.py" in refused
+    assert "the trainer's script does not exist here (params.root" in refused
 
 
 def test_a_layout_that_the_trainer_does_not_support_is_reported_with_every_axis(tmp_path):

@@ -140,6 +140,7 @@ def test_everything_is_shown_within_100_columns(tmp_path):
     assert f"{done_runs}/{len(sweep.runs) - left_out} runs" in lines[0], "what is left out is not done"
     assert re.match(r"about \d+ to \d+ min to go; 16:40 elapsed; [\d.,]+ GPU-hours spent", lines[1]), lines[1]
     assert "GPU-hours spent" in text
+    assert "n/m: of m runs n have ended" in text
     assert "pilots: 2 running, 6 queued" in text
     assert re.search(r"p0001 +running +1:17 +node-001, node-002 +\S+-n\d-dp", text)
     assert re.search(r"p0003 +queued +16:40 +8 nodes", text)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import analysis
 import sweep
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
@@ -36,6 +37,23 @@ def test_from_a_grid_to_a_plan(tmp_path: Path):
     assert {(run.model, run.nodes) for run in plan.runs} == {("tiny-1M", 1)}
     with pytest.raises(sweep.SweepError, match="nodez"):
         sweep.load_grid(tmp_path / "grid.yaml", ["nodez=[1]"])
+
+
+def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
+    assert {"load", "figures", "report", "best_per_cell"} <= set(dir(analysis))
+    assert "draw" in dir(analysis.figures)
+    directory = made_sweep(tmp_path / "s")
+    write_journal(directory, "one", [record_event(made_record(made_run(dp=2)))])
+    records = sweep.read_records(tmp_path / "s")
+    drawn = analysis.figures.draw("heatmap", records)
+    assert "Best configuration" in " ".join(text.get_text() for text in drawn.figure.texts)
+    assert analysis.figures.draw("outcomes", records).lacking is None
+    best = sweep.best(tmp_path / "s")
+    assert best[["model", "dp", "sureness"]].to_numpy().tolist() == [
+        ["1B", 2, "the only configuration that was measured here"]
+    ]
+    with pytest.raises(sweep.SweepError, match="did you mean heatmap"):
+        analysis.figures.draw("heatmaps", records)
 
 
 def test_records_of_a_sweep_directory(tmp_path: Path):

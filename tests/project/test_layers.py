@@ -22,6 +22,7 @@ PURE = (
         "sweep/errors.py",
         "sweep/expressions.py",
         "sweep/outcomes.py",
+        "sweep/redaction.py",
         "sweep/physics/",
         "sweep/diagnose/",
         "sweep/checks/",

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -171,3 +172,16 @@ def test_a_truth_value_is_no_number():
     assert problems(dataclasses.replace(record, nodes=True)) == ["nodes must be int64, not True"]
     assert problems(dataclasses.replace(record, mfu=False)) == ["mfu must be double, not False"]
     assert problems(dataclasses.replace(record, compile=1)) == ["compile must be bool, not 1"]
+
+
+def test_no_secret_of_the_environment_is_in_a_record():
+    env = {"HF_TOKEN": "short", "MY_API_KEY": "k-123456", "NCCL_ALGO": "Ring", "PROXY": "http://me:pass1@host:80"}
+    params = {"arguments": "--wandb-api-key=abcdef1 --eos-token x", "eos_token": "<end-of-text>", "size": 7}
+    texts = {"message": "401: MY_API_KEY is k-123456", "evidence": "{'MY_API_KEY': 'k-123456'}", "advice": "rotate"}
+    record = made_record(made_run(env=env, params=params), outcome=Outcome.PYTHON_EXCEPTION, **texts)
+    assert not re.search("short|k-123456|pass1|abcdef1", json.dumps(as_json(record)))
+    assert json.loads(record.env_json)["NCCL_ALGO"] == "Ring"
+    kept = json.loads(record.params_json)
+    assert (kept["eos_token"], kept["size"]) == ("<end-of-text>", 7)
+    assert kept["arguments"] == "--wandb-api-key=<redacted> --eos-token x"
+    assert (record.outcome, record.advice) == (Outcome.PYTHON_EXCEPTION, "rotate")

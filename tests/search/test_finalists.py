@@ -118,7 +118,22 @@ def test_groups_are_of_one_cell() -> None:
 
 @pytest.mark.parametrize(
     ("share", "runs", "repeated", "left"),
-    [(0.1, 16, 0, 0), (0.1, 20, 0, 2), (0.1, 400, 0, 40), (0.1, 400, 40, 0), (0.1, 400, 38, 2), (0.0, 400, 0, 0)],
+    [
+        *((0.1, 400, 0, 40), (0.1, 400, 40, 0), (0.1, 400, 38, 2), (0.5, 40, 0, 20)),
+        *((0.1, 79, 0, 8), (0.1, 16, 0, 8), (0.1, 16, 8, 0), (0.1, 6, 0, 3), (0.1, 4, 0, 2)),  # of a small sweep
+        *((0.1, 3, 0, 0), (0.1, 2, 0, 0), (0.1, 1, 0, 0)),  # not a pair within half of the runs
+        *((0.0, 400, 0, 0), (0.0, 16, 0, 0)),
+    ],
 )
-def test_all_repeats_together_are_a_share_of_the_runs(share: float, runs: int, repeated: int, left: int) -> None:
+def test_all_repeats_together_are_a_share_of_the_runs_and_few_in_a_small_sweep(
+    share: float, runs: int, repeated: int, left: int
+) -> None:
     assert room(share, runs, repeated) == left
+
+
+def test_every_cells_best_two_come_before_any_cells_third() -> None:
+    values = [run(mbs=size) | {"nodes": nodes} for nodes in (1, 2) for size in SIZES[:3]]
+    known = Known(from_configurations([f"run-{i:016x}" for i in range(6)], values, GPUS["h100"]))
+    for index, rate in enumerate([100.0, 99.0, 98.0, 30.0, 20.0, 10.0]):
+        known.end(index, Outcome.OK, rate)
+    assert to_repeat(known, 1.0) == [0, 1, 3, 4, 2]

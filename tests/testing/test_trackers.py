@@ -58,6 +58,29 @@ def test_wandb_conforms(tmp_path, monkeypatch):
     check_tracker(WandbTracker, tmp_path, count=count, unreachable=unreachable)
 
 
+def test_mlflow_conforms(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    from sweep.trackers.mlflow import KEY, MlflowTracker
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+    def unreachable():
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        return MlflowTracker("p", tmp_path)
+
+    def count(run):
+        query = (
+            "select count(*) from tags join runs using (run_uuid) where key = ? and tags.value = ? "
+            "and lifecycle_stage = 'active'"
+        )
+        with sqlite3.connect(tmp_path / "mlflow.db") as connection:
+            return connection.execute(query, (KEY, run.key)).fetchone()[0]
+
+    check_tracker(MlflowTracker, tmp_path, count=count, unreachable=unreachable)
+
+
 def test_trackio_conforms(tmp_path, monkeypatch):
     pytest.importorskip("trackio")
     from trackio.utils import TRACKIO_DIR

@@ -134,6 +134,40 @@ def test_trackio_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, 
     assert len(list((tmp_path / "media").rglob("*.png"))) == 1
 
 
+@pytest.mark.timeout(900)
+def test_mlflow_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, tmp_path):
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    uri = f"sqlite:///{tmp_path / 'store.db'}"
+    first, second = (track(twenty, "mlflow", MLFLOW_TRACKING_URI=uri) for _ in range(2))
+    assert (first["known"], first["new"], second["known"], second["new"]) == (20, 20, 20, 0)
+    client, wanted = MlflowClient(tracking_uri=uri), expected(twenty)
+    experiment = client.get_experiment_by_name("twenty").experiment_id
+    found = {run.data.tags["sweep.key"]: run for run in client.search_runs([experiment])}
+    assert set(found) == set(wanted)
+    assert len(client.search_runs([experiment])) == 20
+    for key, run in wanted.items():
+        got = found[key]
+        assert (got.info.run_name, got.data.tags["sweep.id"]) == (run.name, run.group)
+        assert (got.info.status == "FAILED") == run.failed
+        assert (got.info.start_time, got.info.end_time) == tuple(
+            int(1000 * run.config[n]) for n in ("started_at", "ended_at")
+        )
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in run.config.items()}
+        assert got.data.params == texts
+        for name, value in run.summary.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                assert got.data.metrics[name] == pytest.approx(value)
+            else:
+                assert got.data.tags[name] == (value if isinstance(value, str) else json.dumps(value))
+        if run.history:
+            losses = [(point.step, point.value) for point in client.get_metric_history(got.info.run_id, "loss")]
+            assert losses == [(step, row["loss"]) for step, row in enumerate(run.history) if "loss" in row]
+    pictures = [run for run in found.values() if client.list_artifacts(run.info.run_id)]
+    assert len(pictures) == 1
+
+
 def test_another_destination_gets_everything(twenty, tmp_path):
     done = driving.run(
         "track", twenty, "--to", "trackio", "--project", "other", "--json", env={"TRACKIO_DIR": str(tmp_path)}

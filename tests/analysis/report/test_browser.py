@@ -144,6 +144,87 @@ def test_theme(page):
     assert shown.evaluate(background) == light
 
 
+def test_figures_follow_the_theme(browser, tmp_path):
+    """The same picture in dark colours: readable on its page, whichever way the theme was chosen; light on paper."""
+    from analysis.figures import draw
+    from analysis.report.figures import picture_of
+
+    rows = made_grid(1, 2)
+    pictures = [picture_of(draw(name, rows)) for name in ("outcomes", "pareto")]
+    file = tmp_path / "report.html"
+    file.write_text(build(rows, None, ABOUT, pictures=pictures))
+    with opened(browser, file, viewport={"width": 1200, "height": 900}, color_scheme="dark") as (shown, events):
+        dark = shown.locator("img.on-dark").evaluate_all("all => all.map(one => one.checkVisibility())")
+        assert dark == [True] * len(pictures)
+        assert not shown.locator("img.on-light").first.is_visible()
+        corner = shown.evaluate(CORNER)
+        page_colour = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert page_colour == "rgb({}, {}, {})".format(*corner), "the picture's ground is the page's"
+        shown.emulate_media(media="print")
+        assert shown.locator("img.on-light").first.is_visible()
+        assert not shown.locator("img.on-dark").first.is_visible()
+        shown.emulate_media(media="screen")
+        shown.locator("#theme").click()  # light
+        assert shown.locator("img.on-light").first.is_visible()
+        assert not shown.locator("img.on-dark").first.is_visible()
+        assert events.console == []
+
+
+CORNER = """async () => {
+  const image = document.querySelector("img.on-dark");
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 9;
+  const context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0, 9, 9);
+  return [...context.getImageData(0, 8, 1, 1).data].slice(0, 3);
+}"""
+
+
+def test_hover_shows_the_whole_layout_also_what_all_rows_share(browser, tmp_path):
+    rows = made_grid(1, 1, failing=False).assign(cp=2, zero=1, pp_schedule="1f1b", recompute="selective")
+    file = tmp_path / "report.html"
+    file.write_text(build(rows, None, ABOUT))
+    with opened(browser, file, viewport={"width": 1200, "height": 900}) as (shown, _):
+        title = shown.locator(".heat td a").first.get_attribute("title")
+        best = rows.loc[rows["tokens_per_second_per_gpu"].idxmax()]
+        names = ("dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
+        assert [f"{name}={best[name]}" for name in names if f"{name}={best[name]}" not in title.split()] == []
+        shown.locator("#plot").focus()
+        shown.keyboard.press("ArrowRight")
+        tip = shown.locator("#tip").inner_text()
+        wanted = (
+            "DP ",
+            "TP ",
+            "CP 2",
+            "ZeRO 1",
+            "MBS ",
+            "GAS ",
+            "recompute selective",
+            "schedule 1f1b",
+            "sequence ",
+            "batch ",
+        )
+        assert [part for part in wanted if part not in tip] == []
+
+
+def test_models_are_sorted_by_size_everywhere(browser, tmp_path):
+    """By parameters, not by the alphabet nor by the number in the name."""
+    sizes = {"SmolLM-360M": 3.6e8, "1B": 1e9, "Aya-8B": 8e9, "70B": 7e10}
+    (one,) = [made_grid(1, 1, failing=False)]
+    rows = pd.concat([one.assign(model=n, parameters_total=s) for n, s in reversed(sizes.items())], ignore_index=True)
+    file = tmp_path / "report.html"
+    file.write_text(build(rows, None, ABOUT))
+    with opened(browser, file, viewport={"width": 1200, "height": 900}) as (shown, _):
+        assert shown.locator(".heat tbody th").all_inner_texts() == list(sizes)
+        assert shown.locator(".winners tbody th").all_inner_texts() == list(sizes)
+        assert shown.locator("#model option").all_inner_texts() == ["all", *sizes]
+        shown.locator("th.model button").click()
+        assert list(dict.fromkeys(column(shown, "model"))) == list(sizes)
+        shown.locator("#colour").select_option("model")
+        assert shown.locator("#legend li").all_inner_texts() == [f"model {name}" for name in sizes]
+
+
 def test_a_cell_links_to_its_flags(page):
     shown, _ = page
     shown.locator(".heat a").first.press("Enter")
@@ -157,6 +238,10 @@ def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):
     file.write_text(build(made_grid(3, 8), None, About(title="narrow", sources=["x" * 300], written="today")))
     with opened(browser, file, viewport={"width": 360, "height": 700}) as (shown, events):
         assert shown.evaluate("document.documentElement.scrollWidth") <= 360
+        hint = shown.locator("#answer .more")
+        expect(hint).to_be_visible()
+        shown.set_viewport_size({"width": 2400, "height": 700})
+        expect(hint).to_be_hidden()
         assert events.console == []
 
 

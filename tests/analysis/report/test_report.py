@@ -92,8 +92,11 @@ def test_failures_are_listed_by_kind_with_evidence_and_cost():
 
 def test_secrets_of_a_grid_are_left_out():
     grid = "models: [1B]\nenv:\n  WANDB_API_KEY: abc123\n  HF_TOKEN: [x, y]\n  NCCL_ALGO: Ring\n"
-    grid += "setup:\n - export MY_SECRET=hunter2 A=1\n"
+    grid += "setup:\n - export MY_SECRET=hunter2 A=1\ntokens_per_gpu: 2048\nsite: {env: {MY_PASSWORD: open, B: '1'}}\n"
     shown = grid_shown(grid)
+    assert "open" not in shown
+    assert "tokens_per_gpu: 2048" in shown, "no secret"
+    assert "B: '1'" in shown
     assert not re.search("abc123|hunter2|x, y", shown)
     assert "NCCL_ALGO: Ring" in shown
     assert "models: [1B]" in shown

@@ -1,4 +1,4 @@
-"""What each adapter writes, against goldens; and against the trainers' own schemas where available.
+"""What each adapter writes, against goldens; and what is exported against the trainers' own schemas, where available.
 
 SWEEP_TORCHTITAN_PYTHON names an interpreter with torchtitan 0.3 (and triton, which it imports), SWEEP_DEEPSPEED_PYTHON
 one with deepspeed, SWEEP_MEGATRON_ROOT and SWEEP_NANOTRON_ROOT checkouts, SWEEP_MEGATRON_PYTHON an interpreter with
@@ -16,6 +16,7 @@ import pytest
 from bench_workloads.trainers import TRAINERS, nemo
 from sweep.physics import shapes
 from sweep.plugins import find_trainer
+from tests.support.trainers.exported import exported
 from tests.support.trainers.layouts import GOLDEN, LAYOUTS, SHAPE, launches, run_of
 
 
@@ -95,10 +96,9 @@ print(json.dumps({"parameters": sum(x.numel() for x in model.parameters()), "bat
 @pytest.mark.parametrize("number", range(6))
 def test_torchtitan_takes_its_configuration_and_builds_the_model_that_was_asked(number, tmp_path):
     python = named("SWEEP_TORCHTITAN_PYTHON")
-    run = run_of("torchtitan", **LAYOUTS["torchtitan"][number])
-    for name, text in find_trainer("torchtitan").configure(run, str(tmp_path), 8).files.items():
-        (tmp_path / name).write_text(text)
-    found = asked(python, TITAN, env={"PYTHONPATH": str(tmp_path)})
+    made = exported("torchtitan", number, tmp_path)
+    run = made.run
+    found = asked(python, TITAN, env={"PYTHONPATH": str(made.folder)})
     assert found["parameters"] == shapes.total_parameters(shapes.ModelShape(**SHAPE))
     assert found["batch"] == [2, 16]
     layout = run.layout
@@ -118,11 +118,11 @@ print(json.dumps([unknown, known.tensor_model_parallel_size, known.global_batch_
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(6))
-def test_megatron_knows_every_flag(number):
+def test_megatron_knows_every_flag(number, tmp_path):
     root, python = named("SWEEP_MEGATRON_ROOT"), named("SWEEP_MEGATRON_PYTHON")
-    run = run_of("megatron", **LAYOUTS["megatron"][number])
-    words = find_trainer("megatron").configure(run, "/d", 8).program[1:]
-    assert asked(python, MEGATRON, root, json.dumps(words)) == [[], run.layout.tp, run.global_batch_sequences]
+    made = exported("megatron", number, tmp_path, root=root)
+    found = asked(python, MEGATRON, root, json.dumps(made.program[1:]))
+    assert found == [[], made.run.layout.tp, made.run.global_batch_sequences]
 
 
 DEEPSPEED = """
@@ -137,20 +137,22 @@ print(json.dumps([c.train_batch_size, c.gradient_accumulation_steps, c.zero_opti
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(6))
-def test_deepspeed_takes_its_configuration(number):
+def test_deepspeed_takes_its_configuration(number, tmp_path):
     python = named("SWEEP_DEEPSPEED_PYTHON")
-    run = run_of("deepspeed", **LAYOUTS["deepspeed"][number])
-    text = find_trainer("deepspeed").configure(run, "/d", 8).files["deepspeed.json"]
+    made = exported("deepspeed", number, tmp_path)
+    run, text = made.run, made.files["deepspeed.json"]
     expected = [run.global_batch_sequences // run.gpus, run.layout.grad_accum, run.layout.zero]
     assert asked(python, DEEPSPEED, text, run.gpus, env={"DS_ACCELERATOR": "cpu"}) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(6))
-def test_nanotron_has_every_key(number):
+def test_nanotron_has_every_key(number, tmp_path):
     """By the fields of its dataclasses, read from their source: importing its package needs GPUs."""
-    root = Path(named("SWEEP_NANOTRON_ROOT")) / "src/nanotron/config"
+    checkout = Path(named("SWEEP_NANOTRON_ROOT"))
+    root = checkout / "src/nanotron/config"
     sources = "\n".join((root / f"{name}.py").read_text() for name in ("config", "parallelism_config", "models_config"))
-    text = find_trainer("nanotron").configure(run_of("nanotron", **LAYOUTS["nanotron"][number]), "/d", 8)
+    made = exported("nanotron", number, tmp_path, root=str(checkout))
 
     def keys(value):
         for name, inner in value.items() if isinstance(value, dict) else ():
@@ -159,7 +161,7 @@ def test_nanotron_has_every_key(number):
         for inner in value if isinstance(value, list) else ():
             yield from keys(inner)
 
-    unknown = [name for name in keys(json.loads(text.files["nanotron.yaml"])) if f"    {name}:" not in sources]
+    unknown = [name for name in keys(json.loads(made.files["nanotron.yaml"])) if f"    {name}:" not in sources]
     assert unknown == []
 
 

@@ -71,6 +71,9 @@ def test_deepspeed(tmp_path, cluster):
         rate = statistics.median(printed[step] for step in range(3, 8)) * 64
         assert record["tokens_per_second"] == pytest.approx(rate, rel=0.02)
         assert json.loads(record["versions_json"])["deepspeed"]
+    asked = records[0]["warmup_iterations"] + records[0]["iterations"]
+    for _, printed in exported_runs(tmp_path, "deepspeed", cluster):
+        assert len(deepspeed_rates(printed)) >= asked - 2, printed
 
 
 def test_the_trainer_of_transformers_by_its_progress_bar(tmp_path, cluster):
@@ -92,6 +95,28 @@ def test_the_trainer_of_transformers_by_its_progress_bar(tmp_path, cluster):
         steps = [printed[1], *warmup[-1:], *record["step_times_s"]]
         assert min(steps) > 0.1
         assert smoothed(steps) == pytest.approx(printed[7], rel=0.02)
+    for _, printed in exported_runs(tmp_path, "command", cluster):
+        assert max(bar_seconds(printed)) == 7
+
+
+def exported_runs(tmp_path, trainer, cluster):
+    """Run what `sweep export best` writes, unchanged: (whether on several nodes, what it printed) of each cell. Those
+    of several nodes are batch scripts, so only where there is a cluster."""
+    written = driving.run("export", "best", tmp_path / "s", "--format", trainer, "--out", tmp_path / "out")
+    assert written.returncode == 0, written.stderr
+    for script in (Path(line) for line in written.stdout.split() if line.endswith("command.sh")):
+        several = "#SBATCH --nodes" in script.read_text()
+        if several and cluster is None:
+            continue
+        log = tmp_path / "job.log"
+        command = ["sbatch", "--wait", "--output", log, script] if several else ["sh", script]
+        env = {**os.environ, **(cluster.env if cluster else {}), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, env=env, cwd=script.parent, capture_output=True, text=True, timeout=300, check=False
+        )
+        printed = log.read_text() if several else done.stdout + done.stderr
+        assert done.returncode == 0, done.stderr + printed
+        yield several, printed
 
 
 @pytest.mark.parametrize("start", ["rank", "node"])
@@ -106,18 +131,8 @@ def test_scripts_of_accelerate_and_lightning_and_their_exported_commands(tmp_pat
         assert json.loads(record["effective_json"]) == {"world_size": record["dp"]}
         assert json.loads(record["extra_json"])["trainer"]["reported"]["step_time_s"] > 0
         assert not any("matched no line" in note for note in record["notes"])
-    written = driving.run("export", "best", tmp_path / "s", "--format", "command", "--out", tmp_path / "out")
-    assert written.returncode == 0, written.stderr
-    for script in map(Path, written.stdout.split()):
-        several = "#SBATCH --nodes=2" in script.read_text()
-        if several and cluster is None:
-            continue  # for a batch job
-        command = ["sbatch", "--wait", "--output", tmp_path / "job.log", script] if several else ["sh", script]
-        env = {**os.environ, **(cluster.env if cluster else {}), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-        printed = (tmp_path / "job.log").read_text() if several else done.stdout
-        assert done.returncode == 0, done.stderr + printed
-        asked = records[0]["warmup_iterations"] + records[0]["iterations"]
+    asked = records[0]["warmup_iterations"] + records[0]["iterations"]
+    for several, printed in exported_runs(tmp_path, "command", cluster):
         if example == "lightning":
             assert printed.count('"loss"') == asked
         else:  # accelerate prints on each node

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sweep.archive.redaction import REDACTED, Redaction, is_secret_name, secret_values
+from sweep.redaction import REDACTED, Redaction, is_secret_name, secret_values
 
 PLAIN = Redaction(())
 

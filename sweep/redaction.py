@@ -9,6 +9,9 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+Parameter = TypeVar("Parameter")
 
 REDACTED = "<redacted>"
 SHORTEST = 6
@@ -48,6 +51,20 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.match(name) is not None
 
 
+def redacted_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables as a record states them: the value of a secret's name, or a token of known form, is not."""
+    plain = Redaction(())
+    return {name: REDACTED if is_secret_name(name) else plain.clean(value) for name, value in environment.items()}
+
+
+def redacted_parameters(parameters: Mapping[str, Parameter]) -> dict[str, Parameter | str]:
+    """A workload's parameters as a record states them: without what looks like a secret. A name is not enough here:
+    trainers have parameters like eos_token.
+    """
+    plain = Redaction(())
+    return {name: plain.clean(value) if isinstance(value, str) else value for name, value in parameters.items()}
+
+
 def secret_values(*documents: object) -> set[str]:
     """The texts under a secret's name, at any depth of parsed YAML, JSON or an environment."""
     return {value for document in documents for name, value in _texts(document, "") if name and len(value) >= SHORTEST}
@@ -63,6 +80,22 @@ def _texts(document: object, name: str) -> Iterator[tuple[str, str]]:
             yield from _texts(value, name)
     elif isinstance(document, str):
         yield name, document
+
+
+_LINE = re.compile(r"""(?m)^(?P<before>\s*(?:-\s*)?["']?)(?P<name>[\w.-]+)(?P<between>["']?\s*[:=]\s*)\S.*$""")
+_IN_LINE = re.compile(r"""(?P<before>)\b(?P<name>[\w.-]+)(?P<between>["']?\s*[:=]\s*)[^\s,}\]]+""")
+
+
+def without_secret_lines(text: str) -> str:
+    """Text that a person wrote, such as a grid: whatever follows a secret's name on its line is removed, however
+    short it is.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        secret = is_secret_name(found["name"].rpartition(".")[2])
+        return found["before"] + found["name"] + found["between"] + REDACTED if secret else found[0]
+
+    return Redaction(()).clean(_IN_LINE.sub(shown, _LINE.sub(shown, text)))
 
 
 class Redaction:

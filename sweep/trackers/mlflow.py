@@ -1,0 +1,118 @@
+"""MLflow: an SQLite file in the sweep directory, or the server or store that MLFLOW_TRACKING_URI names."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from sweep.redaction import Redaction
+from sweep.trackers.tracker import TrackedRun, TrackerError
+
+KEY, GROUP = "sweep.key", "sweep.id"
+"""tags of a run: which attempt it is, and of which sweep"""
+AT_ONCE = 100
+"""parameters, tags or metrics in one request; MLflow takes 100 of the first two"""
+LONGEST = 5000
+"""characters of a parameter or a tag: MLflow's limits are 6,000 and 8,000, in older versions 5,000 of a tag"""
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+"""unless the user sets otherwise: `sweep track` tries again later"""
+
+
+class MlflowTracker:
+    """Writes runs with the MLflow client: parameters, tags for what is text, metrics by iteration."""
+
+    def __init__(self, project: str, sweep_dir: Path) -> None:
+        self._project = project
+        self._local = sweep_dir.absolute()
+        self._uri = os.environ.get("MLFLOW_TRACKING_URI")
+        self._opened: tuple[MlflowClient, str] | None = None
+        for name, value in PATIENCE.items():
+            os.environ.setdefault(name, value)
+        for name in ("mlflow", "alembic"):  # they log the creation of tables
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+    @property
+    def destination(self) -> str:
+        """The server or file, and the project."""
+        return f"mlflow {Redaction(()).clean(self._store)} {self._project}"
+
+    @property
+    def hint(self) -> str:
+        """How to view it."""
+        if self._uri is not None:
+            return f"experiment {self._project} of the server"
+        return f"`mlflow ui --backend-store-uri {self._store}` shows it"
+
+    def write(self, run: TrackedRun, picture: Path | None = None) -> None:
+        """Write one run. Raises TrackerError if the server cannot be reached or refuses."""
+        try:
+            client, experiment = self._open()
+            for old in client.search_runs([experiment], filter_string=f"tags.`{KEY}` = '{run.key}'"):
+                client.delete_run(old.info.run_id)
+            _write(client, experiment, run, picture)
+        except (MlflowException, OSError) as error:
+            raise TrackerError(f"mlflow: {Redaction(()).clean(str(error).splitlines()[0])}") from error
+
+    @property
+    def _store(self) -> str:
+        return self._uri or f"sqlite:///{self._local / 'mlflow.db'}"
+
+    def _open(self) -> tuple[MlflowClient, str]:
+        """The client, and the experiment's id; both once."""
+        if self._opened is None:
+            if self._uri is None:
+                self._local.mkdir(parents=True, exist_ok=True)
+            client = MlflowClient(tracking_uri=self._store)
+            known = client.get_experiment_by_name(self._project)
+            place = None if self._uri else (self._local / "mlartifacts").as_uri()
+            made = client.create_experiment(self._project, artifact_location=place) if known is None else None
+            self._opened = client, made or known.experiment_id
+        return self._opened
+
+
+def _write(client: MlflowClient, experiment: str, run: TrackedRun, picture: Path | None) -> None:
+    begun, ended = (_milliseconds(run.config.get(name)) for name in ("started_at", "ended_at"))
+    tags = {KEY: run.key, GROUP: run.group} | {n: _text(v) for n, v in run.summary.items() if not _is_number(v)}
+    run_id = client.create_run(experiment, start_time=begun, run_name=run.name).info.run_id
+    last = max(0, len(run.history) - 1)
+    metrics = [
+        Metric(name, float(value), ended or 0, step)
+        for step, row in [*enumerate(run.history), (last, run.summary)]
+        for name, value in row.items()
+        if _is_number(value)
+    ]
+    for few in _few(metrics):
+        client.log_batch(run_id, metrics=few)
+    for few in _few([Param(name, _text(value)) for name, value in run.config.items()]):
+        client.log_batch(run_id, params=few)
+    for few in _few([RunTag(name, value) for name, value in tags.items()]):
+        client.log_batch(run_id, tags=few)
+    if picture is not None:
+        client.log_artifact(run_id, str(picture), "heatmap")
+    client.set_terminated(run_id, "FAILED" if run.failed else "FINISHED", end_time=ended)
+
+
+def _few(values: list[Any]) -> Iterator[list[Any]]:
+    for first in range(0, len(values), AT_ONCE):
+        yield values[first : first + AT_ONCE]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: object) -> str:
+    """Texts as they are, all else as JSON; cut where MLflow would refuse it."""
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:LONGEST]
+
+
+def _milliseconds(seconds: Any) -> int | None:
+    return None if seconds is None else int(1000 * seconds)
