@@ -12,20 +12,23 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from bench_workloads import WORKLOADS
 from bench_workloads.parameters import Parameters
 from bench_workloads.trainers.adapter import TrainerParameters
 from sweep.inputs.grid import BudgetLimits, Grid, Timeouts
-from sweep.inputs.site import NodeGroup, Site
+from sweep.inputs.site import Site
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import ModelShape, total_parameters
 from sweep.plugins import find_workload
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"<!-- generated: (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -111,17 +114,24 @@ def _parameters(cls: type[Parameters], base: type[Parameters] = Parameters) -> s
     return _table(
         ("parameter", "default", "meaning"),
         (
-            (f"`{name}`", str(value).lower() if isinstance(value, bool) else str(value), _with_link(name, meanings[name]))
+            (f"`{name}`", _of_parameter(value), _with_link(name, meanings[name]))
             for name, value in cls.defaults().items()
             if name not in base.defaults()
         ),
     )
 
 
+def _of_parameter(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _docstrings(cls: type) -> dict[str, str]:
     """Field -> the text under it in the source; empty where there is none."""
-    body = next(node for node in ast.parse(textwrap.dedent(inspect.getsource(cls))).body if isinstance(node, ast.ClassDef)).body
-    found = {}
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    body = tree.body if isinstance(tree, ast.ClassDef) else []
+    found = {
+        base: text for parent in cls.__bases__ if parent is not object for base, text in _docstrings(parent).items()
+    }
     for field, after in zip(body, [*body[1:], ast.Pass()], strict=True):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             text = ast.literal_eval(after.value) if isinstance(after, ast.Expr) else ""
@@ -181,7 +191,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "timeouts": lambda: _keys(Timeouts),
     "budget": lambda: _keys(BudgetLimits),
     "site": lambda: _keys(Site),
-    "node-group": lambda: _keys(NodeGroup),
     "gpus": _gpus,
     "models": _models,
     "trainers": lambda: _parameters(TrainerParameters),
