@@ -25,7 +25,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}\S.*\n(?:(?: {4}.*)?\n)*?)+(?=\n|\S|\Z)")
 OTHERS = {"pip", "pipx", "uv", "cd", "export", "install", "bash", "eval", "pytest", "python3", "sudo"}
 """programs that are not this project's"""
-LANGUAGES = {"yaml", "python", "toml", "console", "bash", "diff", "text", "mermaid"}
+LANGUAGES = {"yaml", "python", "toml", "console", "bash", "diff", "text"}
 RATES = {field.name for field in dataclasses.fields(MeasuredRates)}
 MAKE = (REPOSITORY / "Makefile").read_text()
 
