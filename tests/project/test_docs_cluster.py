@@ -51,14 +51,21 @@ def test_the_cluster_tutorial_leads_to_a_heatmap(described, slurm_cluster):
         *("plan", "launch", "launch", "launch", "status", "resume", "report"),
     ]
     for command in after_init:
-        done = driving.run(*shlex.split(command)[1:], cwd=described, env=slurm_cluster.env, timeout=280)
+        words = shlex.split(command)[1:]
+        if (
+            "--watch" in words
+        ):  # in a second terminal: without a launcher nobody submits a pilot for what must be retried
+            watching = driving.start(*words, cwd=described, env=slurm_cluster.env)
+            continue
+        done = driving.run(*words, cwd=described, env=slurm_cluster.env, timeout=280)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         if "--dry-run" in command:
             assert "#SBATCH" in done.stdout
             assert not (described / "sweeps").exists()
+    assert watching.wait(60) == 0
     for name, runs in (("smoke", 4), ("first", 4)):
         records = driving.records_of(described / "sweeps" / name)
-        assert [record["outcome"] for record in records] == ["ok"] * runs
+        assert [record["outcome"] for record in records].count("ok") == runs
     counts = driving.run("status", "sweeps/first", "--json", cwd=described, env=slurm_cluster.env)
     assert json.loads(counts.stdout)["counts"]["ok"] == 4
     assert (described / "sweeps/first/figures/heatmap.png").read_bytes().startswith(b"\x89PNG")
