@@ -120,7 +120,7 @@ def _runs(pairs: Sequence[tuple[Row, Row]], metric: Metric, noise: Noise, level:
             RunPair(
                 model=str(x["model"]),
                 nodes=int(x["nodes"]),
-                layout={name: _plain(x[name]) for name in LAYOUT if known(x.get(name))},
+                layout=_layout(x),
                 run_a=str(x["run_id"]),
                 run_b=str(y["run_id"]),
                 value_a=float(x["value"]),
@@ -197,8 +197,10 @@ def _failing(a: Side, b: Side, names: Sequence[str]) -> tuple[Failing, ...]:
                 Failing(
                     model=str(row["model"]),
                     nodes=int(row["nodes"]),
+                    layout=_layout(row),
                     run_a=str(row["run_id"]),
                     run_b=str(other["run_id"]),
+                    value_a=float(row["value"]),
                     outcome=str(other["outcome"]),
                     message=str(other["message"]) if known(other["message"]) else "",
                 )
@@ -221,6 +223,10 @@ def _stated(records: pd.DataFrame) -> dict[str, set[str]]:
                 if known(version):
                     found.setdefault(str(name), set()).add(str(version))
     return found
+
+
+def _layout(row: Row) -> dict[str, Any]:
+    return {name: _plain(row[name]) for name in LAYOUT if known(row.get(name))}
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import InputPath, SweepCommand
+from sweep.cli.history import change_text, history
 from sweep.cli.names import metric_option
 from sweep.cli.options import Share, json_option
 from sweep.cli.sources import results_of
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from analysis.compare import CellPair, Change, Comparison
+    from analysis.compare import CellPair, Comparison
 
 SHOWN = 20
 """lines of runs that are printed; --json has all"""
@@ -28,6 +29,7 @@ SHOWN = 20
 @click.command(cls=SweepCommand, short_help="Two sweeps cell by cell, with significance; a guard for CI.")
 @click.argument("a", type=InputPath())
 @click.argument("b", type=InputPath())
+@click.argument("more", metavar="[MORE]...", nargs=-1, type=InputPath())
 @metric_option("What is compared.")
 @click.option(
     "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
@@ -39,9 +41,12 @@ SHOWN = 20
 @click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
 @click.option("--anyway", is_flag=True, help="Also where no run is in both, or model, sequence or batch differ.")
 @json_option
+@click.pass_context
 def compare(
+    ctx: click.Context,
     a: Path,
     b: Path,
+    more: tuple[Path, ...],
     metric: str,
     min_slowdown: float | None,
     level: float,
@@ -54,6 +59,8 @@ def compare(
     Compares each cell by its best configuration and by the runs that both have, and each run alone. Changes within
     noise are not reported: it uses iterations and run-to-run spread, corrected for the number of comparisons.
 
+    More than two are a history: see `sweep history`.
+
     \b
     Examples:
       sweep compare sweeps/nccl-2.26 sweeps/nccl-2.27
@@ -62,6 +69,9 @@ def compare(
     """
     from analysis.compare import compare as compare_records
 
+    if more:
+        given = {"metric": metric, "min_slowdown": min_slowdown, "level": level, "noise": noise, "anyway": anyway}
+        return int(ctx.invoke(history, sources=(a, b, *more), out=None, as_json=as_json, **given))
     sides = [_records(source) for source in (a, b)]
     found = compare_records(*sides, metric=metric, level=level, noise=noise, anyway=anyway)
     simulated = [name for name, side in zip("AB", sides, strict=True) if side["simulated"].fillna(False).any()]
@@ -133,8 +143,8 @@ _WORDS = {
 
 def _cell_line(cell: CellPair, found: Comparison, width: int) -> str:
     a, b = (_value(value, found) for value in (cell.value_a, cell.value_b))
-    typical = f"{_change_text(cell.typical, found.level)} ({cell.pairs} runs)" if cell.typical else ""
-    best = _change_text(cell.best, found.level) if cell.best else cell.verdict
+    typical = f"{change_text(cell.typical, found.level)} ({cell.pairs} runs)" if cell.typical else ""
+    best = change_text(cell.best, found.level) if cell.best else cell.verdict
     return f"{cell.model:{width}} {cell.nodes:>5} {a:>9} {b:>9}  {best:25} {typical}".rstrip()
 
 
@@ -144,18 +154,10 @@ def _value(value: float | None, found: Comparison) -> str:
     return "–" if value is None else number(value * found.metric.factor)
 
 
-def _change_text(change: Change | None, level: float) -> str:
-    """-5.1% (-6.0 to -4.2) *, the star where it is significant."""
-    if change is None:
-        return ""
-    star = " *" if change.significant(level) else ""
-    return f"{change.change:+.1%} ({change.low * 100:+.1f} to {change.high * 100:+.1f}){star}"
-
-
 def _run_lines(found: Comparison) -> list[str]:
     changed = sorted(found.changed_runs(), key=lambda run: run.change.change)
     lines = [f"{len(found.runs)} runs in both: {len(changed)} changed"]
-    lines += [f"  {_change_text(run.change, found.level):27} {run.run_a}" for run in changed[:SHOWN]]
+    lines += [f"  {change_text(run.change, found.level):27} {run.run_a}" for run in changed[:SHOWN]]
     return lines + _more(len(changed))
 
 

@@ -29,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "heatmap": ("sweep.cli.results:heatmap", "Best configuration per model and node count, as a picture."),
     "report": ("sweep.cli.report:report", "One self-contained HTML page: best configurations, confidence, all data."),
     "compare": ("sweep.cli.compare:compare", "Two sweeps cell by cell, with significance; a guard for CI."),
+    "history": ("sweep.cli.history:history", "One grid measured several times: what became slower, and since when."),
+    "certify": ("sweep.cli.certify:certify", "A suite measured and checked against a baseline: pass or fail."),
     "archive": ("sweep.cli.archive:archive", "One compressed file of a sweep, without secrets."),
     "unarchive": ("sweep.cli.archive:unarchive", "Open an archive of a sweep, for reading."),
     "export": ("sweep.cli.export:export", "The best configuration of each cell: JSON, CSV, a trainer's own format."),

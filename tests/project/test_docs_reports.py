@@ -18,7 +18,7 @@ COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", PAGE, re.D
 
 
 def test_both_commands_are_shown():
-    assert {command.split()[1] for command in COMMANDS} == {"report", "compare", "archive", "unarchive"}
+    assert {command.split()[1] for command in COMMANDS} == {"report", "compare", "history", "archive", "unarchive"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,149 @@
+"""`sweep history`: one grid measured several times; what became slower since when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweep.cli.command import InputPath, OutputPath, SweepCommand
+from sweep.cli.names import metric_option
+from sweep.cli.options import Share, json_option
+from sweep.cli.sources import all_results
+from sweep.cli.winners import SIMULATED
+
+if TYPE_CHECKING:
+    from analysis.compare.comparison import CellPair, Change
+    from analysis.compare.history import CellHistory, History
+
+
+@click.command(cls=SweepCommand, short_help="One grid measured several times: what became slower, and since when.")
+@click.argument("sources", metavar="DIR_OR_PARQUET...", nargs=-1, type=InputPath())
+@metric_option("What is compared.")
+@click.option(
+    "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
+    help="Exit 1 where a cell is significantly worse by at least that (3%), or no longer has a working run.",
+)  # fmt: skip
+@click.option(
+    "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
+)
+@click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
+@click.option("--anyway", is_flag=True, help="Also where no run is shared, or model, sequence or batch differ.")
+@click.option("--out", type=OutputPath(), help="Draw it too: PNG, SVG or PDF.")
+@json_option
+def history(
+    sources: tuple[Path, ...],
+    metric: str,
+    min_slowdown: float | None,
+    level: float,
+    noise: float | None,
+    anyway: bool,
+    out: Path | None,
+    as_json: bool,
+) -> int:
+    """Compare several sweeps of one grid over time: weeks, versions, nodes, a maintenance.
+
+    Oldest first (by their first attempt), each against the one before and the last against the first, which finds what
+    came in small steps. A star marks what is more than noise, corrected for the number of comparisons.
+
+    \b
+    Examples:
+      sweep history sweeps/week-*
+      sweep history sweeps/week-45 sweeps/week-46 sweeps/week-47 --out history.png
+      sweep history baseline.parquet sweeps/tonight --fail-if-slower 3%
+    """
+    import analysis
+    from analysis.compare import columns_needed
+    from analysis.compare.history import history as history_of
+    from analysis.heatmap.draw import check_format
+
+    if out is not None:
+        check_format(out)
+    places = [place for place, _ in all_results(sources)]
+    tables = [analysis.load(place, [*columns_needed(), "started_at"]) for place in places]
+    names = [str(source) for source in sources]
+    found = history_of(tables, names, metric=metric, level=level, noise=noise, anyway=anyway)
+    simulated = [name for name, table in zip(names, tables, strict=True) if table["simulated"].fillna(False).any()]
+    if out is not None:
+        from analysis.figures.history import draw
+        from analysis.heatmap.draw import save_figure
+
+        save_figure(draw(found, simulated=bool(simulated)), out)
+    slower = found.regressions(min_slowdown) if min_slowdown is not None else []
+    if as_json:
+        document = {"simulated": simulated, "picture": str(out) if out else None, **found.document()}
+        click.echo(json.dumps({**document, "fail_if_slower": min_slowdown, "failed": bool(slower)}))
+    else:
+        if simulated:
+            click.echo(f"{', '.join(simulated)}: {SIMULATED}")
+        click.echo("\n".join([*_sweeps(found), *_table(found), *_regressions(found)]))
+        if out is not None:
+            click.echo(str(out))
+    return 1 if slower else 0
+
+
+def _sweeps(found: History) -> list[str]:
+    """The sweeps by number, when they began, and what changed."""
+    from analysis.figures.history import date
+
+    lines = []
+    for at, one in enumerate(found.sweeps, 1):
+        began = "" if one.started_at is None else f"{date(one.started_at)}  "
+        changed = "".join(f"; {what}: {before} -> {now}" for what, before, now in one.changed)
+        lines.append(f"{at:>3}  {began}{one.name}{changed}")
+    return lines
+
+
+def _table(found: History) -> list[str]:
+    """A line per cell: its best value in each sweep, a star where it differs from the one before beyond noise."""
+    numbers = range(1, len(found.sweeps) + 1)
+    width = max(5, *(len(cell.model) for cell in found.cells))
+    lines = [f"{found.metric.label}; *: more than noise, against the sweep before; last against first at the end"]
+    lines.append(f"  {'model':{width}} {'nodes':>5}" + "".join(f" {at:>10}" for at in numbers) + "  change")
+    return lines + [f"  {cell.model:{width}} {cell.nodes:>5}{_values(cell, found)}" for cell in found.cells]
+
+
+def _values(cell: CellHistory, found: History) -> str:
+    from analysis.metrics import number
+
+    words = []
+    for value, step in zip(cell.values, cell.steps, strict=True):
+        text = "–" if value is None else number(value * found.metric.factor)
+        star = "*" if step is not None and step.verdict in ("better", "worse", "lost") else " "
+        words.append(f" {text + star:>10}")
+    return "".join(words) + f"  {change_text(_last(cell), found.level)}".rstrip()
+
+
+def _last(cell: CellHistory) -> Change | None:
+    pair = cell.whole if cell.whole is not None else cell.steps[-1]
+    return None if pair is None else _clearest(pair)
+
+
+def _clearest(pair: CellPair) -> Change | None:
+    """The better known of a cell's two changes: of its best run, and of its typical one."""
+    changes = [change for change in (pair.best, pair.typical) if change is not None]
+    return min(changes, key=lambda change: change.p, default=None)
+
+
+def change_text(change: Change | None, level: float) -> str:
+    """-5.1% (-6.0 to -4.2) *, the star where it is significant."""
+    if change is None:
+        return ""
+    star = " *" if change.significant(level) else ""
+    return f"{change.change:+.1%} ({change.low * 100:+.1f} to {change.high * 100:+.1f}){star}"
+
+
+def _regressions(found: History) -> Sequence[str]:
+    regressions = found.regressions()
+    if not regressions:
+        return ["no cell became worse beyond noise"]
+    numbers = {one.name: at for at, one in enumerate(found.sweeps, 1)}
+    lines = [f"{len(regressions)} worse beyond noise or lost:"]
+    for one in regressions:
+        change = "no run of it works any more" if one.cell.verdict == "lost" else ""
+        change = change or change_text(_clearest(one.cell), found.level)
+        lines.append(f"  {one.model} on {one.nodes}: {numbers[one.earlier]} -> {numbers[one.later]}: {change}")
+    return lines

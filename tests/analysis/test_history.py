@@ -1,0 +1,69 @@
+"""A grid measured several times: what became worse is found and dated, noise is not, and slow decay is."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.compare.history import history
+from analysis.figures.history import changes_of, draw
+from sweep.errors import SweepError
+from tests.analysis.test_compare import noisy
+
+DAY = 86400.0
+
+
+def at_day(table, day):
+    return table.assign(started_at=1.75e9 + day * DAY)
+
+
+def named(found):
+    return [(one.model, one.nodes, one.earlier, one.later) for one in found.regressions()]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_with_noise_have_no_regression(seed):
+    found = history([noisy(10 * seed + at) for at in range(4)], ["a", "b", "c", "d"])
+    assert named(found) == []
+
+
+def test_a_cell_that_became_slower_is_dated_whatever_the_order_of_the_arguments():
+    tables = [at_day(noisy(1), 1), at_day(noisy(3, slower=("4B", 4)), 15), at_day(noisy(2), 8)]
+    found = history(tables, ["first", "third", "second"])
+    assert [one.name for one in found.sweeps] == ["first", "second", "third"]
+    assert named(found) == [("4B", 4, "second", "third"), ("4B", 4, "first", "third")]
+    assert found.regressions(0.2) == []
+
+
+def test_what_decays_too_slowly_for_any_step_is_found_over_the_whole():
+    tables = [at_day(noisy(seed, run=0.004, slower="all", by=by), seed) for seed, by in enumerate((0, 0.012, 0.024))]
+    found = history(tables, ["a", "b", "c"])
+    assert {one[2:] for one in named(found)} >= {("a", "c")}
+    steps = [one for one in named(found) if one[2:] != ("a", "c")]
+    assert len(steps) < len([one for one in named(found) if one[2:] == ("a", "c")])
+
+
+def test_a_cell_that_no_longer_works_is_lost():
+    later = noisy(2)
+    gone = later["model"].eq("4B") & later["nodes"].eq(4)
+    later.loc[gone, "outcome"] = "oom_cuda"
+    found = history([noisy(1), later], ["a", "b"])
+    assert [(one.model, one.nodes, one.cell.verdict) for one in found.regressions(0.5)] == [("4B", 4, "lost")]
+
+
+def test_one_sweep_and_sweeps_of_other_work_are_refused_by_name():
+    with pytest.raises(SweepError, match="at least two"):
+        history([noisy(1)], ["a"])
+    other = noisy(2).assign(sequence_length=4096)
+    with pytest.raises(SweepError, match=r"A old, B new.*sequence"):
+        history([noisy(1).assign(sequence_length=2048), other], ["old", "new"])
+
+
+def test_the_picture_has_each_change_against_the_first_and_rings_where_it_is_clear():
+    found = history([noisy(1), noisy(2), noisy(3, slower="all", by=0.1)], ["a", "b", "c"])
+    cell = found.cells[0]
+    changes = changes_of(cell, found)
+    assert changes[0] == 0
+    assert changes[2] == pytest.approx(-10, abs=3)
+    figure = draw(found)
+    rings = [line for axes in figure.axes for line in axes.lines if line.get_markersize() == 9]
+    assert len(rings) == sum(step is not None and step.verdict == "worse" for c in found.cells for step in c.steps) > 0
