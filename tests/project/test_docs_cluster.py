@@ -52,9 +52,7 @@ def test_the_cluster_tutorial_leads_to_a_heatmap(described, slurm_cluster):
     ]
     for command in after_init:
         words = shlex.split(command)[1:]
-        if (
-            "--watch" in words
-        ):  # in a second terminal: without a launcher nobody submits a pilot for what must be retried
+        if "--watch" in words:  # in a second terminal: only a launcher submits a pilot for what must be retried
             watching = driving.start(*words, cwd=described, env=slurm_cluster.env)
             continue
         done = driving.run(*words, cwd=described, env=slurm_cluster.env, timeout=280)

@@ -1,4 +1,4 @@
-"""What `make demo` says of its download before it starts."""
+"""What `make demo` prints of its download before it starts."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def wheel(folder, name, *needs, extra=0):
         archive.writestr("padding", b"\0" * extra)
 
 
-def said(folder, *requirements):
+def printed(folder, *requirements):
     command = [sys.executable, REPOSITORY / "tests/support/download_size.py", "--no-index", "--find-links", folder]
     done = subprocess.run([*command, *requirements], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -31,15 +31,15 @@ def said(folder, *requirements):
 def test_the_sum_over_all_that_is_needed(tmp_path):
     wheel(tmp_path, "one", "two", extra=2_000_000)
     wheel(tmp_path, "two", extra=3_000_000)
-    assert said(tmp_path, "one").startswith("to download: 5.0 MB in 2 packages (")
+    assert printed(tmp_path, "one").startswith("to download: 5.0 MB in 2 packages (")
 
 
 @pytest.mark.skipif(DRIVER.exists(), reason="an NVIDIA driver is here")
-def test_a_cuda_build_without_a_gpu_is_said(tmp_path):
+def test_a_cuda_build_without_a_gpu_is_reported(tmp_path):
     wheel(tmp_path, "torchlike", "nvidia-runtime", extra=1_000_000)
     wheel(tmp_path, "nvidia-runtime")
-    assert "CUDA build" in said(tmp_path, "torchlike")
+    assert "CUDA build" in printed(tmp_path, "torchlike")
 
 
-def test_what_cannot_be_found_out_is_said(tmp_path):
-    assert "not known" in said(tmp_path, "nothing-of-that-name")
+def test_what_cannot_be_found_out_is_reported(tmp_path):
+    assert "not known" in printed(tmp_path, "nothing-of-that-name")

@@ -2,7 +2,7 @@
 
     python tests/support/download_size.py OPTIONS_OF_PIP torch==2.13.0
 
-Standard library only. Whatever cannot be found out is said, and never an error.
+Standard library only. What cannot be found out is reported, and is no error.
 """
 
 from __future__ import annotations
