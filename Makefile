@@ -35,6 +35,7 @@ $(VENV)/.made:
 
 # On Linux pip's usual index has the CUDA build of torch (gigabytes); PIP_OPTIONS can name one that has the CPU build too.
 $(VENV)/.torch: $(VENV)/.made
+	@$(BIN)/python tests/support/download_size.py $(PIP_OPTIONS) "$(TORCH)"
 	$(PIP) install $(PIP_OPTIONS) "$(TORCH)"
 	touch $@
 
@@ -76,7 +77,7 @@ accept-anchors: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.accuracy
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "The pages: $(CURDIR)/build/docs/index.html"
 
 check: format test

@@ -1,6 +1,6 @@
 """sweep: find the fastest parallel configuration for every model size on every cluster size.
 
-For scripts and notebooks, alongside the command line::
+For scripts and notebooks, alongside the command line:
 
     import sweep
 

@@ -16,15 +16,21 @@ class Settings(Parameters):
     """Which collectives, over which ranks, at which sizes."""
 
     operation: str = "all"
+    """one collective, or all of them"""
     group: str = "all"
+    """world: all ranks; intra_node: those of one node; inter_node: those of one local rank over all nodes; or all"""
     min_bytes: int = 1024
+    """the smallest size"""
     max_bytes: int = 16 * 2**20
+    """the largest size"""
     factor: int = 8
     """factor between one size and the next"""
     repeats: int = 5
     """consecutive calls per timing, which is their mean"""
     process_group_timeout_s: float = 300.0
+    """a collective that takes longer is a failure"""
     teardown_timeout_s: float = 10.0
+    """timeout for destroying the process group"""
 
     @property
     def operations(self) -> tuple[str, ...]:

@@ -7,20 +7,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from bench_workloads.parameters import Parameters
 from sweep.contract import Run, Scalar, Workload
 
-SHARED_PARAMS: dict[str, Scalar] = {
-    "python": "",
-    "prefix": "",
-    "start": "rank",
-    "workdir": "",
-    "arguments": "",
-}
-"""Parameters that every adapter has. ``python``: the interpreter of the trainer's own environment (empty: sweep's).
-``prefix``: arguments before the command, such as a container's. ``start``: rank, one process per rank with torchrun's
-variables; or node, one torchrun per node. ``workdir``: where it starts (empty: a directory of the attempt).
-``arguments``: further arguments of the trainer's command line, split as by a shell."""
 
+@dataclass(frozen=True, kw_only=True)
+class TrainerParameters(Parameters):
+    """Parameters that every adapter has."""
+
+    python: str = ""
+    """interpreter of the trainer's environment; empty: sweep's own"""
+    prefix: str = ""
+    """arguments before the command, such as `apptainer exec --nv image.sif`"""
+    start: str = "rank"
+    """rank: one process per rank with torchrun's variables; node: one torchrun per node"""
+    workdir: str = ""
+    """where the command starts; empty: a directory of the attempt, or the one that the trainer's guide names"""
+    arguments: str = ""
+    """further arguments of the trainer's command line, split as by a shell"""
+
+
+SHARED_PARAMS: dict[str, Scalar] = TrainerParameters.defaults()
 SHARED_CHOICES: dict[str, tuple[Scalar, ...]] = {"start": ("rank", "node")}
 
 

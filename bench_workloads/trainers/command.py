@@ -6,10 +6,11 @@ import dataclasses
 import functools
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Launch, Reader, param
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import ITERATION, NUMBER, UNITS, JsonReader, PatternReader, number
 from bench_workloads.trainers.driver.templates import render, variables
@@ -141,6 +142,30 @@ def _any(name: str, wrong: Callable[[str], bool]) -> Callable[[Mapping[str, Any]
     return broken
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainerParameters):
+    """The parameters of a command line."""
+
+    command: str = ""
+    """the command line, a jinja2 template"""
+    config: str = ""
+    """text of a configuration file, also a template; or `@FILE` to read one"""
+    config_name: str = "config.yaml"
+    """its name; `{{ config }}` is its path"""
+    metrics: str = ""
+    """how the output is parsed: lines `name: regular expression`, or `json name=key …`"""
+    frozen_weights: bool = False
+    """the script trains adapters only (LoRA)"""
+    same_start: bool = False
+    """the script has the same weights and data in every layout: losses must agree as those of `transformer`"""
+    a: str = ""
+    """an axis of your own"""
+    b: str = ""
+    """another"""
+    c: str = ""
+    """another"""
+
+
 WORKLOAD = Workload(
     name="command",
     takes_listener=True,
@@ -150,18 +175,7 @@ WORKLOAD = Workload(
         | {"compile"}
     ),
     preload=("psutil", "jinja2", "bench_workloads.trainers.command"),
-    params={
-        **SHARED_PARAMS,
-        "command": "",
-        "config": "",
-        "config_name": "config.yaml",
-        "metrics": "",
-        "frozen_weights": False,
-        "same_start": False,
-        "a": "",
-        "b": "",
-        "c": "",
-    },
+    params=Settings.defaults(),
     choices=SHARED_CHOICES,
     rules=(
         Rule(

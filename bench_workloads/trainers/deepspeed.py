@@ -9,17 +9,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers.adapter import (
     SHARED_CHOICES,
-    SHARED_PARAMS,
     Adapter,
     Hint,
     Launch,
     ParsedLine,
     Reader,
+    TrainerParameters,
     param,
 )
 from bench_workloads.trainers.driver.driver import drive
@@ -124,21 +125,32 @@ _STATED = {
     "world_size": (_FIELD.format("world_size"), int),
 }
 
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainerParameters):
+    """DeepSpeed's parameters."""
+
+    script: str = ""
+    """your script; it gets `--deepspeed_config FILE`"""
+    script_arguments: str = ""
+    """its further arguments, a jinja2 template"""
+    torch_adam: bool = True
+    """torch's Adam instead of DeepSpeed's fused one, which is compiled at first use"""
+    overlap_comm: bool = False
+    """DeepSpeed's `overlap_comm`"""
+    frozen_weights: bool = False
+    """the script trains adapters only (LoRA)"""
+    same_start: bool = False
+    """the script has the same weights and data in every layout: losses must agree as those of `transformer`"""
+
+
 WORKLOAD = Workload(
     name="deepspeed",
     takes_listener=True,
     main="bench_workloads.trainers.deepspeed:main",
     axes=frozenset({"dp", "zero", "micro_batch_size", "grad_accum", "dtype"}),
     preload=("psutil", "jinja2", "bench_workloads.trainers.deepspeed"),
-    params={
-        **SHARED_PARAMS,
-        "script": "",
-        "script_arguments": "",
-        "torch_adam": True,
-        "overlap_comm": False,
-        "frozen_weights": False,
-        "same_start": False,
-    },
+    params=Settings.defaults(),
     choices={**SHARED_CHOICES, "zero": (0, 1, 2, 3), "dtype": ("fp32", "bf16", "fp16")},
     rules=(Rule("script", lambda c: c["script"] == "", "params.script names no script"),),
 )

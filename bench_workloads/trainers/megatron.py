@@ -8,19 +8,19 @@ and `training/config/`, lines of `training_log` (`training/training.py`), of `re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import (
     SHARED_CHOICES,
-    SHARED_PARAMS,
     Adapter,
     Hint,
     Launch,
     ParsedLine,
     Reader,
+    TrainerParameters,
     param,
 )
 from bench_workloads.trainers.driver.driver import drive
@@ -203,6 +203,22 @@ def reader(_run: Run) -> Reader:
     return _Reader()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainerParameters):
+    """Megatron-LM's parameters."""
+
+    root: str = "Megatron-LM"
+    """a checkout; a relative path is relative to where `sweep` was started"""
+    transformer_impl: str = "transformer_engine"
+    """transformer_engine or local"""
+    virtual_stages: int = 2
+    """pipeline stages per rank, in the interleaved schedule"""
+    sequence_parallel: bool = True
+    """false needs more memory, and no experts under `tp`"""
+    expert_tensor_parallel_size: int = 0
+    """ranks over which each expert is split; 0: `tp`"""
+
+
 WORKLOAD = Workload(
     name="megatron",
     same_start=False,
@@ -212,14 +228,7 @@ WORKLOAD = Workload(
         {"dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
     ),
     preload=("psutil", "bench_workloads.trainers.megatron"),
-    params={
-        **SHARED_PARAMS,
-        "root": "Megatron-LM",
-        "transformer_impl": "transformer_engine",
-        "virtual_stages": 2,
-        "sequence_parallel": True,
-        "expert_tensor_parallel_size": 0,
-    },
+    params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,
         "zero": (0, 1),

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, param
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
@@ -178,6 +179,16 @@ def reader(_run: Run) -> Reader:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainerParameters):
+    """nanotron's parameters."""
+
+    root: str = "nanotron"
+    """a checkout; a relative path is relative to where `sweep` was started"""
+    tp_mode: str = "REDUCE_SCATTER"
+    """REDUCE_SCATTER, or ALL_REDUCE: without sequence parallelism"""
+
+
 WORKLOAD = Workload(
     name="nanotron",
     same_start=False,
@@ -187,7 +198,7 @@ WORKLOAD = Workload(
         {"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
     ),
     preload=("psutil", "bench_workloads.trainers.nanotron"),
-    params={**SHARED_PARAMS, "root": "nanotron", "tp_mode": "REDUCE_SCATTER"},
+    params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,
         "zero": (0, 1),

@@ -8,10 +8,11 @@ widths and heads are set to the grid's. What a recipe interleaves and overlaps f
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, param
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.megatron import iterations
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
@@ -85,6 +86,18 @@ def reader(_run: Run) -> Reader:
     return iterations()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainerParameters):
+    """Megatron-Bridge's parameters."""
+
+    root: str = "Megatron-Bridge"
+    """a checkout; a relative path is relative to where `sweep` was started"""
+    recipe: str = "llama32_1b_pretrain_config"
+    """the recipe; layout, batch and sizes are the run's"""
+    sequence_parallel: bool = True
+    """Megatron's sequence parallelism under `tp`"""
+
+
 WORKLOAD = Workload(
     name="nemo",
     same_start=False,
@@ -92,12 +105,7 @@ WORKLOAD = Workload(
     main="bench_workloads.trainers.nemo:main",
     axes=frozenset({"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "dtype"}),
     preload=("psutil", "bench_workloads.trainers.nemo"),
-    params={
-        **SHARED_PARAMS,
-        "root": "Megatron-Bridge",
-        "recipe": "llama32_1b_pretrain_config",
-        "sequence_parallel": True,
-    },
+    params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,
         "zero": (0, 1),

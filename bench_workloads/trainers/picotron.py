@@ -8,11 +8,12 @@ tokenizer and weights' file: picotron takes width, vocabulary and MLP from there
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, Reader, param
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Progress, RankRun, Rule, Run, Workload
@@ -98,6 +99,20 @@ def reader(_run: Run) -> Reader:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainerParameters):
+    """picotron's parameters."""
+
+    root: str = "picotron"
+    """a checkout; a relative path is relative to where `sweep` was started"""
+    model_name: str = ""
+    """required: the model of its tokenizer and width"""
+    dataset: str = "roneneldan/TinyStories"
+    """a data set's name, or a local directory: it has no synthetic data"""
+    use_cpu: bool = False
+    """its CPU mode, which computes in fp32"""
+
+
 WORKLOAD = Workload(
     name="picotron",
     same_start=False,
@@ -105,13 +120,7 @@ WORKLOAD = Workload(
     main="bench_workloads.trainers.picotron:main",
     axes=frozenset({"dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum", "pp_schedule", "dtype"}),
     preload=("psutil", "bench_workloads.trainers.picotron"),
-    params={
-        **SHARED_PARAMS,
-        "root": "picotron",
-        "model_name": "",
-        "dataset": "roneneldan/TinyStories",
-        "use_cpu": False,
-    },
+    params=Settings.defaults(),
     choices={**SHARED_CHOICES, "pp_schedule": tuple(_ENGINES), "dtype": ("bf16", "fp32")},
     rules=(
         *decoder.LLAMA,

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import (
     SHARED_CHOICES,
-    SHARED_PARAMS,
     Adapter,
     Hint,
     Launch,
     ParsedLine,
     Reader,
+    TrainerParameters,
     param,
 )
 from bench_workloads.trainers.driver.driver import drive
@@ -287,6 +288,14 @@ def _stages(c: Mapping[str, Any]) -> Any:
     return c["pp"] * (1 + (c["pp"] > 1) * several)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainerParameters):
+    """torchtitan's parameters."""
+
+    attention: str = "flex"
+    """attention kernel: flex, flex_flash or varlen"""
+
+
 WORKLOAD = Workload(
     name="torchtitan",
     same_start=False,
@@ -308,7 +317,7 @@ WORKLOAD = Workload(
         }
     ),
     preload=("psutil", "bench_workloads.trainers.torchtitan"),
-    params={**SHARED_PARAMS, "attention": "flex"},
+    params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,
         "zero": (0, 2, 3),

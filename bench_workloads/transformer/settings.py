@@ -28,9 +28,9 @@ class Settings(Parameters):
     process_group_timeout_s: float = 300.0
     """a collective that takes longer is a failure"""
     teardown_timeout_s: float = 10.0
-    """leaving the process group takes no longer than this"""
+    """timeout for destroying the process group"""
     bind_cores: bool = True
-    """keep a rank on the cores of its GPU's NUMA node; on CPU, on its share of the node's cores"""
+    """bind a rank to the cores of its GPU's NUMA node; on CPU, to its share of the node's cores"""
     threads: int = 0
     """CPU threads of a rank; 0: its share of the node's cores"""
     data: str = "synthetic"
@@ -47,73 +47,74 @@ class Settings(Parameters):
     fused_projections: bool = True
     """one matrix product for queries, keys and values, and one for both inner matrices of a gated MLP"""
     loss_chunk_tokens: int = 2048
-    """compute logits and loss of at most so many tokens at once, with their gradients; 0: of the whole micro-batch.
-    Whole in any case where tp splits the vocabulary, and in schedules that run several forwards before a backward or
-    split the backward"""
+    """logits and loss of at most so many tokens at once; 0: of the whole micro-batch. Whole in any case under `tp`, and
+    in schedules other than 1f1b and interleaved_1f1b"""
     grouped_experts: bool = True
     """one grouped product for all experts of a layer where torch has it (bf16 on a GPU), without waiting for the
     device; false: expert by expert"""
     async_tp: bool = False
-    """overlap the collectives of tp with the matrix products they feed: needs compile, sequence_parallel, NVLink"""
+    """overlap the collectives of `tp` with the products they feed: needs compile, `sequence_parallel`, NVLink"""
     mesh_order: str = "pp,dp,cp,tp"
-    """outermost axis first; ranks along the last one are neighbours"""
+    """outermost axis first, ranks along the last one are adjacent: `pp,dp,cp,tp` or `dp,pp,cp,tp`"""
     sequence_parallel: bool = True
-    """split the sequence over tp outside attention and MLP"""
+    """shard the sequence over `tp` outside attention and MLP"""
     loss_parallel: bool = True
-    """compute the loss on logits that stay split over tp"""
+    """compute the loss on logits sharded over `tp`"""
     shard_size: int = 0
-    """ranks over which ZeRO shards, replicating beyond (hybrid sharding); 0: all of dp * cp"""
+    """ranks over which ZeRO shards, replicating beyond (hybrid sharding); 0: all of `dp * cp`"""
     reshard_after_forward: bool = True
     """ZeRO 3: free gathered weights between forward and backward"""
     virtual_stages: int = 2
-    """pipeline stages per rank, in schedules that loop"""
+    """pipeline stages per rank, in looped schedules"""
     first_stage_load: float = 0.0
     """cost of the embedding for a pipeline stage, in layers"""
     last_stage_load: float = -1.0
-    """cost of output projection and loss for a pipeline stage, in layers; -1: by its share of the FLOPs"""
+    """cost of the output projection and the loss for a pipeline stage, in layers; -1: by its share of the FLOPs"""
     pp_layers: str = "auto"
-    """layers of each pipeline stage, such as 9,8,8,7; auto: so that the heaviest stage is as light as possible"""
+    """layers of each pipeline stage, such as `9,8,8,7`; auto: so that the heaviest stage is as light as possible"""
     cp_kind: str = "allgather"
-    """context parallelism by gathering keys and values, or by all-to-all over heads (ulysses)"""
+    """context parallelism by gathering keys and values (`allgather`), or by all-to-all over heads (`ulysses`)"""
     attention: str = "auto"
-    """attention kernel: auto, flash, fa3 (FlashAttention 3, where it is installed), efficient, cudnn or math"""
+    """attention kernel: auto, flash, fa3 (FlashAttention 3, if installed), efficient, cudnn or math; the operator that
+    ran is `attention_kernel` in `effective_json`"""
     compile_mode: str = "default"
-    """mode of torch.compile"""
+    """mode of torch.compile: default or max-autotune-no-cudagraphs; reduce-overhead and max-autotune, which record CUDA
+    graphs, are rejected"""
     weights_dtype: str = "fp32"
-    """dtype in which weights, their gradients and both moments are stored: fp32 master weights, or bf16 alone"""
+    """dtype of the weights, their gradients and both moments: `fp32` master weights, or `bf16` alone"""
     fused_optimizer: bool = True
     """one kernel for the whole optimizer update"""
     learning_rate: float = 3e-4
+    """of AdamW"""
     clip_grad: float = 1.0
     """largest gradient norm; 0: no clipping, the norm is still measured"""
 
     warmup_seconds: float = 0.0
-    """warm up until the steps after the first have taken so long in all: to a GPU's steady temperature and clocks"""
+    """warm up until the steps after the first have taken so long: to a GPU's steady temperature and clocks"""
     steps_per_sync: int = 1
-    """optimizer steps between two synchronisations; a timed iteration is their mean. Of 1 a host that runs ahead of its
-    GPU gains nothing from one step to the next"""
+    """optimizer steps between two synchronisations; a timed iteration is their mean"""
     adaptive: bool = False
     """time further iterations until the median is known"""
     tolerance: float = 0.02
-    """adaptive: half width of the median's interval, relative to it"""
+    """adaptive: half-width of the median's confidence interval, relative to the median"""
     max_iterations: int = 40
-    """adaptive: time no more iterations than this"""
+    """adaptive: maximum number of timed iterations"""
     count_flops: bool = True
     """count executed FLOPs in the last of several warm-up iterations (not where layers are compiled)"""
     time_collectives: bool = True
-    """time what each rank spends in collectives, which identifies stragglers"""
+    """time each rank's collectives, which identifies stragglers"""
     cpu_memory: bool = True
     """on CPU, profile one further iteration for its peak of tensor bytes"""
     profile: bool = False
-    """after the measurement, save a trace of one further iteration and, on a GPU, a memory snapshot"""
+    """after the measurement, save a profiler trace of one further iteration and, on a GPU, a memory snapshot"""
     profile_dir: str = ""
-    """directory for them; empty: the attempt's own scratch directory"""
+    """destination; empty: the attempt's directory on the node, which is removed after the attempt"""
     straggler_rank: int = -1
     """a rank that sleeps in its steps, to test straggler detection; -1: none"""
     straggler_s: float = 0.02
     """how long it sleeps"""
     straggler_iteration: int = -1
-    """the one iteration, warm-up included, in which it does; -1: all"""
+    """the only iteration, warm-up included, in which it sleeps; -1: all"""
 
     def __post_init__(self) -> None:
         wrong = [

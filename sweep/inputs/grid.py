@@ -82,15 +82,17 @@ class BudgetLimits(BaseModel):
     model_config = _CONFIG
 
     share: float | None = Field(default=None, gt=0, le=1)
-    """runs, as a share of all runs of the plan"""
+    """runs that may start, as a fraction of all runs of the plan"""
     runs: int | None = Field(default=None, ge=1)
-    """runs that may begin; their retries are not counted"""
+    """the same as a number"""
     node_hours: float | None = Field(default=None, gt=0)
+    """of all runs: measured so far, plus the prediction for the next"""
     wall_time: Seconds | None = None
-    """since the first run began"""
+    """no run starts that would end later than this after the first one started"""
     runs_per_cell: int | None = Field(default=None, ge=1)
-    """a cell is one (model, nodes)"""
+    """`runs` for each (model, nodes) cell"""
     node_hours_per_cell: float | None = Field(default=None, gt=0)
+    """`node_hours` for each cell"""
 
 
 class Grid(BaseModel):
@@ -99,77 +101,89 @@ class Grid(BaseModel):
     model_config = _CONFIG
 
     name: SafeName = "sweep"
+    """letters, digits and `. _ + -`, at most 64; names the sweep directory and its jobs"""
     workload: SafeName = "transformer"
+    """what the ranks run; others can be registered under the entry-point group `sweep.workloads`"""
     params: dict[str, Values] = Field(default_factory=dict)
     """parameters of the workload; a list is an axis"""
     env: Variables = Field(default_factory=dict)
-    """environment variables of the ranks; a list is an axis"""
+    """environment variables of the ranks; a list is an axis. Records, and so exports, reports and trackers, have
+    `<redacted>` for values whose names say that they are secret (`HF_TOKEN`); the sweep directory's grid and plan have
+    the values. `setup` can read a secret from a file instead"""
     models: dict[SafeName, ModelShape] = Field(min_length=1)
-    """names of the catalogue, or name: shape"""
+    """names of the catalogue, or `name: shape` with the fields of `sweep.physics.shapes.ModelShape`"""
     nodes: Counts
+    """node counts"""
     sequence_length: int = Field(ge=1, le=2**26)
+    """tokens per sequence"""
     global_batch: Tokens | None = None
     """tokens per optimizer step: 1048576, 1M (1,000,000) or 1Mi (1,048,576)"""
     tokens_per_gpu: Tokens | None = None
-    """weak scaling: tokens per step and GPU, instead of global_batch"""
+    """weak scaling: tokens per step and GPU, instead of `global_batch`"""
     global_batch_tolerance: float = Field(default=0.0, ge=0, lt=1)
-    """allowed deviation of a layout's batch from the requested one, as a fraction"""
+    """how far, as a fraction, a layout's batch may be from the requested one"""
     tp: Sizes = (1,)
-    """auto: the divisors of a node's GPUs, or of all GPUs with tp_across_nodes"""
+    """tensor parallelism. auto: the divisors of a node's GPUs (of all GPUs with `tp_across_nodes`)"""
     pp: Sizes = (1,)
-    """auto: the divisors of the GPUs, up to the number of layers"""
+    """pipeline stages. auto: the divisors of the GPUs, up to the number of layers"""
     cp: Sizes = (1,)
-    """auto: the divisors of the GPUs that divide the sequence"""
+    """context parallelism. auto: the divisors of the GPUs that divide the sequence"""
     ep: Sizes = (1,)
-    """auto: the divisors of the number of experts, 1 for a dense model"""
+    """expert parallelism. auto: the divisors of the number of experts"""
     zero: Stages = (0,)
-    """auto: every stage that the workload has"""
+    """ZeRO stage 0 to 3. auto: every stage of the workload"""
     micro_batch_size: Sizes = (1,)
-    """auto: 1 to 16"""
+    """in sequences. auto: 1 to 16"""
     recompute: Words = ("none",)
+    """none, selective, full. auto: every kind of the workload"""
     pp_schedule: Words = ("1f1b",)
+    """ignored if pp is 1. auto: every schedule of the workload"""
     dtype: Words = ("bf16",)
+    """auto: every type of the workload"""
     compile: Switches | None = None
-    """default: true on a GPU if the workload compiles there by default, else false"""
+    """torch.compile. auto: false and true. Default: true on a GPU for `transformer`, else false"""
     dp: Counts | None = None
-    """keep only these widths of data parallelism"""
+    """data parallelism. A filter: only these values, since it follows from the two equations"""
     grad_accum: Counts | None = None
-    """keep only these numbers of micro-batches"""
+    """micro-batches per step. A filter: only these values, since it follows from the two equations"""
     constraints: Annotated[tuple[str, ...], Tuple] = ()
-    """conditions that every candidate must meet, such as tp * pp <= 16"""
+    """conditions that every candidate must satisfy, such as `tp * pp <= 16`"""
     include: Annotated[tuple[Point, ...], Tuple] = ()
-    """points beyond the product: the axes named take these values, the others their own"""
+    """candidates in addition to the product"""
     exclude: Annotated[tuple[Point, ...], Tuple] = ()
-    """candidates that match every value named are dropped"""
+    """candidates that match all the given values are dropped"""
     max_memory_share: float | None = Field(default=None, gt=0, le=2)
-    """reject what is predicted to need more than this share of a GPU's memory; default: 1 and the prediction's own
-    margin of error"""
+    """reject what is predicted to need more than this share of a GPU's memory; default: 1 and the margin of error of
+    the prediction"""
     tp_across_nodes: bool = False
-    """tensor parallelism may be wider than a node"""
+    """tensor parallelism may span nodes"""
     warmup_iterations: int = Field(default=2, ge=0, le=10_000)
+    """untimed iterations"""
     iterations: int = Field(default=5, ge=1, le=100_000)
     """timed iterations, after the warm-up"""
     repeats: int = Field(default=1, ge=1, le=1000)
-    """measurements of each configuration"""
+    """measurements of each configuration; all first ones run before any second"""
     finalists: float | None = Field(default=None, ge=0, le=1)
     """repeats at the end, as a share of all runs: of the best two configurations of every cell, then of others within
     3 % of the best. A small sweep may have up to 8, for at most half of its runs; 0: none. Default: 0.1, and 0 for the
     simulated workload"""
     strategy: str = "prune"
-    """which runs are measured, and in which order: exhaustive, prune, guided, playbook or random"""
+    """which runs to measure, in which order: exhaustive, prune, guided, playbook or random"""
     budget: BudgetLimits = BudgetLimits()
-    """what may be spent"""
+    """limits on runs, node-hours and wall time"""
     isolate: bool = False
-    """a run of several nodes has its pilot's fabric to itself: concurrently only runs that stay within one node"""
+    """a multi-node run has its pilot's fabric to itself"""
     preflight: Literal["quick", "node", "off"] | None = None
-    """checks of a pilot's nodes before its first run, which leave unfit ones out; default: quick on Slurm, else off"""
+    """checks of a pilot's nodes before its first run; unfit nodes are left out: `quick` (under 5 s), `node`, `off`.
+    Default: quick on Slurm, else off"""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """of the weights and the synthetic data, the same for all runs"""
     timeouts: Timeouts = Timeouts()
+    """heartbeat timeout per phase"""
     max_run_time: Seconds | None = None
-    """an attempt is ended after this, whatever its phase"""
+    """an attempt is ended after this, whatever its phase, as `time_limit`; that is not retried. Default: 15m"""
     site: Site | None = None
-    """facts about the cluster, if they are not in their own file"""
+    """the site, written inline instead of in a file"""
 
     _source: Document | None = PrivateAttr(default=None)
 

@@ -203,53 +203,66 @@ class Site(BaseModel):
     gpus_per_node: int = Field(ge=1, le=1024)
     """ranks per node: GPUs, or processes where gpu is cpu"""
     gpu: GpuKind
-    """kind of accelerator: a name of ``sweep.physics.hardware.GPUS``, or cpu"""
+    """a GPU type of the table below, or cpu"""
     partition: Word | None = None
+    """as for sbatch; no blanks, quotes or braces"""
     account: Word | None = None
+    """as for sbatch; no blanks, quotes or braces"""
     qos: Word | None = None
+    """as for sbatch; no blanks, quotes or braces"""
     reservation: Word | None = None
+    """as for sbatch; no blanks, quotes or braces"""
     constraint: Constraint | None = None
-    """node features, as ``sbatch --constraint``"""
+    """node features, as for sbatch; no blanks, quotes or braces"""
     max_nodes: int | None = Field(default=None, ge=1, le=100_000)
-    """the widest pilot allowed; a grid that asks for more is refused"""
+    """a grid with more nodes is rejected"""
     cpus_per_node: int | None = Field(default=None, ge=1, le=65536)
+    """a note: has no effect"""
     pilot_time: Seconds = 4 * 3600.0
-    """wall time of one pilot, in seconds once read; written 4h, 30m or 1-00:00:00"""
+    """wall time of one pilot: `4h`, `30m`, `1-00:00:00`"""
     setup: ShellLines = ()
-    """the user's own shell lines, run before anything else of a pilot"""
+    """your own shell lines (modules, variables), unchanged; run once at the start of each pilot, on its first node. All
+    its nodes inherit the resulting environment"""
     env: Environment = Field(default_factory=dict)
     """environment variables of every rank"""
     container_prefix: Annotated[tuple[Annotated[str, AfterValidator(_one_line)], ...], BeforeValidator(_tuple)] = ()
-    """arguments before the command that starts in a container"""
+    """arguments before each agent's command, such as `[apptainer, exec, --nv, image.sif]`"""
     srun: Annotated[tuple[Annotated[str, AfterValidator(_srun_option)], ...], BeforeValidator(_tuple)] = ()
-    """further options of the srun that starts the agents, each starting with --: Pyxis' --container-image=…"""
+    """further options of the srun that starts the agents, each a single argument that starts with `--`, such as Pyxis'
+    `--container-image=/images/torch.sqsh`"""
     sbatch: SbatchOptions = ()
-    """further #SBATCH options, each starting with --"""
+    """further options, each one line that starts with `--`; they replace sweep's own `--mem=0`, `--ntasks-per-node=1`
+    and `--gres`"""
     max_pilots: int = Field(default=4, ge=1, le=10_000)
-    """pilots in the queue or running at once"""
+    """pilots queued or running at once"""
     nice: int | None = Field(default=None, ge=-(2**31), le=2**31 - 1)
+    """as `sbatch --nice`"""
     max_runs_per_pilot: int | None = Field(default=None, ge=1)
-    """None: as many as its time allows; 1: one job per run"""
+    """default: as many as its time allows; 1: one job per run"""
     torch_version: Annotated[str, AfterValidator(_torch_version)] | None = None
-    """torch on the compute nodes; None: unknown, and every rule about torch versions applies"""
+    """torch on the compute nodes, in quotes; records report nodes that have another. Default: unknown, so every rule
+    about torch versions applies"""
     max_local_ranks: int | None = Field(default=None, ge=1, le=65536)
-    """ranks at once on this machine (local executor)"""
+    """concurrent ranks on this machine (local executor)"""
     python: Annotated[str, AfterValidator(_one_line)] | None = None
-    """the interpreter on compute nodes; None: the one that launches"""
+    """absolute path of the interpreter on compute nodes; default: the one that runs `sweep launch`. Activating a venv
+    in `setup` does not change it"""
     poll_interval_s: Seconds = 15.0
-    """the scheduler is asked at most this often"""
+    """shortest interval between scheduler queries"""
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
-    """a node-local directory"""
+    """a directory on each node's local disk"""
     umask: Annotated[str, AfterValidator(_umask)] = "0077"
-    """who else may read a sweep's directory, as for the shell's umask: '0027' the group, '0022' everyone; in quotes"""
+    """who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes"""
     interface: Annotated[str, AfterValidator(_interface)] | None = None
-    """the network interface for the leader, the ranks' rendezvous, and NCCL and gloo's sockets"""
+    """the network interface for the leader, the ranks' rendezvous, NCCL and gloo, such as `ib0`. Default: by the host's
+    name; interfaces of containers, virtual machines and management controllers are skipped"""
     port_range: Annotated[tuple[Port, Port] | None, BeforeValidator(_tuple), AfterValidator(_port_range)] = None
-    """first and last port for the leader and the ranks' rendezvous, where firewalls let only some through"""
+    """`[first, last]`: ports for the leader and the ranks' rendezvous, where a firewall lets only some through. NCCL's
+    and gloo's own ports cannot be limited"""
     node_groups: dict[SafeName, NodeGroup] = Field(default_factory=dict)
-    """nodes of several kinds: each model is measured on each group, as MODEL@GROUP, by pilots of that group alone"""
+    """nodes of several kinds: each model is measured on each group, as `MODEL@GROUP`"""
     measured: Annotated[MeasuredRates | None, BeforeValidator(_rates)] = None
-    """rates measured on this cluster: the file ``NAME.measured.yaml`` next to the site's; a sweep's copy has both"""
+    """measured rates of the cluster; usually in a file of their own, `NAME.measured.yaml`"""
 
     @property
     def pilot_time_s(self) -> float:

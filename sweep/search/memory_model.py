@@ -2,7 +2,7 @@
 
 log (peak / limit) = log of the predicted one, its kinds (states, activations, …) weighted by uncertain factors, and a
 residual over layouts. Measured peaks condition it; so does, from one side, every run that ended well or ran out. The
-same ends tell at which peak runs fail (``memory_limit``): a run that worked above the stated memory refutes it.
+same ends show at which peak runs fail (``memory_limit``): a run that worked above the stated memory refutes it.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def surprises(values: Floats, error: Floats, covariance: Floats, disturbed: floa
 def _separable(values: Floats) -> list[Ints]:
     """Values and pairs that several runs have and others do not; of those with the same runs the first, values first.
 
-    One run with a value cannot be told from a disturbed one.
+    One run with a value cannot be distinguished from a disturbed one.
     """
     runs, single = len(values), np.arange(values.shape[1])
     together = values.T @ values

@@ -44,7 +44,7 @@ def test_the_table_has_a_row_per_cell_and_how_sure_it_is(results, command):  # n
     assert {(row["nodes"], row["verdict"]) for row in json.loads(out)} == {(1, "leads"), (2, "leads")}
 
 
-def test_a_blank_mfu_on_a_cpu_says_why_and_a_unit_is_said_once(tmp_path, command):  # noqa: F811
+def test_a_blank_mfu_on_a_cpu_has_its_reason_and_a_unit_is_shown_once(tmp_path, command):  # noqa: F811
     write_results(tmp_path / "r.parquet", [made_record(made_run(), gpu="cpu")])
     code, out, _ = command("best", tmp_path / "r.parquet")
     assert code == 0

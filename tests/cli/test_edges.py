@@ -334,7 +334,7 @@ def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Pat
 
 
 @pytest.mark.parametrize("kind", ["read-only", pytest.param("closed", marks=pytest.mark.long)])
-def test_every_command_where_nothing_may_be_written_says_so_and_changes_nothing(
+def test_every_command_where_nothing_may_be_written_reports_it_and_changes_nothing(
     here: Path, tmp_path: Path, kind: str, full_mount: Callable[[str], Path]
 ) -> None:
     """Its working directory and its sweep are on a read-only mount, or their modes allow no writing."""

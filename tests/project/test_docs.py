@@ -47,7 +47,7 @@ def test_the_site_and_the_options_of_the_cluster_page_are_valid():
     (site,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert parse_site(site, "docs/cluster.md").gpus_per_node == 8
     shown = re.findall(r"(?:^    |`)sweep ([a-z]+)([^`\n]*)", page, re.MULTILINE)
-    assert {"init", "plan", "launch", "status", "resume", "explain", "logs", "rerun"} <= {name for name, _ in shown}
+    assert {"init", "plan", "launch", "status", "resume"} <= {name for name, _ in shown}
     for name, words in shown:
         options = {option for parameter in cli.get_command(None, name).params for option in parameter.opts}
         assert set(re.findall(r" (--?[a-z][a-z-]*)", words)) <= options, (name, words)

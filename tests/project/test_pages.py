@@ -1,5 +1,7 @@
 """Pages of the documentation that lead through something: what they show is run, what they quote exists."""
 
+import configparser
+import os
 import re
 import shlex
 import subprocess
@@ -53,3 +55,41 @@ def test_the_documentation_builds_strictly(tmp_path):
     for page in DOCS.rglob("*.md"):
         where = page.relative_to(DOCS).with_suffix("").as_posix()
         assert f"]({where}/)" in index, where
+
+
+def test_each_figure_of_the_gallery_is_drawn_by_its_command(tmp_path):
+    (tmp_path / "docs").symlink_to(DOCS)
+    commands = [line[2:] for block in blocks("gallery.md", "console") for line in block.splitlines()]
+    pictures = re.findall(r"\]\(images/gallery/(\w+)\.png\)", (DOCS / "gallery.md").read_text())
+    assert len(commands) == len(pictures) >= 7
+    names = [command.split()[3] for command in commands if command.startswith("sweep figures")]
+    assert pictures == ["heatmap", *names]
+    done = driving.run(*shlex.split(commands[0])[1:], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    # The others as one command: each starts matplotlib
+    done = driving.run("figures", "docs/data/laptop.parquet", *names, "--out", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {path.stem for path in tmp_path.glob("*.png")} == set(pictures)
+    assert "no " not in done.stderr
+
+
+@pytest.mark.parametrize(("page", "module"), [("own-strategy.md", "mystrategy"), ("own-tracker.md", "mytracker")])
+def test_a_plug_in_of_a_page_conforms_as_the_page_checks_it(page, module, tmp_path):
+    code, check = blocks(page, "python")
+    (tmp_path / f"{module}.py").write_text(code)
+    (tmp_path / f"test_{module}.py").write_text(check)
+    project = configparser.ConfigParser()
+    project.read_string(*blocks(page, "toml"))
+    (group,) = [name for name in project.sections() if "entry-points" in name]
+    lines = "".join(f"{name} = {value.strip(chr(34))}\n" for name, value in project[group].items())
+    info = tmp_path / f"{module}-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text(f"[{group.split(chr(34))[1]}]\n{lines}")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, f"test_{module}.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout

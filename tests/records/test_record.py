@@ -181,7 +181,7 @@ def test_no_secret_of_the_environment_is_in_a_record():
     record = made_record(made_run(env=env, params=params), outcome=Outcome.PYTHON_EXCEPTION, **texts)
     assert not re.search("short|k-123456|pass1|abcdef1", json.dumps(as_json(record)))
     assert json.loads(record.env_json)["NCCL_ALGO"] == "Ring"
-    kept = json.loads(record.params_json)
-    assert (kept["eos_token"], kept["size"]) == ("<end-of-text>", 7)
-    assert kept["arguments"] == "--wandb-api-key=<redacted> --eos-token x"
+    stored = json.loads(record.params_json)
+    assert (stored["eos_token"], stored["size"]) == ("<end-of-text>", 7)
+    assert stored["arguments"] == "--wandb-api-key=<redacted> --eos-token x"
     assert (record.outcome, record.advice) == (Outcome.PYTHON_EXCEPTION, "rotate")

@@ -1,4 +1,4 @@
-"""Axis values that a build handles badly: told apart from disturbed runs, and expected of others that have them."""
+"""Axis values that a build handles badly: distinguished from disturbed runs, and expected of others that have them."""
 
 from itertools import product
 

@@ -1,0 +1,30 @@
+"""Tables in the documentation that are made from the code equal it."""
+
+import pytest
+
+from bench_workloads import WORKLOADS
+from docs.generated import DOCS, PLACE, TABLES, written
+
+PAGES = [page.relative_to(DOCS).as_posix() for page in sorted(DOCS.rglob("*.md")) if PLACE.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_pages_tables_equal_the_code(page):
+    text = (DOCS / page).read_text()
+    assert written(page, text) == text, "rebuild them: python -m docs.generated"
+
+
+def test_every_table_is_in_one_page():
+    names = [found["name"] for page in PAGES for found in PLACE.finditer((DOCS / page).read_text())]
+    assert sorted(names) == sorted(TABLES)
+    assert set(WORKLOADS) <= set(TABLES)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_key_and_parameter_has_a_meaning(name):
+    unexplained = {"models": ["name"], "site": ["name"]}
+    rows = [line.strip("| ").split(" | ") for line in TABLES[name]().splitlines()[2:]]
+    if name in ("gpus", "models"):
+        return
+    empty = [row[0].strip("`") for row in rows if len(row) < 3 or not row[2].strip()]
+    assert empty == unexplained.get(name, [])
