@@ -9,7 +9,10 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import yaml
 
 Parameter = TypeVar("Parameter")
 
@@ -17,9 +20,11 @@ REDACTED = "<redacted>"
 SHORTEST = 6
 """characters: shorter values occur in ordinary text, and no service issues them"""
 
-_WORDS = ("TOKEN", "SECRET(?:_[A-Z0-9]+)*", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS?", "(?:API|PRIVATE)_?KEY")
-_NAME = f"(?:{'|'.join((*_WORDS, 'ACCESS_?KEY(?:_?ID)?'))})"
+_WORDS = ("TOKEN", "SECRETS?(?:_[A-Z0-9]+)*", "PASSWORDS?", "PASSWD", "PASSPHRASE", "CREDENTIALS?")
+_NAME = f"(?:(?:{'|'.join((*_WORDS, '(?:API|PRIVATE)_?KEYS?', 'ACCESS_?KEY(?:_?ID)?'))})(?:_?[0-9]+)?)"
 _SECRET_NAME = re.compile(rf"(?:^|[A-Z0-9_]*_|[A-Z0-9]*){_NAME}$", re.IGNORECASE)
+_TOKENIZERS = re.compile(r"(?:^|.*_)(?:BOS|EOS|EOD|EOT|PAD|UNK|SEP|CLS|MASK|STOP|SPECIAL)_?TOKEN$", re.IGNORECASE)
+"""names of a tokenizer's special tokens"""
 _ASSIGNMENT = re.compile(
     rf"""(?P<name>\b(?:[A-Z0-9_]*{_NAME}|(?i:(?:[a-z0-9]+[_-])*(?:api[_-]?key|password|passwd|secret|
     access[_-]token|auth[_-]token|client[_-]secret|private[_-]key))))\b
@@ -42,13 +47,15 @@ _KNOWN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 """forms that the services document for their tokens"""
+_OPTION = re.compile(rf"""--(?P<name>[A-Za-z][\w-]*)(?P<between>=|[ ]+)(?!--)(?P<value>[^\s"'\\,;<]{{{SHORTEST},}})""")
+"""``--hf-token VALUE`` and ``--hf-token=VALUE``"""
 _BEARER = re.compile(r"(?P<name>\b(?:Bearer|Basic)\s+)(?P<value>[\w.~+/=-]{16,})")
 _URL = re.compile(r"(?P<name>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)(?P<value>[^\s:/@]+)(?=@)")
 
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable of this name holds a secret: HF_TOKEN, AWS_SECRET_ACCESS_KEY; not TOKENIZERS_PARALLELISM."""
-    return _SECRET_NAME.match(name) is not None
+    return _SECRET_NAME.match(name) is not None and _TOKENIZERS.match(name) is None
 
 
 def redacted_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -58,11 +65,9 @@ def redacted_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def redacted_parameters(parameters: Mapping[str, Parameter]) -> dict[str, Parameter | str]:
-    """A workload's parameters as a record states them: without what looks like a secret. A name is not enough here:
-    trainers have parameters like eos_token.
-    """
+    """A workload's parameters as a record states them: without what looks like a secret, at any depth."""
     plain = Redaction(())
-    return {name: plain.clean(value) if isinstance(value, str) else value for name, value in parameters.items()}
+    return {name: plain.clean_value(value) for name, value in parameters.items()}
 
 
 def secret_values(*documents: object) -> set[str]:
@@ -82,20 +87,39 @@ def _texts(document: object, name: str) -> Iterator[tuple[str, str]]:
         yield name, document
 
 
-_LINE = re.compile(r"""(?m)^(?P<before>\s*(?:-\s*)?["']?)(?P<name>[\w.-]+)(?P<between>["']?\s*[:=]\s*)\S.*$""")
-_IN_LINE = re.compile(r"""(?P<before>)\b(?P<name>[\w.-]+)(?P<between>["']?\s*[:=]\s*)[^\s,}\]]+""")
+def without_secrets(text: str) -> str:
+    """YAML that a person wrote, such as a grid: without the values under a secret's name, however short they are.
 
-
-def without_secret_lines(text: str) -> str:
-    """Text that a person wrote, such as a grid: whatever follows a secret's name on its line is removed, however
-    short it is.
+    That is a name such as HF_TOKEN anywhere, or one in lower case among environment variables. Text that is no YAML is
+    cleaned by its form only.
     """
+    import yaml  # a pilot, which cleans records, needs none
 
-    def shown(found: re.Match[str]) -> str:
-        secret = is_secret_name(found["name"].rpartition(".")[2])
-        return found["before"] + found["name"] + found["between"] + REDACTED if secret else found[0]
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        root = None
+    for start, end in sorted(_secret_places(root, secret=False, among_variables=False), reverse=True):
+        text = text[:start] + REDACTED + text[end:]
+    return Redaction(()).clean(text)
 
-    return Redaction(()).clean(_IN_LINE.sub(shown, _LINE.sub(shown, text)))
+
+def _secret_places(node: yaml.Node | None, *, secret: bool, among_variables: bool) -> Iterator[tuple[int, int]]:
+    """Where the scalars under a secret's name begin and end in the text."""
+    import yaml
+
+    if isinstance(node, yaml.ScalarNode):
+        if secret and node.value:
+            end = node.end_mark.index
+            yield node.start_mark.index, end - (node.style in ("|", ">"))  # the new line after a block remains
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _secret_places(item, secret=secret, among_variables=among_variables)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            name = str(key.value).rpartition(".")[2]
+            hidden = is_secret_name(name) and (name.isupper() or among_variables)
+            yield from _secret_places(value, secret=secret or hidden, among_variables=among_variables or name == "env")
 
 
 class Redaction:
@@ -112,5 +136,21 @@ class Redaction:
             text = self._values.sub(REDACTED, text)
         text = _KNOWN.sub(REDACTED, text)
         text = _ASSIGNMENT.sub(rf"\g<name>\g<between>{REDACTED}", text)
+        text = _OPTION.sub(_without_value, text)
         text = _BEARER.sub(rf"\g<name>{REDACTED}", text)
         return _URL.sub(rf"\g<name>{REDACTED}", text)
+
+    def clean_value(self, value: Any) -> Any:
+        """JSON values without secrets: texts are cleaned at any depth."""
+        if isinstance(value, str):
+            return self.clean(value)
+        if isinstance(value, Mapping):
+            return {key: self.clean_value(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.clean_value(item) for item in value]
+        return value
+
+
+def _without_value(found: re.Match[str]) -> str:
+    secret = is_secret_name(found["name"].replace("-", "_"))
+    return f"--{found['name']}{found['between']}{REDACTED}" if secret else found[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.heatmap.cell_text import known
-from sweep.redaction import without_secret_lines
+from sweep.redaction import without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +45,7 @@ def environment_of(records: pd.DataFrame, provenance: Mapping[str, Any]) -> tupl
 
 def grid_shown(text: str) -> str:
     """The grid as it was read, without what looks like a secret: reports are shared."""
-    return without_secret_lines(text)
+    return without_secrets(text)
 
 
 def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:

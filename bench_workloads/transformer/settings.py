@@ -37,7 +37,7 @@ class Settings(Parameters):
     """synthetic: tokens made on the device, at no cost; or the absolute path of a file of token numbers, whose reading
     is part of each step"""
     data_dtype: str = "uint16"
-    """type of the file's numbers"""
+    """type of the file's numbers: uint16, uint32 or int32"""
     data_workers: int = 0
     """processes of a rank that read the file ahead; 0: the rank reads it itself, within the step"""
     pin_memory: bool = True

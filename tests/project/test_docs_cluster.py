@@ -63,7 +63,8 @@ def test_the_cluster_tutorial_leads_to_a_heatmap(described, slurm_cluster):
     assert watching.wait(60) == 0
     for name, runs in (("smoke", 4), ("first", 4)):
         records = driving.records_of(described / "sweeps" / name)
-        assert [record["outcome"] for record in records].count("ok") == runs
+        first = [record["outcome"] for record in records if record["repeat"] == 0]  # others: finalists once more
+        assert first.count("ok") == runs
     counts = driving.run("status", "sweeps/first", "--json", cwd=described, env=slurm_cluster.env)
     assert json.loads(counts.stdout)["counts"]["ok"] == 4
     assert (described / "sweeps/first/figures/heatmap.png").read_bytes().startswith(b"\x89PNG")
