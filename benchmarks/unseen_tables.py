@@ -1,6 +1,7 @@
 """Published step times that nothing in the model was chosen by: NeMo's mixtures of experts, two runs of BigScience.
 
-The step-time model was evaluated on them only after it was made. Who changes the model in view of one of them moves
+The step-time model's medians were evaluated on them only after they were chosen; how much errors widen intervals was
+changed once after that. Who changes the model in view of one of them moves
 its name to ``sweep.physics.constants.SEEN_TABLES``, and ``python -m benchmarks.accuracy`` prints it with the others.
 """
 

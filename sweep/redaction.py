@@ -117,9 +117,10 @@ def _secret_places(node: yaml.Node | None, *, secret: bool, among_variables: boo
             yield from _secret_places(item, secret=secret, among_variables=among_variables)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            name = str(key.value).rpartition(".")[2]
-            hidden = is_secret_name(name) and (name.isupper() or among_variables)
-            yield from _secret_places(value, secret=secret or hidden, among_variables=among_variables or name == "env")
+            *above, name = str(key.value).split(".")
+            variables = among_variables or "env" in above
+            hidden = is_secret_name(name) and (name.isupper() or variables)
+            yield from _secret_places(value, secret=secret or hidden, among_variables=variables or name == "env")
 
 
 class Redaction:

@@ -132,7 +132,7 @@ def test_a_grid_is_shown_without_the_values_under_a_secrets_name(grid, hidden):
     assert yaml.safe_load(shown), "still YAML"
 
 
-def test_a_grid_keeps_what_only_looks_like_a_secret():
+def test_a_grid_keeps_what_is_only_similar_to_a_secret():
     grid = "global_batch_tokens: 2048\nparams: {eos_token: 5, tokens_per_gpu: 2048, arguments: --eos-token abcdefgh}\n"
     assert without_secrets(grid) == grid
 

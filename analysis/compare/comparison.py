@@ -82,10 +82,8 @@ class Failing:
 
     model: str
     nodes: int
-    layout: Mapping[str, Any]
     run_a: str
     run_b: str
-    value_a: float
     outcome: str
     message: str
 

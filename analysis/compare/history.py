@@ -53,9 +53,9 @@ class Regression:
 
     model: str
     nodes: int
-    earlier: str
-    later: str
-    """names of the two sweeps"""
+    earlier: int
+    later: int
+    """places of the two sweeps, from 0"""
     cell: CellPair
 
 
@@ -79,11 +79,14 @@ class History:
             for earlier, later, pair in pairs:
                 slowdown = pair.slowdown(self.level)
                 if pair.verdict == "lost" or (slowdown > 0 and slowdown >= min_share):
-                    names = self.sweeps[earlier].name, self.sweeps[later].name
                     found.append(
-                        Regression(model=cell.model, nodes=cell.nodes, earlier=names[0], later=names[1], cell=pair)
+                        Regression(model=cell.model, nodes=cell.nodes, earlier=earlier, later=later, cell=pair)
                     )
         return found
+
+    def slower_now(self, min_share: float) -> list[Regression]:
+        """Of these the ones of the last sweep: what was mended since is history."""
+        return [one for one in self.regressions(min_share) if one.later == len(self.sweeps) - 1]
 
     def document(self) -> dict[str, Any]:
         """JSON values."""

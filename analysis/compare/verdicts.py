@@ -5,12 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.compare.comparison import CellPair, Change, Comparison, Failing, Noise, RunPair
 from analysis.compare.noise import ASSUMED_FREEDOM, change_of, gain, noise_of, parts_of, tested, typical_change
-from analysis.compare.sides import Cell, Row, Side, cell_of, identity, in_order, key_of, pairs_of, with_columns
-from analysis.derive.best import LAYOUT, succeeded
+from analysis.compare.sides import (
+    Cell,
+    Row,
+    Side,
+    cell_of,
+    identity,
+    in_order,
+    key_of,
+    pairs_of,
+    plain_layout,
+    with_columns,
+)
+from analysis.derive.best import succeeded
 from analysis.heatmap.cell_text import known
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from analysis.statistics import holm
@@ -120,7 +131,7 @@ def _runs(pairs: Sequence[tuple[Row, Row]], metric: Metric, noise: Noise, level:
             RunPair(
                 model=str(x["model"]),
                 nodes=int(x["nodes"]),
-                layout=_layout(x),
+                layout=plain_layout(x),
                 run_a=str(x["run_id"]),
                 run_b=str(y["run_id"]),
                 value_a=float(x["value"]),
@@ -197,10 +208,8 @@ def _failing(a: Side, b: Side, names: Sequence[str]) -> tuple[Failing, ...]:
                 Failing(
                     model=str(row["model"]),
                     nodes=int(row["nodes"]),
-                    layout=_layout(row),
                     run_a=str(row["run_id"]),
                     run_b=str(other["run_id"]),
-                    value_a=float(row["value"]),
                     outcome=str(other["outcome"]),
                     message=str(other["message"]) if known(other["message"]) else "",
                 )
@@ -223,11 +232,3 @@ def _stated(records: pd.DataFrame) -> dict[str, set[str]]:
                 if known(version):
                     found.setdefault(str(name), set()).add(str(version))
     return found
-
-
-def _layout(row: Row) -> dict[str, Any]:
-    return {name: _plain(row[name]) for name in LAYOUT if known(row.get(name))}
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value

@@ -89,7 +89,12 @@ def draw(name: str, tables: Tables | pd.DataFrame) -> Drawn:
 def named(names: Sequence[str]) -> list[str]:
     """The names, or all of the registry for none. Raises SweepError for every unknown one at once."""
     unknown = [name for name in names if name not in FIGURES]
-    mistakes = [Mistake(f"unknown figure {name!r}", remedy=nearest(name, (*FIGURES, HEATMAP))) for name in unknown]
+    mistakes = [
+        Mistake(f"{name!r} is no figure here", remedy="`sweep heatmap` draws it")
+        if name == HEATMAP
+        else Mistake(f"unknown figure {name!r}", remedy=nearest(name, FIGURES))
+        for name in unknown
+    ]
     if mistakes:
         raise SweepError(mistakes)
     return list(dict.fromkeys(names)) or list(FIGURES)

@@ -95,6 +95,11 @@ def _notes(found: History, models: Sequence[str]) -> list[str]:
     notes = ["Ring: the cell differs from the sweep before by more than noise (blue better, orange worse)."]
     changed = [(at + 1, one) for at, one in enumerate(found.sweeps) if one.changed]
     notes += [f"In {at}: " + "; ".join(f"{what} {a} → {b}" for what, a, b in one.changed) + "." for at, one in changed]
+    if any(cell.values[0] is None for cell in found.cells):
+        notes.append("A cell without a value in the first sweep starts where it has one.")
+    most = max(sum(cell.model == model for cell in found.cells) for model in models)
+    if most > style.MOST_SERIES:
+        notes.append(f"{style.MOST_SERIES} of up to {most} node counts are shown.")
     if len(models) > MOST_MODELS:
         notes.append(f"{MOST_MODELS} of {len(models)} models are shown.")
     return notes

@@ -50,7 +50,7 @@ class Scale:
         found = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
         slack = 1e-9 * abs(high)
         within = [float(value) for value in found if low - slack <= value <= high + slack]
-        if len(within) < 2:
+        if len(within) < 2 or high - low <= slack:
             return [(value / self.factor, number(value)) for value in dict.fromkeys((low, high))]
         return [(value / self.factor, short(value)) for value in within]
 

@@ -66,7 +66,13 @@ def _overrides(provenance: Mapping[str, Any]) -> str:
     """The ``-o key=value`` of the command line that made the sweep."""
     words = [str(word) for word in provenance.get("argv") or ()]
     given = [after for word, after in itertools.pairwise(words) if word == "-o"]
-    return "".join(f" -o {shlex.quote(grid_shown(item))}" for item in given)
+    return "".join(f" -o {shlex.quote(_override(item))}" for item in given)
+
+
+def _override(text: str) -> str:
+    """``key=value`` without a secret: a value is YAML, as in a grid."""
+    key, equals, value = text.partition("=")
+    return key + equals + grid_shown(f"{key}: {value}").removeprefix(f"{key}: ")
 
 
 def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> tuple[tuple[str, int], ...]:

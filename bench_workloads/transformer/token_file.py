@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,8 +34,10 @@ class TokenFile(Dataset[Tensor]):
     """
 
     def __init__(self, path: Path, dtype: str, share: Share) -> None:
+        # No tensor of a GPU goes to the workers: with it each would open a CUDA context.
+        share = replace(share, positions=share.positions.cpu())
         self._path, self._dtype, self._share = path, np.dtype(dtype), share
-        self._positions = share.positions.cpu().numpy()
+        self._positions = share.positions.numpy()
         self._tokens: np.ndarray | None = None
         size = path.stat().st_size
         self.sequences = (size // self._dtype.itemsize - 1) // share.sequence_length
@@ -52,9 +54,10 @@ class TokenFile(Dataset[Tensor]):
         chosen = np.random.default_rng([share.seed, iteration]).integers(self.sequences, size=share.sequences)
         starts = chosen[share.mine, None] * share.sequence_length + self._positions
         both = np.stack((self._tokens[starts], self._tokens[starts + 1]))
-        if (greatest := both.max()) >= share.vocab_size:
+        wrong = both[(both < 0) | (both >= share.vocab_size)]
+        if wrong.size:
             raise TokenFileError(
-                f"{self._path}: token {greatest}, but the model's vocabulary has {share.vocab_size:,} (data_dtype: "
+                f"{self._path}: token {wrong[0]}, but the model's vocabulary has {share.vocab_size:,} (data_dtype: "
                 f"{self._dtype})"
             )
         return torch.from_numpy(both.astype(np.int32))

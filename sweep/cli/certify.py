@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,32 +70,36 @@ def certify(
 
     good = _records(baseline)
     grid, site = load_inputs(suite, overrides, site_given, executor)
-    _check_overlap(good, grid, site, baseline)
     target = directory or Path("sweeps") / grid.name
+    _check_baseline(good, grid, site, baseline, target)
     words = [str(suite), "--dir", str(target), *(word for one in overrides for word in ("-o", one))]
     words += ["--site", site_given] if site_given is not None else []
     words += ["--executor", executor] if executor is not None else []
     words += ["--yes"] * yes
+    began = time.time()
     with launch.make_context("launch", words, parent=ctx) as launching:
         code = int(launch.invoke(launching))
-    if code:
+    if code not in (0, 1):  # 1: runs failed, which the certificate shows
         return code
-    return _check(good, _records(target), baseline, target, within, as_json)
+    return _check(good, baseline, target, began, within, as_json)
 
 
 def _records(source: Path) -> pd.DataFrame:
     import analysis
     from analysis.compare import columns_needed
 
-    return analysis.load(results_of(source)[0], columns_needed())
+    return analysis.load(results_of(source)[0], [*columns_needed(), "started_at"])
 
 
-def _check_overlap(good: pd.DataFrame, grid: Grid, site: Site, baseline: Path) -> None:
-    """Raises SweepError where no run of the suite has a measured baseline, before anything is measured."""
+def _check_baseline(good: pd.DataFrame, grid: Grid, site: Site, baseline: Path, target: Path) -> None:
+    """Raises SweepError where the baseline is the suite's own directory, or has none of its runs."""
     from analysis.compare.sides import SAME, Side, key_of, with_columns
     from analysis.metrics import metric_named
     from sweep.plan.build import build
 
+    if target.resolve() in (baseline.resolve(), *baseline.resolve().parents):
+        fact = "the suite would be checked against its own results"
+        raise SweepError(Mistake(fact, file=str(baseline), remedy="another --dir"))
     planned = build(grid, site).table.to_pandas()
     measured = {key_of(row, SAME) for row in Side(with_columns(good), metric_named(METRIC)).rows}
     runs = planned[planned["status"] == "run"].to_dict("records")
@@ -103,24 +108,37 @@ def _check_overlap(good: pd.DataFrame, grid: Grid, site: Site, baseline: Path) -
         raise SweepError(Mistake(fact, file=str(baseline), remedy="a baseline of the same suite"))
 
 
-def _check(good: pd.DataFrame, now: pd.DataFrame, baseline: Path, directory: Path, within: float, as_json: bool) -> int:
+def _check(good: pd.DataFrame, baseline: Path, target: Path, began: float, within: float, as_json: bool) -> int:
+    """Print the certificate of the measured suite; 0 if it passed."""
+    import analysis
     from analysis.compare import compare
-    from analysis.compare.certificate import certificate
+    from analysis.compare.certificate import CONFIGURATION, certificate
+    from analysis.derive.best import succeeded
 
-    found = certificate(compare(good, now, anyway=True), within)
+    now = _records(target)
+    plan = analysis.load_plan(target, CONFIGURATION)
+    assert plan is not None  # a sweep directory has one
+    compared = compare(good, now, anyway=True) if _share_a_cell(good[succeeded(good)], now[succeeded(now)]) else None
+    found = certificate(plan[plan["status"] == "run"], now, compared, within)
+    earlier = bool(len(now)) and not (now["started_at"] >= began).any()
     simulated = bool(now["simulated"].fillna(False).any() or good["simulated"].fillna(False).any())
     if as_json:
-        document = {
-            "directory": str(directory),
+        about = {
+            "directory": str(target),
             "baseline": str(baseline),
             "simulated": simulated,
-            "passed": found.passed,
-            **found.document(),
+            "measured_now": not earlier,
         }
-        click.echo(json.dumps(document))
+        click.echo(json.dumps({**about, "passed": found.passed, **found.document()}))
     else:
-        click.echo("\n".join(_lines(found, simulated)))
+        note = [f"nothing was measured now: {target} had ended before; another --dir measures again"] * earlier
+        click.echo("\n".join([*note, *_lines(found, simulated)]))
     return 0 if found.passed else 1
+
+
+def _share_a_cell(a: pd.DataFrame, b: pd.DataFrame) -> bool:
+    cells = [set(zip(side["model"], side["nodes"], strict=True)) for side in (a, b)]
+    return bool(cells[0] & cells[1])
 
 
 def _lines(found: Certificate, simulated: bool) -> list[str]:
@@ -132,7 +150,7 @@ def _lines(found: Certificate, simulated: bool) -> list[str]:
     word = "certified" if found.passed else "not certified"
     checked = plural(len(found.workloads), "workload")
     lines.append(f"{word}: {checked} within {100 * found.within:.3g} % of the baseline: {counts}")
-    if found.count(UNDECIDED):
+    if any(one.verdict == UNDECIDED and one.change is not None for one in found.workloads):
         lines.append("undecided: the interval includes the limit; more `repeats` in the suite narrow it")
     return lines
 
@@ -141,7 +159,6 @@ def _line(one: CheckedWorkload) -> str:
     from analysis.metrics import number
 
     head = f"{one.verdict:9} {one.model} on {one.nodes}: {layout_text(one.layout)}"
-    if one.value is None:
-        return f"{head}: {number(one.baseline)} -> {one.reason}"
-    change = change_text(one.change, 0.0)
-    return f"{head}: {number(one.baseline)} -> {number(one.value)} tok/s/GPU {change}".rstrip()
+    if one.baseline is None or one.value is None or one.reason:
+        return f"{head}: {one.reason}"
+    return f"{head}: {number(one.baseline)} -> {number(one.value)} tok/s/GPU {change_text(one.change)}"

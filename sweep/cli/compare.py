@@ -71,7 +71,7 @@ def compare(
 
     if more:
         given = {"metric": metric, "min_slowdown": min_slowdown, "level": level, "noise": noise, "anyway": anyway}
-        return int(ctx.invoke(history, sources=(a, b, *more), out=None, as_json=as_json, **given))
+        return int(ctx.invoke(history, a=a, b=b, more=more, out=None, as_json=as_json, **given))
     sides = [_records(source) for source in (a, b)]
     found = compare_records(*sides, metric=metric, level=level, noise=noise, anyway=anyway)
     simulated = [name for name, side in zip("AB", sides, strict=True) if side["simulated"].fillna(False).any()]

@@ -172,14 +172,16 @@ def run_of(record: Mapping[str, Any], trainer: str) -> Run:
         "micro_batch_size",
         "grad_accum",
     ]
-    missing = [name for name in required if (values | layout).get(name) is None]
-    if missing:
+    mistakes = [f"the record lacks {name}" for name in required if (values | layout).get(name) is None]
+    params = json.loads(texts["params"] or "{}") if own else {}
+    mistakes += [f"the record lacks params.{n}, a secret" for n, v in params.items() if REDACTED in json.dumps(v)]
+    if mistakes:
         where = f"{values.get('model')} on {values.get('nodes')} nodes"
-        raise SweepError([Mistake(f"the record lacks {name}", path=where) for name in missing])
+        raise SweepError([Mistake(fact, path=where) for fact in mistakes])
     return Run(
         workload=trainer,
         shape=_shape(texts["shape"], str(values["model"])),
-        params=json.loads(texts["params"] or "{}") if own else {},
+        params=params,
         env=json.loads(texts["env"] or "{}"),
         layout=Layout(**{name: value for name, value in layout.items() if value is not None}),
         **{name: value for name, value in values.items() if value is not None},

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=SweepCommand, short_help="One grid measured several times: what became slower, and since when.")
-@click.argument("sources", metavar="DIR_OR_PARQUET...", nargs=-1, type=InputPath())
+@click.argument("a", type=InputPath())
+@click.argument("b", type=InputPath())
+@click.argument("more", metavar="[MORE]...", nargs=-1, type=InputPath())
 @metric_option("What is compared.")
 @click.option(
     "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
-    help="Exit 1 where a cell is significantly worse by at least that (3%), or no longer has a working run.",
+    help="Exit 1 where a cell of the last is significantly worse by at least that (3%), or has no working run.",
 )  # fmt: skip
 @click.option(
     "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 @click.option("--out", type=OutputPath(), help="Draw it too: PNG, SVG or PDF.")
 @json_option
 def history(
-    sources: tuple[Path, ...],
+    a: Path,
+    b: Path,
+    more: tuple[Path, ...],
     metric: str,
     min_slowdown: float | None,
     level: float,
@@ -62,6 +66,7 @@ def history(
 
     if out is not None:
         check_format(out)
+    sources = (a, b, *more)
     places = [place for place, _ in all_results(sources)]
     tables = [analysis.load(place, [*columns_needed(), "started_at"]) for place in places]
     names = [str(source) for source in sources]
@@ -72,10 +77,11 @@ def history(
         from analysis.heatmap.draw import save_figure
 
         save_figure(draw(found, simulated=bool(simulated)), out)
-    slower = found.regressions(min_slowdown) if min_slowdown is not None else []
+    slower = found.slower_now(min_slowdown) if min_slowdown is not None else []
     if as_json:
         document = {"simulated": simulated, "picture": str(out) if out else None, **found.document()}
-        click.echo(json.dumps({**document, "fail_if_slower": min_slowdown, "failed": bool(slower)}))
+        failing = {"slower": [[one.model, one.nodes] for one in slower], "failed": bool(slower)}
+        click.echo(json.dumps({**document, "fail_if_slower": min_slowdown, **failing}))
     else:
         if simulated:
             click.echo(f"{', '.join(simulated)}: {SIMULATED}")
@@ -128,11 +134,11 @@ def _clearest(pair: CellPair) -> Change | None:
     return min(changes, key=lambda change: change.p, default=None)
 
 
-def change_text(change: Change | None, level: float) -> str:
-    """-5.1% (-6.0 to -4.2) *, the star where it is significant."""
+def change_text(change: Change | None, level: float | None = None) -> str:
+    """-5.1% (-6.0 to -4.2) *, the star where it is significant at the level."""
     if change is None:
         return ""
-    star = " *" if change.significant(level) else ""
+    star = " *" if level is not None and change.significant(level) else ""
     return f"{change.change:+.1%} ({change.low * 100:+.1f} to {change.high * 100:+.1f}){star}"
 
 
@@ -140,10 +146,9 @@ def _regressions(found: History) -> Sequence[str]:
     regressions = found.regressions()
     if not regressions:
         return ["no cell became worse beyond noise"]
-    numbers = {one.name: at for at, one in enumerate(found.sweeps, 1)}
     lines = [f"{len(regressions)} worse beyond noise or lost:"]
     for one in regressions:
-        change = "no run of it works any more" if one.cell.verdict == "lost" else ""
+        change = f"no run of it worked in {one.later + 1}" if one.cell.verdict == "lost" else ""
         change = change or change_text(_clearest(one.cell), found.level)
-        lines.append(f"  {one.model} on {one.nodes}: {numbers[one.earlier]} -> {numbers[one.later]}: {change}")
+        lines.append(f"  {one.model} on {one.nodes}: {one.earlier + 1} -> {one.later + 1}: {change}")
     return lines

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 OLD_MEGATRON = ("Megatron 2020", "Megatron 2021 (April)", "Megatron 2021 (January)", "vTrain 3.6B")
 TITAN, PLAYBOOK = ("torchtitan",), ("playbook",)
 SEEN_TABLES = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-foundry A100", *PLAYBOOK)
-"""tables of training runs whose errors were looked at while mechanisms were chosen: all of the reference data"""
+"""tables of training runs whose errors were looked at while mechanisms were chosen"""
 
 
 @dataclass(frozen=True)

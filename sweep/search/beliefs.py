@@ -17,7 +17,7 @@ from sweep.search.gaussian import Floats, Ints
 from sweep.search.memory_model import Peaks
 from sweep.search.step_time_model import StepTimes, disturbance_variance
 
-REFIT_GROWTH, REFIT_EVERY = 1.1, 200
+REFIT_GROWTH, REFIT_EVERY = 1.25, 200
 """times are refitted when their number has grown by this factor, or by this many"""
 OTHER_FAILURES = 0.1
 """prior probability that a run fails for another reason than memory"""

@@ -1,7 +1,7 @@
 """What remaining runs may gain: chances and expected improvements over the best so far, from beliefs. Pure.
 
 Beliefs about rates are normal given factors and scales, which are themselves uncertain: tails are those of Student's t
-with 5 degrees of freedom, scaled so that its standard deviation is the stated one.
+with 5 degrees of freedom.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import numpy as np
 from sweep.search.gaussian import Floats
 
 FREEDOM = 5.0
-SCALE = np.sqrt((FREEDOM - 2) / FREEDOM)
-"""of Student's t whose standard deviation is 1"""
-_DENSITY = 8 / (3 * np.pi * np.sqrt(5.0))
+_SCALE = 8 / (3 * np.pi * np.sqrt(5.0))
 """of the density of Student's t with 5 degrees of freedom"""
 _DRAWS = 256
 
@@ -30,15 +28,14 @@ def cdf(z: Floats) -> Floats:
 
 def probability_above(mean: Floats, spread: Floats, threshold: Floats | float) -> Floats:
     """P(x > threshold)."""
-    return cdf((mean - threshold) / (SCALE * spread))
+    return cdf((mean - threshold) / spread)
 
 
 def expected_improvement(mean: Floats, spread: Floats, threshold: Floats) -> Floats:
     """E[max(x - threshold, 0)]."""
-    scale = SCALE * spread
-    z = (mean - threshold) / scale
-    density = _DENSITY * (1 + z**2 / FREEDOM) ** -3
-    found: Floats = scale * ((FREEDOM + z**2) / (FREEDOM - 1) * density + z * cdf(z))
+    z = (mean - threshold) / spread
+    density = _SCALE * (1 + z**2 / FREEDOM) ** -3
+    found: Floats = spread * ((FREEDOM + z**2) / (FREEDOM - 1) * density + z * cdf(z))
     return found
 
 
@@ -64,5 +61,5 @@ def _draws(size: int) -> tuple[Floats, Floats, Floats]:
     generator = np.random.default_rng(size)
     normal = generator.standard_normal((size, _DRAWS))
     squares = np.sort(generator.chisquare(FREEDOM, 100 * _DRAWS))[50::100]  # one per stratum: tails as they should be
-    scale = SCALE * np.sqrt(FREEDOM / generator.permutation(squares))
+    scale = np.sqrt(FREEDOM / generator.permutation(squares))
     return normal, scale, generator.random((size, _DRAWS))

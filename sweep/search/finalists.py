@@ -45,9 +45,9 @@ def room(share: float, runs: int, repeated: int = 0) -> int:
     return max(0, most - repeated) if most >= LEAST else 0
 
 
-def to_repeat(known: Known, share: float) -> list[int]:
-    """The first run of each finalist that was measured once and has no repeat in the plan: the best two of every cell,
-    then the others.
+def to_repeat(known: Known, share: float) -> list[tuple[bool, int]]:
+    """The first run of each finalist that was measured once and has no repeat in the plan, each with whether it is
+    beyond the best two of its cell: those come last.
 
     ``share``: at most this share of a cell's measured configurations has repeats in the end, though at least two. A
     cell with one configuration has no finalists.
@@ -67,7 +67,7 @@ def to_repeat(known: Known, share: float) -> list[int]:
         if sizes[group] == 1 and room[cell] > 0:
             room[cell] -= 1
             chosen.append((seen[cell] > LEAST, int(rows[0])))
-    return [row for _, row in sorted(chosen, key=lambda each: each[0])]
+    return sorted(chosen, key=lambda each: each[0])
 
 
 def _room(groups: Ints, sizes: Ints, share: float) -> int:

@@ -38,4 +38,6 @@ class GroupedSearch:
     def finalists_to_repeat(self, sweep_state: SweepState, share: float) -> list[str]:
         """The runs of the finalists that have no repeat: `sweep.search.finalists.to_repeat`."""
         both = zip(self._runs, self._searches, strict=True)
-        return [runs[place].run_id for runs, search in both for place in to_repeat(search.update(sweep_state), share)]
+        found = [(runs, each) for runs, search in both for each in to_repeat(search.update(sweep_state), share)]
+        found.sort(key=lambda item: item[1][0])  # the best two of the cells of every group, then the others
+        return [runs[place].run_id for runs, (_, place) in found]

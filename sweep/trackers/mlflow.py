@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Metric, Param, RunTag
-from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from sweep.redaction import Redaction
@@ -32,7 +31,7 @@ class MlflowTracker:
     def __init__(self, project: str, sweep_dir: Path) -> None:
         self._project = project
         self._local = sweep_dir.absolute()
-        self._uri = os.environ.get("MLFLOW_TRACKING_URI")
+        self._uri = os.environ.get("MLFLOW_TRACKING_URI") or None
         self._opened: tuple[MlflowClient, str] | None = None
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
@@ -48,7 +47,7 @@ class MlflowTracker:
     def hint(self) -> str:
         """How to view it."""
         if self._uri is not None:
-            return f"experiment {self._project} of the server"
+            return f"experiment {self._project} of {self._uri}"
         return f"`mlflow ui --backend-store-uri {self._store}` shows it"
 
     def write(self, run: TrackedRun, picture: Path | None = None) -> None:
@@ -58,8 +57,9 @@ class MlflowTracker:
             for old in client.search_runs([experiment], filter_string=f"tags.`{KEY}` = '{run.key}'"):
                 client.delete_run(old.info.run_id)
             _write(client, experiment, run, picture)
-        except (MlflowException, OSError) as error:
-            raise TrackerError(f"mlflow: {Redaction(()).clean(str(error).splitlines()[0])}") from error
+        except Exception as error:  # besides its own: those of SQLAlchemy and of stores of artifacts
+            text = next(iter(str(error).splitlines()), type(error).__name__)
+            raise TrackerError(f"mlflow: {Redaction(()).clean(text)}") from error
 
     @property
     def _store(self) -> str:
@@ -80,8 +80,9 @@ class MlflowTracker:
 
 def _write(client: MlflowClient, experiment: str, run: TrackedRun, picture: Path | None) -> None:
     begun, ended = (_milliseconds(run.config.get(name)) for name in ("started_at", "ended_at"))
-    tags = {KEY: run.key, GROUP: run.group} | {n: _text(v) for n, v in run.summary.items() if not _is_number(v)}
-    run_id = client.create_run(experiment, start_time=begun, run_name=run.name).info.run_id
+    tags = {n: _text(v) for n, v in run.summary.items() if not _is_number(v)}
+    first = {KEY: run.key, GROUP: run.group}  # at once: by these the remains of an interrupted write are found
+    run_id = client.create_run(experiment, start_time=begun, run_name=run.name, tags=first).info.run_id
     last = max(0, len(run.history) - 1)
     metrics = [
         Metric(name, float(value), ended or 0, step)

@@ -32,6 +32,7 @@ class WandbTracker:
     """Writes runs with the wandb client. Settings in the user's environment (WANDB_MODE, WANDB_DIR, …) apply."""
 
     def __init__(self, project: str, sweep_dir: Path) -> None:
+        os.environ.pop("WANDB_SERVICE", None)  # another process's: it outlives this one, with runs half written
         self._project = project
         self._mode = os.environ.get("WANDB_MODE", "offline")
         self._root = Path(os.environ.get("WANDB_DIR", sweep_dir)).absolute()
@@ -60,7 +61,7 @@ class WandbTracker:
         try:
             self._root.mkdir(parents=True, exist_ok=True)
             self._write(run, picture)
-        except (wandb.Error, OSError, TimeoutError) as error:
+        except Exception as error:  # its client raises errors of many kinds, some of them bare Exceptions
             raise TrackerError(f"wandb: {error}") from error
 
     def _write(self, run: TrackedRun, picture: Path | None) -> None:

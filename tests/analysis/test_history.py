@@ -17,7 +17,8 @@ def at_day(table, day):
 
 
 def named(found):
-    return [(one.model, one.nodes, one.earlier, one.later) for one in found.regressions()]
+    names = [one.name for one in found.sweeps]
+    return [(one.model, one.nodes, names[one.earlier], names[one.later]) for one in found.regressions()]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -40,6 +41,12 @@ def test_what_decays_too_slowly_for_any_step_is_found_over_the_whole():
     assert {one[2:] for one in named(found)} >= {("a", "c")}
     steps = [one for one in named(found) if one[2:] != ("a", "c")]
     assert len(steps) < len([one for one in named(found) if one[2:] == ("a", "c")])
+
+
+def test_what_was_slow_and_is_mended_is_history():
+    found = history([noisy(1), noisy(2, slower="all", by=0.1), noisy(3)], ["a", "b", "c"])
+    assert {one[2:] for one in named(found)} == {("a", "b")}
+    assert found.slower_now(0.0) == []
 
 
 def test_a_cell_that_no_longer_works_is_lost():

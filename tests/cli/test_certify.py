@@ -7,9 +7,11 @@ import json
 import pytest
 
 from analysis.compare import compare
-from analysis.compare.certificate import FAIL, PASS, UNDECIDED, certificate
+from analysis.compare.certificate import CONFIGURATION, FAIL, PASS, UNDECIDED, certificate
+from sweep.records.collect import write_results
 from tests.support import driving
 from tests.support.compared import noisy, results
+from tests.support.made_records import made_record
 
 SUITE = """\
 name: suite
@@ -30,9 +32,17 @@ site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}
 """
 
 
+STEADY = {"run": 0.002, "iterations": 0.003}
+
+
+def checked(now, planned=None):
+    planned = now if planned is None else planned
+    columns = planned.assign(**{name: None for name in CONFIGURATION if name not in planned})
+    return certificate(columns, now.assign(message=now.get("message")), compare(noisy(1, **STEADY), now), 0.05)
+
+
 def verdicts(**slower):
-    steady = {"run": 0.002, "iterations": 0.003}
-    found = certificate(compare(noisy(1, **steady), noisy(2, **steady, **slower)), 0.05)
+    found = checked(noisy(2, **STEADY, **slower))
     return {one.verdict for one in found.workloads}, found.passed
 
 
@@ -44,15 +54,41 @@ def test_a_workload_passes_fails_or_is_undecided_by_its_interval():
     assert not passed
 
 
-def test_a_workload_that_no_longer_runs_fails_with_its_reason():
-    later = noisy(2)
+def test_a_workload_that_fails_is_no_pass_and_has_its_reason():
+    later = noisy(2, **STEADY).assign(message=None)
     later.loc[later["model"].eq("4B") & later["nodes"].eq(4), ["outcome", "message"]] = ["hang", "rank 3 timed out"]
-    found = certificate(compare(noisy(1), later), 0.05)
+    found = checked(later)
     failed = [one for one in found.workloads if one.verdict == FAIL]
-    assert {(one.model, one.nodes, one.value, one.reason) for one in failed} == {
-        ("4B", 4, None, "hang rank 3 timed out")
-    }
+    assert {(one.model, one.nodes, one.reason) for one in failed} == {("4B", 4, "1 of 1 failed: hang rank 3 timed out")}
     assert not found.passed
+
+
+def test_what_was_not_measured_or_has_no_baseline_is_no_pass():
+    whole = noisy(2, **STEADY)
+    part = whole[whole["nodes"].ne(8)]
+    found = checked(part, planned=whole)
+    assert {one.reason for one in found.workloads if one.verdict == UNDECIDED} == {"not measured"}
+    assert {one.nodes for one in found.workloads if one.reason} == {8}
+    assert not found.passed
+    other = certificate_without_baseline(whole)
+    assert {one.reason for one in other.workloads if one.nodes == 8} == {"not in the baseline"}
+    assert not other.passed
+
+
+def certificate_without_baseline(now):
+    good = noisy(1, **STEADY)
+    columns = now.assign(**{name: None for name in CONFIGURATION if name not in now})
+    compared = compare(good[good["nodes"].ne(8)], now)
+    return certificate(columns, now.assign(message=None), compared, 0.05)
+
+
+def test_a_suite_is_not_checked_against_itself(tmp_path):
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    write_results(tmp_path / "s" / "results.parquet", [made_record()])
+    words = ("--baseline", tmp_path / "s" / "results.parquet", "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    done = driving.run("certify", tmp_path / "suite.yaml", *words)
+    assert done.returncode == 2
+    assert "against its own results" in done.stderr
 
 
 def test_a_baseline_of_another_suite_is_refused_before_anything_is_measured(tmp_path):

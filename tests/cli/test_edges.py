@@ -44,7 +44,8 @@ EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "loc
 CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory",
            "unarchive": "into", "doctor": "directory"}  # fmt: skip
 """commands whose output is a directory: the parameter"""
-WHILE = {"export best": ("--format", "megatron"), "memory": ("1B",)}
+WHILE = {"export best": ("--format", "megatron"), "memory": ("1B",),
+         "certify": ("--baseline", "s", "--executor", "local", "--yes")}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ ONLY_IN = {
     "submitit": ("sweep/executors/slurm.py",),
     "torch": ("bench_workloads/",),
     "matplotlib": ("analysis/",),
-    "pandas": ("analysis/", "sweep/records/collect.py"),
+    "pandas": ("analysis/", "sweep/records/collect.py", "sweep/cli/winners.py"),
     "simpleeval": ("sweep/expressions.py",),
     "msgspec": ("sweep/pilot/", "sweep/records/", "sweep/state/events.py", "sweep/store/", "sweep/trackers/shape.py"),
     "jinja2": ("sweep/executors/script.py", "analysis/", "bench_workloads/trainers/"),
@@ -170,7 +170,7 @@ def test_every_package_has_an_import_contract() -> None:
 def test_files_are_small_and_the_top_level_is_a_handful() -> None:
     lengths = {str(path.relative_to(REPOSITORY)): len(path.read_text().splitlines()) for path in sources()}
     assert not {name: length for name, length in lengths.items() if length > 400}
-    assert len(list((REPOSITORY / "sweep").glob("*.py"))) <= 9
+    assert len(list((REPOSITORY / "sweep").glob("*.py"))) <= 10
 
 
 def test_every_package_states_what_belongs_in_it() -> None:

@@ -23,6 +23,10 @@ from tests.support.configurations import run
 SIZES = (1, 2, 4, 8, 16, 32)
 
 
+def rows_to_repeat(known, share):
+    return [row for _, row in to_repeat(known, share)]
+
+
 def known_of(rates: list[float | None], repeats: tuple[int, ...] = ()) -> Known:
     """A cell whose runs have these rates; ``repeats``: further runs of the configurations with these indices."""
     values = [run(mbs=SIZES[i]) for i in range(len(rates) - len(repeats))]
@@ -48,16 +52,16 @@ def known_of(rates: list[float | None], repeats: tuple[int, ...] = ()) -> Known:
 def test_the_best_two_at_least_and_no_more_than_the_share(
     rates: list[float | None], share: float, expected: list[int]
 ) -> None:
-    assert to_repeat(known_of(rates), share) == expected
+    assert rows_to_repeat(known_of(rates), share) == expected
 
 
 def test_what_has_a_repeat_gets_no_other_one_and_counts_for_the_share() -> None:
-    assert to_repeat(known_of([400.0, 300.0, 200.0, 390.0, 310.0], (0, 1)), 0.1) == []
-    assert to_repeat(known_of([400.0, 300.0, 200.0, 390.0, None], (0, 1)), 0.1) == [], "planned, not measured yet"
+    assert rows_to_repeat(known_of([400.0, 300.0, 200.0, 390.0, 310.0], (0, 1)), 0.1) == []
+    assert rows_to_repeat(known_of([400.0, 300.0, 200.0, 390.0, None], (0, 1)), 0.1) == [], "planned, not measured yet"
     dethroned = known_of([400.0, 300.0, 200.0, 100.0, 310.0], (0, 1))
     assert finalists(dethroned).tolist() == [1, 0]
-    assert to_repeat(dethroned, 0.1) == []
-    assert to_repeat(known_of([400.0, 150.0, 200.0, 390.0, 150.0], (0, 1)), 1.0) == [2], "another is second now"
+    assert rows_to_repeat(dethroned, 0.1) == []
+    assert rows_to_repeat(known_of([400.0, 150.0, 200.0, 390.0, 150.0], (0, 1)), 1.0) == [2], "another is second now"
 
 
 def planned(values: dict[str, object]) -> PlannedRun:
@@ -83,7 +87,7 @@ def test_every_strategy_measures_the_repeats_of_finalists(strategy: str) -> None
         for event in ended(each, 1000.0 * (place + 1), 60.0 * (place + 1)):
             state.apply(event)
     search = Search.of(runs, GPUS["h100"], strategy)
-    again = [planned({**json.loads(runs[i].run_json), "repeat": 1}) for i in to_repeat(search.update(state), 0.1)]
+    again = [planned({**json.loads(runs[i].run_json), "repeat": 1}) for i in rows_to_repeat(search.update(state), 0.1)]
     assert [Run.from_json(each.run_json).layout.micro_batch_size for each in again] == [8, 4]
     search = Search.of([*runs, *again], GPUS["h100"], strategy)
     for place in range(len(again)):
@@ -112,7 +116,7 @@ def test_groups_are_of_one_cell() -> None:
     known = Known(from_configurations([f"run-{i:016x}" for i in range(6)], values, GPUS["h100"]))
     for index, rate in enumerate([1.0, 2.0, 3.0, 30.0, 20.0, 10.0]):
         known.end(index, Outcome.OK, rate)
-    assert to_repeat(known, 0.1) == [2, 1, 3, 4]
+    assert rows_to_repeat(known, 0.1) == [2, 1, 3, 4]
     assert np.array_equal(finalists(known), known.candidates.duplicates[[2, 1, 3, 4]])
 
 
@@ -136,4 +140,4 @@ def test_every_cells_best_two_come_before_any_cells_third() -> None:
     known = Known(from_configurations([f"run-{i:016x}" for i in range(6)], values, GPUS["h100"]))
     for index, rate in enumerate([100.0, 99.0, 98.0, 30.0, 20.0, 10.0]):
         known.end(index, Outcome.OK, rate)
-    assert to_repeat(known, 1.0) == [0, 1, 3, 4, 2]
+    assert rows_to_repeat(known, 1.0) == [0, 1, 3, 4, 2]

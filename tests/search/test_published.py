@@ -73,7 +73,7 @@ def test_one_and_two_nodes_order_the_others(results):
     options = ["--fit", "nodes <= 2", "--predict", "nodes > 2"]
     found = json.loads(CliRunner().invoke(cli, ["replay", str(results), *options, "--json"]).stdout)
     assert found["overall"]["spearman"] > 0.85
-    assert all(cell["top_3_regret"] < 0.09 for cell in found["cells"] if cell["nodes"] < 64)
+    assert all(cell["top_3_regret"] < 0.15 for cell in found["cells"] if cell["nodes"] < 64)
     wrong = CliRunner().invoke(cli, ["replay", str(results), "--fit", "nodes <= 2"])
     assert "give both" in str(wrong.exception)
 

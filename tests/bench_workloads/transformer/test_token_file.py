@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from bench_workloads.transformer import WORKLOAD  # noqa: E402
 from bench_workloads.transformer.data import Share  # noqa: E402
 from bench_workloads.transformer.token_file import FileBatches, Loading, TokenFile, TokenFileError  # noqa: E402
 from tests.support.ranks.harness import Zygote, a_run  # noqa: E402
@@ -68,7 +65,7 @@ def test_workers_read_the_same(path):
 
 
 def test_a_file_that_cannot_feed_the_model_is_named(path, tmp_path):
-    with pytest.raises(TokenFileError, match=r"tokens.bin: token 2\d\d, but the model's vocabulary has 16"):
+    with pytest.raises(TokenFileError, match=r"tokens.bin: token \d+, but the model's vocabulary has 16"):
         FileBatches(
             TokenFile(path, "uint16", Share(7, 16, LENGTH, 4, slice(0, 4), torch.arange(LENGTH))),
             torch.device("cpu"),
@@ -99,38 +96,20 @@ def test_layouts_train_the_same_on_a_file_and_record_what_reading_costs(zygote: 
         assert all(0 < read < step for read, step in zip(times, steps, strict=True))
 
 
-def test_reading_is_timed_with_the_step(path, monkeypatch):
-    """A slow file makes slow steps; synthetic tokens never do."""
+def test_a_file_is_read_within_the_step_and_not_ahead_of_it(path, monkeypatch):
     from bench_workloads.transformer.data import in_turn
 
     source = batches(path, share())
     read = TokenFile.__getitem__
 
-    def slowly(self, iteration):
-        time.sleep(0.05)
+    done = []
+
+    def noted(self, iteration):
+        done.append(iteration)
         return read(self, iteration)
 
-    monkeypatch.setattr(TokenFile, "__getitem__", slowly)
-    began = time.perf_counter()
+    monkeypatch.setattr(TokenFile, "__getitem__", noted)
     pending = in_turn(source, range(2))
-    assert time.perf_counter() - began < 0.04, "nothing is read ahead of the step"
+    assert done == [], "nothing is read ahead of the step"
     next(pending)
-    assert time.perf_counter() - began > 0.05
-
-
-@pytest.mark.parametrize(
-    ("params", "rule"),
-    [
-        ({"data": "tokens.bin"}, "data_path"),
-        ({"data": "/tokens.bin", "data_workers": -1}, "data_workers"),
-        ({"data_workers": 2}, "synthetic_data"),
-        ({"non_blocking": False}, "synthetic_data"),
-        ({"data": "/tokens.bin", "pin_memory": False}, "blocking_copy"),
-        ({"data": "/tokens.bin", "data_workers": 2}, ""),
-        ({"data": "/tokens.bin", "pin_memory": False, "non_blocking": False}, ""),
-    ],
-)
-def test_what_would_measure_the_same_twice_is_rejected(params, rule):
-    from tests.bench_workloads.transformer.test_declaration import broken
-
-    assert broken(**{**WORKLOAD.params, **params}) == ({rule} if rule else set())
+    assert done == [0]
