@@ -42,7 +42,7 @@ EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "loc
          "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",), "extend": ("--dry-run",),
          "nodes": ("add", "n7"), "replay": ("--strategy", "all")}  # fmt: skip
 CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory",
-           "unarchive": "into", "doctor": "directory"}  # fmt: skip
+           "unarchive": "into", "doctor": "directory", "certify": "directory"}  # fmt: skip
 """commands whose output is a directory: the parameter"""
 WHILE = {"export best": ("--format", "megatron"), "memory": ("1B",),
          "certify": ("--baseline", "s", "--executor", "local", "--yes")}  # fmt: skip
