@@ -1,6 +1,7 @@
 """`workload: command` with an ordinary script: what its patterns miss, and its command as it is exported."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -99,4 +100,4 @@ def test_a_script_in_the_manner_of_nanogpt(tmp_path):
     assert len(record["step_times_s"]) == record["iterations"]
     assert json.loads(record["effective_json"]) == {"global_batch_tokens": record["global_batch_tokens"]}
     (note,) = record["notes"]
-    assert note.startswith(("mfu: 5 impossible values left out, such as -1", "mfu: 6 impossible values left out"))
+    assert re.match(r"mfu: \d+ impossible values left out, such as -1", note)
