@@ -92,7 +92,7 @@ def named(names: Sequence[str]) -> list[str]:
     mistakes = [
         Mistake(f"{name!r} is no figure here", remedy="`sweep heatmap` draws it")
         if name == HEATMAP
-        else Mistake(f"unknown figure {name!r}", remedy=nearest(name, FIGURES))
+        else Mistake(f"unknown figure {name!r}", remedy=nearest(name, (*FIGURES, HEATMAP)))
         for name in unknown
     ]
     if mistakes:
