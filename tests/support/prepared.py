@@ -75,7 +75,8 @@ class Server:
         code = int(self._answer())
         late = not ended.is_alive()
         ended.cancel()
-        out.seek(0), err.seek(0)
+        out.seek(0)
+        err.seek(0)
         texts = [file.read().decode() for file in (out, err)]
         if late:
             raise subprocess.TimeoutExpired(words, timeout_s, *texts)
@@ -126,11 +127,12 @@ def _become(request: dict[str, Any]) -> NoReturn:
         main()
     except SystemExit as ended:
         code = ended.code
-    except BaseException:  # noqa: BLE001 - as Python at its end
+    except BaseException:  # as Python at its end
         traceback.print_exc()
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush(), sys.stderr.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(code if isinstance(code, int) else 0)
 
 
