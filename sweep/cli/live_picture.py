@@ -73,7 +73,7 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(total=max(1, asked_for), completed=done, width=24, complete_style="cyan", finished_style="green")
     line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{asked_for:,} runs{omitted}")
-    elapsed = tally.elapsed_s(now)
+    elapsed = elapsed_s(followed.sweep_state, now)
     since = "" if elapsed is None else f"; {_clock(elapsed)} elapsed"
     spent = f"; {hours_text(held)} {hours_unit(followed.sweep.site)} spent{share}"
     return Group(line, Text.assemble(words, (since + spent, "dim")))

@@ -147,6 +147,7 @@ def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
 
 def _document(followed: FollowedSweep) -> dict[str, Any]:
     from sweep.cli.progress_text import eta, saved
+    from sweep.state.tally import elapsed_s
     from sweep.store import lease
 
     sweep, sweep_state, tally, now, left_out = (
@@ -169,7 +170,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         "eta": eta(followed),
         "eta_s": left_s,
         "eta_range_s": [left_s / tally.left_factor(), left_s * tally.left_factor()],
-        "elapsed_s": tally.elapsed_s(now),
+        "elapsed_s": elapsed_s(sweep_state, now),
         "gpu_hours": {"allocated": held, "attempts": used, "saved": saved_hours},
         "saved_dollars": saved_dollars,
         "cancelled": sweep_state.cancelled,

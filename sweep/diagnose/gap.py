@@ -85,10 +85,10 @@ def _measured(facts: Facts) -> Iterator[Loss]:
         evidence = f"median clock {median:,.0f} of {greatest:,.0f} MHz, lowered by power or heat"
         yield Loss("lowered clocks", facts.step_s * (1 - median / greatest), evidence, "power cap and cooling", True)
     if facts.step_times_s:
-        usual, least = statistics.median(facts.step_times_s), min(facts.step_times_s)
-        evidence = f"the fastest of {len(facts.step_times_s)} iterations takes {least / usual:.0%} of the median"
+        usual, fastest = statistics.median(facts.step_times_s), min(facts.step_times_s)
+        evidence = f"the fastest of {len(facts.step_times_s)} iterations takes {fastest / usual:.0%} of the median"
         yield Loss(
-            "unsteady iterations", usual - least, evidence, "other jobs on the nodes or the network; repeats", True
+            "unsteady iterations", usual - fastest, evidence, "other jobs on the nodes or the network; repeats", True
         )
 
 

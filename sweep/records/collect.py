@@ -85,7 +85,7 @@ def collect(sweep: SweepDir) -> Collected:
     with _no_garbage_collection():
         fresh, progress_now = _read_journals(sweep, progress, line)
     new = sum(batch.num_rows for batch in fresh)
-    prices = prices_of(sweep.site)
+    prices = prices_of(sweep.site.read_text(encoding="utf-8") if sweep.site.exists() else "", str(sweep.site))
     if table is None or progress_now != progress or not table.equals(priced(table, prices)):
         table = priced(_finish(_joined(table, fresh), progress_now.rerun_after), prices)
         _write_timeline(sweep, table, line, progress_now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep.contract import node_group_of
@@ -18,17 +17,13 @@ Prices = Mapping[str, Mapping[str, float | None]]
 """key -> node group -> its price; the group "" is that of a site without groups"""
 
 
-def prices_of(site_file: Path) -> Prices:
-    """What the site file states; nothing where there is no site file. Raises SweepError where it is not valid."""
-    try:
-        text = site_file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
+def prices_of(text: str, file: str) -> Prices:
+    """What the text of a site file states. ``file``: its name, for SweepError where it is not valid."""
     if not any(key in text for key in KEYS):
         return {}
     from sweep.inputs.site import parse_site
 
-    parts = parse_site(text, str(site_file)).parts
+    parts = parse_site(text, file).parts
     return {key: {group: getattr(part, key) for group, part in parts.items()} for key in KEYS}
 
 

@@ -129,15 +129,6 @@ class Tally:
                 break
         return sorted(((self._runs[r], a) for r, a in found.items()), key=lambda pair: -(pair[1].ended_at or 0.0))
 
-    def elapsed_s(self, now: float) -> float | None:
-        """Seconds from the first pilot's submission to now, or to the end of the last pilot where none is open."""
-        pilots = [pilot for pilot in self._sweep_state.pilots.values() if pilot.intended_at]
-        if not pilots:
-            return None
-        ended = [pilot.ended_at or now for pilot in pilots]
-        until = now if any(pilot.open for pilot in pilots) else max(ended)
-        return max(0.0, until - min(pilot.intended_at for pilot in pilots))
-
     def in_flight(self) -> list[tuple[PlannedRun, Attempt]]:
         """The runs that are being measured, with their attempts."""
         found = [(self._runs[run_id], self._sweep_state.runs[run_id].last) for run_id in self._in_flight]
@@ -281,6 +272,16 @@ def _word(state: RunState, ok: Attempt | None) -> str:
     if last.outcome is None:
         return "running"
     return "ok" if ok is not None else str(last.outcome)
+
+
+def elapsed_s(sweep_state: SweepState, now: float) -> float | None:
+    """Seconds from the first pilot's submission to now, or to the end of the last pilot where none is open."""
+    pilots = [pilot for pilot in sweep_state.pilots.values() if pilot.intended_at]
+    if not pilots:
+        return None
+    ended = [pilot.ended_at or now for pilot in pilots]
+    until = now if any(pilot.open for pilot in pilots) else max(ended)
+    return max(0.0, until - min(pilot.intended_at for pilot in pilots))
 
 
 def counts(

@@ -54,7 +54,7 @@ def test_iterations_that_differ_cost_the_median_over_the_fastest():
     assert found(replace(NOTHING, step_times_s=(1.0, 1.0, 1.0))) == {}
 
 
-def test_what_neither_prediction_nor_measurement_explains_is_said():
+def test_what_neither_prediction_nor_measurement_explains_is_a_cause_of_its_own():
     slower = replace(PREDICTED, step_s=1.5)
     assert found(slower)["slower than predicted"] == pytest.approx(0.5)
     with_slow_rank = replace(slower, own_times_s=(1.0, 1.4), slow="rank 0")

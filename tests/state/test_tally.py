@@ -16,7 +16,7 @@ from sweep.state.events import (
     RerunRequested,
 )
 from sweep.state.state import SweepState
-from sweep.state.tally import ASSUMED_FACTOR, MIN_ENDED, Tally, typical_run_s
+from sweep.state.tally import ASSUMED_FACTOR, MIN_ENDED, Tally, elapsed_s, typical_run_s
 
 
 def planned(name, *, nodes=1, predicted_s=100.0, model="1B"):
@@ -113,11 +113,12 @@ def test_the_latest_are_those_that_ended_last():
     assert len(found.latest(2)) == 2
 
 
-@pytest.mark.parametrize(("until", "now", "elapsed_s"), [(None, 500.0, 400.0), (300.0, 500.0, 200.0)])
-def test_time_passes_from_the_first_submission_and_stops_when_no_pilot_is_open(until, now, elapsed_s):
-    found = tally([A], pilot(100, until=until), pilot(150, until=until, name="p2"))
-    assert found.elapsed_s(now) == elapsed_s
-    assert tally([A]).elapsed_s(now) is None
+@pytest.mark.parametrize(("until", "now", "expected_s"), [(None, 500.0, 400.0), (300.0, 500.0, 200.0)])
+def test_time_passes_from_the_first_submission_and_stops_when_no_pilot_is_open(until, now, expected_s):
+    state = SweepState()
+    assert elapsed_s(state, now) is None
+    state.apply_all([*pilot(100, until=until), *pilot(150, until=until, name="p2")])
+    assert elapsed_s(state, now) == expected_s
 
 
 def test_a_typical_run_takes_the_mean_of_the_attempts_that_ended_and_lost_ones_show_nothing():
