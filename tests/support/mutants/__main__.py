@@ -65,6 +65,8 @@ def sampled(name: str, equivalents: Equivalents, seed: int, size: int) -> list[C
 def scores_of(name: str, copy: Path, equivalents: Equivalents, seeds: Sequence[int], size: int) -> list[float]:
     """The package's score for each seed; which tests run which line is found out once for all of them."""
     samples = {seed: sampled(name, equivalents, seed, size) for seed in seeds}
+    changed = PACKAGES[name][0]
+    preload(copy, changed, [place for place, _ in PACKAGES.values() if place != changed])
     sources = sorted({change.file for sample in samples.values() for change in sample})
     nearest = tests_of_lines(copy, sources, PACKAGES[name][1])
     return [_score(name, copy, equivalents, nearest, seed, sample) for seed, sample in samples.items()]
@@ -116,7 +118,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; the packages are {', '.join(PACKAGES)}")
     print(f"seed {', '.join(map(str, given.seed))}, sample {given.sample} per package", flush=True)
     equivalents = Equivalents()
-    preload()
     with tempfile.TemporaryDirectory(prefix="mutants.") as folder:
         copy = copied(Path(folder))
         names = given.packages or list(PACKAGES)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import grimp
 import pytest
 from coverage import Coverage, CoverageData
 from hypothesis import settings
@@ -21,8 +22,8 @@ from hypothesis import settings
 from tests.support.paths import REPOSITORY
 
 PRELOADED = ("numpy", "pandas", "pyarrow.parquet", "pydantic", "hypothesis", "click.testing", "yaml", "msgspec")
-"""what most tests import and no mutant changes: imported once, before the fork"""
-OURS = ("sweep", "analysis", "bench_workloads", "benchmarks", "tests")
+"""libraries that most tests import: imported once, before the fork"""
+CODE = ("sweep", "analysis", "bench_workloads")
 PATIENCE, SHORTEST_S = 10.0, 60.0
 """a mutant that takes this many times as long as the tests took without it, and so long at least, is an endless loop"""
 FAILED_CODES = {1, 2, 3, 4}
@@ -129,9 +130,22 @@ def killed(copy: Path, tests: Sequence[str], normal_s: float) -> bool:
     return code is None or code in FAILED_CODES
 
 
-def preload() -> None:
-    """Import what the tests need and no mutant changes."""
-    for name in PRELOADED:
+def preload(copy: Path, changed: str, others: Sequence[str]) -> None:
+    """Import from the copy what tests need and no mutant changes: libraries, and of the other places (files or
+    folders) the modules that do not import a module of the changed place. A forked process then starts with them."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in CODE]:
+        del sys.modules[name]
+    sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(copy), str(REPOSITORY)))]
+    importlib.invalidate_caches()
+    graph = grimp.build_graph(*CODE, cache_dir=None)
+
+    def modules(place: str) -> set[str]:
+        root = place.removesuffix(".py").replace("/", ".")
+        return {root, *graph.find_descendants(root)}
+
+    importing = set().union(*(graph.find_downstream_modules(module) for module in modules(changed)))
+    wanted = set().union(*map(modules, others)) - modules(changed) - importing
+    for name in (*PRELOADED, *sorted(wanted)):
         importlib.import_module(name)
 
 
@@ -171,9 +185,8 @@ def _enter(copy: Path, log: Path) -> None:
     out = os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(out, descriptor)
-    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
-    sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(REPOSITORY)))]
     importlib.invalidate_caches()
     os.environ["PYTHONPATH"] = str(copy)
     settings.register_profile("mutants", deadline=None, derandomize=True)  # the same examples for every mutant
