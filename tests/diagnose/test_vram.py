@@ -11,7 +11,8 @@ GIB = 2**30
 
 def message(tried="2.00 GiB", total="80.00 GiB", free="1.00 GiB", process="70.00 GiB", idle="0.50 GiB") -> str:
     return (
-        f"CUDA out of memory. Tried to allocate {tried}. GPU 0 has a total capacity of {total} of which {free} is free. "
+        f"CUDA out of memory. Tried to allocate {tried}. GPU 0 has a total capacity of {total} of which "
+        f"{free} is free. "
         f"Including non-PyTorch memory, this process has {process} memory in use. Of the allocated memory 60.00 GiB is "
         f"allocated by PyTorch, and {idle} is reserved by PyTorch but unallocated."
     )
