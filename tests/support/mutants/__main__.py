@@ -23,6 +23,7 @@ from tests.support.mutants.changes import Change, changes
 from tests.support.mutants.running import TestsOfLines, copied, killed, preload, tests_of_lines
 from tests.support.paths import REPOSITORY
 
+COMPARE = ("compare", "compare_noise", "certificate", "history")
 PACKAGES = {
     "inputs": ("sweep/inputs", ["tests/inputs"]),
     "plan": ("sweep/plan", ["tests/plan"]),
@@ -32,7 +33,7 @@ PACKAGES = {
     "diagnose": ("sweep/diagnose", ["tests/diagnose"]),
     "physics": ("sweep/physics", ["tests/physics"]),
     "derive": ("analysis/derive", ["tests/analysis/derive"]),
-    "compare": ("analysis/compare", ["tests/analysis/test_compare.py"]),
+    "compare": ("analysis/compare", [f"tests/analysis/test_{name}.py" for name in COMPARE]),
     "slurm": ("sweep/executors/slurm_states.py", ["tests/executors/test_slurm_states.py"]),
 }
 """name -> its code, and its tests"""

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import grimp
 import pytest
 from coverage import Coverage, CoverageData
 from hypothesis import settings
@@ -133,20 +132,34 @@ def killed(copy: Path, tests: Sequence[str], normal_s: float) -> bool:
 def preload(copy: Path, changed: str, others: Sequence[str]) -> None:
     """Import from the copy what tests need and no mutant changes: libraries, and of the other places (files or
     folders) the modules that do not import a module of the changed place. A forked process then starts with them."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in CODE]:
-        del sys.modules[name]
+    _forget({name for name in sys.modules if name.partition(".")[0] in CODE})
     sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(copy), str(REPOSITORY)))]
     importlib.invalidate_caches()
-    graph = grimp.build_graph(*CODE, cache_dir=None)
-
-    def modules(place: str) -> set[str]:
-        root = place.removesuffix(".py").replace("/", ".")
-        return {root, *graph.find_descendants(root)}
-
-    importing = set().union(*(graph.find_downstream_modules(module) for module in modules(changed)))
-    wanted = set().union(*map(modules, others)) - modules(changed) - importing
-    for name in (*PRELOADED, *sorted(wanted)):
+    for name in PRELOADED:
         importlib.import_module(name)
+    mine = _module(changed)
+    for path in sorted(path for place in others for path in _files(copy / place)):
+        before = set(sys.modules)
+        importlib.import_module(_module(str(path.relative_to(copy))))
+        if any(name == mine or name.startswith(f"{mine}.") for name in sys.modules):
+            _forget({name for name in set(sys.modules) - before if name.partition(".")[0] in CODE})
+
+
+def _files(place: Path) -> list[Path]:
+    return [place] if place.is_file() else list(place.rglob("*.py"))
+
+
+def _module(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _forget(names: set[str]) -> None:
+    """Make the next import of these modules read their files."""
+    for name in names:
+        del sys.modules[name]
+        parent, _, own = name.rpartition(".")
+        if parent in sys.modules and hasattr(sys.modules[parent], own):
+            delattr(sys.modules[parent], own)
 
 
 def _arguments(tests: Sequence[str]) -> list[str]:
