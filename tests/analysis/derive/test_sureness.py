@@ -131,3 +131,10 @@ def test_without_the_spread_of_iterations_one_run_leads_by_an_unknown_surety():
     rows = rows_of((200.0,), (100.0,)).drop(columns=["step_time_min_s", "step_time_max_s"])
     (cell,) = analysis.best_per_cell(rows).to_dict("records")
     assert verdict(cell, METRIC) == ("unknown", "leads by 100.0%; the spread of its iterations is not known")
+
+
+def test_of_times_the_shorter_leads():
+    rows = rows_of((200.0, 201.0), (100.0,)).assign(step_time_median_s=lambda r: 1e3 / r.tokens_per_second_per_gpu)
+    (cell,) = analysis.best_per_cell(rows, "step_time_median_s").to_dict("records")
+    assert cell["least_lead"] == pytest.approx(math.log(10.0 / cell["value"]) / math.sqrt(1 / 2 + 1))
+    assert cell["least_lead"] > 0
