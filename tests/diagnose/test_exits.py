@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from sweep.diagnose.diagnose import diagnose
+from sweep.diagnose.diagnose import diagnose, diagnose_text
 from sweep.diagnose.exits import exit_hit
 from sweep.diagnose.model import Facts, RankEnd, Weight
 from sweep.outcomes import Outcome
@@ -122,3 +122,34 @@ def test_ranks_that_ended_well_fail_by_a_verdict_or_a_loss_alone():
     assert diagnose(Facts(ranks=[rank(exit_code=0)], verdict=Outcome.CANCELLED)).outcome is Outcome.CANCELLED
     assert diagnose(Facts(ranks=[rank(exit_code=0)], verdict=Outcome.OK)).outcome is None
     assert diagnose(Facts(ranks=[], slurm_state="NODE_FAIL")).outcome is Outcome.NODE_FAIL
+
+
+STEPS = "".join(f"step: {i} loss: 2.{9 - i}\n" for i in range(1, 6))
+
+
+@pytest.mark.parametrize(("line", "outcome"), [
+    ("slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO PREEMPTION ***", Outcome.PREEMPTED),
+    ("slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***", Outcome.TIME_LIMIT),
+    ("slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***",
+     Outcome.NODE_FAIL),
+    ("slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 ***", Outcome.CANCELLED),
+    ("KeyboardInterrupt", Outcome.CANCELLED),
+])  # fmt: skip
+def test_what_ended_a_job_stays_its_end_though_ranks_still_write_their_iterations(line, outcome):
+    assert diagnose_text(f"step: 0\n{line}\n{STEPS}").outcome is outcome
+
+
+def test_what_a_program_recovers_from_is_forgotten_after_three_iterations_that_count_upwards():
+    failed = "step: 0\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB\n"
+    for further, outcome in ((2, Outcome.OOM_CUDA), (3, None)):
+        assert diagnose_text(failed + "".join(f"step: {i}\n" for i in range(1, further + 1))).outcome is outcome
+    backwards = "".join(f"step: {i}\n" for i in (3, 2, 1))
+    assert diagnose_text(failed + backwards).outcome is Outcome.OOM_CUDA
+    assert diagnose_text(failed + "step: 1\n" * 9).outcome is Outcome.OOM_CUDA, "one iteration, written by each rank"
+
+
+def test_a_guess_in_a_log_hides_no_line_after_it():
+    ends = [rank(exit_code=1, ended_at_s=1.0, log_tail=f"Killed\n{OOM}")]
+    assert diagnose(Facts(ranks=ends)).outcome is Outcome.OOM_CUDA
+    ours = [rank(exit_code=1, killed_by_us=True, log_tail=f"ValueError: our signal came here\n{OOM}")]
+    assert diagnose(Facts(ranks=ours)).outcome is Outcome.OOM_CUDA
