@@ -81,7 +81,7 @@ def test_without_a_pair_nothing_is_decided(outcomes, reason):
     assert (one.verdict, one.reason, one.change, one.baseline, one.value) == ("undecided", reason, None, None, None)
 
 
-def test_workloads_are_told_apart_by_their_configuration_and_sorted():
+def test_workloads_are_distinguished_apart_by_their_configuration_and_sorted():
     found = checked(
         ["ok"] * 4, pair("r0", change()), planned=[{"nodes": 2}, {"nodes": 1}, {"nodes": 1, "tp": 2}, {"nodes": 2}]
     )

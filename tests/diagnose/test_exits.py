@@ -26,7 +26,7 @@ from sweep.outcomes import Outcome
     (signal.SIGXFSZ, Outcome.DISK_FULL, Weight.SUSPECT),
     (signal.SIGPIPE, Outcome.UNKNOWN, Weight.SIGN),
 ])  # fmt: skip
-def test_a_signal_says_the_same_however_it_is_reported(number, outcome, weight):
+def test_a_signal_means_the_same_however_it_is_reported(number, outcome, weight):
     """As a signal, as a negative code (subprocess), or as 128 and the signal (shells)."""
     for hit in (exit_hit(None, number), exit_hit(-number, None), exit_hit(128 + number, None), exit_hit(1, number)):
         assert hit is not None
@@ -44,7 +44,7 @@ def test_a_signal_says_the_same_however_it_is_reported(number, outcome, weight):
     (193, Outcome.UNKNOWN, Weight.SIGN),
     (255, Outcome.UNKNOWN, Weight.SIGN),
 ])  # fmt: skip
-def test_a_code_says_what_the_program_that_returns_it_means(code, outcome, weight):
+def test_a_code_means_what_the_program_that_returns_it_means(code, outcome, weight):
     hit = exit_hit(code, None)
     assert hit is not None
     assert (hit.outcome, hit.weight, hit.evidence) == (outcome, weight, f"exit code {code}")

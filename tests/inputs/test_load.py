@@ -46,7 +46,7 @@ def test_a_site_is_named_as_a_file_or_by_its_name_among_the_users(home):
 
 
 def test_without_any_named_site_the_remedy_is_a_file():
-    with pytest.raises(SweepError, match="name a file; .* holds no site"):
+    with pytest.raises(SweepError, match=r"name a file; .* holds no site"):
         load_site(given="big")
 
 
@@ -63,7 +63,7 @@ def test_the_executor_is_the_one_asked_for_else_slurm_where_it_answers(home, mon
 
 
 @pytest.mark.parametrize(("cpus", "ranks"), [(None, 8), (1, 8), (4, 8), (5, 10), (64, 128)])
-def test_two_ranks_per_core_and_at_least_eight_may_run_here_unless_the_site_says_otherwise(cpus, ranks, monkeypatch):
+def test_two_ranks_per_core_and_at_least_eight_may_run_here_unless_the_site_states_otherwise(cpus, ranks, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: cpus)
     assert max_local_ranks(parse_site(SITE, "s")) == ranks
     assert max_local_ranks(parse_site(SITE + "max_local_ranks: 3\n", "s")) == 3

@@ -64,7 +64,8 @@ def test_unknown_hardware_has_nominal_rates():
 
 
 @pytest.mark.parametrize(("gpu", "wanted"), [
-    ("v100", "ampere"), ("a100", "ampere"), ("l40s", "ampere"), ("h100", "hopper"), ("h200", "hopper"), ("b200", "blackwell"),
+    ("v100", "ampere"), ("a100", "ampere"), ("l40s", "ampere"), ("h100", "hopper"), ("h200", "hopper"),
+    ("b200", "blackwell"),
 ])  # fmt: skip
 def test_attention_kernels_by_the_architecture_of_the_gpu(gpu, wanted):
     assert machine(gpu).architecture == wanted
@@ -158,7 +159,8 @@ def test_what_no_collective_can_take_is_refused(wrong):
 
 
 @pytest.mark.parametrize("right", [
-    {"nodes": 1, "ranks": 2}, {"nodes": 2, "ranks": 2}, {"bytes": 1}, {"seconds": 9999.0}, {"seconds": 0.5}, {"spread": 2},
+    {"nodes": 1, "ranks": 2}, {"nodes": 2, "ranks": 2}, {"bytes": 1}, {"seconds": 9999.0}, {"seconds": 0.5},
+    {"spread": 2},
 ])  # fmt: skip
 def test_what_a_collective_can_take_is_accepted(right):
     assert MeasuredCollective(**COLLECTIVE | right)

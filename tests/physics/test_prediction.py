@@ -208,7 +208,7 @@ def test_parts_that_candidates_lack_are_padded_and_change_nothing():
     assert np.allclose(wide.prior_sd, few.prior_sd)
 
 
-def test_of_layouts_that_nobody_knows_each_may_be_any():
+def test_of_layouts_of_which_nothing_is_known_each_may_be_any():
     several = Layouts.similar(3)
     assert len(several) == 3
     assert np.ptp(several.log_median) == 0

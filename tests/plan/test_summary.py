@@ -60,7 +60,7 @@ def test_each_cell_names_the_run_of_most_predicted_tokens_per_gpu():
         assert cell["predicted_node_hours"] == pytest.approx(hours, abs=5e-4)
 
 
-def test_where_nothing_predicts_a_runs_time_it_is_assumed_and_the_summary_says_so():
+def test_where_nothing_predicts_a_runs_time_it_is_assumed_and_the_summary_states_so():
     known, unknown = (summary(plan_of(TWO_CELLS.replace("h100", gpu))) for gpu in ("h100", "cpu"))
     assert known["prediction"].startswith("model of the step time")
     assert unknown["prediction"] == "60 s per run assumed"

@@ -24,7 +24,7 @@ def candidates(workload="megatron"):
 @pytest.mark.parametrize("pp", [1, 2, 4])
 def test_the_predicted_peak_is_that_of_the_heavier_end_of_the_pipeline_by_kinds(pp):
     found = from_configurations(["run-0000000000000000"], [run(dp=8, pp=pp, model="8B")], H100)
-    columns = {name: value for name, value in found.columns.items()}
+    columns = dict(found.columns)
     log_use, shares = predicted_peaks(columns, PROFILES["megatron"], LIMIT)
     ends = [memory.breakdown(columns, PROFILES["megatron"], stage) for stage in ("first", "last")[: 1 + (pp > 1)]]
     heavier = max(ends, key=lambda part: float(part["total"][0]))
@@ -35,7 +35,7 @@ def test_the_predicted_peak_is_that_of_the_heavier_end_of_the_pipeline_by_kinds(
     assert {kind for group in GROUPS for kind in group} == set(heavier) - {"total"}
 
 
-def test_a_measured_peak_is_believed_and_moves_its_neighbours_as_their_covariance_says():
+def test_a_measured_peak_is_believed_and_moves_its_neighbours_as_their_covariance_states():
     found = candidates("somebody")
     peaks = Peaks(found.peaks, found.kernel)
     linear = found.peaks.shares * found.peaks.spreads[:, None]

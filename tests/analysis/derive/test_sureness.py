@@ -121,7 +121,7 @@ def test_a_lead_counts_by_the_numbers_of_runs_behind_both():
     assert cell["least_lead"] == pytest.approx(min(wanted))
 
 
-def test_a_measurement_alone_says_so_and_ties_are_counted():
+def test_a_measurement_alone_states_so_and_ties_are_counted():
     assert claim((100.0,)) == ("alone", "the only configuration that was measured here")
     assert claim((100.0,), (99.9,))[1] == "within noise of one other configuration; the second is 0.1% behind"
     assert claim((100.0,), (99.9,), (99.8,))[1].startswith("within noise of 2 other configurations")
