@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import browser
-from tests.support.made_sweeps import command
+from tests.support.command_line import command
 from tests.support.slurm.cluster import Cluster, unavailable
 
 __all__ = ["browser", "command"]

@@ -22,7 +22,7 @@ _LOGGED = re.compile(
 )
 _END = 2000
 """an exception on an error line within this many characters of a log's end is taken as the reason of the end"""
-_FRAME = re.compile(r'^(?:\[?\w+\]?:? ?)?  File "[^"\n]+", line \d+, in \S', re.MULTILINE)
+_FRAME = re.compile(r'^(?:\[?\w+\]?:? ?)?  File "[^"\n]+", line \d+, in \S[^\n]*', re.MULTILINE)
 _WARNED = re.compile(
     r"\b(?:WARNING|WARN|DEBUG|UserWarning|RuntimeWarning)\b|Logging error|[Ii]gnor(?:ed|ing)|(?:fall(?:ing)?"
     r"|fell) ?back|[Rr]etry"

@@ -111,7 +111,7 @@ def amount(value: Any) -> int:
 
 def amount_text(value: int) -> str:
     """The short form of a count if there is an exact one: 1Mi, 2M, else with separators."""
-    for unit, scale in (*_BINARY.items(), *_SCALE.items()):
+    for unit, scale in (*reversed(_BINARY.items()), *reversed(_SCALE.items())):
         if unit and value % scale == 0 and 1 <= value // scale < 1024:
             return f"{value // scale}{unit[0].upper()}{unit[1:]}"
     return f"{value:,}"

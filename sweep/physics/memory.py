@@ -92,7 +92,7 @@ def _whole_logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage
     logits = local_tokens(columns) * shape_columns(columns).vocab_size / split * pipeline.has_output(columns, stage)
     per_logit = np.where(split > 1, profile.split_logit_bytes or profile.logit_bytes, profile.logit_bytes)
     if not profile.loss_in_fp32:
-        per_logit = per_logit * np.maximum(element_bytes(columns) / 2, 1)
+        per_logit = per_logit * element_bytes(columns) / 2
     if not profile.torch_pipeline:
         return logits * per_logit
     outputs = np.where(read(columns, "pp") > 1, element_bytes(columns), 0.0)

@@ -9,7 +9,7 @@ from sweep.cli.winners import CONFIGURATION
 from sweep.outcomes import Outcome
 from sweep.records.collect import write_results
 from tests.support.made_records import made_record, made_run
-from tests.support.made_sweeps import GRID, command, made, pilot_wrote  # noqa: F401
+from tests.support.made_sweeps import GRID, made, pilot_wrote
 
 PREDICTABLE = GRID.replace("tiny-1M", "1B").replace("gpu: cpu", "gpu: h100").replace("fp32", "bf16")
 
@@ -35,7 +35,7 @@ def marked(path, tmp_path):
     return target
 
 
-def test_the_table_has_a_row_per_cell_and_how_sure_it_is(results, command):  # noqa: F811
+def test_the_table_has_a_row_per_cell_and_how_sure_it_is(results, command):
     code, out, _ = command("best", results)
     assert code == 0
     assert out.count("the spread") == 2
@@ -44,7 +44,7 @@ def test_the_table_has_a_row_per_cell_and_how_sure_it_is(results, command):  # n
     assert {(row["nodes"], row["verdict"]) for row in json.loads(out)} == {(1, "leads"), (2, "leads")}
 
 
-def test_a_blank_mfu_on_a_cpu_has_its_reason_and_a_unit_is_shown_once(tmp_path, command):  # noqa: F811
+def test_a_blank_mfu_on_a_cpu_has_its_reason_and_a_unit_is_shown_once(tmp_path, command):
     write_results(tmp_path / "r.parquet", [made_record(made_run(), gpu="cpu")])
     code, out, _ = command("best", tmp_path / "r.parquet")
     assert code == 0
@@ -52,13 +52,13 @@ def test_a_blank_mfu_on_a_cpu_has_its_reason_and_a_unit_is_shown_once(tmp_path, 
     assert (out.count("tokens/s/GPU"), out.count("tok/s")) == (1, 0), "in the heading"
 
 
-def test_an_unknown_model_gets_the_nearest(results, command):  # noqa: F811
+def test_an_unknown_model_gets_the_nearest(results, command):
     code, _, err = command("best", results, "--model", "8b")
     assert (code, "measured: 1B on 1, 1B on 2" in err) == (2, True), err
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "markdown", "flags"])
-def test_every_format_has_what_makes_the_run_and_what_rates_it(results, tmp_path, command, form):  # noqa: F811
+def test_every_format_has_what_makes_the_run_and_what_rates_it(results, tmp_path, command, form):
     _, out, _ = command("export", "best", marked(results, tmp_path), "--format", form)
     assert "simulated" in out
     assert "leads by" in out
@@ -80,12 +80,12 @@ def test_every_format_has_what_makes_the_run_and_what_rates_it(results, tmp_path
         assert not [word for word in wanted if word not in out]
 
 
-def test_only_json_is_exact(results, command):  # noqa: F811
+def test_only_json_is_exact(results, command):
     exact = json.loads(command("export", "best", results)[1])[0]["tokens_per_second_per_gpu"]
     assert str(exact) not in command("export", "best", results, "--format", "markdown")[1]
 
 
-def test_size_never_calls_simulated_runs_measured(results, tmp_path, command):  # noqa: F811
+def test_size_never_calls_simulated_runs_measured(results, tmp_path, command):
     words = ("--params", "8B", "--tokens", "1T", "--gpus", "64", "--from")
     _, out, _ = command("size", *words, marked(results, tmp_path))
     assert "simulated in" in out
@@ -99,7 +99,7 @@ def test_size_never_calls_simulated_runs_measured(results, tmp_path, command):  
     }
 
 
-def test_compare_refuses_different_work(tmp_path, command):  # noqa: F811
+def test_compare_refuses_different_work(tmp_path, command):
     for name, tokens in (("a", 2048), ("b", 4096)):
         write_results(tmp_path / name, [made_record(made_run(zero=zero, sequence_length=tokens)) for zero in (0, 1)])
     code, _, err = command("compare", tmp_path / "a", tmp_path / "b")
@@ -110,14 +110,14 @@ def test_compare_refuses_different_work(tmp_path, command):  # noqa: F811
     assert command("compare", tmp_path / "a", tmp_path / "b", "--anyway")[0] == 0
 
 
-def test_compare_refuses_where_no_run_is_in_both(tmp_path, command):  # noqa: F811
+def test_compare_refuses_where_no_run_is_in_both(tmp_path, command):
     for name, zero in (("a", 0), ("b", 1)):
         write_results(tmp_path / name, [made_record(made_run(zero=zero))])
     code, _, err = command("compare", tmp_path / "a", tmp_path / "b")
     assert (code, "no run is in both" in err) == (2, True)
 
 
-def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatch, command):  # noqa: F811
+def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(PREDICTABLE)
     document = json.loads(command("plan", "grid.yaml", "--json", "--show", "runs")[1])
@@ -136,7 +136,7 @@ def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatc
     assert command("heatmap", "--site", "x")[0] == 2, "no effect without --predicted"
 
 
-def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):  # noqa: F811
+def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):
     sweep = made(tmp_path / "s")
     pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
     before = sorted(sweep.directory.journals())
@@ -146,7 +146,7 @@ def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):  # noqa:
     assert json.loads(command("status", tmp_path / "s", "--json")[1])["cancelled"] is False
 
 
-def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):  # noqa: F811
+def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):
     sweep = made(tmp_path / "s")
     pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OK))
     before = sorted(sweep.directory.journals())
@@ -171,7 +171,7 @@ def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):  # 
         (("report", "--every", "9"), ["--every: has no effect without --watch"]),
     ],
 )
-def test_nothing_is_accepted_in_silence_and_every_mistake_is_reported(tmp_path, monkeypatch, command, words, expected):  # noqa: F811
+def test_nothing_is_accepted_in_silence_and_every_mistake_is_reported(tmp_path, monkeypatch, command, words, expected):
     monkeypatch.chdir(tmp_path)
     code, out, err = command(*words)
     assert (code, out) == (2, "")

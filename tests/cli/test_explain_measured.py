@@ -10,8 +10,8 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.store.sweep import Sweep
-from tests.support.made_sweeps import GRID, Command, made, pilot_wrote
-from tests.support.made_sweeps import command as command
+from tests.support.command_line import Command
+from tests.support.made_sweeps import GRID, made, pilot_wrote
 
 H100 = """\
 name: h100

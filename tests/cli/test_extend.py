@@ -19,7 +19,8 @@ from sweep.state.events import AttemptStarted
 from sweep.store import extend, lease
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep, open_sweep
-from tests.support.made_sweeps import GRID, Command, made, pilot_wrote, tree
+from tests.support.command_line import Command
+from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
 
 WIDER = GRID.replace("nodes: [1, 2]", "nodes: [2, 4]").replace("size: [1, 2]", "size: [2, 4]")
 

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from tests.support.made_sweeps import GRID, Command, tree
+from tests.support.command_line import Command
+from tests.support.made_sweeps import GRID, tree
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.store.sweep import Sweep
-from tests.support.made_sweeps import Command, made, pilot_wrote, tree
+from tests.support.command_line import Command
+from tests.support.made_sweeps import made, pilot_wrote, tree
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 from sweep.cli.main import cli
 from sweep.cli.names import OneOf
 from sweep.plugins import strategy_names, trainer_names
-from tests.support.made_sweeps import Command, made
-from tests.support.made_sweeps import command as command
+from tests.support.command_line import Command
+from tests.support.made_sweeps import made
 from tests.support.paths import REPOSITORY
 
 NAMES = {"--metric", "--format", "--strategy", "--gpu", "--trainer", "--to", "--track", "--outcome", "--executor"}

@@ -10,8 +10,8 @@ import pytest
 from analysis.figures.regret import draw
 from sweep.outcomes import Outcome
 from sweep.plugins import strategy_names
-from tests.support.made_sweeps import Command, made, pilot_wrote
-from tests.support.made_sweeps import command as command
+from tests.support.command_line import Command
+from tests.support.made_sweeps import made, pilot_wrote
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from sweep.state.tally import counts
 from sweep.store import lease
 from sweep.store.journal import JournalReader
 from sweep.store.sweep import Sweep
-from tests.support.made_sweeps import Command, made, pilot_wrote, tree
+from tests.support.command_line import Command
+from tests.support.made_sweeps import made, pilot_wrote, tree
 
 
 @pytest.fixture

@@ -69,3 +69,40 @@ def test_missing_counters_are_unknown_not_false() -> None:
     assert verdict.cache_thrash is None
     assert verdict.non_torch_bytes is None
     assert verdict.findings == ()
+
+
+@pytest.mark.parametrize(("share", "fragmented"), [(0.15, False), (0.16, True)])
+def test_a_seventh_of_the_reserved_memory_idle_in_fragments_is_fragmented_where_requests_failed(
+    share: float, fragmented: bool
+) -> None:
+    idle = {"inactive_split_bytes.all.peak": share * 100 * GIB, "reserved_bytes.all.peak": 100 * GIB}
+    assert verdict_of(CALM, {**CALM, **idle, "num_alloc_retries": 4}).fragmented is fragmented
+    assert verdict_of(CALM, {**CALM, **idle, "num_ooms": 1}).fragmented is fragmented
+    assert verdict_of(CALM, {**CALM, **idle}).fragmented is False
+
+
+def test_an_out_of_memory_that_the_program_survived_is_pressure() -> None:
+    assert verdict_of(CALM, {**CALM, "num_ooms": 1}).pressure is True
+
+
+@pytest.mark.parametrize("name", ["num_device_alloc", "num_device_free"])
+def test_one_device_call_after_the_warm_up_is_thrash(name: str) -> None:
+    verdict = verdict_of(CALM, {**CALM, name: CALM[name] + 1})
+    assert (verdict.cache_thrash, verdict.device_allocs) == (True, 1)
+    assert "1 times after the warm-up" in verdict.findings[0]
+    both = verdict_of(CALM, {**CALM, name: CALM[name] + 1, "num_alloc_retries": 4})
+    assert both.cache_thrash is True
+    assert len(both.findings) == 1, "pressure explains it"
+
+
+@pytest.mark.parametrize(("allocated", "found"), [(110, 0), (111, 1)])
+def test_a_tenth_more_than_requested_is_rounding(allocated: int, found: int) -> None:
+    sizes = {"allocated_bytes.all.peak": allocated, "requested_bytes.all.peak": 100}
+    assert len(verdict_of(CALM, {**CALM, **sizes}).findings) == found
+
+
+@pytest.mark.parametrize(("free", "outside", "found"), [(7, 2, 0), (6, 3, 1), (20, 0, 0)])
+def test_more_than_two_gib_outside_torch_is_reported(free: int, outside: int, found: int) -> None:
+    verdict = verdict_of(CALM, CALM, device_free_bytes=free * GIB, device_total_bytes=79 * GIB)
+    assert verdict.non_torch_bytes == outside * GIB
+    assert len(verdict.findings) == found

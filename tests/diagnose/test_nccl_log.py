@@ -175,3 +175,73 @@ def test_a_long_warning_is_truncated() -> None:
     assert seen.root_warning is not None
     assert seen.root_warning.startswith("n1:1:1 [0] misc/socket.cc:49 NCCL WARN word")
     assert len(seen.root_warning) < 3000
+
+
+def findings(*lines: str) -> str:
+    seen = summarize(f"n1:1:1 [0] NCCL INFO {line}" for line in lines)
+    assert seen is not None
+    return "\n".join(seen.findings)
+
+
+@pytest.mark.parametrize(("shared", "direct", "found"), [(2, 1, True), (1, 1, False), (1, 2, False), (1, 0, True)])
+def test_more_connections_through_host_memory_than_direct_ones_are_found(shared: int, direct: int, found: bool) -> None:
+    lines = ["Channel 00 : 0[0] -> 1[1] via SHM/direct"] * shared + ["Channel 00 : 0[0] -> 1[1] via P2P/IPC"] * direct
+    assert ("host shared memory" in findings(*lines)) is found
+
+
+@pytest.mark.parametrize(("fewest", "found"), [(4, True), (5, False)])
+def test_communicators_with_a_quarter_of_the_channels_of_others_are_found(fewest: int, found: bool) -> None:
+    lines = [f"{count} coll channels, 0 collnet channels" for count in (16, fewest)]
+    assert (f"Communicators got from {fewest} to 16 channels" in findings(*lines)) is found
+
+
+@pytest.mark.parametrize(("total", "found"), [("10.00", False), ("10.01", True)])
+def test_a_set_up_of_more_than_ten_seconds_is_slow(total: str, found: bool) -> None:
+    line = f"Init timings - ncclCommInitRank: rank 0 nranks 16 total {total} (kernels 0.27, bootstrap 9.87)"
+    assert ("of which bootstrap 9.9 s: slow for every start" in findings(line)) is found
+
+
+def test_the_longest_set_up_and_the_largest_communicator_count() -> None:
+    timed = [f"Init timings - x: rank 0 nranks 2 total {t} (kernels 0.1, bootstrap {t})" for t in ("3.0", "5.0", "4.0")]
+    sized = [f"comm 0xa{n} rank 0 nRanks {n} nNodes {n // 2} localRanks 2" for n in (4, 8, 2)]
+    seen = summarize(f"n1:1:1 [0] NCCL INFO {line}" for line in (*timed, *sized))
+    assert seen is not None
+    assert (seen.init_s, seen.bootstrap_s, seen.ranks, seen.nodes) == (5.0, 5.0, 8, 4)
+
+
+@pytest.mark.parametrize(("first", "second", "state", "found"), [
+    ("is available on dev 0", "is available on dev 1", True, False),
+    ("is available on dev 0", "is not available on dev 1", False, True),
+    ("is not available on dev 0", "is available on dev 1", False, True),
+])  # fmt: skip
+def test_multicast_is_in_use_where_every_gpu_has_it(first: str, second: str, state: bool, found: bool) -> None:
+    lines = [f"NVLS multicast support {first}", f"NVLS multicast support {second}", "Channel 00 : 0 -> 1 via P2P/IPC"]
+    seen = summarize(f"n1:1:1 [0] NCCL INFO {line}" for line in lines)
+    assert seen is not None
+    assert seen.nvls is state
+    assert ("NVLS" in findings(*lines)) is found
+    assert "NVLS" not in findings(*lines, "NCCL_NVLS_ENABLE set by environment to 0.")
+    assert "NVLS" not in findings(*lines[:2]), "without a direct link it is not expected"
+
+
+@pytest.mark.parametrize(("name", "value", "found"), [
+    ("NCCL_DEBUG", "TRACE", True), ("NCCL_DEBUG", "INFO", False), ("NCCL_DEBUG_SUBSYS", "ALL", True),
+    ("NCCL_DEBUG_SUBSYS", "INIT,TRACE", True), ("NCCL_DEBUG_SUBSYS", "INIT", False), ("NCCL_ALGO", "TRACE", False),
+])  # fmt: skip
+def test_a_trace_of_every_call_spoils_timings(name: str, value: str, found: bool) -> None:
+    assert ("traces every call" in findings(f"{name} set by environment to {value}.")) is found
+
+
+def test_gpudirect_is_off_only_where_no_connection_between_nodes_has_it() -> None:
+    sized = "comm 0xaa rank 0 nRanks 16 nNodes 2 localRanks 8"
+    off, on = ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0" + more for more in ("", "/GDRDMA"))
+    assert "GPUDirect RDMA is off" in findings(sized, off)
+    assert "GPUDirect RDMA is off" not in findings(sized, off, on)
+    assert "GPUDirect RDMA is off" not in findings(sized)
+    assert "GPUDirect RDMA is off" in findings(sized, "GPU Direct RDMA Disabled for HCA 0")
+    assert "GPUDirect RDMA is off" not in findings(sized, "GPU Direct RDMA Enabled for HCA 0")
+
+
+def test_at_most_sixteen_ranks_without_a_communicator_are_named() -> None:
+    lines = [f"ncclCommInitRank comm 0x{n:02x} rank {n} nranks 32 cudaDev 0 - Init START" for n in range(20)]
+    assert "never completed on rank 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15:" in findings(*lines)

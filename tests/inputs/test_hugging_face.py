@@ -12,8 +12,7 @@ from sweep.errors import SweepError
 from sweep.inputs.hugging_face import shape_of_config
 from sweep.inputs.load import parse_grid
 from sweep.physics.catalogue import MODELS
-from tests.support.made_sweeps import Command
-from tests.support.made_sweeps import command as command
+from tests.support.command_line import Command
 
 GRID = "name: g\nnodes: [1]\nsequence_length: 4096\nglobal_batch: 1Mi\nmodels: {}\n"
 

@@ -3,7 +3,9 @@
 import pytest
 import yaml
 
-from sweep.inputs.starter_files import SEQUENCES, WIDEST, grid_text
+from sweep.inputs.site import parse_site
+from sweep.inputs.starter_files import GRID, SEQUENCES, SITE, WIDEST, grid_text, site_text
+from sweep.inputs.validation import amount
 
 
 def first_grid(**facts):
@@ -41,3 +43,47 @@ def test_the_global_batch_splits_evenly_over_the_gpus_of_every_node_count():
     tokens = int(found["global_batch"].removesuffix("Mi")) * 2**20
     assert tokens % (found["sequence_length"] * 8 * found["nodes"][-1]) == 0
     assert tokens >= SEQUENCES * found["sequence_length"]
+
+
+def test_the_first_grid_is_the_same_for_every_kind_of_hardware_but_for_what_that_needs():
+    common = {"name": "first", "nodes": [1], "pp": [1, 2], "tp": "auto"}
+    large = {
+        "models": ["Llama-3-8B"],
+        "sequence_length": 4096,
+        "global_batch": "1Mi",
+        "dtype": "bf16",
+        "zero": [0, 1, 3],
+    }
+    assert first_grid() == common | large | {"micro_batch_size": [1, 2], "recompute": ["none", "full"]}
+    small = {"models": ["tiny-1M"], "sequence_length": 128, "global_batch": "2Ki", "dtype": "fp32", "zero": [0, 3]}
+    assert first_grid(gpu="cpu") == common | small | {"micro_batch_size": [1, 2]}
+    assert first_grid(gpu="v100")["dtype"] == "fp32", "it has no bf16"
+
+
+@pytest.mark.parametrize(("gpus", "sequences"), [(8, 256), (3, 258), (300, 300), (257, 257)])
+def test_a_step_has_256_sequences_or_the_next_number_that_the_gpus_divide(gpus, sequences):
+    found = first_grid(gpus_per_node=gpus)["global_batch"]
+    assert amount(found) == sequences * 4096
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (4 * 3600, "4h"), (3600, "1h"), (1800, "30m"), (5400, "90m"), (90, "90s"), (60, "1m"), (3601, "3601s"),
+])  # fmt: skip
+def test_the_wall_time_of_a_pilot_is_written_in_the_largest_whole_unit(seconds, text):
+    site = yaml.safe_load(site_text({"gpu": "h100", "gpus_per_node": 8, "pilot_time": seconds}))
+    assert site == {"gpu": "h100", "gpus_per_node": 8, "pilot_time": text}
+
+
+def test_every_other_key_is_there_as_a_comment_that_can_be_taken_over():
+    for text, keys, reader in ((site_text({}), dict(SITE_KEYS), parse_site), (grid_text(FACTS), dict(GRID_KEYS), None)):
+        lines = [line for line in text.splitlines() if line.startswith("# ") and ":" in line.split("  # ")[0]]
+        shown = {line[2:].split(":")[0] for line in lines if line[2:].split(":")[0].isidentifier()}
+        assert set(keys) - shown == {name for name in keys if f"\n{name}: " in text}
+        assert reader is None or reader(
+            "".join(line[2:] + "\n" for line in lines if line[2:].split(":")[0] in keys), "s"
+        )
+
+
+FACTS = {"gpu": "h100", "gpus_per_node": 8}
+SITE_KEYS = [(key, example) for key, example, _ in SITE]
+GRID_KEYS = [(key, example) for _, keys in GRID for key, example, _ in keys]

@@ -172,3 +172,45 @@ def test_an_update_depends_on_its_runs_alone_and_uses_the_latest():
 @pytest.mark.parametrize(("share", "degrees", "wanted"), [(0.75, 8, 0.706), (0.95, 8, 1.860), (0.95, 100, 1.660)])
 def test_quantiles_of_students_t(share, degrees, wanted):
     assert students_quantile(share, degrees) == pytest.approx(wanted, abs=0.005)
+
+
+def test_after_runs_the_covariance_is_that_of_the_conditional_normal_distribution():
+    """Runs and candidates of one layout family, conditioned by the textbook's formula (Rasmussen and Williams 2.24)."""
+    rows, asked = np.arange(0, len(LAYOUTS), 9), np.arange(4, len(LAYOUTS), 9)
+    known, rest = LAYOUTS.take(rows), LAYOUTS.take(asked)
+    after = Posterior().update(known, known.log_median)  # as predicted: nothing is corrected, the shares stay
+    prior = Posterior().covariance(Layouts.joined([known, rest]))
+    n = len(known)
+    noise = np.linalg.inv(after.inverse) - prior[:n, :n]
+    assert np.allclose(noise, np.diag(np.diag(noise))), "between two runs noise is independent"
+    wanted = prior[n:, n:] - prior[n:, :n] @ np.linalg.inv(prior[:n, :n] + noise) @ prior[:n, n:]
+    found = after.covariance(rest)
+    assert np.allclose(found, wanted * np.outer(after.scale(rest), after.scale(rest)))
+    own = after.log_seconds(rest)[1] ** 2 - after.noise(rest)
+    assert np.allclose(np.diag(found), own), "a run's spread is that of its median and the noise"
+
+
+def test_a_quantile_is_that_of_students_t_about_the_median():
+    one = LAYOUTS.take([0])
+    mean, sd = Posterior().log_seconds(one)
+    assert Posterior().quantile(one, 0.5) == pytest.approx(np.exp(mean))
+    # 1.860 standard deviations hold 95 % on one side at 8 degrees of freedom
+    assert Posterior().quantile(one, 0.95) == pytest.approx(np.exp(mean + 1.860 * sd), rel=0.002)
+    assert Posterior().quantile(one, 0.05) == pytest.approx(np.exp(mean - 1.860 * sd), rel=0.002)
+
+
+def test_parts_that_candidates_lack_are_padded_and_change_nothing():
+    few = LAYOUTS.take([0, 1])
+    wide = few.padded(2, 3)
+    assert wide.parts.shape == (2, few.parts.shape[1] + 5)
+    assert np.array_equal(wide.parts[:, 2:-3], few.parts)
+    assert np.allclose(wide.log_median, few.log_median)
+    assert np.allclose(wide.prior_sd, few.prior_sd)
+
+
+def test_of_layouts_of_which_nothing_is_known_each_may_be_any():
+    several = Layouts.similar(3)
+    assert len(several) == 3
+    assert np.ptp(several.log_median) == 0
+    assert (several.prior_sd > constants.NOISE.spread).all()
+    assert np.allclose(np.corrcoef(Posterior().sample(several, 500, np.random.default_rng(0)).T), 1.0)

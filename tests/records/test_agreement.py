@@ -144,3 +144,26 @@ def test_a_note_about_losses_is_made_again_at_each_collect(tmp_path):
     marked = [row for row in rows if row["suspect"]]
     assert [row["tp"] for row in marked] == [2]
     assert len(marked[0]["notes"]) == 1, "not one of each collect"
+
+
+@pytest.mark.parametrize(("off", "reported"), [(0.0099, False), (0.0101, True)])
+def test_of_three_the_one_off_the_median_by_more_than_the_tolerance_is_reported(off, reported):
+    found = disagreements(["g"] * 3, [[2.0], [2.0], [2.0 * (1 + off)]], [0.01] * 3)
+    assert list(found) == [2] * reported
+
+
+@pytest.mark.parametrize(("off", "reported"), [(0.0099, False), (0.0103, True)])
+def test_of_two_their_whole_difference_counts(off, reported):
+    found = disagreements(["g"] * 2, [[2.0], [2.0 * (1 + off)]], [0.01] * 2)
+    assert list(found) == [0, 1] * reported
+
+
+@pytest.mark.parametrize(("at", "reported"), [(4, True), (5, False)])
+def test_the_first_five_iterations_are_compared(at, reported):
+    other = [2.0] * 8
+    other[at] = 3.0
+    assert list(disagreements(["g"] * 3, [[2.0] * 8, [2.0] * 8, other], [0.01] * 3)) == [2] * reported
+
+
+def test_the_shortest_of_a_group_states_what_is_compared():
+    assert disagreements(["g"] * 3, [[2.0], [2.0, 9.0], [2.0, 1.0, 5.0]], [0.01] * 3) == {}

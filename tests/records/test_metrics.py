@@ -54,6 +54,18 @@ def test_selective_recomputation_raises_hfu_where_it_repeats_attention():
     assert theirs.hfu > theirs.mfu
 
 
+def test_adapters_on_frozen_weights_need_four_flops_per_weight():
+    """The weights get no gradient (LoRA): forward 2 and the gradient of the input 2; attention as ever."""
+    run = dataclasses.replace(made_run(), params={"frozen_weights": True})
+    weights = 4 * (4 * 64 * 64 + 3 * 64 * 128) + 64 * 512
+    attention = 4 * 2 * 64 * 128
+    record = made_record(run, gpu="h100")
+    assert record.flops_per_token == 4 * weights + 3 * attention
+    assert record.hfu == record.mfu
+    counted = [made_measurement(extra={"executed_matmul_flops_per_step": 1})] * run.gpus
+    assert made_record(run, measurements=counted, gpu="h100").hfu == pytest.approx(record.mfu), "at least the model's"
+
+
 def test_hfu_follows_the_count_where_there_is_one():
     run = made_run(recompute="full")
     by_formula = made_record(run, gpu="h100")

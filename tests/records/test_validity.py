@@ -7,9 +7,9 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.records.json_columns import json_text, over_ranks
-from sweep.records.metrics import efficiency, memory, metrics, rates, training
+from sweep.records.metrics import efficiency, memory, metrics, rates, slow_rank, training
 from sweep.records.schema import Efficiency, Metrics, Rates
-from sweep.records.validity import implausible, refusal
+from sweep.records.validity import implausible, mismatches, oddities, of_another_torch, refusal
 from tests.support.made_records import made_measurement, made_record, made_run
 
 
@@ -77,3 +77,96 @@ def test_values_of_many_ranks_become_one():
     assert merged == {"a": {"min": 1, "median": 2, "max": 3, "max_rank": 1}, "b": "x", "c": True, "d": None}
     text = json_text({"b": [float("nan"), 1], "a": {"x": float("inf")}})
     assert json.loads(text) == {"a": {"x": None}, "b": [None, 1]}
+
+
+@pytest.mark.parametrize(("share", "noted"), [(0.0, True), (-0.1, True), (0.81, False), (0.811, True), (1.0, True)])
+def test_a_share_of_the_peak_is_above_nothing_and_at_most_the_best_product(share, noted):
+    assert bool(implausible(Metrics(mfu=share), "h100", "bf16")) is noted
+
+
+@pytest.mark.parametrize(
+    "name", ["tokens_per_second", "tokens_per_second_per_gpu", "step_time_median_s", "tflops_per_gpu"]
+)
+def test_no_rate_and_no_time_is_zero_or_less(name):
+    assert implausible(Metrics(**{name: 1e-9}), None, None) == []
+    assert implausible(Metrics(**{name: -1.0}), None, None) == [f"{name} is -1.0"]
+
+
+@pytest.mark.parametrize(("hfu", "noted"), [(0.4, False), (0.4 * (1 - 1e-12), False), (0.399, True), (0.5, False)])
+def test_executed_flops_include_the_models(hfu, noted):
+    assert bool(implausible(Metrics(mfu=0.4, hfu=hfu), "h100", "bf16")) is noted
+
+
+@pytest.mark.parametrize(("other", "noted"), [
+    ([2.0, 1.0], False), ([2.0, 1.0009], False), ([2.0, 1.002], True), ([2.0, 1.0, 0.5], True), ([2.0], True),
+    (None, False), ([2.0, -1.0], True),
+])  # fmt: skip
+def test_ranks_that_train_one_model_report_one_loss_within_a_thousandth(other, noted):
+    ranks = [made_measurement(losses=[2.0, 1.0]), made_measurement(losses=other)]
+    found = oddities(ranks)
+    assert bool(found) is noted
+    assert not noted or found[0].startswith("rank 1 reports other losses")
+    assert oddities([made_measurement(losses=[0.0]), made_measurement(losses=[1e-7])]) == [], "of nothing a millionth"
+
+
+def test_versions_that_differ_between_ranks_are_named_by_program():
+    ranks = [
+        made_measurement(versions=v) for v in ({"nccl": "2.1", "torch": "2.9"}, {"torch": "2.10"}, {"nccl": "2.1"})
+    ]
+    assert oddities(ranks) == ["ranks run different versions of torch: 2.10, 2.9"]
+
+
+@pytest.mark.parametrize(("missing", "named"), [
+    (1, "ranks 0 gave"), (8, "ranks 0, 1, 2, 3, 4, 5, 6, 7 gave"), (9, "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 more gave"),
+    (12, "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 4 more gave"),
+])  # fmt: skip
+def test_at_most_eight_ranks_are_named(missing, named):
+    ranks = [None] * missing + [made_measurement()]
+    assert named in refusal(made_run(), ranks)[1]
+
+
+@pytest.mark.parametrize(("stated", "device", "refused"), [
+    ("h100", "NVIDIA H100 80GB HBM3", False), ("h100", "NVIDIA A100-SXM4-80GB", True),
+    ("h100", "a card of tomorrow", False), ("h100", None, False), ("cpu", "NVIDIA A100-SXM4-80GB", False),
+    (None, "NVIDIA A100-SXM4-80GB", False),
+])  # fmt: skip
+def test_a_known_device_of_another_kind_than_stated_is_a_mismatch(stated, device, refused):
+    found = refusal(made_run(), [made_measurement(), made_measurement(device=device)], stated)
+    assert (found is not None) is refused
+    if found:
+        assert found == (Outcome.CONFIG_MISMATCH, f"gpu: the site states {stated}, rank 1 measured on {device}")
+
+
+def test_ranks_that_timed_different_numbers_of_iterations_are_a_mismatch():
+    run = dataclasses.replace(made_run(), iterations=2)
+    timed = [made_measurement(*[1.0] * count) for count in (3, 2, 4)]
+    assert mismatches(run, timed) == ["iterations: ranks timed 2 to 4"]
+    assert mismatches(run, timed[:1] * 2) == []
+    assert mismatches(run, [made_measurement(1.0)]) == ["iterations: requested 2, timed 1"]
+
+
+def test_a_difference_of_many_ranks_is_named_once_with_their_number():
+    run = made_run()
+    ranks = [made_measurement(effective={"tp": run.layout.tp + number}) for number in (0, 1, 1, 2)]
+    asked = run.layout.tp
+    assert mismatches(run, ranks) == [f"tp: requested {asked}, ran {asked + 1} (rank 1) and 2 more ranks"]
+
+
+@pytest.mark.parametrize(("planned", "runs", "noted"), [
+    ("2.13", "2.13.1+cu126", False), ("2.13", "2.12.0", True), ("2.13.1", "2.13.0", True), (None, "2.12.0", False),
+    ("2.13", None, False), ("nightly", "2.12.0", False), ("2", "2.12.0", False),
+])  # fmt: skip
+def test_a_plan_for_another_torch_is_noted(planned, runs, noted):
+    ranks = [made_measurement(), made_measurement(versions={"torch": runs} if runs else {})]
+    found = of_another_torch(ranks, planned)
+    assert bool(found) is noted
+    assert not noted or found[0].endswith("plan again with torch_version: '" + runs.split("+")[0] + "'")
+
+
+@pytest.mark.parametrize(("medians", "step", "wanted"), [
+    ([1.0, 1.0, 1.0, 1.11], 1.0, 3), ([1.0, 1.0, 1.0, 1.09], 1.0, None), ([1.0], 1.0, None), ([1.0, 2.0], 1.0, 1),
+    ([0.0, 0.0, 0.0, 0.051], 1.0, 3), ([0.0, 0.0, 0.0, 0.049], 1.0, None),  # a twentieth of a step
+    ([1.0, 1.0, 1.0, 1.11], 4.0, None),
+])  # fmt: skip
+def test_a_rank_is_slow_from_a_tenth_of_the_usual_time_or_a_twentieth_of_a_step(medians, step, wanted):
+    assert slow_rank(medians, step) == wanted

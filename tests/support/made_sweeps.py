@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from sweep.cli.main import main
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
@@ -52,24 +47,6 @@ def pilot_wrote(sweep: Sweep, pilot: str, *ends: tuple[str, int, Outcome | None]
             record = made_record(runs[run_id].run(), **about)
             journal.append(record_event(record, time.time(), ended_at=now))
     journal.close()
-
-
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command line: (exit code, stdout, stderr)."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["sweep", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, out, err
-
-    return call
 
 
 def tree(root: Path) -> list[tuple[str, int, int]]:

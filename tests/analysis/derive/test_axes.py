@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from analysis.derive.axes import sensitivity
+from analysis.derive.axes import comparable_metric, sensitivity, varied_axes
+from analysis.derive.best import completed
 from analysis.derive.scaling import bubble
 from analysis.metrics import METRICS
 from tests.support.made_records import playbook_records
@@ -45,3 +46,35 @@ def test_fixing_an_axis_costs_what_the_best_without_it_lacks():
     assert table.loc[("tp", "1"), ["median", "worst", "wins", "cells"]].tolist() == [0.25, 0.5, 1, 2]
     assert table.loc[("tp", "2"), ["median", "worst"]].tolist() == pytest.approx([0.05, 0.1])
     assert table.loc[("zero", "1"), ["median", "missing"]].tolist() == pytest.approx([0.2, 1])
+
+
+@pytest.mark.parametrize(("known", "wanted"), [
+    ({"mfu": 10}, "mfu"), ({"mfu": 9}, "mfu"), ({"mfu": 8}, "tokens_per_second_per_gpu"),
+    ({"mfu": 8, "reported_mfu": 9}, "reported_mfu"), ({"tflops_per_gpu": 10}, "tflops_per_gpu"),
+    ({}, "tokens_per_second_per_gpu"),
+])  # fmt: skip
+def test_models_are_compared_by_the_share_of_the_peak_where_nine_tenths_have_it(known, wanted):
+    made = pd.DataFrame({"model": "m", "nodes": 1, "run_id": list("abcdefghij"), "tokens_per_second_per_gpu": 5.0})
+    for name in ("mfu", "reported_mfu", "tflops_per_gpu"):
+        made[name] = [0.4 if row < known.get(name, 0) else None for row in range(10)]
+    made = completed(made.assign(outcome="ok", tp=range(10)))
+    assert comparable_metric(made) is METRICS[wanted]
+    assert comparable_metric(made.assign(outcome="unknown")) is None
+
+
+def test_of_a_time_the_lowest_is_the_best():
+    made = completed(pd.DataFrame({"model": "m", "nodes": 1, "tp": [1, 2, 2], "step_time_median_s": [2.0, 1.0, 4.0]}))
+    made = made.assign(outcome="ok", run_id=list("abc"), zero=[0, 0, 1])
+    table = sensitivity(made, METRICS["step_time_median_s"]).set_index(["axis", "value"])
+    assert table["median"].to_dict() == {("tp", "1"): 0.5, ("tp", "2"): 0.0, ("zero", "0"): 0.0, ("zero", "1"): 0.75}
+    assert table["wins"].tolist() == [0, 1, 1, 0]
+
+
+def test_axes_that_vary_are_those_of_several_values():
+    rows = pd.DataFrame({"tp": [1, 2, None], "pp": [1, 1, 1], "cp": [None, None, 2], "zero": [0, 1, 2]})
+    assert varied_axes(rows) == ["tp", "zero"]
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_a_bubble_needs_three_configurations(rows):
+    assert (bubble(piped(1.0).query("grad_accum == 4").head(rows).drop(columns="value")) is None) is (rows < 3)

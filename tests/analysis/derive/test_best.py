@@ -141,6 +141,9 @@ def test_the_order_statistics_cover_the_median(n):
     left_out = 2 * sum(math.comb(n, k) for k in range(skip + 1)) / 2**n
     assert 1 - left_out >= 0.9
     assert skip == 0 or skip > n / 2 - 3 * math.sqrt(n)
+    if n <= 200:
+        one_more = left_out + 2 * math.comb(n, skip + 1) / 2**n
+        assert 1 - one_more < 0.9, "no narrower interval covers it"
 
 
 def test_repeats_of_one_configuration_are_pooled():
@@ -283,3 +286,38 @@ def test_grids_of_many_records_are_derived_quickly_and_whole():
     table = cells(made_grid(12, 12))
     assert len(table) == 144
     assert table["status"].value_counts()["best"] > 100
+
+
+@pytest.mark.parametrize(("name", "wanted"), [
+    ("SmolLM3-3B", 3e9), ("Mixtral-8x7B", math.inf), ("Llama-3.2-1B", 1e9), ("tiny-16M", 16e6), ("Qwen3-0.6B", 0.6e9),
+    ("40K", 40e3), ("1T-model", 1e12), ("mine", math.inf), ("8B-A1B", 8e9),
+])  # fmt: skip
+def test_models_of_unknown_size_are_ordered_by_what_their_name_states(name, wanted):
+    others = ["zero-1K", "all-999T"]
+    order = model_order(pd.DataFrame({"model": [name]}), [*others, name])
+    assert order.index(name) == (2 if math.isinf(wanted) else 1)
+    exact = model_order(
+        pd.DataFrame({"model": [name]}), [name, f"a-{wanted / 1e9 * 0.999:.12f}B", f"b-{wanted / 1e9 * 1.001:.12f}B"]
+    )
+    assert math.isinf(wanted) or exact[1] == name
+
+
+def test_models_are_ordered_by_their_parameters_where_records_state_them():
+    made = pd.DataFrame({"model": ["1B", "80B", "mine"], "parameters_total": [9e9, 2e9, 5e9]})
+    assert model_order(made, ["1B", "80B", "mine"]) == ["80B", "mine", "1B"]
+
+
+@pytest.mark.parametrize(("left_out", "expected"), [
+    (["not_run_budget", "not_run_budget"], "not run: budget (2 runs)"),
+    (["not_run_pruned", "not_run_budget"], "not run: budget (1 run), pruned (1 run)"),
+    (["not_run_budget", None], "not run yet: 1 run planned"),
+])  # fmt: skip
+def test_runs_that_the_search_left_out_are_named_by_their_reason(left_out, expected):
+    candidates = plan(*(run(f"r{at}", left_out=word) for at, word in enumerate(left_out)))
+    assert explained(NOTHING, candidates) == ("not_run", "not run", expected)
+
+
+def test_what_ended_well_without_a_value_and_what_still_waits_are_both_counted():
+    records = frame({"tokens_per_second_per_gpu": None}, {"tokens_per_second_per_gpu": None}, {"outcome": "hang"})
+    found = explained(records, plan(run("r0"), run("r1"), run("r2"), run("x"), run("y")))
+    assert found == ("unmeasured", "no value", "2 runs ok, but without tokens/s/GPU; 2 runs not run yet")

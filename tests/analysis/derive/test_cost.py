@@ -27,3 +27,24 @@ def test_a_time_that_runs_backwards_is_unknown_and_not_subtracted():
     made = pd.DataFrame({"outcome": ["ok", "ok"], "total_s": [-7200.0, 3600.0], "gpus": [8, 8]})
     assert gpu_hours(made).tolist() == pytest.approx([np.nan, 8.0], nan_ok=True)
     assert by_outcome(made)["gpu_hours"].tolist() == pytest.approx([8.0])
+
+
+def test_an_attempt_that_ended_at_once_cost_nothing_and_is_no_unknown_time():
+    made = pd.DataFrame({"outcome": ["ok", "hang"], "total_s": [0.0, None], "gpus": [8, 8]})
+    assert gpu_hours(made).tolist() == pytest.approx([0.0, np.nan], nan_ok=True)
+    table = by_outcome(made).set_index("outcome")
+    assert table["timed"].to_dict() == {"ok": 1, "hang": 0}
+
+
+def test_without_times_every_cost_is_unknown_and_without_gpus_nodes_count():
+    made = pd.DataFrame({"outcome": ["ok"], "nodes": [2]})
+    assert gpu_hours(made).isna().all()
+    assert gpu_hours(made.assign(total_s=3600.0)).tolist() == [2.0]
+
+
+def test_of_failures_the_most_expensive_comes_first_and_of_equal_ones_the_most_frequent():
+    made = pd.DataFrame(
+        {"outcome": ["hang", "lost", "lost", "ok"], "total_s": [7200.0, 3600.0, 3600.0, 1.0], "gpus": 1}
+    )
+    assert by_outcome(made)["outcome"].tolist() == ["ok", "lost", "hang"]
+    assert by_outcome(made.assign(total_s=[9000.0, 3600.0, 3600.0, 1.0]))["outcome"].tolist() == ["ok", "hang", "lost"]

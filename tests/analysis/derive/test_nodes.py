@@ -36,3 +36,45 @@ def test_ranks_are_numbered_node_by_node():
     table = pd.DataFrame(rows).assign(model="m", nodes=2, gpus_per_node=2)
     slow = health(table).set_index("node")["slow"].to_dict()
     assert slow == {"n1": 3, "n2": 1}
+
+
+@pytest.mark.parametrize(("changes", "slow"), [
+    ({}, 1), ({"pp": 2}, 0), ({"ep": 2}, 0), ({"slow_rank": None}, 0), ({"slow_rank": 4}, 0), ({"gpus_per_node": 0}, 0),
+    ({"gpus_per_node": None}, 0), ({"slow_rank": -1}, 0),
+])  # fmt: skip
+def test_a_slow_rank_accuses_its_node_where_all_ranks_have_equal_work(changes, slow):
+    row = {"run_id": "r", "attempt": 1, "node_names": ["n1", "n2"], "slow_rank": 3, "outcome": "ok", "pp": 1, "ep": 1}
+    made = pd.DataFrame([row | {"model": "m", "nodes": 2, "gpus_per_node": 2} | changes])
+    assert health(made).set_index("node")["slow"].to_dict() == {"n1": 0, "n2": slow}
+
+
+@pytest.mark.parametrize("times", [None, [1.0], [1.0, None], [1.0, float("inf")], 1.0])
+def test_times_that_prove_nothing_have_no_ranks(times):
+    row = {"run_id": "r", "attempt": 1, "node_names": ["n1"], "outcome": "ok", "model": "m", "nodes": 1}
+    assert rank_times(pd.DataFrame([row | {"rank_step_time_median_s": times}])).empty
+
+
+def test_the_last_node_may_have_fewer_ranks():
+    row = {"run_id": "r", "attempt": 1, "node_names": ["n1", "n2"], "outcome": "ok", "model": "m", "nodes": 2}
+    ranks = rank_times(pd.DataFrame([row | {"rank_step_time_median_s": [1.0, 1.0, 2.0]}]))
+    assert ranks["node"].tolist() == ["n1", "n1", "n2"]
+    assert ranks["ratio"].tolist() == [1.0, 1.0, 2.0]
+
+
+def test_the_worst_node_comes_first_by_slow_ranks_then_ratio_then_faults():
+    rows = [
+        {"run_id": "a", "node_names": ["n1"], "rank_step_time_median_s": [1.0, 1.0, 1.3], "outcome": "ok"},
+        {"run_id": "b", "node_names": ["n2"], "rank_step_time_median_s": [1.0, 1.0, 1.5], "outcome": "ok"},
+        {
+            "run_id": "c",
+            "node_names": ["n3"],
+            "rank_step_time_median_s": [1.0, 1.0, 1.0],
+            "outcome": "ok",
+            "slow_rank": 0,
+        },
+        {"run_id": "d", "node_names": ["n4"], "rank_step_time_median_s": None, "outcome": "xid_hardware"},
+        {"run_id": "e", "node_names": ["n5"], "rank_step_time_median_s": None, "outcome": "oom_cuda"},
+    ]
+    table = health(pd.DataFrame(rows).assign(model="m", nodes=1, gpus_per_node=3, attempt=1))
+    assert table["node"].tolist() == ["n3", "n2", "n1", "n4", "n5"]
+    assert table["faults"].tolist() == [0, 0, 0, 1, 0], "too little memory is no fault of the node"

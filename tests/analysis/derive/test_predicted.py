@@ -1,11 +1,13 @@
 """Predictions against measurements."""
 
+import pandas as pd
 import pytest
 
 from analysis.derive.best import completed
 from analysis.derive.predicted import columns_of, errors, predictions
-from sweep.physics import memory
+from sweep.physics import memory, step_time
 from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES
 from tests.support.made_records import made_grid
 
@@ -40,3 +42,42 @@ def test_no_seconds_are_predicted_for_unknown_hardware():
     rows = predictions(physical(gpu="cpu"), None)
     assert errors(rows, "time").empty
     assert len(errors(rows, "memory"))
+
+
+def test_a_plans_own_predictions_count_before_those_of_the_physics():
+    rows = physical()
+    ids = rows["run_id"].tolist()
+    plan = pd.DataFrame({"run_id": [*ids[:2], ids[0], None], "predicted_step_s": [2.0, 3.0, 9.0, 4.0]})
+    found = predictions(rows, plan)
+    assert found["run_id"].tolist() == ids[:2]
+    assert found["predicted_step_s"].tolist() == [2.0, 3.0]
+    assert found["predicted_peak_bytes"].isna().all()
+    assert set(found["predicted_by"]) == {"the plan"}
+    assert errors(found, "time").tolist() == [1.0, 2.0], "each measured step took a second"
+    assert errors(found, "memory").empty
+    others = plan.assign(run_id="another sweep's")
+    assert set(predictions(rows, others)["predicted_by"]) == {"the physics models, from the record"}
+    assert len(predictions(rows, others)) == len(rows)
+    nothing = plan.assign(predicted_step_s=float("nan"))
+    assert set(predictions(rows, nothing)["predicted_by"]) == {"the physics models, from the record"}
+    assert len(predictions(rows, plan.drop(columns="predicted_step_s"))) == len(rows)
+
+
+def test_seconds_are_those_of_the_records_gpu_and_what_runs_is_compiled_or_not():
+    rows = predictions(physical(gpu="H100"), None)
+    wanted = step_time.step_time_s(columns_of(rows), GPUS["h100"], PROFILES["ours"])
+    assert rows["predicted_step_s"].to_numpy() == pytest.approx(wanted)
+    compiled = predictions(physical(compile=True), None)
+    assert (compiled["predicted_peak_bytes"] < rows["predicted_peak_bytes"]).all()
+
+
+def test_only_runs_that_succeeded_and_count_have_errors():
+    made = physical()
+    some = made.assign(outcome=["ok", "hang"] * (len(made) // 2))
+    assert predictions(some, None)["run_id"].tolist() == made["run_id"].tolist()[::2]
+
+
+@pytest.mark.parametrize(("predicted", "measured"), [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.0), (1.0, None), (None, 1.0)])
+def test_an_error_needs_both_numbers_and_both_above_nothing(predicted, measured):
+    rows = pd.DataFrame({"predicted_step_s": [predicted, 3.0], "step_time_median_s": [measured, 2.0]}, dtype=float)
+    assert errors(rows, "time").tolist() == [0.5]

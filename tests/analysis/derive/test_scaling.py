@@ -23,3 +23,12 @@ def test_amdahls_law_is_recovered_and_needs_three_points():
     fit = amdahl(table)["m"]
     assert fit.serial_share == pytest.approx(1e-6 / (1e-6 + 1e-3))
     assert amdahl(table.head(2)) == {}
+
+
+def test_gpus_follow_from_nodes_where_no_record_states_them():
+    made = made_grid(1, 3, failing=False)
+    stated, derived = scaling(made), scaling(made.assign(gpus=None))
+    assert derived["gpus"].tolist() == stated["gpus"].tolist() == [8, 16, 32]
+    alone = scaling(made.assign(gpus=None, gpus_per_node=None))
+    assert alone["gpus"].tolist() == [1, 2, 4]
+    assert scaling(made.assign(outcome="hang")).empty

@@ -1,11 +1,13 @@
 """A winner is called clear only where repeats show it: the iterations of one run say nothing of another run."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import analysis
-from analysis.derive.sureness import LEVEL, verdict
+from analysis.derive.sureness import LEVEL, chance_of, lead_text, run_spread, verdict
 from analysis.metrics import METRICS
 from tests.support.made_records import made_grid
 
@@ -69,7 +71,70 @@ def test_equal_configurations_are_rarely_called_clear(runs: int):
     """Four configurations that are equally fast, 20 % between runs: each claim is false; few are allowed."""
     random = np.random.default_rng(7)
     worlds = 80
-    claims = [
-        claim(*(tuple(100 * np.exp(0.2 * random.standard_normal(runs))) for _ in range(4)))[0] for _ in range(worlds)
-    ]
+    made = []
+    for world in range(worlds):
+        values = [tuple(100 * np.exp(0.2 * random.standard_normal(runs))) for _ in range(4)]
+        rows = rows_of(*values)
+        made.append(rows.assign(model=f"m{world}", run_id=f"{world}-" + rows["run_id"]))
+    best = analysis.best_per_cell(pd.concat(made, ignore_index=True))
+    claims = [verdict(cell, METRIC)[0] for cell in best.to_dict("records")]
+    assert len(claims) == worlds
     assert claims.count("clear") <= 3 * LEVEL * worlds
+
+
+@pytest.mark.parametrize(("lead", "spread", "freedom", "rivals", "chance"), [
+    (0.0, 1.0, 4, 1, 1.0), (-1.0, 1.0, 4, 1, 1.0), (math.nan, 1.0, 4, 1, 1.0), (1.0, 0.0, 4, 1, 0.0),
+    # Any table of Student's t: 2.132 is exceeded by 5 % on one side at 4 degrees of freedom, 6.314 at 1
+    (2.132, 1.0, 4, 1, 0.05), (4.264, 2.0, 4, 1, 0.05), (6.314, 1.0, 1, 1, 0.05), (2.132, 1.0, 4, 3, 0.15),
+    (2.132, 1.0, 4, 40, 1.0),
+])  # fmt: skip
+def test_the_chance_of_a_lead_is_students_over_all_rivals(lead, spread, freedom, rivals, chance):
+    assert chance_of(lead, spread, freedom, rivals) == pytest.approx(chance, abs=2e-4)
+
+
+@pytest.mark.parametrize(("best", "second", "metric", "text"), [
+    (110.0, 100.0, METRIC, "10.0%"), (100.0, 100.0, METRIC, "0.0%"), (90.0, 100.0, METRIC, "0.0%"),
+    (1.0, 1.25, METRICS["step_time_median_s"], "25.0%"), (110.0, 0.0, METRIC, "–"), (0.0, 100.0, METRIC, "–"),
+    (110.0, None, METRIC, "–"), (110.0, math.nan, METRIC, "–"),
+])  # fmt: skip
+def test_a_lead_is_in_per_cent_of_the_second(best, second, metric, text):
+    assert lead_text({"value": best, "runner_up": second}, metric) == text
+
+
+def test_the_spread_between_repeats_is_pooled_over_configurations():
+    """Deviations of the logarithms from their own mean, over the repeats beyond the first of each."""
+    values = [100.0, 110.0, 50.0, 55.0, 60.0, 7.0]
+    key = pd.Series([0, 0, 1, 1, 1, 2])
+    groups = [np.log(values[:2]), np.log(values[2:5])]
+    squares = sum(((logs - logs.mean()) ** 2).sum() for logs in groups)
+    spread, freedom = run_spread(pd.DataFrame({"value": values}), key)
+    assert (spread, freedom) == (pytest.approx(math.sqrt(squares / 3)), 3)
+    alone, none = run_spread(pd.DataFrame({"value": [1.0, 2.0]}), pd.Series([0, 1]))
+    assert math.isnan(alone)
+    assert none == 0
+    assert run_spread(pd.DataFrame({"value": [100.0, 110.0, 0.0, -1.0]}), pd.Series([0, 0, 0, 0]))[1] == 1
+
+
+def test_a_lead_counts_by_the_numbers_of_runs_behind_both():
+    (cell,) = analysis.best_per_cell(rows_of((200.0,) * 3, (100.0,) * 2, (150.0,) * 1)).to_dict("records")
+    wanted = [math.log(200 / 100) / math.sqrt(1 / 3 + 1 / 2), math.log(200 / 150) / math.sqrt(1 / 3 + 1)]
+    assert cell["least_lead"] == pytest.approx(min(wanted))
+
+
+def test_a_measurement_alone_states_so_and_ties_are_counted():
+    assert claim((100.0,)) == ("alone", "the only configuration that was measured here")
+    assert claim((100.0,), (99.9,))[1] == "within noise of one other configuration; the second is 0.1% behind"
+    assert claim((100.0,), (99.9,), (99.8,))[1].startswith("within noise of 2 other configurations")
+
+
+def test_without_the_spread_of_iterations_one_run_leads_by_an_unknown_surety():
+    rows = rows_of((200.0,), (100.0,)).drop(columns=["step_time_min_s", "step_time_max_s"])
+    (cell,) = analysis.best_per_cell(rows).to_dict("records")
+    assert verdict(cell, METRIC) == ("unknown", "leads by 100.0%; the spread of its iterations is not known")
+
+
+def test_of_times_the_shorter_leads():
+    rows = rows_of((200.0, 201.0), (100.0,)).assign(step_time_median_s=lambda r: 1e3 / r.tokens_per_second_per_gpu)
+    (cell,) = analysis.best_per_cell(rows, "step_time_median_s").to_dict("records")
+    assert cell["least_lead"] == pytest.approx(math.log(10.0 / cell["value"]) / math.sqrt(1 / 2 + 1))
+    assert cell["least_lead"] > 0

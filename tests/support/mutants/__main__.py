@@ -1,6 +1,6 @@
-"""Samples mutants of each pure package with a seed, runs the nearest tests on each, and prints a score per package.
+"""Samples mutants of each pure package with seeds, runs the nearest tests on each, and prints a score per package.
 
-    python -m tests.support.mutants --seed 1 --sample 30 [PACKAGE…]
+    python -m tests.support.mutants --seed 1,2,3 --sample 30 [PACKAGE…]
 
 The score is the share of mutants that a test notices, of those that are not equivalent by `equivalents.yaml`.
 Exit code 1 where a score is below the floor.
@@ -20,9 +20,10 @@ from pathlib import Path
 import yaml
 
 from tests.support.mutants.changes import Change, changes
-from tests.support.mutants.running import copied, killed, preload, tests_of_lines
+from tests.support.mutants.running import TestsOfLines, copied, killed, preload, tests_of_lines
 from tests.support.paths import REPOSITORY
 
+COMPARE = ("compare", "compare_noise", "certificate", "history")
 PACKAGES = {
     "inputs": ("sweep/inputs", ["tests/inputs"]),
     "plan": ("sweep/plan", ["tests/plan"]),
@@ -32,7 +33,7 @@ PACKAGES = {
     "diagnose": ("sweep/diagnose", ["tests/diagnose"]),
     "physics": ("sweep/physics", ["tests/physics"]),
     "derive": ("analysis/derive", ["tests/analysis/derive"]),
-    "compare": ("analysis/compare", ["tests/analysis/test_compare.py"]),
+    "compare": ("analysis/compare", [f"tests/analysis/test_{name}.py" for name in COMPARE]),
     "slurm": ("sweep/executors/slurm_states.py", ["tests/executors/test_slurm_states.py"]),
 }
 """name -> its code, and its tests"""
@@ -62,11 +63,20 @@ def sampled(name: str, equivalents: Equivalents, seed: int, size: int) -> list[C
     return random.Random(f"{seed} {name}").sample(found, min(size, len(found)))
 
 
-def score_of(name: str, copy: Path, equivalents: Equivalents, seed: int, size: int) -> float:
-    """Run the package's sample; print each survivor and the score."""
-    sample = sampled(name, equivalents, seed, size)
-    sources = sorted({change.file for change in sample})
+def scores_of(name: str, copy: Path, equivalents: Equivalents, seeds: Sequence[int], size: int) -> list[float]:
+    """The package's score for each seed; which tests run which line is found out once for all of them."""
+    samples = {seed: sampled(name, equivalents, seed, size) for seed in seeds}
+    changed = PACKAGES[name][0]
+    preload(copy, changed, [place for place, _ in PACKAGES.values() if place != changed])
+    sources = sorted({change.file for sample in samples.values() for change in sample})
     nearest = tests_of_lines(copy, sources, PACKAGES[name][1])
+    return [_score(name, copy, equivalents, nearest, seed, sample) for seed, sample in samples.items()]
+
+
+def _score(
+    name: str, copy: Path, equivalents: Equivalents, nearest: TestsOfLines, seed: int, sample: Sequence[Change]
+) -> float:
+    """Run a sample; print each survivor and the score."""
     ends: Counter[str] = Counter()
     for change in sample:
         source = (REPOSITORY / change.file).read_text()
@@ -82,7 +92,7 @@ def score_of(name: str, copy: Path, equivalents: Equivalents, seed: int, size: i
     return score
 
 
-def _end_of(change: Change, source: str, copy: Path, nearest, equivalents: Equivalents) -> str:
+def _end_of(change: Change, source: str, copy: Path, nearest: TestsOfLines, equivalents: Equivalents) -> str:
     if equivalents.has(change, source):
         return "equivalent"
     tests = nearest.of(change.file, change.line, source)
@@ -95,23 +105,26 @@ def _end_of(change: Change, source: str, copy: Path, nearest, equivalents: Equiv
         shutil.copy2(REPOSITORY / change.file, copy / change.file)
 
 
+def _seeds(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=", ".join(PACKAGES))
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=_seeds, default=[1], metavar="S[,S…]", help="a sample for each; default 1")
     parser.add_argument("--sample", type=int, default=30, help="mutants per package")
     given = parser.parse_args(arguments)
     if unknown := set(given.packages) - set(PACKAGES):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; the packages are {', '.join(PACKAGES)}")
-    print(f"seed {given.seed}, sample {given.sample} per package", flush=True)
+    print(f"seed {', '.join(map(str, given.seed))}, sample {given.sample} per package", flush=True)
     equivalents = Equivalents()
-    preload()
     with tempfile.TemporaryDirectory(prefix="mutants.") as folder:
         copy = copied(Path(folder))
         names = given.packages or list(PACKAGES)
-        scores = {name: score_of(name, copy, equivalents, given.seed, given.sample) for name in names}
-    low = [name for name, score in scores.items() if score < FLOOR]
-    print("\n" + "\n".join(f"{name:<10} {score:5.0f} %" for name, score in scores.items()))
+        scores = {name: scores_of(name, copy, equivalents, given.seed, given.sample) for name in names}
+    low = [name for name, of_seeds in scores.items() if min(of_seeds) < FLOOR]
+    print("\n" + "\n".join(f"{name:<10} {' '.join(f'{s:5.0f} %' for s in row)}" for name, row in scores.items()))
     if low:
         print(f"below {FLOOR:.0f} %: {', '.join(low)}")
     return 1 if low else 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import cosmic_ray.plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
-from parso.python.tree import Number
+from parso.python.tree import Number, Operator
 
 OPERATORS = tuple(
     f"core/{name}"
@@ -58,7 +58,8 @@ def changes(file: str, source: str) -> Iterator[Change]:
         operator, occurrence = cosmic_ray.plugins.get_operator(name)(), 0
         for node in nodes:
             for (line, column), _ in operator.mutation_positions(node):
-                if not any(start <= (line, column) < end for start, end in out) and not _large(node):
+                left = any(start <= (line, column) < end for start, end in out)
+                if not left and not _large(node) and not _separates_parameters(node):
                     yield Change(file, line, name, occurrence)
                 occurrence += 1
 
@@ -80,6 +81,11 @@ def left_out(tree: ast.Module) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         elif isinstance(node, ast.Assign) and "TypeAlias" in ast.unparse(node):
             found.append(node.value)
     return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in found if n is not None]  # type: ignore[attr-defined]
+
+
+def _separates_parameters(node: object) -> bool:
+    """The ``*`` of a signature, after which parameters are given by name: mypy checks the calls."""
+    return isinstance(node, Operator) and node.parent is not None and node.parent.type in ("parameters", "param")
 
 
 def _large(node: object) -> bool:

@@ -21,8 +21,8 @@ from hypothesis import settings
 from tests.support.paths import REPOSITORY
 
 PRELOADED = ("numpy", "pandas", "pyarrow.parquet", "pydantic", "hypothesis", "click.testing", "yaml", "msgspec")
-"""what most tests import and no mutant changes: imported once, before the fork"""
-OURS = ("sweep", "analysis", "bench_workloads", "benchmarks", "tests")
+"""libraries that most tests import: imported once, before the fork"""
+CODE = ("sweep", "analysis", "bench_workloads")
 PATIENCE, SHORTEST_S = 10.0, 60.0
 """a mutant that takes this many times as long as the tests took without it, and so long at least, is an endless loop"""
 FAILED_CODES = {1, 2, 3, 4}
@@ -129,10 +129,37 @@ def killed(copy: Path, tests: Sequence[str], normal_s: float) -> bool:
     return code is None or code in FAILED_CODES
 
 
-def preload() -> None:
-    """Import what the tests need and no mutant changes."""
+def preload(copy: Path, changed: str, others: Sequence[str]) -> None:
+    """Import from the copy what tests need and no mutant changes: libraries, and of the other places (files or
+    folders) the modules that do not import a module of the changed place. A forked process then starts with them."""
+    _forget({name for name in sys.modules if name.partition(".")[0] in CODE})
+    sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(copy), str(REPOSITORY)))]
+    importlib.invalidate_caches()
     for name in PRELOADED:
         importlib.import_module(name)
+    mine = _module(changed)
+    for path in sorted(path for place in others for path in _files(copy / place)):
+        before = set(sys.modules)
+        importlib.import_module(_module(str(path.relative_to(copy))))
+        if any(name == mine or name.startswith(f"{mine}.") for name in sys.modules):
+            _forget({name for name in set(sys.modules) - before if name.partition(".")[0] in CODE})
+
+
+def _files(place: Path) -> list[Path]:
+    return [place] if place.is_file() else list(place.rglob("*.py"))
+
+
+def _module(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _forget(names: set[str]) -> None:
+    """Make the next import of these modules read their files."""
+    for name in names:
+        del sys.modules[name]
+        parent, _, own = name.rpartition(".")
+        if parent in sys.modules and hasattr(sys.modules[parent], own):
+            delattr(sys.modules[parent], own)
 
 
 def _arguments(tests: Sequence[str]) -> list[str]:
@@ -171,9 +198,8 @@ def _enter(copy: Path, log: Path) -> None:
     out = os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(out, descriptor)
-    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
-    sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(REPOSITORY)))]
     importlib.invalidate_caches()
     os.environ["PYTHONPATH"] = str(copy)
     settings.register_profile("mutants", deadline=None, derandomize=True)  # the same examples for every mutant

@@ -1,0 +1,92 @@
+"""The noise of a change and its test, by hand from few numbers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis.compare import noise as n
+from analysis.compare.comparison import Noise
+from analysis.metrics import METRICS
+from analysis.statistics import MEDIAN_FACTOR, log_median_variance, student_quantile, student_two_sided
+
+RATE, TIME, MEMORY = (
+    METRICS[name] for name in ("tokens_per_second_per_gpu", "step_time_median_s", "peak_memory_bytes")
+)
+TIMES = [1.0, 1.02, 0.99, 1.01, 1.05]
+
+
+def row(value=100.0, repeats=1, times=TIMES, nodes=1):
+    return {"value": value, "repeats": repeats, "step_times_s": times, "model": "8B", "nodes": nodes}
+
+
+def test_a_gain_is_the_logarithm_of_the_better_over_the_worse():
+    assert n.gain(row(100.0), row(110.0), RATE) == pytest.approx(math.log(1.1))
+    assert n.gain(row(100.0), row(110.0), TIME) == pytest.approx(-math.log(1.1))
+
+
+def test_the_parts_of_a_changes_variance_are_both_runs_iterations_and_the_noise_between_runs():
+    variance, freedom = log_median_variance(TIMES)
+    found = n.parts_of(row(repeats=2), row(repeats=4), RATE, Noise(deviation=0.03, freedom=7, estimated=True))
+    assert found == [
+        (pytest.approx(variance / 2), freedom * 2), (pytest.approx(variance / 4), freedom * 4),
+        (pytest.approx(0.03**2 * (1 / 2 + 1 / 4) / 2), 7),
+    ]  # fmt: skip
+    usual = n.parts_of(
+        row(times=[1.0] * 5), row(times=None), RATE, Noise(deviation=0.03, freedom=7, estimated=True, iterations=0.01)
+    )
+    assert [part for part, _ in usual[:2]] == [pytest.approx(1e-4)] * 2, "none is more precise than runs usually are"
+    assert n.parts_of(row(), row(), MEMORY, Noise(deviation=0.03, freedom=7, estimated=True))[0] == (0.0, 0.0)
+
+
+def test_a_test_adds_variances_and_their_degrees_of_freedom_as_welch_and_satterthwaite_do():
+    parts = [(0.0004, 4.0), (0.0009, 9.0), (0.0001, 0.0)]
+    gain, error, freedom, p = n.tested(0.1, parts)
+    assert (gain, error) == (0.1, pytest.approx(math.sqrt(0.0014)))
+    assert freedom == pytest.approx(0.0014**2 / (0.0004**2 / 4 + 0.0009**2 / 9))
+    assert p == pytest.approx(student_two_sided(0.1 / error, freedom))
+    assert n.tested(0.1, [(0.0004, 0.0)])[2] == 1e6, "without any estimate the normal distribution"
+
+
+def test_a_change_is_shown_as_ratios_within_its_95_per_cent():
+    found = n.change_of((0.1, 0.02, 9.0, 0.001), 0.004)
+    reach = student_quantile(0.95, 9.0) * 0.02
+    assert found.change == pytest.approx(math.exp(0.1) - 1)
+    assert (found.low, found.high) == (
+        pytest.approx(math.exp(0.1 - reach) - 1),
+        pytest.approx(math.exp(0.1 + reach) - 1),
+    )
+    assert found.p == 0.004
+    assert [found.significant(level) for level in (0.003, 0.004, 0.005)] == [False, True, True]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_typical_change_is_the_median_with_the_variance_of_a_median(count):
+    noise = Noise(deviation=0.02, freedom=9, estimated=True)
+    pairs = [(row(100.0), row(100.0 + 2 * at)) for at in range(count)]
+    gain, error, _, _ = n.typical_change(pairs, RATE, noise)
+    assert gain == pytest.approx(float(np.median([math.log(1 + 0.02 * at) for at in range(count)])))
+    each = sum(part for part, _ in n.parts_of(*pairs[0], RATE, noise))
+    factor = MEDIAN_FACTOR**2 if count > 2 else 1.0
+    assert error**2 == pytest.approx(each * factor / count)
+
+
+def test_too_few_pairs_have_the_assumed_noise_and_many_their_own():
+    def found(gains, cells):
+        pairs = [(row(nodes=at), row(nodes=at)) for at in cells]
+        return n.noise_of(pairs, gains, RATE)
+
+    assumed = found([0.01, -0.01], [1, 1])
+    assert (assumed.deviation, assumed.freedom, assumed.estimated) == (0.01, 30, False)
+    generator = np.random.default_rng(3)
+    gains = generator.normal(0, 0.05, 300)
+    variance = 2 * log_median_variance(TIMES)[0]
+    own = found(gains, [1 + at // 10 for at in range(300)])
+    assert own.estimated
+    assert own.deviation == pytest.approx(math.sqrt(0.05**2 - variance), rel=0.15)
+    assert own.iterations == pytest.approx(math.sqrt(variance / 2))
+    apart = found(gains, list(range(300)))
+    assert apart.estimated, "a run per cell: the cells themselves are the repeats"
+    assert apart.deviation == pytest.approx(own.deviation, rel=0.15)
+    calm = found(np.zeros(300), [1 + at // 10 for at in range(300)])
+    assert calm.deviation == 0.002, "no two runs agree better than that"

@@ -1,0 +1,155 @@
+"""What an exit code or a signal says alone, and which of several facts of an end is the cause."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from sweep.diagnose.diagnose import diagnose, diagnose_text
+from sweep.diagnose.exits import exit_hit
+from sweep.diagnose.model import Facts, RankEnd, Weight
+from sweep.outcomes import Outcome
+
+
+@pytest.mark.parametrize(("number", "outcome", "weight"), [
+    (signal.SIGSEGV, Outcome.SEGFAULT, Weight.SUSPECT),
+    (signal.SIGILL, Outcome.SEGFAULT, Weight.SUSPECT),
+    (signal.SIGFPE, Outcome.SEGFAULT, Weight.SUSPECT),
+    (signal.SIGBUS, Outcome.SEGFAULT, Weight.SUSPECT),
+    (signal.SIGKILL, Outcome.UNKNOWN, Weight.SIGN),
+    (signal.SIGABRT, Outcome.UNKNOWN, Weight.SIGN),
+    (signal.SIGTERM, Outcome.CANCELLED, Weight.CONSEQUENCE),
+    (signal.SIGINT, Outcome.CANCELLED, Weight.CONSEQUENCE),
+    (signal.SIGHUP, Outcome.CANCELLED, Weight.CONSEQUENCE),
+    (signal.SIGXCPU, Outcome.TIME_LIMIT, Weight.SUSPECT),
+    (signal.SIGXFSZ, Outcome.DISK_FULL, Weight.SUSPECT),
+    (signal.SIGPIPE, Outcome.UNKNOWN, Weight.SIGN),
+])  # fmt: skip
+def test_a_signal_means_the_same_however_it_is_reported(number, outcome, weight):
+    """As a signal, as a negative code (subprocess), or as 128 and the signal (shells)."""
+    for hit in (exit_hit(None, number), exit_hit(-number, None), exit_hit(128 + number, None), exit_hit(1, number)):
+        assert hit is not None
+        assert (hit.outcome, hit.weight) == (outcome, weight)
+        assert hit.evidence == f"ended by signal {int(number)} ({number.name})"
+
+
+@pytest.mark.parametrize(("code", "outcome", "weight"), [
+    (1, Outcome.UNKNOWN, Weight.SIGN),
+    (2, Outcome.CONFIG_ERROR, Weight.SIGN),
+    (124, Outcome.TIME_LIMIT, Weight.CONSEQUENCE),
+    (126, Outcome.CONFIG_ERROR, Weight.CONSEQUENCE),
+    (127, Outcome.CONFIG_ERROR, Weight.CONSEQUENCE),
+    (128, Outcome.UNKNOWN, Weight.SIGN),
+    (193, Outcome.UNKNOWN, Weight.SIGN),
+    (255, Outcome.UNKNOWN, Weight.SIGN),
+])  # fmt: skip
+def test_a_code_means_what_the_program_that_returns_it_means(code, outcome, weight):
+    hit = exit_hit(code, None)
+    assert hit is not None
+    assert (hit.outcome, hit.weight, hit.evidence) == (outcome, weight, f"exit code {code}")
+
+
+def test_no_code_and_zero_are_no_failure():
+    assert exit_hit(None, None) is None
+    assert exit_hit(0, None) is None
+
+
+def test_a_signal_that_has_no_name_is_unknown():
+    hit = exit_hit(None, 99)
+    assert hit is not None
+    assert hit.evidence == "ended by signal 99 (unknown)"
+
+
+def rank(number: int = 0, **end: object) -> RankEnd:
+    return RankEnd(rank=number, node=f"n{number}", **end)  # type: ignore[arg-type]
+
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+LOST_PEER = "RuntimeError: [1] Connection closed by peer [10.0.0.2]:4711"
+
+
+@pytest.mark.parametrize(("state", "outcome"), [
+    ("OUT_OF_MEMORY", Outcome.OOM_HOST), ("NODE_FAIL", Outcome.NODE_FAIL), ("BOOT_FAIL", Outcome.NODE_FAIL),
+    ("LAUNCH_FAILED", Outcome.NODE_FAIL), ("PREEMPTED", Outcome.PREEMPTED), ("TIMEOUT", Outcome.TIME_LIMIT),
+    ("DEADLINE", Outcome.TIME_LIMIT), ("CANCELLED by 1000", Outcome.CANCELLED), ("REVOKED", Outcome.CANCELLED),
+    ("timeout", Outcome.TIME_LIMIT), ("COMPLETING", Outcome.UNKNOWN),
+])  # fmt: skip
+def test_a_jobs_state_explains_ranks_that_only_failed(state, outcome):
+    assert diagnose(Facts(ranks=[rank(exit_code=1)], slurm_state=state)).outcome is outcome
+
+
+@pytest.mark.parametrize(("state", "outcome"), [
+    ("OUT_OF_MEMORY", Outcome.OOM_CUDA),  # after the ranks' own cause
+    ("NODE_FAIL", Outcome.NODE_FAIL),  # before it
+    ("PREEMPTED", Outcome.OOM_CUDA), ("TIMEOUT", Outcome.OOM_CUDA), ("CANCELLED", Outcome.OOM_CUDA),
+])  # fmt: skip
+def test_a_state_that_follows_from_a_ranks_own_cause_does_not_hide_it(state, outcome):
+    ends = [rank(exit_code=1, ended_at_s=5.0, log_tail=OOM)]
+    assert diagnose(Facts(ranks=ends, slurm_state=state)).outcome is outcome
+
+
+@pytest.mark.parametrize("killed_by_us", [False, True])
+def test_an_end_that_we_made_is_no_cause(killed_by_us):
+    ends = [rank(signal=signal.SIGSEGV, killed_by_us=killed_by_us)]
+    assert (diagnose(Facts(ranks=ends)).outcome is Outcome.SEGFAULT) is not killed_by_us
+
+
+def test_of_equal_evidence_the_earliest_rank_is_the_cause_and_a_killed_one_the_last():
+    late, early = rank(0, exit_code=1, ended_at_s=9.0, log_tail=OOM), rank(1, exit_code=1, ended_at_s=3.0, log_tail=OOM)
+    assert diagnose(Facts(ranks=[late, early])).rank == 1
+    unknown = rank(1, exit_code=1, log_tail=OOM)
+    assert diagnose(Facts(ranks=[unknown, late])).rank == 0, "an unknown time is the latest"
+    ours = rank(1, exit_code=1, ended_at_s=3.0, log_tail=OOM, killed_by_us=True)
+    assert diagnose(Facts(ranks=[ours, late])).rank == 0
+
+
+def test_a_rank_that_was_killed_before_its_peers_lost_it_is_the_cause():
+    killed = rank(0, signal=signal.SIGKILL, ended_at_s=1.0)
+    peer = rank(1, exit_code=1, ended_at_s=2.0, log_tail=LOST_PEER)
+    assert diagnose(Facts(ranks=[peer, killed])).rank == 0
+    by_us = rank(0, signal=signal.SIGKILL, ended_at_s=1.0, killed_by_us=True)
+    assert diagnose(Facts(ranks=[peer, by_us])).rank == 1
+    later = rank(0, signal=signal.SIGKILL, ended_at_s=3.0)
+    assert diagnose(Facts(ranks=[peer, later])).rank == 1
+
+
+def test_ranks_that_ended_well_fail_by_a_verdict_or_a_loss_alone():
+    well = rank(exit_code=0, log_tail="step 1 loss: 2.0\nstep 2 loss: nan\nstep 3 loss: nan\n" + OOM)
+    assert diagnose(Facts(ranks=[well])).outcome is Outcome.NAN_LOSS
+    assert diagnose(Facts(ranks=[rank(exit_code=0)])).outcome is None
+    assert diagnose(Facts(ranks=[rank(exit_code=0)], slurm_state="CANCELLED")).outcome is None
+    assert diagnose(Facts(ranks=[rank(exit_code=0)], verdict=Outcome.CANCELLED)).outcome is Outcome.CANCELLED
+    assert diagnose(Facts(ranks=[rank(exit_code=0)], verdict=Outcome.OK)).outcome is None
+    assert diagnose(Facts(ranks=[], slurm_state="NODE_FAIL")).outcome is Outcome.NODE_FAIL
+
+
+STEPS = "".join(f"step: {i} loss: 2.{9 - i}\n" for i in range(1, 6))
+
+
+@pytest.mark.parametrize(("line", "outcome"), [
+    ("slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO PREEMPTION ***", Outcome.PREEMPTED),
+    ("slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***", Outcome.TIME_LIMIT),
+    ("slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***",
+     Outcome.NODE_FAIL),
+    ("slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 ***", Outcome.CANCELLED),
+    ("KeyboardInterrupt", Outcome.CANCELLED),
+])  # fmt: skip
+def test_what_ended_a_job_stays_its_end_though_ranks_still_write_their_iterations(line, outcome):
+    assert diagnose_text(f"step: 0\n{line}\n{STEPS}").outcome is outcome
+
+
+def test_what_a_program_recovers_from_is_forgotten_after_three_iterations_that_count_upwards():
+    failed = "step: 0\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB\n"
+    for further, outcome in ((2, Outcome.OOM_CUDA), (3, None)):
+        assert diagnose_text(failed + "".join(f"step: {i}\n" for i in range(1, further + 1))).outcome is outcome
+    backwards = "".join(f"step: {i}\n" for i in (3, 2, 1))
+    assert diagnose_text(failed + backwards).outcome is Outcome.OOM_CUDA
+    assert diagnose_text(failed + "step: 1\n" * 9).outcome is Outcome.OOM_CUDA, "one iteration, written by each rank"
+
+
+def test_a_guess_in_a_log_hides_no_line_after_it():
+    ends = [rank(exit_code=1, ended_at_s=1.0, log_tail=f"Killed\n{OOM}")]
+    assert diagnose(Facts(ranks=ends)).outcome is Outcome.OOM_CUDA
+    ours = [rank(exit_code=1, killed_by_us=True, log_tail=f"ValueError: our signal came here\n{OOM}")]
+    assert diagnose(Facts(ranks=ours)).outcome is Outcome.OOM_CUDA

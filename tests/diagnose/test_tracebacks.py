@@ -1,0 +1,125 @@
+"""Exceptions that no rule knows: whole and truncated tracebacks, with prefixes, logged, reported or overcome."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep.diagnose.diagnose import diagnose_text
+from sweep.diagnose.scan import scan
+from sweep.diagnose.tracebacks import tracebacks
+from sweep.outcomes import Outcome
+
+FRAMES = '  File "train.py", line 7, in load\n    build()\n'
+WHOLE = f"Traceback (most recent call last):\n{FRAMES}mypackage.OddError: no such shape\n"
+EXCEPTION = Outcome.PYTHON_EXCEPTION
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank1]: ", "3: ", "(worker pid=7) ", "n1: "])
+def test_the_exceptions_own_line_is_found_behind_each_ranks_prefix(prefix):
+    text = "starting\n" + "".join(f"{prefix}{line}\n" for line in WHOLE.splitlines())
+    (trace,) = tracebacks(text)
+    assert trace.line == "mypackage.OddError: no such shape"
+    assert text[trace.at :].startswith(f"{prefix}mypackage.OddError")
+    assert text[trace.start :].startswith(f"{prefix}Traceback")
+    found = diagnose_text(text)
+    assert (found.outcome, found.evidence) == (EXCEPTION, "mypackage.OddError: no such shape")
+
+
+def test_exception_groups_have_their_own_line_behind_bars():
+    text = '  | Traceback (most recent call last):\n  |   File "a.py", line 1, in f\n  | OddError: inside\n  +-----\n'
+    assert tracebacks(text)[0].line == "OddError: inside"
+
+
+def test_a_traceback_without_its_last_line_is_of_no_known_exception():
+    cut = "Traceback (most recent call last):\n" + FRAMES
+    assert tracebacks(cut)[0].at == -1
+    found = diagnose_text("some frames\n" + FRAMES)
+    assert (found.outcome, found.evidence) == (EXCEPTION, FRAMES.splitlines()[0].strip())
+    assert "truncated" in found.advice
+
+
+@pytest.mark.parametrize(("frames", "found"), [(199, True), (200, False)])
+def test_a_traceback_has_four_hundred_lines_at_most(frames, found):
+    text = "Traceback (most recent call last):\n" + FRAMES * frames + "OddError: at last\n"
+    assert (tracebacks(text)[0].at >= 0) is found
+
+
+def test_at_most_two_hundred_tracebacks_are_read():
+    assert len(tracebacks(WHOLE * 201)) == 200
+
+
+@pytest.mark.parametrize("line", [
+    "OddError: no such shape", "[rank3]: OddError: no such shape", "4: a.b.OddError: no such shape",
+    "(worker pid=7) OddError: no such shape",
+])  # fmt: skip
+def test_the_last_line_of_a_traceback_alone_is_the_exception(line):
+    assert diagnose_text(f"step 1\n{line}\n").outcome is EXCEPTION
+
+
+@pytest.mark.parametrize("name", [
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError", "subprocess.CalledProcessError", "SystemExit",
+    "torch.distributed.elastic.multiprocessing.api.SignalException",
+])  # fmt: skip
+def test_a_launchers_report_of_its_child_is_no_cause(name):
+    for text in (f"{name}: train.py", f"Traceback (most recent call last):\n{FRAMES}{name}: train.py"):
+        assert not [hit for hit in scan(text) if hit.outcome is EXCEPTION and hit.source == "exception"]
+
+
+def test_an_exception_on_an_error_line_is_the_reason_of_the_end_that_it_is_near():
+    line = "2026-01-01 10:00:00 ERROR trainer stopped: OddError: no such shape"
+    found = diagnose_text(f"step 1\n{line}\n")
+    assert (found.outcome, found.evidence) == (EXCEPTION, line)
+    assert diagnose_text(f"{line}\n" + "x\n" * 1100).outcome is None
+    assert diagnose_text(line.replace("ERROR", "INFO")).outcome is None
+    child = line.replace("OddError", "CalledProcessError")
+    assert not [hit for hit in scan(child) if hit.source == "logged"]
+
+
+@pytest.mark.parametrize(("before", "after", "counts"), [
+    ("", "", True), ("", "going on\n", True), ("WARNING could not load a plugin\n", "going on\n", False),
+    ("WARNING could not load a plugin\n", "", True), ("Exception ignored in: <function f>\n", "", False),
+    ("--- Logging error ---\n", "", False), ("falling back to eager\n", "going on\n", False),
+    ("all is well\n", "going on\n", True),
+])  # fmt: skip
+def test_a_warning_that_the_program_outlived_is_no_end(before, after, counts):
+    assert (diagnose_text(before + WHOLE + after).outcome is EXCEPTION) is counts
+
+
+def test_a_failing_line_that_names_its_iteration_is_not_counted_as_one_after_it():
+    failed = "step: 7 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB\n"
+    assert diagnose_text(failed + "step: 8\nstep: 9\n").outcome is Outcome.OOM_CUDA
+    assert diagnose_text(failed + "step: 8\nstep: 9\nstep: 10\n").outcome is None
+
+
+def test_work_that_was_done_before_is_not_undone_by_its_teardown():
+    done = "step: 1\nTraining completed\n"
+    teardown = "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 ***\n"
+    assert diagnose_text(done + teardown).outcome is None
+    assert diagnose_text(teardown + done).outcome is not None
+    assert diagnose_text(done + WHOLE).outcome is EXCEPTION, "a cause of its own is no teardown"
+
+
+def test_a_retried_download_and_ncclls_chatter_are_no_failures():
+    assert (
+        diagnose_text("WARNING Retrying (Retry(total=4)) after 'ConnectionResetError(104, 'reset by peer')'").outcome
+        is None
+    )
+    assert diagnose_text("n1:1:1 [0] NCCL INFO Connection reset by peer, CUDA out of memory").outcome is None
+
+
+@pytest.mark.parametrize("colour", ["\x1b[31m", ""])
+def test_progress_bars_and_colours_do_not_hide_a_line(colour):
+    text = f" 10%|#  | 1/10 [00:01<00:09]\r{colour}ModuleNotFoundError: No module named 'x'\r\n"
+    assert diagnose_text(text).outcome is Outcome.IMPORT_ERROR
+
+
+def test_a_cause_in_a_very_long_line_is_found_near_its_words():
+    assert diagnose_text("x" * 50_000 + " CUDA out of memory. Tried to allocate 1.00 GiB").outcome is Outcome.OOM_CUDA
+
+
+def test_of_a_very_long_log_the_repetitions_are_left_out_and_the_cause_in_the_middle_stays():
+    noise = "".join(f"worker {i} waits for its data\n" for i in range(120_000))
+    middle = (
+        f"{noise}slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n{noise}"
+    )
+    assert diagnose_text(middle).outcome is Outcome.TIME_LIMIT

@@ -1,0 +1,71 @@
+"""What torch's out-of-memory message says: too little memory, fragments of it, or other processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep.diagnose.vram import CudaMemory, cuda_memory_advice, parse_cuda_memory
+
+GIB = 2**30
+
+
+def message(tried="2.00 GiB", total="80.00 GiB", free="1.00 GiB", process="70.00 GiB", idle="0.50 GiB") -> str:
+    return (
+        f"CUDA out of memory. Tried to allocate {tried}. GPU 0 has a total capacity of {total} of which "
+        f"{free} is free. "
+        f"Including non-PyTorch memory, this process has {process} memory in use. Of the allocated memory 60.00 GiB is "
+        f"allocated by PyTorch, and {idle} is reserved by PyTorch but unallocated."
+    )
+
+
+@pytest.mark.parametrize(("text", "bytes_"), [
+    ("512 bytes", 512), ("2 KiB", 2048), ("1.50 MiB", 1.5 * 2**20), ("2.00 GiB", 2 * GIB), ("1 TiB", 2**40),
+    ("20.00 MB", 20 * 2**20),
+])  # fmt: skip
+def test_sizes_are_read_in_every_unit(text, bytes_):
+    assert parse_cuda_memory(message(tried=text)).tried_bytes == bytes_
+
+
+def test_every_figure_of_the_message_is_read():
+    assert parse_cuda_memory(message()) == CudaMemory(
+        tried_bytes=2 * GIB, total_bytes=80 * GIB, free_bytes=GIB, process_bytes=70 * GIB, allocated_bytes=60 * GIB,
+        unallocated_bytes=0.5 * GIB,
+    )  # fmt: skip
+    assert parse_cuda_memory("no figure") == CudaMemory()
+    assert cuda_memory_advice("CUDA out of memory.") is None
+
+
+@pytest.mark.parametrize(("idle", "fragmented"), [("1.99 GiB", False), ("2.00 GiB", True), ("9.00 GiB", True)])
+def test_idle_memory_that_would_have_held_the_request_is_fragmented(idle, fragmented):
+    assert parse_cuda_memory(message(idle=idle)).fragmented is fragmented
+    assert ("expandable_segments" in cuda_memory_advice(message(idle=idle))) is fragmented
+
+
+def test_older_messages_state_idle_memory_as_a_difference():
+    older = CudaMemory(tried_bytes=2 * GIB, reserved_bytes=9 * GIB, allocated_bytes=6 * GIB)
+    assert older.idle_bytes == 3 * GIB
+    assert CudaMemory(reserved_bytes=5 * GIB, allocated_bytes=6 * GIB).idle_bytes == 0
+    assert CudaMemory(reserved_bytes=5 * GIB).idle_bytes is None
+    assert not CudaMemory(tried_bytes=1.0).fragmented
+    assert not CudaMemory(reserved_bytes=9.0, allocated_bytes=1.0).fragmented
+
+
+@pytest.mark.parametrize(("process", "others"), [
+    ("70.00 GiB", True),  # 9 of 80 GiB
+    ("71.50 GiB", False),  # 7.5: less than a tenth
+])  # fmt: skip
+def test_what_neither_this_process_has_nor_is_free_is_others(process, others):
+    advice = cuda_memory_advice(message(process=process))
+    assert ("Other processes hold about 9.00 GiB" in advice) is others
+    assert ("Not fragmentation: lower the micro-batch size" in advice) is not others
+
+
+def test_on_a_small_gpu_others_hold_a_gib_at_least():
+    for process, others in (("7.01 GiB", False), ("5.90 GiB", True)):
+        advice = cuda_memory_advice(message(total="8.00 GiB", free="0.01 GiB", process=process))
+        assert ("Other processes" in advice) is others
+
+
+def test_the_advice_begins_with_what_was_asked_and_what_was_there():
+    assert cuda_memory_advice(message()).startswith("2.00 GiB were requested, 1.00 GiB were free of 80.00 GiB. ")
+    assert cuda_memory_advice("Tried to allocate 1.00 GiB").startswith("1.00 GiB were requested. ")

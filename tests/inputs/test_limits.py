@@ -1,0 +1,229 @@
+"""The least and the greatest value of each key, what is beyond them, and what an omitted key has."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep.errors import SweepError
+from sweep.inputs.axes import MAX_VALUES, listed, shown
+from sweep.inputs.detect import NodeGroup, cluster_site, parse_gres, widest_group
+from sweep.inputs.hugging_face import shape_of_config
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import parse_site
+from sweep.inputs.validation import amount, amount_text, seconds
+from sweep.inputs.yaml_lines import MAX_DEPTH, load
+
+GRID = {"models": "[8B]", "nodes": "[1]", "sequence_length": "4096", "global_batch": "1Mi"}
+SITE = {"gpus_per_node": "8", "gpu": "h100"}
+
+
+def grid(**keys):
+    return parse_grid("".join(f"{key}: {value}\n" for key, value in (GRID | keys).items()), "grid.yaml")
+
+
+def site(**keys):
+    return parse_site("".join(f"{key}: {value}\n" for key, value in (SITE | keys).items()), "site.yaml")
+
+
+@pytest.mark.parametrize(("key", "inside", "outside"), [
+    ("nodes", [1, 2**20], [0, 2**20 + 1]), ("sequence_length", [1, 2**26], [0, 2**26 + 1]),
+    ("tp", [1, 2**20], [0, 2**20 + 1]), ("zero", [0, 3], [-1, 4]), ("dp", [1], [0]), ("grad_accum", [1], [0]),
+    ("global_batch_tolerance", [0, 0.99], [-0.01, 1]), ("max_memory_share", [0.01, 2], [0, 2.01]),
+    ("warmup_iterations", [0, 10_000], [-1, 10_001]), ("iterations", [1, 100_000], [0, 100_001]),
+    ("repeats", [1, 1000], [0, 1001]), ("finalists", [0, 1], [-0.01, 1.01]), ("seed", [0, 2**32 - 1], [-1, 2**32]),
+    ("max_run_time", [1, "365d"], [0, "366d"]), ("global_batch", [1, 2**50 - 1], [0, 2**50]),
+    ("budget", ["{share: 0.001}", "{share: 1}", "{runs: 1}", "{node_hours: 0.1}", "{runs_per_cell: 1}"],
+     ["{share: 0}", "{share: 1.01}", "{runs: 0}", "{node_hours: 0}", "{runs_per_cell: 0}", "{node_hours_per_cell: 0}"]),
+    ("compile", ["true", "auto"], ["1", "maybe"]), ("preflight", ["quick", "node", "'off'"], ["all"]),
+])  # fmt: skip
+def test_a_grid_takes_values_within_their_limits_and_no_others(key, inside, outside):
+    for value in inside:
+        assert grid(**{key: value})
+    for value in outside:
+        with pytest.raises(SweepError) as caught:
+            grid(**{key: value})
+        assert all((mistake.path or "").startswith(key) for mistake in caught.value.mistakes)
+
+
+@pytest.mark.parametrize(("key", "inside", "outside"), [
+    ("gpus_per_node", [1, 1024], [0, 1025]), ("max_nodes", [1, 100_000], [0, 100_001]),
+    ("cpus_per_node", [1, 65536], [0, 65537]), ("max_pilots", [1, 10_000], [0, 10_001]),
+    ("nice", [-(2**31), 2**31 - 1], [-(2**31) - 1, 2**31]), ("max_runs_per_pilot", [1], [0]),
+    ("max_local_ranks", [1, 65536], [0, 65537]), ("port_range", ["[1024, 1031]", "[65528, 65535]"],
+     ["[1023, 2000]", "[1024, 1030]", "[65000, 65536]", "[2000, 1500]"]),
+    ("umask", ["'0077'", "'077'", "'0000'"], ["'0777'", "'0088'", "'00077'"]),
+    ("node_groups", ["{a: {gpus_per_node: 1, max_nodes: 100000, cpus_per_node: 65536, max_pilots: 10000}}"],
+     ["{a: {gpus_per_node: 0}}", "{a: {gpus_per_node: 1025}}", "{a: {max_nodes: 0}}", "{a: {max_nodes: 100001}}",
+      "{a: {cpus_per_node: 0}}", "{a: {cpus_per_node: 65537}}", "{a: {max_pilots: 0}}", "{a: {max_pilots: 10001}}"]),
+    ("interface", ["ib0", "x" * 15], ["x" * 16]), ("name", ["x", "x" * 64], ["x" * 65]),
+    ("partition", ["x" * 128], ["x" * 129]), ("constraint", ["x" * 256], ["x" * 257]),
+    ("env", ["{" + "X" * 128 + ": 1}"], ["{" + "X" * 129 + ": 1}"]),
+])  # fmt: skip
+def test_a_site_takes_values_within_their_limits_and_no_others(key, inside, outside):
+    for value in inside:
+        assert site(**{key: value})
+    for value in outside:
+        with pytest.raises(SweepError) as caught:
+            site(**{key: value})
+        assert all((mistake.path or "").startswith(key) for mistake in caught.value.mistakes)
+
+
+def test_what_a_grid_omits_has_one_value_per_axis_and_the_documented_defaults():
+    found = grid()
+    axes = (found.tp, found.pp, found.cp, found.ep, found.zero, found.micro_batch_size)
+    assert axes == ((1,), (1,), (1,), (1,), (0,), (1,))
+    assert (found.recompute, found.pp_schedule, found.dtype) == (("none",), ("1f1b",), ("bf16",))
+    assert (found.warmup_iterations, found.iterations, found.repeats, found.seed) == (2, 5, 1, 0)
+    assert (found.global_batch_tolerance, found.tp_across_nodes, found.isolate) == (0.0, False, False)
+    timeouts = found.timeouts
+    assert (timeouts.start, timeouts.first_iteration, timeouts.steady) == (300, 300, 20)
+    assert (found.finalists_share, grid(workload="simulated").finalists_share) == (0.1, 0.0)
+    assert grid(workload="simulated", finalists=0.2).finalists_share == 0.2
+    assert found.as_stored().finalists == 0.1
+
+
+def test_what_a_site_omits_has_the_documented_defaults():
+    found = site()
+    assert (found.pilot_time_s, found.max_pilots, found.poll_interval_s) == (4 * 3600, 4, 15)
+    assert (found.scratch, found.umask, found.name) == ("/tmp", "0077", "site")
+
+
+def test_a_batch_is_given_once():
+    assert grid().global_batch_for(16) == 2**20
+    weak = parse_grid("models: [8B]\nnodes: [1]\nsequence_length: 4096\ntokens_per_gpu: 8Ki\n", "grid.yaml")
+    assert weak.global_batch_for(16) == 16 * 8192
+    with pytest.raises(SweepError, match="neither global_batch nor tokens_per_gpu is given"):
+        parse_grid("models: [8B]\nnodes: [1]\nsequence_length: 4096\n", "grid.yaml")
+
+
+@pytest.mark.parametrize(("value", "values"), [
+    ({"from": 5, "to": 5}, [5]), ({"from": 0, "to": 2}, [0, 1, 2]), ({"from": 1, "to": 7, "step": 3}, [1, 4, 7]),
+    ({"from": 1, "to": 8, "times": 2}, [1, 2, 4, 8]), ({"from": 1, "to": 7, "times": 2}, [1, 2, 4]),
+    ({"from": 1, "to": MAX_VALUES}, list(range(1, MAX_VALUES + 1))), ([1, True, "1"], [1, True, "1"]),
+])  # fmt: skip
+def test_ranges_include_both_ends(value, values):
+    assert listed(value) == values
+
+
+@pytest.mark.parametrize("value", [
+    {"from": 1, "to": MAX_VALUES + 1}, {"from": 2, "to": 1}, {"from": 1, "to": 3, "step": 0},
+    {"from": 0, "to": 3, "times": 2},
+    {"from": 1, "to": 3, "times": 1}, {"from": 1, "to": 3, "step": 1, "times": 2}, {"from": 1}, {"to": 1},
+    {"from": True, "to": 3}, {"from": 1.0, "to": 3}, [], list(range(MAX_VALUES + 1)), [1, 2, 1],
+])  # fmt: skip
+def test_what_is_no_range_and_no_list_is_refused(value):
+    with pytest.raises(ValueError, match=r"range|list|values"):
+        listed(value)
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (7, "7"), ("x" * 40, repr("x" * 40)), ("x" * 41, "a longer text"), ("a\nb", "a longer text"), ({}, "a mapping"),
+    ([1], "a list"), ((1,), "a list"), (None, "nothing"), (True, "True"),
+])  # fmt: skip
+def test_long_values_are_not_quoted(value, text):
+    assert shown(value) == text
+
+
+@pytest.mark.parametrize(("value", "wanted"), [
+    (1, 1.0), (0.5, 0.5), ("1d", 86400), ("1d2h3m4s", 93784), ("1d2h3min4.5s", 93784.5), ("2-03:04:05", 183845),
+    ("2-03:04", 183840), ("03:04:05", 11045), ("365d", 31536000),
+])  # fmt: skip
+def test_durations_add_days_hours_minutes_and_seconds(value, wanted):
+    assert seconds(value) == wanted
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "366d", "", "03:04", "1h1d", "nan", float("nan")])
+def test_no_duration_is_over_a_year_or_less_than_something(value):
+    with pytest.raises(ValueError, match="is not a duration"):
+        seconds(value)
+
+
+@pytest.mark.parametrize(("count", "text"), [
+    (2**10, "1Ki"), (2**20, "1Mi"), (1023 * 2**20, "1023Mi"), (2**30, "1Gi"), (10**6, "1M"),
+    (1000, "1K"), (1001, "1,001"), (1, "1"), (3 * 2**40, "3Ti"),
+])  # fmt: skip
+def test_the_short_form_of_a_count_is_read_back(count, text):
+    assert amount_text(count) == text
+    assert amount(text) == count
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "1.5", 2**50, "1e", "Mi", 1.5])
+def test_what_is_no_count_is_refused(value):
+    with pytest.raises(ValueError, match=r"count|number"):
+        amount(value)
+
+
+@pytest.mark.parametrize(("depth", "fits"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+def test_a_document_is_nested_so_deep_and_no_deeper(depth, fits):
+    text = "[" * depth + "1" + "]" * depth
+    if fits:
+        assert load(text, "f").value
+        return
+    with pytest.raises(SweepError, match="too deeply nested"):
+        load(text, "f")
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("010", 10), ("0x10", "0x10"), ("1_000", 1000), ("-3", -3), ("+3", 3), ("1e3", 1000.0), (".5", 0.5), ("on", "on"),
+    ("yes", "yes"), ("4:00:00", "4:00:00"), ("2026-11-20", "2026-11-20"), ("~", None), ("null", None), ("TRUE", True),
+])  # fmt: skip
+def test_scalars_are_those_of_yaml_1_2(text, value):
+    assert load(text, "f").value == value
+
+
+def test_a_number_that_is_too_long_is_reported_and_not_read():
+    assert load("1" * 30, "f").value == int("1" * 30)
+    document = load("k: " + "1" * 31, "f")
+    assert document.value == {}
+    assert "expected a whole number, found a number that is too long" in str(document.mistakes[0])
+
+
+def test_of_several_groups_of_nodes_the_default_partition_counts_and_most_gpus():
+    def group(**changes):
+        plain = {"partition": "p", "default": False, "up": True, "time_limit_s": None, "nodes": 2, "cpus": 8}
+        return NodeGroup(**plain | {"memory_mb": 1, "gpus": 0, "gpu_type": ""} | changes)
+
+    few, many, default = group(gpus=8), group(gpus=4, nodes=5), group(default=True)
+    assert widest_group([few, many]) is many
+    assert widest_group([few, default]) is default
+    assert widest_group([group(nodes=0), group(up=False, nodes=9)]) is None
+    assert widest_group([group(nodes=2), group(nodes=3)]).nodes == 3
+
+
+@pytest.mark.parametrize(("cpus", "ranks"), [(4, 4), (8, 8), (96, 8)])
+def test_without_gpus_there_are_as_many_ranks_as_cpus_up_to_eight(cpus, ranks):
+    group = NodeGroup(
+        partition="p", default=True, up=True, time_limit_s=600, nodes=3, cpus=cpus, memory_mb=1, gpus=0, gpu_type=""
+    )
+    found = cluster_site(group, {"ClusterName": "-my cluster!" + "x" * 80}, [])
+    assert (found["gpu"], found["gpus_per_node"], found["pilot_time"]) == ("cpu", ranks, 600)
+    assert found["name"] == "my-cluster-" + "x" * 53
+    assert cluster_site(group, {}, [])["name"] == "cluster"
+
+
+def test_of_mixed_gpus_of_a_node_the_most_numerous_kind_counts():
+    assert parse_gres("gpu:a30:1,gpu:a100:3") == (4, "a100")
+    assert parse_gres("gpu:a100:2,gpu:a100:2") == (4, "a100")
+
+
+@pytest.mark.parametrize(
+    ("size", "wrong"), [(1, False), (2**31 - 1, False), (0, True), (2**31, True), (True, True), (8.0, True)]
+)
+def test_a_size_in_a_config_is_a_positive_whole_number(size, wrong):
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+    config = {"model_type": "llama"} | dict.fromkeys(names, 8) | {"vocab_size": size}
+    shape, mistakes = shape_of_config(config)
+    assert (shape is None) is wrong
+    assert mistakes == ["vocab_size is not a positive whole number"] * wrong
+
+
+@pytest.mark.parametrize(("key", "changed"), [
+    ({"tie_word_embeddings": True}, {"tied_embeddings": True}), ({"tie_word_embeddings": False}, {}),
+    ({"attention_bias": True}, {"qkv_bias": True, "attention_output_bias": True}), ({"attention_bias": False}, {}),
+    ({"mlp_bias": True}, {"mlp_bias": True}), ({"mlp_bias": False}, {}),
+])  # fmt: skip
+def test_what_a_config_states_beyond_its_sizes_is_in_the_shape(key, changed):
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+    plain, other = (shape_of_config({"model_type": "llama"} | dict.fromkeys(names, 8) | more)[0] for more in ({}, key))
+    differing = {name: value for name, value in other.as_dict().items() if value != plain.as_dict()[name]}
+    assert differing == changed

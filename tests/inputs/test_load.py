@@ -1,0 +1,86 @@
+"""Where the site comes from, and what this machine may run at once."""
+
+import os
+import stat
+
+import pytest
+
+from sweep.errors import SweepError
+from sweep.inputs.load import choose_executor, load_inputs, load_site, max_local_ranks, parse_grid, sites_directory
+from sweep.inputs.site import parse_site
+
+SITE = "gpus_per_node: 8\ngpu: h100\n"
+GRID = "models: [8B]\nnodes: [1]\nsequence_length: 4096\nglobal_batch: 1Mi\n"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A user without sites, on a machine without Slurm and GPUs' tools."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_given_site_counts_before_the_grids_and_that_before_what_is_detected(home):
+    (home / "mine.yaml").write_text(SITE.replace("8", "4"))
+    inline = parse_grid(GRID + "site: {gpu: a100, gpus_per_node: 2}\n", "grid.yaml")
+    assert load_site(inline, str(home / "mine.yaml")).gpus_per_node == 4
+    assert load_site(inline).gpus_per_node == 2
+    assert load_site(parse_grid(GRID, "grid.yaml")).gpu == "cpu"
+    assert load_site(executor="local").cpus_per_node == os.cpu_count()
+
+
+def test_a_site_is_named_as_a_file_or_by_its_name_among_the_users(home):
+    sites_directory().mkdir(parents=True)
+    (sites_directory() / "big.yaml").write_text(SITE)
+    (home / "plain").write_text(SITE.replace("8", "2"))
+    assert load_site(given="big").gpus_per_node == 8
+    assert load_site(given="plain").gpus_per_node == 2, "a file that exists counts first"
+    with pytest.raises(SweepError, match=r"no site named 'bog' .*known names: big"):
+        load_site(given="bog")
+    for path in ("bog.yaml", "./bog"):
+        with pytest.raises(SweepError, match="no such site file"):
+            load_site(given=path)
+
+
+def test_without_any_named_site_the_remedy_is_a_file():
+    with pytest.raises(SweepError, match=r"name a file; .* holds no site"):
+        load_site(given="big")
+
+
+def test_the_executor_is_the_one_asked_for_else_slurm_where_it_answers(home, monkeypatch):
+    assert [choose_executor(asked) for asked in ("local", "slurm", None)] == ["local", "slurm", "local"]
+    tools = home / "tools"
+    tools.mkdir()
+    for name, text in (("sbatch", ""), ("scontrol", "echo 'Slurmctld(primary) at n1 is UP'")):
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{tools}:/bin:/usr/bin")
+    assert choose_executor(None) == "slurm"
+    assert choose_executor("local") == "local"
+
+
+@pytest.mark.parametrize(("cpus", "ranks"), [(None, 8), (1, 8), (4, 8), (5, 10), (64, 128)])
+def test_two_ranks_per_core_and_at_least_eight_may_run_here_unless_the_site_states_otherwise(cpus, ranks, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: cpus)
+    assert max_local_ranks(parse_site(SITE, "s")) == ranks
+    assert max_local_ranks(parse_site(SITE + "max_local_ranks: 3\n", "s")) == 3
+
+
+def test_mistakes_of_both_files_are_reported_and_a_grid_that_is_wrong_has_no_site(home):
+    (home / "grid.yaml").write_text(GRID + "tpp: 1\n")
+    (home / "site.yaml").write_text(SITE + "gpuu: 1\n")
+    with pytest.raises(SweepError) as caught:
+        load_inputs(home / "grid.yaml", [], str(home / "site.yaml"), None)
+    assert [mistake.path for mistake in caught.value.mistakes] == ["tpp", "gpuu"]
+    with pytest.raises(SweepError) as caught:
+        load_inputs(home / "grid.yaml", [], None, None)
+    assert [mistake.path for mistake in caught.value.mistakes] == ["tpp"]
+    (home / "grid.yaml").write_text(GRID)
+    with pytest.raises(SweepError) as caught:
+        load_inputs(home / "grid.yaml", [], str(home / "site.yaml"), None)
+    assert [mistake.path for mistake in caught.value.mistakes] == ["gpuu"]
+    grid, site = load_inputs(home / "grid.yaml", ["nodes=[2]"], None, "local")
+    assert (grid.nodes, site.gpu) == ((2,), "cpu")

@@ -1,0 +1,178 @@
+"""The rates of a machine: of data sheets and constants, or as measured on the cluster."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sweep.physics import constants, step_time
+from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS
+from sweep.physics.machine import Machine
+from sweep.physics.measured import MeasuredCollective, MeasuredRates
+from sweep.physics.profiles import PROFILES
+
+H100 = GPUS["h100"]
+COLLECTIVE = {"kind": "all_gather", "nodes": 2, "ranks": 16, "bytes": 1 << 20, "seconds": 0.001}
+
+
+def machine(gpu="h100", **measured):
+    known = MeasuredRates(**measured) if measured else None
+    return Machine(gpu=replace(GPUS[gpu], measured=known))
+
+
+def test_data_sheets_count_by_the_share_that_is_reached():
+    plain = machine()
+    assert plain.inside_bytes_per_s == 900e9 / 2, "one direction of NVLink's 900 GB/s"
+    assert plain.between_bytes_per_s({}) == 400e9 / 8, "400 Gbit/s per GPU"
+    assert plain.memory_bytes_per_s == 3.35e12 * constants.MEMORY_SHARE.median
+    best = constants.MATMUL["h100", "bf16"].median * constants.ORDINARY_SHAPE.median
+    assert plain.matmul_rate("bf16") == pytest.approx(989.4e12 * best, rel=1e-3)
+    assert plain.matmul_scale == 1.0
+    many = plain.matmul_flops({"dtype": np.array(["bf16", "fp8", "bf16"])})
+    assert many.tolist() == [plain.matmul_rate(name) for name in ("bf16", "fp8", "bf16")]
+
+
+def test_each_measured_rate_replaces_its_constant_and_no_other():
+    measured = {"memory_bytes_per_s": 2e12, "inside_bytes_per_s": 3e11, "between_bytes_per_s": 4e10}
+    for name, rate in measured.items():
+        found = machine(**{name: rate})
+        rates = {
+            "memory_bytes_per_s": found.memory_bytes_per_s,
+            "inside_bytes_per_s": found.inside_bytes_per_s,
+            "between_bytes_per_s": found.between_bytes_per_s({}),
+        }
+        plain = {"memory_bytes_per_s": machine().memory_bytes_per_s, "inside_bytes_per_s": 4.5e11}
+        assert rates == plain | {"between_bytes_per_s": 5e10} | {name: rate}
+    products = machine(matmul_flops={"bf16": 5e14})
+    assert products.matmul_rate("bf16") == 5e14
+    assert products.matmul_rate("fp8") == machine().matmul_rate("fp8")
+    assert products.matmul_scale == pytest.approx(5e14 / machine().matmul_rate("bf16"))
+
+
+def test_a_grids_network_counts_before_the_measured_one():
+    found = machine(between_bytes_per_s=4e10).between_bytes_per_s({"network_bytes_per_s": np.array([1e9, 2e9])})
+    assert found.tolist() == [1e9, 2e9]
+
+
+def test_unknown_hardware_has_nominal_rates():
+    unknown = machine("cpu")
+    assert unknown.peak("bf16") == 1e14
+    assert unknown.inside_bytes_per_s == 2e11
+    assert unknown.between_bytes_per_s({}) == 2e11 / 8
+    assert unknown.memory_bytes_per_s == 1e12 * constants.MEMORY_SHARE.median
+
+
+@pytest.mark.parametrize(("gpu", "wanted"), [
+    ("v100", "ampere"), ("a100", "ampere"), ("l40s", "ampere"), ("h100", "hopper"), ("h200", "hopper"),
+    ("b200", "blackwell"),
+])  # fmt: skip
+def test_attention_kernels_by_the_architecture_of_the_gpu(gpu, wanted):
+    assert machine(gpu).architecture == wanted
+
+
+@pytest.mark.parametrize(("gpu", "dtype", "row"), [
+    ("h100", "bf16", ("h100", "bf16")),
+    ("h100", "fp8", ("h100", "fp8")),
+    ("h100", "fp16", ("h100", "bf16")),  # the same tensor cores
+    ("h100", "fp32", ("h100", "bf16")),
+    ("h200", "bf16", ("h100", "bf16")),  # the same chip
+    ("b300", "fp4", ("b200", "fp4")),
+])  # fmt: skip
+def test_the_share_of_the_peak_is_that_of_the_same_chip_and_dtype(gpu, dtype, row):
+    assert machine(gpu).matmul_share(dtype) is constants.MATMUL[row]
+
+
+def test_the_share_of_the_peak_of_unpublished_chips_is_any_chips():
+    assert machine("t4").matmul_share("bf16") is constants.ANY_MATMUL
+    assert machine("cpu").matmul_share("fp4") is constants.ANY_MATMUL
+
+
+def test_what_was_measured_is_less_uncertain():
+    published = np.hypot(constants.MATMUL["h100", "bf16"].spread, constants.ORDINARY_SHAPE.spread)
+    assert machine().matmul_spread("bf16") == pytest.approx(published)
+    measured = machine(matmul_flops={"bf16": 5e14}, spread=0.01)
+    assert measured.matmul_spread("bf16") == 0.01
+    assert measured.matmul_spread("fp8") > 0.01
+    links = machine(between_bytes_per_s=4e10, spread=0.08)
+    assert links.network_spread == pytest.approx(0.17), "the link's 0.08, and 0.15 of algorithms over it"
+    slow, quick = (MeasuredCollective(**COLLECTIVE, spread=spread) for spread in (0.1, 0.03))
+    assert machine(collectives=(quick, slow), between_bytes_per_s=4e10).network_spread == 0.1
+    assert Machine(gpu=H100, network="efa").network_spread > machine().network_spread > links.network_spread
+    parts = [
+        step_time.part_spreads(
+            MODELS["8B"].as_dict() | {"dtype": "bf16"}, replace(H100, measured=known), PROFILES["ours"]
+        )
+        for known in (None, MeasuredRates(between_bytes_per_s=4e10, matmul_flops={"bf16": 5e14}, spread=0.02))
+    ]
+    narrowed = {name for name in parts[0] if parts[1][name] < parts[0][name]}
+    assert narrowed == {"matmul", "tensor", "context", "expert", "data"}
+
+
+def test_rates_are_shown_with_spread_and_source():
+    found = {name: (value, source) for name, value, source in machine().rates("cudnn")}
+    assert found["memory"][0].startswith("2.") or found["memory"][0].startswith("3.")
+    assert found["link in a node"] == ("450 GB/s ± 25%", "data sheet")
+    assert found["network per GPU"] == ("50 GB/s ± 25%", "data sheet")
+    assert found["matrix products, bf16"][1] == constants.MATMUL["h100", "bf16"].source
+    assert "attention forward, cudnn" in found
+    assert "attention backward, flash-2" in {name for name, _, _ in machine("a100").rates("cudnn")}
+
+
+def test_measured_rates_are_shown_with_when_and_where():
+    one = MeasuredCollective(**COLLECTIVE, spread=0.1)
+    inside = MeasuredCollective(**COLLECTIVE | {"nodes": 1, "ranks": 8})
+    rates = {"date": "2026-11-20", "nodes": ("n1", "n2"), "spread": 0.02}
+    rates |= {"matmul_flops": {"bf16": 6.9e14}, "memory_bytes_per_s": 2e12, "inside_bytes_per_s": 4e11}
+    found = {name: rest for name, *rest in machine(**rates, collectives=(one, inside)).rates()}
+    there = "measured 2026-11-20 on n1, n2"
+    assert found["matrix products, bf16"] == ["690 TFLOP/s ± 2%", there]
+    assert found["matrix products, fp8"][1] == constants.MATMUL["h100", "fp8"].source
+    assert found["memory"] == ["2 TB/s ± 2%", there]
+    assert found["link in a node"] == ["400 GB/s ± 2%", there]
+    assert found["network per GPU"][1] == "data sheet"
+    assert found["all_gather of 1,048,576 B, 16 GPUs on 2 nodes"] == ["0.001 s ± 10%", there]
+    assert found["all_gather of 1,048,576 B, 8 GPUs on 1 node"] == ["0.001 s ± 5%", there]
+
+
+@pytest.mark.parametrize(("nodes", "date", "wanted"), [
+    (0, "", "measured"),
+    (0, "2026-11-20", "measured 2026-11-20"),
+    (4, "", "measured on n0, n1, n2, n3"),
+    (5, "", "measured on n0, n1, n2, n3 and 1 more"),
+    (9, "2026-11-20", "measured 2026-11-20 on n0, n1, n2, n3 and 5 more"),
+])  # fmt: skip
+def test_where_and_when_rates_were_measured_names_four_nodes_at_most(nodes, date, wanted):
+    assert MeasuredRates(date=date, nodes=tuple(f"n{i}" for i in range(nodes))).provenance == wanted
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"nodes": 0}, {"nodes": 3, "ranks": 2}, {"nodes": 1, "ranks": 1}, {"bytes": 0}, {"kind": "broadcast"}),
+        *({"seconds": 0}, {"seconds": -1.0}, {"seconds": 1e4}, {"spread": 0}, {"spread": 2.1}),
+    ],
+)
+def test_what_no_collective_can_take_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"must be positive|kind is one of|spread is"):
+        MeasuredCollective(**COLLECTIVE | wrong)
+
+
+@pytest.mark.parametrize("right", [
+    {"nodes": 1, "ranks": 2}, {"nodes": 2, "ranks": 2}, {"bytes": 1}, {"seconds": 9999.0}, {"seconds": 0.5},
+    {"spread": 2},
+])  # fmt: skip
+def test_what_a_collective_can_take_is_accepted(right):
+    assert MeasuredCollective(**COLLECTIVE | right)
+
+
+@pytest.mark.parametrize("name", ["memory_bytes_per_s", "inside_bytes_per_s", "between_bytes_per_s"])
+@pytest.mark.parametrize(("rate", "accepted"), [(0, False), (-1, False), (1e18, False), (0.5, True), (1e17, True)])
+def test_rates_are_positive_and_of_this_world(name, rate, accepted):
+    if accepted:
+        assert getattr(MeasuredRates(**{name: rate}), name) == rate
+        return
+    with pytest.raises(ValueError, match="rates must be positive"):
+        MeasuredRates(**{name: rate})
+    with pytest.raises(ValueError, match="rates must be positive"):
+        MeasuredRates(matmul_flops={"bf16": rate})

@@ -1,0 +1,134 @@
+"""The two equations of a layout, and what is offered where no batch meets them."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sweep.errors import SweepError
+from sweep.plan.runs import to_table
+from tests.support.made_plans import BASE, SHAPE, plan_of
+
+
+def brute_force(gpus, tokens, sequence, tolerance, axes):
+    """The layouts of the two equations, one candidate at a time."""
+    found = set()
+    for tp, pp, cp, mbs in itertools.product(*axes):
+        if gpus % (tp * pp * cp):
+            continue
+        dp = gpus // (tp * pp * cp)
+        unit = dp * mbs * sequence
+        gas = min(range(1, tokens // unit + 3), key=lambda gas: (abs(gas * unit - tokens), gas))
+        fits = abs(gas * unit - tokens) <= tolerance * tokens
+        if fits and 12 % tp == 0 and (6 % tp == 0 or tp % 6 == 0) and pp <= 12 and gas >= pp - 1 and sequence % cp == 0:
+            found.add((dp, tp, pp, cp, mbs, gas))
+    return found
+
+
+def impossible_batch(text):
+    """Whether the grid is refused for its batch, which it must be only where the equations have no solution."""
+    try:
+        plan_of(text)
+    except SweepError as error:
+        return "no layout has a global batch" in str(error)
+    return False
+
+
+sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5, unique=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tp=sizes,
+    pp=sizes,
+    cp=sizes,
+    mbs=sizes,
+    gpus=st.integers(1, 24),
+    nodes=st.integers(1, 6),
+    batch=st.integers(1, 400),
+    sequence=st.sampled_from([32, 48, 60]),
+    tolerance=st.sampled_from([0, 0.01, 0.2]),
+    data=st.data(),
+)
+def test_the_two_equations_against_one_candidate_at_a_time(
+    tp, pp, cp, mbs, gpus, nodes, batch, sequence, tolerance, data
+):
+    tokens = batch * sequence + (data.draw(st.integers(0, sequence - 1)) if tolerance else 0)
+    text = f"""
+models: {{small: {SHAPE}}}
+nodes: [{nodes}]
+sequence_length: {sequence}
+global_batch: {tokens}
+global_batch_tolerance: {tolerance}
+tp: {tp}
+pp: {pp}
+cp: {cp}
+micro_batch_size: {mbs}
+tp_across_nodes: true
+site: {{gpu: h100, gpus_per_node: {gpus}}}
+"""
+    wanted = brute_force(gpus * nodes, tokens, sequence, tolerance, (tp, pp, cp, mbs))
+    if not wanted and impossible_batch(text):
+        return
+    plan = plan_of(text)
+    names = ("dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum")
+    rows = to_table(plan).to_pylist()
+    assert {tuple(row[n] for n in names) for row in rows if row["status"] == "run"} == wanted
+    assert len(rows) == len(tp) * len(pp) * len(cp) * len(mbs)
+    for row in rows:
+        if row["dp"] is not None:
+            assert row["dp"] * row["tp"] * row["pp"] * row["cp"] == gpus * nodes
+        else:
+            assert any(reason.startswith("gpu_equation") for reason in row["reasons"])
+        if row["grad_accum"] is not None:
+            made = row["dp"] * row["micro_batch_size"] * row["grad_accum"] * sequence
+            assert made == row["global_batch_tokens"]
+            assert abs(made - tokens) <= tolerance * tokens
+        assert (row["status"] == "run") == (row["reasons"] == [])
+
+
+def test_impossible_batch_offers_near_ones_and_the_tolerance():
+    text = "models: [1B]\nnodes: [1, 2]\nsequence_length: 4096\nglobal_batch: 1M\nsite: {gpu: h100, gpus_per_node: 8}\n"
+    with pytest.raises(SweepError) as caught:
+        plan_of(text)
+    (mistake,) = caught.value.mistakes
+    assert (mistake.file, mistake.line, mistake.path) == ("grid.yaml", 4, "global_batch")
+    assert "no layout has a global batch of 1,000,000 tokens at sequence_length 4,096" in mistake.fact
+    assert "1Mi" in mistake.remedy
+    tolerance = mistake.remedy.split("global_batch_tolerance: ")[1]
+    for way_on in ("global_batch=1Mi", f"global_batch_tolerance={tolerance}"):
+        assert plan_of(text, overrides=[way_on]).runs
+    for offer in mistake.remedy.removeprefix("near values: ").split("; or ")[0].split(", 1")[0].split(", "):
+        assert plan_of(text, overrides=[f"global_batch={offer}"]).runs
+
+
+def test_impossible_tokens_per_gpu_offers_near_ones():
+    text = BASE.replace("global_batch: 3072", "tokens_per_gpu: 500")
+    with pytest.raises(SweepError) as caught:
+        plan_of(text)
+    (mistake,) = caught.value.mistakes
+    assert (mistake.line, mistake.path) == (4, "tokens_per_gpu")
+    offers = mistake.remedy.removeprefix("near values: ").split("; or ")[0].split(", ")
+    assert offers == ["512"]
+    assert plan_of(text, overrides=[f"tokens_per_gpu={offers[0]}"]).runs
+
+
+def refused(batch, sequence=64, micro=7):
+    text = BASE.replace("global_batch: 3072", f"global_batch: {batch}").replace("length: 64", f"length: {sequence}")
+    with pytest.raises(SweepError) as caught:
+        plan_of(text + f"micro_batch_size: {micro}\n")
+    return caught.value.mistakes[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("batch", "sequence", "offered"),
+    [
+        (1_000_000, 64, True),
+        (1_200_000, 64, False),  # more than a tenth off
+        (1_000_000, 3000, False),  # 2^20 is no whole number of sequences
+        (1_500_000, 3000, False),
+    ],
+)
+def test_a_power_of_two_is_offered_where_it_is_near_and_a_whole_batch(batch, sequence, offered):
+    assert ("near values: 1Mi," in refused(batch, sequence)) == offered

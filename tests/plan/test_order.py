@@ -1,0 +1,43 @@
+"""The order in which runs are measured, and how predictions are rounded: against plain loops."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sweep.plan.predict import costs, order, three_digits
+
+RUNS = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(["a", "b"]), st.integers(1, 4), st.integers(0, 1)), max_size=12
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(RUNS)
+def test_repeats_come_after_all_first_runs_and_each_cells_best_before_any_second(runs):
+    """By repeat, then by place in the own cell (cost, then the run_id's digest), then by nodes and model."""
+    ids = [f"run-{(7919 * number) % 2**16:016x}" for number in range(len(runs))]
+    cells = [(nodes, model) for nodes, model, _, _ in runs]
+    found = order(cells, [cost for _, _, cost, _ in runs], [repeat for *_, repeat in runs], ids)
+
+    def place(number):
+        """How many of the own cell come before: all first runs, before any repeat."""
+        key = lambda i: (runs[i][3], runs[i][2], ids[i])  # noqa: E731
+        return sum(key(other) < key(number) for other in range(len(runs)) if cells[other] == cells[number])
+
+    wanted = sorted(range(len(runs)), key=lambda i: (runs[i][3], place(i), cells[i], ids[i]))
+    assert found.tolist() == wanted
+
+
+def test_a_run_that_may_not_fit_counts_as_a_hundred_times_as_slow():
+    assert costs(np.array([2.0, 2.0, 3.0]), np.array([4.0, 4.0, 1.0]), np.array([False, True, False])).tolist() == [
+        0.5, 50.0, 3.0,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "rounded"), [
+    (123.456, 123.0), (123.6, 124.0), (0.0123456, 0.0123), (9.999, 10.0), (98765.0, 98800.0), (1.0, 1.0),
+    (100.0, 100.0), (0.0, 0.0), (-5.0, 0.0), (float("nan"), 0.0), (float("inf"), 0.0),
+])  # fmt: skip
+def test_sizes_in_reasons_have_three_digits(value, rounded):
+    assert three_digits(np.array([value]))[0] == pytest.approx(rounded)

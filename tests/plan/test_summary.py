@@ -1,0 +1,86 @@
+"""A plan in numbers."""
+
+import pytest
+
+from sweep.plan.runs import to_table
+from sweep.plan.summary import COMMONEST, summary
+from tests.support.made_plans import BASE, SHAPE, plan_of
+
+
+def test_summary_counts_every_candidate_once_per_cell():
+    plan = plan_of(BASE.replace("nodes: [1]", "nodes: [1, 2]") + "tp: auto\npp: auto\nmicro_batch_size: auto\n")
+    found = summary(plan)
+    assert found["candidates"] == found["runs"] + found["rejected"] == to_table(plan).num_rows
+    assert sum(cell["runs"] for cell in found["cells"]) == found["runs"] == len(plan.runs)
+    assert sum(cell["rejected"] for cell in found["cells"]) == found["rejected"]
+    spent = sum(p.nodes * p.predicted_s for p in plan.runs) / 3600
+    assert found["predicted_node_hours"] == pytest.approx(spent, rel=0.05)
+
+
+def test_a_grid_without_any_run_is_a_plan_all_the_same():
+    plan = plan_of(BASE + "constraints: ['tp > 1']\n")
+    assert plan.runs == ()
+    assert summary(plan)["cells"] == [
+        {
+            "model": "small",
+            "nodes": 1,
+            "gpus": 6,
+            "runs": 0,
+            "rejected": 1,
+            "predicted_node_hours": 0.0,
+            "predicted_best": None,
+        }
+    ]
+
+
+def test_at_most_ten_reasons_of_a_rule_are_shown():
+    plan = plan_of(BASE + "tp: 1\nmicro_batch_size: {from: 1, to: 40, step: 1}\n")
+    (batches,) = [entry for entry in summary(plan)["rejected_by_rule"] if entry["rule"] == "batch_equation"]
+    assert batches["candidates"] > 20
+    assert len(batches["such_as"]) == COMMONEST == 10
+
+
+TWO_CELLS = BASE.replace("nodes: [1]", "nodes: [1, 2]") + "tp: [1, 2]\nmicro_batch_size: [1, 2]\n"
+
+
+def test_each_cell_names_the_run_of_most_predicted_tokens_per_gpu():
+    plan = plan_of(TWO_CELLS)
+    rows = [row for row in to_table(plan).to_pylist() if row["status"] == "run"]
+    for cell in summary(plan)["cells"]:
+        mine = [row for row in rows if row["nodes"] == cell["nodes"]]
+        best = min(mine, key=lambda row: row["predicted_step_s"] / row["global_batch_tokens"])
+        found = cell["predicted_best"]
+        assert found["run_id"] == best["run_id"] == min(mine, key=lambda row: row["position"])["run_id"]
+        assert (found["tp"], found["micro_batch_size"]) == (best["tp"], best["micro_batch_size"])
+        speed = best["global_batch_tokens"] / best["predicted_step_s"] / best["gpus"]
+        assert found["tokens_per_second_per_gpu"] == pytest.approx(speed)
+        assert found["step_s"] == best["predicted_step_s"]
+        assert cell["gpus"] == 6 * cell["nodes"]
+        hours = sum(row["nodes"] * row["predicted_s"] for row in mine) / 3600
+        assert cell["predicted_node_hours"] == pytest.approx(hours, abs=5e-4)
+
+
+def test_where_nothing_predicts_a_runs_time_it_is_assumed_and_the_summary_states_so():
+    known, unknown = (summary(plan_of(TWO_CELLS.replace("h100", gpu))) for gpu in ("h100", "cpu"))
+    assert known["prediction"].startswith("model of the step time")
+    assert unknown["prediction"] == "60 s per run assumed"
+    assert unknown["predicted_node_hours"] == pytest.approx((4 * 1 + 4 * 2) * 60 / 3600)
+    assert {cell["predicted_best"] for cell in unknown["cells"]} == {None}
+    nothing = summary(plan_of(BASE + "constraints: ['tp > 1']\n"))
+    assert nothing["prediction"] == "60 s per run assumed"
+
+
+def test_a_candidate_counts_once_for_each_rule_that_rejects_it_the_commonest_rule_first():
+    plan = plan_of(BASE + "tp: [1, 5, 7]\ntp_across_nodes: true\n")
+    found = summary(plan)["rejected_by_rule"]
+    assert [(entry["rule"], entry["candidates"]) for entry in found] == [
+        ("gpu_equation", 2), ("heads_by_tp", 2), ("kv_heads_by_tp", 2),
+    ]  # fmt: skip
+    assert found[1]["such_as"] == [f"tp={tp} does not divide the 12 attention heads" for tp in (5, 7)]
+
+
+def test_models_are_listed_by_the_numbers_in_their_names():
+    models = f"models: {{m10: {SHAPE}, m2: {SHAPE}}}"
+    text = "\n".join([models, *TWO_CELLS.splitlines()[1:]])
+    cells = summary(plan_of(text))["cells"]
+    assert [(cell["model"], cell["nodes"]) for cell in cells] == [("m2", 1), ("m2", 2), ("m10", 1), ("m10", 2)]

@@ -1,0 +1,84 @@
+"""Beliefs about peaks: what is predicted, what a measured peak or an end teaches, of the run and of its neighbours."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sweep.physics import memory
+from sweep.physics.hardware import GPUS
+from sweep.physics.profiles import PROFILES
+from sweep.search.candidates import from_configurations
+from sweep.search.memory_model import GROUPS, PEAK_NOISE, RESIDUAL, Peaks, predicted_peaks
+from tests.support.configurations import run
+
+H100 = GPUS["h100"]
+LIMIT = memory.usable_bytes(H100)
+
+
+def candidates(workload="megatron"):
+    given = [run(dp=8, mbs=mbs, zero=zero, workload=workload, model="8B") for mbs in (1, 2, 4) for zero in (0, 1)]
+    return from_configurations([f"run-{i:016x}" for i in range(len(given))], given, H100)
+
+
+@pytest.mark.parametrize("pp", [1, 2, 4])
+def test_the_predicted_peak_is_that_of_the_heavier_end_of_the_pipeline_by_kinds(pp):
+    found = from_configurations(["run-0000000000000000"], [run(dp=8, pp=pp, model="8B")], H100)
+    columns = dict(found.columns)
+    log_use, shares = predicted_peaks(columns, PROFILES["megatron"], LIMIT)
+    ends = [memory.breakdown(columns, PROFILES["megatron"], stage) for stage in ("first", "last")[: 1 + (pp > 1)]]
+    heavier = max(ends, key=lambda part: float(part["total"][0]))
+    assert log_use[0] == pytest.approx(math.log(heavier["total"][0] / LIMIT))
+    for group, share in zip(GROUPS, shares[0], strict=True):
+        held = sum(float(np.broadcast_to(heavier[kind], 1)[0]) for kind in group)
+        assert share == pytest.approx(held / heavier["total"][0])
+    assert {kind for group in GROUPS for kind in group} == set(heavier) - {"total"}
+
+
+def test_a_measured_peak_is_believed_and_moves_its_neighbours_as_their_covariance_states():
+    found = candidates("somebody")
+    peaks = Peaks(found.peaks, found.kernel)
+    linear = found.peaks.shares * found.peaks.spreads[:, None]
+    residual = np.array([RESIDUAL, RESIDUAL / 2, RESIDUAL / 2]) ** 2
+    prior = linear @ linear[0] + residual @ found.kernel.column(0)
+    assert peaks.spread(0) == pytest.approx(math.sqrt(prior[0]))
+    moved = 0.3
+    wanted = found.peaks.log_use + prior / (prior[0] + PEAK_NOISE**2) * moved
+    peaks.measured(0, float(found.peaks.log_use[0]) + moved)
+    assert peaks.spread(0) < 0.02
+    assert peaks._belief.mean == pytest.approx(wanted)
+
+
+def test_what_is_known_well_learns_nothing_from_another_peak():
+    found = candidates()
+    peaks = Peaks(found.peaks, found.kernel)
+    peaks.measured(0, -0.5)
+    before = peaks._belief.mean.copy()
+    peaks.measured(0, 0.5)
+    assert np.array_equal(peaks._belief.mean, before)
+
+
+def test_a_failure_teaches_as_much_as_it_is_likely_to_be_of_memory():
+    rows = np.arange(6)
+    lost = []
+    for share in (0.0, 0.5, 1.0):
+        found = candidates("somebody")
+        peaks = Peaks(found.peaks, found.kernel)
+        before = peaks.fits(rows)
+        ran_out = peaks.failed(3, share)
+        assert 0 <= ran_out <= 1
+        lost.append((ran_out, float((before - peaks.fits(rows)).sum())))
+    assert [one for one, _ in lost] == sorted((one for one, _ in lost), reverse=True)
+    assert lost[0][0] == pytest.approx(1.0), "nothing else fails"
+    assert lost[0][1] > lost[1][1] > 0
+    assert lost[2][1] == pytest.approx(0.0, abs=1e-9), "all runs fail: this one says nothing"
+
+
+def test_a_run_that_ended_well_makes_those_that_need_less_likelier_to_fit():
+    found = candidates("somebody")
+    peaks = Peaks(found.peaks, found.kernel)
+    before = peaks.fits(np.arange(6))
+    peaks.fitted(5)
+    after = peaks.fits(np.arange(6))
+    assert (after >= before - 1e-9).all()
+    assert after[5] > before[5]

@@ -1,0 +1,105 @@
+"""What a replay reports of a search, by counting on a few stated runs."""
+
+import numpy as np
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.physics.hardware import GPUS
+from sweep.search.budget import Budget
+from sweep.search.candidates import from_configurations
+from sweep.search.observations import Known
+from sweep.search.replay import RecordedRun, Replayed, mean_regrets, replay, report, steps
+from sweep.search.strategies import Exhaustive, Prune
+from tests.support.configurations import run
+
+NAN = float("nan")
+RATES = [90.0, NAN, 100.0, 99.0, 50.0, NAN, 60.0]
+NODES = [1, 1, 1, 1, 2, 2, 2]
+
+
+def recorded(rates=RATES, seconds=None):
+    given = [{**run(mbs=2**i), "nodes": nodes} for i, nodes in enumerate(NODES)]
+    found = from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"])
+    ends = tuple(Outcome.UNKNOWN if np.isnan(rate) else Outcome.OK for rate in rates)
+    return RecordedRun(found, ends, np.array(rates), np.full(len(rates), np.nan), seconds)
+
+
+def reported(order, infeasible=()):
+    mask = np.isin(np.arange(7), infeasible)
+    return report(Replayed(recorded(), np.array(order, dtype=np.int64), mask))
+
+
+def test_a_cells_report_counts_its_own_runs():
+    first, second = reported([0, 4, 1, 5, 3])["cells"]
+    assert first == {
+        "model": "1B", "nodes": 1, "runs_total": 4, "runs_spent": 3, "failures_avoided_share": 0.0,
+        "successes_rejected": 0, "best_rejected": False, "best": 100.0, "best_found": 99.0,
+        "regret": pytest.approx(0.01), "runs_to_within_2pct": 5,
+    }  # fmt: skip
+    assert (second["runs_spent"], second["best_found"], second["regret"]) == (2, 50.0, pytest.approx(1 / 6))
+    assert second["runs_to_within_2pct"] is None
+
+
+def test_the_whole_is_the_sum_and_mean_of_the_cells():
+    whole = reported([0, 4, 3])["overall"]
+    assert whole["mean_regret"] == pytest.approx((0.01 + 1 / 6) / 2)
+    assert whole["worst_regret"] == pytest.approx(1 / 6)
+    assert whole["failures_avoided_share"] == 1.0
+    assert reported([0, 1, 4, 3])["overall"]["failures_avoided_share"] == 0.5
+    assert whole["runs_to_within_2pct_share"] is None, "one cell's best was never found"
+    assert reported([2, 0, 4, 6])["overall"]["runs_to_within_2pct_share"] == pytest.approx(4 / 7)
+
+
+def test_successes_that_were_ruled_out_before_they_began_are_counted_and_a_cells_best_by_name():
+    found = reported([0, 4], infeasible=[0, 1, 2, 6])
+    assert found["overall"]["successes_rejected"] == 2, "0 began before, 1 had failed"
+    assert [cell["best_rejected"] for cell in found["cells"]] == [True, True]
+    assert found["overall"]["cell_bests_rejected"] == 2
+    assert reported([0, 4], infeasible=[3])["overall"]["cell_bests_rejected"] == 0
+
+
+def test_a_cell_in_which_nothing_works_has_no_regret():
+    nothing = recorded([NAN, NAN, NAN, NAN, 50.0, NAN, 60.0])
+    found = report(Replayed(nothing, np.array([0, 6]), np.zeros(7, dtype=bool)))
+    assert found["cells"][0]["regret"] is None
+    assert found["cells"][0]["best"] is None
+    assert found["overall"]["worst_regret"] == 0.0
+    empty = reported([])
+    assert [cell["regret"] for cell in empty["cells"]] == [1.0, 1.0]
+
+
+def test_each_step_is_known_only_after_it_was_asked_for():
+    known = Known(recorded().candidates)
+    for number, pick in enumerate(steps(known, recorded(), Exhaustive(), Budget())):
+        assert pick.index == number
+        assert not known.begun[number]
+        assert known.begun[:number].all()
+    assert np.allclose(np.exp(known.log_rates), RATES, equal_nan=True)
+
+
+def test_the_mean_regret_falls_with_each_better_run_of_a_cell():
+    """The best of the cells are 100 and 60."""
+    done = Replayed(recorded(), np.array([0, 1, 4, 2, 6]), np.zeros(7, dtype=bool))
+    wanted = [1.0, (0.1 + 1) / 2, (0.1 + 1) / 2, (0.1 + 1 / 6) / 2, (0 + 1 / 6) / 2, 0.0]
+    assert mean_regrets(done) == pytest.approx(wanted)
+    assert mean_regrets(Replayed(recorded([NAN] * 7), np.array([0]), np.zeros(7, dtype=bool))) == [0.0, 0.0]
+
+
+def test_recorded_durations_are_spent_and_a_run_without_one_takes_a_minute():
+    assert replay(recorded(), Exhaustive(), Budget(wall_s=180.0)).order.tolist() == [0, 1, 2]
+    slow = recorded(seconds=np.array([100.0, 70.0, 20.0, 10.0, 5.0, 5.0, 5.0]))
+    assert replay(slow, Exhaustive(), Budget(wall_s=180.0)).order.tolist() == [0, 1, 3]
+
+
+def test_an_out_of_memory_rules_out_the_larger_ones_of_its_layout():
+    out = recorded()
+    out = RecordedRun(
+        out.candidates,
+        (out.outcomes[0], Outcome.OOM_CUDA, *out.outcomes[2:]),
+        out.tokens_per_second_per_gpu,
+        out.peak_memory_bytes,
+    )
+    found = replay(out, Prune(), Budget())
+    assert found.order.tolist()[:2] == [0, 1]
+    assert found.infeasible.tolist()[1:4] == [True, True, True]
+    assert not found.infeasible[0]
