@@ -19,6 +19,8 @@ _HEAD_BYTES, _STRANGE_SHARE = 512, 0.3
 """a file is binary if over 30 % of its first block's characters are strange: perl's -B (perldoc -f -X)"""
 MAX_TEXT_BYTES = 4 << 20
 """of a grid, a site or a map; a log may be longer"""
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+"""what is neither a file nor a directory"""
 
 
 def read_text(path: Path, what: str, most_bytes: int | None = MAX_TEXT_BYTES) -> str:
@@ -153,12 +155,24 @@ def check_writable(path: Path) -> None:
 
 
 def check_readable(path: Path) -> None:
-    """Raises OSError where something is at the path, or above it, that may not be read; passes where nothing is."""
+    """Raises OSError where something is at the path, or above it, that may not be read; passes where nothing is.
+
+    Raises SweepError where it is neither a file nor a directory.
+    """
     try:
         is_directory = stat.S_ISDIR(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return
+    check_regular(path)
     _check_access(path, os.R_OK | (os.X_OK if is_directory else 0))
+
+
+def check_regular(path: Path) -> None:
+    """Raises SweepError where the path is a pipe, which may have no writer, or a device, which may have no end."""
+    mode = path.stat().st_mode
+    kind = _KINDS.get(stat.S_IFMT(mode))
+    if kind is not None:
+        raise SweepError(Mistake(f"is {kind}, not a file", file=str(path), remedy="name a file"))
 
 
 @contextlib.contextmanager
@@ -192,11 +206,10 @@ def remove_empty(directories: Sequence[Path]) -> None:
 
 
 def _check_kind(path: Path, what: str) -> None:
-    """Raises SweepError where the path is a directory or a device, which may have no end."""
-    mode = path.stat().st_mode
-    kind = "a directory" if stat.S_ISDIR(mode) else "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else None
-    if kind is not None:
-        raise SweepError(Mistake(f"is {kind}, not a {what}", file=str(path), remedy="name a file"))
+    """Raises SweepError where the path is no file."""
+    if path.is_dir():
+        raise SweepError(Mistake(f"is a directory, not a {what}", file=str(path), remedy="name a file"))
+    check_regular(path)
 
 
 def _check_access(path: Path, mode: int) -> None:

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource, iter_params_for_processing
 
 from sweep.errors import Mistake, SweepError, file_mistake, nearest
-from sweep.files import check_readable, check_writable
+from sweep.files import check_readable, check_regular, check_writable
 
 HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """raised by click 8.2 and later where a group is called without a command"""
@@ -102,6 +102,8 @@ class OutputPath(click.Path):
             check_writable(path)
         except OSError as error:
             raise SweepError(file_mistake(error) or str(error)) from error
+        if path.exists():
+            check_regular(path)  # a device would be replaced by a file
         if path.exists() and path.is_dir() != self.directory:
             words = ("a file", "a directory") if self.directory else ("a directory", "a file")
             raise SweepError(Mistake(f"is {words[0]}, not {words[1]}", file=str(path), remedy=f"name {words[1]}"))
@@ -109,7 +111,7 @@ class OutputPath(click.Path):
 
 
 def input_path(text: str | Path) -> Path:
-    """A path that the user names among other words. Raises SweepError where it exists and cannot be read."""
+    """A path that the user names. Raises SweepError where it exists and cannot be read, or is no file or directory."""
     path = Path(text)
     try:
         check_readable(path)
