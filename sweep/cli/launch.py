@@ -182,7 +182,7 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
         mistakes.append(Mistake(fact, path="node_groups", remedy="another site, or --executor slurm"))
     widest = max((planned.nodes for planned in plan.runs), default=0) * site.gpus_per_node
     if executor == "local" and widest > max_local_ranks(site):
-        fact = f"the widest run has {widest} ranks, and this machine may run {max_local_ranks(site)} at once"
+        fact = f"the widest run has {plural(widest, 'rank')}, and this machine may run {max_local_ranks(site)} at once"
         mistakes.append(grid.mistake(fact, ("nodes",), "fewer nodes, or max_local_ranks in the site"))
     if grid.max_run_time is not None and grid.max_run_time > site.pilot_time_s:
         fact = f"a run may take {grid.max_run_time:.0f} s, and a pilot has {site.pilot_time_s:.0f} s"
@@ -224,9 +224,9 @@ def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -
     if as_json:
         click.echo(json.dumps({"runs": len(plan.runs), "executor": executor, "scripts": scripts}))
         return 0
-    click.echo(f"{len(plan.runs)} runs; nothing was written or submitted", err=True)
+    click.echo(f"{plural(len(plan.runs), 'run')}; nothing was written or submitted", err=True)
     for width, script in scripts.items():
-        click.echo(f"# pilot of {width} nodes\n{script}")
+        click.echo(f"# pilot of {plural(width, 'node')}\n{script}")
     return 0
 
 

@@ -72,7 +72,7 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     omitted = f" ({left_out:,} left out)" if left_out else ""
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(total=max(1, asked_for), completed=done, width=24, complete_style="cyan", finished_style="green")
-    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{asked_for:,} runs{omitted}")
+    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{plural(asked_for, 'run')}{omitted}")
     elapsed = tally.elapsed_s(now)
     since = "" if elapsed is None else f"; {_clock(elapsed)} elapsed"
     spent = f"; {hours_text(held)} {hours_unit(followed.sweep.site)} spent{share}"
@@ -174,7 +174,7 @@ def _pilots_title(sweep_state: SweepState) -> str:
 
 
 def _pilot_row(pilot: PilotState, at: tuple[str, float | None] | None, now: float) -> Sequence[RenderableType]:
-    nodes = Text(_first_names(pilot.node_names, 2) or f"{pilot.nodes} nodes", no_wrap=True)
+    nodes = Text(_first_names(pilot.node_names, 2) or plural(pilot.nodes, "node"), no_wrap=True)
     if pilot.started_at is None:
         return pilot.name, Text("queued", style="dim"), Text(_clock(now - pilot.intended_at), style="dim"), nodes
     if at is None:

@@ -16,6 +16,7 @@ from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option
 from sweep.cli.options import json_option
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results
 from sweep.errors import Mistake, SweepError
 
@@ -129,7 +130,7 @@ def _watch(work: _Work, every_s: int, open_it: bool) -> None:
         if changed or first:
             first = False
             work.write(every_s)
-            click.echo(f"{work.target}: {work.attempts} attempts", err=True)
+            click.echo(f"{work.target}: {plural(work.attempts, 'attempt')}", err=True)
             if open_it:
                 click.launch(str(work.target))
                 open_it = False

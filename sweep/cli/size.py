@@ -13,6 +13,7 @@ import click
 from sweep.cli.command import InputPath, SweepCommand, without_effect
 from sweep.cli.names import gpu_names, model_names, name_option, profile_names
 from sweep.cli.options import json_option
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import results_of
 from sweep.errors import Mistake, SweepError, nearest
 
@@ -278,7 +279,7 @@ def _text(
 ) -> str:
     lines = [
         f"{found.total_flops:.3g} FLOP in all; {source}: {found.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
-        f"{found.gpus:,} GPUs for {found.days:.3g} days = {found.gpu_hours:,.0f} GPU-hours, "
+        f"{plural(found.gpus, 'GPU')} for {found.days:.3g} days = {found.gpu_hours:,.0f} GPU-hours, "
         f"{found.tokens_per_second_per_gpu:,.0f} tokens/s/GPU",
     ]
     if scaling is None:
@@ -286,7 +287,7 @@ def _text(
         lines += [f"  {100 * r['serial_share']:>6g}%  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
         return "\n".join(lines)
     runs = "simulated" if simulated else "measured"
-    lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g}%")
+    lines.append(f"Amdahl through {plural(runs, 'run')}: serial share {100 * scaling.serial_share:.3g}%")
     most = scaling.most_gpus
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
     for n in sorted({*_curve(found.gpus), *measured}):
