@@ -67,11 +67,42 @@ def text_of(data: bytes, path: Path | str, what: str) -> str:
     return text
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """The ``pyarrow.Table`` of a Parquet file; of ``columns`` those that it has.
+def read_table(path: Path, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
+    """The ``pyarrow.Table`` of a Parquet file; of ``columns`` those that it has, those of ``types`` in these types.
 
-    Raises SweepError where the file is no readable Parquet, and OSError. No content is quoted.
+    Raises SweepError where the file is no readable Parquet or a column is of another type, and OSError. No content is
+    quoted.
     """
+    with _parquet(path) as parquet:
+        present = parquet.schema_arrow.names
+        chosen = None if columns is None else [name for name in present if name in set(columns)]
+        table = parquet.read(columns=chosen)
+    types = types or {}
+    for name in set(types) & set(table.column_names):
+        table = table.set_column(table.column_names.index(name), name, _cast(table[name], types[name], path, name))
+    return table
+
+
+def column_names(path: Path) -> Sequence[str]:
+    """The columns of a Parquet file. Raises as ``read_table``."""
+    with _parquet(path) as parquet:
+        names: Sequence[str] = parquet.schema_arrow.names
+    return names
+
+
+def _cast(array: Any, kind: Any, path: Path, name: str) -> Any:
+    """The column in that type; a foreign file may hold 8.0 for 8."""
+    import pyarrow as pa
+
+    try:
+        return array if array.type == kind else array.cast(kind)
+    except pa.ArrowException as error:
+        raise SweepError(Mistake(f"column {name} should be {kind}, but is {array.type}", file=str(path))) from error
+
+
+@contextlib.contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """The open ``pyarrow.parquet.ParquetFile``."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -79,10 +110,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
         raise SweepError(Mistake("is a directory, not a Parquet file", file=str(path), remedy="name a Parquet file"))
     try:
         with naming(path), path.open("rb") as file:
-            parquet = pq.ParquetFile(file)
-            present = parquet.schema_arrow.names
-            chosen = None if columns is None else [name for name in present if name in set(columns)]
-            return parquet.read(columns=chosen)
+            yield pq.ParquetFile(file)
     except pa.ArrowException as error:
         remedy = "`sweep import` converts CSV and other tables"
         raise SweepError(Mistake("not a readable Parquet file", file=str(path), remedy=remedy)) from error

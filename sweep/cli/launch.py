@@ -14,6 +14,7 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.options import (
+    FiniteRange,
     directory_argument,
     json_option,
     overrides_option,
@@ -128,7 +129,10 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
 
 @click.command(cls=SweepCommand, short_help="Stop pilots and ranks; record every attempt.")
 @directory_argument
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for the pilots to be gone.")
+@click.option(
+    "--timeout", type=FiniteRange(min=0), default=120.0, show_default=True,
+    help="Seconds to wait for the pilots to be gone.",
+)  # fmt: skip
 @json_option
 def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
     """Stop a sweep: its pilots end their ranks, and every attempt that began is recorded.
@@ -226,7 +230,7 @@ def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -
         return 0
     click.echo(f"{plural(len(plan.runs), 'run')}; nothing was written or submitted", err=True)
     for width, script in scripts.items():
-        click.echo(f"# pilot of {plural(width, 'node')}\n{script}")
+        click.echo(f"# pilot of {plural(int(width), 'node')}\n{script}")
     return 0
 
 

@@ -13,7 +13,6 @@ import click
 
 from sweep.cli.command import SweepCommand, input_path
 from sweep.cli.options import json_option
-from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError, nearest
 
@@ -108,7 +107,7 @@ def _show(sweep_state: SweepState, as_json: bool) -> None:
         return
     for row in rows:
         words = f"excluded: {row['left_out']}" if row["left_out"] else "in use"
-        click.echo(f"{row['node']}: {row['ok']} of {plural(row['attempts'], 'attempt')} ok; {words}")
+        click.echo(f"{row['node']}: {row['ok']} of {row['attempts']} attempts ok; {words}")
     if not rows:
         click.echo("no attempt has begun, and no node is excluded", err=True)
 

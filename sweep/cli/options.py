@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,17 @@ def sweep_command(*words: str) -> list[str]:
     """
     root = str(Path(__file__).parents[2])  # last: where sweep is in a checkout that is not installed
     return [sys.executable, "-c", _MAIN.format(root=root), *words]
+
+
+class FiniteRange(click.FloatRange):
+    """Numbers of a range. Click's has NaN in every range, and infinity where no end is stated."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Converts to a number; click reports values that are not one."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 class Share(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument

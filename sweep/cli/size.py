@@ -12,7 +12,7 @@ import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
 from sweep.cli.names import gpu_names, model_names, name_option, profile_names
-from sweep.cli.options import json_option
+from sweep.cli.options import FiniteRange, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import results_of
 from sweep.errors import Mistake, SweepError, nearest
@@ -51,9 +51,9 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 @name_option(
     "--gpu", kind="GPU", names=gpu_names, default="h100", show_default=True, help="Kind of GPU, for its bf16 peak."
 )
-@click.option("--peak-tflops", type=click.FloatRange(min=0, min_open=True), help="Peak TFLOP/s instead of the GPU's.")
-@click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction. With --params 0.40.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that training may take.")
+@click.option("--peak-tflops", type=FiniteRange(min=0, min_open=True), help="Peak TFLOP/s instead of the GPU's.")
+@click.option("--mfu", type=FiniteRange(0, 1, min_open=True), help="MFU as a fraction. With --params 0.40.")
+@click.option("--days", type=FiniteRange(min=0, min_open=True), help="Days that training may take.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
 @name_option(
     "--trainer", kind="trainer", names=profile_names,
@@ -287,7 +287,7 @@ def _text(
         lines += [f"  {100 * r['serial_share']:>6g}%  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
         return "\n".join(lines)
     runs = "simulated" if simulated else "measured"
-    lines.append(f"Amdahl through {plural(runs, 'run')}: serial share {100 * scaling.serial_share:.3g}%")
+    lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g}%")
     most = scaling.most_gpus
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
     for n in sorted({*_curve(found.gpus), *measured}):
