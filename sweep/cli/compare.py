@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import InputPath, SweepCommand
+from sweep.cli.command import SweepCommand
 from sweep.cli.history import change_text, history
-from sweep.cli.names import metric_option
-from sweep.cli.options import Share, json_option
+from sweep.cli.options import comparison_options, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import results_of
 from sweep.cli.winners import SIMULATED
@@ -28,19 +27,7 @@ SHOWN = 20
 
 
 @click.command(cls=SweepCommand, short_help="Two sweeps cell by cell, with significance; a guard for CI.")
-@click.argument("a", type=InputPath())
-@click.argument("b", type=InputPath())
-@click.argument("more", metavar="[MORE]...", nargs=-1, type=InputPath())
-@metric_option("What is compared.")
-@click.option(
-    "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
-    help="Exit 1 where a cell is significantly worse by at least that (3%), or no longer has a working run.",
-)  # fmt: skip
-@click.option(
-    "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
-)
-@click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
-@click.option("--anyway", is_flag=True, help="Also where no run is in both, or model, sequence or batch differ.")
+@comparison_options
 @json_option
 @click.pass_context
 def compare(
