@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
-from sweep.files import read_table
-from sweep.records.schema import arrow_type, columns_by_name
+from sweep.files import column_names, read_table
+from sweep.records.schema import MEASURED, arrow_type, arrow_types, columns_by_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
     are kept where a file has them. ``attrs["units"]`` maps a column to its unit, ``attrs["meanings"]`` to its
     meaning. Whole numbers and booleans are pandas' nullable types, so that missing stays missing.
 
-    Raises SweepError where a file is missing, is not Parquet, or lacks the model and node count.
+    Raises SweepError where a file is missing, is not Parquet, or has no model, no node count or nothing measured.
     """
     import pandas as pd
 
@@ -118,7 +118,7 @@ def _plan_files(source: Path) -> list[Path]:
 def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     import pyarrow as pa
 
-    table = read_table(file, columns)
+    table = read_table(file, columns, arrow_types())
     missing = [name for name in ESSENTIAL if name not in table.column_names]
     if missing and (columns is None or set(missing) & set(columns)):
         raise SweepError(
@@ -128,30 +128,19 @@ def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
                 remedy="`sweep import` brings other tables into the record schema",
             )
         )
+    if MEASURED.isdisjoint(column_names(file)):
+        fact = "no column has an outcome or a measurement: not the results of a sweep"
+        raise SweepError(Mistake(fact, file=str(file), remedy="name the results, not a plan or another table"))
     known = columns_by_name()
     named = columns if columns is not None else [*known, *(c for c in table.column_names if c not in known)]
     wanted = [name for name in named if name in known or name in table.column_names]
     arrays = [
-        _conformed(table[name], known[name].type if name in known else None, file, name)
+        table[name]
         if name in table.column_names
         else pa.nulls(table.num_rows, arrow_type(known[name].type if name in known else "string"))
         for name in wanted
     ]
     return _to_pandas(pa.table(arrays, names=wanted))
-
-
-def _conformed(array: pa.ChunkedArray, type_name: str | None, file: Path, name: str) -> pa.ChunkedArray:
-    """The column in the schema's type; a foreign file may hold 8.0 for 8."""
-    import pyarrow as pa
-
-    if type_name is None or array.type == arrow_type(type_name):
-        return array
-    try:
-        return array.cast(arrow_type(type_name))
-    except pa.ArrowException as error:
-        raise SweepError(
-            Mistake(f"column {name} should be {type_name}, but is {array.type}", file=str(file))
-        ) from error
 
 
 def _to_pandas(table: pa.Table) -> pd.DataFrame:

@@ -19,6 +19,8 @@ _HEAD_BYTES, _STRANGE_SHARE = 512, 0.3
 """a file is binary if over 30 % of its first block's characters are strange: perl's -B (perldoc -f -X)"""
 MAX_TEXT_BYTES = 4 << 20
 """of a grid, a site or a map; a log may be longer"""
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+"""what is neither a file nor a directory"""
 
 
 def read_text(path: Path, what: str, most_bytes: int | None = MAX_TEXT_BYTES) -> str:
@@ -65,11 +67,42 @@ def text_of(data: bytes, path: Path | str, what: str) -> str:
     return text
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """The ``pyarrow.Table`` of a Parquet file; of ``columns`` those that it has.
+def read_table(path: Path, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
+    """The ``pyarrow.Table`` of a Parquet file; of ``columns`` those that it has, those of ``types`` in these types.
 
-    Raises SweepError where the file is no readable Parquet, and OSError. No content is quoted.
+    Raises SweepError where the file is no readable Parquet or a column is of another type, and OSError. No content is
+    quoted.
     """
+    with _parquet(path) as parquet:
+        present = parquet.schema_arrow.names
+        chosen = None if columns is None else [name for name in present if name in set(columns)]
+        table = parquet.read(columns=chosen)
+    types = types or {}
+    for name in set(types) & set(table.column_names):
+        table = table.set_column(table.column_names.index(name), name, _cast(table[name], types[name], path, name))
+    return table
+
+
+def column_names(path: Path) -> Sequence[str]:
+    """The columns of a Parquet file. Raises as ``read_table``."""
+    with _parquet(path) as parquet:
+        names: Sequence[str] = parquet.schema_arrow.names
+    return names
+
+
+def _cast(array: Any, kind: Any, path: Path, name: str) -> Any:
+    """The column in that type; a foreign file may hold 8.0 for 8."""
+    import pyarrow as pa
+
+    try:
+        return array if array.type == kind else array.cast(kind)
+    except pa.ArrowException as error:
+        raise SweepError(Mistake(f"column {name} should be {kind}, but is {array.type}", file=str(path))) from error
+
+
+@contextlib.contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """The open ``pyarrow.parquet.ParquetFile``."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,10 +110,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
         raise SweepError(Mistake("is a directory, not a Parquet file", file=str(path), remedy="name a Parquet file"))
     try:
         with naming(path), path.open("rb") as file:
-            parquet = pq.ParquetFile(file)
-            present = parquet.schema_arrow.names
-            chosen = None if columns is None else [name for name in present if name in set(columns)]
-            return parquet.read(columns=chosen)
+            yield pq.ParquetFile(file)
     except pa.ArrowException as error:
         remedy = "`sweep import` converts CSV and other tables"
         raise SweepError(Mistake("not a readable Parquet file", file=str(path), remedy=remedy)) from error
@@ -153,12 +183,24 @@ def check_writable(path: Path) -> None:
 
 
 def check_readable(path: Path) -> None:
-    """Raises OSError where something is at the path, or above it, that may not be read; passes where nothing is."""
+    """Raises OSError where something is at the path, or above it, that may not be read; passes where nothing is.
+
+    Raises SweepError where it is neither a file nor a directory.
+    """
     try:
         is_directory = stat.S_ISDIR(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return
+    check_regular(path)
     _check_access(path, os.R_OK | (os.X_OK if is_directory else 0))
+
+
+def check_regular(path: Path) -> None:
+    """Raises SweepError where the path is a pipe, which may have no writer, or a device, which may have no end."""
+    mode = path.stat().st_mode
+    kind = _KINDS.get(stat.S_IFMT(mode))
+    if kind is not None:
+        raise SweepError(Mistake(f"is {kind}, not a file", file=str(path), remedy="name a file"))
 
 
 @contextlib.contextmanager
@@ -192,11 +234,10 @@ def remove_empty(directories: Sequence[Path]) -> None:
 
 
 def _check_kind(path: Path, what: str) -> None:
-    """Raises SweepError where the path is a directory or a device, which may have no end."""
-    mode = path.stat().st_mode
-    kind = "a directory" if stat.S_ISDIR(mode) else "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else None
-    if kind is not None:
-        raise SweepError(Mistake(f"is {kind}, not a {what}", file=str(path), remedy="name a file"))
+    """Raises SweepError where the path is no file."""
+    if path.is_dir():
+        raise SweepError(Mistake(f"is a directory, not a {what}", file=str(path), remedy="name a file"))
+    check_regular(path)
 
 
 def _check_access(path: Path, mode: int) -> None:

@@ -84,7 +84,7 @@ def _remove(aside: Path | None, missing: Sequence[Path]) -> None:
     """Remove what was extracted, and the directories made for it."""
     if aside is not None:
         shutil.rmtree(aside, ignore_errors=True)
-        remove_empty(missing)
+    remove_empty(missing)
 
 
 def _no_archive(path: Path) -> SweepError:

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from sweep.files import write_streamed
+from sweep.errors import Mistake, SweepError
+from sweep.files import read_table, read_text, write_streamed
 from sweep.outcomes import Outcome
 from sweep.redaction import Redaction, secret_values
 from sweep.state.state import SweepState
@@ -90,8 +91,11 @@ def _logs(sweep: SweepDir, sweep_state: SweepState, logs: str) -> Iterator[Path]
 
 
 def _parsed(path: Path) -> object:
-    """A YAML or JSON file of ours."""
-    return yaml.safe_load(path.read_text())
+    """A YAML or JSON file of ours. Raises SweepError where it is damaged: then its secrets are not known."""
+    try:
+        return yaml.safe_load(read_text(path, "file of a sweep"))
+    except yaml.YAMLError as error:
+        raise SweepError(Mistake("is damaged", file=str(path), remedy="it is written once: restore it")) from error
 
 
 def _cleaned(path: Path, redaction: Redaction) -> tuple[bytes, bool]:
@@ -104,7 +108,7 @@ def _cleaned(path: Path, redaction: Redaction) -> tuple[bytes, bool]:
 
 
 def _cleaned_table(path: Path, redaction: Redaction) -> tuple[bytes, bool]:
-    table, changed = pq.read_table(path), False
+    table, changed = read_table(path), False
     for index, field in enumerate(table.schema):
         values = table.column(index).to_pylist() if _has_text(field.type) else []
         clean = [_clean_value(value, redaction) for value in values]

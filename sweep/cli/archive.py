@@ -9,6 +9,7 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.options import directory_argument, json_option
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 
 
@@ -44,7 +45,7 @@ def archive(directory: Path | None, out: Path | None, logs: str, as_json: bool) 
         counts = {"files": packed.files, "logs": packed.logs, "bytes": packed.bytes, "redacted": packed.redacted}
         click.echo(json.dumps({"archive": str(path)} | counts))
         return 0
-    click.echo(f"{path}: {packed.files} files, {packed.logs} of them logs, {packed.bytes / 2**20:.1f} MiB")
+    click.echo(f"{path}: {plural(packed.files, 'file')}, {packed.logs} of them logs, {packed.bytes / 2**20:.1f} MiB")
     if packed.redacted:
         click.echo(f"secrets were removed from {packed.redacted} of them")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import click
 from click.core import ParameterSource, iter_params_for_processing
 
 from sweep.errors import Mistake, SweepError, file_mistake, nearest
-from sweep.files import check_readable, check_writable
+from sweep.files import check_readable, check_regular, check_writable
 
+_NO_NUMBER = re.compile(r"is not a valid (integer|float)(?: range)?$")
+"""how click names a value that is no number"""
 HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """raised by click 8.2 and later where a group is called without a command"""
 
@@ -102,6 +105,8 @@ class OutputPath(click.Path):
             check_writable(path)
         except OSError as error:
             raise SweepError(file_mistake(error) or str(error)) from error
+        if path.exists():
+            check_regular(path)  # a device would be replaced by a file
         if path.exists() and path.is_dir() != self.directory:
             words = ("a file", "a directory") if self.directory else ("a directory", "a file")
             raise SweepError(Mistake(f"is {words[0]}, not {words[1]}", file=str(path), remedy=f"name {words[1]}"))
@@ -109,7 +114,7 @@ class OutputPath(click.Path):
 
 
 def input_path(text: str | Path) -> Path:
-    """A path that the user names among other words. Raises SweepError where it exists and cannot be read."""
+    """A path that the user names. Raises SweepError where it exists and cannot be read, or is no file or directory."""
     path = Path(text)
     try:
         check_readable(path)
@@ -134,6 +139,7 @@ def usage_mistake(error: click.UsageError) -> Mistake:
         kind = "argument" if isinstance(error.param, click.Argument) else "option"
         return Mistake(f"this {kind} is missing", path=_name(error.param), remedy=_help(error))
     fact = (error.message if isinstance(error, click.BadParameter) else error.format_message()).rstrip(".")
+    fact = _NO_NUMBER.sub(lambda found: "is not a whole number" if found[1] == "integer" else "is not a number", fact)
     if isinstance(error, click.NoSuchOption):
         near = error.possibilities or ()
         remedy = f"did you mean {' or '.join(sorted(near))}?" if near else _help(error)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import InputPath, SweepCommand
+from sweep.cli.command import SweepCommand
 from sweep.cli.history import change_text, history
-from sweep.cli.names import metric_option
-from sweep.cli.options import Share, json_option
+from sweep.cli.options import comparison_options, json_option
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import results_of
 from sweep.cli.winners import SIMULATED
 
@@ -27,19 +27,7 @@ SHOWN = 20
 
 
 @click.command(cls=SweepCommand, short_help="Two sweeps cell by cell, with significance; a guard for CI.")
-@click.argument("a", type=InputPath())
-@click.argument("b", type=InputPath())
-@click.argument("more", metavar="[MORE]...", nargs=-1, type=InputPath())
-@metric_option("What is compared.")
-@click.option(
-    "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
-    help="Exit 1 where a cell is significantly worse by at least that (3%), or no longer has a working run.",
-)  # fmt: skip
-@click.option(
-    "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
-)
-@click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
-@click.option("--anyway", is_flag=True, help="Also where no run is in both, or model, sequence or batch differ.")
+@comparison_options
 @json_option
 @click.pass_context
 def compare(
@@ -113,7 +101,7 @@ def _lines(found: Comparison) -> list[str]:
     lines += _cell_lines(found)
     lines += _run_lines(found)
     if found.failing:
-        lines.append(f"{len(found.failing)} configurations that worked in A fail in B:")
+        lines.append(f"fail in B and worked in A: {plural(len(found.failing), 'configuration')}:")
         lines += [f"  {run.run_a}: {run.outcome} {run.message}".rstrip() for run in found.failing[:SHOWN]]
         lines += _more(len(found.failing))
     return lines
@@ -123,7 +111,7 @@ def _cell_lines(found: Comparison) -> list[str]:
     counts = {verdict: sum(cell.verdict == verdict for cell in found.cells) for verdict in _WORDS}
     changed = found.changed_cells()
     head = ", ".join(f"{count} {_WORDS[verdict]}" for verdict, count in counts.items() if count)
-    lines = [f"{len(found.cells)} cells: {head}"]
+    lines = [f"{plural(len(found.cells), 'cell')}: {head}"]
     if changed:
         width = max(5, *(len(cell.model) for cell in changed))
         lines.append(f"  {'model':{width}} {'nodes':>5} {'A':>9} {'B':>9}  best                      typical run")
@@ -143,7 +131,7 @@ _WORDS = {
 
 def _cell_line(cell: CellPair, found: Comparison, width: int) -> str:
     a, b = (_value(value, found) for value in (cell.value_a, cell.value_b))
-    typical = f"{change_text(cell.typical, found.level)} ({cell.pairs} runs)" if cell.typical else ""
+    typical = f"{change_text(cell.typical, found.level)} ({plural(cell.pairs, 'run')})" if cell.typical else ""
     best = change_text(cell.best, found.level) if cell.best else cell.verdict
     return f"{cell.model:{width}} {cell.nodes:>5} {a:>9} {b:>9}  {best:25} {typical}".rstrip()
 
@@ -156,7 +144,7 @@ def _value(value: float | None, found: Comparison) -> str:
 
 def _run_lines(found: Comparison) -> list[str]:
     changed = sorted(found.changed_runs(), key=lambda run: run.change.change)
-    lines = [f"{len(found.runs)} runs in both: {len(changed)} changed"]
+    lines = [f"{plural(len(found.runs), 'run')} in both: {len(changed)} changed"]
     lines += [f"  {change_text(run.change, found.level):27} {run.run_a}" for run in changed[:SHOWN]]
     return lines + _more(len(changed))
 

@@ -13,6 +13,7 @@ import click
 
 from sweep.cli.command import OutputPath, SweepCommand
 from sweep.cli.options import json_option, site_option
+from sweep.cli.progress_text import plural
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -176,5 +177,5 @@ def _show_earlier(found: Sequence[Mapping[str, Json]], as_json: bool) -> int:
     else:
         for one in found:
             click.echo(line(one))
-    click.echo(f"{len(found)} runs", err=True)
+    click.echo(plural(len(found), "run"), err=True)
     return 0

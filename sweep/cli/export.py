@@ -11,6 +11,7 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, SweepGroup, without_effect
 from sweep.cli.names import metric_option, name_option
+from sweep.cli.progress_text import plural
 from sweep.cli.winners import SIMULATED, Row, complete, rounded, winners
 from sweep.errors import Mistake, SweepError
 from sweep.plugins import trainer_names
@@ -148,7 +149,7 @@ def _flags(rows: Sequence[Row], metric: str) -> str:
         verdict_text += [f"peak memory {row['peak_memory_bytes'] / 2**30:.4g} GiB"] if row["peak_memory_bytes"] else []
         verdict_text += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
         verdict_text += [SIMULATED] * row["simulated"] + row["notes"]
-        place = f"{row['model']} on {row['nodes']} nodes of {row['gpus_per_node']} {row['gpu'] or 'GPUs'}"
+        place = f"{row['model']} on {plural(row['nodes'], 'node')} of {row['gpus_per_node']} {row['gpu'] or 'GPUs'}"
         lines += [f"# {place}, {row['run_id']}: {'; '.join(verdict_text)}"]
         lines += [" ".join([*environment, shlex.join(words)])]
     return "\n".join(lines) + "\n"

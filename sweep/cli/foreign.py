@@ -17,7 +17,9 @@ from sweep.cli.progress_text import plural
 @click.argument("file", type=InputPath())
 @click.option("--map", "map_file", type=InputPath(), help="Map of columns (YAML).")
 @click.option(
-    "--out", type=OutputPath(), help="Default: FILE's name with the ending .results.parquet, in this directory."
+    "--out",
+    type=OutputPath(endings=(".parquet", ".pq")),
+    help="Default: FILE's name with the ending .results.parquet, in this directory.",
 )
 @json_option
 def import_results(file: Path, map_file: Path | None, out: Path | None, as_json: bool) -> int:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand
-from sweep.cli.names import metric_option
-from sweep.cli.options import Share, json_option
+from sweep.cli.command import OutputPath, SweepCommand
+from sweep.cli.options import comparison_options, json_option
 from sweep.cli.sources import all_results
 from sweep.cli.winners import SIMULATED
 
@@ -21,19 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=SweepCommand, short_help="One grid measured several times: what became slower, and since when.")
-@click.argument("a", type=InputPath())
-@click.argument("b", type=InputPath())
-@click.argument("more", metavar="[MORE]...", nargs=-1, type=InputPath())
-@metric_option("What is compared.")
-@click.option(
-    "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
-    help="Exit 1 where a cell of the last is significantly worse by at least that (3%), or has no working run.",
-)  # fmt: skip
-@click.option(
-    "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
-)
-@click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
-@click.option("--anyway", is_flag=True, help="Also where no run is shared, or model, sequence or batch differ.")
+@comparison_options
 @click.option("--out", type=OutputPath(), help="Draw it too: PNG, SVG or PDF.")
 @json_option
 def history(

@@ -12,6 +12,7 @@ import click
 from sweep.cli.command import OutputPath, SweepCommand
 from sweep.cli.names import gpu_names, name_option
 from sweep.cli.options import json_option
+from sweep.cli.progress_text import plural
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _taken(path: Path) -> Mistake:
 def _remark(group: NodeGroup) -> str:
     limit = "no time limit" if group.time_limit_s is None else f"at most {group.time_limit_s // 60} min"
     gpus = f"{group.gpus} GPUs {group.gpu_type}".rstrip() if group.gpus else "no GPUs"
-    return f"also up: partition {group.partition}, {group.nodes} nodes, {gpus} each, {limit}"
+    return f"also up: partition {group.partition}, {plural(group.nodes, 'node')}, {gpus} each, {limit}"
 
 
 def _write(directory: Path, texts: tuple[str, str]) -> tuple[Path, Path]:

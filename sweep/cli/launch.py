@@ -14,6 +14,7 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.options import (
+    FiniteRange,
     directory_argument,
     json_option,
     overrides_option,
@@ -128,7 +129,10 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
 
 @click.command(cls=SweepCommand, short_help="Stop pilots and ranks; record every attempt.")
 @directory_argument
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds to wait for the pilots to be gone.")
+@click.option(
+    "--timeout", type=FiniteRange(min=0), default=120.0, show_default=True,
+    help="Seconds to wait for the pilots to be gone.",
+)  # fmt: skip
 @json_option
 def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
     """Stop a sweep: its pilots end their ranks, and every attempt that began is recorded.
@@ -182,7 +186,7 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
         mistakes.append(Mistake(fact, path="node_groups", remedy="another site, or --executor slurm"))
     widest = max((planned.nodes for planned in plan.runs), default=0) * site.gpus_per_node
     if executor == "local" and widest > max_local_ranks(site):
-        fact = f"the widest run has {widest} ranks, and this machine may run {max_local_ranks(site)} at once"
+        fact = f"the widest run has {plural(widest, 'rank')}, and this machine may run {max_local_ranks(site)} at once"
         mistakes.append(grid.mistake(fact, ("nodes",), "fewer nodes, or max_local_ranks in the site"))
     if grid.max_run_time is not None and grid.max_run_time > site.pilot_time_s:
         fact = f"a run may take {grid.max_run_time:.0f} s, and a pilot has {site.pilot_time_s:.0f} s"
@@ -224,9 +228,9 @@ def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -
     if as_json:
         click.echo(json.dumps({"runs": len(plan.runs), "executor": executor, "scripts": scripts}))
         return 0
-    click.echo(f"{len(plan.runs)} runs; nothing was written or submitted", err=True)
+    click.echo(f"{plural(len(plan.runs), 'run')}; nothing was written or submitted", err=True)
     for width, script in scripts.items():
-        click.echo(f"# pilot of {width} nodes\n{script}")
+        click.echo(f"# pilot of {plural(int(width), 'node')}\n{script}")
     return 0
 
 

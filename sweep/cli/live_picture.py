@@ -14,6 +14,7 @@ from rich.text import Text
 
 from sweep.cli.progress_text import eta, hours_text, hours_unit, plural, saved_text
 from sweep.physics.shapes import total_parameters
+from sweep.state.tally import elapsed_s
 
 if TYPE_CHECKING:
     from sweep.state.state import PilotState, SweepState
@@ -72,7 +73,7 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     omitted = f" ({left_out:,} left out, {saved_text(followed)})" if left_out else ""
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(total=max(1, asked_for), completed=done, width=24, complete_style="cyan", finished_style="green")
-    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{asked_for:,} runs{omitted}")
+    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{plural(asked_for, 'run')}{omitted}")
     elapsed = elapsed_s(followed.sweep_state, now)
     since = "" if elapsed is None else f"; {_clock(elapsed)} elapsed"
     spent = f"; {hours_text(held)} {hours_unit(followed.sweep.site)} spent{share}"
@@ -174,7 +175,7 @@ def _pilots_title(sweep_state: SweepState) -> str:
 
 
 def _pilot_row(pilot: PilotState, at: tuple[str, float | None] | None, now: float) -> Sequence[RenderableType]:
-    nodes = Text(_first_names(pilot.node_names, 2) or f"{pilot.nodes} nodes", no_wrap=True)
+    nodes = Text(_first_names(pilot.node_names, 2) or plural(pilot.nodes, "node"), no_wrap=True)
     if pilot.started_at is None:
         return pilot.name, Text("queued", style="dim"), Text(_clock(now - pilot.intended_at), style="dim"), nodes
     if at is None:

@@ -171,6 +171,8 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     document = load(mapping if inline or file else f"models: [{json.dumps(model)}]", "MODEL")
     problems = read_configs(document)
     mistakes = [*document.mistakes, *document.located(problems or read_models(document))]
+    if mistakes and not (inline or file):  # a name of the catalogue: the document is ours
+        return None, [replace(mistake, file=None, line=None, path="MODEL") for mistake in mistakes]
     if mistakes:
         return None, mistakes
     return next(iter(document.value["models"].values())), []

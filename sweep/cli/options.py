@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sweep.cli.command import InputPath
-from sweep.cli.names import name_option
+from sweep.cli.names import metric_option, name_option
 from sweep.plugins import tracker_names
+
+if TYPE_CHECKING:
+    from click.decorators import FC
 
 METRIC = "tokens_per_second_per_gpu"
 """The default metric that ranks configurations: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
@@ -26,6 +30,17 @@ def sweep_command(*words: str) -> list[str]:
     """
     root = str(Path(__file__).parents[2])  # last: where sweep is in a checkout that is not installed
     return [sys.executable, "-c", _MAIN.format(root=root), *words]
+
+
+class FiniteRange(click.FloatRange):
+    """Numbers of a range. Click's has NaN in every range, and infinity where no end is stated."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Converts to a number; click reports values that are not one."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 class Share(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument
@@ -69,6 +84,30 @@ site_option = click.option(
     metavar="FILE_OR_NAME",
     help="Site file, or the name of one in ~/.config/sweep/sites/. Default: the grid's own, otherwise detected.",
 )
+_COMPARISON = (
+    click.argument("a", type=InputPath()),
+    click.argument("b", type=InputPath()),
+    click.argument("more", metavar="[MORE]...", nargs=-1, type=InputPath()),
+    metric_option("What is compared."),
+    click.option(
+        "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
+        help="Exit 1 where a cell of the last is significantly worse by at least that (3%), or has no working run.",
+    ),
+    click.option(
+        "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
+    ),
+    click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs."),
+    click.option("--anyway", is_flag=True, help="Also where no run is shared, or model, sequence or batch differ."),
+)  # fmt: skip
+
+
+def comparison_options(command: FC) -> FC:
+    """The sweeps that are compared, and how: of `compare` and `history`."""
+    for option in reversed(_COMPARISON):
+        command = option(command)
+    return command
+
+
 track_option = name_option(
     "--track", "tracker", kind="tracker", names=tracker_names,
     help="Also write runs to this tracker as they end; see `sweep track`.",

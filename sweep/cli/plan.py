@@ -11,6 +11,7 @@ import click
 
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import json_option, overrides_option, site_option
+from sweep.cli.progress_text import plural
 from sweep.cli.winners import layout_text
 from sweep.contract import LAYOUT
 from sweep.errors import SweepError
@@ -150,7 +151,7 @@ def _tables(document: dict[str, Any]) -> None:
     from rich.text import Text
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    head = f"{document['runs']:,} runs of {document['candidates']:,} candidates"
+    head = f"{plural(document['runs'], 'run')} of {plural(document['candidates'], 'candidate')}"
     hours = f"about {document['predicted_node_hours']:,.1f} node-hours ({document['prediction']})"
     console.print(f"{document['name']}: {head}; {hours}", markup=False)
     limits = ", ".join(f"{name} {value:g}" for name, value in document["budget"].items())

@@ -18,7 +18,7 @@ def summary_line(followed: FollowedSweep) -> str:
     pilots = [pilot for pilot in followed.sweep_state.pilots.values() if pilot.open]
     queued = sum(pilot.started_at is None for pilot in pilots)
     spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(followed.sweep.site)}"
-    counted = f"{tally.total} runs: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
+    counted = f"{plural(tally.total, 'run')}: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
     return f"{counted}; {spent}; {eta(followed)}"
 
 

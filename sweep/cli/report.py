@@ -16,8 +16,10 @@ from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option
 from sweep.cli.options import json_option
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results
 from sweep.errors import Mistake, SweepError
+from sweep.files import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,7 +131,7 @@ def _watch(work: _Work, every_s: int, open_it: bool) -> None:
         if changed or first:
             first = False
             work.write(every_s)
-            click.echo(f"{work.target}: {work.attempts} attempts", err=True)
+            click.echo(f"{work.target}: {plural(work.attempts, 'attempt')}", err=True)
             if open_it:
                 click.launch(str(work.target))
                 open_it = False
@@ -159,11 +161,19 @@ def _origin(sweeps: list[SweepDir]) -> tuple[str | None, dict[str, Any]]:
     """The grid as the user wrote it, and the provenance."""
     if not sweeps:
         return None, {}
-    provenance: dict[str, Any] = json.loads(sweeps[0].provenance.read_text())
+    provenance = _provenance(sweeps[0].provenance)
     grid = provenance.get("grid") or (sweeps[0].grid.read_text() if sweeps[0].grid.is_file() else None)
     further = [sweeps[0].grid_of(plan) for plan in sweeps[0].plans()[1:]]
     added = "".join(f"\n# {path.name}, added by `sweep extend`:\n{path.read_text()}" for path in further)
     return f"{grid or ''}{added}" if added else grid, provenance
+
+
+def _provenance(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(read_text(path, "provenance"))
+    except ValueError as error:
+        raise SweepError(Mistake("is damaged", file=str(path), remedy="it is written once: restore it")) from error
+    return found
 
 
 def _title(records: pd.DataFrame, places: list[Path]) -> str:

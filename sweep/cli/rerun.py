@@ -14,6 +14,7 @@ from sweep.cli.command import SweepCommand, input_path
 from sweep.cli.find_run import find_run
 from sweep.cli.names import complete_run, name_option
 from sweep.cli.options import json_option
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
@@ -171,6 +172,6 @@ def _print_result(
         click.echo("no run will be measured again", err=True)
     elif holder is not None and not sweep_state.cancelled:
         way = f"the running launcher ({holder}) starts them, otherwise `sweep resume {directory.path}`"
-        click.echo(f"{len(chosen)} runs; {way}", err=True)
+        click.echo(f"{plural(len(chosen), 'run')}; {way}", err=True)
     else:
-        click.echo(f"{len(chosen)} runs; `sweep resume {directory.path}` measures them", err=True)
+        click.echo(f"{plural(len(chosen), 'run')} to measure: `sweep resume {directory.path}`", err=True)

@@ -10,7 +10,7 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option, name_option
-from sweep.cli.options import METRIC, directory_argument, json_option, site_option
+from sweep.cli.options import METRIC, FiniteRange, directory_argument, json_option, site_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results, chosen_sweep
 from sweep.errors import Mistake, SweepError
@@ -59,7 +59,9 @@ def collect(directory: Path | None, as_json: bool) -> int:
     "--annotate", kind="annotation", names=lambda: ("auto", "full", "brief", "value", "none"), default="auto",
     show_default=True, help="Text of a cell.",
 )  # fmt: skip
-@click.option("--width", "width_in", type=float, default=7.0, show_default=True, help="Inches; 7 is a page's width.")
+@click.option(
+    "--width", "width_in", type=FiniteRange(), default=7.0, show_default=True, help="Inches; 7 is a page's width."
+)
 @click.option("--predicted", "grid_file", metavar="GRID", type=InputPath(), help="A grid's predictions instead.")
 @site_option
 @json_option

@@ -12,7 +12,8 @@ import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
 from sweep.cli.names import gpu_names, model_names, name_option, profile_names
-from sweep.cli.options import json_option
+from sweep.cli.options import FiniteRange, json_option
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import results_of
 from sweep.errors import Mistake, SweepError, nearest
 
@@ -50,9 +51,9 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 @name_option(
     "--gpu", kind="GPU", names=gpu_names, default="h100", show_default=True, help="Kind of GPU, for its bf16 peak."
 )
-@click.option("--peak-tflops", type=click.FloatRange(min=0, min_open=True), help="Peak TFLOP/s instead of the GPU's.")
-@click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction. With --params 0.40.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that training may take.")
+@click.option("--peak-tflops", type=FiniteRange(min=0, min_open=True), help="Peak TFLOP/s instead of the GPU's.")
+@click.option("--mfu", type=FiniteRange(0, 1, min_open=True), help="MFU as a fraction. With --params 0.40.")
+@click.option("--days", type=FiniteRange(min=0, min_open=True), help="Days that training may take.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
 @name_option(
     "--trainer", kind="trainer", names=profile_names,
@@ -278,7 +279,7 @@ def _text(
 ) -> str:
     lines = [
         f"{found.total_flops:.3g} FLOP in all; {source}: {found.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
-        f"{found.gpus:,} GPUs for {found.days:.3g} days = {found.gpu_hours:,.0f} GPU-hours, "
+        f"{plural(found.gpus, 'GPU')} for {found.days:.3g} days = {found.gpu_hours:,.0f} GPU-hours, "
         f"{found.tokens_per_second_per_gpu:,.0f} tokens/s/GPU",
     ]
     if scaling is None:

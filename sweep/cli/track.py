@@ -19,6 +19,7 @@ import click
 from sweep.cli.command import SweepCommand
 from sweep.cli.names import name_option
 from sweep.cli.options import directory_argument, json_option, sweep_command
+from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 from sweep.plugins import tracker_names
@@ -76,9 +77,9 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
         document = {"tracker": name, "destination": tracker.destination, "known": known, "new": new}
         click.echo(json.dumps({**document, "left": tracking.waiting, "error": problem}))
     if problem is not None:
-        click.echo(f"error: {problem}; {tracking.waiting} runs are left: try again", err=True)
+        click.echo(f"error: {problem}; {plural(tracking.waiting, 'run')} left: try again", err=True)
         return 1
-    click.echo(f"{new} of {known} runs were new; {tracker.hint}", err=True)
+    click.echo(f"{new} of {plural(known, 'run')} new; {tracker.hint}", err=True)
     return 0
 
 

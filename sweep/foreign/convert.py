@@ -19,7 +19,7 @@ from sweep.physics import flops, shapes
 from sweep.physics.catalogue import MODELS
 from sweep.records.json_columns import json_text
 from sweep.records.record import configuration, record_from
-from sweep.records.schema import Efficiency, Rates, Record
+from sweep.records.schema import MEASURED, Efficiency, Rates, Record
 
 MOST_MISTAKES = 20
 DEFAULT_GPUS_PER_NODE = 8
@@ -89,6 +89,9 @@ def _check_sources(row: Mapping[str, Any], mapping: ImportMap, file: str) -> Non
                 for n, source in ((n, mapping.columns[n].source) for n in missing)
             ]
         )
+    if not any(name in MEASURED and reading.source in row for name, reading in mapping.columns.items()):
+        remedy = "such as tokens_per_second_per_gpu or step_time_median_s; --map FILE says which column gives it"
+        raise SweepError(Mistake("no column has an outcome or a measurement", file, 1, remedy=remedy))
 
 
 def _row(row: Mapping[str, Any], mapping: ImportMap, line: int) -> Row:

@@ -23,7 +23,7 @@ from sweep.inputs import yaml_lines
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.records.collect import write_results
-from sweep.records.schema import COLLECTED, COLUMNS
+from sweep.records.schema import COLLECTED, COLUMNS, arrow_types
 from sweep.search.candidates import UNKNOWN_GPU, from_configurations
 from sweep.search.replay import RecordedRun, promising_order
 
@@ -78,7 +78,7 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
     """Results (of a sweep or an import) as the input of a replay: one run per configuration and repeat."""
-    table = read_table(path)
+    table = read_table(path, types=arrow_types())
     missing = [name for name in _NEEDED if name not in table.column_names]
     if missing:
         fact = f"not a results table: it lacks {', '.join(missing[:5])}{', …' * (len(missing) > 5)}"

@@ -32,9 +32,12 @@ def _one(document: Document, option: str, model: type[BaseModel]) -> list[Mistak
     if path[0] not in model.model_fields:
         return [Mistake(f"unknown key {path[0]!r}", where, remedy=nearest(str(path[0]), model.model_fields))]
     try:
-        value = load(text, where).value
+        given = load(text, where)
     except SweepError as error:
         return [replace(mistake, line=None) for mistake in error.mistakes]
+    if given.mistakes:
+        return [replace(mistake, line=None) for mistake in given.mistakes]
+    value = given.value
     return _put(document, path, value, where)
 
 

@@ -59,12 +59,16 @@ def check_kind(document: Document, what: str, known: Iterable[str], such_as: str
     Then it is another file, given by mistake: one message, and nothing of it is quoted.
     """
     remedy = f"a {what} has keys such as {such_as}"
+    if document.mistakes and not document.value:  # nothing else is left of it
+        raise SweepError(document.mistakes)
     if not isinstance(document.value, dict):
         raise SweepError(Mistake(f"not a {what}: expected `key: value` lines", document.file, 1, remedy=remedy))
     names = list(known)
     near = [key for key in document.value if key in names or difflib.get_close_matches(key, names, n=1, cutoff=0.7)]
     if 2 * len(near) < len(document.value) or not near:
-        fact = f"not a {what}: of its {len(document.value)} keys a {what} has {len(near) or 'none'}"
+        count = len(document.value)
+        keys = f"{len(near)} of its {count} keys are those" if count > 1 else "its key is none of those"
+        fact = f"not a {what}: {keys} of a {what}"
         raise SweepError(Mistake(fact, document.file, 1, remedy=remedy))
 
 

@@ -77,8 +77,6 @@ def load(text: str, file: str) -> Document:
         raise SweepError(_not_yaml(error, file)) from None
     except yaml.YAMLError:
         raise SweepError(Mistake("not YAML: a character that text cannot hold", file)) from None
-    except RecursionError:
-        raise SweepError(Mistake("not usable: nested too deeply", file)) from None
     document = Document(None, file)
     value = _Reader(document).read(root, (), 0) if root is not None else None
     document.value = None if value is _REFUSED else value
@@ -131,6 +129,17 @@ class _CoreLoader(yaml.SafeLoader):
     """YAML 1.2's core schema instead of 1.1's surprises (on, off, 1:30, 010, dates)."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """As PyYAML's, which takes quadratic time in the depth, and then overflows the stack."""
+        if self.depth > MAX_DEPTH:
+            fact = f"values are nested more than {MAX_DEPTH} deep"
+            raise yaml.MarkedYAMLError(problem=fact, problem_mark=self.get_mark())
+        self.depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 _TAG = "tag:yaml.org,2002:"

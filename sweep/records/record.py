@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_type_hints
 
@@ -50,6 +50,8 @@ class EndedAttempt:
     ended_at: float
     torch_version: str | None = None
     """the ranks' torch version by the site, None where not stated. A different one is noted"""
+    secrets: Collection[str] = ()
+    """values that no text of the record may have, besides those of the run's own environment"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +142,11 @@ def verdict(
     odd = oddities(given) + of_another_torch(given, attempt.torch_version)
     odd += implausible(measured, attempt.gpu, attempt.run.dtype)
     step_s = measured.step_time_median_s
+    redaction = Redaction(secret_values(attempt.run.env) | set(attempt.secrets))
     return VerdictColumns(
-        **vars(_without_secrets(ending, attempt.run)),
+        **vars(_without_secrets(ending, redaction)),
         suspect=bool(odd) or findings.invalid,
-        notes=[*odd, *findings.notes],
+        notes=[redaction.clean(note) for note in (*odd, *findings.notes)],
         node_names=list(attempt.nodes),
         slow_rank=None if step_s is None else slow_rank(own_step_times_s(given), step_s),
         versions_json=json_text(given[0].versions) if given else None,
@@ -151,9 +154,8 @@ def verdict(
     )
 
 
-def _without_secrets(ending: Ending, run: Run) -> Ending:
+def _without_secrets(ending: Ending, redaction: Redaction) -> Ending:
     """Programs print their environment when they fail."""
-    redaction = Redaction(secret_values(run.env))
 
     def clean(text: str | None) -> str | None:
         return None if text is None else redaction.clean(text)

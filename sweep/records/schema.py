@@ -230,6 +230,9 @@ OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
 TIME_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Durations))
 """The durations of an attempt's parts."""
 
+MEASURED = frozenset({"outcome", *(f.name for group in (Rates, Efficiency, MemoryColumns) for f in fields(group))})
+"""A table with none of these columns is no table of results."""
+
 CONFIGURATION_NAMES: tuple[str, ...] = tuple(column.name for column in CONFIGURATION)
 """What makes two records measurements of the same thing."""
 
@@ -245,6 +248,11 @@ def arrow_type(name: str) -> pa.DataType:
 def columns_by_name() -> dict[str, Column]:
     """Every column of a results table, by name, those that collect adds included."""
     return {column.name: column for column in COLUMNS + COLLECTED}
+
+
+def arrow_types() -> dict[str, pa.DataType]:
+    """The arrow type of every column of a results table, by name."""
+    return {name: arrow_type(column.type) for name, column in columns_by_name().items()}
 
 
 def table_markdown(columns: Iterable[Column] = COLUMNS + COLLECTED) -> str:

@@ -156,6 +156,9 @@ def _table(plan: Path) -> pyarrow.Table:
     try:
         # read_table would import pyarrow.dataset, and with it pandas: a quarter of a second.
         file = pyarrow.parquet.ParquetFile(plan, page_checksum_verification=True)
+        missing = set(RUN_COLUMNS) - set(file.schema_arrow.names)
+        if missing:
+            raise ValueError(f"it has no column {', '.join(sorted(missing))}")
         return file.read(columns=list(RUN_COLUMNS))
     except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the file system, not of the content

@@ -131,6 +131,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "empty.parquet").touch()
     pq.write_table(pa.table({"user": ["x"], "token": [SECRET]}), root / "foreign.parquet")
     pq.write_table(pa.table({"model": [SECRET], "nodes": ["many"], "outcome": [1.5]}), root / "wrong.parquet")
+    shutil.copy(sweep.directory.plan, root / "plan.parquet")
+    os.mkfifo(root / "pipe")
     (root / "unreadable").write_text(GRID)
     (root / "unreadable").chmod(0)
     (root / "closed").mkdir(mode=0)
@@ -169,7 +171,7 @@ def run_all(root: Path, lines: Sequence[Sequence[str]]) -> list[Done]:
         input=json.dumps(lines),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         check=True,
     )
     return [Done(*each) for each in json.loads(done.stdout)]
@@ -231,8 +233,8 @@ def test_every_command_is_of_the_class_that_checks_options_and_files() -> None:
 
 
 WRONG = ("missing", "unreadable", "closed", TOO_LONG, "binary", "empty", "empty.parquet", "foreign.parquet",
-         "wrong.parquet", "directory", "file", "secret.yaml", "secret.txt", "secret.csv", "grid.yaml/below",
-         "/dev/zero")  # fmt: skip
+         "wrong.parquet", "plan.parquet", "directory", "file", "secret.yaml", "secret.txt", "secret.csv",
+         "grid.yaml/below", "/dev/zero", "pipe")  # fmt: skip
 
 
 TEXTS = ("file", "secret.yaml", "secret.txt", "secret.csv")
@@ -245,7 +247,7 @@ def reading(place: Place) -> list[list[str]]:
 def writing(place: Place) -> list[list[str]]:
     suffix = suffix_of(place)
     in_the_way = "file" if not suffix else "directory"
-    paths = (f"read_only/new{suffix}", f"closed/x{suffix}", TOO_LONG + suffix, f"file/x{suffix}", in_the_way)
+    paths = (f"read_only/new{suffix}", f"closed/x{suffix}", TOO_LONG + suffix, f"file/x{suffix}", in_the_way, "pipe")
     return [place.with_path(path) for path in paths]
 
 
@@ -291,7 +293,7 @@ def wrong_options(command: tuple[str, ...]) -> list[str]:
             isinstance(kind, OneOf) and not kind.check
         )
         if isinstance(option, click.Option) and not option.is_flag and not option.hidden and not free:
-            words += [max(option.opts, key=len), "no-such-value"]
+            words += [max(option.opts, key=len), "nan"]  # a number for Python, and no name
     return words
 
 
@@ -318,6 +320,23 @@ def test_a_mistyped_option_or_command_gets_the_nearest(here: Path) -> None:
         assert re.search(rf"did you mean .*{name}", done.stderr), (words, done.stderr)
 
 
+def test_an_option_of_one_letter_means_the_same_everywhere() -> None:
+    """-o overrides a key of the grid; results are written with --out."""
+    short: dict[str, set[str]] = {}
+    for words in commands():
+        for param in command_of(words).params:
+            for flag in param.opts if isinstance(param, click.Option) else ():
+                if len(flag) == 2:
+                    short.setdefault(flag, set()).add(f"{param.name}: {param.help}")
+    assert {meaning.split(":")[0] for meaning in short["-o"]} == {"overrides"}
+    assert len(short["-o"]) == 1
+    assert {flag: len({each.split(":")[0] for each in meanings}) for flag, meanings in short.items()} == dict.fromkeys(
+        short, 1
+    )
+    written = [place for place in WRITTEN if place.option and suffix_of(place)]
+    assert {place.option for place in written} == {"--out", "--plot"}
+
+
 def named_options(command: tuple[str, ...]) -> list[click.Option]:
     return [
         p for p in command_of(command).params if isinstance(p, click.Option) and not p.hidden and len(p.opts[0]) > 4
@@ -332,6 +351,38 @@ def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Pat
         assert "no space left" in done.stderr
         assert str(full) in done.stderr
     assert tree(full) == before
+
+
+def test_an_archive_that_cannot_be_opened_leaves_no_directory(here: Path, full_mount: Callable[[str], Path]) -> None:
+    """There is room for one directory, the one above the copy, and not for the copy."""
+    small = full_mount("64k,nr_inodes=2")
+    words = ["unarchive", "s.tar.zst", "--dir", str(small / "above" / "copy")]
+    (done,) = run_all(here, [words])
+    assert_refused(done, words)
+    assert list(small.iterdir()) == []
+
+
+DAMAGED = {"plan": "plan.parquet", "origin": "provenance.json", "grid": "grid.yaml"}
+
+
+@pytest.mark.parametrize("kind", ["plan", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("origin", "grid"))])
+def test_no_command_fails_on_a_damaged_sweep_with_a_traceback_or_its_content(
+    here: Path, tmp_path: Path, kind: str
+) -> None:
+    copy_inputs(here, tmp_path)
+    if kind == "plan":
+        shutil.copy(here / "foreign.parquet", tmp_path / "s" / DAMAGED[kind])
+    else:
+        (tmp_path / "s" / DAMAGED[kind]).write_text(f'{{"a": ["{SECRET}')
+    names = [
+        words for words in commands() if words not in [("demo",), ("track",), ("certify",)] and "s" in plainly(words)
+    ]
+    assert len(names) > 15
+    lines = [plainly(words) for words in names]
+    for words, done in zip(lines, run_all(tmp_path, lines), strict=True):
+        assert "Traceback" not in done.stderr, (words, done.stderr)
+        assert SECRET not in done.stdout + done.stderr, words
+        assert done.returncode in (0, 1, 2), (words, done)
 
 
 @pytest.mark.parametrize("kind", ["read-only", pytest.param("closed", marks=pytest.mark.long)])

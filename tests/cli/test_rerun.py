@@ -46,7 +46,7 @@ def test_a_named_run_gets_a_further_attempt_and_keeps_the_first(sweep: Sweep, co
     before = tree(sweep.directory.path)
     code, out, err = command("rerun", sweep.directory.path, sweep.runs[0].run_id[-10:])
     assert (code, out) == (0, "")
-    assert f"`sweep resume {sweep.directory.path}` measures them" in err
+    assert f"to measure: `sweep resume {sweep.directory.path}`" in err
     assert asked(sweep) == {0: 2, 2: 2}
     added = {entry[0] for entry in set(tree(sweep.directory.path)) - set(before)}
     assert {name.split("-")[0] for name in added} == {"journal", "journal/rerun"}

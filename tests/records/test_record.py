@@ -185,3 +185,11 @@ def test_no_secret_of_the_environment_is_in_a_record():
     assert (stored["eos_token"], stored["size"]) == ("<end-of-text>", 7)
     assert stored["arguments"] == "--wandb-api-key=<redacted> --eos-token x"
     assert (record.outcome, record.advice) == (Outcome.PYTHON_EXCEPTION, "rotate")
+
+
+def test_no_secret_that_the_ranks_inherit_is_in_a_record():
+    """The environment of the site, of its setup lines and of the user, which a program prints when it fails."""
+    texts = {"message": "401 for s1te-w1de", "evidence": "auth('s1te-w1de')", "advice": None}
+    record = made_record(outcome=Outcome.PYTHON_EXCEPTION, secrets={"s1te-w1de"}, notes=("s1te-w1de",), **texts)
+    assert "s1te-w1de" not in json.dumps(as_json(record))
+    assert record.message == "401 for <redacted>"

@@ -25,6 +25,7 @@ from sweep.pilot.leader.start_limits import ObservedStarts
 from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import PlannedRun
 from sweep.records.schema import Record
+from sweep.redaction import secret_values
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded
 from sweep.state.state import SweepState
@@ -54,6 +55,7 @@ class Leader:
         self._starts = ObservedStarts(runs)
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(order, os.environ, time.time())
+        self._secrets = frozenset(secret_values(os.environ))
         self._attempts = Attempts(order)
         self._clock = clock
         self._node_names: tuple[str, ...] | None = None
@@ -192,6 +194,7 @@ class Leader:
             idle_s=begun - min(self._free_since[node] for node in nodes),
             limit_s=min(self._order.limits.attempt_s, self._time.left_s(time.time())),
             concurrent=self._attempts.begin(name),
+            secrets=self._secrets,
         )
         start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._order.limits)
         result = await self._attempts.conduct(name, run, links, conducted.limit_s, start_limits)

@@ -42,6 +42,8 @@ class Conducted:
     """its time limit: less than the order's limit where the pilot's time is nearly over"""
     concurrent: Set[str]
     """attempts of the same pilot that overlapped it in time"""
+    secrets: Set[str] = frozenset()
+    """of the pilot's environment, which its ranks inherit: the site's ``env`` and ``setup``, the user's own"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +133,7 @@ def _ended(conducted: Conducted, ended_at: float) -> EndedAttempt:
         started_at=conducted.started_at,
         ended_at=ended_at,
         torch_version=order.torch_version,
+        secrets=conducted.secrets,
     )
 
 
