@@ -38,6 +38,13 @@ SCHEDULER = {
 """files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
 
 
+ADDED_BY = {
+    "sudo make test": ("root", "Slurm", "browser", "mounted", "cgroup", "namespace", "bindfs"),
+    "make test SWEEP_REFERENCE_DATA=FOLDER": ("SWEEP_REFERENCE_DATA",),
+}
+"""command -> words in the reason of a test that it would add (system-packages installs what that needs)"""
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers of pytest-xdist: two have a Slurm cluster each, and begin at once; the others take file after file."""
@@ -56,13 +63,16 @@ def _group(item: pytest.Item) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What this machine could not run, by reason; a reason names what would add it."""
+    """What this machine could not run, by reason, and the commands that would add it."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(left_out(report.longrepr) for report in skipped)
     if reasons:
         terminalreporter.section("left out on this machine")
         for reason, count in reasons.most_common():
             terminalreporter.write_line(f"{count} test{'s' if count > 1 else ''}: {reason}")
+        for command, words in ADDED_BY.items():
+            if named := [word for word in words if any(word in reason for reason in reasons)]:
+                terminalreporter.write_line(f"this adds those for {', '.join(named)}:  {command}")
 
 
 def left_out(skip: object) -> str:

@@ -67,7 +67,9 @@ def test_every_block_is_fenced_and_of_a_known_language():
     kinds = {kind for page in PAGES for kind, _ in FENCE.findall(page.read_text())}
     assert kinds == {"yaml", "python", "toml", "console", "bash", "diff", "markdown", "text"}
     for page in PAGES:
-        assert not re.search(r"^ *```|^~~~|^\n {4,}\S", prose(page), re.MULTILINE), f"{page}: a block without a language"
+        assert not re.search(r"^ *```|^~~~|^\n {4,}\S", prose(page), re.MULTILINE), (
+            f"{page}: a block without a language"
+        )
     assert [page.name for page in PAGES for kind, _ in FENCE.findall(page.read_text()) if kind == "diff"] == (
         ["CONTRIBUTING.md"] * (REPOSITORY / "CONTRIBUTING.md").read_text().count("```diff\n")
     ), "test_contributing applies them"
@@ -122,13 +124,20 @@ def test_commands_and_files_that_a_page_names_exist(page):
     found = [(line, problem_of(registered(line, page))) for line in in_blocks(page)]
     found += [(line, problem_of(line, whole=False)) for line in in_sentences(page)]
     made = WRITTEN | set(re.findall(r"^`([\w./]+)`:$", page.read_text(), re.MULTILINE))
-    found += [(name, not list(REPOSITORY.glob(name.rstrip("/")))) for name in FILE.findall(prose(page)) if name not in made]
+    found += [
+        (name, not list(REPOSITORY.glob(name.rstrip("/")))) for name in FILE.findall(prose(page)) if name not in made
+    ]
     assert [(text, problem) for text, problem in found if problem] == []
 
 
 def registered(line, page):
     """A command with a tracker that a block of the page registers, which test_pages does: with one of ours instead."""
-    own = [name for kind, text in FENCE.findall(page.read_text()) if kind == "toml" for name in re.findall(r"^([\w-]+) =", text, re.M)]
+    own = [
+        name
+        for kind, text in FENCE.findall(page.read_text())
+        if kind == "toml"
+        for name in re.findall(r"^([\w-]+) =", text, re.M)
+    ]
     return re.sub(rf"--to (?:{'|'.join(own)})$", "--to trackio", line) if own else line
 
 

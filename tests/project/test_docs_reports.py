@@ -48,7 +48,9 @@ def copies(folder):
             for tp, zero in ((1, 0), (1, 1), (2, 0), (2, 1)):
                 run = made_run(model=model, nodes=nodes, dp=2 * nodes // tp, tp=tp, zero=zero)
                 step_s = 0.1 * nodes * slower * (1 + 0.02 * tp + 0.01 * zero) * noise.normal(1, 0.004)
-                measured = [made_measurement(*noise.normal(step_s, 0.003 * step_s, 10), versions={"nccl": nccl})] * run.gpus
+                measured = [
+                    made_measurement(*noise.normal(step_s, 0.003 * step_s, 10), versions={"nccl": nccl})
+                ] * run.gpus
                 records.append(made_record(run, node_names=[f"n{i}" for i in range(nodes)], measurements=measured))
         write_results(folder / f"{name}.parquet", records)
 
