@@ -29,7 +29,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OTHERS = {"pip", "pipx", "uv", "cd", "export", "install", "python3"}
 """programs of terminal blocks that are not this project's"""
 TEXTS = {"design.md": 1, "grid.md": 1, "reports.md": 1}
-"""blocks that are neither code nor commands: a test of their page holds each (here, test_docs_grid, test_docs_reports)"""
+"""blocks that are neither code nor commands: a test of their page holds each (test_docs_grid, test_docs_reports, here)"""
 RATES = {field.name for field in dataclasses.fields(MeasuredRates)}
 MAKE = (REPOSITORY / "Makefile").read_text()
 ROOTS = "(?:sweep|analysis|bench_workloads|benchmarks|tests|examples|templates|docs)"
@@ -136,7 +136,7 @@ def registered(line, page):
         name
         for kind, text in FENCE.findall(page.read_text())
         if kind == "toml"
-        for name in re.findall(r"^([\w-]+) =", text, re.M)
+        for name in re.findall(r"^([\w-]+) =", text, re.MULTILINE)
     ]
     return re.sub(rf"--to (?:{'|'.join(own)})$", "--to trackio", line) if own else line
 
@@ -190,7 +190,7 @@ def options_of(command, words):
     return {option for part in parts for parameter in part.params for option in parameter.opts} | {"--help"}
 
 
-def of_make(words, *, whole):  # noqa: ARG001
+def of_make(words, *, whole):
     targets = [word for word in words if "=" not in word]
     variables = [word.split("=")[0] for word in words if "=" in word]
     missing = [target for target in targets if not re.search(rf"^{target}:", MAKE, re.MULTILINE)]
@@ -198,7 +198,7 @@ def of_make(words, *, whole):  # noqa: ARG001
     return f"no target or variable {missing}" if missing else None
 
 
-def of_python(words, *, whole):  # noqa: ARG001
+def of_python(words, *, whole):
     """A module or a file of the project; its options must be in its source, pytest's files must exist."""
     if words[0] == "-m" and words[1] == "pytest":
         paths = [word.split("::")[0] for word in words[2:] if word.startswith("tests/")]
@@ -268,8 +268,7 @@ def stated(figure, text):
 
 
 def at_commit(commit, page):
-    """A page of docs/ at a commit, there perhaps a part of the page above it; as it is now where there is no history (an
-    archive of the sources, a shallow clone)."""
+    """A page of docs/ at a commit, there perhaps a part of the page above it; as it is now where there is no history."""
     assert re.fullmatch(r"[0-9a-f]{7}", commit)
     if git("cat-file", "-e", commit) is None:
         return (REPOSITORY / "docs" / page).read_text()
