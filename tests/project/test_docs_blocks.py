@@ -29,7 +29,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OTHERS = {"pip", "pipx", "uv", "cd", "export", "install", "python3"}
 """programs of terminal blocks that are not this project's"""
 TEXTS = {"design.md": 1, "grid.md": 1, "reports.md": 1}
-"""blocks that are neither code nor commands: a test of their page holds each (test_docs_grid, test_docs_reports, here)"""
+"""blocks that are neither code nor commands: held here, in test_docs_grid and in test_docs_reports"""
 RATES = {field.name for field in dataclasses.fields(MeasuredRates)}
 MAKE = (REPOSITORY / "Makefile").read_text()
 ROOTS = "(?:sweep|analysis|bench_workloads|benchmarks|tests|examples|templates|docs)"
@@ -268,7 +268,7 @@ def stated(figure, text):
 
 
 def at_commit(commit, page):
-    """A page of docs/ at a commit, there perhaps a part of the page above it; as it is now where there is no history."""
+    """A page of docs/ at a commit, there perhaps a part of the page above it; as it is now where no history is."""
     assert re.fullmatch(r"[0-9a-f]{7}", commit)
     if git("cat-file", "-e", commit) is None:
         return (REPOSITORY / "docs" / page).read_text()
