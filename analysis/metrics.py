@@ -31,12 +31,24 @@ class Metric:
     """comparable between models, so that one colour scale suits them all"""
     time_like: int = 1
     """1: goes with the rate (as tokens/s does); -1: goes with the step time; 0: has no spread over iterations"""
+    needs: str = ""
+    """a key of the site file without which it has no value"""
 
     def of(self, records: pd.DataFrame) -> pd.Series:
-        """The metric of each record, in the unit of its column or as derived."""
+        """The metric of each record, in the unit of its column or as derived.
+
+        Raises SweepError where the site file of none states what it needs.
+        """
+        if self.needs and len(records) and records[self.needs].isna().all():
+            remedy = f"add `{self.needs}: NUMBER` to the sweep's site.yaml"
+            raise SweepError(Mistake(f"{self.name} needs the site's {self.needs}", path="--metric", remedy=remedy))
         values = records[self.column].astype(float)
         if self.name == "gpu_hours_per_billion_tokens":
             return 1e9 / values / 3600
+        if self.name == "dollars_per_million_tokens":
+            return 1e6 / values / 3600 * records["dollars_per_gpu_hour"].astype(float)
+        if self.name == "co2_g_per_million_tokens":
+            return 1e6 * values / JOULES_PER_KWH * records["co2_g_per_kwh"].astype(float)
         return values
 
     def text(self, value: float) -> str:
@@ -91,11 +103,39 @@ METRICS: dict[str, Metric] = {
             higher_is_better=False,
             time_like=-1,
         ),
+        Metric(
+            name="dollars_per_million_tokens",
+            label="$ per 1e6 tokens",
+            column="tokens_per_second_per_gpu",
+            suffix=" $/Mtok",
+            higher_is_better=False,
+            time_like=-1,
+            needs="dollars_per_gpu_hour",
+        ),
+        Metric(
+            name="energy_j_per_token",
+            label="energy of the GPUs (J/token)",
+            column="energy_j_per_token",
+            suffix=" J/tok",
+            higher_is_better=False,
+            time_like=0,
+        ),
+        Metric(
+            name="co2_g_per_million_tokens",
+            label="CO2 of the GPUs (g per 1e6 tokens)",
+            column="energy_j_per_token",
+            suffix=" g/Mtok",
+            higher_is_better=False,
+            time_like=0,
+            needs="co2_g_per_kwh",
+        ),
     )
 }
 """name -> metric"""
 
 DEFAULT_METRIC = "tokens_per_second_per_gpu"
+
+JOULES_PER_KWH = 3.6e6
 
 ALIASES = {"cost": "gpu_hours_per_billion_tokens"}
 """The cost on a cluster, independent of the price"""

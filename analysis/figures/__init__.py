@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.figures import axes, outcomes, pareto, predicted, scaling, sensitivity, spread, timeline
+from analysis.figures import axes, cost, outcomes, pareto, predicted, scaling, sensitivity, spread, timeline
 from analysis.figures.data import LackingError, Tables, load_tables
 from sweep.errors import Mistake, SweepError, nearest
 
@@ -28,6 +28,7 @@ FIGURES: dict[str, Callable[[Tables], Figure]] = {
     "axes": axes.draw,
     "sensitivity": sensitivity.draw,
     "pareto": pareto.draw,
+    "cost": cost.draw,
     "outcomes": outcomes.draw,
     "timeline": timeline.draw,
     "spread": spread.draw,
@@ -40,6 +41,7 @@ CAPTIONS: dict[str, str] = {
     "axes": "What each axis does to efficiency: all measured configurations by degree of each axis.",
     "sensitivity": "What fixing an axis costs: the best configuration with that value against the best of its cell.",
     "pareto": "Memory against throughput: configurations that no other beats in both.",
+    "cost": "What being sooner costs: GPU-hours or dollars per token against the speed of the whole job.",
     "outcomes": "How attempts ended, and the GPU-hours that each outcome cost.",
     "timeline": "Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured.",
     "spread": "Spread of step times over iterations, and nodes whose ranks are slower than the others.",

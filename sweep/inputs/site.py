@@ -192,6 +192,7 @@ class NodeGroup(BaseModel):
     cpus_per_node: int | None = Field(default=None, ge=1, le=65536)
     max_pilots: int | None = Field(default=None, ge=1, le=10_000)
     sbatch: SbatchOptions | None = None
+    dollars_per_gpu_hour: float | None = Field(default=None, gt=0)
 
 
 class Site(BaseModel):
@@ -261,6 +262,11 @@ class Site(BaseModel):
     and gloo's own ports cannot be limited"""
     node_groups: dict[SafeName, NodeGroup] = Field(default_factory=dict)
     """nodes of several kinds: each model is measured on each group, as `MODEL@GROUP`"""
+    dollars_per_gpu_hour: float | None = Field(default=None, gt=0)
+    """what an hour of one GPU costs, for the metric `dollars_per_million_tokens`. May be changed in a sweep's
+    `site.yaml` at any time"""
+    co2_g_per_kwh: float | None = Field(default=None, ge=0)
+    """carbon intensity of the electricity in g CO2 per kWh, for `co2_g_per_million_tokens`; may be changed likewise"""
     measured: Annotated[MeasuredRates | None, BeforeValidator(_rates)] = None
     """measured rates of the cluster; usually in a file of their own, `NAME.measured.yaml`"""
 

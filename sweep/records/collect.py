@@ -23,6 +23,7 @@ from sweep.files import write_whole
 from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
+from sweep.records.prices import priced, prices_of
 from sweep.records.record import decode_in_full, problems
 from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type
 from sweep.records.timeline import ATTEMPTS, PILOTS, Timeline, attempts_table, resumed
@@ -84,8 +85,9 @@ def collect(sweep: SweepDir) -> Collected:
     with _no_garbage_collection():
         fresh, progress_now = _read_journals(sweep, progress, line)
     new = sum(batch.num_rows for batch in fresh)
-    if table is None or progress_now != progress:
-        table = _finish(_joined(table, fresh), progress_now.rerun_after)
+    prices = prices_of(sweep.site)
+    if table is None or progress_now != progress or not table.equals(priced(table, prices)):
+        table = priced(_finish(_joined(table, fresh), progress_now.rerun_after), prices)
         _write_timeline(sweep, table, line, progress_now)
         write_derived(sweep.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
     return _summary(sweep.results, table, new)

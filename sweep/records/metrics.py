@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sweep.contract import Measurement, Run
 from sweep.physics import flops, shapes
@@ -26,7 +27,19 @@ def metrics(run: Run, measurements: Sequence[Measurement | None], gpu: str | Non
     counted = _counted_matmul_flops(given)
     used = efficiency(run, speed.tokens_per_second_per_gpu, gpu, counted_matmul=counted) if valid else Efficiency()
     about = training(measurements, valid=valid)
+    if valid:
+        used = replace(used, energy_j_per_token=energy_j_per_token(given))
     return Metrics(**vars(speed), **vars(used), **vars(memory(measurements)), **vars(about))
+
+
+def energy_j_per_token(measurements: Sequence[Measurement]) -> float | None:
+    """Of all GPUs together, in J; null unless each counted its own.
+
+    Each rank states joules per token of its own share of the batch, and the shares are equal.
+    """
+    values = [m.extra.get("energy_j_per_token") for m in measurements]
+    known = [value for value in values if isinstance(value, int | float) and 0 < value < math.inf]
+    return statistics.fmean(known) if known and len(known) == len(values) else None
 
 
 def rates(run: Run, measurements: Sequence[Measurement]) -> Rates:

@@ -93,6 +93,9 @@ class Efficiency:
         None
     )
     flops_convention: Annotated[str | None, "", "how FLOPs were counted"] = None
+    energy_j_per_token: Annotated[
+        float | None, "J", "energy of the GPUs per token in timed steps, by their own counters; null if one has none"
+    ] = None
     reported_mfu: Annotated[float | None, "fraction", "MFU as an imported source reports it"] = None
     reported_hfu: Annotated[float | None, "fraction", "HFU as an imported source reports it"] = None
 
@@ -216,8 +219,10 @@ COLUMNS: tuple[Column, ...] = _columns(Record)
 COLLECTED = (
     Column("final", "bool", "", "the attempt that counts for its run: the ok one, else the last"),
     Column("surplus", "bool", "", "an earlier attempt of the run is ok; this one does not count"),
+    Column("dollars_per_gpu_hour", "double", "$", "the price that the sweep's site file states now"),
+    Column("co2_g_per_kwh", "double", "g", "the carbon intensity that the sweep's site file states now"),
 )
-"""Columns that `collect` adds, since they depend on the run's other attempts."""
+"""Columns that `collect` adds: they depend on the run's other attempts, or on prices that may change afterwards."""
 
 OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
 """Outcomes that mean: it does not fit in memory"""

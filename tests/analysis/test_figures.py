@@ -20,6 +20,7 @@ from sweep.outcomes import Outcome
 from sweep.records.collect import collect, write_results
 from sweep.state.events import AttemptStarted, Event, PilotAlive, PilotStarted, Recorded
 from tests.support.made_records import (
+    as_json,
     made_grid,
     made_measurement,
     made_record,
@@ -210,9 +211,20 @@ def test_an_unknown_figure_gets_a_suggestion():
     assert len(error.value.mistakes) == 2
 
 
+def test_a_node_count_that_another_beats_in_speed_and_cost_is_hollow():
+    rates = {1: 100.0, 2: 90.0, 4: 30.0}  # tokens/s/GPU: 4 nodes are slower as a job than 2, and dearer
+    rows = [as_json(made_record(made_run(nodes=n, dp=2 * n))) | {"tokens_per_second_per_gpu": rates[n]} for n in rates]
+    records = full(pd.DataFrame(rows)).assign(dollars_per_gpu_hour=3.6)
+    (axes,) = figures.draw("cost", Tables(records)).figure.axes
+    line, hollow = axes.get_lines()
+    assert list(line.get_ydata()) == pytest.approx([10.0, 10 / 0.9, 10 / 0.3])
+    assert list(hollow.get_xdata()) == [30.0 * 8]
+    assert axes.get_ylabel() == "$ per 1e6 tokens"
+
+
 def test_the_playbooks_figures(tmp_path):
     tables = Tables(full(playbook_records()))
-    for name in ("scaling", "axes", "sensitivity", "pareto", "outcomes"):
+    for name in ("scaling", "axes", "sensitivity", "pareto", "cost", "outcomes"):
         drawn = figures.draw(name, tables)
         assert drawn.lacking is None
         sound(drawn.figure)
@@ -268,7 +280,7 @@ def test_a_hundred_thousand_records_are_drawn_in_seconds():
     import time
 
     tables = Tables(full(made_grid(12, 12, per_cell=700)))
-    for name in ("scaling", "axes", "sensitivity", "pareto", "outcomes"):
+    for name in ("scaling", "axes", "sensitivity", "pareto", "cost", "outcomes"):
         begun = time.process_time()
         written(figures.draw(name, tables).figure)
         took_s = time.process_time() - begun

@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import pytest
 
 from analysis.metrics import memory_text, metric_named, number
@@ -19,6 +20,25 @@ def test_numbers_are_short_and_precise(value, text):
 
 def test_memory_is_in_binary_units():
     assert [memory_text(x) for x in (41.8 * 2**30, 350 * 2**20, 2048)] == ["41.8 GiB", "350 MiB", "2.00 KiB"]
+
+
+def test_money_and_carbon_by_hand():
+    records = pd.DataFrame(
+        {"tokens_per_second_per_gpu": [1000.0], "energy_j_per_token": [0.72], "dollars_per_gpu_hour": [3.6],
+         "co2_g_per_kwh": [500.0]}
+    )  # fmt: skip
+    assert metric_named("dollars_per_million_tokens").of(records).item() == pytest.approx(1.0)  # 1,000 s of 0.1 cents
+    assert metric_named("energy_j_per_token").of(records).item() == 0.72
+    assert metric_named("co2_g_per_million_tokens").of(records).item() == pytest.approx(100.0)  # 0.2 kWh
+
+
+@pytest.mark.parametrize("name", ["dollars_per_million_tokens", "co2_g_per_million_tokens"])
+def test_a_metric_without_its_price_names_the_key_of_the_site_file(name):
+    records = pd.DataFrame({"tokens_per_second_per_gpu": [1.0], "energy_j_per_token": [1.0]})
+    records = records.assign(dollars_per_gpu_hour=float("nan"), co2_g_per_kwh=float("nan"))
+    with pytest.raises(SweepError, match=metric_named(name).needs) as error:
+        metric_named(name).of(records)
+    assert "site.yaml" in (error.value.mistakes[0].remedy or "")
 
 
 def test_an_unknown_metric_gets_a_suggestion():

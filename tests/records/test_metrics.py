@@ -134,3 +134,15 @@ def test_a_loss_that_is_not_finite_is_named(name, bad):
     assert record.outcome == "nan_loss"
     assert f"{name}[1]" in record.message
     json.dumps(as_json(record), allow_nan=False)
+
+
+def test_energy_per_token_is_that_of_all_gpus():
+    joules = [{"energy_j_per_token": value} for value in (0.4, 0.6)]  # each of its own, equal, share of the tokens
+    ranks = [made_measurement(extra=extra) for extra in joules]
+    assert made_record(measurements=ranks).energy_j_per_token == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("other", [{}, {"energy_j_per_token": None}, {"energy_j_per_token": math.nan}])
+def test_energy_is_unknown_where_one_gpu_does_not_count_its_own(other):
+    ranks = [made_measurement(extra={"energy_j_per_token": 0.4}), made_measurement(extra=other)]
+    assert made_record(measurements=ranks).energy_j_per_token is None

@@ -17,6 +17,7 @@ from sweep.state.state import SweepState
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
 from sweep.store.sweep import open_sweep
+from tests.support import prepared
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -38,9 +39,11 @@ def start(*arguments, env=None, cwd=None, output=subprocess.DEVNULL, prefix=()):
 
 def run(*arguments, env=None, cwd=None, timeout=300):
     """A `sweep` command to its end."""
-    return subprocess.run(
-        [*SWEEP, *map(str, arguments)],
-        env={**os.environ, **(env or {})},
+    words, environment = [*map(str, arguments)], {**os.environ, **(env or {})}
+    done = prepared.server().run(words, environment, Path(cwd or Path.cwd()), timeout)
+    return done or subprocess.run(
+        [*SWEEP, *words],
+        env=environment,
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -14,12 +14,23 @@ from tests.support.made_sweeps import GRID
 from tests.support.paths import REPOSITORY
 
 LAPTOP = REPOSITORY / "examples" / "laptop.yaml"
-ONCE = ("-o", "models=tiny-1M", "-o", "zero=0", "-o", "finalists=0")
+ONCE = (
+    "-o",
+    "models=tiny-1M",
+    "-o",
+    "zero=0",
+    "-o",
+    "finalists=0",
+    "-o",
+    "global_batch=512",
+    "-o",
+    "micro_batch_size=1",
+)
 
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory):
-    """The laptop example with one model: (directory, what launch printed as JSON)."""
+    """The laptop example with one model and a quarter of its batch: (directory, what launch printed as JSON)."""
     directory = tmp_path_factory.mktemp("laptop") / "s"
     arguments = ["launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes", "--json"]
     done = driving.run(*arguments, *ONCE)
