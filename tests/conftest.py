@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support.browser import browser
@@ -23,6 +24,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 if not os.environ.get("SWEEP_REFERENCE_DATA"):
     os.environ.pop("SWEEP_REFERENCE_DATA", None)  # set but empty names no folder, and not the current one
+
+# How long an example takes says how loaded the machine is. Hypothesis does the same where it finds itself in CI
+hypothesis.settings.register_profile("default", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
 TESTS = Path(__file__).parent
 SCHEDULER = {
