@@ -211,7 +211,7 @@ def test_an_unknown_figure_gets_a_suggestion():
     assert len(error.value.mistakes) == 2
 
 
-def test_a_node_count_that_another_beats_in_speed_and_cost_is_hollow():
+def test_a_node_count_that_is_worse_than_another_in_speed_and_cost_is_hollow():
     rates = {1: 100.0, 2: 90.0, 4: 30.0}  # tokens/s/GPU: 4 nodes are slower as a job than 2, and dearer
     rows = [as_json(made_record(made_run(nodes=n, dp=2 * n))) | {"tokens_per_second_per_gpu": rates[n]} for n in rates]
     records = full(pd.DataFrame(rows)).assign(dollars_per_gpu_hour=3.6)
