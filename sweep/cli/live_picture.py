@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.progress_text import eta, hours_text, hours_unit, plural
+from sweep.cli.progress_text import eta, hours_text, hours_unit, plural, saved_text
 from sweep.physics.shapes import total_parameters
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     held, used = tally.gpu_hours(now)
     share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
     words = "cancelled" if followed.sweep_state.cancelled else eta(followed)
-    omitted = f" ({left_out:,} left out)" if left_out else ""
+    omitted = f" ({left_out:,} left out, {saved_text(followed)})" if left_out else ""
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(total=max(1, asked_for), completed=done, width=24, complete_style="cyan", finished_style="green")
     line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{asked_for:,} runs{omitted}")

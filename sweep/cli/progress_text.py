@@ -60,6 +60,22 @@ def range_text(low_s: float, high_s: float) -> str:
     return f"{' '.join(low)} to {' '.join(high[1:])}"
 
 
+def saved(followed: FollowedSweep) -> tuple[float, float | None]:
+    """(GPU-hours, dollars) that the runs left out would have taken; dollars are None where a price is not stated."""
+    hours = followed.tally.saved_gpu_hours(followed.left_out())
+    prices = {group: part.dollars_per_gpu_hour for group, part in followed.sweep.site.parts.items()}
+    priced = [None if (price := prices[group]) is None else price * value for group, value in hours.items()]
+    known = [value for value in priced if value is not None]
+    return sum(hours.values()), sum(known) if known and len(known) == len(priced) else None
+
+
+def saved_text(followed: FollowedSweep) -> str:
+    """About 35 GPU-hours ($88) saved; empty where nothing is left out."""
+    hours, dollars = saved(followed)
+    money = "" if dollars is None else f" (${dollars:,.2f})" if dollars < 100 else f" (${dollars:,.0f})"
+    return f"about {hours_text(hours)} {hours_unit(followed.sweep.site)}{money} saved" if hours else ""
+
+
 def hours_unit(site: Site) -> str:
     """What an hour of one rank is called."""
     return "rank-hours" if site.gpu == "cpu" else "GPU-hours"

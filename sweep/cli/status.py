@@ -146,7 +146,7 @@ def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
 
 
 def _document(followed: FollowedSweep) -> dict[str, Any]:
-    from sweep.cli.progress_text import eta
+    from sweep.cli.progress_text import eta, saved
     from sweep.store import lease
 
     sweep, sweep_state, tally, now, left_out = (
@@ -157,6 +157,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         followed.left_out(),
     )
     held, used = tally.gpu_hours(now)
+    saved_hours, saved_dollars = saved(followed)
     left_s = tally.seconds_left(now, left_out)
     return {
         "directory": str(sweep.directory.path),
@@ -169,7 +170,8 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         "eta_s": left_s,
         "eta_range_s": [left_s / tally.left_factor(), left_s * tally.left_factor()],
         "elapsed_s": tally.elapsed_s(now),
-        "gpu_hours": {"allocated": held, "attempts": used},
+        "gpu_hours": {"allocated": held, "attempts": used, "saved": saved_hours},
+        "saved_dollars": saved_dollars,
         "cancelled": sweep_state.cancelled,
         "submit_delayed": _delay(sweep, sweep_state),
         "cells": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -179,6 +179,17 @@ class Tally:
         for planned, attempt in self.in_flight():
             used_s += self._gpus(planned) * max(0.0, now - (attempt.started_at or now))
         return held_s / 3600, used_s / 3600
+
+    def saved_gpu_hours(self, left_out: Mapping[str, str]) -> Mapping[str, float]:
+        """Node group -> GPU-hours that an exhaustive sweep would spend in addition: on the runs that are left out.
+
+        A run's expected time is as in ``seconds_left``: predicted, corrected by the ratio observed so far.
+        """
+        found: defaultdict[str, float] = defaultdict(float)
+        for planned in (self._runs[run_id] for run_id in self._not_begun(left_out)):
+            seconds = (planned.predicted_s or self._assumed_s) * self._correction
+            found[planned.node_group] += self._gpus(planned) * seconds / 3600
+        return found
 
     def _begin(self, sweep_state: SweepState) -> None:
         self._sweep_state = sweep_state

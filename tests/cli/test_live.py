@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import pty
@@ -20,7 +21,7 @@ import pytest
 from rich.console import Console
 
 from sweep.cli import live_picture
-from sweep.cli.progress_text import range_text, span_text
+from sweep.cli.progress_text import range_text, saved, saved_text, span_text
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
@@ -126,6 +127,18 @@ def rendered(sweep, *, width=100, height=40):
     return console.export_text()
 
 
+def test_a_saving_has_its_price_where_the_site_states_one(tmp_path):
+    sweep = made(tmp_path)
+    middle = followed(sweep, busy(sweep))
+    hours, dollars = saved(middle)
+    assert (hours > 0, dollars) == (True, None)
+    middle.sweep = dataclasses.replace(
+        middle.sweep, site=middle.sweep.site.model_copy(update={"dollars_per_gpu_hour": 2.0})
+    )
+    assert saved(middle) == (hours, pytest.approx(2 * hours))
+    assert "($" in saved_text(middle)
+
+
 def test_everything_is_shown_within_100_columns(tmp_path):
     sweep = made(tmp_path)
     middle = followed(sweep, busy(sweep))
@@ -140,6 +153,7 @@ def test_everything_is_shown_within_100_columns(tmp_path):
     assert f"{done_runs}/{len(sweep.runs) - left_out} runs" in lines[0], "what is left out is not done"
     assert re.match(r"about \d+ to \d+ min to go; 16:40 elapsed; [\d.,]+ GPU-hours spent", lines[1]), lines[1]
     assert "GPU-hours spent" in text
+    assert re.search(r"\(\d+ left out, about [\d.]+ GPU-hours saved\)", lines[0]), lines[0]
     assert "n/m: of m runs n have ended" in text
     assert "pilots: 2 running, 6 queued" in text
     assert re.search(r"p0001 +running +1:17 +node-001, node-002 +\S+-n\d-dp", text)

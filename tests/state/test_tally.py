@@ -189,3 +189,13 @@ def test_another_state_is_counted_from_its_beginning_and_one_of_which_nothing_wa
     assert found.update(first).counts() == {"ok": 1, "waiting": 1}
     assert found.update(second).counts() == {"oom_cuda": 1, "waiting": 1}
     assert found.update(second).typical_run_s == 50.0, "read once"
+
+
+def test_what_is_left_out_saves_what_it_would_have_taken_as_far_as_is_known():
+    wide = planned("w", nodes=4, predicted_s=50.0)
+    left_out = {"b": "not_run", "w": "not_run", "a": "not_run", "unknown": "not_run"}  # a was measured all the same
+    fresh = tally([B, wide])
+    assert fresh.saved_gpu_hours({}) == {}
+    assert fresh.saved_gpu_hours(left_out) == {"": pytest.approx((8 * 100 + 32 * 50) / 3600)}
+    slow = tally([A, B, wide], ended("a", 0, 300))  # three times its prediction; one more counts as predicted
+    assert slow.saved_gpu_hours(left_out) == {"": pytest.approx(2 * (8 * 100 + 32 * 50) / 3600)}
