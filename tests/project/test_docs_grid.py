@@ -10,13 +10,24 @@ from sweep.inputs.load import parse_grid
 from sweep.inputs.site import NodeGroup, parse_site
 from sweep.physics.schedules import SCHEDULES
 from sweep.plan.build import build
-from tests.inputs.test_hugging_face import CONFIGS
 from tests.support.paths import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "grid.md").read_text()
 PARTS = dict(part.split("\n", 1) for part in TEXT.split("\n## ")[1:])
 """heading -> its text"""
 FIRST, POINTS, BUDGET, GROUPS, SHAPE, THEIRS = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+CONFIG = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+"""of a Hugging Face repository: Llama 3 8B"""
 
 
 def tables(part):
@@ -63,7 +74,7 @@ def test_node_groups_are_an_example_that_works_and_every_key_of_theirs_is_named(
 
 def test_models_can_be_given_by_shape_and_by_a_configuration_file(tmp_path, monkeypatch):
     (tmp_path / "path").mkdir()
-    (tmp_path / "path/config.json").write_text(json.dumps(CONFIGS["Llama-3-8B"]))
+    (tmp_path / "path/config.json").write_text(json.dumps(CONFIG))
     monkeypatch.chdir(tmp_path)
     for models, name in ((SHAPE, "mine"), (THEIRS, "theirs")):
         text = re.sub(r"(?m)^models: .*\n", models, FIRST)
