@@ -29,11 +29,13 @@ _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node
 @click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--log", "log_file", type=InputPath(), help="Diagnose this log file instead of a run; - is stdin.")
+@click.option("--gap", is_flag=True, help="What the best configuration of each cell, or RUN, loses against the peak.")
 @json_option
-def explain(directory: Path | None, run: str | None, log_file: Path | None, as_json: bool) -> int:
+def explain(directory: Path | None, run: str | None, log_file: Path | None, gap: bool, as_json: bool) -> int:
     """Explain why a run ended as it did: the outcome, the log line that proves it, and what to try.
 
     RUN is any part of a run_id that no other run has, or RUN.ATTEMPT. With --log, any program's log file is diagnosed.
+    With --gap: the time of a step, measured and predicted, what others published, and the three likeliest causes.
 
     \b
     Examples:
@@ -41,13 +43,19 @@ def explain(directory: Path | None, run: str | None, log_file: Path | None, as_j
       sweep explain sweeps/first 16b2f0c211.2
       sweep explain --log slurm-4711.out
       sweep explain --log slurm-4711.out --json
+      sweep explain sweeps/first --gap
     """
     if log_file is not None:
-        if directory is not None:
-            raise SweepError(Mistake("DIR and --log exclude each other", remedy="give --log FILE alone, or DIR RUN"))
+        if directory is not None or gap:
+            given = "--gap" if directory is None else "DIR"
+            raise SweepError(
+                Mistake(f"{given} and --log exclude each other", remedy="give --log FILE alone, or DIR RUN")
+            )
         return _explain_log(log_file, as_json)
     if run is None and directory is not None and not directory.is_dir():
         directory, run = None, str(directory)
+    if gap:
+        return _explain_gap(directory, run, as_json)
     if run is None:
         raise SweepError(Mistake("nothing to explain", remedy="`sweep explain DIR RUN` or `sweep explain --log FILE`"))
     return _explain_run(directory, run, as_json)
@@ -67,6 +75,22 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
     summary = summarize(text.splitlines())
     for finding in summary.findings if summary else ():
         click.echo(f"nccl:     {finding}")
+    return 0
+
+
+def _explain_gap(directory: Path | None, run: str | None, as_json: bool) -> int:
+    from sweep.cli.explain_gap import gap, gap_lines
+    from sweep.cli.winners import winners
+    from sweep.store.sweep import open_sweep
+
+    sweep = chosen_sweep(directory)
+    chosen = [row["run_id"] for row in winners([sweep.path])] if run is None else [run]
+    records = [record for words in chosen for record in _records_of(sweep, words) if record.outcome == Outcome.OK]
+    if not records:
+        raise SweepError(Mistake(f"no attempt of {run} is ok", file=str(sweep.path), remedy="omit --gap"))
+    opened = open_sweep(sweep.path)
+    found = [gap(opened, record) for record in records]
+    click.echo(json.dumps(found) if as_json else "\n\n".join("\n".join(gap_lines(one)) for one in found))
     return 0
 
 

@@ -50,17 +50,19 @@ def measured_lines(directory: SweepDir, record: Record) -> list[str]:
         share = f", {found['of_best']:.1%} of the best" if found["rank_in_cell"] > 1 else ""
         lines.append(f"{'rank:':9} {found['rank_in_cell']} of {found['ranked_in_cell']} measured of {cell}{share}")
     pairs = (
-        ("step", "step_s", found["step_time_median_s"], _seconds),
-        ("attempt", "attempt_s", found["total_s"], _seconds),
+        ("step", "step_s", found["step_time_median_s"], seconds_text),
+        ("attempt", "attempt_s", found["total_s"], seconds_text),
         ("memory", "peak_bytes", found["peak_memory_bytes"], _gib),
     )
     for name, key, value, text in pairs:
         lines.append(f"{name + ':':9} {_against(predicted[key], value, text)}")
     if predicted["parts_s"]:
-        parts = ", ".join(f"{name.replace('_', ' ')} {_seconds(s)}" for name, s in predicted["parts_s"].items() if s)
+        parts = ", ".join(
+            f"{name.replace('_', ' ')} {seconds_text(s)}" for name, s in predicted["parts_s"].items() if s
+        )
         lines.append(f"{'parts:':9} predicted: {parts}")
         if found["forward_backward_s"] is not None:
-            lines.append(f"{'':9} measured: forward and backward {_seconds(found['forward_backward_s'])}")
+            lines.append(f"{'':9} measured: forward and backward {seconds_text(found['forward_backward_s'])}")
     return lines
 
 
@@ -74,15 +76,19 @@ def _predicted(sweep: Sweep, run_id: str) -> dict[str, Any]:
     rows = [row for table in tables for row in table.filter(pc.equal(table.column("run_id"), run_id)).to_pylist()]
     row = rows[0] if rows else dict.fromkeys(names)
     known = {"step_s": "predicted_step_s", "attempt_s": "predicted_s", "peak_bytes": "predicted_peak_bytes"}
-    return {**{name: row[column] for name, column in known.items()}, "parts_s": _parts(sweep, run_id, row)}
+    return {
+        **{name: row[column] for name, column in known.items()},
+        "parts_s": None if row["predicted_step_s"] is None else predicted_parts(sweep, run_id),
+    }
 
 
-def _parts(sweep: Sweep, run_id: str, row: dict[str, Any]) -> dict[str, float] | None:
+def predicted_parts(sweep: Sweep, run_id: str) -> dict[str, float] | None:
+    """Seconds of the predicted step by part; None where the workload's memory profile or the GPU's speed is unknown."""
     from sweep.physics.profiles import profile_of
     from sweep.physics.step_time import predict
 
     planned = next((run for run in sweep.runs if run.run_id == run_id), None)
-    if planned is None or row["predicted_step_s"] is None:
+    if planned is None or sweep.site.gpu == "cpu":
         return None
     run = planned.run()
     profile = profile_of(run.workload, dict(run.params), compiled=run.compile)
@@ -102,7 +108,8 @@ def _against(predicted: float | None, value: float | None, text: Any) -> str:
     return f"{text(value)} measured, {text(predicted)} predicted ({predicted / value - 1:+.0%})"
 
 
-def _seconds(value: float) -> str:
+def seconds_text(value: float) -> str:
+    """310 ms, 2.4 s."""
     return f"{1000 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
 
 

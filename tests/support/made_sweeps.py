@@ -48,7 +48,8 @@ def pilot_wrote(sweep: Sweep, pilot: str, *ends: tuple[str, int, Outcome | None]
         now = time.time()
         journal.append(AttemptStarted(time=now, pilot=pilot, run_id=run_id, attempt=number, nodes=("n1",)))
         if outcome is not None:
-            record = made_record(runs[run_id].run(), attempt=number, pilot=pilot, outcome=outcome, started_at=now)
+            about = {"attempt": number, "pilot": pilot, "outcome": outcome, "started_at": now, "gpu": sweep.site.gpu}
+            record = made_record(runs[run_id].run(), **about)
             journal.append(record_event(record, time.time(), ended_at=now))
     journal.close()
 

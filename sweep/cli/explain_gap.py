@@ -1,0 +1,110 @@
+"""`sweep explain --gap`: what a step loses against the GPU's peak, and the likeliest causes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sweep.cli.explain_measured import predicted_parts, seconds_text
+
+if TYPE_CHECKING:
+    from sweep.diagnose.gap import Facts
+    from sweep.records.schema import Record
+    from sweep.store.sweep import Sweep
+
+CAUSES_SHOWN = 3
+
+
+def gap(sweep: Sweep, record: Record) -> dict[str, Any]:
+    """A measured run's losses as JSON values, the largest first; what is not known is null."""
+    from sweep.diagnose.gap import losses
+    from sweep.physics.published import nearest
+
+    facts = facts_of(sweep, record)
+    compared = nearest(record.gpu, record.parameters_total)
+    rates = sweep.site.measured
+    return {
+        "run_id": record.run_id,
+        "model": record.model,
+        "nodes": record.nodes,
+        "mfu": record.mfu,
+        "step_s": facts.step_s,
+        "ideal_step_s": facts.ideal_s,
+        "predicted_step_s": None if facts.parts_s is None else sum(facts.parts_s.values()),
+        "losses": [{**asdict(loss), "share": loss.seconds / facts.step_s} for loss in losses(facts)],
+        "published": None if compared is None else asdict(compared),
+        "rates_measured_on": None if rates is None else str(rates.date),
+        "notes": list(record.notes or ()),
+    }
+
+
+def facts_of(sweep: Sweep, record: Record) -> Facts:
+    """What the record and the plan know of a run that is ok."""
+    from sweep.diagnose.gap import Facts
+
+    further = json.loads(record.extra_json or "{}")
+    step_s = record.step_time_median_s or 0.0
+    own = further.get("own_time_median_s")
+    both = (own["median"], own["max"]) if isinstance(own, dict) else None
+    nodes, per_node = record.node_names or [], record.gpus_per_node or 1
+    slow = record.slow_rank
+    where = "" if slow is None or slow // per_node >= len(nodes) else f" on {nodes[slow // per_node]}"
+    return Facts(
+        step_s=step_s,
+        ideal_s=None if record.mfu is None else record.mfu * step_s,
+        executed_s=None if record.hfu is None else record.hfu * step_s,
+        parts_s=predicted_parts(sweep, record.run_id),
+        own_times_s=both,
+        slow=None if slow is None else f"rank {slow}{where}",
+        step_times_s=record.step_times_s or (),
+        clocks_mhz=_lowered_clocks(further.get("device_samples")),
+    )
+
+
+def gap_lines(found: Mapping[str, Any]) -> list[str]:
+    """The same as text."""
+    nodes = f"{found['nodes']} node{'s' * (found['nodes'] != 1)}"
+    lines = [f"{found['model']} on {nodes}: {found['run_id']}", f"{'step:':11} {_step(found)}"]
+    if found["losses"]:
+        lines.append("likeliest causes:")
+        lines += _causes(found["losses"])
+    else:
+        lines.append("no cause is known: nothing odd was measured, and there is no prediction to compare with")
+    if (other := found["published"]) is not None:
+        size = f"{other['parameters'] / 1e9:,.0f}B parameters on {other['gpus']:,} GPUs"
+        lines.append(
+            f"{'published:':11} nearest in size: MFU {other['mfu']:.1%} with {size} of this kind ({other['source']})"
+        )
+    if found["rates_measured_on"] is None and found["predicted_step_s"] is not None:
+        lines.append(f"{'rates:':11} nominal; `sweep doctor --tier perf` measures this cluster's own")
+    lines += [f"{'note:':11} {note}" for note in found["notes"]]
+    return lines
+
+
+def _step(found: Mapping[str, Any]) -> str:
+    text = seconds_text(found["step_s"])
+    if found["ideal_step_s"] is not None:
+        ideal = seconds_text(found["ideal_step_s"])
+        text += f", {ideal} of it are the model's FLOPs at the dense peak (MFU {found['mfu']:.1%})"
+    if found["predicted_step_s"] is not None:
+        text += f"; {seconds_text(found['predicted_step_s'])} predicted"
+    return text
+
+
+def _causes(losses: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for number, loss in enumerate(losses[:CAUSES_SHOWN], 1):
+        basis = "measured" if loss["measured"] else "predicted"
+        size = f"{seconds_text(loss['seconds'])} of a step ({loss['share']:.0%}), {basis}"
+        lines += [f"  {number}. {loss['cause']}: {size}: {loss['evidence']}", f"     try: {loss['advice']}"]
+    return lines
+
+
+def _lowered_clocks(samples: Any) -> tuple[float, float] | None:
+    """(median, greatest) clock in MHz, where the GPU says that it lowered it. Of several ranks, the first's samples."""
+    if not isinstance(samples, dict) or not samples.get("throttle_reasons") or not samples.get("sm_clock_mhz"):
+        return None
+    _, median, greatest = samples["sm_clock_mhz"]
+    return float(median), float(greatest)

@@ -1,0 +1,112 @@
+"""Where a step's time goes beyond the model's FLOPs at the peak: each loss with its evidence and what to try. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+ADVICE: dict[str, tuple[str, str]] = {
+    "kernels": ("matrix products and attention below the peak", "a larger micro_batch_size, less tp, another kernel"),
+    "memory": ("memory traffic of norms, activations and loss", "compile: true, or fused kernels"),
+    "launch": ("the GPU waits for the host", "compile: true, or a larger micro_batch_size"),
+    "tensor": ("tensor-parallel communication", "less tp, or tp within a node"),
+    "context": ("context-parallel communication", "less cp"),
+    "expert": ("expert-parallel communication", "less ep, or ep within a node"),
+    "pipeline": ("sends between pipeline stages", "less pp, or a larger micro_batch_size"),
+    "bubble": (
+        "the pipeline's bubble",
+        "more micro-batches (a smaller micro_batch_size), an interleaved schedule, less pp",
+    ),
+    "data": ("gradient reduction and weight gathering", "a lower zero stage, more grad_accum, fewer replicas"),
+    "optimizer": ("the optimizer's update", "zero: 1, which shares it between replicas"),
+    "step": ("batch, loss and logging once per step", "a larger global_batch"),
+}
+"""part of the predicted step -> (what it is, what to try)"""
+KERNELS = ("matmul", "attention")
+RECOMPUTED = "recomputed activations"
+ROUNDING = 1e-9
+"""of a step: differences of sums below it are errors of floating-point arithmetic"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of a measured run; times in seconds of one step."""
+
+    step_s: float
+    ideal_s: float | None
+    """the model's FLOPs at the dense peak; None where the peak is not known, as on a CPU"""
+    executed_s: float | None
+    """all executed FLOPs at the peak: recomputed ones too"""
+    parts_s: Mapping[str, float] | None
+    """the predicted step by part; None where there is no prediction"""
+    own_times_s: tuple[float, float] | None = None
+    """(median, greatest) over ranks of their steps without waiting for others"""
+    slow: str | None = None
+    """the rank that is clearly slower than the others, and its node"""
+    step_times_s: Sequence[float] = ()
+    clocks_mhz: tuple[float, float] | None = None
+    """(median, greatest) clock during steps, where the GPU lowered it"""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One cause, and what it takes of a step."""
+
+    cause: str
+    seconds: float
+    evidence: str
+    advice: str
+    measured: bool
+    """False: by the step-time model alone"""
+
+
+def losses(facts: Facts) -> list[Loss]:
+    """The losses that are positive, the largest first."""
+    found = [*_measured(facts), *_predicted(facts)]
+    left = _beyond_prediction(facts, sum(loss.seconds for loss in found if loss.measured and loss.cause != RECOMPUTED))
+    real = (loss for loss in (*found, *left) if loss.seconds > ROUNDING * facts.step_s)
+    return sorted(real, key=lambda loss: -loss.seconds)
+
+
+def _measured(facts: Facts) -> Iterator[Loss]:
+    if facts.executed_s is not None and facts.ideal_s is not None and facts.ideal_s > 0:
+        more = facts.executed_s / facts.ideal_s - 1
+        evidence = f"{more:.0%} more FLOPs are executed than the model has"
+        yield Loss(
+            RECOMPUTED, facts.executed_s - facts.ideal_s, evidence, "recompute: selective or none, if it fits", True
+        )
+    if facts.slow is not None and facts.own_times_s is not None:
+        median, greatest = facts.own_times_s
+        evidence = f"{facts.slow} takes {greatest / median:.2f} times the others' time" if median > 0 else facts.slow
+        yield Loss("a slow rank", greatest - median, evidence, "`sweep doctor --tier perf` on its node", True)
+    if facts.clocks_mhz is not None:
+        median, greatest = facts.clocks_mhz
+        evidence = f"median clock {median:,.0f} of {greatest:,.0f} MHz, lowered by power or heat"
+        yield Loss("lowered clocks", facts.step_s * (1 - median / greatest), evidence, "power cap and cooling", True)
+    if facts.step_times_s:
+        usual, least = statistics.median(facts.step_times_s), min(facts.step_times_s)
+        evidence = f"the fastest of {len(facts.step_times_s)} iterations takes {least / usual:.0%} of the median"
+        yield Loss(
+            "unsteady iterations", usual - least, evidence, "other jobs on the nodes or the network; repeats", True
+        )
+
+
+def _predicted(facts: Facts) -> Iterator[Loss]:
+    if facts.parts_s is None:
+        return
+    kernels = sum(facts.parts_s.get(name, 0.0) for name in KERNELS)
+    rest = {name: seconds for name, seconds in facts.parts_s.items() if name not in KERNELS}
+    for name, seconds in {"kernels": kernels - (facts.executed_s or kernels), **rest}.items():
+        cause, advice = ADVICE[name]
+        yield Loss(cause, seconds, f"{seconds / facts.step_s:.0%} of the step by the model", advice, False)
+
+
+def _beyond_prediction(facts: Facts, explained_s: float) -> Iterator[Loss]:
+    """What neither the prediction nor a measured cause accounts for."""
+    if facts.parts_s is None:
+        return
+    predicted = sum(facts.parts_s.values())
+    evidence = f"{facts.step_s / predicted - 1:+.0%} over the prediction of {1000 * predicted:,.0f} ms"
+    advice = "`sweep doctor --tier perf` on its nodes, and the trainer's own profile"
+    yield Loss("slower than predicted", facts.step_s - predicted - explained_s, evidence, advice, True)

@@ -1,0 +1,62 @@
+"""Where a step's time goes: each loss by arithmetic on round numbers."""
+
+from dataclasses import replace
+
+import pytest
+
+from sweep.diagnose.gap import ADVICE, RECOMPUTED, Facts, losses
+from sweep.physics.step_time import PARTS
+
+NOTHING = Facts(step_s=1.0, ideal_s=None, executed_s=None, parts_s=None)
+PARTS_S = {"matmul": 0.5, "attention": 0.1, "bubble": 0.3, "data": 0.1}
+PREDICTED = Facts(step_s=1.0, ideal_s=0.4, executed_s=0.4, parts_s=PARTS_S)
+
+
+def found(facts):
+    return {loss.cause: loss.seconds for loss in losses(facts)}
+
+
+def test_every_part_of_the_model_has_words():
+    assert {*ADVICE} == {*PARTS, "kernels"} - {"matmul", "attention"}
+
+
+def test_nothing_known_is_nothing_claimed():
+    assert losses(NOTHING) == []
+
+
+def test_the_predicted_parts_without_what_the_model_itself_needs_at_the_peak():
+    causes = found(PREDICTED)
+    assert causes == pytest.approx(
+        {ADVICE["bubble"][0]: 0.3, ADVICE["kernels"][0]: 0.6 - 0.4, ADVICE["data"][0]: 0.1}
+    )  # 0.4 s are no loss
+    assert list(causes) == [ADVICE[name][0] for name in ("bubble", "kernels", "data")], "largest first"
+
+
+def test_recomputation_is_what_is_executed_beyond_the_model_and_no_part_of_the_kernels_loss():
+    causes = found(replace(PREDICTED, ideal_s=0.3))
+    assert causes[RECOMPUTED] == pytest.approx(0.1)
+    assert causes[ADVICE["kernels"][0]] == pytest.approx(0.2)
+
+
+def test_a_slow_rank_costs_what_it_takes_longer_and_is_named():
+    (loss,) = losses(replace(NOTHING, own_times_s=(0.5, 0.8), slow="rank 3 on n2"))
+    assert (loss.cause, loss.seconds, loss.measured) == ("a slow rank", pytest.approx(0.3), True)
+    assert "rank 3 on n2 takes 1.60 times" in loss.evidence
+    assert losses(replace(NOTHING, own_times_s=(0.5, 0.8))) == [], "no rank is clearly slower"
+
+
+def test_lowered_clocks_cost_their_share_of_the_step():
+    assert found(replace(NOTHING, clocks_mhz=(1500.0, 2000.0))) == {"lowered clocks": pytest.approx(0.25)}
+
+
+def test_iterations_that_differ_cost_the_median_over_the_fastest():
+    assert found(replace(NOTHING, step_times_s=(0.8, 1.0, 3.0))) == {"unsteady iterations": pytest.approx(0.2)}
+    assert found(replace(NOTHING, step_times_s=(1.0, 1.0, 1.0))) == {}
+
+
+def test_what_neither_prediction_nor_measurement_explains_is_said():
+    slower = replace(PREDICTED, step_s=1.5)
+    assert found(slower)["slower than predicted"] == pytest.approx(0.5)
+    with_slow_rank = replace(slower, own_times_s=(1.0, 1.4), slow="rank 0")
+    assert found(with_slow_rank)["slower than predicted"] == pytest.approx(0.1), "the slow rank explains the rest"
+    assert "slower than predicted" not in found(replace(PREDICTED, step_s=0.9))
