@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support.browser import browser
@@ -24,6 +25,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if not os.environ.get("SWEEP_REFERENCE_DATA"):
     os.environ.pop("SWEEP_REFERENCE_DATA", None)  # set but empty names no folder, and not the current one
 
+# How long an example takes says how loaded the machine is. Hypothesis does the same where it finds itself in CI
+hypothesis.settings.register_profile("default", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+
 TESTS = Path(__file__).parent
 SCHEDULER = {
     "executors/test_slurm.py",
@@ -36,6 +40,13 @@ SCHEDULER = {
     "testing/test_executors.py",
 }
 """files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
+
+
+ADDED_BY = {
+    "sudo make test": ("root", "Slurm", "browser", "mounted", "cgroup", "namespace", "bindfs"),
+    "make test SWEEP_REFERENCE_DATA=FOLDER": ("SWEEP_REFERENCE_DATA",),
+}
+"""command -> words in the reason of a test that it would add (system-packages installs what that needs)"""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -56,13 +67,16 @@ def _group(item: pytest.Item) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What this machine could not run, by reason; a reason names what would add it."""
+    """What this machine could not run, by reason, and the commands that would add it."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(left_out(report.longrepr) for report in skipped)
     if reasons:
         terminalreporter.section("left out on this machine")
         for reason, count in reasons.most_common():
             terminalreporter.write_line(f"{count} test{'s' if count > 1 else ''}: {reason}")
+        for command, words in ADDED_BY.items():
+            if named := [word for word in words if any(word in reason for reason in reasons)]:
+                terminalreporter.write_line(f"this adds those for {', '.join(named)}:  {command}")
 
 
 def left_out(skip: object) -> str:

@@ -252,7 +252,7 @@ def test_no_pattern_explodes(unit: str) -> None:
     assert time.process_time() - began < 5
 
 
-@pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="needs the reference data")
+@pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="SWEEP_REFERENCE_DATA is not set")
 def test_reference_texts() -> None:
     import json
     from collections import Counter

@@ -37,8 +37,8 @@ def memory_cgroup():
     try:
         group.mkdir()
         (group / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(str(LIMIT_BYTES))
-    except OSError as error:
-        pytest.skip(f"memory cgroups are not writable here: {error}")
+    except OSError:
+        pytest.skip("memory cgroups are not writable here")
     yield group
     for process in (group / "cgroup.procs").read_text().split():
         (group.parent / "cgroup.procs").write_text(process)

@@ -1,7 +1,7 @@
 """Any file content is read or refused with SweepError: nothing else is raised, and nothing is run."""
 
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweep.contract import Workload
@@ -47,14 +47,14 @@ def read_or_refused(make):
     return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(max_size=200))
 def test_any_text(text):
     for parse in (parse_grid, parse_site):
         read_or_refused(lambda parse=parse: parse(text, "f"))
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250)
 @given(st.dictionaries(st.sampled_from(sorted(Grid.model_fields)), values, max_size=3))
 def test_any_value_of_a_key_of_a_grid(changed):
     grid = read_or_refused(lambda: parse_grid(yaml.safe_dump({**GOOD, **changed}), "f"))
@@ -64,7 +64,7 @@ def test_any_value_of_a_key_of_a_grid(changed):
             read_or_refused(lambda: build(grid, grid.site, ANY))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.dictionaries(st.sampled_from(sorted(Site.model_fields)), values, max_size=3))
 def test_any_value_of_a_key_of_a_site(changed):
     read_or_refused(lambda: parse_site(yaml.safe_dump({"gpu": "cpu", "gpus_per_node": 2, **changed}), "f"))
@@ -78,7 +78,7 @@ operators = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(operands, operators), min_size=1, max_size=5), operands)
 def test_any_constraint(parts, last):
     text = " ".join(f"{operand} {operator}" for operand, operator in parts) + f" {last}"
@@ -96,7 +96,7 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(plain)
 def test_what_is_dumped_is_read_back(value):
     assert load(dump({"x": value}), "f").value == {"x": value}

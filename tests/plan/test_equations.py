@@ -38,7 +38,7 @@ def impossible_batch(text):
 sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5, unique=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     tp=sizes,
     pp=sizes,

@@ -12,7 +12,7 @@ RUNS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(RUNS)
 def test_repeats_come_after_all_first_runs_and_each_cells_best_before_any_second(runs):
     """By repeat, then by place in the own cell (cost, then the run_id's digest), then by nodes and model."""

@@ -21,7 +21,7 @@ COPIED = ("sweep", "analysis", "bench_workloads", "benchmarks", "docs", "example
 def blocks(text: str) -> list[tuple[str, str, str]]:
     """(file, language, text) of each block; a block without a file above it belongs to that of the one before."""
     found, file = [], ""
-    for match in re.finditer(r"^`([\w./]+)`:$|^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for match in re.finditer(r"^`([\w./]+)`:$|^```(?!console)(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         file = match[1] or file
         if match[2]:
             found.append((file, match[2], match[3]))
@@ -29,7 +29,7 @@ def blocks(text: str) -> list[tuple[str, str, str]]:
 
 
 def commands(text: str) -> list[str]:
-    return re.findall(r"^    (python -m .*)$", text, re.MULTILINE)
+    return re.findall(r"^\$ (python -m .*)$", text, re.MULTILINE)
 
 
 def changed_text(text: str, block: str) -> str:

@@ -46,7 +46,7 @@ def test_the_site_and_the_options_of_the_cluster_page_are_valid():
     page = (ROOT / "docs" / "cluster.md").read_text()
     (site,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert parse_site(site, "docs/cluster.md").gpus_per_node == 8
-    shown = re.findall(r"(?:^    |`)sweep ([a-z]+)([^`\n]*)", page, re.MULTILINE)
+    shown = re.findall(r"(?:^\$ |`)sweep ([a-z]+)([^`\n]*)", page, re.MULTILINE)
     assert {"init", "plan", "launch", "status", "resume"} <= {name for name, _ in shown}
     for name, words in shown:
         options = {option for parameter in cli.get_command(None, name).params for option in parameter.opts}

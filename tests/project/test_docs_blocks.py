@@ -1,5 +1,6 @@
 """Every code block and command of the documentation: it parses, and what it names exists. Pages that lead through
-something are executed too: test_pages, test_docs, test_docs_own_workload, test_docs_reports, test_contributing."""
+something are executed too: test_pages, test_docs, test_docs_cluster, test_docs_own_workload, test_docs_reports,
+test_contributing."""
 
 import ast
 import configparser
@@ -8,12 +9,15 @@ import importlib
 import importlib.util
 import re
 import shlex
+import subprocess
+from pathlib import Path
 
 import click
 import pytest
 import yaml
 
 from sweep.cli.main import cli
+from sweep.errors import SweepError
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
@@ -21,13 +25,17 @@ from sweep.physics.measured import MeasuredRates
 from tests.support.paths import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}\S.*\n(?:(?: {4}.*)?\n)*?)+(?=\n|\S|\Z)")
-OTHERS = {"pip", "pipx", "uv", "cd", "export", "install", "bash", "eval", "pytest", "python3", "sudo"}
-"""programs that are not this project's"""
-LANGUAGES = {"yaml", "python", "toml", "console", "bash", "diff", "text"}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OTHERS = {"pip", "pipx", "uv", "cd", "export", "install", "python3"}
+"""programs of terminal blocks that are not this project's"""
+TEXTS = {"design.md": 1, "grid.md": 1, "reports.md": 1}
+"""blocks that are neither code nor commands: held here, in test_docs_grid and in test_docs_reports"""
 RATES = {field.name for field in dataclasses.fields(MeasuredRates)}
 MAKE = (REPOSITORY / "Makefile").read_text()
+ROOTS = "(?:sweep|analysis|bench_workloads|benchmarks|tests|examples|templates|docs)"
+FILE = re.compile(rf"`({ROOTS}/[^\s`:]*)")
+WRITTEN = {"tests/bench_workloads/trainers/golden/tinytrain.json"}
+"""by a command of an example of CONTRIBUTING.md, which test_contributing applies"""
 
 
 def fenced(language):
@@ -36,20 +44,44 @@ def fenced(language):
     return [pytest.param(page, text, id=f"{page.stem}-{number}") for number, (page, text) in enumerate(found)]
 
 
-def commands(page):
-    """Every command line of a page: in blocks of a terminal, in indented blocks, and in backquotes."""
-    text = page.read_text()
-    prose = FENCE.sub("", text)
-    blocks = [block for kind, block in FENCE.findall(text) if kind in ("console", "bash")]
-    blocks += [re.sub(r"(?m)^ {4}", "", block) for block in INDENTED.findall(prose)]
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    lines += re.findall(r"`((?:sweep|make|python -m) [^`]+)`", prose.replace("\n", " "))
-    return [line.removeprefix("$ ").strip() for line in lines if line.strip()]
+def prose(page):
+    return FENCE.sub("", page.read_text())
 
 
-def test_blocks_are_of_known_languages():
-    kinds = {(page.name, kind) for page in PAGES for kind, _ in FENCE.findall(page.read_text())}
-    assert {kind for _, kind in kinds} == LANGUAGES, kinds
+def in_blocks(page):
+    """Every command line of a page's terminal blocks; in those of `console` a prompt precedes each."""
+    lines = []
+    for kind, block in FENCE.findall(page.read_text()):
+        if kind in ("console", "bash"):
+            lines += [(kind, line) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+    assert [line for kind, line in lines if kind == "console" and not line.startswith("$ ")] == []
+    return [line.removeprefix("$ ").strip() for _, line in lines]
+
+
+def in_sentences(page):
+    """Commands in backquotes; a placeholder, or an argument that the sentence gives, may stand for the rest."""
+    return re.findall(rf"`((?:sweep |make |python -m |python {ROOTS}/)[^`]+)`", prose(page).replace("\n", " "))
+
+
+def test_every_block_is_fenced_and_of_a_known_language():
+    kinds = {kind for page in PAGES for kind, _ in FENCE.findall(page.read_text())}
+    assert kinds == {"yaml", "python", "toml", "console", "bash", "diff", "markdown", "text"}
+    for page in PAGES:
+        assert not re.search(r"^ *```|^~~~|^\n {4,}\S", prose(page), re.MULTILINE), (
+            f"{page}: a block without a language"
+        )
+    assert [page.name for page in PAGES for kind, _ in FENCE.findall(page.read_text()) if kind == "diff"] == (
+        ["CONTRIBUTING.md"] * (REPOSITORY / "CONTRIBUTING.md").read_text().count("```diff\n")
+    ), "test_contributing applies them"
+    texts = [page.name for page in PAGES for kind, _ in FENCE.findall(page.read_text()) if kind == "text"]
+    assert {name: texts.count(name) for name in texts} == TEXTS
+
+
+def test_the_flow_of_the_design_names_packages():
+    (flow,) = [text for kind, text in FENCE.findall((REPOSITORY / "docs/design.md").read_text()) if kind == "text"]
+    parts = ["inputs", "plan", "launcher", "executors", "leader", "agent", "state", "search", "records", "analysis"]
+    packages = {path.name for root in ("sweep", "sweep/pilot", ".") for path in (REPOSITORY / root).iterdir()}
+    assert [part for part in parts if part not in flow or part not in packages] == []
 
 
 @pytest.mark.parametrize(("page", "text"), fenced("yaml"))
@@ -88,87 +120,161 @@ def test_a_toml_block_registers_under_a_group_of_ours(page, text):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
-def test_commands_name_what_exists(page):
-    problems = [(line, problem) for line in commands(page) for problem in [problem_of(line)] if problem]
-    assert problems == []
+def test_commands_and_files_that_a_page_names_exist(page):
+    found = [(line, problem_of(registered(line, page))) for line in in_blocks(page)]
+    found += [(line, problem_of(line, whole=False)) for line in in_sentences(page)]
+    made = WRITTEN | set(re.findall(r"^`([\w./]+)`:$", page.read_text(), re.MULTILINE))
+    found += [
+        (name, not list(REPOSITORY.glob(name.rstrip("/")))) for name in FILE.findall(prose(page)) if name not in made
+    ]
+    assert [(text, problem) for text, problem in found if problem] == []
 
 
-def problem_of(line):
-    """What is wrong with a command line; None for one of another program, and for a line that is no command."""
-    words = (
-        shlex.split(re.sub(r"\s#\s.*", "", line).replace("'s ", " s "), posix=True) if balanced(line) else line.split()
-    )
-    while words and re.match(r"[A-Z_]+=", words[0]):
-        words = words[1:]
-    if not words:
-        return None
-    if words[0] == "sweep" and len(words) > 1:
-        return of_sweep(words[1:])
-    if words[0] == "make" and len(words) > 1 and re.match(r"[a-z-]+$", words[1]):
-        return None if re.search(rf"^{words[1]}:", MAKE, re.MULTILINE) else f"no target {words[1]}"
-    if words[0] == "python" and len(words) > 1:
-        return of_python(words[1:])
-    return None
+def registered(line, page):
+    """A command with a tracker that a block of the page registers, which test_pages does: with one of ours instead."""
+    own = [
+        name
+        for kind, text in FENCE.findall(page.read_text())
+        if kind == "toml"
+        for name in re.findall(r"^([\w-]+) =", text, re.MULTILINE)
+    ]
+    return re.sub(rf"--to (?:{'|'.join(own)})$", "--to trackio", line) if own else line
 
 
-def balanced(line):
+def problem_of(line, *, whole=True):
+    """What is wrong with a command line, or None. ``whole``: it can be typed as it is, so nothing may be missing."""
     try:
-        shlex.split(re.sub(r"\s#\s.*", "", line).replace("'s ", " s "))
-    except ValueError:
-        return False
-    return True
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        return str(error)
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        name = words.pop(0).split("=")[0]
+        if not any(f'"{name}"' in path.read_text() for path in (REPOSITORY / "tests").rglob("*.py")):
+            return f"no variable {name}"
+    if any(word in ("|", ">", "&&") for word in words):
+        parts = [part.split(" > ")[0] for part in re.split(r" \| | && ", line)]
+        return next(filter(None, (problem_of(part, whole=whole) for part in parts)), None)
+    if Path(words[0]).name in OTHERS:
+        return None
+    checks = {"sweep": of_sweep, "make": of_make, "python": of_python}
+    return checks[words[0]](words[1:], whole=whole) if words[0] in checks else f"no program {words[0]}"
 
 
-def of_sweep(words):
+def of_sweep(words, *, whole):
+    """Parsed as the command itself does: options, their values, arguments. Files need not exist."""
+    if words[0] == "--help" or words[0].isupper():  # `sweep COMMAND --help`
+        return None
     command = cli.get_command(None, words[0])
     if command is None:
-        return None if words[0].startswith("-") or words[0].isupper() else f"no command {words[0]}"
-    if isinstance(command, click.Group) and len(words) > 1 and words[1] in command.commands:
-        command = command.commands[words[1]]
-    known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
-    unknown = [word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
-    return f"unknown options {unknown}" if unknown else None
+        return f"no command {words[0]}"
+    if not whole:
+        known = options_of(command, words)
+        unknown = [word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
+        return f"unknown options {unknown}" if unknown else None
+    try:
+        context = command.make_context(words[0], words[1:])
+    except (SweepError, click.UsageError) as error:
+        return str(error)
+    if isinstance(command, click.Group):
+        return None if set(words) & set(command.commands) or not context.args else f"no subcommand in {words}"
+    keys = [key.split("=")[0].split(".")[0] for key in context.params.get("overrides") or ()]
+    unknown = [key for key in keys if key not in Grid.model_fields]
+    missing = [word for word in words if word.startswith("examples/") and not (REPOSITORY / word).exists()]
+    return f"no key {unknown}" if unknown else f"no file {missing}" if missing else None
 
 
-def of_python(words):
-    if words[0] == "-m" and words[1] != "pytest":
-        ours = words[1].split(".")[0] in ("sweep", "analysis", "bench_workloads", "benchmarks", "tests", "docs")
-        return f"no module {words[1]}" if ours and importlib.util.find_spec(words[1]) is None else None
+def options_of(command, words):
+    parts = [command]
+    if isinstance(command, click.Group):
+        parts += [command.commands[word] for word in words if word in command.commands]
+    return {option for part in parts for parameter in part.params for option in parameter.opts} | {"--help"}
+
+
+def of_make(words, *, whole):
+    targets = [word for word in words if "=" not in word]
+    variables = [word.split("=")[0] for word in words if "=" in word]
+    missing = [target for target in targets if not re.search(rf"^{target}:", MAKE, re.MULTILINE)]
+    missing += [name for name in variables if f"$({name})" not in MAKE]
+    return f"no target or variable {missing}" if missing else None
+
+
+def of_python(words, *, whole):
+    """A module or a file of the project; its options must be in its source, pytest's files must exist."""
+    if words[0] == "-m" and words[1] == "pytest":
+        paths = [word.split("::")[0] for word in words[2:] if word.startswith("tests/")]
+        missing = [path for path in paths if not (REPOSITORY / path).exists()]
+        return f"no file {missing}" if missing else None
     if words[0] == "-m":
-        words = [word for word in words[2:] if word.startswith("tests/")]
-    paths = [word.split("::")[0] for word in words if re.match(r"(tests|benchmarks|examples)/", word)]
-    missing = [path for path in paths if not (REPOSITORY / path).exists() and path not in NEW]
-    return f"no file {missing}" if missing else None
-
-
-NEW = set()
-"""files that an example of CONTRIBUTING.md adds"""
+        place, rest = REPOSITORY / words[1].replace(".", "/"), words[2:]
+        sources = sorted(place.glob("*.py")) or [place.with_suffix(".py")]
+    else:
+        sources, rest = [REPOSITORY / words[0]], words[1:]
+    if not all(source.exists() for source in sources):
+        return f"no module {words[:2]}"
+    text = "".join(source.read_text() for source in sources)
+    unknown = [word for word in rest if word.startswith("--") and f'"{word}"' not in text]
+    return f"unknown options {unknown}" if unknown else None
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("sweep launch grid.yaml --sitee h100.yaml", "unknown options ['--sitee']"),
+        ("sweep launch grid.yaml --sitee h100.yaml", "no such option"),
+        ("sweep launch grid.yaml -o node=2", "no key ['node']"),
+        ("sweep launch", "this argument is missing"),
+        ("sweep launch examples/nowhere.yaml", "no file ['examples/nowhere.yaml']"),
+        ("sweep report results.parquet --metric speed", "speed"),
         ("sweep lanch grid.yaml", "no command lanch"),
-        ("make tests", "no target tests"),
-        ("python -m benchmarks.rival", "no module benchmarks.rival"),
+        ("sweep launch grid.yaml --executor local|slurm", "local|slurm"),
+        ("make tests", "no target or variable ['tests']"),
+        ("make demo TORHC=torch", "no target or variable ['TORHC']"),
+        ("python -m benchmarks.rival", "no module"),
+        ("python -m benchmarks.rivals --turns 3", "unknown options ['--turns']"),
         ("python -m pytest tests/nowhere.py", "no file ['tests/nowhere.py']"),
-        ("dp * tp * pp * cp = GPUs", None),
+        ("SWEEP_NOTHING=1 make test", "no variable SWEEP_NOTHING"),
+        ("torchrun train.py", "no program torchrun"),
+        ("sweep export best 'sweeps", "No closing quotation"),
     ],
 )
 def test_a_wrong_command_is_found(line, problem):
-    assert problem_of(line) == problem
+    assert problem in problem_of(line)
 
 
-def test_a_commit_of_the_numbers_page_is_one_and_each_figure_is_on_the_page_behind_it():
-    table = [line for line in (REPOSITORY / "docs/numbers.md").read_text().splitlines() if line.startswith("| ")][1:]
+def test_a_figure_of_the_numbers_page_is_in_the_section_behind_it_and_was_there_at_its_commit():
+    table = [line for line in (REPOSITORY / "docs/numbers.md").read_text().splitlines() if line.startswith("| [")]
     assert len(table) >= 10
-    page = ""
     for line in table:
-        what, figure, command, data, commit = (cell.strip() for cell in line.strip("|").split("|"))
-        linked = re.search(r"\]\(([\w/-]+\.md)", what)
-        page = linked[1] if linked else page
-        assert figure.rstrip(" s") in (REPOSITORY / "docs" / page).read_text(), f"{figure} is not on {page}"
-        assert re.fullmatch(r"[0-9a-f]{7}", commit)
+        what, figure, command, data, commit = (cell.strip() for cell in line.strip("|").split(" | "))
+        page, anchor = re.search(r"\]\(([\w/-]+\.md)(?:#([\w-]+))?\)", what).groups()
+        assert stated(figure, section(page, anchor)), f"{figure} is not in {page}#{anchor}"
+        assert stated(figure, at_commit(commit, page)), f"{figure} was not on {page} at {commit}"
         assert data
         assert problem_of(command.strip("`")) is None
+
+
+def section(page, anchor):
+    """The part of a page under the heading of an anchor; the whole page without one."""
+    text = (REPOSITORY / "docs" / page).read_text()
+    parts = {re.sub(r"[^\w -]", "", part.split("\n", 1)[0]).strip().lower().replace(" ", "-"): part
+             for part in re.split(r"^#+ ", text, flags=re.MULTILINE)}  # fmt: skip
+    return parts[anchor] if anchor else text
+
+
+def stated(figure, text):
+    """Is the figure in the text as a number of its own? A unit may be in the head of its column."""
+    number, _, unit = figure.partition(" ")
+    after = rf"(?: {re.escape(unit)}| \|)" if unit else "(?=[ ,;])"
+    return re.search(rf"(?<![\d.,-]){re.escape(number)}{after}", text)
+
+
+def at_commit(commit, page):
+    """A page of docs/ at a commit, there perhaps a part of the page above it; as it is now where no history is."""
+    assert re.fullmatch(r"[0-9a-f]{7}", commit)
+    if git("cat-file", "-e", commit) is None:
+        return (REPOSITORY / "docs" / page).read_text()
+    return git("show", f"{commit}:docs/{page}") or git("show", f"{commit}:docs/{Path(page).parent}.md")
+
+
+def git(*words):
+    done = subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None

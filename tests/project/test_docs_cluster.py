@@ -1,5 +1,6 @@
 """The tutorial in docs/cluster.md, executed on a real Slurm; what a cluster without GPUs cannot have is replaced."""
 
+import contextlib
 import json
 import re
 import shlex
@@ -11,7 +12,7 @@ from tests.support import driving
 from tests.support.paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "cluster.md").read_text()
-COMMANDS = re.findall(r"(?m)^ {4}(sweep .*)$", PAGE)
+COMMANDS = re.findall(r"(?m)^\$ (sweep .*)$", PAGE)
 SMALLER = {
     "models": ["tiny-1M"],
     "nodes": [1, 2],
@@ -43,6 +44,11 @@ def slurm_partition(cluster):
     return re.search(r"PartitionName=(\w+)", cluster.conf.read_text())[1]
 
 
+def end(process):
+    process.kill()
+    process.wait()
+
+
 @pytest.mark.slurm
 @pytest.mark.timeout(600)
 def test_the_cluster_tutorial_leads_to_a_heatmap(described, slurm_cluster):
@@ -50,17 +56,19 @@ def test_the_cluster_tutorial_leads_to_a_heatmap(described, slurm_cluster):
     assert [shlex.split(command)[1] for command in after_init] == [
         *("plan", "launch", "launch", "launch", "status", "resume", "report"),
     ]
-    for command in after_init:
-        words = shlex.split(command)[1:]
-        if "--watch" in words:  # in a second terminal: only a launcher submits a pilot for what must be retried
-            watching = driving.start(*words, cwd=described, env=slurm_cluster.env)
-            continue
-        done = driving.run(*words, cwd=described, env=slurm_cluster.env, timeout=280)
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-        if "--dry-run" in command:
-            assert "#SBATCH" in done.stdout
-            assert not (described / "sweeps").exists()
-    assert watching.wait(60) == 0
+    with contextlib.ExitStack() as started:
+        for command in after_init:
+            words = shlex.split(command)[1:]
+            if "--watch" in words:  # in a second terminal: only a launcher submits a pilot for what must be retried
+                watching = driving.start(*words, cwd=described, env=slurm_cluster.env)
+                started.callback(end, watching)
+                continue
+            done = driving.run(*words, cwd=described, env=slurm_cluster.env, timeout=280)
+            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+            if "--dry-run" in command:
+                assert "#SBATCH" in done.stdout
+                assert not (described / "sweeps").exists()
+        assert watching.wait(60) == 0
     for name, runs in (("smoke", 4), ("first", 4)):
         records = driving.records_of(described / "sweeps" / name)
         first = [record["outcome"] for record in records if record["repeat"] == 0]  # others: finalists once more

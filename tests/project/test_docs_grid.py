@@ -1,5 +1,7 @@
 """docs/grid.md: its examples work, and it names every workload; its tables are held by test_docs_generated."""
 
+import dataclasses
+import json
 import re
 
 from bench_workloads import WORKLOADS
@@ -13,7 +15,19 @@ from tests.support.paths import REPOSITORY
 TEXT = (REPOSITORY / "docs" / "grid.md").read_text()
 PARTS = dict(part.split("\n", 1) for part in TEXT.split("\n## ")[1:])
 """heading -> its text"""
-FIRST, POINTS, BUDGET, GROUPS = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
+FIRST, POINTS, BUDGET, GROUPS, SHAPE, THEIRS = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+CONFIG = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+"""of a Hugging Face repository: Llama 3 8B"""
 
 
 def tables(part):
@@ -30,6 +44,18 @@ def test_the_example_has_runs():
     assert build(grid, grid.site).runs
 
 
+def test_the_two_equations_hold_for_every_run():
+    (equations,) = re.findall(r"```text\n(.*?)```", TEXT, flags=re.DOTALL)
+    grid = parse_grid(FIRST.replace("1B", "8B"), "docs/grid.md")
+    runs = [planned.run() for planned in build(grid, grid.site).runs]
+    assert runs
+    for run in runs:
+        known = {"GPUs": run.gpus, "batch": run.global_batch_tokens, "sequence_length": run.sequence_length}
+        for line in equations.splitlines():
+            left, _, right = line.replace("global batch in tokens", "batch").partition(" = ")
+            assert eval(left, {**known, **dataclasses.asdict(run.layout)}) == known[right], (line, run.run_id)
+
+
 def test_the_constraints_and_points_work():
     more = "nodes: [1, 64]\nzero: [0, 1, 2, 3]\npp: [1, 4]\nrecompute: auto\n"
     text = FIRST.replace("nodes: {from: 1, to: 8, times: 2}\n", more).replace("1B", "8B") + POINTS
@@ -44,6 +70,16 @@ def test_node_groups_are_an_example_that_works_and_every_key_of_theirs_is_named(
     assert {group: part.hardware.name for group, part in site.parts.items()} == {"h100": "h100", "a100": "a100"}
     text = TEXT.split("### Several kinds of nodes")[1].split("\n## ")[0]
     assert [key for key in NodeGroup.model_fields if f"`{key}`" not in text] == []
+
+
+def test_models_can_be_given_by_shape_and_by_a_configuration_file(tmp_path, monkeypatch):
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path/config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.chdir(tmp_path)
+    for models, name in ((SHAPE, "mine"), (THEIRS, "theirs")):
+        text = re.sub(r"(?m)^models: .*\n", models, FIRST)
+        grid = parse_grid(text, "docs/grid.md")
+        assert {planned.run().model for planned in build(grid, grid.site).runs} == {name}
 
 
 def test_every_workload_is_there():

@@ -114,6 +114,7 @@ def test_the_wheel_works_where_the_user_has_an_analysis_and_templates_of_their_o
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1900)
 def test_the_demo_of_an_installed_wheel_draws_a_heatmap(installed: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [installed / "bin" / "sweep", "demo"], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=1800

@@ -188,7 +188,7 @@ def test_no_part_of_a_table_is_ever_left_behind(sweep):
 OUTCOMES = [Outcome.OK, Outcome.LOST, Outcome.HANG]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from(OUTCOMES), st.integers(0, 1)), max_size=12

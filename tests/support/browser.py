@@ -32,7 +32,7 @@ class PageEvents:
 def browser() -> Iterator[Browser]:
     """Fail (SWEEP_REQUIRE_BROWSER=1) or skip where there is none."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    reason = None if program else f"none of {', '.join(CHROMIUM)} is installed (Debian: apt-get install chromium)"
+    reason = None if program else f"no browser is installed (one of {', '.join(CHROMIUM)})"
     if reason and os.environ.get("SWEEP_REQUIRE_BROWSER") == "1":
         pytest.fail(f"SWEEP_REQUIRE_BROWSER=1, but {reason}", pytrace=False)
     if reason:

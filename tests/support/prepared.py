@@ -1,7 +1,7 @@
 """`sweep` commands in processes forked from one that has imported the product: a second of imports less for each.
 
 What a command does after its imports is the same: a process of its own with its own arguments, environment and folder.
-Tests of starting up, and of commands in the background, start Python themselves (tests.support.driving.start).
+Tests of starting up, and of commands in the background, start Python again (tests.support.driving.start).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 READ_AT_START = ("PYTHON", "LD_", "MPL", "OMP_", "OPENBLAS_", "MALLOC_", "ARROW_")
-"""variables that Python or a library reads while it starts: with others than the server's, it starts Python"""
+"""variables that Python or a library reads while it starts: with others than the server's, a command starts again"""
 
 IMPORTED = ("pandas", "pyarrow.dataset", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg")
 IMPORTED += ("analysis.heatmap.draw", "analysis.figures", "analysis.report.page", "submitit", "rich.table")
@@ -47,7 +47,7 @@ class Server:
     def run(
         self, words: list[str], environment: Mapping[str, str], folder: Path, timeout_s: float
     ) -> subprocess.CompletedProcess[str] | None:
-        """None where the command has to start Python: for its variables, or since another thread's command runs."""
+        """None where the command has to start again: for its variables, or since another thread's command runs."""
         if not self._fits(environment) or not self._busy.acquire(blocking=False):
             return None
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

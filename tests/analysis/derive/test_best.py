@@ -174,7 +174,7 @@ def test_models_are_sorted_from_small_to_large():
     assert model_order(known, ["a", "b"]) == ["b", "a"]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, 2, 4]), st.floats(1, 1e6)), min_size=1, max_size=40))
 def test_the_best_of_each_cell_against_a_plain_loop(made):
     rows = frame(*({"model": f"m{m}", "nodes": n, "tokens_per_second_per_gpu": v} for m, n, v in made))

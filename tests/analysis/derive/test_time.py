@@ -117,7 +117,7 @@ def test_equal_names_in_two_sweeps_are_two_nodes():
     assert set(table[table["source"] == "other"]["state"]) == {"idle"}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     gaps=st.lists(st.floats(0, 20), min_size=0, max_size=6),
     outcomes=st.lists(st.sampled_from(["ok", "hang", "lost"]), min_size=6, max_size=6),

@@ -230,7 +230,7 @@ def test_watch_writes_until_the_sweep_is_done(tmp_path):
     grid = tmp_path / "grid.yaml"
     grid.write_text(
         "name: watched\nworkload: simulated\nmodels: [1B]\nnodes: 1\nsequence_length: 128\nglobal_batch: 1024\n"
-        "micro_batch_size: [1, 2]\niterations: 4\n"
+        "micro_batch_size: [1, 2]\niterations: 4\nparams: {step_s: 0.7}\n"
         "site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2}\n"
     )
     launched = driving.start("launch", grid, "--yes", "--executor", "local", "--dir", directory)

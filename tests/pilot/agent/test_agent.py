@@ -62,7 +62,7 @@ def fill(directory):
     raise AssertionError("never full")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a small file system is mounted")
 def test_a_node_without_space_for_the_attempt_reports_disk_full(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()

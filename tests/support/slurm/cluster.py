@@ -343,9 +343,9 @@ class Cluster:
 def unavailable(accounting: bool = True) -> str:
     """Why no cluster can be started on this machine, or None."""
     if missing := missing_programs(accounting):
-        return f"real Slurm is not installed ({', '.join(missing)}); as root, `make test` installs it on Debian"
+        return f"real Slurm is not installed ({', '.join(missing)})"
     if os.geteuid() != 0:
-        return "a Slurm cluster on one machine needs root: `sudo make test`"
+        return "a Slurm cluster on one machine needs root"
     return ""
 
 
