@@ -164,9 +164,9 @@ class Grid(BaseModel):
     repeats: int = Field(default=1, ge=1, le=1000)
     """measurements of each configuration; all first ones run before any second"""
     finalists: float | None = Field(default=None, ge=0, le=1)
-    """repeats at the end, as a share of all runs: of the best two configurations of every cell, then of others within
-    3 % of the best. A small sweep may have up to 8, for at most half of its runs; 0: none. Default: 0.1, and 0 for the
-    simulated workload"""
+    """repeats at the end, as a share of the runs that were started: of the best two configurations of every cell, then
+    of others within 3 % of the best. A small sweep may have up to 8, for at most half of its runs; 0: none. They are
+    beyond a `budget` of runs, and within one of time. Default: 0.1, and 0 for the simulated workload"""
     strategy: str = "prune"
     """which runs to measure, in which order: exhaustive, prune, guided, playbook or random"""
     budget: BudgetLimits = BudgetLimits()
@@ -227,6 +227,12 @@ class Grid(BaseModel):
     def global_batch_for(self, gpus: int) -> int:
         """Requested tokens per optimizer step for this many GPUs."""
         return self.global_batch if self.global_batch is not None else (self.tokens_per_gpu or 0) * gpus
+
+    @property
+    def limits(self) -> dict[str, int | float]:
+        """``budget`` for a search, with ``repeats``, beyond which finalists are measured again; empty: no budget."""
+        given = self.budget.model_dump(exclude_none=True)
+        return given | {"repeats": self.repeats} if given else {}
 
     @property
     def finalists_share(self) -> float:

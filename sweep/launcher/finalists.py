@@ -8,7 +8,8 @@ from sweep.store.extend import extend, repeats_of
 
 
 def plan_finalists(session: Session) -> None:
-    """Extend the sweep by a repeat of each finalist that has none, where its grid asks for it.
+    """Extend the sweep by a repeat of each finalist that has none, where its grid asks for it: up to a share of the
+    runs that the strategy and the budget started.
 
     Call it when nothing waits. Raises OSError, SweepError.
     """
@@ -16,8 +17,10 @@ def plan_finalists(session: Session) -> None:
     share = sweep.grid.finalists or 0.0  # a sweep that was planned before there were finalists has none
     if not share:
         return
-    repeated = sum(planned.run().repeat >= sweep.grid.repeats for planned in sweep.runs)
-    left = room(share, len(sweep.runs) - repeated, repeated)
+    repeats = [planned.run().repeat >= sweep.grid.repeats for planned in sweep.runs]
+    began = session.followed.sweep_state.runs.keys()
+    asked_for = sum(run.run_id in began for run, again in zip(sweep.runs, repeats, strict=True) if not again)
+    left = room(share, asked_for, sum(repeats))
     if again := session.followed.finalists_to_repeat(share)[:left]:
         session.lease.check()
         extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))

@@ -209,7 +209,7 @@ class Submission:
             torch_version=site.torch_version,
             seed=grid.seed,
             strategy=grid.strategy,
-            budget=grid.budget.model_dump(exclude_none=True),
+            budget=grid.limits,
             max_runs=site.max_runs_per_pilot,
             same_nodes=session.local or (request.node_group, request.nodes) in session.same_nodes,
             side_by_side=not session.local,

@@ -24,6 +24,9 @@ class Budget:
     node_hours_per_cell: float | None = None
     wall_s: float | None = None
     """seconds since the first run began"""
+    repeats: int | None = None
+    """runs of a configuration that the grid asks for; those beyond are finalists measured again, which have a limit of
+    their own (``sweep.search.finalists.room``): ``runs`` and ``runs_per_cell`` do not hold for them"""
 
     def __post_init__(self) -> None:
         wrong = [name for name, value in vars(self).items() if value is not None and not value > 0]
@@ -52,12 +55,13 @@ class Budget:
         hours = c.nodes * seconds / 3600
         spent = np.bincount(c.cells[known.begun], hours[known.begun], minlength=len(c.cell_names))
         free: Bools = ~known.begun
+        again, tries = self._again(known)
         if self.wall_s is not None:
             free &= elapsed_s + seconds <= self.wall_s
-        if self.runs is not None and int(known.tries.sum()) >= self.runs:
-            free &= False
+        if self.runs is not None and int(tries.sum()) >= self.runs:
+            free &= again
         if self.runs_per_cell is not None:
-            free &= (known.tries < self.runs_per_cell)[c.cells]
+            free &= again | (tries < self.runs_per_cell)[c.cells]
         if self.node_hours is not None:
             free &= spent.sum() + hours <= self.node_hours
         if self.node_hours_per_cell is not None:
@@ -72,19 +76,30 @@ class Budget:
         """
         c, cells = known.candidates, len(known.candidates.cell_names)
         hours = c.nodes * seconds / 3600
-        room = np.bincount(c.cells[open_], minlength=cells)
-        price = np.bincount(c.cells[open_], hours[open_], minlength=cells) / np.maximum(room, 1)
+        again, tries = self._again(known)
+        many = np.maximum(np.bincount(c.cells[open_], minlength=cells), 1)
+        price = np.bincount(c.cells[open_], hours[open_], minlength=cells) / many
+        room = np.bincount(c.cells[open_ & ~again], minlength=cells)
         spent = np.bincount(c.cells[known.begun], hours[known.begun], minlength=cells)
         if self.runs_per_cell is not None:
-            room = np.minimum(room, np.maximum(self.runs_per_cell - known.tries, 0))
+            room = np.minimum(room, np.maximum(self.runs_per_cell - tries, 0))
+        if self.runs is not None:
+            room = _levelled(tries, room, np.ones(cells), self.runs - float(tries.sum()))
+        room += np.bincount(c.cells[open_ & again], minlength=cells)
         if self.node_hours_per_cell is not None:
             left = np.maximum(self.node_hours_per_cell - spent, 0)
             room = np.minimum(room, np.floor(left / np.maximum(price, 1e-12)).astype(np.int64))
-        if self.runs is not None:
-            room = _levelled(known.tries, room, np.ones(cells), self.runs - float(known.tries.sum()))
         if self.node_hours is not None:
             room = _levelled(known.tries, room, price, self.node_hours - float(spent.sum()))
         return room
+
+    def _again(self, known: Known) -> tuple[Bools, Ints]:
+        """(which runs are finalists measured again, the other runs that began per cell)."""
+        c = known.candidates
+        if self.repeats is None:
+            return np.zeros(len(c), dtype=bool), known.tries
+        again = c.repeats >= self.repeats
+        return again, known.tries - np.bincount(c.cells[known.begun & again], minlength=len(c.cell_names))
 
 
 def _levelled(tries: Ints, room: Ints, price: Floats, left: float) -> Ints:

@@ -6,6 +6,7 @@ they have read the same journals.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -55,7 +56,11 @@ class Search:
     ) -> Search:
         """The search of a grid's ``strategy`` and ``budget`` (its limits as a mapping; empty: no budget)."""
         given = {key: value for key, value in (limits or {}).items() if value is not None}
-        return cls(runs, gpu, strategy, Budget.of(given, len(runs)) if given else None)
+        search = cls(runs, gpu, strategy)
+        if given:
+            asked_for = int((search._candidates.repeats < given.get("repeats", math.inf)).sum())
+            search._budget = Budget.of(given, asked_for)
+        return search
 
     @property
     def known(self) -> Known:

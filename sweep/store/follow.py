@@ -170,7 +170,7 @@ class FollowedSweep:
     def _made_search(self) -> GroupedSearch:
         if self._search is None:
             sweep = self.sweep
-            budget = sweep.grid.budget.model_dump()
+            budget = sweep.grid.limits
             gpus = {group: part.hardware for group, part in sweep.site.parts.items()}
             self._search = GroupedSearch(sweep.runs, gpus, sweep.grid.strategy, budget)
         return self._search

@@ -136,3 +136,30 @@ def test_cells_share_a_limit_of_all_runs_or_node_hours(limits, whole):
 def test_a_share_is_of_all_runs_and_at_least_one(limits, runs):
     assert Budget.of(limits, 40).runs == runs
     assert Budget.of({"wall_time": 3600.0}, 40) == Budget(wall_s=3600.0)
+
+
+def with_repeats(begun=()):
+    """Two configurations in each of two cells, and each once more: the last four runs."""
+    given = [{**run(mbs=2**i), "nodes": n, "repeat": again} for again in (0, 1) for n in (1, 2) for i in range(2)]
+    found = Known(from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"]))
+    for index in begun:
+        found.end(index, Outcome.OK, 100.0)
+    return found
+
+
+@pytest.mark.parametrize(("limits", "begun", "left"), [
+    ({"runs": 2}, [0, 2], []),
+    ({"runs": 2, "repeats": 1}, [0, 2], [4, 5, 6, 7]),
+    ({"runs": 3, "repeats": 1}, [0, 2, 4, 6], [1, 3, 5, 7]),  # the repeats that began count for nothing
+    ({"runs_per_cell": 1, "repeats": 1}, [0, 4], [2, 3, 5, 6, 7]),
+    ({"runs": 2, "repeats": 2}, [0, 2], []),  # the grid's own repeats are runs like any other
+    ({"node_hours": 3, "repeats": 1}, [0, 2], []),  # hours are hours
+])  # fmt: skip
+def test_finalists_measured_again_are_beyond_a_number_of_runs(limits, begun, left):
+    found, seconds = with_repeats(begun), np.full(8, HOUR_S)
+    free = Budget(**limits).affordable(found, seconds)
+    assert np.flatnonzero(free).tolist() == left
+    room = Budget(**limits).shares(found, seconds, free)
+    if "runs" in limits and left:
+        asked_for = max(0, limits["runs"] - sum(index < 4 for index in begun))
+        assert room.sum() == asked_for + sum(index >= 4 for index in left)

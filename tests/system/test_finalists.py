@@ -10,11 +10,15 @@ from tests.support.made_sweeps import GRID
 
 
 def test_the_best_two_of_each_cell_are_measured_in_another_start(tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(GRID + "finalists: 0.5\nzero: [0, 1]\nparams: {step_s: 0.05}\n")
+    (tmp_path / "grid.yaml").write_text(
+        GRID + "finalists: 0.5\nbudget: {runs: 8}\nzero: [0, 1]\nparams: {step_s: 0.05}\n"
+    )
     directory = tmp_path / "s"
     done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["counts"] == {"ok": 12}, "8 runs of 2 cells, and the best two of each again"
+    assert json.loads(done.stdout)["counts"] == {"ok": 12}, (
+        "8 runs of 2 cells, and beyond the budget the best two of each again"
+    )
     records = driving.records_of(directory)
     again = [record for record in records if record["repeat"] == 1]
     for nodes in (1, 2):
