@@ -87,7 +87,13 @@ def collect(sweep: SweepDir) -> Collected:
     new = sum(batch.num_rows for batch in fresh)
     prices = prices_of(sweep.site.read_text(encoding="utf-8") if sweep.site.exists() else "", str(sweep.site))
     if table is None or progress_now != progress or not table.equals(priced(table, prices)):
-        table = priced(_finish(_joined(table, fresh), progress_now.rerun_after), prices)
+        finished = _finish(_joined(table, fresh), progress_now.rerun_after)
+        if table is not None and _marked(table) - _marked(finished):
+            # A mark is gone, and the table does not say whether the record was suspect before it: its journal does
+            line = Timeline()
+            fresh, progress_now = _read_journals(sweep, JournalProgress(), line)
+            finished = _finish(_joined(None, fresh), progress_now.rerun_after)
+        table = priced(finished, prices)
         _write_timeline(sweep, table, line, progress_now)
         write_derived(sweep.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
     return _summary(sweep.results, table, new)
@@ -239,6 +245,13 @@ def _finish(table: pa.Table, rerun_after: Mapping[str, int]) -> pa.Table:
     return _with_suspects(table)
 
 
+def _marked(table: pa.Table) -> set[tuple[str, int]]:
+    """(run_id, attempt) of the records that are marked since their losses differ."""
+    columns = table.select(["run_id", "attempt", "notes"]).to_pydict()
+    rows = zip(columns["run_id"], columns["attempt"], columns["notes"], strict=True)
+    return {(run_id, attempt) for run_id, attempt, notes in rows if any(n.startswith(NOTE) for n in notes or ())}
+
+
 def _with_suspects(table: pa.Table) -> pa.Table:
     """Mark the records whose losses differ from the model's other layouts; marks of an earlier collect are removed."""
     import pyarrow as pa
@@ -251,15 +264,13 @@ def _with_suspects(table: pa.Table) -> pa.Table:
     pairs = zip(rows["dtype"], workloads, strict=True)
     tolerances = [tolerance_of(dtype, same_start=same_start_of[key]) for dtype, key in pairs]
     found = {ok[i]: note for i, note in disagreements(same, rows["losses"], tolerances).items()}
-    earlier = table["notes"].to_pylist()
-    notes = [[n for n in old or () if not n.startswith(NOTE)] for old in earlier]
+    earlier = [old or [] for old in table["notes"].to_pylist()]
+    notes = [[n for n in old if not n.startswith(NOTE)] for old in earlier]
     for i, note in found.items():
         notes[i].append(note)
-    if notes == [old or [] for old in earlier]:
+    if notes == earlier:
         return table
-    was = zip(notes, earlier, table["suspect"].to_pylist(), strict=True)
-    # A record's own notes alone do not make it suspect: only where this changes them does it decide.
-    suspects = [bool(suspect) if now == (old or []) else bool(now) for now, old, suspect in was]
+    suspects = [bool(suspect) or i in found for i, suspect in enumerate(table["suspect"].to_pylist())]
     for name, values in (("notes", notes), ("suspect", suspects)):
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(name), pa.array(values, type=table.schema.field(name).type))

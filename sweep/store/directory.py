@@ -156,9 +156,7 @@ def find_sweep(given: Path | None) -> SweepDir:
                 remedy=f"it has no {PROVENANCE}; name a directory that `sweep launch` made",
             )
         )
-    if not (sweep := SweepDir(given)).plan.is_file():
-        raise SweepError(Mistake("is missing: the sweep is damaged", file=str(sweep.plan), remedy="restore it"))
-    return sweep
+    return SweepDir(given)
 
 
 def _newest_under(root: Path) -> SweepDir:

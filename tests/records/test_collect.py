@@ -1,5 +1,6 @@
 """From journals to results.parquet: one row per attempt, with whether it counts; only new lines are read."""
 
+import dataclasses
 import json
 import time
 
@@ -15,7 +16,15 @@ from sweep.outcomes import Outcome
 from sweep.records.collect import collect, table_of, which_count, write_results
 from sweep.records.schema import COLLECTED, COLUMNS
 from sweep.state.events import LauncherAlive, RerunRequested, encode
-from tests.support.made_records import as_json, made_record, made_run, made_sweep, record_event, write_journal
+from tests.support.made_records import (
+    as_json,
+    made_measurement,
+    made_record,
+    made_run,
+    made_sweep,
+    record_event,
+    write_journal,
+)
 
 
 @pytest.fixture
@@ -271,3 +280,22 @@ def test_a_hundred_thousand_records_take_seconds_and_a_thousand_more_a_fraction(
     print(f"collect: 100,000 records {full_s:.1f} s, 1,000 more {more_s:.2f} s")
     assert full_s < 10
     assert more_s < full_s / 3
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_record_is_as_suspect_as_before_once_its_losses_agree_again(sweep, own):
+    """Its own note, which is no accusation, stays; the majority that it differed from turns out to be the odd one."""
+
+    def record(repeat, loss):
+        made = made_record(made_run(repeat=repeat), measurements=[made_measurement(losses=[loss] * 3)] * 2)
+        return dataclasses.replace(made, suspect=own, notes=["the host was busy"]) if repeat == 0 else made
+
+    def of_first():
+        return next((row["suspect"], len(row["notes"])) for row in rows(sweep) if row["repeat"] == 0)
+
+    write_journal(sweep, "p1", [record_event(record(repeat, 5.0 if repeat else 7.0)) for repeat in (0, 1, 2)])
+    collect(sweep)
+    assert of_first() == (True, 2)
+    write_journal(sweep, "p1", [record_event(record(repeat, 7.0)) for repeat in (3, 4, 5, 6)])
+    collect(sweep)
+    assert of_first() == (own, 1)
