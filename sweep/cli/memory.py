@@ -146,7 +146,7 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     if options["list_fits"] and options["plot"] is not None:
         mistakes.append(Mistake("--plot draws one layout, --fits lists many", remedy="give one of them"))
     if not options["list_fits"]:
-        mistakes += without_effect(("gpus", "global_batch"), "without --fits")
+        mistakes += without_effect(("gpus", "global_batch", "gpus_per_node"), "without --fits")
     mistakes += _exact_mistakes(options)
     profile = PROFILES.get(options["profile_name"], PROFILES["ours"])
     mistakes += [] if shape is None else _layout_mistakes(model, shape, options, profile.stages_beyond_layers)

@@ -48,6 +48,8 @@ SITE: tuple[Line, ...] = (
     ("scratch", "/local/scratch", "a directory on each node's own disk"),
     ("interface", "ib0", "the network interface for the leader, the ranks' rendezvous, NCCL and gloo"),
     ("port_range", "[20000, 20999]", "ports for the leader and the ranks' rendezvous, where a firewall asks for it"),
+    ("dollars_per_gpu_hour", "2.5", "price of an hour of one GPU, for costs in dollars"),
+    ("co2_g_per_kwh", "380.0", "carbon intensity of the electricity, for the metric co2_g_per_million_tokens"),
     ("umask", '"0077"', "who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes"),
     ("measured", "{}", "rates measured on this cluster; usually in a file next to this one, NAME.measured.yaml"),
     ("node_groups", "{}", "nodes of several kinds, such as {a100: {partition: gpu-a100, gpu: a100}} (docs/grid.md)"),
