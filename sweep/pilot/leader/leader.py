@@ -45,8 +45,7 @@ class Leader:
     def __init__(
         self, sweep: SweepDir, order: PilotOrder, runs: Sequence[PlannedRun], job_id: str, clock: PausingClock
     ) -> None:
-        self._sweep = sweep
-        self._order = order
+        self._sweep, self._order = sweep, order
         self._runs = runs
         self._job_id = job_id
         self._files = Files(sweep, f"pilot-{order.name}")
@@ -55,7 +54,6 @@ class Leader:
         self._starts = ObservedStarts(runs)
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(order, os.environ, time.time())
-        self._secrets = frozenset(secret_values(os.environ))
         self._attempts = Attempts(order)
         self._clock = clock
         self._node_names: tuple[str, ...] | None = None
@@ -194,7 +192,7 @@ class Leader:
             idle_s=begun - min(self._free_since[node] for node in nodes),
             limit_s=min(self._order.limits.attempt_s, self._time.left_s(time.time())),
             concurrent=self._attempts.begin(name),
-            secrets=self._secrets,
+            secrets=frozenset(secret_values(os.environ)),
         )
         start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._order.limits)
         result = await self._attempts.conduct(name, run, links, conducted.limit_s, start_limits)
