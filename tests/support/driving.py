@@ -21,7 +21,8 @@ from tests.support import prepared
 
 EventT = TypeVar("EventT", bound=Event)
 
-SWEEP = [sys.executable, "-m", "sweep.cli.main"]
+SWEEP = INSTALLED = [sys.executable, "-m", "sweep.cli.main"]
+"""how a command is started; a test may put another program here"""
 
 
 def start(*arguments, env=None, cwd=None, output=subprocess.DEVNULL, prefix=()):
@@ -40,7 +41,8 @@ def start(*arguments, env=None, cwd=None, output=subprocess.DEVNULL, prefix=()):
 def run(*arguments, env=None, cwd=None, timeout=300):
     """A `sweep` command to its end."""
     words, environment = [*map(str, arguments)], {**os.environ, **(env or {})}
-    done = prepared.server().run(words, environment, Path(cwd or Path.cwd()), timeout)
+    fork = prepared.server().run if SWEEP is INSTALLED else None
+    done = fork(words, environment, Path(cwd or Path.cwd()), timeout) if fork else None
     return done or subprocess.run(
         [*SWEEP, *words],
         env=environment,
