@@ -45,14 +45,26 @@ def together(
     """(expected improvement of the best of several runs, probability that it exceeds the tolerance).
 
     ``works``: success probabilities. By draws from the joint distribution, always the same ones: correlated runs do not
-    add up their chances.
+    add up their chances. What each run has alone is known exactly: the draws are corrected by how far they are off it
+    (a ratio estimator), and neither result is below that of the best run alone or above the sum of all.
     """
-    size = len(mean)
+    size, spread = len(mean), np.sqrt(np.diag(covariance))
     normal, scale, uniform = _draws(size)
     root = np.linalg.cholesky(covariance + np.diag(np.full(size, 1e-8 + 1e-6 * np.diag(covariance).mean())))
     drawn = mean[:, None] + (root @ normal) * scale
-    gains = np.where(uniform < works[:, None], drawn - threshold, -np.inf).max(axis=0)
-    return float(np.maximum(gains, 0).mean()), float((gains > tolerance).mean())
+    gains = np.where(uniform < works[:, None], drawn - threshold, -np.inf)
+    gain_alone = works * expected_improvement(mean, spread, np.full(size, threshold))
+    above_alone = works * probability_above(mean, spread, threshold + tolerance)
+    gain = _corrected(np.maximum(gains, 0), gain_alone)
+    above = _corrected((gains > tolerance).astype(np.float64), above_alone)
+    return gain, min(1.0, above)
+
+
+def _corrected(drawn: Floats, alone: Floats) -> float:
+    """The mean of the greatest of several non-negative values. ``alone``: the exact mean of each."""
+    found = float(drawn.mean())
+    corrected = float(drawn.max(axis=0).mean()) * float(alone.mean()) / found if found > 0 else 0.0
+    return float(np.clip(corrected, alone.max(), alone.sum()))
 
 
 @cache

@@ -44,10 +44,29 @@ def test_several_runs_gain_what_the_best_of_those_that_work_gains():
     assert (gain, chance) == (pytest.approx(0.3, abs=0.01), 1.0)
     assert chances.together(mean, known, np.array([1.0, 0.0, 1.0]), 0.2, 0.25) == (pytest.approx(0.1, abs=0.01), 0.0)
     assert chances.together(mean, known, np.zeros(3), 0.2, 0.25) == (0.0, 0.0)
-    assert chances.together(mean, known, np.ones(3), 0.9, 0.25) == (0.0, 0.0), "none is better: nothing is lost either"
+    nothing = (pytest.approx(0.0, abs=1e-12), 0.0)
+    assert chances.together(mean, known, np.ones(3), 0.9, 0.25) == nothing, "none is better: nothing is lost either"
     gain, chance = chances.together(mean, known, np.array([0.0, 0.5, 0.0]), 0.2, 0.25)
     assert chance == pytest.approx(0.5, abs=0.1)
     assert gain == pytest.approx(0.3 * chance, abs=0.01)
+
+
+@pytest.mark.parametrize("works", [0.2, 1.0])
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 2.0])
+def test_one_run_alone_has_exactly_its_own_gain_and_chance(threshold, works):
+    mean, spread = np.array([0.1]), np.array([0.3])
+    gain, chance = chances.together(mean, np.diag(spread**2), np.array([works]), threshold, 0.05)
+    assert gain == pytest.approx(works * chances.expected_improvement(mean, spread, np.array([threshold])).item())
+    assert chance == pytest.approx(works * chances.probability_above(mean, spread, threshold + 0.05).item())
+
+
+def test_correlated_runs_do_not_add_up_and_independent_ones_nearly_do():
+    mean, works = np.zeros(4), np.ones(4)
+    one = chances.expected_improvement(mean[:1], np.ones(1), np.array([2.0])).item()
+    alike, _ = chances.together(mean, np.ones((4, 4)), works, 2.0, 0.1)
+    apart, _ = chances.together(mean, np.eye(4), works, 2.0, 0.1)
+    assert alike == pytest.approx(one, rel=0.01)
+    assert 2.5 * one < apart <= 4 * one
 
 
 def test_the_wider_a_run_may_vary_the_more_it_may_gain():
