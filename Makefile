@@ -54,9 +54,9 @@ demo: $(VENV)/.installed
 system-packages:
 	tests/support/system-packages
 
-# Most of the time passes in waiting for schedulers and deadlines: two workers have the tests on Slurm, one the others
+# Most of the time passes in waiting for schedulers and deadlines: two workers have the tests on Slurm, two the others
 test: system-packages lint types
-	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 test-long: $(VENV)/.installed-dev
 	SWEEP_REQUIRE_SLURM=$${SWEEP_REQUIRE_SLURM:-1} $(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)

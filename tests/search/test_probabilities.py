@@ -63,9 +63,9 @@ def test_one_run_alone_has_exactly_its_own_gain_and_chance(threshold, works):
 def test_correlated_runs_do_not_add_up_and_independent_ones_nearly_do():
     mean, works = np.zeros(4), np.ones(4)
     one = chances.expected_improvement(mean[:1], np.ones(1), np.array([2.0])).item()
-    alike, _ = chances.together(mean, np.ones((4, 4)), works, 2.0, 0.1)
+    equal, _ = chances.together(mean, np.ones((4, 4)), works, 2.0, 0.1)
     apart, _ = chances.together(mean, np.eye(4), works, 2.0, 0.1)
-    assert alike == pytest.approx(one, rel=0.01)
+    assert equal == pytest.approx(one, rel=0.01)
     assert 2.5 * one < apart <= 4 * one
 
 
