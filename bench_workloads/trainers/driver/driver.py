@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers.adapter import Adapter, Launch, ParsedLine, from_here
-from bench_workloads.trainers.driver.exchange import Exchange
+from bench_workloads.trainers.driver.exchange import CONNECT_S, Exchange
 from bench_workloads.trainers.driver.gathering import Gathered
 from bench_workloads.trainers.driver.reading import Lines
 from bench_workloads.trainers.driver.speakers import Speakers
@@ -108,6 +108,7 @@ class _Driver:
 
     def report(self) -> None:
         """Send the measurement, then end the trainer."""
+        self._wait_for_late_ranks()
         chosen = self._chosen()
         assert chosen is not None
         asks = self._child is not None and not self._run.place.rank  # rank 0 alone: it may take a second
@@ -121,6 +122,14 @@ class _Driver:
         """End all processes of the trainer in any case."""
         stop(self._child, TERM_S)
         self._exchange.close()
+
+    def _wait_for_late_ranks(self) -> None:
+        """A rank may start later than a short trainer takes: it would wait for a hub that has left."""
+        deadline = time.monotonic() + CONNECT_S
+        others = self._run.place.world_size - 1
+        while self._exchange.hub and self._exchange.joined < others and time.monotonic() < deadline:
+            self._progress.heartbeat(Phase.STEADY)  # who starts late has a timeout of its own: this rank does not hang
+            self._once(0.5)
 
     def _steps(self) -> int:
         """One more than is timed: the first's length is often unknown, and shutdown must not fall into a timed one."""

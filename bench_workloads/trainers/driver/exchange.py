@@ -22,7 +22,7 @@ from bench_workloads.ports import listen_on_free_port
 from sweep.contract import Place
 
 _READ = 1 << 16
-_CONNECT_S = 120.0
+CONNECT_S = 120.0
 _TOKEN_BYTES = 1000
 """far above the line with the token: a stranger cannot make rank 0 store more"""
 
@@ -66,6 +66,8 @@ class Exchange:
     """the port for the trainer's own rank 0"""
     token: str
     """of the attempt; empty: none is demanded"""
+    joined: int = 0
+    """other ranks that have connected to the hub so far"""
     _listener: socket.socket | None = None
     _lines: list[_Line] = field(default_factory=list)
     _history: list[bytes] = field(default_factory=list)
@@ -86,7 +88,7 @@ class Exchange:
             listener = socket.create_server(("", place.master_port))
         with listen_on_free_port() as free:
             port = free.getsockname()[1]
-        exchange = cls(selector, True, port, place.token, listener)
+        exchange = cls(selector, True, port, place.token, 0, listener)
         exchange._history.append(_encoded({"port": exchange.port}))
         if listener is not None:
             listener.setblocking(False)
@@ -95,21 +97,19 @@ class Exchange:
 
     @classmethod
     def _connect(cls, place: Place, selector: selectors.BaseSelector) -> Exchange:
-        deadline = time.monotonic() + _CONNECT_S
+        deadline = time.monotonic() + CONNECT_S
         while True:
             try:
-                connection = socket.create_connection((place.master_addr, place.master_port), timeout=_CONNECT_S)
+                connection = socket.create_connection((place.master_addr, place.master_port), timeout=CONNECT_S)
                 if place.token:
                     connection.sendall(_encoded({"token": place.token}))
-                line = _Line(connection)
-                port, rest = _first(line)
+                port = _first(connection)
             except OSError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
                 continue
-            exchange = cls(selector, False, port, place.token, None, [line])
-            line.unread = rest + line.unread
+            exchange = cls(selector, False, port, place.token, 0, None, [_Line(connection)])
             connection.setblocking(True)
             selector.register(connection, selectors.EVENT_READ, exchange)
             return exchange
@@ -168,6 +168,7 @@ class Exchange:
         token = messages.pop(0).get("token")
         line.proved = isinstance(token, str) and hmac.compare_digest(token.encode(), self.token.encode())
         if line.proved:
+            self.joined += 1
             self._write(line, b"".join(self._history))
         return line.proved
 
@@ -191,17 +192,16 @@ class Exchange:
             line.connection.close()
 
 
-def _first(line: _Line) -> tuple[int, bytes]:
-    """The hub's first message, and the bytes received after it."""
-    data = b""
-    while b"\n" not in data:
-        piece = line.connection.recv(_READ)
+def _first(connection: socket.socket) -> int:
+    """The port, which the hub's first message says. Reads no further: what follows must make the socket readable."""
+    first = b""
+    while not first.endswith(b"\n"):
+        piece = connection.recv(1)
         if not piece:
             raise ConnectionError("rank 0 closed the connection")
-        data += piece
-    first, _, rest = data.partition(b"\n")
+        first += piece
     try:
-        return int(json.loads(first)["port"]), rest
+        return int(json.loads(first)["port"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConnectionError(f"rank 0 sent no port: {first[:80]!r}") from error
 
