@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("slurm") is None)
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The server of commands imports while the first tests run, or the first command of a test would wait for that."""
+    driving = sys.modules.get("tests.support.driving")
+    if driving is not None and not session.config.option.collectonly:
+        driving.prepared.server()
 
 
 def _group(item: pytest.Item) -> str:
