@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sweep.cli.explain_measured import predicted_parts, seconds_text
+from sweep.contract import node_group_of
 
 if TYPE_CHECKING:
     from sweep.diagnose.gap import Facts
@@ -24,7 +25,7 @@ def gap(sweep: Sweep, record: Record) -> dict[str, Any]:
 
     facts = facts_of(sweep, record)
     compared = nearest(record.gpu, record.parameters_total)
-    rates = sweep.site.measured
+    rates = sweep.site.part(node_group_of(record.model or "")).measured
     return {
         "run_id": record.run_id,
         "model": record.model,

@@ -88,7 +88,8 @@ def predicted_parts(sweep: Sweep, run_id: str) -> dict[str, float] | None:
     from sweep.physics.step_time import predict
 
     planned = next((run for run in sweep.runs if run.run_id == run_id), None)
-    if planned is None or sweep.site.gpu == "cpu":
+    site = sweep.site if planned is None else sweep.site.part(planned.node_group)
+    if planned is None or site.gpu == "cpu":
         return None
     run = planned.run()
     profile = profile_of(run.workload, dict(run.params), compiled=run.compile)
@@ -96,7 +97,7 @@ def predicted_parts(sweep: Sweep, run_id: str) -> dict[str, float] | None:
         return None
     columns = {**vars(run.layout), **run.shape, "nodes": run.nodes, "gpus_per_node": run.gpus_per_node}
     columns |= {"sequence_length": run.sequence_length, "dtype": run.dtype, "compile": run.compile}
-    found = predict(columns, sweep.site.hardware, profile).by_part()
+    found = predict(columns, site.hardware, profile).by_part()
     return {name: float(seconds) for name, seconds in found.items()}
 
 

@@ -23,7 +23,7 @@ from sweep.files import write_whole
 from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
-from sweep.records.prices import priced, prices_of
+from sweep.records.prices import has_other_prices, priced, prices_of
 from sweep.records.record import decode_in_full, problems
 from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type
 from sweep.records.timeline import ATTEMPTS, PILOTS, Timeline, attempts_table, resumed
@@ -86,7 +86,7 @@ def collect(sweep: SweepDir) -> Collected:
         fresh, progress_now = _read_journals(sweep, progress, line)
     new = sum(batch.num_rows for batch in fresh)
     prices = prices_of(sweep.site.read_text(encoding="utf-8") if sweep.site.exists() else "", str(sweep.site))
-    if table is None or progress_now != progress or not table.equals(priced(table, prices)):
+    if table is None or progress_now != progress or has_other_prices(table, prices):
         finished = _finish(_joined(table, fresh), progress_now.rerun_after)
         if table is not None and _marked(table) - _marked(finished):
             # A mark is gone, and the table does not say whether the record was suspect before it: its journal does

@@ -37,3 +37,8 @@ def priced(table: pa.Table, prices: Prices) -> pa.Table:
         values = pa.array([of_group.get(group) for group in groups], type=pa.float64())
         table = table.set_column(at, table.schema.field(key), values)
     return table
+
+
+def has_other_prices(table: pa.Table, prices: Prices) -> bool:
+    """Whether the table's prices are not these: they were changed since. Other columns are not compared."""
+    return not table.select(KEYS).equals(priced(table, prices).select(KEYS))
