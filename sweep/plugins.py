@@ -67,6 +67,11 @@ def workload_names() -> tuple[str, ...]:
     return _names(WORKLOADS, WORKLOAD_GROUP)
 
 
+def is_workload(name: str) -> bool:
+    """Whether a grid may give this workload name."""
+    return name in WORKLOADS or name in workload_names()  # the names of other packages take longer than a grid to read
+
+
 def find_workload(name: str) -> Workload:
     """The declaration of a workload. Raises SweepError if there is none, or if it cannot be loaded."""
     from sweep.contract import Workload  # imported here: `sweep --help` needs the loader, but no workload
@@ -101,6 +106,11 @@ def find_executor(name: str) -> Any:
 def strategy_names() -> tuple[str, ...]:
     """The strategy names that a grid may give."""
     return _names(STRATEGIES, STRATEGY_GROUP)
+
+
+def is_strategy(name: str) -> bool:
+    """Whether a grid may give this strategy name."""
+    return name in STRATEGIES or name in strategy_names()
 
 
 def find_strategy(name: str) -> Any:

@@ -48,6 +48,7 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
     try:
         return _status(directory, watch=watch, as_json=as_json)
     finally:
+        gc.freeze()
         gc.enable()
 
 

@@ -26,7 +26,7 @@ from sweep.inputs.site import SafeName, Seconds, Site, environment_value
 from sweep.inputs.validation import amount, check
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
 from sweep.physics.shapes import ModelShape
-from sweep.plugins import find_workload, strategy_names, workload_names
+from sweep.plugins import find_workload, is_strategy, is_workload, strategy_names, workload_names
 
 AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
 """the axes of every workload; parameters and environment variables are axes too"""
@@ -190,14 +190,14 @@ class Grid(BaseModel):
     @field_validator("workload")
     @classmethod
     def _known_workload(cls, name: str) -> str:
-        if name not in workload_names():
+        if not is_workload(name):
             raise ValueError(f"unknown workload {name!r} ({nearest(name, workload_names())})")
         return name
 
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, name: str) -> str:
-        if name not in strategy_names():
+        if not is_strategy(name):
             raise ValueError(f"unknown strategy {name!r} ({nearest(name, strategy_names())})")
         return name
 

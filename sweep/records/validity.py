@@ -73,9 +73,10 @@ def _other_gpu(measurements: Sequence[Measurement], stated: str | None) -> list[
     """The first rank whose device is known to be of another kind than the site states; the peak would be wrong."""
     if stated in (None, "cpu"):
         return []
-    for rank, measurement in enumerate(measurements):
-        if gpu_kind([measurement.device or ""]) not in (None, stated):
-            return [f"gpu: the site states {stated}, rank {rank} measured on {measurement.device}"]
+    first = {measurement.device or "": rank for rank, measurement in reversed([*enumerate(measurements)])}
+    for device, rank in sorted(first.items(), key=lambda item: item[1]):
+        if gpu_kind([device]) not in (None, stated):
+            return [f"gpu: the site states {stated}, rank {rank} measured on {device}"]
     return []
 
 

@@ -220,35 +220,43 @@ class Tally:
         return [run_id for run_id in left_out if run_id in self._runs and not self._shares[run_id].begun]
 
     def _renew(self, planned: PlannedRun, share: _Share) -> None:
-        self._add(planned, self._shares[planned.run_id], -1)
-        self._add(planned, share, 1)
-        self._shares[planned.run_id] = share
-        cell = self._cells[planned.model, planned.nodes]
-        cell.rates.pop(planned.run_id, None)
+        run_id, cell = planned.run_id, self._cells[planned.model, planned.nodes]
+        before, self._shares[run_id] = self._shares[run_id], share
+        if before.ended:
+            self._add_ended(planned, before, -1)
+        if share.ended:
+            self._add_ended(planned, share, 1)
         if share.rate is not None:
-            cell.rates[planned.run_id] = share.rate
-        self._in_flight.pop(planned.run_id, None)
-        if share.word == "running":
-            self._in_flight[planned.run_id] = None
-        elif share.word not in PLACES:
-            last = self._sweep_state.runs[planned.run_id].last
+            cell.rates[run_id] = share.rate
+        elif before.rate is not None:
+            cell.rates.pop(run_id, None)
+        if before.word != share.word:
+            self._add_word(planned, cell, before.word, -1)
+            self._add_word(planned, cell, share.word, 1)
+        if share.word not in PLACES:
+            last = self._sweep_state.runs[run_id].last
             self._messages[share.word] = (last and last.message) or ""
 
-    def _add(self, planned: PlannedRun, share: _Share, sign: int) -> None:
-        self._words[share.word] += sign
-        if share.ended:
-            self._ended_s += sign * share.ended_s
-            self._ended += sign * share.ended
-            self._ended_gpu_s += sign * share.ended_s * self._gpus(planned)
-            predicted_s = share.ended * (planned.predicted_s or self._assumed_s)
-            self._predicted_s += sign * predicted_s
-            ratio = math.log(max(share.ended_s, 1e-3) / predicted_s)
-            self._log_ratio += sign * share.ended * ratio
-            self._log_ratio_squared += sign * share.ended * ratio**2
-        if share.word == "waiting":
+    def _add_ended(self, planned: PlannedRun, share: _Share, sign: int) -> None:
+        predicted_s = share.ended * (planned.predicted_s or self._assumed_s)
+        ratio = math.log(max(share.ended_s, 1e-3) / predicted_s)
+        self._ended_s += sign * share.ended_s
+        self._ended += sign * share.ended
+        self._ended_gpu_s += sign * share.ended_s * self._gpus(planned)
+        self._predicted_s += sign * predicted_s
+        self._log_ratio += sign * share.ended * ratio
+        self._log_ratio_squared += sign * share.ended * ratio**2
+
+    def _add_word(self, planned: PlannedRun, cell: Cell, word: str, sign: int) -> None:
+        self._words[word] += sign
+        if word == "waiting":
             self._waiting_node_s += sign * self._expected(planned.run_id)
-        elif share.word != "running":
-            self._cells[planned.model, planned.nodes].done += sign
+        elif word != "running":
+            cell.done += sign
+        elif sign > 0:
+            self._in_flight[planned.run_id] = None
+        else:
+            self._in_flight.pop(planned.run_id, None)
 
 
 def _share(state: RunState) -> _Share:

@@ -8,9 +8,9 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sweep.plan.runs import PlannedRun
-from sweep.search.node_groups import GroupedSearch
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
 from sweep.store.directory import SweepDir
@@ -18,6 +18,9 @@ from sweep.store.journal import JournalReader
 from sweep.store.snapshot import LeftOut, Snapshot, load, save
 from sweep.store.sweep import Sweep, open_sweep
 from sweep.version import __version__
+
+if TYPE_CHECKING:
+    from sweep.search.node_groups import GroupedSearch
 
 WORTH_EVENTS = 5000
 """a snapshot is written after this many new events"""
@@ -169,6 +172,8 @@ class FollowedSweep:
 
     def _made_search(self) -> GroupedSearch:
         if self._search is None:
+            from sweep.search.node_groups import GroupedSearch  # a third of a status that needs no search
+
             sweep = self.sweep
             budget = sweep.grid.limits
             gpus = {group: part.hardware for group, part in sweep.site.parts.items()}

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +249,8 @@ def _provenance(sweep_id: str, executor: str, grid_text: str) -> Mapping[str, An
 
 
 def _version(name: str) -> str | None:
+    from importlib import metadata  # only a new sweep needs it
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
