@@ -54,7 +54,9 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
         sides = _Sides(winner, *around, better=1 if metric.higher_is_better else -1)
         steps = ((axis, *step) for axis in STEPPED for step in _steps(winner, axis, [tried, not_ok, candidates]))
         found += [
-            {**{name: winner[name] for name in CELL}, **side} for side in (sides.look(*step) for step in steps) if side
+            {**{name: winner[name] for name in CELL}, **side}
+            for side in (sides.compare(*step) for step in steps)
+            if side
         ]
     return _with_predictions(pd.DataFrame(found, columns=[*COLUMNS, "layout"]), winners)
 
@@ -95,7 +97,7 @@ class _Sides:
     better: int
     """1: a higher value of the metric is better; -1: a lower one"""
 
-    def look(self, axis: str, step: int, value: Any) -> dict[str, Any] | None:
+    def compare(self, axis: str, step: int, value: Any) -> dict[str, Any] | None:
         """The row of one neighbour; None where it cannot be. ``value`` None: the sweep has none in that direction."""
         row: dict[str, Any] = {"axis": axis, "step": step, "value": "" if value is None else _text(value)}
         row |= {"ratio": np.nan, "how": "edge", "reason": "", "tie": False, "layout": None}
@@ -161,7 +163,7 @@ def _has_room(winner: Mapping[str, Any], axis: str) -> bool:
 
 
 def _with_layouts(candidates: pd.DataFrame | None) -> pd.DataFrame:
-    """A plan that lacks the layouts tells nothing of neighbours."""
+    """The candidates; none where the plan lacks their layouts."""
     nothing = pd.DataFrame(columns=[*CELL, *STEPPED, "status", "reasons"])
     return candidates if candidates is not None and set(STEPPED) <= set(candidates.columns) else nothing
 
@@ -204,7 +206,7 @@ def _text(value: Any) -> str:
 
 
 def described(row: Mapping[str, Any]) -> str:
-    """One neighbour's result in words: 12 % slower, predicted 3 % faster, OOM, not in the sweep."""
+    """One neighbour's result as text: 12 % slower, predicted 3 % faster, OOM, not in the sweep."""
     if row["how"] in ("measured", "predicted"):
         percent = 100 * (row["ratio"] - 1)
         words = f"{abs(percent):.0f} % {'slower' if percent < 0 else 'faster'}" if abs(percent) >= 0.5 else "as fast"

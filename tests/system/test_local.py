@@ -34,7 +34,7 @@ ONCE = (
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory):
-    """The laptop example with one model, a quarter of its batch and fewer iterations: (directory, what launch printed as JSON)."""
+    """The laptop example, smaller: (directory, what launch printed as JSON)."""
     directory = tmp_path_factory.mktemp("laptop") / "s"
     arguments = ["launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes", "--json"]
     done = driving.run(*arguments, *ONCE)

@@ -126,6 +126,6 @@ def test_words_for_each_kind():
     assert described({**row, "how": "edge"}) == "not in the sweep"
 
 
-def test_nothing_is_said_of_an_axis_that_was_not_varied():
+def test_an_axis_that_was_not_varied_has_no_neighbours():
     assert neighbours(table(({}, 100.0)), None, RATE).empty
     assert summary(neighbours(table(({}, 100.0)), None, RATE)) == ""
