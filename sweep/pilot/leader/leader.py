@@ -188,6 +188,7 @@ class Leader:
             order=self._order,
             job_id=self._job_id,
             nodes=nodes,
+            leaf_switches=tuple(link.leaf_switch for link in links),
             started_at=time.time(),
             idle_s=begun - min(self._free_since[node] for node in nodes),
             limit_s=min(self._order.limits.attempt_s, self._time.left_s(time.time())),
