@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.figures import axes, cost, outcomes, pareto, predicted, scaling, sensitivity, spread, timeline
+from analysis.figures import axes, cost, outcomes, pareto, placement, predicted, scaling, sensitivity, spread, timeline
 from analysis.figures.data import LackingError, Tables, load_tables
 from sweep.errors import Mistake, SweepError, nearest
 
@@ -32,6 +32,7 @@ FIGURES: dict[str, Callable[[Tables], Figure]] = {
     "outcomes": outcomes.draw,
     "timeline": timeline.draw,
     "spread": spread.draw,
+    "placement": placement.draw,
     "predicted": predicted.draw,
 }
 """name -> its drawing function, in the order of a report"""
@@ -45,6 +46,7 @@ CAPTIONS: dict[str, str] = {
     "outcomes": "How attempts ended, and the GPU-hours that each outcome cost.",
     "timeline": "Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured.",
     "spread": "Spread of step times over iterations, and nodes whose ranks are slower than the others.",
+    "placement": "What the choice of nodes does: repeats on several sets of nodes, and on how many leaf switches.",
     "predicted": "Predicted against measured peak memory and step time.",
 }
 """name -> a one-line description of the figure"""
