@@ -24,7 +24,8 @@ def placed(records: pd.DataFrame) -> pd.DataFrame:
     """
     rows = counting(completed(records))
     if "node_names" not in rows:
-        return pd.DataFrame(columns=list(COLUMNS))
+        nothing: pd.DataFrame = pd.DataFrame(columns=list(COLUMNS))
+        return nothing
     rows = rows[succeeded(rows) & rows["node_names"].map(_is_listed) & (rows["step_time_median_s"].astype(float) > 0)]
     switches = rows["leaf_switches"] if "leaf_switches" in rows else pd.Series(None, index=rows.index, dtype=object)
     rows = rows.assign(
@@ -67,7 +68,7 @@ def spread(runs: pd.DataFrame) -> Spread:
     """Variance components of the runs of ``placed``: sets of nodes within configurations (Searle, Casella and
     McCulloch, Variance Components, 1992, section 3.6).
     """
-    logs = np.log(runs["ratio"].astype(float))
+    logs = _logs(runs)
     by_set = logs.groupby([runs["configuration"], runs["node_set"]])
     by_configuration = logs.groupby(runs["configuration"])
     means, sizes = by_set.transform("mean"), by_set.size()
@@ -84,6 +85,11 @@ def spread(runs: pd.DataFrame) -> Spread:
     return Spread(math.sqrt(within), math.sqrt(added), variance_ratio_chance(ratio, among, inside))
 
 
+def _logs(runs: pd.DataFrame) -> pd.Series[float]:
+    logs: pd.Series[float] = pd.Series(np.log(runs["ratio"].to_numpy(float)), index=runs.index)
+    return logs
+
+
 def by_node_set(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per set of nodes, the slowest first: ``runs``, ``switches``, and ``low``, ``ratio`` and ``high``: the
     smallest, median and greatest speed over its configuration's median.
@@ -96,12 +102,13 @@ def by_node_set(runs: pd.DataFrame) -> pd.DataFrame:
         ratio=("ratio", "median"),
         high=("ratio", "max"),
     ).reset_index()
-    return table.sort_values("ratio", kind="stable").reset_index(drop=True)
+    ordered: pd.DataFrame = table.sort_values("ratio", kind="stable").reset_index(drop=True)
+    return ordered
 
 
 def widest(runs: pd.DataFrame, most: int) -> Sequence[int]:
     """The configurations whose runs differ most, that first."""
-    logs = np.log(runs["ratio"].astype(float))
+    logs = _logs(runs)
     groups = logs.groupby(runs["configuration"])
     ranges = (groups.max() - groups.min()).sort_values(ascending=False, kind="stable")
     return [int(number) for number in ranges.index[:most]]

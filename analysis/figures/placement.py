@@ -66,7 +66,7 @@ def _draw_configurations(axes: Axes, runs: pd.DataFrame, configurations: Any) ->
         axes.plot([], [], style.MARKERS[series], color=style.COLOURS[series], markersize=4, label=name)
     axes.set_yticks(range(len(labels)), labels, fontsize=style.SMALL)
     axes.set_ylim(len(labels) - 0.4 + _legend_rows(runs), -0.6)
-    axes.set_xlabel("speed against the configuration's median run (%)")
+    axes.set_xlabel("speed against the median run (%)")
     style.legend(axes, loc="lower center", ncols=2)
     style.panel_title(axes, "each dot a run" + ("" if len(labels) < MOST_ROWS else ", widest spread first"))
 
@@ -104,15 +104,13 @@ def _draw_sets(axes: Axes, sets: pd.DataFrame) -> None:
     ]
     axes.set_yticks(range(len(labels)), labels, fontsize=style.SMALL)
     axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_xlabel("speed against the configuration's median run (%)")
+    axes.set_xlabel("speed against the median run (%)")
     style.panel_title(axes, "by set of nodes, the slowest first")
 
 
 def _notes(runs: pd.DataFrame, sets: pd.DataFrame) -> list[str]:
     notes = [spread_text(spread(runs))]
-    notes.append(
-        "Left: the runs of a configuration. Right: median and range over the runs on these nodes (how many ×)."
-    )
+    notes.append("Median run: of the configuration. Right: median and range over the runs on these nodes (how many ×).")
     if len(sets) > MOST_ROWS:
         notes.append(f"The slowest {MOST_ROWS} of {len(sets)} sets of nodes.")
     if runs["configuration"].nunique() > MOST_ROWS:
