@@ -67,6 +67,10 @@ def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
     assert {(row["model"], row["nodes"]) for row in best} == {place[:2] for place in places}
     status = json.loads(driving.run("status", directory, "--json").stdout)
     assert {(cell["model"], cell["nodes"]) for cell in status["cells"]} == {place[:2] for place in places}
+    shown = driving.run("status", directory)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "tiny-1M@fast" in shown.stdout
+    assert "tiny-1M@old" in shown.stdout
     assert (directory / "figures" / "heatmap.png").exists()
     one = ("heatmap", directory, "--node-group", "old", "--out", tmp_path / "old.png", "--json")
     assert {cell["model"] for cell in json.loads(driving.run(*one).stdout)["cells"]} == {"tiny-1M@old"}
