@@ -121,7 +121,7 @@ def _notes(runs: pd.DataFrame, sets: pd.DataFrame) -> list[str]:
 def spread_text(found: Spread) -> str:
     """What the runs say of the choice of nodes."""
     if math.isnan(found.within):
-        return "No configuration ran twice on the same nodes: what the nodes do cannot be told from chance."
+        return "No configuration ran twice on the same nodes: what the nodes do cannot be separated from chance."
     chance = "less than 0.001" if found.chance < 0.001 else f"{found.chance:.2g}"
     same = f"runs on the same nodes differ by {found.within:.2%} (standard deviation)"
     if found.chance < LEVEL:

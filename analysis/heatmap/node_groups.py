@@ -33,8 +33,8 @@ def of_group(table: pd.DataFrame, group: str) -> pd.DataFrame:
     if group not in groups:
         remedy = nearest(group, groups) if groups else "omit it: these results are of one kind of nodes"
         raise SweepError(Mistake(f"no node group {group!r}", path="--node-group", remedy=remedy))
-    kept: pd.DataFrame = table[table["model"].map(lambda model: parts[str(model)][1]) == group]
-    return kept
+    cells: pd.DataFrame = table[table["model"].map(lambda model: parts[str(model)][1]) == group]
+    return cells
 
 
 @dataclass(frozen=True)

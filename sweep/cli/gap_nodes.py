@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sweep.store.directory import SweepDir
 
 DOCTOR = Path("doctor")
-"""where `sweep doctor` leaves its reports unless told otherwise"""
+"""where `sweep doctor` leaves its reports unless `--dir` names another place"""
 LEVEL = 0.01
 """The chance of a false claim: that of `sweep compare`"""
 COLUMNS = ("node_names", "leaf_switches", "slow_rank", "rank_step_time_median_s")

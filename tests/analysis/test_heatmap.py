@@ -354,7 +354,7 @@ def test_kinds_of_nodes_are_side_by_side_on_one_scale():
     assert values["1B@a100", 1] == pytest.approx(0.5), "against the model's best on any kind"
 
 
-def test_one_kind_has_the_colours_that_it_has_beside_the_others():
+def test_one_kind_has_the_colours_that_it_has_next_to_the_others():
     records = on_two_kinds()
     both, old = draw(records), draw(records, node_group="a100")
     sound(old)

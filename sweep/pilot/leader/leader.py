@@ -178,10 +178,9 @@ class Leader:
 
     async def _measure(self, choice: Choice, links: Sequence[Link]) -> None:
         """Run one attempt, from its first journal line to its record."""
-        run = choice.planned.run()
+        run, begun = choice.planned.run(), time.monotonic()
         name = f"{run.run_id}.{choice.attempt}"
         nodes = tuple(link.node for link in links)
-        begun = time.monotonic()
         conducted = Conducted(
             run=run,
             attempt=choice.attempt,

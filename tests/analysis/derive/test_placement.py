@@ -66,7 +66,7 @@ def test_the_spread_is_divided_into_what_nodes_add_and_what_is_left():
     assert found.chance < 1e-6
 
 
-def test_chance_differences_are_claimed_as_rarely_as_the_level_says():
+def test_chance_differences_are_claimed_as_rarely_as_the_level_allows():
     random = np.random.default_rng(3)
     false = 0
     for _ in range(200):
