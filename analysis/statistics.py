@@ -36,6 +36,16 @@ def student_two_sided(t: float, freedom: float) -> float:
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
+def variance_ratio_chance(ratio: float, above: float, below: float) -> float:
+    """The chance that Snedecor's F of so many degrees of freedom (numerator, denominator) is at least ``ratio``.
+
+    Abramowitz and Stegun 26.6.2.
+    """
+    if math.isnan(ratio) or ratio <= 0 or above <= 0 or below <= 0:
+        return 1.0
+    return 0.0 if math.isinf(ratio) else _incomplete_beta(below / 2, above / 2, below / (below + above * ratio))
+
+
 def student_quantile(level: float, freedom: float) -> float:
     """The two-sided quantile: beyond it, on both sides together, is a share ``1 - level``."""
     low, high = 0.0, 1.0

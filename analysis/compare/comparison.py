@@ -36,6 +36,11 @@ class Change:
         """Whether it is more than noise."""
         return self.p <= level
 
+    def text(self, level: float | None = None) -> str:
+        """-5.1% (-6.0 to -4.2) *, the star where it is significant at the level."""
+        star = " *" if level is not None and self.significant(level) else ""
+        return f"{self.change:+.1%} ({self.low * 100:+.1f} to {self.high * 100:+.1f}){star}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunPair:
@@ -74,6 +79,12 @@ class CellPair:
         """By how much it is significantly worse, as a fraction; 0 where it is not."""
         found = [c for c in (self.best, self.typical) if c is not None and c.significant(level)]
         return max([0.0, *(-c.change for c in found)])
+
+    @property
+    def clearest(self) -> Change | None:
+        """The better known of the two changes."""
+        changes = [change for change in (self.best, self.typical) if change is not None]
+        return min(changes, key=lambda change: change.p, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,7 +89,7 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     rows = rows.assign(value=metric.of(rows))
     rows = rows[succeeded(rows) & np.isfinite(rows["value"].to_numpy(float))]
     rows = rows.assign(**_interval(rows, metric))
-    key = _configuration_key(rows)
+    key = configuration_key(rows)
     spread, freedom = run_spread(rows, key)
     pooled = rows.groupby(key, sort=False)
     summary = pooled.agg(value=("value", "median"), low=("low", "min"), high=("high", "max"), n=("value", "size"))
@@ -258,7 +258,7 @@ def _skip(n: int) -> int:
     return skip
 
 
-def _configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
+def configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
     """A number per configuration: equal for repeats of one, also across sweeps."""
     names = [name for name in CONFIGURATION_NAMES if name in rows]
     many = "repeat" in rows and bool((rows["repeat"].fillna(0) > 0).any())

@@ -19,6 +19,7 @@ from analysis.figures import (
     neighbours,
     outcomes,
     pareto,
+    placement,
     predicted,
     scaling,
     sensitivity,
@@ -44,6 +45,7 @@ FIGURES: dict[str, Callable[[Tables], Figure]] = {
     "outcomes": outcomes.draw,
     "timeline": timeline.draw,
     "spread": spread.draw,
+    "placement": placement.draw,
     "predicted": predicted.draw,
 }
 """name -> its drawing function, in the order of a report"""
@@ -58,6 +60,7 @@ CAPTIONS: dict[str, str] = {
     "outcomes": "How attempts ended, and the GPU-hours that each outcome cost.",
     "timeline": "Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured.",
     "spread": "Spread of step times over iterations, and nodes whose ranks are slower than the others.",
+    "placement": "What the choice of nodes does: repeats on several sets of nodes, and on how many leaf switches.",
     "predicted": "Predicted against measured peak memory and step time.",
 }
 """name -> a one-line description of the figure"""

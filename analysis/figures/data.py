@@ -17,7 +17,7 @@ COLUMNS: tuple[str, ...] = tuple(
     dict.fromkeys(
         (
             *NEEDED,
-            *("surplus", "pilot", "node_names", "slow_rank", "rank_step_time_median_s"),
+            *("surplus", "pilot", "node_names", "leaf_switches", "slow_rank", "rank_step_time_median_s"),
             *("started_at", "ended_at", "start_s", "first_iteration_s", "measure_s", "teardown_s", "total_s"),
         )
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analysis.heatmap.node_groups import split
 from analysis.metrics import Metric, number, short
 from analysis.text_fit import paragraph
 
@@ -60,7 +61,8 @@ def relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
     values = table["shown"].astype(float)
     if shown.absolute:
         return values
-    by_model = values.groupby(table["model"], sort=False)
+    parts = split(table["model"])  # the same model on several kinds of nodes: one scale
+    by_model = values.groupby([parts[str(model)][0] for model in table["model"]], sort=False)
     fractions = values / by_model.transform("max") if shown.higher_is_better else by_model.transform("min") / values
     return fractions.astype(float)
 

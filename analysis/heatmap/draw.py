@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from analysis.derive.best import cells as derive_cells
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import LEVELS, groups, lines
 from analysis.heatmap.colours import Scale, draw_bar, ink_on, relative, scale_of
+from analysis.heatmap.node_groups import Arrangement, of_group, split
 from analysis.heatmap.page import LABEL, MARGIN, Page, plan_page
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
 from analysis.text_fit import LINE, Group, paragraph, shortened, width_pt
@@ -73,6 +76,8 @@ class _Content:
     """gives the colour and the headline of the cells"""
     numbers: NoteNumbers
     notes: list[str]
+    scale: Scale | None
+    arrangement: Arrangement
 
     @property
     def best(self) -> pd.DataFrame:
@@ -99,13 +104,16 @@ def draw(
     *,
     metric: str = DEFAULT_METRIC,
     keep: str | None = None,
+    node_group: str | None = None,
     annotate: str = "auto",
     width_in: float = PAGE_WIDTH_IN,
 ) -> Heatmap:
     """The heatmap of records (``analysis.load``) and, for its blank cells, of the plan (``analysis.load_plan``).
 
+    Models on several node groups have a row each, and the groups' node counts side by side.
+
     ``metric``: ranks the configurations. ``keep``: an expression that records must meet. ``annotate``: auto (as much
-    as is legible), full, brief, value or none.
+    as is legible), full, brief, value or none. ``node_group``: only its cells, in the colours of all.
 
     Raises SweepError where there is neither a record nor a candidate, or where the text cannot be legible.
     """
@@ -117,14 +125,22 @@ def draw(
     shown = _shown(table[table["status"] == "best"], chosen)
     table = table.assign(shown=shown.of(table))
     table = table.assign(relative=relative(table, shown))
-    numbers, notes = caption.blank_notes(table[table["status"] != "best"])
+    scale, parts = scale_of(table[table["status"] == "best"], shown), split(table["model"])
+    if node_group is not None:
+        table = of_group(table, node_group)
+    arrangement = Arrangement.of(table, parts)
+    blanks = table[table["status"] != "best"]
+    places = [arrangement.place(model, nodes) for model, nodes in zip(blanks["model"], blanks["nodes"], strict=True)]
+    numbers, notes = caption.blank_notes(blanks[np.array([place is not None for place in places], dtype=bool)])
     rows = caption.measured_rows(records, keep)
     if caption.is_simulated(rows):
         notes.insert(0, "simulated: no model was trained; ranks slept for the step times of a formula.")
     if caption.is_predicted(rows):
         notes.insert(0, "predicted: nothing was measured; speed and memory are those of the models of physics.")
-    content = _Content(table, rows, chosen, shown, numbers, notes)
-    return Heatmap(_figure(content, annotate, width_in * 72, keep), table)
+    if node_group is not None:
+        rows = rows[rows["model"].map(lambda model: parts.get(str(model), ("", ""))[1]) == node_group]
+    content = _Content(table, rows, chosen, shown, numbers, notes, scale, arrangement)
+    return Heatmap(_figure(content, annotate, width_in * 72, keep, node_group), table)
 
 
 def save(heatmap: Heatmap, path: Path, dpi: int = 220) -> None:
@@ -181,16 +197,15 @@ def _shown(best: pd.DataFrame, metric: Metric) -> Metric:
     return METRICS["mfu"] if metric.name == DEFAULT_METRIC and has_mfu else metric
 
 
-def _figure(content: _Content, annotate: str, width: float, keep: str | None) -> Figure:
+def _figure(content: _Content, annotate: str, width: float, keep: str | None, node_group: str | None) -> Figure:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    models = list(dict.fromkeys(str(model) for model in content.table["model"]))
-    nodes = sorted({int(n) for n in content.table["nodes"]})
-    cells = content.cells()
-    page = plan_page(models, nodes, lambda level: [content.text(c, level) for c in cells], annotate, width)
-    title, foot = _title(content, width - 2 * MARGIN, keep), _foot(content, page)
-    scale = scale_of(content.best, content.shown)
-    top = MARGIN + sum(size * LINE + 1 for _, size in title) + 4 + (LABEL * LINE + 3) * page.tall
+    places, scale, cells = content.arrangement, content.scale, content.cells()
+    nodes = [count for _, count in places.columns]
+    page = plan_page(places.rows, nodes, lambda level: [content.text(c, level) for c in cells], annotate, width)
+    title, foot = _title(content, width - 2 * MARGIN, keep, node_group), _foot(content, page)
+    above = page.tall + bool(places.groups)
+    top = MARGIN + sum(size * LINE + 1 for _, size in title) + 4 + (LABEL * LINE + 3) * above
     below = MARGIN + len(foot) * SMALL * LINE
     bottom = below + AXIS + (BAR if scale else 0.0)
     height = top + page.cells_height + bottom
@@ -199,6 +214,7 @@ def _figure(content: _Content, annotate: str, width: float, keep: str | None) ->
     axes = figure.add_axes(_box(page.left, bottom, page.cells_width, page.cells_height, width, height))
     _draw_cells(axes, content, cells, page, scale)
     _label_axes(axes, content.rows, page)
+    _label_groups(axes, places, page)
     if scale is not None:
         bar = figure.add_axes(_box(page.left, below + 16, 150, 6, width, height))
         draw_bar(figure, bar, scale, room_pt=width - page.left - 170 - MARGIN, size=SMALL, ink=INK)
@@ -213,7 +229,7 @@ def _box(
     return left / width, bottom / height, wide / width, high / height
 
 
-def _title(content: _Content, room: float, keep: str | None) -> list[tuple[str, float]]:
+def _title(content: _Content, room: float, keep: str | None, node_group: str | None) -> list[tuple[str, float]]:
     """Lines of the title with their sizes; the first is the name."""
     name = "Best configuration per model and node count"
     if caption.is_simulated(content.rows):
@@ -221,8 +237,7 @@ def _title(content: _Content, room: float, keep: str | None) -> list[tuple[str, 
     if caption.is_predicted(content.rows):
         name += " (predicted)"
     phrases = caption.held_fixed(content.rows, content.best, content.metric)
-    if keep is not None:
-        phrases.append(f"only {keep}")
+    phrases += [f"only {word}" for word in (keep, f"nodes of {node_group}" if node_group else None) if word]
     joined: list[str] = []
     for phrase in (shortened(phrase, room, UNDER_TITLE) for phrase in phrases):
         longer = f"{joined[-1]} · {phrase}" if joined else phrase
@@ -249,11 +264,11 @@ def _draw_cells(
 ) -> None:
     from matplotlib.collections import PolyCollection
 
-    row_of = {model: at for at, model in enumerate(page.models)}
-    column_of = {nodes: at for at, nodes in enumerate(page.nodes)}
     corners, faces = [], []
     for cell in cells:
-        x, y = column_of[int(cell["nodes"])], row_of[str(cell["model"])]
+        if (place := content.arrangement.place(cell["model"], cell["nodes"])) is None:
+            continue
+        x, y = place
         face = scale.colour(float(cell["relative"])) if scale and cell["status"] == "best" else None
         corners.append([(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)])
         faces.append(face or EMPTY)
@@ -300,6 +315,19 @@ def _label_axes(axes: Axes, rows: pd.DataFrame, page: Page) -> None:
     axes.tick_params(length=0, pad=3, colors=INK, labeltop=page.tall)
     for side in axes.spines.values():
         side.set_visible(False)
+
+
+def _label_groups(axes: Axes, places: Arrangement, page: Page) -> None:
+    """The node groups' names above their columns, and a gap between them."""
+    height = (2 + (LABEL * LINE + 3) * page.tall) / page.cell_height
+    for name, first, count in places.groups:
+        text = shortened(name, count * page.cell_width - 4, LABEL)
+        axes.text(
+            first + count / 2, -height, text, ha="center", va="bottom", fontsize=LABEL, fontweight="bold", color=INK,
+            parse_math=False,
+        )  # fmt: skip
+        if first:
+            axes.axvline(first, color="white", linewidth=4)
 
 
 def _write_title(figure: Figure, title: Sequence[tuple[str, float]], width: float, height: float) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.report.figures import Picture
+    from analysis.report.history import HistorySection
 
 OWN_COLUMNS = ("message", "evidence", "advice", "versions_json", "total_s", "pilot", "sweep_name")
 
@@ -55,6 +56,7 @@ def build(
     metric: str = DEFAULT_METRIC,
     usage: Usage = usage_of,
     pictures: Sequence[Picture] = (),
+    history: HistorySection | None = None,
 ) -> str:
     """The page as HTML.
 
@@ -82,6 +84,7 @@ def build(
         "blanks": _blanks(table),
         "failures": failures_of(records),
         "pictures": pictures,
+        "history": history,
         "environment": surroundings.environment_of(records, about.provenance),
         "grid": surroundings.grid_shown(about.grid) if about.grid else None,
         "reproduce": surroundings.how_to_reproduce(about.provenance),

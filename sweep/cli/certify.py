@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
-from sweep.cli.history import change_text
 from sweep.cli.options import METRIC, Share, json_option, overrides_option, site_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import results_of
@@ -161,4 +160,5 @@ def _line(one: CheckedWorkload) -> str:
     head = f"{one.verdict:9} {one.model} on {one.nodes}: {layout_text(one.layout)}"
     if one.baseline is None or one.value is None or one.reason:
         return f"{head}: {one.reason}"
-    return f"{head}: {number(one.baseline)} -> {number(one.value)} tok/s/GPU {change_text(one.change)}"
+    change = "" if one.change is None else one.change.text()
+    return f"{head}: {number(one.baseline)} -> {number(one.value)} tok/s/GPU {change}"

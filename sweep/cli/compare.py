@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import SweepCommand
-from sweep.cli.history import change_text, history
+from sweep.cli.history import history
 from sweep.cli.options import comparison_options, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import results_of
@@ -131,8 +131,8 @@ _WORDS = {
 
 def _cell_line(cell: CellPair, found: Comparison, width: int) -> str:
     a, b = (_value(value, found) for value in (cell.value_a, cell.value_b))
-    typical = f"{change_text(cell.typical, found.level)} ({plural(cell.pairs, 'run')})" if cell.typical else ""
-    best = change_text(cell.best, found.level) if cell.best else cell.verdict
+    typical = f"{cell.typical.text(found.level)} ({plural(cell.pairs, 'run')})" if cell.typical else ""
+    best = cell.best.text(found.level) if cell.best else cell.verdict
     return f"{cell.model:{width}} {cell.nodes:>5} {a:>9} {b:>9}  {best:25} {typical}".rstrip()
 
 
@@ -145,7 +145,7 @@ def _value(value: float | None, found: Comparison) -> str:
 def _run_lines(found: Comparison) -> list[str]:
     changed = sorted(found.changed_runs(), key=lambda run: run.change.change)
     lines = [f"{plural(len(found.runs), 'run')} in both: {len(changed)} changed"]
-    lines += [f"  {change_text(run.change, found.level):27} {run.run_a}" for run in changed[:SHOWN]]
+    lines += [f"  {run.change.text(found.level):27} {run.run_a}" for run in changed[:SHOWN]]
     return lines + _more(len(changed))
 
 

@@ -80,7 +80,9 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
 
 def _explain_gap(directory: Path | None, run: str | None, as_json: bool) -> int:
     from sweep.cli.explain_gap import gap, gap_lines
+    from sweep.cli.gap_nodes import NodesKnown
     from sweep.cli.winners import winners
+    from sweep.records.collect import collect
     from sweep.store.sweep import open_sweep
 
     sweep = chosen_sweep(directory)
@@ -89,7 +91,9 @@ def _explain_gap(directory: Path | None, run: str | None, as_json: bool) -> int:
     if not records:
         raise SweepError(Mistake(f"no attempt of {run} is ok", file=str(sweep.path), remedy="omit --gap"))
     opened = open_sweep(sweep.path)
-    found = [gap(opened, record) for record in records]
+    collect(sweep)
+    nodes = NodesKnown(sweep)
+    found = [gap(opened, record, nodes) for record in records]
     click.echo(json.dumps(found) if as_json else "\n\n".join("\n".join(gap_lines(one)) for one in found))
     return 0
 

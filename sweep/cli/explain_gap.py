@@ -11,6 +11,7 @@ from sweep.cli.explain_measured import predicted_parts, seconds_text
 from sweep.contract import node_group_of
 
 if TYPE_CHECKING:
+    from sweep.cli.gap_nodes import NodesKnown
     from sweep.diagnose.gap import Facts
     from sweep.records.schema import Record
     from sweep.store.sweep import Sweep
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 CAUSES_SHOWN = 3
 
 
-def gap(sweep: Sweep, record: Record) -> dict[str, Any]:
+def gap(sweep: Sweep, record: Record, nodes: NodesKnown) -> dict[str, Any]:
     """A measured run's losses as JSON values, the largest first; what is not known is null."""
     from sweep.diagnose.gap import losses
     from sweep.physics.published import nearest
 
-    facts = facts_of(sweep, record)
+    facts = facts_of(sweep, record, nodes)
     compared = nearest(record.gpu, record.parameters_total)
     rates = sweep.site.part(node_group_of(record.model or "")).measured
     return {
@@ -37,11 +38,12 @@ def gap(sweep: Sweep, record: Record) -> dict[str, Any]:
         "losses": [{**asdict(loss), "share": loss.seconds / facts.step_s} for loss in losses(facts)],
         "published": None if compared is None else asdict(compared),
         "rates_measured_on": None if rates is None else str(rates.date),
+        "nodes_found": list(facts.nodes_found),
         "notes": list(record.notes or ()),
     }
 
 
-def facts_of(sweep: Sweep, record: Record) -> Facts:
+def facts_of(sweep: Sweep, record: Record, known: NodesKnown) -> Facts:
     """What the record and the plan know of a run that is ok."""
     from sweep.diagnose.gap import Facts
 
@@ -60,6 +62,8 @@ def facts_of(sweep: Sweep, record: Record) -> Facts:
         own_times_s=both,
         slow=None if slow is None else f"rank {slow}{where}",
         step_times_s=record.step_times_s or (),
+        elsewhere_s=known.elsewhere_s(record),
+        nodes_found=known.found(record),
         clocks_mhz=_lowered_clocks(further.get("device_samples")),
     )
 
@@ -80,6 +84,7 @@ def gap_lines(found: Mapping[str, Any]) -> list[str]:
         )
     if found["rates_measured_on"] is None and found["predicted_step_s"] is not None:
         lines.append(f"{'rates:':11} nominal; `sweep doctor --tier perf` measures this cluster's own")
+    lines += [f"{'node:':11} {text}" for text in found["nodes_found"]]
     lines += [f"{'note:':11} {note}" for note in found["notes"]]
     return lines
 

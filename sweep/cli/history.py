@@ -15,7 +15,6 @@ from sweep.cli.sources import all_results
 from sweep.cli.winners import SIMULATED
 
 if TYPE_CHECKING:
-    from analysis.compare.comparison import CellPair, Change
     from analysis.compare.history import CellHistory, History
 
 
@@ -107,35 +106,12 @@ def _values(cell: CellHistory, found: History) -> str:
         text = "–" if value is None else number(value * found.metric.factor)
         star = "*" if step is not None and step.verdict in ("better", "worse", "lost") else " "
         words.append(f" {text + star:>10}")
-    return "".join(words) + f"  {change_text(_last(cell), found.level)}".rstrip()
-
-
-def _last(cell: CellHistory) -> Change | None:
-    pair = cell.whole if cell.whole is not None else cell.steps[-1]
-    return None if pair is None else _clearest(pair)
-
-
-def _clearest(pair: CellPair) -> Change | None:
-    """The better known of a cell's two changes: of its best run, and of its typical one."""
-    changes = [change for change in (pair.best, pair.typical) if change is not None]
-    return min(changes, key=lambda change: change.p, default=None)
-
-
-def change_text(change: Change | None, level: float | None = None) -> str:
-    """-5.1% (-6.0 to -4.2) *, the star where it is significant at the level."""
-    if change is None:
-        return ""
-    star = " *" if level is not None and change.significant(level) else ""
-    return f"{change.change:+.1%} ({change.low * 100:+.1f} to {change.high * 100:+.1f}){star}"
+    change = "" if cell.last is None else cell.last.text(found.level)
+    return "".join(words) + f"  {change}".rstrip()
 
 
 def _regressions(found: History) -> Sequence[str]:
     regressions = found.regressions()
     if not regressions:
         return ["no cell became worse beyond noise"]
-    lines = [f"{len(regressions)} worse beyond noise or lost:"]
-    for one in regressions:
-        change = f"no run of it worked in {one.later + 1}" if one.cell.verdict == "lost" else ""
-        change = change or change_text(_clearest(one.cell), found.level)
-        lines.append(f"  {one.model} on {one.nodes}: {one.earlier + 1} -> {one.later + 1}: {change}")
-    return lines
+    return [f"{len(regressions)} worse beyond noise or lost:", *(f"  {one.text(found.level)}" for one in regressions)]

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.cli.progress_text import eta, hours_text, hours_unit, plural, saved_text
+from sweep.contract import node_group_of
 from sweep.physics.shapes import total_parameters
 from sweep.state.tally import elapsed_s
 
@@ -121,10 +122,11 @@ def _colour(word: str) -> str:
 
 
 def _models(sweep: Sweep) -> list[str]:
-    """The models that have runs, from small to large."""
+    """The models that have runs, from small to large; on each node group as in the grid."""
     shapes = sweep.grid.models
-    planned = {run.model for run in sweep.runs}
-    return sorted((name for name in shapes if name in planned), key=lambda name: total_parameters(shapes[name]))
+    sizes = {name: (total_parameters(shape), at) for at, (name, shape) in enumerate(shapes.items())}
+    planned = dict.fromkeys(run.model for run in sweep.runs)
+    return sorted(planned, key=lambda name: sizes[name.removesuffix(f"@{node_group_of(name)}")])
 
 
 def _heatmap(tally: Tally, models: Sequence[str], most: int) -> Table:

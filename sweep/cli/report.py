@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.report import Picture
+    from analysis.report.history import HistorySection
     from sweep.store.directory import SweepDir
 
 EVERY_S = 15
@@ -37,6 +39,10 @@ EVERY_S = 15
 @click.option("--watch", is_flag=True, help="Rewrite the page until the sweep is done.")
 @click.option("--every", "every_s", type=click.IntRange(min=2), default=EVERY_S, show_default=True, help="Seconds.")
 @click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the figures into the page.")
+@click.option(
+    "--history", "earlier", multiple=True, metavar="DIR_OR_PARQUET", type=InputPath(),
+    help="An earlier sweep of the grid; repeat it for more.",
+)  # fmt: skip
 @click.option("--open", "open_it", is_flag=True, help="Open the page in a browser.")
 @json_option
 def report(
@@ -46,6 +52,7 @@ def report(
     watch: bool,
     every_s: int,
     figures: bool,
+    earlier: tuple[Path, ...],
     open_it: bool,
     as_json: bool,
 ) -> int:
@@ -59,6 +66,7 @@ def report(
       sweep report
       sweep report sweeps/first --out first.html
       sweep report results.parquet --metric reported_mfu
+      sweep report sweeps/week-47 --history sweeps/week-45 --history sweeps/week-46
       sweep report sweeps/first --watch --open
     """
     if not watch and (useless := without_effect(["every_s"], "without --watch")):
@@ -67,7 +75,7 @@ def report(
     target = out or (sweeps[0].path / "report.html" if sweeps else files[0].with_name("report.html"))
     if watch and (files or len(sweeps) != 1):
         raise SweepError(Mistake("--watch follows one sweep directory", path="--watch", remedy="name one, no files"))
-    work = _Work(sweeps, files, target, metric, figures)
+    work = _Work(sweeps, files, target, metric, figures, earlier)
     if watch:
         _watch(work, every_s, open_it)
     else:
@@ -82,8 +90,17 @@ def report(
 class _Work:
     """Reads, builds and writes the page; stores what it wrote."""
 
-    def __init__(self, sweeps: list[SweepDir], files: list[Path], target: Path, metric: str, figures: bool) -> None:
+    def __init__(
+        self,
+        sweeps: list[SweepDir],
+        files: list[Path],
+        target: Path,
+        metric: str,
+        figures: bool,
+        earlier: Sequence[Path],
+    ) -> None:
         self.sweeps, self.files, self.target, self.metric, self.figures = sweeps, files, target, metric, figures
+        self.earlier = earlier
         self.attempts = 0
 
     def write(self, refresh_s: int | None) -> None:
@@ -108,7 +125,8 @@ class _Work:
             refresh_s=refresh_s,
         )
         pictures = _pictures(places) if self.figures else []
-        page = build(records, plan, about, metric=self.metric, usage=_usage, pictures=pictures)
+        history = _history(self.earlier, places, self.metric, self.figures) if self.earlier else None
+        page = build(records, plan, about, metric=self.metric, usage=_usage, pictures=pictures, history=history)
         _put(self.target, page)
         self.attempts = len(records)
 
@@ -190,6 +208,28 @@ def _pictures(places: list[Path]) -> list[Picture]:
     from analysis.report.figures import pictures_of
 
     return pictures_of(load_tables(places))
+
+
+def _history(earlier: Sequence[Path], places: list[Path], metric: str, figures: bool) -> HistorySection:
+    """The section on earlier sweeps. Raises SweepError where one cannot be compared with the next."""
+    import analysis
+    from analysis.compare import columns_needed
+    from analysis.compare.history import history
+    from analysis.report.history import section_of
+
+    columns = [*columns_needed(), "started_at"]
+    before = [place for place, _ in all_results(earlier)]
+    tables = [*(analysis.load(place, columns) for place in before), analysis.load(places, columns)]
+    names = [*map(str, earlier), " + ".join(map(str, places))]
+    simulated = any(table["simulated"].fillna(False).any() for table in tables)
+    try:
+        found = history(tables, names, metric=metric)
+    except SweepError as error:
+        remedy = "leave it out; `sweep history --anyway` compares them nevertheless"
+        raise SweepError(
+            [replace(one, path=one.path or "--history", remedy=remedy) for one in error.mistakes]
+        ) from None
+    return section_of(found, simulated=simulated, picture=figures)
 
 
 def _usage(cell: Mapping[str, Any]) -> list[tuple[str, str]]:

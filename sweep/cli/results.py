@@ -55,6 +55,7 @@ def collect(directory: Path | None, as_json: bool) -> int:
 @click.option("--out", type=OutputPath(), help="PNG, SVG or PDF. Default: figures/heatmap.png of the sweep.")
 @metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
+@click.option("--node-group", metavar="NAME", help="One kind of nodes only, in the colours of all kinds.")
 @name_option(
     "--annotate", kind="annotation", names=lambda: ("auto", "full", "brief", "value", "none"), default="auto",
     show_default=True, help="Text of a cell.",
@@ -70,6 +71,7 @@ def heatmap(
     out: Path | None,
     metric: str,
     expression: str | None,
+    node_group: str | None,
     annotate: str,
     width_in: float,
     grid_file: Path | None,
@@ -78,7 +80,8 @@ def heatmap(
 ) -> int:
     """Draw the best configuration per model and node count. Blank cells state the reason.
 
-    Several sweeps are drawn as one. A sweep's new records are collected first.
+    Several sweeps are drawn as one. A sweep's new records are collected first. Kinds of nodes (the site's node_groups)
+    are drawn side by side.
 
     \b
     Examples:
@@ -86,9 +89,12 @@ def heatmap(
       sweep heatmap sweeps/first --metric mfu --out best.svg
       sweep heatmap results.parquet --filter "zero <= 1 and model in ('1B', '8B')"
       sweep heatmap sweeps/a sweeps/b --json
+      sweep heatmap sweeps/first --node-group h200
       sweep heatmap --predicted grid.yaml --site h100.yaml
     """
-    appearance = {"metric": metric, "keep": expression, "annotate": annotate, "width_in": width_in}
+    appearance: dict[str, Any] = {
+        "metric": metric, "keep": expression, "node_group": node_group, "annotate": annotate, "width_in": width_in,
+    }  # fmt: skip
     if grid_file is not None:
         target = out or Path(f"{grid_file.stem}-predicted.png")
         drawn = _draw_predicted(grid_file, site_given, sources, target, appearance)
@@ -97,7 +103,7 @@ def heatmap(
             raise SweepError(useless)
         places, default = _places(sources)
         target = out or default
-        drawn = _draw(places, target, metric, expression, annotate, width_in)
+        drawn = _draw(places, target, **appearance)
     if as_json:
         click.echo(json.dumps({"path": str(target), "cells": drawn.rows()}))
     else:
@@ -111,7 +117,7 @@ def draw_heatmap(sweep: SweepDir) -> Path:
 
     places, target = _places((sweep.path,))
     give_back()
-    _draw(places, target, METRIC)
+    _draw(places, target, metric=METRIC)
     return target
 
 
@@ -157,23 +163,16 @@ def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFram
     return plan.assign(left_out=plan["run_id"].map(words)) if words else plan
 
 
-def _draw(
-    places: list[Path],
-    target: Path,
-    metric: str,
-    expression: str | None = None,
-    annotate: str = "auto",
-    width_in: float = 7.0,
-) -> Heatmap:
+def _draw(places: list[Path], target: Path, *, keep: str | None = None, **appearance: Any) -> Heatmap:
     import analysis
     from analysis.derive.best import NEEDED
     from analysis.filters import names_in
     from analysis.heatmap.draw import check_format, save
 
     check_format(target)
-    asked = [] if expression is None else names_in(expression)
+    asked = [] if keep is None else names_in(keep)
     records = analysis.load(places, [*NEEDED, *(name for name in asked if name not in NEEDED)])
     plan = _with_left_out(analysis.load_plan(places, asked), places)
-    drawn = analysis.draw_heatmap(records, plan, metric=metric, keep=expression, annotate=annotate, width_in=width_in)
+    drawn = analysis.draw_heatmap(records, plan, keep=keep, **appearance)
     save(drawn, target)
     return drawn

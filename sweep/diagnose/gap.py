@@ -47,6 +47,10 @@ class Facts:
     step_times_s: Sequence[float] = ()
     clocks_mhz: tuple[float, float] | None = None
     """(median, greatest) clock during steps, where the GPU lowered it"""
+    elsewhere_s: Sequence[float] = ()
+    """steps of runs of the same configuration on other nodes, where this one is slower beyond their spread"""
+    nodes_found: Sequence[str] = ()
+    """what checks and other runs found wrong with the run's nodes"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ def _measured(facts: Facts) -> Iterator[Loss]:
     if facts.slow is not None and facts.own_times_s is not None:
         median, greatest = facts.own_times_s
         evidence = f"{facts.slow} takes {greatest / median:.2f} times the others' time" if median > 0 else facts.slow
-        yield Loss("a slow rank", greatest - median, evidence, "`sweep doctor --tier perf` on its node", True)
+        advice = "`sweep doctor --tier perf` on its node"
+        yield Loss("a slow rank", greatest - median, _with_nodes(evidence, facts), advice, True)
+    yield from _slower_nodes(facts)
     if facts.clocks_mhz is not None:
         median, greatest = facts.clocks_mhz
         evidence = f"median clock {median:,.0f} of {greatest:,.0f} MHz, lowered by power or heat"
@@ -90,6 +96,21 @@ def _measured(facts: Facts) -> Iterator[Loss]:
         yield Loss(
             "unsteady iterations", usual - fastest, evidence, "other jobs on the nodes or the network; repeats", True
         )
+
+
+def _slower_nodes(facts: Facts) -> Iterator[Loss]:
+    """What the configuration's runs on other nodes take less, beyond what a slow rank of this run explains."""
+    if not facts.elsewhere_s:
+        return
+    usual = statistics.median(facts.elsewhere_s)
+    median, greatest = facts.own_times_s if facts.slow is not None and facts.own_times_s is not None else (0.0, 0.0)
+    runs = f"{len(facts.elsewhere_s)} runs of it on other nodes take {1000 * usual:,.1f} ms (median)"
+    advice = "`sweep doctor --tier perf` on these nodes; `sweep nodes DIR add NODE` leaves one out"
+    yield Loss("slower nodes", facts.step_s - usual - (greatest - median), _with_nodes(runs, facts), advice, True)
+
+
+def _with_nodes(evidence: str, facts: Facts) -> str:
+    return "; ".join([evidence, *facts.nodes_found])
 
 
 def _predicted(facts: Facts) -> Iterator[Loss]:
@@ -107,6 +128,7 @@ def _beyond_prediction(facts: Facts, explained_s: float) -> Iterator[Loss]:
     if facts.parts_s is None:
         return
     predicted = sum(facts.parts_s.values())
-    evidence = f"{facts.step_s / predicted - 1:+.0%} over the prediction of {1000 * predicted:,.0f} ms"
+    over = f"{facts.step_s / predicted - 1:+.0%} over the prediction of {1000 * predicted:,.0f} ms"
+    evidence = _with_nodes(over, facts)
     advice = "`sweep doctor --tier perf` on its nodes, and the trainer's own profile"
     yield Loss("slower than predicted", facts.step_s - predicted - explained_s, evidence, advice, True)

@@ -117,6 +117,8 @@ class Hello(Message, frozen=True, kw_only=True):
     node: str
     index: int
     """the node's number in the job"""
+    leaf_switch: str | None = None
+    """that the node hangs on, by Slurm's topology"""
     stale_tokens: tuple[str, ...]
     """of other pilots of this sweep that have processes or files on the node"""
     not_ended: tuple[str, ...] = ()

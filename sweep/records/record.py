@@ -44,6 +44,8 @@ class EndedAttempt:
     job_id: str | None
     nodes: Sequence[str]
     """in node rank order; empty where it is not known"""
+    leaf_switches: Sequence[str | None] = ()
+    """of the nodes"""
     gpu: str | None
     started_at: float
     """unix seconds"""
@@ -148,6 +150,7 @@ def verdict(
         suspect=bool(odd) or findings.invalid,
         notes=[redaction.clean(note) for note in (*odd, *findings.notes)],
         node_names=list(attempt.nodes),
+        leaf_switches=list(attempt.leaf_switches) if any(attempt.leaf_switches) else None,
         slow_rank=None if step_s is None else slow_rank(own_step_times_s(given), step_s),
         versions_json=json_text(given[0].versions) if given else None,
         effective_json=json_text(given[0].effective) if given else None,

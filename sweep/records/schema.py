@@ -144,6 +144,9 @@ class VerdictColumns(Ending):
     suspect: Annotated[bool | None, "", "true: the numbers contradict something; see notes"] = None
     notes: Annotated[list[str] | None, "", "all oddities of the attempt"] = None
     node_names: Annotated[list[str] | None, "", "nodes of the attempt, in node rank order"] = None
+    leaf_switches: Annotated[
+        list[str | None] | None, "", "leaf switch, or block, of each of node_names, as Slurm's topology states it"
+    ] = None
     slow_rank: Annotated[int | None, "", "rank whose own steps take clearly longer than the others'"] = None
     versions_json: Annotated[str | None, "", "versions of python, torch, cuda, nccl, as JSON"] = None
     effective_json: Annotated[str | None, "", "layout and batch as read back from the live objects, as JSON"] = None
@@ -196,6 +199,7 @@ _ARROW_TYPES = {
     list[float]: "list<double>",
     list[int | None]: "list<int64>",
     list[str]: "list<string>",
+    list[str | None]: "list<string>",
 }
 
 

@@ -87,7 +87,9 @@ def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
     events: list[Event] = [PilotStarted(time=0.0, pilot="p1", job_id="7", nodes=tuple(nodes))]
     for at in range(12):
         node, begin = nodes[at % len(nodes)], 5.0 + 70 * (at // len(nodes))
-        run = made_run(model=("1B", "8B")[at % 2], dp=1, tp=2, grad_accum=1 + at, micro_batch_size=1)
+        again = at == 8  # the first configuration once more, on another node
+        run = made_run(model=("1B", "8B")[at % 2], dp=1, tp=2, grad_accum=1 if again else 1 + at, micro_batch_size=1,
+                       repeat=int(again))  # fmt: skip
         step = 0.1 * (1 + at % 5)
         two = [made_measurement(step, step * 1.01, step * (1.02 + 0.3 * rank), peak_allocated_bytes=(1 + at) << 30,
                                 simulated=simulated) for rank in range(2)]  # fmt: skip
@@ -104,6 +106,22 @@ def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
     write_journal(sweep, "pilot-p1", [*events, last, PilotAlive(time=320.0, pilot="p1")])
     collect(sweep)
     return sweep
+
+
+def repeats_on_nodes(slow, configurations=2, sets=3, per_set=3):
+    """Repeats on pairs of nodes; the pair of n3 and n4, on two switches, has that share of the others' speed."""
+    random = np.random.default_rng(1)
+    rows = []
+    for c in range(configurations):
+        for at in range(sets):
+            names = [f"n{2 * at + 1}", f"n{2 * at + 2}"]
+            leaves = ["leaf1", "leaf2"] if at == 1 else ["leaf1", "leaf1"]
+            for r in range(per_set):
+                run = made_run(nodes=2, gpus_per_node=2, dp=4, grad_accum=1 + c, repeat=at * per_set + r)
+                step_s = 0.1 * float(random.normal(1, 0.002)) / (slow if at == 1 else 1.0)
+                record = made_record(run, [step_s] * 3, node_names=names, leaf_switches=leaves)
+                rows.append(as_json(record) | {"final": True})
+    return pd.DataFrame(rows)
 
 
 @pytest.fixture
@@ -138,7 +156,9 @@ def test_simulated_data_are_marked_or_left_out(tmp_path, name):
     assert "simulated" in shown
 
 
-@pytest.mark.parametrize("name", [name for name in figures.FIGURES if name not in ("timeline", "spread", "predicted")])
+@pytest.mark.parametrize(
+    "name", [name for name in figures.FIGURES if name not in ("timeline", "spread", "placement", "predicted")]
+)
 @pytest.mark.parametrize(("models", "nodes"), [(1, 1), (3, 5), (12, 12), (40, 6)])
 def test_figures_of_few_and_many_models_are_whole(name, models, nodes):
     sound(figures.draw(name, made_tables(models, nodes)).figure)
@@ -194,6 +214,24 @@ def test_slow_nodes_and_faults_are_named(tmp_path):
     write_journal(sweep, "pilot-p1", [record_event(record)])
     collect(sweep)
     assert "poor · slow 1×" in sound(figures.draw("spread", figures.load_tables(sweep.path)).figure)
+
+
+def test_slow_sets_of_nodes_come_first_and_the_effect_of_the_choice_of_nodes_is_stated():
+    tables = Tables(full(repeats_on_nodes(slow=0.95)))
+    drawn = figures.draw("placement", tables)
+    shown = sound(drawn.figure)
+    assert "The choice of nodes matters: it adds" in shown
+    assert "2 leaf switches" in shown
+    assert drawn.figure.axes[1].get_yticklabels()[0].get_text() == "n3, n4 · 6×"
+    same = sound(figures.draw("placement", Tables(full(repeats_on_nodes(slow=1.0)))).figure)
+    assert "No effect of the choice of nodes is shown" in same
+
+
+def test_many_sets_of_nodes_are_legible():
+    runs = repeats_on_nodes(slow=0.9, configurations=30, sets=40, per_set=1)
+    shown = sound(figures.draw("placement", Tables(full(runs.assign(leaf_switches=None)))).figure)
+    assert "The slowest 16 of 40 sets of nodes" in shown
+    assert "leaf switches not known" in shown
 
 
 def test_predictions_of_the_plan_come_before_our_own(sweep):

@@ -11,8 +11,10 @@ from matplotlib.image import imread
 
 from analysis.heatmap.colours import Scale, ink_on
 from analysis.heatmap.draw import draw, save
+from analysis.heatmap.node_groups import split
 from analysis.heatmap.page import SMALLEST
 from analysis.metrics import metric_named
+from sweep.contract import node_group_of
 from sweep.errors import SweepError
 from tests.support.made_records import (
     made_grid,
@@ -40,7 +42,7 @@ def sound(heatmap):
     for text, box in texts:
         assert min(box.x0, box.y0, whole.x1 - box.x1, whole.y1 - box.y1) >= -SLACK_PX, text.get_text()
         assert text.get_fontsize() >= SMALLEST
-    in_cells = {id(text) for text in axes.texts}
+    in_cells = {id(text) for text in axes.texts if text.get_position()[1] > 0}  # names of kinds of nodes are above
     for text, box in texts:
         if id(text) not in in_cells:
             continue
@@ -328,3 +330,54 @@ def test_the_colour_bar_has_round_values_on_its_scale(low, high, factor, expecte
     ticks = Scale(low, high, factor, "x").ticks()
     assert [text for _, text in ticks] == expected
     assert all(low - 1e-9 <= value <= high + 1e-9 for value, _ in ticks)
+
+
+def on_two_kinds(models=3):
+    """Each model on nodes of two kinds, of which the old ones are half as fast and fewer."""
+    fast = made_grid(models, 3, failing=False)
+    old = made_grid(models, 2, failing=False).assign(gpu="a100")
+    old = old.assign(tokens_per_second_per_gpu=old["tokens_per_second_per_gpu"] / 2, run_id="old-" + old["run_id"])
+    kinds = [fast.assign(model=fast["model"] + "@h100"), old.assign(model=old["model"] + "@a100")]
+    return pd.concat(kinds, ignore_index=True).assign(mfu=None)
+
+
+def test_kinds_of_nodes_are_side_by_side_on_one_scale():
+    drawn = draw(on_two_kinds())
+    sound(drawn)
+    axes = drawn.figure.axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["1B", "4B", "7B"]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "1", "2", "4"]
+    written = [text.get_text() for text in axes.texts]
+    assert {"h100", "a100"} <= set(written)
+    values = drawn.cells.set_index(["model", "nodes"])["relative"]
+    assert values["1B@h100", 1] == pytest.approx(1.0)
+    assert values["1B@a100", 1] == pytest.approx(0.5), "against the model's best on any kind"
+
+
+def test_one_kind_has_the_colours_that_it_has_next_to_the_others():
+    records = on_two_kinds()
+    both, old = draw(records), draw(records, node_group="a100")
+    sound(old)
+    cells = both.cells[both.cells["model"].str.endswith("@a100")]
+    assert list(old.cells["relative"].dropna()) == list(cells["relative"].dropna())
+    faces = {tuple(face) for face in old.figure.axes[0].collections[0].get_facecolors()}
+    assert faces <= {tuple(face) for face in both.figure.axes[0].collections[0].get_facecolors()}
+    assert any("only nodes of a100" in text.get_text() for text in old.figure.texts)
+
+
+def test_a_kind_that_is_not_there_is_a_mistake():
+    with pytest.raises(SweepError, match=r"no node group 'h10'.*did you mean h100"):
+        draw(on_two_kinds(), node_group="h10")
+    with pytest.raises(SweepError, match="of one kind of nodes"):
+        draw(made_grid(2, 2), node_group="h100")
+
+
+def test_many_models_on_two_kinds_are_legible():
+    sound(draw(on_two_kinds(models=14)))
+
+
+def test_an_at_sign_in_a_name_is_no_node_group_unless_a_model_is_on_several():
+    assert split(["a@1", "b"]) == {"a@1": ("a@1", ""), "b": ("b", "")}
+    parts = split(["a@x", "a@y", "b@x"])
+    assert parts == {"a@x": ("a", "x"), "a@y": ("a", "y"), "b@x": ("b", "x")}
+    assert all(node_group_of(name) == group for name, (_, group) in parts.items())

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from sweep.cli.gap_nodes import clearly_slower
 from sweep.outcomes import Outcome
+from sweep.state.events import NodeBad
+from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep
 from tests.support.command_line import Command
+from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import GRID, made, pilot_wrote
 
 H100 = """\
@@ -88,3 +92,59 @@ def test_no_gap_is_claimed_of_a_run_that_failed(tmp_path: Path, command: Command
     code, out, err = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap")
     assert (code, out) == (2, "")
     assert f"no attempt of {sweep.runs[0].run_id} is ok" in err
+
+
+REPEATED = H100.replace("tp: [1, 2]\nmicro_batch_size: [1, 2]", "tp: [1]\nmicro_batch_size: [1]\nrepeats: 5")
+
+
+def repeated(path: Path, slow_s: float) -> Sweep:
+    """Five runs of one configuration on a node each; that on n1, the first, has its own step time."""
+    sweep = made(path, REPEATED)
+    sweep.directory.pilot("p0001").mkdir(mode=0o700)
+    journal = Journal(sweep.directory.journal("pilot-p0001"))
+    for at, planned in enumerate(sweep.runs):
+        step_s = slow_s if at == 0 else 1.0 + 0.002 * at
+        record = made_record(planned.run(), [step_s] * 3, node_names=[f"n{at + 1}"], gpu="h100")
+        journal.append(record_event(record))
+    journal.append(NodeBad(time=200.0, pilot="p0001", node="n1", reason="preflight: clocks: 900 MHz, expected 1980"))
+    journal.close()
+    return sweep
+
+
+def test_slower_nodes_are_a_cause_with_what_checks_found_on_them(tmp_path: Path, command: Command) -> None:
+    sweep = repeated(tmp_path / "s", slow_s=1.2)
+    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap", "--json")
+    (found,) = json.loads(out)
+    (loss,) = (loss for loss in found["losses"] if loss["cause"] == "slower nodes")
+    assert loss["seconds"] == pytest.approx(1.2 - 1.005)
+    assert "4 runs of it on other nodes take 1,005.0 ms (median); n1 is excluded: preflight: clocks" in loss["evidence"]
+    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap")
+    assert "node:       n1 is excluded: preflight: clocks: 900 MHz" in out
+    _, out, _ = command("explain", tmp_path / "s", sweep.runs[3].run_id, "--gap", "--json")
+    (fine,) = json.loads(out)
+    assert fine["nodes_found"] == []
+    assert "slower nodes" not in [loss["cause"] for loss in fine["losses"]]
+
+
+def test_the_doctors_last_report_on_a_node_counts(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = repeated(tmp_path / "s", slow_s=1.0)
+    monkeypatch.chdir(tmp_path)
+    for number, excluded in enumerate(({"n2": "ECC", "n3": "NVLink"}, {"n2": "matmul: 300 TFLOP/s"})):
+        nodes = ["n2", "n3"] if number else ["n2", "n3", "n9"]
+        (tmp_path / "doctor" / str(number)).mkdir(parents=True)
+        report = {"began_at": 1.0 + number, "nodes": nodes, "exclude": excluded}
+        (tmp_path / "doctor" / str(number) / "report.json").write_text(json.dumps(report))
+    found = []
+    for run in sweep.runs[1:3]:
+        _, out, _ = command("explain", tmp_path / "s", run.run_id, "--gap", "--json")
+        found.append(json.loads(out)[0]["nodes_found"])
+    assert found == [["`sweep doctor` found on n2: matmul: 300 TFLOP/s"], []]
+
+
+def test_a_run_is_clearly_slower_only_beyond_the_spread_of_the_others() -> None:
+    assert clearly_slower(1.05, [1.0, 1.001, 0.999])
+    assert not clearly_slower(1.05, [1.0, 1.06, 0.94])
+    assert not clearly_slower(1.05, [1.0])
+    assert not clearly_slower(0.9, [1.0, 1.0])

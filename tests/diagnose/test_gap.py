@@ -60,3 +60,18 @@ def test_what_neither_prediction_nor_measurement_explains_is_a_cause_of_its_own(
     with_slow_rank = replace(slower, own_times_s=(1.0, 1.4), slow="rank 0")
     assert found(with_slow_rank)["slower than predicted"] == pytest.approx(0.1), "the slow rank explains the rest"
     assert "slower than predicted" not in found(replace(PREDICTED, step_s=0.9))
+
+
+def test_slower_nodes_cost_what_runs_elsewhere_take_less_without_what_a_slow_rank_explains():
+    elsewhere = replace(NOTHING, elsewhere_s=(0.90, 0.92, 0.94), nodes_found=("n3 is excluded: preflight",))
+    (loss,) = losses(elsewhere)
+    assert (loss.cause, loss.seconds, loss.measured) == ("slower nodes", pytest.approx(0.08), True)
+    assert "3 runs of it on other nodes take 920.0 ms (median); n3 is excluded: preflight" in loss.evidence
+    both = found(replace(elsewhere, own_times_s=(0.95, 1.0), slow="rank 3 on n3"))
+    assert both == pytest.approx({"a slow rank": 0.05, "slower nodes": 0.03})
+
+
+def test_what_was_found_on_the_nodes_is_evidence_of_a_step_slower_than_predicted():
+    slower = replace(PREDICTED, step_s=1.5, nodes_found=("n3: clocks",))
+    (loss,) = (loss for loss in losses(slower) if loss.cause == "slower than predicted")
+    assert loss.evidence.endswith("; n3: clocks")

@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+from sweep.pilot.job import leaf_switch
+
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 
 
@@ -25,3 +29,26 @@ def test_a_leader_notices_that_the_daemon_above_it_died():
     above.stdin.write("\n")
     above.stdin.flush()
     assert above.stdout.readline() == "True\n"
+
+
+ADDRESSES = [
+    ("tux1", "node", None),  # no topology, topology/flat
+    ("s0.s4.s8.tux1", "switch.switch.switch.node", "s8"),  # topology/tree
+    ("core.leaf[1-2].n3", "switch.switch.node", "leaf[1-2]"),  # a node with two adapters, each on a leaf of its own
+    ("..n4", "switch.switch.node", None),  # topology/tree, on no switch
+    ("b8.tux1", "block.node", "b8"),  # topology/block, Slurm 23.11 and later
+    ("rack1.n3.example.org", "switch.node", "rack1"),
+    ("s0", "switch.node", None),
+    ("", "", None),
+]
+"""By slurmd of Slurm 22.05 to 26.05; 22.05's are those of the cluster that tests/system/test_node_groups.py runs on"""
+
+
+@pytest.mark.parametrize(("address", "pattern", "leaf"), ADDRESSES)
+def test_the_leaf_switch_of_a_node(address, pattern, leaf):
+    assert leaf_switch({"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}) == leaf
+
+
+def test_without_slurm_no_leaf_switch_is_known():
+    assert leaf_switch({}) is None
+    assert leaf_switch({"SLURM_TOPOLOGY_ADDR": "s1.n1"}) is None

@@ -189,6 +189,7 @@ def conducted(existing, limit_s=900.0):
         order=order(),
         job_id="7",
         nodes=("local-0",),
+        leaf_switches=(None,),
         started_at=1.0,
         idle_s=0.5,
         limit_s=limit_s,

@@ -31,6 +31,9 @@ site:
     old: {partition: old, gpu: a100, gpus_per_node: 1, max_nodes: 1}
 """
 PARTITIONS = "PartitionName=fast Nodes=n[1-2] State=UP\nPartitionName=old Nodes=n[3-4] State=UP\n"
+TOPOLOGY = "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n[2-3]\nSwitchName=core Switches=leaf[1-2]\n"
+"""n4 is on no switch"""
+LEAVES = {"n1": "leaf1", "n2": "leaf2", "n3": "leaf2", "n4": None}
 OLD = {"n3", "n4"}
 
 
@@ -38,7 +41,8 @@ def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
     """Every run once, on nodes of its group; records, status, best and heatmap keep the groups apart."""
     (tmp_path / "grid.yaml").write_text(GRID)
     directory = tmp_path / "s"
-    with Cluster(nodes=4, accounting=False, extra=PARTITIONS, cpus_of={"n3": 4, "n4": 4}) as cluster:
+    made = Cluster(nodes=4, accounting=False, extra=PARTITIONS, topology=TOPOLOGY, cpus_of={"n3": 4, "n4": 4})
+    with made as cluster:
         words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm")
         shown = driving.run(*words, "--dry-run", "--json", env=cluster.env)
         assert shown.returncode == 0, shown.stderr
@@ -54,13 +58,22 @@ def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
         ("tiny-1M@fast", 2, "h100", 4),
         ("tiny-1M@old", 1, "a100", 1),
     }
+    on_switches = [r for r in records if r["node_names"] != ["n4"]]
+    assert all(r["leaf_switches"] == [LEAVES[node] for node in r["node_names"]] for r in on_switches)
+    assert [r["leaf_switches"] for r in records if r["nodes"] == 2] == [["leaf1", "leaf2"]] * 2
     assert all((set(r["node_names"]) <= OLD) == r["model"].endswith("@old") for r in records)
     assert {event.node_group for event in driving.events_of(directory, PilotIntended)} == {"fast", "old"}
     best = json.loads(driving.run("best", directory, "--json").stdout)
     assert {(row["model"], row["nodes"]) for row in best} == {place[:2] for place in places}
     status = json.loads(driving.run("status", directory, "--json").stdout)
     assert {(cell["model"], cell["nodes"]) for cell in status["cells"]} == {place[:2] for place in places}
+    shown = driving.run("status", directory)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "tiny-1M@fast" in shown.stdout
+    assert "tiny-1M@old" in shown.stdout
     assert (directory / "figures" / "heatmap.png").exists()
+    one = ("heatmap", directory, "--node-group", "old", "--out", tmp_path / "old.png", "--json")
+    assert {cell["model"] for cell in json.loads(driving.run(*one).stdout)["cells"]} == {"tiny-1M@old"}
 
 
 def test_this_machine_has_one_kind_of_node(tmp_path):

@@ -21,6 +21,7 @@ from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, tokens_of_
 from sweep.pilot.agent.zygotes import ZygoteError, ZygotePool
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
+from sweep.pilot.job import leaf_switch
 from sweep.pilot.messages import (
     Alive,
     Cleared,
@@ -107,7 +108,14 @@ class Agent:
 
     def _greet(self, channel: AgentChannel) -> None:
         node, stale = self._node, tuple(sorted(stale_tokens(self._node.scratch)))
-        channel.send(Hello(node=node.name, index=node.index, stale_tokens=stale, not_ended=self._not_ended))
+        hello = Hello(
+            node=node.name,
+            index=node.index,
+            leaf_switch=leaf_switch(os.environ),
+            stale_tokens=stale,
+            not_ended=self._not_ended,
+        )
+        channel.send(hello)
 
     async def _work(self, channel: AgentChannel, inbox: Inbox) -> None:
         while not isinstance(message := await inbox.get(), Leave):

@@ -178,16 +178,16 @@ class Leader:
 
     async def _measure(self, choice: Choice, links: Sequence[Link]) -> None:
         """Run one attempt, from its first journal line to its record."""
-        run = choice.planned.run()
+        run, begun = choice.planned.run(), time.monotonic()
         name = f"{run.run_id}.{choice.attempt}"
         nodes = tuple(link.node for link in links)
-        begun = time.monotonic()
         conducted = Conducted(
             run=run,
             attempt=choice.attempt,
             order=self._order,
             job_id=self._job_id,
             nodes=nodes,
+            leaf_switches=tuple(link.leaf_switch for link in links),
             started_at=time.time(),
             idle_s=begun - min(self._free_since[node] for node in nodes),
             limit_s=min(self._order.limits.attempt_s, self._time.left_s(time.time())),

@@ -37,6 +37,8 @@ class Link:
     channel: LeaderChannel
     alive: bool = True
     inbox: Inbox | None = None
+    leaf_switch: str | None = None
+    """that the node hangs on, by Slurm's topology"""
     stale_tokens: tuple[str, ...] = ()
     """of this sweep's other pilots that have processes or files on the node"""
     clean: bool = True

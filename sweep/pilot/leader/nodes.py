@@ -62,6 +62,7 @@ class Nodes:
             link = Link(
                 hello.node,
                 channel,
+                leaf_switch=hello.leaf_switch,
                 stale_tokens=hello.stale_tokens,
                 clock=self._clock,
                 leaders_address=self.leaders_address,

@@ -34,6 +34,8 @@ class Conducted:
     order: PilotOrder
     job_id: str
     nodes: tuple[str, ...]
+    leaf_switches: tuple[str | None, ...]
+    """of each node, by Slurm's topology"""
     started_at: float
     """unix seconds"""
     idle_s: float
@@ -129,6 +131,7 @@ def _ended(conducted: Conducted, ended_at: float) -> EndedAttempt:
         pilot=order.name,
         job_id=conducted.job_id,
         nodes=conducted.nodes,
+        leaf_switches=conducted.leaf_switches,
         gpu=order.gpu,
         started_at=conducted.started_at,
         ended_at=ended_at,

@@ -145,3 +145,13 @@ def test_a_note_alone_does_not_make_a_record_suspect():
     """Slow communication is slow, not wrong."""
     record = made_record(notes=("slow",))
     assert (record.notes, record.suspect) == (["slow"], False)
+
+
+def test_leaf_switches_are_recorded_in_the_nodes_order_and_null_where_none_is_known(existing):
+    ended = conducted(existing)
+    result = result_of(Outcome.OK, Measurement(step_times_s=[0.1] * 5))
+    assert recording_of(ended, result, None, 2.0).record.leaf_switches is None
+    placed = dataclasses.replace(ended, nodes=("n1", "n2"), leaf_switches=("leaf1", None))
+    record = recording_of(placed, result, None, 2.0).record
+    assert record.leaf_switches == ["leaf1", None]
+    assert table_of([record_from(as_json(record))])["leaf_switches"].to_pylist() == [["leaf1", None]]

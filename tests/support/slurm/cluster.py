@@ -63,6 +63,7 @@ class Cluster:
         cpus_per_node: int = 8,
         extra: str = "",
         cpus_of: Mapping[str, int] | None = None,
+        topology: str = "",
         extra_slurmdbd: str = "",
         start_timeout_s: float = 60,
     ) -> None:
@@ -73,6 +74,7 @@ class Cluster:
             accounting=accounting,
             extra=extra,
             cpus_of=cpus_of or {},
+            topology=topology,
             extra_slurmdbd=extra_slurmdbd,
         )
         self._start_timeout_s = start_timeout_s
@@ -274,6 +276,8 @@ class Cluster:
             (self.state / "spool" / node).mkdir()
         (self.state / "gres.conf").write_text(gres_conf(self.shape, self.state / "dev"))
         (self.state / "cgroup.conf").write_text(cgroup_conf(slurm_version()))
+        if self.shape.topology:
+            (self.state / "topology.conf").write_text(self.shape.topology)
         slurmdbd = self.state / "slurmdbd.conf"
         slurmdbd.touch(mode=0o600)
         slurmdbd.write_text(slurmdbd_conf(self.shape, ports, self.state, host))

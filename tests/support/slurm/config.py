@@ -29,6 +29,8 @@ class Shape:
     """further lines of slurm.conf; a key named here replaces ours"""
     cpus_of: Mapping[str, int] = field(default_factory=dict)
     """nodes with another number of CPUs"""
+    topology: str = ""
+    """topology.conf of a tree of switches; without it there is no topology"""
     extra_slurmdbd: str = ""
     """further lines of slurmdbd.conf"""
 
@@ -97,6 +99,8 @@ def slurm_conf(shape: Shape, ports: Ports, state: Path, host: str) -> str:
     }
     if shape.gpus_per_node:
         settings["GresTypes"] = "gpu"
+    if shape.topology:
+        settings["TopologyPlugin"] = "topology/tree"
     if shape.accounting:
         settings["AccountingStorageType"] = "accounting_storage/slurmdbd"
         settings["AccountingStorageHost"] = "127.0.0.1"

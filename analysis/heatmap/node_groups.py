@@ -1,0 +1,70 @@
+"""Models on several node groups, MODEL@GROUP: a row per model, and each group's node counts side by side. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sweep.errors import Mistake, SweepError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def split(models: Iterable[object]) -> dict[str, tuple[str, str]]:
+    """Each model's name -> (its name without the group, the group). The group is empty, and the name whole, unless
+    some model is on several groups: a name may have an @ of its own.
+    """
+    names = [str(model) for model in models]
+    parts = {name: (name.partition("@")[0], name.partition("@")[2]) for name in names}
+    groups: dict[str, set[str]] = {}
+    for base, group in parts.values():
+        groups.setdefault(base, set()).add(group)
+    if any(len(found) > 1 for found in groups.values()):
+        return parts
+    return {name: (name, "") for name in names}
+
+
+def of_group(table: pd.DataFrame, group: str) -> pd.DataFrame:
+    """The cells of one node group. Raises SweepError where there is none of that name."""
+    parts = split(table["model"])
+    groups = list(dict.fromkeys(found for _, found in parts.values() if found))
+    if group not in groups:
+        remedy = nearest(group, groups) if groups else "omit it: these results are of one kind of nodes"
+        raise SweepError(Mistake(f"no node group {group!r}", path="--node-group", remedy=remedy))
+    cells: pd.DataFrame = table[table["model"].map(lambda model: parts[str(model)][1]) == group]
+    return cells
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Where each cell is drawn."""
+
+    rows: tuple[str, ...]
+    columns: tuple[tuple[str, int], ...]
+    """(node group, nodes), the groups side by side"""
+    parts: Mapping[str, tuple[str, str]]
+    """as ``split`` gives them"""
+
+    @staticmethod
+    def of(table: pd.DataFrame, parts: Mapping[str, tuple[str, str]]) -> Arrangement:
+        """On a site with node groups, a node count that a group has no candidate for is left out."""
+        rows = tuple(dict.fromkeys(parts[str(model)][0] for model in table["model"]))
+        groups = list(dict.fromkeys(parts[str(model)][1] for model in table["model"]))
+        shown = table if groups == [""] else table[table["status"] != "absent"]
+        seen = {(parts[str(m)][1], int(n)) for m, n in zip(shown["model"], shown["nodes"], strict=True)}
+        return Arrangement(rows, tuple(sorted(seen, key=lambda one: (groups.index(one[0]), one[1]))), parts)
+
+    def place(self, model: object, nodes: int) -> tuple[int, int] | None:
+        """(column, row) of a cell; None where its column is left out."""
+        row, group = self.parts[str(model)]
+        column = (group, int(nodes))
+        return (self.columns.index(column), self.rows.index(row)) if column in self.columns else None
+
+    @property
+    def groups(self) -> Sequence[tuple[str, int, int]]:
+        """(name, its first column, how many) of each group, where there are several."""
+        names = [group for group, _ in self.columns]
+        found = [(name, names.index(name), names.count(name)) for name in dict.fromkeys(names)]
+        return found if len(found) > 1 else []
