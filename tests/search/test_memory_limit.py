@@ -57,9 +57,9 @@ def test_the_chance_to_fit_is_that_of_bayes_rule_on_a_fine_grid(ends):
         else:
             limit.is_below(np.log(peak), variance, 0.2)
             chance *= 0.2 + 0.8 * (1 - exceeds)
-    for peak in (0.3, 0.6, 0.9, 1.1, 1.6, 2.2, 4.0):
-        wanted = chance @ normal_cdf((FINE - np.log(peak)) / 0.1) / chance.sum()
-        assert above(limit, peak, 0.1) == pytest.approx(wanted, abs=0.03)
+    for peak in np.linspace(-1.5, 2.5, 41):
+        wanted = chance @ normal_cdf((FINE - peak) / 0.1) / chance.sum()
+        assert above(limit, np.exp(peak), 0.1) == pytest.approx(wanted, abs=0.03)
 
 
 def test_failures_below_the_stated_memory_lower_it_only_if_their_peaks_are_known():
