@@ -135,6 +135,12 @@ def test_findings_for_shared_memory_and_channels_and_slow_start() -> None:
     assert seen.as_json()["coll_channels"] == (2, 24)
 
 
+def test_one_communicator_alone_has_no_fewer_channels_than_another() -> None:
+    seen = summarize(["n1:1:1 [0] NCCL INFO 0 coll channels, 0 collnet channels, 0 nvls channels, 0 p2p channels"])
+    assert seen is not None
+    assert (seen.coll_channels, seen.findings) == ((0,), ())
+
+
 MIB = 1 << 20
 
 
