@@ -53,7 +53,7 @@ def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFram
         known = joined[wanted].notna().any(axis=1)
         if known.any():
             return _typed(joined[known].assign(predicted_by="the plan").reset_index(drop=True))
-    return _typed(_by_physics(rows).assign(predicted_by="the physics models, from the record"))
+    return _typed(predict_by_physics(rows).assign(predicted_by="the physics models, from the record"))
 
 
 def _typed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -83,7 +83,8 @@ def _planned(plan: pd.DataFrame | None, wanted: list[str]) -> pd.DataFrame | Non
     return columns
 
 
-def _by_physics(rows: pd.DataFrame) -> pd.DataFrame:
+def predict_by_physics(rows: pd.DataFrame) -> pd.DataFrame:
+    """Records with columns predicted_peak_bytes and predicted_step_s of the models of ``sweep.physics``; else NaN."""
     peak, step = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     needed = [name for name in ("shape_json", *LAYOUT_NUMBERS, *LAYOUT_WORDS) if name in rows]
     whole = (

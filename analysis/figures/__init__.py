@@ -13,7 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.figures import axes, cost, outcomes, pareto, predicted, scaling, sensitivity, spread, timeline
+from analysis.figures import (
+    axes,
+    cost,
+    neighbours,
+    outcomes,
+    pareto,
+    predicted,
+    scaling,
+    sensitivity,
+    spread,
+    timeline,
+)
 from analysis.figures.data import LackingError, Tables, load_tables
 from sweep.errors import Mistake, SweepError, nearest
 
@@ -27,6 +38,7 @@ FIGURES: dict[str, Callable[[Tables], Figure]] = {
     "scaling": scaling.draw,
     "axes": axes.draw,
     "sensitivity": sensitivity.draw,
+    "neighbours": neighbours.draw,
     "pareto": pareto.draw,
     "cost": cost.draw,
     "outcomes": outcomes.draw,
@@ -40,6 +52,7 @@ CAPTIONS: dict[str, str] = {
     "scaling": "Throughput and efficiency of each model's best configuration against the number of nodes.",
     "axes": "What each axis does to efficiency: all measured configurations by degree of each axis.",
     "sensitivity": "What fixing an axis costs: the best configuration with that value against the best of its cell.",
+    "neighbours": "Each winner against what is one step away on every axis: a peak, or the edge of the grid.",
     "pareto": "Memory against throughput: configurations that no other beats in both.",
     "cost": "What being sooner costs: GPU-hours or dollars per token against the speed of the whole job.",
     "outcomes": "How attempts ended, and the GPU-hours that each outcome cost.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.derive.best import NEEDED
+from analysis.derive.neighbours import STEPPED
 from analysis.tables import Source, load, load_allocations, load_attempts, load_plan
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def load_tables(source: Source | Iterable[Source]) -> Tables:
     sources = [source] if isinstance(source, (str, Path)) else list(source)
     return Tables(
         records=load(sources, COLUMNS),
-        plan=load_plan(sources, PREDICTIONS),
+        plan=load_plan(sources, (*PREDICTIONS, *STEPPED)),
         allocations=load_allocations(sources),
         attempts=load_attempts(sources),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive.best import LAYOUT
+from analysis.derive.neighbours import described, summary
 from analysis.derive.sureness import verdict
 from analysis.heatmap.cell_text import groups, known, layout
 from analysis.heatmap.colours import Scale, ink_on, relative, scale_of
@@ -94,6 +95,10 @@ class Winner:
     """the verdict as a sentence"""
     notes: tuple[str, ...]
     ties: tuple[str, ...]
+    around: str
+    """its neighbours, one step away on every axis, in a sentence"""
+    neighbours: tuple[tuple[str, str], ...]
+    """(axis and value, what is known of it)"""
     run_id: str
     usage: tuple[tuple[str, str], ...]
 
@@ -121,12 +126,14 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
     )
 
 
-def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage) -> tuple[Winner, ...]:
-    """The measured cells of ``analysis.derive.best.cells``, in its order."""
+def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage, around: pd.DataFrame) -> tuple[Winner, ...]:
+    """The measured cells of ``analysis.derive.best.cells``, in its order. ``around``: their ``neighbours``."""
     found = []
     for at, row in enumerate(table.to_dict("records")):
         if row["status"] == "best":
-            found.append(_winner({str(name): value for name, value in row.items()}, anchor_of(at), metric, usage))
+            cell = {str(name): value for name, value in row.items()}
+            own = around[(around["model"] == cell["model"]) & (around["nodes"] == cell["nodes"])]
+            found.append(_winner(cell, anchor_of(at), metric, usage, own))
     return tuple(found)
 
 
@@ -171,7 +178,7 @@ def _shades(scale: Scale | None) -> tuple[Shade, ...]:
     )
 
 
-def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage) -> Winner:
+def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: pd.DataFrame) -> Winner:
     claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
     return Winner(
@@ -189,9 +196,16 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage) 
         sureness=sentence,
         notes=_texts(cell.get("notes")),
         ties=_texts(cell.get("ties")),
+        around=summary(around),
+        neighbours=tuple(_neighbour({str(k): v for k, v in row.items()}) for row in around.to_dict("records")),
         run_id=str(cell.get("run_id")),
         usage=tuple(usage(cell)),
     )
+
+
+def _neighbour(row: Mapping[str, Any]) -> tuple[str, str]:
+    further = {-1: "lower", 1: "higher", 0: "other"}[row["step"]]
+    return f"{row['axis']} {row['value'] or further}", described(row)
 
 
 def _interval(cell: Mapping[str, Any], metric: Metric) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.best import NEEDED, cells, completed, counting, succeeded
+from analysis.derive.neighbours import neighbours
 from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
@@ -66,7 +67,7 @@ def build(
     missing = [name for name in columns_needed() if name not in records]
     records = completed(records.assign(**dict.fromkeys(missing)) if missing else records)
     table = cells(records, plan, metric)
-    heat, winners = heat_of(table, chosen), winners_of(table, chosen, usage)
+    heat, winners = heat_of(table, chosen), winners_of(table, chosen, usage, neighbours(records, plan, chosen))
     attempts = table_of(records, chosen)
     measured = caption.measured_rows(counting(records), None)
     content = {

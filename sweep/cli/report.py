@@ -89,6 +89,7 @@ class _Work:
     def write(self, refresh_s: int | None) -> None:
         """Collect new records, build the page and replace the file atomically."""
         import analysis
+        from analysis.derive.neighbours import STEPPED
         from analysis.report import About, build, columns_needed
         from sweep.records.collect import collect
 
@@ -96,7 +97,7 @@ class _Work:
             collect(sweep)
         places = [*(sweep.path for sweep in self.sweeps), *self.files]
         records = analysis.load(places, columns_needed())
-        plan = analysis.load_plan(places)
+        plan = analysis.load_plan(places, STEPPED)
         grid, provenance = _origin(self.sweeps) if len(places) == 1 else (None, {})
         about = About(
             title=_title(records, places),

@@ -49,8 +49,7 @@ def test_torch_ranks_over_one_two_and_four_nodes(tmp_path, slurm_cluster):
 
 def test_a_cluster_without_accounting(tmp_path, slurm_cluster_no_accounting):
     directory = tmp_path / "s"
-    more = ("-o", "nodes=[1,2]", "-o", "zero=0", "-o", "pp=1")
-    done = launch(EXAMPLE, directory, slurm_cluster_no_accounting, *more)
+    done = launch(grid(tmp_path, step_s=0.05), directory, slurm_cluster_no_accounting, "-o", "nodes=[1,2]")
     assert done.returncode == 0, done.stderr
     driving.assert_each_run_measured_once(directory)
 

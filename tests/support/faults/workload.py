@@ -19,7 +19,7 @@ WORKLOAD = Workload(
     takes_listener=True,
     main="tests.support.faults.workload:main",
     axes=frozenset({"dp", "micro_batch_size", "grad_accum", "dtype"}),
-    preload=("torch", "torch.distributed", "torch.nn.parallel", "tests.support.faults.workload"),
+    preload=("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "tests.support.faults.workload"),
     params={"fault": "", "step_s": 0.02, "first_s": 0.0},
     choices={"dtype": ("fp32",)},
 )

@@ -1,0 +1,232 @@
+"""The winner of each cell against the layouts one step away on every axis: a peak, a plateau, or the edge of the grid.
+
+One step on an axis is the next value that the sweep has for the model; the data-parallel degree and the accumulation
+follow, since GPUs and batch are fixed. What was measured counts as measured; what was not is predicted by the plan, or
+by the step-time model from the winner's record, and is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.derive.axes import AXES
+from analysis.derive.best import CELL, best_per_cell, completed, counting, measured, succeeded
+from analysis.derive.predicted import predict_by_physics
+from analysis.metrics import Metric
+from sweep.physics.hardware import GPUS
+from sweep.records.schema import CONFIGURATION_NAMES
+
+FOLLOWING = ("dp", "grad_accum")
+"""They follow from the others: GPUs = dp * tp * pp * cp, batch = dp * micro_batch_size * grad_accum"""
+STEPPED = tuple(name for name in AXES if name not in FOLLOWING)
+SPLITTING = ("tp", "pp", "cp")
+"""Degrees that divide the GPUs with dp"""
+ORDERED: Mapping[str, Sequence[str]] = {"recompute": ("none", "selective", "full")}
+"""Values in order, from the fastest to the one that needs the least memory; numbers have their own order"""
+LAST = {"zero": 3}
+"""The highest value of an axis that does not double"""
+COLUMNS = ["model", "nodes", "axis", "step", "value", "ratio", "how", "reason", "tie"]
+
+
+def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric) -> pd.DataFrame:
+    """A row per winner, axis and step.
+
+    Columns: model, nodes; ``axis``; ``step`` (-1, +1, or 0 for another value of an axis without order); ``value`` of
+    the neighbour, as text; ``ratio``: how good it is as a fraction of the winner, above 1 if better; ``how``:
+    measured, predicted, failed, rejected, edge (the sweep has no further value) or unknown; ``reason``: the outcome of
+    a failure, the rule of a rejection; ``tie``: it was measured within noise of the winner.
+    """
+    winners = best_per_cell(records, metric.name)
+    rows = measured(records, metric)
+    failed = counting(completed(records))
+    failed = failed[~succeeded(failed)]
+    found = []
+    for row in winners.to_dict("records"):
+        winner = {str(name): value for name, value in row.items()}
+        tried, not_ok = (part[part["model"] == winner["model"]] for part in (rows, failed))
+        candidates = plan[plan["model"] == winner["model"]] if plan is not None else None
+        around = [_Rows(part, winner) for part in (tried, not_ok, _with_layouts(candidates))]
+        sides = _Sides(winner, *around, better=1 if metric.higher_is_better else -1)
+        steps = ((axis, *step) for axis in STEPPED for step in _steps(winner, axis, [tried, not_ok, candidates]))
+        found += [
+            {**{name: winner[name] for name in CELL}, **side} for side in (sides.look(*step) for step in steps) if side
+        ]
+    return _with_predictions(pd.DataFrame(found, columns=[*COLUMNS, "layout"]), winners)
+
+
+class _Rows:
+    """The rows of a winner's cell that differ from it by one axis, and by what follows from it."""
+
+    def __init__(self, table: pd.DataFrame, winner: Mapping[str, Any]) -> None:
+        self.table = table[(table[CELL[0]] == winner[CELL[0]]) & (table[CELL[1]] == winner[CELL[1]])]
+        compared = [name for name in CONFIGURATION_NAMES if name in table and name not in FOLLOWING]
+        equal = {name: _equal(self.table[name], winner[name]) for name in compared}
+        fixed = [equal.pop(name) for name in compared if name not in STEPPED]
+        self._fixed = np.logical_and.reduce([np.ones(len(self.table), bool), *fixed])
+        self._equal = equal
+
+    def with_value(self, axis: str, value: Any) -> pd.DataFrame:
+        """Those with another value on the axis."""
+        others = [same for name, same in self._equal.items() if name != axis]
+        mask = np.logical_and.reduce([self._fixed, _equal(self.table[axis], value), *others])
+        found: pd.DataFrame = self.table[mask]
+        return found
+
+
+def _equal(column: pd.Series[Any], value: Any) -> np.ndarray:
+    same = column.isna() if value is None or pd.isna(value) else (column == value).fillna(False)
+    return same.to_numpy(bool)
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """What is known of the layouts around one winner."""
+
+    winner: Mapping[str, Any]
+    measured: _Rows
+    failed: _Rows
+    plan: _Rows
+    _: KW_ONLY
+    better: int
+    """1: a higher value of the metric is better; -1: a lower one"""
+
+    def look(self, axis: str, step: int, value: Any) -> dict[str, Any] | None:
+        """The row of one neighbour; None where it cannot be. ``value`` None: the sweep has none in that direction."""
+        row: dict[str, Any] = {"axis": axis, "step": step, "value": "" if value is None else _text(value)}
+        row |= {"ratio": np.nan, "how": "edge", "reason": "", "tie": False, "layout": None}
+        if value is None:
+            return row
+        found = self.measured.with_value(axis, value)
+        if len(found):
+            ratio = (found["value"] / self.winner["value"]) ** self.better
+            best = ratio.idxmax()
+            tie = str(found.loc[best, "run_id"]) in self.winner["ties"]
+            return row | {"ratio": float(ratio[best]), "how": "measured", "tie": tie}
+        found = self.failed.with_value(axis, value)
+        if len(found):
+            return row | {"how": "failed", "reason": str(found["outcome"].iloc[-1])}
+        found = self.plan.with_value(axis, value)
+        if len(found) and (found["status"] == "rejected").all():
+            return row | {"how": "rejected", "reason": str(found["reasons"].iloc[0]).partition(":")[0]}
+        layout = stepped(self.winner, axis, value)
+        return row | {"how": "unknown", "layout": layout} if layout is not None else None
+
+
+def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] | None:
+    """The winner's record with another value on an axis, dp and grad_accum following; None if they are not whole."""
+    layout = {**winner, axis: value}
+    if axis in SPLITTING:
+        layout["dp"] = winner["dp"] * winner[axis] / value
+    if axis in (*SPLITTING, "micro_batch_size"):
+        sequences = winner["dp"] * winner["micro_batch_size"] * winner["grad_accum"]
+        layout["grad_accum"] = sequences / (layout["dp"] * layout["micro_batch_size"])
+    numbers = [layout[name] for name in FOLLOWING]
+    whole = all(pd.notna(number) and number >= 1 and number == int(number) for number in numbers)
+    return {**layout, **{name: int(layout[name]) for name in FOLLOWING}} if whole else None
+
+
+def _steps(winner: Mapping[str, Any], axis: str, tables: Sequence[pd.DataFrame | None]) -> list[tuple[int, Any]]:
+    """(step, value) of the neighbours on an axis. Value None: the sweep has none there, though there may be one.
+
+    None at all where the sweep has one value of the axis, or the winner's is null.
+    """
+    current = winner[axis]
+    values = {value for table in tables if table is not None and axis in table for value in table[axis].dropna()}
+    if current is None or pd.isna(current) or len(values | {current}) < 2:
+        return []
+    numbers = all(isinstance(v, (int, float, np.integer, np.floating)) and not isinstance(v, bool) for v in values)
+    order: Sequence[Any] = sorted(values | {current}) if numbers else ORDERED.get(axis, ())
+    if current not in order:
+        return [(0, value) for value in sorted(values - {current}, key=str)]
+    order = [value for value in order if value in values or value == current]
+    at = order.index(current)
+    found = []
+    if at > 0 or (numbers and axis not in LAST and current > 1):
+        found.append((-1, order[at - 1] if at > 0 else None))
+    if at + 1 < len(order) or (numbers and _has_room(winner, axis)):
+        found.append((1, order[at + 1] if at + 1 < len(order) else None))
+    return found
+
+
+def _has_room(winner: Mapping[str, Any], axis: str) -> bool:
+    """Whether a value above the winner's can exist at all: GPUs and batch allow its double."""
+    if axis in LAST:
+        return bool(winner[axis] < LAST[axis])
+    return stepped(winner, axis, 2 * winner[axis]) is not None
+
+
+def _with_layouts(candidates: pd.DataFrame | None) -> pd.DataFrame:
+    """A plan that lacks the layouts tells nothing of neighbours."""
+    nothing = pd.DataFrame(columns=[*CELL, *STEPPED, "status", "reasons"])
+    return candidates if candidates is not None and set(STEPPED) <= set(candidates.columns) else nothing
+
+
+def _with_predictions(table: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
+    """``ratio`` of the unknown ones from the step-time model: its prediction for the winner over that for them."""
+    asked = table[table["layout"].notna()]
+    result: pd.DataFrame = table.drop(columns="layout")
+    if asked.empty:
+        return result
+    layouts = pd.DataFrame(list(asked["layout"]), index=asked.index)
+    before = winners.set_index(CELL).loc[list(zip(asked["model"], asked["nodes"], strict=True))]
+    found = predict_by_physics(layouts.reset_index(drop=True))
+    step = found["predicted_step_s"].to_numpy(float)
+    own = predict_by_physics(before.reset_index())["predicted_step_s"].to_numpy(float)
+    with np.errstate(all="ignore"):
+        ratio = own / step
+    known = np.isfinite(ratio)
+    result.loc[asked.index[known], "ratio"] = ratio[known]
+    result.loc[asked.index[known], "how"] = "predicted"
+    large = asked.index[_too_large(found)]
+    result.loc[large, "ratio"] = np.nan
+    result.loc[large, "how"] = "rejected"
+    result.loc[large, "reason"] = "memory"
+    return result
+
+
+def _too_large(predicted: pd.DataFrame) -> np.ndarray:
+    """Which predicted peaks are over the memory of the record's kind of GPU."""
+    gpus = [GPUS.get(str(name).lower()) for name in predicted["gpu"]]
+    memory = np.array([gpu.memory_bytes if gpu is not None and gpu.memory_bytes else np.inf for gpu in gpus])
+    large: np.ndarray = predicted["predicted_peak_bytes"].to_numpy(float) > memory
+    return large
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, (int, float, np.integer, np.floating)) else str(value)
+
+
+def described(row: Mapping[str, Any]) -> str:
+    """One neighbour's result in words: 12 % slower, predicted 3 % faster, OOM, not in the sweep."""
+    if row["how"] in ("measured", "predicted"):
+        percent = 100 * (row["ratio"] - 1)
+        words = f"{abs(percent):.0f} % {'slower' if percent < 0 else 'faster'}" if abs(percent) >= 0.5 else "as fast"
+        return f"predicted {words}" if row["how"] == "predicted" else words + (", within noise" if row["tie"] else "")
+    texts = {"failed": f"failed: {row['reason']}", "rejected": f"cannot run: {row['reason']}"}
+    return texts.get(row["how"], "not in the sweep" if row["how"] == "edge" else "not known")
+
+
+def summary(of_winner: pd.DataFrame) -> str:
+    """A winner's neighbours in a sentence: how far behind they are, and what would have to be tried."""
+    known = of_winner[of_winner["how"] == "measured"]
+    untried = of_winner[(of_winner["how"] == "predicted") & (of_winner["ratio"] > 1)]
+    edges = list(dict.fromkeys(of_winner.loc[of_winner["how"] == "edge", "axis"]))
+    words = []
+    if len(known):
+        nearest = known.loc[known["ratio"].idxmax()]
+        noise = ", within noise" if nearest["tie"] else ""
+        of = f"of {len(known)} measured neighbours the nearest" if len(known) > 1 else "the one measured neighbour"
+        words.append(f"{of} ({nearest['axis']} {nearest['value']}) is {1 - nearest['ratio']:.0%} behind{noise}")
+    if len(untried):
+        best = untried.loc[untried["ratio"].idxmax()]
+        words.append(f"{best['axis']} {best['value']} was not measured and is predicted {best['ratio'] - 1:+.0%}")
+    if edges:
+        words.append(f"at the edge of the grid in {', '.join(edges)}")
+    return "; ".join(words)

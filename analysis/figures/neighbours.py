@@ -1,0 +1,127 @@
+"""Each winner against its neighbours, one step away on every axis: a peak, a plateau, or the edge of the grid."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from analysis.derive.axes import comparable_metric
+from analysis.derive.best import CELL, model_order
+from analysis.derive.neighbours import STEPPED, neighbours
+from analysis.figures import style
+from analysis.figures.data import LackingError, Tables
+from analysis.text_fit import shortened
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_ROWS = 36
+ROW_IN = 0.27
+LABEL_PT = 92.0
+"""room for the name of a cell"""
+BEHIND, AHEAD = "#b3d4ea", "#f6c6a3"
+"""the colours of a neighbour that is far behind the winner, and of one that is ahead of it"""
+ROUNDED = 0.005
+"""a smaller difference is printed as 0 %"""
+NAMES = {"micro_batch_size": "MBS", "zero": "ZeRO", "recompute": "recompute", "pp_schedule": "schedule"}
+STEPS = {-1: "−", 1: "+", 0: ""}
+
+
+def draw(tables: Tables) -> Figure:
+    """A row per winner, a column per axis and step: the neighbour's value, and how far it is behind."""
+    metric = comparable_metric(tables.records)
+    if metric is None:
+        raise LackingError("no run has a throughput or MFU yet")
+    table = neighbours(tables.records, tables.plan, metric)
+    if table.empty:
+        raise LackingError("no axis has two values in the sweep")
+    cells = _cells(table)
+    columns = [
+        (axis, step) for axis in STEPPED for step in STEPS if ((table["axis"] == axis) & (table["step"] == step)).any()
+    ]
+    shown = cells[:MOST_ROWS]
+    made = style.sheet(
+        "The winners and their neighbours",
+        held=[f"{metric.label.split(' (')[0]} of the neighbour against the winner of its cell", f"{len(cells)} cells"],
+        notes=[
+            "A neighbour differs from the winner by the next value (−, +) of one axis; data-parallel degree and "
+            "accumulation follow. Below its value: how much slower (−) or faster (+) it is. In italics with ≈: not "
+            "measured, predicted by the step-time model. tie: measured within noise. edge: the sweep has no further "
+            "value there, though one is possible. Empty: there is none, or nothing is known of it.",
+            *[f"{len(cells) - len(shown)} cells are left out."] * (len(cells) > len(shown)),
+        ],
+        simulated=style.simulated(tables.records),
+        height_in=ROW_IN * (len(shown) + 1),
+    )
+    _draw(made.axes[0], table, shown, columns)
+    return made.figure
+
+
+def _cells(table: pd.DataFrame) -> list[tuple[str, int]]:
+    """By model size, then by nodes."""
+    models = model_order(table, list(dict.fromkeys(table["model"])))
+    pairs = table.drop_duplicates(CELL)[CELL].itertuples(index=False)
+    return sorted(((str(m), int(n)) for m, n in pairs), key=lambda cell: (models.index(cell[0]), cell[1]))
+
+
+def _draw(axes: Axes, table: pd.DataFrame, cells: list[tuple[str, int]], columns: list[tuple[str, int]]) -> None:
+    from matplotlib.patches import Rectangle
+
+    places = {cell: y for y, cell in enumerate(cells)}
+    worst = max(0.05, 1 - float(table["ratio"].min())) if table["ratio"].notna().any() else 1.0
+    for record in table.to_dict("records"):
+        row = {str(name): value for name, value in record.items()}
+        y = places.get((str(row["model"]), int(row["nodes"])))
+        if y is None:
+            continue
+        x = columns.index((row["axis"], row["step"]))
+        face = _face(row, worst)
+        if face is not None:
+            axes.add_patch(Rectangle((x, y), 1, 1, facecolor=face, edgecolor="white", linewidth=1))
+        _write(axes, x, y, row)
+    axes.set_xlim(0, len(columns))
+    axes.set_ylim(len(cells), 0)
+    names = [f"{NAMES.get(axis, axis.upper() if len(axis) == 2 else axis)} {STEPS[step]}" for axis, step in columns]
+    axes.set_xticks([x + 0.5 for x in range(len(columns))], names, fontsize=style.SMALL)
+    axes.xaxis.tick_top()
+    labels = [shortened(f"{model} · {nodes} node{'s' * (nodes > 1)}", LABEL_PT, style.SMALL) for model, nodes in cells]
+    axes.set_yticks([y + 0.5 for y in range(len(cells))], labels, fontsize=style.SMALL)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _face(row: dict[str, Any], worst: float) -> Any:
+    """Deeper blue the further it is behind, orange where it is ahead; grey where it cannot be."""
+    from matplotlib.colors import to_rgb
+
+    if row["how"] in ("failed", "rejected"):
+        return "#e8e8e8"
+    if math.isnan(row["ratio"]):
+        return None
+    far = to_rgb(BEHIND if row["ratio"] <= 1 else AHEAD)
+    strength = 0.0 if abs(1 - row["ratio"]) < ROUNDED else min(1.0, abs(1 - row["ratio"]) / worst)
+    return tuple(1 - (0.25 + 0.75 * strength) * (1 - part) for part in far)
+
+
+def _write(axes: Axes, x: int, y: int, row: dict[str, Any]) -> None:
+    below = {"edge": "edge", "failed": _short(row["reason"]), "rejected": _short(row["reason"])}.get(row["how"], "")
+    if not math.isnan(row["ratio"]):
+        below = f"{'≈' if row['how'] == 'predicted' else ''}{_percent(row['ratio'])}{' tie' if row['tie'] else ''}"
+    ink = style.FAINT if row["how"] in ("edge", "failed", "rejected", "unknown") else style.INK
+    slant = "italic" if row["how"] == "predicted" else "normal"
+    text = "\n".join(part for part in (row["value"], below) if part)
+    axes.text(
+        x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=5.75, color=ink, style=slant, parse_math=False,
+        linespacing=1.05,
+    )  # fmt: skip
+
+
+def _percent(ratio: float) -> str:
+    percent = 100 * (ratio - 1)
+    return f"{percent:+.0f} %".replace("-", "−") if abs(percent) >= 100 * ROUNDED else "0 %"
+
+
+def _short(reason: str) -> str:
+    return {"oom_cuda": "OOM", "oom_host": "OOM host", "unknown": "failed"}.get(reason, reason.replace("_", " ")[:12])
