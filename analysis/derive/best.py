@@ -250,10 +250,7 @@ def _skip(n: int) -> int:
     if n > 200:
         return max(0, int(n / 2 - 1.645 * math.sqrt(n) / 2 - 1))
     tail, skip = 2.0 ** (1 - n), 0
-    while skip < n // 2:
-        tail += math.comb(n, skip + 1) * 2.0 ** (1 - n)
-        if tail > 0.1:
-            break
+    while (tail := tail + math.comb(n, skip + 1) * 2.0 ** (1 - n)) <= 0.1:
         skip += 1
     return skip
 

@@ -92,7 +92,7 @@ def _killed_first(facts: Facts) -> RankEnd | None:
 
 def _of_rank(rank: RankEnd, *, first_killed: bool = False) -> Iterator[Hit]:
     """Hits from a rank's exception, log and exit, in the order of its end among the ranks."""
-    when = (math.inf if rank.ended_at_s is None else rank.ended_at_s) + (1e9 if rank.killed_by_us else 0.0)
+    when = (math.inf if rank.ended_at_s is None else rank.ended_at_s) + 1e9 * rank.killed_by_us
     for index, hit in enumerate([*_failure(rank), *scan(rank.log_tail)]):
         if hit.guess or (rank.killed_by_us and hit.outcome in (Outcome.PYTHON_EXCEPTION, Outcome.CANCELLED)):
             continue

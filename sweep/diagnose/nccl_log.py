@@ -91,7 +91,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.spoke = False
-        self.values: dict[str, Any] = {"rings": False, "trees": False}
+        self.values: dict[str, Any] = {}
         self.hosts: set[str] = set()
         self.hcas: dict[str, set[str]] = {}
         self.transports: Counter[str] = Counter()

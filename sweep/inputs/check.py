@@ -134,5 +134,5 @@ def problems_of_the_rest(value: Any) -> list[Problem]:
     except ValidationError as error:
         for item in error.errors():
             rest.pop(str(item["loc"][0]), None)
-    grid, wrong = check(Grid, _NECESSARY | rest)
-    return [] if grid is None or wrong else _problems_with_workload(grid)
+    grid, _ = check(Grid, _NECESSARY | rest)
+    return [] if grid is None else _problems_with_workload(grid)

@@ -93,9 +93,36 @@ def test_what_differs_throughout_is_reported_and_does_not_split_the_pairs():
         compare(a, mixed)
 
 
+def refused(a, b):
+    with pytest.raises(SweepError) as caught:
+        compare(a, b)
+    return [mistake.fact for mistake in caught.value.mistakes]
+
+
+ONE, TWO = "model == '1B' and nodes == 1", "model == '1B' and nodes <= 2"
+
+
+@pytest.mark.parametrize(("cells", "where"), [
+    (ONE, "1B on 1"), (TWO, "1B on 1 and 1 more cells"), ("model == '1B' and nodes <= 4", "1B on 1 and 2 more cells"),
+])  # fmt: skip
+def test_other_work_in_every_cell_is_refused_with_the_first_cell_the_number_of_others_and_both_values(cells, where):
+    a, b = noisy(1).query(cells), noisy(2).query(cells)
+    sequence = refused(a.assign(sequence_length=4096), b.assign(sequence_length=8192))
+    assert sequence == [f"the sequence of {where} differs: 4096 in A, 8192 in B"]
+    shape = refused(a.assign(shape_json='{"layers": 1}'), b.assign(shape_json='{"layers": 2}'))
+    assert shape == [f"the model's shape of {where} differs"], "a shape is too long to be quoted"
+
+
+def test_other_work_in_one_cell_is_not_excused_by_equal_work_in_another():
+    a = noisy(1).query(TWO).assign(sequence_length=4096)
+    b = noisy(2).query(TWO).assign(sequence_length=4096)
+    b.loc[b["nodes"] == 2, "sequence_length"] = 8192
+    assert refused(a, b) == ["the sequence of 1B on 2 differs: 4096 in A, 8192 in B"]
+
+
 def test_nothing_in_common_is_refused():
-    with pytest.raises(SweepError, match="no cell has"):
-        compare(noisy(1).query("model == '1B'"), noisy(2).query("model == '4B'"))
+    (fact,) = refused(noisy(1).query("model == '1B'"), noisy(2).query("model == '4B' and nodes == 1"))
+    assert fact == "no cell has tokens/s/GPU in both: 4 cells in A, 1 in B"
     with pytest.raises(SweepError, match="no level"):
         compare(noisy(1), noisy(2), level=0)
 

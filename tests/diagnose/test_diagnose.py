@@ -243,6 +243,13 @@ def test_large_logs_take_seconds() -> None:
     assert time.process_time() - began < 12, "a guard against quadratic work; about 4 s on two slow cores"
 
 
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_a_progress_bars_carriage_returns_end_lines(end: str) -> None:
+    found = diagnose_text(f"10%|#{end}20%|##{end}ModuleNotFoundError: No module named 'x'{end}")
+    assert found.outcome is Outcome.IMPORT_ERROR
+    assert found.evidence == "ModuleNotFoundError: No module named 'x'"
+
+
 @pytest.mark.parametrize(
     "unit", ["Error: (", "loss" * 3 + " ", "c10d NCCL WARN connect ", "must be ", "rank 0 socket peer "]
 )

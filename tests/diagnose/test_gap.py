@@ -38,6 +38,12 @@ def test_recomputation_is_what_is_executed_beyond_the_model_and_no_part_of_the_k
     assert causes[ADVICE["kernels"][0]] == pytest.approx(0.2)
 
 
+def test_recomputation_says_by_which_share_of_the_model_more_is_executed():
+    (loss,) = losses(replace(NOTHING, executed_s=0.4, ideal_s=0.3))
+    assert (loss.cause, loss.seconds) == (RECOMPUTED, pytest.approx(0.1))
+    assert loss.evidence == "33% more FLOPs are executed than the model has"
+
+
 def test_a_slow_rank_costs_what_it_takes_longer_and_is_named():
     (loss,) = losses(replace(NOTHING, own_times_s=(0.5, 0.8), slow="rank 3 on n2"))
     assert (loss.cause, loss.seconds, loss.measured) == ("a slow rank", pytest.approx(0.3), True)

@@ -75,6 +75,20 @@ def test_sockets_on_one_node_are_no_finding() -> None:
     assert seen.findings == ()
 
 
+def test_a_log_that_ends_before_the_first_channel_says_nothing_of_transports_or_rings() -> None:
+    seen = summarize(["n1:1:1 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>"])
+    assert seen is not None
+    assert (seen.transports, seen.gpudirect_rdma, seen.rings, seen.trees) == ({}, None, False, False)
+    assert seen.findings == ()
+
+
+@pytest.mark.parametrize("via", ["P2P/IPC", "SHM/direct/direct", "NET/Socket/0"])
+def test_gpudirect_is_unknown_where_no_channel_could_use_it(via: str) -> None:
+    seen = summarize([f"n1:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via {via}"])
+    assert seen is not None
+    assert seen.gpudirect_rdma is None
+
+
 def test_no_gpudirect_and_missing_hca() -> None:
     lines = [
         "n1:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB eth0:1<0>",
@@ -119,6 +133,12 @@ def test_findings_for_shared_memory_and_channels_and_slow_start() -> None:
     assert "from 2 to 24 channels" in text
     assert "28.3 s, of which bootstrap 28.1 s" in text
     assert seen.as_json()["coll_channels"] == (2, 24)
+
+
+def test_one_communicator_alone_has_no_fewer_channels_than_another() -> None:
+    seen = summarize(["n1:1:1 [0] NCCL INFO 0 coll channels, 0 collnet channels, 0 nvls channels, 0 p2p channels"])
+    assert seen is not None
+    assert (seen.coll_channels, seen.findings) == ((0,), ())
 
 
 MIB = 1 << 20

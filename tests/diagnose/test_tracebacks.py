@@ -30,6 +30,12 @@ def test_exception_groups_have_their_own_line_behind_bars():
     assert tracebacks(text)[0].line == "OddError: inside"
 
 
+def test_a_frames_source_that_looks_like_an_exception_is_not_the_exception():
+    """A row of a mapping, as Python quotes it."""
+    text = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    KeyError: 3,\nRuntimeError: real\n'
+    assert diagnose_text(text).evidence == "RuntimeError: real"
+
+
 def test_a_traceback_without_its_last_line_is_of_no_known_exception():
     cut = "Traceback (most recent call last):\n" + FRAMES
     assert tracebacks(cut)[0].at == -1

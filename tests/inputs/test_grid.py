@@ -167,6 +167,13 @@ def test_what_the_workload_lacks_is_reported_with_other_mistakes():
         assert sum(words in one for one in found) == 1, words
 
 
+def test_of_an_included_point_the_zero_stage_alone_may_be_zero():
+    wrong = GOOD.replace("nodes: [1, 2]", "nodes: x")
+    assert len(messages(wrong + "include: [{zero: 0, tp: 1}]\n")) == 1
+    (_, found) = messages(wrong + "include: [{zero: 0, tp: 0}]\n")
+    assert "0 is not a value of tp" in found
+
+
 def test_every_form_of_models():
     shape = "{num_layers: 2, hidden_size: 64, num_heads: 4, intermediate_size: 128, vocab_size: 100}"
     for models in (f"[8B, {{mine: {shape}}}]", f"{{8B: , mine: {shape}}}", f"{{mine: {shape}, 8B: 8B}}"):

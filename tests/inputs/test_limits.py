@@ -147,6 +147,14 @@ def test_the_short_form_of_a_count_is_read_back(count, text):
     assert amount(text) == count
 
 
+@pytest.mark.parametrize(("text", "count"), [
+    ("1k", 10**3), ("2.5M", 2_500_000), ("1.5G", 1_500_000_000), ("1t", 10**12),
+    ("1Ki", 1024), ("0.5Mi", 2**19), ("2gi", 2**31), ("1Ti", 2**40),
+])  # fmt: skip
+def test_letters_of_a_count_are_powers_of_a_thousand_and_with_an_i_of_1024(text, count):
+    assert amount(text) == count
+
+
 @pytest.mark.parametrize("value", [0, -1, True, "1.5", 2**50, "1e", "Mi", 1.5])
 def test_what_is_no_count_is_refused(value):
     with pytest.raises(ValueError, match=r"count|number"):

@@ -38,11 +38,13 @@ def test_the_first_model_is_one_that_a_node_holds(gpu, gpus_per_node, model):
     assert first_grid(gpu=gpu, gpus_per_node=gpus_per_node)["models"] == [model]
 
 
-def test_the_global_batch_splits_evenly_over_the_gpus_of_every_node_count():
-    found = first_grid(max_nodes=4)
-    tokens = int(found["global_batch"].removesuffix("Mi")) * 2**20
-    assert tokens % (found["sequence_length"] * 8 * found["nodes"][-1]) == 0
-    assert tokens >= SEQUENCES * found["sequence_length"]
+@pytest.mark.parametrize(("gpu", "gpus"), [("h100", 8), ("h100", 3), ("cpu", 3)])
+def test_the_global_batch_splits_evenly_over_the_gpus_of_every_node_count(gpu, gpus):
+    found = first_grid(gpu=gpu, gpus_per_node=gpus, max_nodes=4)
+    assert found["nodes"] == [1, 2, 4]
+    tokens = amount(found["global_batch"])
+    assert tokens % (found["sequence_length"] * gpus * 4) == 0
+    assert tokens >= (SEQUENCES if gpu == "h100" else 16) * found["sequence_length"]
 
 
 def test_the_first_grid_is_the_same_for_every_kind_of_hardware_but_for_what_that_needs():

@@ -26,12 +26,14 @@ def test_a_runs_place_among_others_is_in_doublings_and_kinds_are_two_apart():
     found = candidates(
         {**run(dp=1, tp=16, pp=2, mbs=4, gas=8, zero=3, recompute="selective"), "nodes": 4},
         run(dp=8, recompute="full"),
+        run(dp=8),
     ).features
     hidden = 11.0  # 2048
     # tp, pp, micro-batch, steps, nodes, cp, ep, hidden size, ZeRO, across nodes, no pipeline, recomputation
     assert found.tolist() == [
         [4, 1, 2, 3, 2, 0, 0, hidden, 3, 2, 0, 1],
         [0, 0, 0, 3, 0, 0, 0, hidden, 0, 0, 2, 2],
+        [0, 0, 0, 3, 0, 0, 0, hidden, 0, 0, 2, 0],
     ]
 
 

@@ -6,6 +6,7 @@ import pytest
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
+from sweep.search.gaussian import normal_cdf
 from sweep.search.memory_limit import MemoryLimit
 from sweep.search.observations import Known
 from tests.support.configurations import run
@@ -28,6 +29,37 @@ def test_the_stated_memory_counts_until_runs_refute_it():
     assert above(limit, 1.0) > 0.98
     assert 0.5 < above(limit, 1.3) < 0.95
     assert above(limit, 8.0) < 0.1
+
+
+FINE = np.linspace(-4.0, 4.0, 8_001)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [], [("above", 0.9, 1e-4)], [("above", 1.3, 1e-2), ("above", 1.9, 1e-2)],
+        [("below", 0.6, 1e-3)] * 3, [("above", 1.5, 1e-3), ("below", 2.0, 1e-3)],
+        [("above", 0.4, 1e-2), ("below", 0.55, 1e-2), ("below", 0.5, 1e-2)],
+    ],
+)  # fmt: skip
+def test_the_chance_to_fit_is_that_of_bayes_rule_on_a_fine_grid(ends):
+    """98 % that the memory is as stated, to 4 % and 4 % below; else any within a factor of e or so."""
+    chance = np.zeros(len(FINE))
+    for odds, error in ((0.98, 0.04), (0.02, 1.0)):
+        density = np.exp(-0.5 * ((FINE + 0.04) / error) ** 2)
+        chance += odds * density / density.sum()
+    limit = MemoryLimit()
+    for word, peak, variance in ends:
+        exceeds = normal_cdf((FINE - np.log(peak)) / np.sqrt(variance))
+        if word == "above":
+            limit.is_above(np.log(peak), variance)
+            chance *= exceeds
+        else:
+            limit.is_below(np.log(peak), variance, 0.2)
+            chance *= 0.2 + 0.8 * (1 - exceeds)
+    for peak in np.linspace(-1.5, 2.5, 41):
+        wanted = chance @ normal_cdf((FINE - peak) / 0.1) / chance.sum()
+        assert above(limit, np.exp(peak), 0.1) == pytest.approx(wanted, abs=0.03)
 
 
 def test_failures_below_the_stated_memory_lower_it_only_if_their_peaks_are_known():

@@ -80,6 +80,27 @@ def test_a_result_that_is_measured_again_no_longer_counts():
     assert found.best[0] == -np.inf
 
 
+@pytest.mark.filterwarnings("error")
+def test_measured_peaks_say_nothing_of_a_run_whose_memory_cannot_be_predicted():
+    """The peaks of a trainer with a profile, twice the predicted ones; another trainer's run of the same layout."""
+    given = [run(mbs=mbs, dp=8, workload=name) for name in ("nanotron", "somebody") for mbs in (1, 2, 3, 32)]
+    found = Known(from_configurations([f"run-{i:016x}" for i in range(8)], given, GPUS["h100"]))
+    use, limit = found.candidates.memory_use, found.candidates.memory_limit_bytes
+    for index in range(3):
+        found.end(index, Outcome.OK, 100.0, 2 * use[index] * limit)
+    assert found.infeasible[3]
+    assert not found.infeasible[4:].any()
+
+
+def test_peaks_that_were_not_predicted_correct_no_prediction():
+    """A trainer without a profile needs little; another's runs of the same model stay as feasible as they were."""
+    given = [run(mbs=mbs, dp=8, workload=name) for name in ("nanotron", "somebody") for mbs in (1, 2, 3, 4)]
+    found = Known(from_configurations([f"run-{i:016x}" for i in range(8)], given, GPUS["h100"]))
+    for index in range(4, 8):
+        found.end(index, Outcome.OK, 100.0, 1e9)
+    assert not found.infeasible.any()
+
+
 @pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.HANG, Outcome.OOM_HOST])
 def test_a_failures_rate_is_none(outcome):
     found = known()

@@ -89,6 +89,17 @@ def test_what_holds_fewer_samples_is_spared_where_they_are_held(schedule, worklo
     assert known.ruled_out.tolist() == [True, not spared]
 
 
+@pytest.mark.parametrize(("workload", "zero", "spared"), [
+    ("somebody", 0, False), ("somebody", 1, True), ("somebody", 3, True), ("nanotron", 1, False),
+])  # fmt: skip
+def test_a_step_of_one_micro_batch_is_apart_where_fsdp_may_reduce_at_once(workload, zero, spared):
+    """It may then need more than a step of two: nothing follows for those. Without sharding there is nothing to."""
+    one, two = (run(dp=8, mbs=4, gas=gas, zero=zero, workload=workload) for gas in (1, 2))
+    known = Known(candidates(one, two))
+    known.end(0, Outcome.OOM_CUDA)
+    assert known.ruled_out.tolist() == [True, not spared]
+
+
 @pytest.mark.parametrize(
     "other",
     [

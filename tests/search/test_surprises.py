@@ -1,13 +1,15 @@
 """Axis values that a build handles badly: distinguished from disturbed runs, and expected of others that have them."""
 
+import math
 from itertools import product
 
 import numpy as np
+import pytest
 
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
 from sweep.search.step_time_model import SLOWDOWN, StepTimes
-from sweep.search.surprises import surprises
+from sweep.search.surprises import SLAB, surprises
 from tests.support.configurations import run
 
 VALUES = np.array([[a == 0, a == 1, a == 2, b == 0, b == 1] for a, b in product(range(3), range(2))], dtype=float)
@@ -34,6 +36,31 @@ def test_one_slow_run_was_disturbed_rather():
 
 def test_of_a_single_run_nothing_is_learned():
     assert surprises(VALUES[:1], np.array([2.0]), COVARIANCE[:1, :1], 0.05, SLOWDOWN) == []
+
+
+def evidence(slower, runs, spread):
+    """Logarithm of the odds that runs of this ``spread``, all so much ``slower``, have an effect of their own."""
+    more = 1 + SLAB**2 * runs / spread**2
+    return -0.5 * math.log(more) + 0.5 * (SLAB * runs * slower / spread**2) ** 2 / more
+
+
+@pytest.mark.parametrize(("odds", "wanted"), [(0.3, True), (-0.3, False)])
+def test_a_value_has_an_effect_where_the_evidence_outweighs_half_a_value_in_a_sweep(odds, wanted):
+    """Five values: the prior of each is a tenth, however many pairs of them there are."""
+    slower = next(e for e in np.arange(0, 1, 1e-4) if math.log(0.5 / 5) + evidence(e, 4, 0.1) >= odds)
+    twice = np.concatenate([VALUES, VALUES])
+    names = surprises(twice, slower * twice[:, 1], 0.01 * np.eye(12), 0.05, SLOWDOWN)
+    assert [name.tolist() for name in names] == ([[1]] if wanted else [])
+
+
+@pytest.mark.parametrize(("odds", "wanted"), [(0.3, True), (-0.3, False)])
+def test_a_pair_of_values_has_one_where_it_outweighs_half_a_pair_in_a_sweep(odds, wanted):
+    """Six pairs of three and two values, each of three runs."""
+    slower = next(e for e in np.arange(0, 1, 1e-4) if math.log(0.5 / 6) + evidence(e, 3, 0.1) >= odds)
+    thrice = np.concatenate([VALUES] * 3)
+    error = slower * thrice[:, 1] * thrice[:, 3]
+    names = surprises(thrice, error, 0.01 * np.eye(18), 0.05, SLOWDOWN)
+    assert [name.tolist() for name in names] == ([[1, 3]] if wanted else [])
 
 
 def test_what_two_runs_with_a_slow_value_teach_holds_for_the_others_with_it():

@@ -54,6 +54,12 @@ def test_times_that_prove_nothing_have_no_ranks(times):
     assert rank_times(pd.DataFrame([row | {"rank_step_time_median_s": times}])).empty
 
 
+def test_two_ranks_are_compared_with_each_other():
+    row = {"run_id": "r", "attempt": 1, "node_names": ["n1", "n2"], "outcome": "ok", "model": "m", "nodes": 2}
+    ranks = rank_times(pd.DataFrame([row | {"rank_step_time_median_s": [1.0, 3.0]}]))
+    assert ranks[["node", "ratio"]].to_numpy().tolist() == [["n1", 0.5], ["n2", 1.5]]
+
+
 def test_the_last_node_may_have_fewer_ranks():
     row = {"run_id": "r", "attempt": 1, "node_names": ["n1", "n2"], "outcome": "ok", "model": "m", "nodes": 2}
     ranks = rank_times(pd.DataFrame([row | {"rank_step_time_median_s": [1.0, 1.0, 2.0]}]))

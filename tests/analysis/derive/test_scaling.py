@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.derive.best import best_per_cell
 from analysis.derive.scaling import amdahl, scaling
 from tests.support.made_records import made_grid
 
@@ -15,6 +16,14 @@ def test_efficiency_is_relative_to_the_fewest_nodes():
         assert rows["tokens_per_second"].tolist() == pytest.approx(
             (rows["tokens_per_second_per_gpu"] * 8 * rows["nodes"]).tolist()
         )
+
+
+def test_the_table_has_the_columns_of_the_best_and_those_of_scaling_alone():
+    made = made_grid(2, 4, failing=False)
+    table = scaling(made)
+    further = {"gpus", "tokens_per_second", "tokens_per_second_per_gpu", "efficiency"}
+    assert set(table) == set(best_per_cell(made)) | further
+    assert table.index.tolist() == list(range(8))
 
 
 def test_amdahls_law_is_recovered_and_needs_three_points():

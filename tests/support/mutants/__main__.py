@@ -28,7 +28,7 @@ PACKAGES = {
     "inputs": ("sweep/inputs", ["tests/inputs"]),
     "plan": ("sweep/plan", ["tests/plan"]),
     "state": ("sweep/state", ["tests/state"]),
-    "search": ("sweep/search", ["tests/search"]),
+    "search": ("sweep/search", ["tests/search", "tests/plan/test_node_groups.py"]),
     "records": ("sweep/records", ["tests/records"]),
     "diagnose": ("sweep/diagnose", ["tests/diagnose"]),
     "physics": ("sweep/physics", ["tests/physics"]),

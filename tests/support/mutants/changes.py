@@ -59,7 +59,7 @@ def changes(file: str, source: str) -> Iterator[Change]:
         for node in nodes:
             for (line, column), _ in operator.mutation_positions(node):
                 left = any(start <= (line, column) < end for start, end in out)
-                if not left and not _large(node) and not _separates_parameters(node):
+                if not left and not (_large(node) or _quoted(node) or _separates_parameters(node)):
                     yield Change(file, line, name, occurrence)
                 occurrence += 1
 
@@ -86,6 +86,13 @@ def left_out(tree: ast.Module) -> list[tuple[tuple[int, int], tuple[int, int]]]:
 def _separates_parameters(node: object) -> bool:
     """The ``*`` of a signature, after which parameters are given by name: mypy checks the calls."""
     return isinstance(node, Operator) and node.parent is not None and node.parent.type in ("parameters", "param")
+
+
+def _quoted(node: object) -> bool:
+    """How many characters of a value a message quotes, ``{value[:40]!r}``: one more or less is no change of rule."""
+    if not isinstance(node, Number) or node.parent is None or node.parent.type != "subscript":
+        return False
+    return bool(node.search_ancestor("fstring_expr"))
 
 
 def _large(node: object) -> bool:
