@@ -51,7 +51,7 @@ def main(run: RankRun, progress: Progress) -> None:
 def configure(run: Run, _directory: str, steps: int) -> Launch:
     """The command line of pretrain_gpt.py."""
     script = str(Path(param(WORKLOAD, run, "root", str)) / "pretrain_gpt.py")
-    words = [*_model(run), *_experts(run), *_layout(run), *_batch(run, steps), *_rest(run)]
+    words = [*_model(run), *_experts(run), *_layout(run), *_batch(run, steps), *_rest(run), *_without_fusions(run)]
     return Launch(program=(script, *words), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
 
@@ -173,6 +173,15 @@ def _rest(run: Run) -> list[str]:
     )
 
 
+def _without_fusions(run: Run) -> list[str]:
+    """Megatron's own layers: of its defaults, these kernels are Transformer Engine's and Apex's, and it ends without
+    them (`TransformerConfig`, `ColumnParallelLinear`, `WrappedTorchNorm`).
+    """
+    kernels = ("rope-fusion", "gradient-accumulation-fusion", "persist-layer-norm")
+    local = param(WORKLOAD, run, "transformer_impl", str) == "local"
+    return _flags({f"no-{name}": local for name in kernels})
+
+
 class _Reader:
     """Iterations, without the values that the line after the first one averages over both.
 
@@ -210,7 +219,7 @@ class Settings(TrainerParameters):
     root: str = "Megatron-LM"
     """a checkout; a relative path is relative to where `sweep` was started"""
     transformer_impl: str = "transformer_engine"
-    """transformer_engine or local"""
+    """transformer_engine, or local: Megatron's own layers, without Transformer Engine and Apex"""
     virtual_stages: int = 2
     """pipeline stages per rank, in the interleaved schedule"""
     sequence_parallel: bool = True
@@ -270,6 +279,22 @@ WORKLOAD = Workload(
             "Megatron trains experts under tp={tp} only with sequence_parallel: true",
         ),
         Rule(
+            "attention_by_cp",
+            lambda c: (c["transformer_impl"] == "local") & (c["cp"] > 1),
+            "Megatron's own attention has no cp={cp}: transformer_impl must be transformer_engine",
+        ),
+        Rule(
+            "norm_by_sequence_parallel",
+            lambda c: (
+                (c["transformer_impl"] == "local")
+                & (c["norm"] == "rmsnorm")
+                & (c["tp"] > 1)
+                & (c["sequence_parallel"] == True)  # noqa: E712
+            ),
+            "torch's rmsnorm, which transformer_impl: local has, is not sequence-parallel over tp={tp}: "
+            "sequence_parallel must be false",
+        ),
+        Rule(
             "output_bias",
             lambda c: c["attention_output_bias"] != c["mlp_bias"],
             "Megatron has biases in all linear layers or in none (but for qkv)",
@@ -299,6 +324,10 @@ ADAPTER = Adapter(
     convention="matmul-causal",
     hints=(
         Hint(pattern="No module named 'transformer_engine", text="set params.transformer_impl to local, or install it"),
+        Hint(
+            pattern="custom CUDA extension fused_weight_gradient_mlp_cuda",
+            text="install Apex, or set params.arguments to --no-gradient-accumulation-fusion",
+        ),
         Hint(pattern="can't open file .*pretrain_gpt.py", text="params.root must name a checkout of Megatron-LM"),
     ),
 )

@@ -48,6 +48,10 @@ def export() -> None:
 @click.option("--nodes", "widths", type=int, multiple=True, help="Only cells with this many nodes. Repeatable.")
 @click.option("--iterations", type=click.IntRange(1), help="For a trainer's format. Default: as measured.")
 @click.option("--out", type=OutputPath(directory=True), help="For a trainer's format: directory for its files.")
+@click.option(
+    "--param", "params", metavar="NAME=VALUE", multiple=True,
+    help="For a trainer's format: its parameter, such as root=DIR. Repeatable.",
+)  # fmt: skip
 @click.option("--skip", is_flag=True, help="For a trainer's format: leave out cells that it cannot run, and list them.")
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 def best(
@@ -59,6 +63,7 @@ def best(
     widths: tuple[int, ...],
     iterations: int | None,
     out: Path | None,
+    params: tuple[str, ...],
     skip: bool,
 ) -> int:
     """Print the best configuration of each cell that was measured.
@@ -71,6 +76,7 @@ def best(
       sweep export best results.parquet --format markdown --metric mfu
       sweep export best sweeps/first --format flags --model 8B --nodes 4
       sweep export best sweeps/first --format TRAINER --out configs
+      sweep export best sweeps/first --format TRAINER --param root=/shared/checkout
     """
     from sweep.cli import export_trainer
 
@@ -80,18 +86,19 @@ def best(
     if form in FORMS:
         if out is not None:
             raise SweepError(Mistake(f"{form} is printed, not written", path="--out", remedy="redirect the output"))
-        if iterations is not None:
-            raise SweepError(without_effect(["iterations"], f"with --format {form}"))
-        if skip:
-            raise SweepError(without_effect(["skip"], f"with --format {form}"))
+        if wrong := without_effect(["iterations", "skip", "params"], f"with --format {form}"):
+            raise SweepError(wrong)
         click.echo(_text([complete(record, metric) for record in records], form, metric), nl=False)
         return 0
-    made, mistakes = export_trainer.made_of(records, form, iterations, out)
+    given = export_trainer.parameters(params, form)
+    made, mistakes = export_trainer.made_of(records, form, iterations, out, given)
     if mistakes and not (skip and made):
         remedy = "--skip exports the others" if made else '--filter chooses among what it has, e.g. --filter "cp == 1"'
         raise SweepError([replace(mistake, remedy=mistake.remedy or remedy) for mistake in mistakes])
     for mistake in mistakes:
         click.echo(f"left out: {mistake}", err=True)
+    for note in (f"{cell.cell}: {cell.note}" for cell in made if cell.note):
+        click.echo(note, err=True)
     if out is not None:
         for path in export_trainer.write(made, out):
             click.echo(str(path))

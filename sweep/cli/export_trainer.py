@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers.adapter import from_here
 from bench_workloads.trainers.driver.starting import interpreter
-from sweep.contract import Layout, Run
+from sweep.contract import Layout, Run, Scalar, Workload
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.files import write_whole
+from sweep.inputs.check import parameter_problems
+from sweep.inputs.yaml_lines import load
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
+from sweep.plan.rules import broken_by_run
 from sweep.plugins import find_trainer, trainer_names
 from sweep.redaction import REDACTED
 
 MASTER_PORT = 29500
 """torchrun's own default"""
+CHECKOUT = "--param root=DIR for a checkout, --param workdir=DIR for another directory"
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class Made:
     """name of its files' directory"""
     files: Mapping[str, str]
     nodes: int
+    note: str
+    """what limits it as a statement about this trainer; empty: it measured the run"""
     command: str
     """the start command, after its environment variables. It runs in the files' directory, with paths relative to it;
     or it changes to the directory where the trainer has to start, with absolute paths. Of several nodes: in a batch
@@ -48,34 +55,65 @@ def check(name: str, others: Sequence[str]) -> None:
         raise SweepError(Mistake(f"unknown format {name!r}", path="--format", remedy=remedy))
 
 
+def parameters(options: Sequence[str], trainer: str) -> dict[str, Scalar]:
+    """The trainer's parameters of ``--param NAME=VALUE``. Raises SweepError with all that is wrong with them."""
+    workload = find_trainer(trainer).workload
+    found: dict[str, Any] = {}
+    mistakes: list[Mistake] = []
+    for option in options:
+        name, equals, text = option.partition("=")
+        if not equals:
+            mistakes.append(Mistake("a parameter is NAME=VALUE", f"--param {option}"))
+        elif isinstance(workload.params.get(name), str):
+            found[name] = text
+        else:
+            found[name] = load(text, f"--param {option}").value
+    problems = parameter_problems({name: (value,) for name, value in found.items()}, workload)
+    mistakes += [Mistake(one.fact, f"--param {one.path[-1]}", remedy=one.remedy) for one in problems]
+    if mistakes:
+        raise SweepError(mistakes)
+    return found
+
+
 def made_of(
-    records: Sequence[Mapping[str, Any]], trainer: str, iterations: int | None, out: Path | None
+    records: Sequence[Mapping[str, Any]],
+    trainer: str,
+    iterations: int | None,
+    out: Path | None,
+    params: Mapping[str, Scalar],
 ) -> tuple[list[Made], list[Mistake]]:
     """The cells that the trainer can run, and every mistake of the others."""
     found: list[Made] = []
     mistakes: list[Mistake] = []
     for record in records:
         try:
-            found.append(made(record, trainer, iterations, out))
+            found.append(made(record, trainer, iterations, out, params))
         except SweepError as error:
             mistakes += error.mistakes
     return found, mistakes
 
 
-def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: Path | None) -> Made:
+def made(
+    record: Mapping[str, Any], trainer: str, iterations: int | None, out: Path | None, params: Mapping[str, Scalar]
+) -> Made:
     """A cell's best configuration as the trainer's files and command; ``out``: where they are written.
+
+    ``params`` replace those of the record.
 
     Raises SweepError if the record lacks values, or the trainer cannot run the layout.
     """
     adapter = find_trainer(trainer)
     run = run_of(record, trainer)
+    run = replace(run, params={**run.params, **params})
     settings = {**adapter.workload.params, **run.params}
     run = from_here(run, settings)
     folder = f"{run.model}-{run.nodes}-nodes".replace("/", "_")
     cell = f"{run.model} on {run.nodes} node{'s' * (run.nodes != 1)}"
-    beyond = _beyond(run, adapter.workload.axes, adapter.workload.choices)
-    if beyond:
-        raise SweepError([Mistake(f"{trainer} has no {text}", path=cell) for text in beyond])
+    if not run.shape:
+        raise SweepError(Mistake("the record lacks the model's shape", path=cell))
+    beyond = [f"{trainer} has no {text}" for text in _beyond(run, adapter.workload)]
+    if impossible := beyond or [f"{trainer}: {reason}" for reason in broken_by_run(run, adapter.workload)]:
+        raise SweepError([Mistake(fact, path=cell, remedy=_remedy(fact)) for fact in impossible])
     steps = iterations or run.warmup_iterations + run.iterations
     try:
         launch = adapter.configure(run, ".", steps)
@@ -84,15 +122,23 @@ def made(record: Mapping[str, Any], trainer: str, iterations: int | None, out: P
             files = (Path() if out is None else out / folder).absolute()
             launch = adapter.configure(run, str(files), steps)
     except (ValueError, KeyError, TypeError) as error:
-        fact = f"{trainer} cannot take this run: {error}" if run.shape else "the record lacks the model's shape"
-        raise SweepError(Mistake(fact, path=cell)) from error
-    wrong = _cannot_run(launch, start, cell)
-    if not wrong and record.get("workload") == trainer:  # another workload's record names no checkout of the trainer
-        wrong = _missing_script(launch, start, cell)
-    if wrong:
+        raise SweepError(Mistake(f"{trainer} cannot take this run: {error}", path=cell)) from error
+    if wrong := _cannot_run(launch, start, cell) or _missing_script(launch, start, cell):
         raise SweepError(wrong)
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
-    return Made(cell, folder, launch.files, run.nodes, there + _command(launch, run, settings))
+    note = _note(str(record.get("workload")), trainer)
+    return Made(cell, folder, launch.files, run.nodes, note, there + _command(launch, run, settings))
+
+
+def _note(workload: str, trainer: str) -> str:
+    if workload == trainer:
+        return ""
+    return f"measured by the workload {workload}, whose parameters are left out: {trainer} was not measured"
+
+
+def _remedy(fact: str) -> str | None:
+    """Where a parameter is wrong, it can be given; a layout cannot."""
+    return f"--param {match[1]}=VALUE" if (match := re.search(r"\bparams\.(\w+)", fact)) else None
 
 
 def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
@@ -101,9 +147,7 @@ def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
     if not launch.program:
         mistakes.append(Mistake("the run names no program", path=cell, remedy="params need its arguments"))
     if start and not Path(start).is_dir():
-        mistakes.append(
-            Mistake("the trainer's directory does not exist here", start, path=cell, remedy="params.workdir")
-        )
+        mistakes.append(Mistake("the trainer's directory does not exist here", start, path=cell, remedy=CHECKOUT))
     return mistakes
 
 
@@ -112,8 +156,7 @@ def _missing_script(launch: Any, start: str, cell: str) -> list[Mistake]:
     script = Path(start) / launch.program[0]
     if script.suffix != ".py" or script.name in launch.files or not script.is_absolute() or script.exists():
         return []
-    remedy = "params.root, or another parameter that names it"
-    return [Mistake("the trainer's script does not exist here", str(script), path=cell, remedy=remedy)]
+    return [Mistake("the trainer's script does not exist here", str(script), path=cell, remedy=CHECKOUT)]
 
 
 def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
@@ -214,7 +257,8 @@ def _lines(cell: Made) -> list[str]:
 
 
 def _title(cell: Made) -> list[str]:
-    return [f"# {cell.cell}" + (": in a batch job of these nodes, on its first" if cell.nodes > 1 else "")]
+    title = f"# {cell.cell}" + (": in a batch job of these nodes, on its first" if cell.nodes > 1 else "")
+    return [title, *([f"# {cell.note}"] if cell.note else [])]
 
 
 def _batch(cell: Made) -> list[str]:
@@ -230,9 +274,10 @@ def _shape(text: str | None, model: str) -> dict[str, Any]:
     return MODELS[model].as_dict() if model in MODELS else {}
 
 
-def _beyond(run: Run, axes: frozenset[str], choices: Mapping[str, Sequence[Any]]) -> list[str]:
-    """The layout's values that the trainer does not support."""
+def _beyond(run: Run, workload: Workload) -> list[str]:
+    """The values of layout and parameters that the trainer does not support."""
     default, found = Layout(), []
+    axes, choices = workload.axes, workload.choices
     values = dataclasses.asdict(run.layout) | {"dtype": run.dtype, "compile": run.compile}
     usual = dataclasses.asdict(default) | {"dtype": "bf16", "compile": False}
     if run.layout.pp == 1:
@@ -242,4 +287,5 @@ def _beyond(run: Run, axes: frozenset[str], choices: Mapping[str, Sequence[Any]]
             found.append(f"{name} = {value}")
         elif name in axes and name in choices and value not in choices[name]:
             found.append(f"{name} = {value}, only {', '.join(map(str, choices[name]))}")
-    return found
+    given = {name: value for name, value in run.params.items() if value not in choices.get(name, (value,))}
+    return found + [f"{name} = {value}, only {', '.join(map(str, choices[name]))}" for name, value in given.items()]

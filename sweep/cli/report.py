@@ -240,7 +240,7 @@ def _usage(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
     texts, workload = list(usage_of(cell)), str(cell.get("workload"))
     with contextlib.suppress(SweepError):  # no adapter for that workload, or the record lacks values
         export_trainer.check(workload, ())
-        made = export_trainer.made(plain_record(cell), workload, None, None)
+        made = export_trainer.made(plain_record(cell), workload, None, None, {})
         texts.append((f"as {workload} takes it", export_trainer.text([made])))
     return texts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,7 +21,7 @@ from sweep.plugins import find_workload
 def problems_of(grid: Grid, site: Site, workload: Workload) -> list[Problem]:
     """Every request of the grid that no plan can meet."""
     return [
-        *_parameters(grid, workload),
+        *parameter_problems(grid.params, workload),
         *_choices(grid, workload),
         *_points(grid, workload),
         *_nodes(grid, site),
@@ -35,11 +35,17 @@ def _problems_with_workload(grid: Grid) -> list[Problem]:
         workload = find_workload(grid.workload)
     except SweepError:
         return []
-    return [*_parameters(grid, workload), *_choices(grid, workload), *_points(grid, workload), *_names(grid, workload)]
+    return [
+        *parameter_problems(grid.params, workload),
+        *_choices(grid, workload),
+        *_points(grid, workload),
+        *_names(grid, workload),
+    ]
 
 
-def _parameters(grid: Grid, workload: Workload) -> Iterator[Problem]:
-    for name, values in sorted(grid.params.items()):
+def parameter_problems(params: Mapping[str, Sequence[Any]], workload: Workload) -> Iterator[Problem]:
+    """Names that the workload lacks, and values of another type than its default. ``params``: name -> values."""
+    for name, values in sorted(params.items()):
         path: Path = ("params", name)
         if name not in workload.params:
             fact = f"the workload {workload.name} has no parameter {name!r}"

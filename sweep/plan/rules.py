@@ -6,6 +6,7 @@ a node where the grid allows it. What only one workload or schedule needs belong
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from sweep.contract import Rule, Workload
+from sweep.contract import Rule, Run, Workload
 from sweep.expressions import holds
 from sweep.inputs.grid import AXES, DERIVED, Grid
 from sweep.inputs.site import Site
@@ -94,11 +95,37 @@ def rules_for(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
 
     A workload's rule replaces the general one of the same name.
     """
-    own = tuple(rule for rule in workload.rules if applies(rule, site.torch_version))
-    sharpened = {rule.name for rule in workload.rules}
-    general = tuple(rule for rule in GENERAL if rule.name not in sharpened)
     node = () if grid.tp_across_nodes else (_TP_IN_NODE,)
-    return (*general, *node, *_not_varied(workload), *own, *_restricted(grid), *_constraints(grid), *_excluded(grid))
+    own = own_rules(workload, site.torch_version)
+    return (
+        *general_rules(workload), *node, *_not_varied(workload), *own,
+        *_restricted(grid), *_constraints(grid), *_excluded(grid),
+    )  # fmt: skip
+
+
+def general_rules(workload: Workload) -> tuple[Rule, ...]:
+    """The general rules without those that the workload replaces."""
+    sharpened = {rule.name for rule in workload.rules}
+    return tuple(rule for rule in GENERAL if rule.name not in sharpened)
+
+
+def own_rules(workload: Workload, torch_version: str | None) -> tuple[Rule, ...]:
+    """The workload's rules that hold for a version of torch."""
+    return tuple(rule for rule in workload.rules if applies(rule, torch_version))
+
+
+def broken_by_run(run: Run, workload: Workload) -> list[str]:
+    """Why a workload cannot run a run that another one measured. Its shape has every field."""
+    layout = run.layout
+    facts = {name: getattr(run, name) for name in ("model", "nodes", "gpus", "gpus_per_node", "sequence_length")}
+    columns = {
+        **run.shape, **facts, **dataclasses.asdict(layout), "dtype": run.dtype,
+        "compile": run.compile, **workload.params, **run.params, "model parallel": layout.tp * layout.pp * layout.cp,
+        "dp is whole": layout.gpus == run.gpus, "batch is near": True,
+        "pp_schedule": layout.pp_schedule if layout.pp > 1 else DEFAULTS["pp_schedule"],
+    }  # fmt: skip
+    rules = (*general_rules(workload), *own_rules(workload, None))
+    return [rule.reason.format_map(columns) for rule in rules if np.any(rule.broken(columns))]
 
 
 def applies(rule: Rule, torch_version: str | None) -> bool:

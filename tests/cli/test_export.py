@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -128,9 +129,23 @@ def own_trainers():
 def made_by(name, run, folder):
     """What the adapter makes of the run; one that starts outside its files' directory gets absolute paths."""
     adapter = find_trainer(name)
-    run = from_here(run, adapter.workload.params)
+    run = from_here(run, {**adapter.workload.params, **run.params})
     beside = adapter.configure(run, ".", 5)
     return adapter.configure(run, str(folder), 5) if beside.workdir else beside
+
+
+def needed_by(name, folder):
+    """What a trainer cannot do without, for a run that another workload measured: parameters of paths that exist."""
+    params = find_trainer(name).workload.params
+    for script in ("pretrain_gpt.py", "run_train.py", "train.py", "scripts/training/run_recipe.py"):
+        (folder / "checkout" / script).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "checkout" / script).touch()
+    known = {"root": str(folder / "checkout"), "script": "train.py", "model_name": "a/model"}
+    return {name: value for name, value in known.items() if name in params}
+
+
+def as_options(params):
+    return [word for name, value in params.items() for word in ("--param", f"{name}={value}")]
 
 
 @pytest.mark.parametrize("name", [name for name in own_trainers() if name != "command"])
@@ -140,23 +155,82 @@ def test_every_adapter_writes_its_own_configuration(tmp_path, name):
     of_trainer = export_trainer.run_of(as_json(record), name)
     assert (of_trainer.layout, dict(of_trainer.shape), of_trainer.workload) == (run.layout, dict(LLAMA), name)
     assert not of_trainer.params
-    wanted = made_by(name, of_trainer, Path.cwd())
-    if wanted.workdir and not Path(wanted.workdir).is_dir():
+    given = needed_by(name, tmp_path)
+    if given:
         refused = exported(tmp_path / "r.parquet", "--format", name, code=2)
-        assert "directory does not exist here" in refused, "a command that cannot run is not exported"
-        return
-    shown = exported(tmp_path / "r.parquet", "--format", name)
+        assert any(f"--param {parameter}=" in refused for parameter in given), "no command that cannot run"
+    of_trainer = replace(of_trainer, params=given)
+    wanted = made_by(name, of_trainer, Path.cwd())
+    options = ("--format", name, *as_options(given))
+    shown = exported(tmp_path / "r.parquet", *options)
     for text in wanted.files.values():
         assert text.rstrip("\n") in shown
     wanted = made_by(name, of_trainer, tmp_path / "out" / "llama-1-nodes")
-    written = exported(tmp_path / "r.parquet", "--format", name, "--out", tmp_path / "out").split()
+    written = exported(tmp_path / "r.parquet", *options, "--out", tmp_path / "out").split()
     folder = tmp_path / "out" / "llama-1-nodes"
     assert {Path(path) for path in written} == {folder / file for file in (*wanted.files, "command.sh")}
     assert {file: (folder / file).read_text() for file in wanted.files} == dict(wanted.files)
     assert subprocess.run(["sh", "-n", folder / "command.sh"], check=False).returncode == 0
     script = (folder / "command.sh").read_text()
+    assert f"# measured by the workload {run.workload}, " in script
     assert shlex.join(wanted.program) in script
     assert (f"cd {wanted.workdir} && " in script) == bool(wanted.workdir)
+
+
+FOREIGN = {
+    "a GPT-2": ({"gated_mlp": False, "norm": "layernorm", "learned_positions": 1024}, {}, {"megatron", "deepspeed"}),
+    "experts": (
+        {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 512},
+        {},
+        {"megatron", "deepspeed"},
+    ),
+    "biases of queries, keys and values": ({"qkv_bias": True}, {}, {"megatron", "deepspeed"}),
+    "wide heads": ({"head_dim": 128}, {}, {"megatron", "deepspeed", "nemo"}),
+    "tp beyond the key-value heads": ({"num_kv_heads": 4}, {"dp": 1, "tp": 8}, {"megatron", "nemo"}),
+    "stages of unequal length": (
+        {},
+        {"dp": 1, "pp": 3, "nodes": 3, "gpus_per_node": 1},
+        {"nanotron", "picotron", "torchtitan"},
+    ),
+    "ZeRO 3": ({}, {"zero": 3}, {"deepspeed", "torchtitan"}),
+    "fp16": ({}, {"dtype": "fp16"}, {"megatron", "deepspeed"}),
+}
+"""a run of another workload: what its model and layout are, and the trainers that can run it"""
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_another_workloads_run_is_exported_only_to_trainers_that_can_run_it(tmp_path, kind):
+    """A model or layout that the trainer does not have must not silently become one that it has."""
+    shape, changes, able = FOREIGN[kind]
+    whole = ModelShape(**{**LLAMA, **({} if "head_dim" in shape else {"head_dim": 0}), **shape}).as_dict()
+    run = made_run(
+        **{"model": "m", "shape": whole, "gpus_per_node": 8, "nodes": 1, "dp": 8, "dtype": "bf16", **changes}
+    )
+    record = as_json(made_record(run))
+    found, mistakes = set(), {}
+    for name in set(own_trainers()) - {"command"}:
+        made, mistakes[name] = export_trainer.made_of([record], name, None, tmp_path, needed_by(name, tmp_path))
+        found |= {name} if made else set()
+    assert all(name in str(one) for name, of_trainer in mistakes.items() for one in of_trainer)
+    assert found == able
+
+
+def test_parameters_that_are_wrong_are_refused_together(tmp_path):
+    trainer_results(tmp_path / "r.parquet", dtype="bf16")
+    options = ("rot=/x", "virtual_stages=two", "root")
+    refused = exported(tmp_path / "r.parquet", "--format", "megatron", *more(options), code=2)
+    assert "--param rot" in refused
+    assert "did you mean root" in refused
+    assert "--param virtual_stages" in refused
+    assert "expected a whole number" in refused
+    assert "--param root: a parameter is NAME=VALUE" in refused
+    refused = exported(tmp_path / "r.parquet", "--format", "megatron", "--param", "transformer_impl=apex", code=2)
+    assert "transformer_impl = apex, only transformer_engine, local" in refused
+    assert "has no effect" in exported(tmp_path / "r.parquet", "--param", "root=x", code=2)
+
+
+def more(options):
+    return [word for option in options for word in ("--param", option)]
 
 
 def test_the_command_has_what_the_run_was_given(tmp_path):
@@ -200,7 +274,7 @@ def test_a_script_that_is_not_there_is_refused(tmp_path):
     trainer_results(tmp_path / "r.parquet", workload="nanotron", params=params, dtype="bf16")
     refused = exported(tmp_path / "r.parquet", "--format", "nanotron", code=2)
     assert f"{tmp_path}/no-checkout/run_train.py" in refused
-    assert "the trainer's script does not exist here (params.root" in refused
+    assert "the trainer's script does not exist here (--param root=DIR" in refused
 
 
 def test_a_layout_that_the_trainer_does_not_support_is_reported_with_every_axis(tmp_path):
@@ -222,13 +296,13 @@ def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_w
     layouts = {1: {"dp": 8}, 2: {"dp": 8, "cp": 2}, 4: {"dp": 8, "cp": 4}}
     runs = [made_run(model="llama", shape=LLAMA, gpus_per_node=8, nodes=n, **given) for n, given in layouts.items()]
     write_results(tmp_path / "r.parquet", [made_record(run) for run in runs])
-    reported = exported(tmp_path / "r.parquet", "--format", lacking[0], code=2)
+    given = as_options(needed_by(lacking[0], tmp_path))
+    reported = exported(tmp_path / "r.parquet", "--format", lacking[0], *given, code=2)
     assert f"llama on 2 nodes: {lacking[0]} has no cp = 2" in reported
     assert f"llama on 4 nodes: {lacking[0]} has no cp = 4" in reported
     assert "--skip exports the others" in reported
-    done = driving.run(
-        "export", "best", tmp_path / "r.parquet", "--format", lacking[0], "--skip", "--out", tmp_path / "o"
-    )
+    options = ("--format", lacking[0], "--skip", *given, "--out", tmp_path / "o")
+    done = driving.run("export", "best", tmp_path / "r.parquet", *options)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["llama-1-nodes"]
     assert done.stderr.count("left out: llama on") == 2

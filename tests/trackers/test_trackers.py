@@ -135,10 +135,10 @@ def test_trackio_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, 
 
 
 @pytest.mark.timeout(900)
-def test_mlflow_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, tmp_path):
-    pytest.importorskip("mlflow")
+def test_mlflow_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, tmp_path, monkeypatch):
     from mlflow.tracking import MlflowClient
 
+    monkeypatch.chdir(tmp_path)  # where MLflow puts the artifacts of an SQLite store
     uri = f"sqlite:///{tmp_path / 'store.db'}"
     first, second = (track(twenty, "mlflow", MLFLOW_TRACKING_URI=uri) for _ in range(2))
     assert (first["known"], first["new"], second["known"], second["new"]) == (20, 20, 20, 0)

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import analysis
+from analysis.figures import dark
 from analysis.metrics import METRICS, metric_named, number
 from analysis.report import About, build, columns_needed
 from analysis.report.attempts import MOST_ROWS, table_of
@@ -35,6 +36,7 @@ from tests.support.made_records import (
     record_event,
     write_journal,
 )
+from tests.support.paths import REPOSITORY
 
 ABOUT = About(title="made", sources=["made.parquet"], written="today")
 METRIC = metric_named("tokens_per_second_per_gpu")
@@ -288,3 +290,9 @@ def test_a_figure_without_data_is_replaced_by_text():
     assert {picture.name for picture in lacking} >= {"timeline"}
     assert page.count("<img ") == 2 * (len(pictures) - len(lacking)) > 0, "one for each theme"
     assert all(picture.lacking.partition("'")[0] in page for picture in lacking)
+
+
+def test_figures_on_a_dark_page_have_the_pages_own_colours():
+    (styles,) = re.findall(r"\{% set dark %\}(.*?)\{% endset %\}", (REPOSITORY / "templates/report.css.j2").read_text())
+    of_page = dict(part.removeprefix("--").split(":") for part in styles.split(";"))
+    assert [of_page[name] for name in ("bg", "ink", "faint", "line")] == [dark.PAGE, dark.INK, dark.FAINT, dark.LINE]

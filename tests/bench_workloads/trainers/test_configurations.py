@@ -15,6 +15,7 @@ import pytest
 
 from bench_workloads.trainers import TRAINERS, nemo
 from sweep.physics import shapes
+from sweep.plan.rules import broken_by_run
 from sweep.plugins import find_trainer
 from tests.support.trainers.exported import exported
 from tests.support.trainers.layouts import GOLDEN, LAYOUTS, SHAPE, launches, run_of
@@ -33,7 +34,7 @@ def asked(python, code, *arguments, env=None):
         [python, "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=600,
         env={**os.environ, **(env or {})},
         check=False,
     )
@@ -106,23 +107,60 @@ def test_torchtitan_takes_its_configuration_and_builds_the_model_that_was_asked(
 
 
 MEGATRON = """
-import argparse, json, sys, typing, typing_extensions
-typing.override = typing_extensions.override
+import json, os, sys, types, typing, typing_extensions
+typing.override = typing_extensions.override  # of Python 3.12
 sys.path.insert(0, sys.argv[1])
-from megatron.training.arguments import add_megatron_arguments
-parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
-known, unknown = parser.parse_known_args(json.loads(sys.argv[2]))
-print(json.dumps([unknown, known.tensor_model_parallel_size, known.global_batch_size]))
+import torch
+hopper = types.SimpleNamespace(major=9, minor=0)
+torch.cuda.get_device_capability = lambda *_: (hopper.major, hopper.minor)
+torch.cuda.get_device_properties = lambda *_: hopper
+from megatron.training.arguments import core_transformer_config_from_args, parse_args, validate_args
+found = []
+for ranks, env, words in json.loads(sys.argv[2]):
+    os.environ |= {"WORLD_SIZE": str(ranks), "RANK": "0", **env}
+    sys.argv[1:] = words
+    args = parse_args()
+    validate_args(args)
+    if args.transformer_impl == "local":
+        core_transformer_config_from_args(args)
+    found.append({"dp": args.data_parallel_size, "tp": args.tensor_model_parallel_size,
+        "pp": args.pipeline_model_parallel_size, "cp": args.context_parallel_size,
+        "ep": args.expert_model_parallel_size, "micro_batch_size": args.micro_batch_size,
+        "global_batch": args.global_batch_size, "sequence": args.seq_length, "zero": args.use_distributed_optimizer,
+        "recompute": args.recompute_granularity, "dtype": str(args.params_dtype)})
+print(json.dumps(found))
 """
 
 
+def as_megatron_has_it(run):
+    layout = run.layout
+    return {
+        **{name: getattr(layout, name) for name in ("dp", "tp", "pp", "cp", "ep", "micro_batch_size")},
+        "global_batch": run.global_batch_sequences,
+        "sequence": run.sequence_length,
+        "zero": layout.zero > 0,
+        "recompute": None if layout.recompute == "none" else layout.recompute,
+        "dtype": {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}[run.dtype],
+    }
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(6))
-def test_megatron_knows_every_flag(number, tmp_path):
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("implementation", ["transformer_engine", "local"])
+def test_megatrons_own_parser_takes_every_layout(implementation, tmp_path):
+    """Also its checks across arguments, as on a Hopper GPU (it asks the machine for the generation). The configuration
+    of its layers is made where Transformer Engine, which needs a GPU, is not."""
     root, python = named("SWEEP_MEGATRON_ROOT"), named("SWEEP_MEGATRON_PYTHON")
-    made = exported("megatron", number, tmp_path, root=root)
-    found = asked(python, MEGATRON, root, json.dumps(made.program[1:]))
-    assert found == [[], made.run.layout.tp, made.run.global_batch_sequences]
+    params = {"root": root, "transformer_impl": implementation}
+    workload = find_trainer("megatron").workload
+    taken = []
+    for number, layout in enumerate(LAYOUTS["megatron"]):
+        run = run_of("megatron", **{**layout, "params": {**layout.get("params", {}), **params}})
+        taken += [] if broken_by_run(run, workload) else [number]
+    assert taken == (list(range(6)) if implementation == "transformer_engine" else [0, 1, 3, 5])
+    made = [exported("megatron", number, tmp_path / str(number), **params) for number in taken]
+    words = [(one.run.gpus, dict(one.env), one.program[1:]) for one in made]
+    assert asked(python, MEGATRON, root, json.dumps(words)) == [as_megatron_has_it(one.run) for one in made]
 
 
 DEEPSPEED = """

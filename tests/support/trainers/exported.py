@@ -1,5 +1,6 @@
 """What `sweep export best` makes of a record of one of the layouts, as the trainer is given it."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,12 +25,15 @@ class Exported:
     files: Mapping[str, str]
     program: list[str]
     """what follows torchrun's options"""
+    env: Mapping[str, str]
+    """the variables before the command"""
 
 
 def exported(trainer: str, number: int, directory: Path, **params: str) -> Exported:
     """One of the trainer's six layouts. ``params``: such as ``root``, a checkout of the trainer."""
     run = run_of(trainer, **LAYOUTS[trainer][number])
     run = replace(run, params={**run.params, **params})
+    directory.mkdir(exist_ok=True)
     write_results(directory / "r.parquet", [replace(made_record(), **vars(configuration(run, None)))])
     words = ("--format", trainer, "--iterations", STEPS, "--out", directory / "out")
     done = driving.run("export", "best", directory / "r.parquet", *words)
@@ -39,4 +43,5 @@ def exported(trainer: str, number: int, directory: Path, **params: str) -> Expor
     words = shlex.split(command)
     ranks = words.index(f"--nproc-per-node={run.gpus_per_node}")
     files = {path.name: path.read_text() for path in folder.iterdir() if path.name != "command.sh"}
-    return Exported(run, folder, files, words[ranks + 1 :])
+    env = dict(word.split("=", 1) for word in words[:ranks] if re.match(r"[A-Z_]+=", word))
+    return Exported(run, folder, files, words[ranks + 1 :], env)
