@@ -42,31 +42,38 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
     a failure, the rule of a rejection; ``tie``: it was measured within noise of the winner.
     """
     winners = best_per_cell(records, metric.name)
-    rows = measured(records, metric)
     failed = counting(completed(records))
-    failed = failed[~succeeded(failed)]
+    tables = [measured(records, metric), failed[~succeeded(failed)], _with_layouts(plan)]
+    cells = [dict(iter(table.groupby(CELL, sort=False))) for table in tables]
+    values = _values(tables)
     found = []
     for row in winners.to_dict("records"):
         winner = {str(name): value for name, value in row.items()}
-        tried, not_ok = (part[part["model"] == winner["model"]] for part in (rows, failed))
-        candidates = plan[plan["model"] == winner["model"]] if plan is not None else None
-        around = [_Rows(part, winner) for part in (tried, not_ok, _with_layouts(candidates))]
+        cell = winner["model"], winner["nodes"]
+        around = [_Rows(of_cell.get(cell, table.head(0)), winner) for of_cell, table in zip(cells, tables, strict=True)]
         sides = _Sides(winner, *around, better=1 if metric.higher_is_better else -1)
-        steps = ((axis, *step) for axis in STEPPED for step in _steps(winner, axis, [tried, not_ok, candidates]))
-        found += [
-            {**{name: winner[name] for name in CELL}, **side}
-            for side in (sides.compare(*step) for step in steps)
-            if side
-        ]
+        steps = [(axis, *step) for axis in STEPPED for step in _steps(winner, axis, values[axis].get(cell[0], set()))]
+        found += [{**dict(zip(CELL, cell, strict=True)), **side} for side in (sides.compare(*s) for s in steps) if side]
     return _with_predictions(pd.DataFrame(found, columns=[*COLUMNS, "layout"]), winners)
+
+
+def _values(tables: Sequence[pd.DataFrame]) -> dict[str, dict[str, set[Any]]]:
+    """Axis -> model -> the values that the sweep has of it."""
+    found: dict[str, dict[str, set[Any]]] = {axis: {} for axis in STEPPED}
+    for table in tables:
+        for axis in STEPPED:
+            pairs = table[["model", axis]].dropna().drop_duplicates()
+            for model, value in zip(pairs["model"], pairs[axis], strict=True):
+                found[axis].setdefault(model, set()).add(value)
+    return found
 
 
 class _Rows:
     """The rows of a winner's cell that differ from it by one axis, and by what follows from it."""
 
     def __init__(self, table: pd.DataFrame, winner: Mapping[str, Any]) -> None:
-        self.table = table[(table[CELL[0]] == winner[CELL[0]]) & (table[CELL[1]] == winner[CELL[1]])]
-        compared = [name for name in CONFIGURATION_NAMES if name in table and name not in FOLLOWING]
+        self.table = table
+        compared = [name for name in CONFIGURATION_NAMES if name in table and name not in FOLLOWING and len(table)]
         equal = {name: _equal(self.table[name], winner[name]) for name in compared}
         fixed = [equal.pop(name) for name in compared if name not in STEPPED]
         self._fixed = np.logical_and.reduce([np.ones(len(self.table), bool), *fixed])
@@ -74,6 +81,8 @@ class _Rows:
 
     def with_value(self, axis: str, value: Any) -> pd.DataFrame:
         """Those with another value on the axis."""
+        if self.table.empty:
+            return self.table
         others = [same for name, same in self._equal.items() if name != axis]
         mask = np.logical_and.reduce([self._fixed, _equal(self.table[axis], value), *others])
         found: pd.DataFrame = self.table[mask]
@@ -121,24 +130,25 @@ class _Sides:
 
 def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] | None:
     """The winner's record with another value on an axis, dp and grad_accum following; None if they are not whole."""
+    read = [*FOLLOWING, "micro_batch_size", *((axis,) if axis in SPLITTING else ())]
+    if any(pd.isna(winner[name]) for name in read):
+        return None
     layout = {**winner, axis: value}
     if axis in SPLITTING:
         layout["dp"] = winner["dp"] * winner[axis] / value
     if axis in (*SPLITTING, "micro_batch_size"):
         sequences = winner["dp"] * winner["micro_batch_size"] * winner["grad_accum"]
         layout["grad_accum"] = sequences / (layout["dp"] * layout["micro_batch_size"])
-    numbers = [layout[name] for name in FOLLOWING]
-    whole = all(pd.notna(number) and number >= 1 and number == int(number) for number in numbers)
+    whole = all(layout[name] >= 1 and layout[name] == int(layout[name]) for name in FOLLOWING)
     return {**layout, **{name: int(layout[name]) for name in FOLLOWING}} if whole else None
 
 
-def _steps(winner: Mapping[str, Any], axis: str, tables: Sequence[pd.DataFrame | None]) -> list[tuple[int, Any]]:
+def _steps(winner: Mapping[str, Any], axis: str, values: set[Any]) -> list[tuple[int, Any]]:
     """(step, value) of the neighbours on an axis. Value None: the sweep has none there, though there may be one.
 
     None at all where the sweep has one value of the axis, or the winner's is null.
     """
     current = winner[axis]
-    values = {value for table in tables if table is not None and axis in table for value in table[axis].dropna()}
     if current is None or pd.isna(current) or len(values | {current}) < 2:
         return []
     numbers = all(isinstance(v, (int, float, np.integer, np.floating)) and not isinstance(v, bool) for v in values)

@@ -37,6 +37,8 @@ def draw(tables: Tables) -> Figure:
     table = neighbours(tables.records, tables.plan, metric)
     if table.empty:
         raise LackingError("no axis has two values in the sweep")
+    if (table["how"] == "unknown").all():
+        raise LackingError("no neighbour of a winner was measured, and the step-time model predicts none")
     cells = _cells(table)
     columns = [
         (axis, step) for axis in STEPPED for step in STEPS if ((table["axis"] == axis) & (table["step"] == step)).any()
@@ -88,6 +90,8 @@ def _draw(axes: Axes, table: pd.DataFrame, cells: list[tuple[str, int]], columns
     axes.xaxis.tick_top()
     labels = [shortened(f"{model} · {nodes} node{'s' * (nodes > 1)}", LABEL_PT, style.SMALL) for model, nodes in cells]
     axes.set_yticks([y + 0.5 for y in range(len(cells))], labels, fontsize=style.SMALL)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 
@@ -98,6 +102,8 @@ def _face(row: dict[str, Any], worst: float) -> Any:
 
     if row["how"] in ("failed", "rejected"):
         return "#e8e8e8"
+    if row["how"] == "edge":
+        return "#f7f7f7"
     if math.isnan(row["ratio"]):
         return None
     far = to_rgb(BEHIND if row["ratio"] <= 1 else AHEAD)

@@ -53,6 +53,46 @@ class _Share(NamedTuple):
     ended: int = 0
 
 
+@dataclass
+class _Ended:
+    """Sums over the attempts that ended, and how far they were from what the plan predicted."""
+
+    seconds: float = 0.0
+    number: int = 0
+    gpu_s: float = 0.0
+    predicted_s: float = 0.0
+    log_ratio: float = 0.0
+    log_ratio_squared: float = 0.0
+
+    def add(self, share: _Share, predicted_s: float, gpus: int, sign: int) -> None:
+        """Add a run's attempts, or subtract them with ``sign`` -1. ``predicted_s``: of one attempt."""
+        if not share.ended:
+            return
+        all_s = share.ended * predicted_s
+        ratio = math.log(max(share.ended_s, 1e-3) / all_s)
+        self.seconds += sign * share.ended_s
+        self.number += sign * share.ended
+        self.gpu_s += sign * share.ended_s * gpus
+        self.predicted_s += sign * all_s
+        self.log_ratio += sign * share.ended * ratio
+        self.log_ratio_squared += sign * share.ended * ratio**2
+
+    @property
+    def correction(self) -> float:
+        """Ratio of actual to expected time of attempts; one more counts as if it had taken what was predicted."""
+        one = self.predicted_s / self.number if self.number else 1.0
+        return (self.seconds + one) / (self.predicted_s + one)
+
+    def factor(self, to_come: int) -> float:
+        """By how much the mean of what is to come may differ from the corrected prediction, both ways."""
+        if self.number < MIN_ENDED:
+            return ASSUMED_FACTOR
+        mean = self.log_ratio / self.number
+        variance = max(0.0, self.log_ratio_squared / self.number - mean**2) * self.number / (self.number - 1)
+        error = math.sqrt(variance * (1 / self.number + 1 / max(1, to_come)))
+        return math.exp(WIDE * error + abs(math.log(max(self.seconds, 1e-3) / self.predicted_s / self.correction)))
+
+
 class Tally:
     """The sums over a sweep's runs. It follows one state: an update costs only what changed since the last one.
 
@@ -116,7 +156,7 @@ class Tally:
     @property
     def typical_run_s(self) -> float:
         """Typical duration of an attempt, from those that ended; an assumption where none did."""
-        return self._ended_s / self._ended if self._ended else ASSUMED_RUN_S
+        return self._ended.seconds / self._ended.number if self._ended.number else ASSUMED_RUN_S
 
     def latest(self, most: int) -> list[tuple[PlannedRun, Attempt]]:
         """The attempts that ended last, the latest first."""
@@ -141,9 +181,9 @@ class Tally:
         as if it had taken what was predicted, so that the first ones do not overturn the estimate.
         """
         node_s = self._waiting_node_s - sum(self._expected(run_id) for run_id in self._not_begun(left_out or {}))
-        node_s *= self._correction
+        node_s *= self._ended.correction
         for planned, attempt in self.in_flight():
-            expected_s = (planned.predicted_s or self._assumed_s) * self._correction
+            expected_s = (planned.predicted_s or self._assumed_s) * self._ended.correction
             node_s += self._width(planned) * max(0.0, expected_s - (now - (attempt.started_at or now)))
         at_work = sum(pilot.nodes for pilot in self._sweep_state.pilots.values() if pilot.open and pilot.started_at)
         return max(0.0, node_s) / (1 if self._serial else at_work or max(self._widths, default=1))
@@ -152,12 +192,7 @@ class Tally:
         """``seconds_left`` may be off by this factor, both ways: by the spread of the attempts' ratios so far, for the
         mean of those and of the runs to come, and by what the attempt that was only assumed changes.
         """
-        if self._ended < MIN_ENDED:
-            return ASSUMED_FACTOR
-        mean = self._log_ratio / self._ended
-        variance = max(0.0, self._log_ratio_squared / self._ended - mean**2) * self._ended / (self._ended - 1)
-        error = math.sqrt(variance * (1 / self._ended + 1 / max(1, self._words["waiting"] + self._words["running"])))
-        return math.exp(WIDE * error + abs(math.log(max(self._ended_s, 1e-3) / self._predicted_s / self._correction)))
+        return self._ended.factor(self._words["waiting"] + self._words["running"])
 
     def gpu_hours(self, now: float) -> tuple[float, float]:
         """GPU-hours spent so far: (allocated to pilots, used by attempts)."""
@@ -166,7 +201,7 @@ class Tally:
             for pilot in self._sweep_state.pilots.values()
             if pilot.started_at is not None
         )
-        used_s = self._ended_gpu_s
+        used_s = self._ended.gpu_s
         for planned, attempt in self.in_flight():
             used_s += self._gpus(planned) * max(0.0, now - (attempt.started_at or now))
         return held_s / 3600, used_s / 3600
@@ -178,7 +213,7 @@ class Tally:
         """
         found: defaultdict[str, float] = defaultdict(float)
         for planned in (self._runs[run_id] for run_id in self._not_begun(left_out)):
-            seconds = (planned.predicted_s or self._assumed_s) * self._correction
+            seconds = (planned.predicted_s or self._assumed_s) * self._ended.correction
             found[planned.node_group] += self._gpus(planned) * seconds / 3600
         return found
 
@@ -190,20 +225,13 @@ class Tally:
         self._words = Counter({"waiting": len(self._runs)})
         self._messages: dict[str, str] = {}
         self._in_flight: dict[str, None] = {}
-        self._ended_s, self._ended, self._ended_gpu_s, self._predicted_s = 0.0, 0, 0.0, 0.0
-        self._log_ratio, self._log_ratio_squared = 0.0, 0.0
+        self._ended = _Ended()
         predicted = [planned.predicted_s for planned in self._runs.values() if planned.predicted_s]
         self._assumed_s = sum(predicted) / len(predicted) if predicted else ASSUMED_RUN_S
         self._waiting_node_s = sum(map(self._expected, self._runs))
         self._cells: dict[tuple[str, int], Cell] = {}
         for planned in self._runs.values():
             self._cells.setdefault((planned.model, planned.nodes), Cell()).runs += 1
-
-    @property
-    def _correction(self) -> float:
-        """Ratio of actual to expected time of attempts."""
-        one = self._predicted_s / self._ended if self._ended else 1.0
-        return (self._ended_s + one) / (self._predicted_s + one)
 
     def _width(self, planned: PlannedRun) -> int:
         return 1 if self._serial else planned.nodes
@@ -222,10 +250,9 @@ class Tally:
     def _renew(self, planned: PlannedRun, share: _Share) -> None:
         run_id, cell = planned.run_id, self._cells[planned.model, planned.nodes]
         before, self._shares[run_id] = self._shares[run_id], share
-        if before.ended:
-            self._add_ended(planned, before, -1)
-        if share.ended:
-            self._add_ended(planned, share, 1)
+        predicted_s, gpus = planned.predicted_s or self._assumed_s, self._gpus(planned)
+        self._ended.add(before, predicted_s, gpus, -1)
+        self._ended.add(share, predicted_s, gpus, 1)
         if share.rate is not None:
             cell.rates[run_id] = share.rate
         elif before.rate is not None:
@@ -236,16 +263,6 @@ class Tally:
         if share.word not in PLACES:
             last = self._sweep_state.runs[run_id].last
             self._messages[share.word] = (last and last.message) or ""
-
-    def _add_ended(self, planned: PlannedRun, share: _Share, sign: int) -> None:
-        predicted_s = share.ended * (planned.predicted_s or self._assumed_s)
-        ratio = math.log(max(share.ended_s, 1e-3) / predicted_s)
-        self._ended_s += sign * share.ended_s
-        self._ended += sign * share.ended
-        self._ended_gpu_s += sign * share.ended_s * self._gpus(planned)
-        self._predicted_s += sign * predicted_s
-        self._log_ratio += sign * share.ended * ratio
-        self._log_ratio_squared += sign * share.ended * ratio**2
 
     def _add_word(self, planned: PlannedRun, cell: Cell, word: str, sign: int) -> None:
         self._words[word] += sign

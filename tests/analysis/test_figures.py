@@ -88,8 +88,10 @@ def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
     for at in range(12):
         node, begin = nodes[at % len(nodes)], 5.0 + 70 * (at // len(nodes))
         again = at == 8  # the first configuration once more, on another node
-        run = made_run(model=("1B", "8B")[at % 2], dp=1, tp=2, grad_accum=1 if again else 1 + at, micro_batch_size=1,
-                       repeat=int(again))  # fmt: skip
+        wider = at == 4  # the first configuration with the next micro-batch size
+        batch = 1 if again or wider else 1 + at
+        run = made_run(model=("1B", "8B")[at % 2], dp=1, tp=2, grad_accum=batch if wider else 2 * batch,
+                       micro_batch_size=1 + int(wider), repeat=int(again))  # fmt: skip
         step = 0.1 * (1 + at % 5)
         two = [made_measurement(step, step * 1.01, step * (1.02 + 0.3 * rank), peak_allocated_bytes=(1 + at) << 30,
                                 simulated=simulated) for rank in range(2)]  # fmt: skip

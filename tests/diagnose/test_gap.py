@@ -38,7 +38,7 @@ def test_recomputation_is_what_is_executed_beyond_the_model_and_no_part_of_the_k
     assert causes[ADVICE["kernels"][0]] == pytest.approx(0.2)
 
 
-def test_recomputation_says_by_which_share_of_the_model_more_is_executed():
+def test_recomputation_states_by_which_share_of_the_model_more_is_executed():
     (loss,) = losses(replace(NOTHING, executed_s=0.4, ideal_s=0.3))
     assert (loss.cause, loss.seconds) == (RECOMPUTED, pytest.approx(0.1))
     assert loss.evidence == "33% more FLOPs are executed than the model has"

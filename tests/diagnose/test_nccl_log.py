@@ -75,7 +75,7 @@ def test_sockets_on_one_node_are_no_finding() -> None:
     assert seen.findings == ()
 
 
-def test_a_log_that_ends_before_the_first_channel_says_nothing_of_transports_or_rings() -> None:
+def test_a_log_that_ends_before_the_first_channel_has_no_transports_or_rings() -> None:
     seen = summarize(["n1:1:1 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>"])
     assert seen is not None
     assert (seen.transports, seen.gpudirect_rdma, seen.rings, seen.trees) == ({}, None, False, False)

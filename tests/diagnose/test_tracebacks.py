@@ -30,7 +30,7 @@ def test_exception_groups_have_their_own_line_behind_bars():
     assert tracebacks(text)[0].line == "OddError: inside"
 
 
-def test_a_frames_source_that_looks_like_an_exception_is_not_the_exception():
+def test_a_frames_source_in_the_form_of_an_exception_is_not_the_exception():
     """A row of a mapping, as Python quotes it."""
     text = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    KeyError: 3,\nRuntimeError: real\n'
     assert diagnose_text(text).evidence == "RuntimeError: real"

@@ -81,7 +81,7 @@ def test_a_result_that_is_measured_again_no_longer_counts():
 
 
 @pytest.mark.filterwarnings("error")
-def test_measured_peaks_say_nothing_of_a_run_whose_memory_cannot_be_predicted():
+def test_measured_peaks_change_nothing_for_a_run_whose_memory_cannot_be_predicted():
     """The peaks of a trainer with a profile, twice the predicted ones; another trainer's run of the same layout."""
     given = [run(mbs=mbs, dp=8, workload=name) for name in ("nanotron", "somebody") for mbs in (1, 2, 3, 32)]
     found = Known(from_configurations([f"run-{i:016x}" for i in range(8)], given, GPUS["h100"]))

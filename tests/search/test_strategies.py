@@ -121,7 +121,7 @@ def test_a_cell_stays_open_for_an_axis_value_that_nothing_measured():
     assert known.beliefs().spreads(left, measured=False).min() > 0.1
 
 
-def test_until_a_cell_stops_nothing_is_said_of_how_sure_its_best_is_unless_it_was_worked_out():
+def test_until_a_cell_stops_how_sure_its_best_is_is_stated_only_if_it_was_computed():
     recorded, guided = truth(1), Guided()
     known, seen = Known(recorded.candidates), set()
     for _ in itertools.chain(steps(known, recorded, guided, Budget()), ["the end"]):
@@ -286,7 +286,7 @@ def test_a_forecasts_figures_by_hand(worked, order):
         assert cell["top_3_regret"] < cell["top_1_regret"]
 
 
-def test_repeats_of_one_layout_tell_the_noise():
+def test_repeats_of_one_layout_give_the_noise():
     """Sixty runs of one configuration, a tenth apart, though half a percent to five are usual."""
     given = [run(dp=8, repeat=repeat) for repeat in range(60)]
     c = from_configurations([f"run-{i:016x}" for i in range(60)], given, GPUS["h100"])
