@@ -88,7 +88,11 @@ def leader_pids(directory):
 
 def marked_processes(directory):
     """Every living process with the token of one of this sweep's pilots, as text."""
-    sweep_id = json.loads(SweepDir(Path(directory)).provenance.read_text())["sweep_id"]
+    return processes_of(json.loads(SweepDir(Path(directory)).provenance.read_text())["sweep_id"])
+
+
+def processes_of(sweep_id):
+    """The same by the sweep's id, for a directory that is no longer there."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -7,11 +7,13 @@ gets no heartbeat of its leader ends the job. One thread keeps writes and reads 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from sweep.errors import log_error
+from sweep.errors import Mistake, SweepError, log_error
+from sweep.pilot import timeouts
 from sweep.state.events import Event
 from sweep.store.directory import Claim, SweepDir, try_claim
 from sweep.store.journal import Journal, JournalReader
@@ -23,7 +25,7 @@ T = TypeVar("T")
 
 
 class Files:
-    """One writer's journal, its reads of the sweep and its claims."""
+    """One writer's journal, its reads of the sweep and its claims. A directory that was removed ends the retries."""
 
     def __init__(self, sweep: SweepDir, writer: str) -> None:
         self._sweep = sweep
@@ -57,9 +59,18 @@ class Files:
         self._journal.close()
 
     async def _retrying(self, what: str, act: Callable[[], T]) -> T:
+        """What `act` returns, once the file system allows it. Raises SweepError where the directory was removed."""
+        missing_since: float | None = None
         while True:
             try:
                 return await self.do(act)
             except OSError as error:
+                if not isinstance(error, FileNotFoundError) or await self.do(self._sweep.path.exists):
+                    missing_since = None
+                elif missing_since is None:
+                    missing_since = time.monotonic()
+                elif time.monotonic() - missing_since > timeouts.GONE_S:
+                    fact = f"removed while its pilot ran: missing for {timeouts.GONE_S:.0f} s"
+                    raise SweepError(Mistake(fact, file=str(self._sweep.path), remedy="the pilot ends")) from error
                 log_error(f"the sweep directory cannot be {what}, trying again: {error}")
                 await asyncio.sleep(RETRY_S)

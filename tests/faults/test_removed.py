@@ -1,0 +1,23 @@
+"""A sweep directory that is removed while a pilot runs: the pilot ends instead of holding its nodes to the limit."""
+
+import shutil
+
+from sweep.store.sweep import open_sweep
+from tests.support import driving
+from tests.support.driving import SLOW, running_attempt, wait_for
+from tests.support.paths import REPOSITORY
+
+SHORT_TIMEOUTS = REPOSITORY / "tests" / "support" / "short_timeouts"
+
+
+def test_a_pilot_whose_directory_was_removed_ends(tmp_path):
+    directory = tmp_path / "s"
+    (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=1, step_s=0.2, pilot_time="1h"))
+    words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes", "--detach")
+    done = driving.run(*words, env={"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"})
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: running_attempt(directory))
+    sweep_id = open_sweep(directory).sweep_id
+    assert driving.processes_of(sweep_id)
+    shutil.rmtree(directory)
+    wait_for(lambda: not driving.processes_of(sweep_id), timeout_s=40)
