@@ -30,6 +30,8 @@ ORDERED: Mapping[str, Sequence[str]] = {"recompute": ("none", "selective", "full
 """Values in order, from the fastest to the one that needs the least memory; numbers have their own order"""
 LAST = {"zero": 3}
 """The highest value of an axis that does not double"""
+ROUNDED = 0.005
+"""a smaller difference is 0 % in a text"""
 COLUMNS = ["model", "nodes", "axis", "step", "value", "ratio", "how", "reason", "tie"]
 
 
@@ -219,7 +221,11 @@ def described(row: Mapping[str, Any]) -> str:
     """One neighbour's result as text: 12 % slower, predicted 3 % faster, OOM, not in the sweep."""
     if row["how"] in ("measured", "predicted"):
         percent = 100 * (row["ratio"] - 1)
-        words = f"{abs(percent):.0f} % {'slower' if percent < 0 else 'faster'}" if abs(percent) >= 0.5 else "as fast"
+        words = (
+            f"{abs(percent):.0f} % {'slower' if percent < 0 else 'faster'}"
+            if abs(percent) >= 100 * ROUNDED
+            else "as fast"
+        )
         return f"predicted {words}" if row["how"] == "predicted" else words + (", within noise" if row["tie"] else "")
     texts = {"failed": f"failed: {row['reason']}", "rejected": f"cannot run: {row['reason']}"}
     return texts.get(row["how"], "not in the sweep" if row["how"] == "edge" else "not known")
@@ -228,7 +234,7 @@ def described(row: Mapping[str, Any]) -> str:
 def summary(of_winner: pd.DataFrame) -> str:
     """A winner's neighbours in a sentence: how far behind they are, and what would have to be tried."""
     known = of_winner[of_winner["how"] == "measured"]
-    untried = of_winner[(of_winner["how"] == "predicted") & (of_winner["ratio"] > 1)]
+    untried = of_winner[(of_winner["how"] == "predicted") & (of_winner["ratio"] > 1 + ROUNDED)]
     edges = list(dict.fromkeys(of_winner.loc[of_winner["how"] == "edge", "axis"]))
     words = []
     if len(known):

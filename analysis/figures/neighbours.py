@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.derive.axes import comparable_metric
 from analysis.derive.best import CELL, model_order
-from analysis.derive.neighbours import STEPPED, neighbours
+from analysis.derive.neighbours import ROUNDED, STEPPED, neighbours
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.text_fit import shortened
@@ -23,8 +23,6 @@ LABEL_PT = 92.0
 """room for the name of a cell"""
 BEHIND, AHEAD = "#b3d4ea", "#f6c6a3"
 """the colours of a neighbour that is far behind the winner, and of one that is ahead of it"""
-ROUNDED = 0.005
-"""a smaller difference is printed as 0 %"""
 NAMES = {"micro_batch_size": "MBS", "zero": "ZeRO", "recompute": "recompute", "pp_schedule": "schedule"}
 STEPS = {-1: "−", 1: "+", 0: ""}
 
