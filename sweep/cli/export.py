@@ -95,15 +95,12 @@ def best(
     if mistakes and not (skip and made):
         remedy = "--skip exports the others" if made else '--filter chooses among what it has, e.g. --filter "cp == 1"'
         raise SweepError([replace(mistake, remedy=mistake.remedy or remedy) for mistake in mistakes])
+    written = export_trainer.text(made) if out is None else "".join(f"{p}\n" for p in export_trainer.write(made, out))
     for mistake in mistakes:
         click.echo(f"left out: {mistake}", err=True)
     for note in (f"{cell.cell}: {cell.note}" for cell in made if cell.note):
         click.echo(note, err=True)
-    if out is not None:
-        for path in export_trainer.write(made, out):
-            click.echo(str(path))
-    else:
-        click.echo(export_trainer.text(made), nl=False)
+    click.echo(written, nl=False)
     return 0
 
 

@@ -126,6 +126,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
     assert run(root, "collect", "s").returncode == 0
     assert run(root, "archive", "s").returncode == 0
+    (root / "Megatron-LM").mkdir()  # a checkout: an exported command has to exist
+    (root / "Megatron-LM" / "pretrain_gpt.py").touch()
     (root / "binary").write_bytes(bytes(range(256)) * 4)
     (root / "empty").touch()
     (root / "empty.parquet").touch()

@@ -109,7 +109,8 @@ def test_one_disturbed_iteration_changes_neither_median_nor_rate(zygote: Zygote)
     assert times[disturbed] > 1.0 > others[-1]
     assert others[3] <= record["step_time_median_s"] <= others[4]
     assert record["tokens_per_second"] == pytest.approx(run.global_batch_tokens / record["step_time_median_s"])
-    assert statistics.mean(times) > 2 * record["step_time_median_s"], "a mean would have been moved"
+    moved_s = statistics.mean(times) - record["step_time_median_s"]
+    assert moved_s > 0.5 * params["straggler_s"] / len(times), "a mean would have been moved"
     further = json.loads(record["extra_json"])
     assert further["own_time_median_s"]["max"] < 0.5, "late once is not slow"
     low, high = further["step_time_interval_s"]
