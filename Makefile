@@ -22,6 +22,9 @@ PYTEST_OPTIONS ?=
 SEED ?= 1
 SAMPLE ?= 30
 
+# Hundreds of processes import the code: it is compiled once, also where the environment says not to keep it
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := sweep analysis bench_workloads benchmarks tests docs
@@ -54,9 +57,9 @@ demo: $(VENV)/.installed
 system-packages:
 	tests/support/system-packages
 
-# Most of the time passes in waiting for schedulers and deadlines: two workers have the tests on Slurm, two the others
+# Most of the time passes in waiting for schedulers and deadlines: two workers have the tests on Slurm, three the others
 test: system-packages lint types
-	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -m "not long" -n 5 --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 test-long: $(VENV)/.installed-dev
 	SWEEP_REQUIRE_SLURM=$${SWEEP_REQUIRE_SLURM:-1} $(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)

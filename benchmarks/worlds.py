@@ -62,14 +62,16 @@ def world(seed: int) -> SyntheticCluster:
     """The world of a seed."""
     for attempt in range(100):
         found = _drawn(seed, np.random.default_rng([41_017, seed, attempt]))
-        if (~found.doomed).mean() >= LEAST_FEASIBLE:
+        if found is not None and (~found.doomed).mean() >= LEAST_FEASIBLE:
             return found
     raise AssertionError("no feasible world")
 
 
-def _drawn(seed: int, r: Random) -> SyntheticCluster:
+def _drawn(seed: int, r: Random) -> SyntheticCluster | None:
     cluster, trainer = _cluster(r), _trainer(r)
     configurations = _grid(r, cluster)
+    if configurations is None:
+        return None
     c = _columns(configurations)
     true = _seconds(c, cluster, trainer) * _interactions(r, c)
     tokens = c["dp"] * c["micro_batch_size"] * c["grad_accum"] * c["sequence_length"]
@@ -190,7 +192,7 @@ def _data_sheet(cluster: dict[str, float]) -> Gpu:
     )
 
 
-def _grid(r: Random, cluster: dict[str, float]) -> list[Columns]:
+def _grid(r: Random, cluster: dict[str, float]) -> list[Columns] | None:
     """Complete products of axes, thinned value by value to the drawn size; some values are not powers of two."""
     target = int(_log_uniform(r, LEAST_RUNS, MOST_RUNS))
     for _ in range(200):
@@ -209,7 +211,7 @@ def _grid(r: Random, cluster: dict[str, float]) -> list[Columns]:
         sizes = Counter((one["model"], one["nodes"]) for one in found).values()
         if LEAST_RUNS <= len(found) <= MOST_RUNS and min(sizes) >= LEAST_IN_CELL:
             return found
-    raise AssertionError("no grid of the wanted size")
+    return None  # on this cluster hardly any grid has the wanted size
 
 
 def _axes(r: Random, cluster: dict[str, float]) -> dict[str, list[Any]]:

@@ -21,6 +21,7 @@ from bench_workloads import WORKLOADS
 from bench_workloads.parameters import Parameters
 from bench_workloads.trainers.adapter import TrainerParameters
 from sweep.inputs.grid import BudgetLimits, Grid, Timeouts
+from sweep.inputs.meanings import meanings
 from sweep.inputs.site import Site
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
@@ -74,10 +75,11 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _keys(model: type[BaseModel]) -> str:
     """A row per key of a file: name, default, meaning."""
+    texts = meanings(model)
     return _table(
         ("key", "default", "meaning"),
         (
-            (f"`{name}`", _default(field), _with_link(name, (field.description or "").replace("``", "`")))
+            (f"`{name}`", _default(field), _with_link(name, texts.get(name, "").replace("``", "`")))
             for name, field in model.model_fields.items()
         ),
     )

@@ -31,7 +31,7 @@ CELL = ["model", "nodes"]
 LAYOUT = ["dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "zero", "recompute", "pp_schedule"]
 
 NEEDED: tuple[str, ...] = (
-    *("run_id", "sweep_name", "attempt", "repeat", "outcome", "final", "simulated", "suspect", "notes"),
+    *("run_id", "sweep_name", "attempt", "repeat", "outcome", "final", "simulated", "predicted", "suspect", "notes"),
     *CONFIGURATION_NAMES,
     *("tokens_per_second_per_gpu", "tokens_per_second", "mfu", "hfu", "reported_mfu", "tflops_per_gpu"),
     *("step_time_median_s", "step_time_min_s", "step_time_max_s", "step_times_s"),
@@ -267,9 +267,9 @@ def configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
     return key
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    """A key by which m2 comes before m10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+def natural(name: str) -> list[int | str]:
+    """A key by which m2 comes before m10: texts and whole numbers in turn."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def _named_size(name: str) -> float:

@@ -54,7 +54,7 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
         cell = winner["model"], winner["nodes"]
         around = [_Rows(of_cell.get(cell, table.head(0)), winner) for of_cell, table in zip(cells, tables, strict=True)]
         sides = _Sides(winner, *around, better=1 if metric.higher_is_better else -1)
-        steps = [(axis, *step) for axis in STEPPED for step in _steps(winner, axis, values[axis].get(cell[0], set()))]
+        steps = [(axis, *step) for axis in STEPPED for step in steps_of(winner, axis, values[axis].get(cell[0], set()))]
         found += [{**dict(zip(CELL, cell, strict=True)), **side} for side in (sides.compare(*s) for s in steps) if side]
     return _with_predictions(pd.DataFrame(found, columns=[*COLUMNS, "layout"]), winners)
 
@@ -145,7 +145,7 @@ def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] 
     return {**layout, **{name: int(layout[name]) for name in FOLLOWING}} if whole else None
 
 
-def _steps(winner: Mapping[str, Any], axis: str, values: set[Any]) -> list[tuple[int, Any]]:
+def steps_of(winner: Mapping[str, Any], axis: str, values: set[Any]) -> list[tuple[int, Any]]:
     """(step, value) of the neighbours on an axis. Value None: the sweep has none there, though there may be one.
 
     None at all where the sweep has one value of the axis, or the winner's is null.
@@ -196,14 +196,14 @@ def _with_predictions(table: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFram
     known = np.isfinite(ratio)
     result.loc[asked.index[known], "ratio"] = ratio[known]
     result.loc[asked.index[known], "how"] = "predicted"
-    large = asked.index[_too_large(found)]
+    large = asked.index[too_large(found)]
     result.loc[large, "ratio"] = np.nan
     result.loc[large, "how"] = "rejected"
     result.loc[large, "reason"] = "memory"
     return result
 
 
-def _too_large(predicted: pd.DataFrame) -> np.ndarray:
+def too_large(predicted: pd.DataFrame) -> np.ndarray:
     """Which predicted peaks are over the memory of the record's kind of GPU."""
     gpus = [GPUS.get(str(name).lower()) for name in predicted["gpu"]]
     memory = np.array([gpu.memory_bytes if gpu is not None and gpu.memory_bytes else np.inf for gpu in gpus])

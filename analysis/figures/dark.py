@@ -11,6 +11,7 @@ from analysis.heatmap.colours import luminance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 PAGE, INK, FAINT, LINE, SHADE = "#10151b", "#e6edf3", "#a3adb8", "#343c46", "#1f2731"
 """those of the report's dark theme (templates/report.css.j2)"""
@@ -37,12 +38,37 @@ def darken(figure: Figure) -> None:
     from matplotlib.patches import Patch
     from matplotlib.text import Text
 
+    inks = {text: text.get_color() for axes in figure.axes for text in axes.texts}
     parts = {Text: ("color",), Line2D: ("color", "markerfacecolor", "markeredgecolor")}
     parts |= {Patch: ("edgecolor", "facecolor"), Collection: ("edgecolor", "facecolor")}
     for artist in figure.findobj():
         for kind, names in parts.items():
             if isinstance(artist, kind):
                 _recolour(artist, names, thin=not isinstance(artist, Patch))
+    for text, ink in inks.items():
+        face = _face_behind(text)
+        if face is not None and _contrast(ink, face) > _contrast(text.get_color(), face):
+            text.set_color(ink)
+
+
+def _face_behind(text: Text) -> Any:
+    """The colour of the rectangle that a text of a chart is on, such as a cell of a table; None if it is on none."""
+    from matplotlib.patches import Rectangle
+
+    axes = text.axes
+    if axes is None or text.get_transform() != axes.transData:
+        return None
+    cells = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    behind = [cell.get_facecolor() for cell in cells if cell.get_bbox().contains(*text.get_position())]
+    return behind[-1] if behind else None
+
+
+def _contrast(one: Any, other: Any) -> float:
+    """WCAG's contrast of two colours: 1 to 21."""
+    from matplotlib.colors import to_rgb
+
+    low, high = sorted(luminance(to_rgb(colour)) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
 
 
 def _recolour(artist: Any, names: tuple[str, ...], *, thin: bool) -> None:

@@ -52,8 +52,13 @@ def is_simulated(rows: pd.DataFrame) -> bool:
 
 
 def is_predicted(rows: pd.DataFrame) -> bool:
-    """Whether any row is a prediction of a plan (``analysis.predicted_records``)."""
-    return "predicted" in rows and bool(truth(rows["predicted"]).any())
+    """Whether the rows are predictions of a plan (``analysis.predicted_records``)."""
+    return "predicted" in rows and len(rows) > 0 and bool(truth(rows["predicted"]).all())
+
+
+def is_partly_predicted(rows: pd.DataFrame) -> bool:
+    """Whether some rows are measured, and others predicted from them."""
+    return "predicted" in rows and bool(truth(rows["predicted"]).any()) and not is_predicted(rows)
 
 
 def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[str]:

@@ -36,13 +36,15 @@ def groups(cell: Mapping[str, Any], metric: Metric, shown: Metric, level: str) -
 
 
 def headline(cell: Mapping[str, Any], shown: Metric) -> Group:
-    """The value with its marks: ≈n for ties, ! for contradictory records."""
+    """The value with its marks: ≈n for ties, ! for contradictory records, pred. where others are measured."""
     ties = cell.get("ties")
     words = [f"{number(float(cell['shown']) * shown.factor)}{'%' if shown.suffix == '%' else ''}"]
     if isinstance(ties, list) and ties:
         words.append(f"≈{len(ties)}")
     if known(cell.get("suspect")) and bool(cell["suspect"]):
         words.append("!")
+    if cell.get("marked"):
+        words.append("pred.")
     return [" ".join(words)]
 
 

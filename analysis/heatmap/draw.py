@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive.best import cells as derive_cells
+from analysis.derive.best import truth
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import LEVELS, groups, lines
 from analysis.heatmap.colours import Scale, draw_bar, ink_on, relative, scale_of
@@ -137,6 +138,9 @@ def draw(
         notes.insert(0, "simulated: no model was trained; ranks slept for the step times of a formula.")
     if caption.is_predicted(rows):
         notes.insert(0, "predicted: nothing was measured; speed and memory are those of the models of physics.")
+    if caption.is_partly_predicted(rows):
+        notes.insert(0, "pred.: not measured; the best layout as the measured cells predict it.")
+        table = table.assign(marked=truth(table["predicted"]))
     if node_group is not None:
         rows = rows[rows["model"].map(lambda model: parts.get(str(model), ("", ""))[1]) == node_group]
     content = _Content(table, rows, chosen, shown, numbers, notes, scale, arrangement)
@@ -236,6 +240,8 @@ def _title(content: _Content, room: float, keep: str | None, node_group: str | N
         name += " (simulated)"
     if caption.is_predicted(content.rows):
         name += " (predicted)"
+    if caption.is_partly_predicted(content.rows):
+        name += " (some predicted)"
     phrases = caption.held_fixed(content.rows, content.best, content.metric)
     phrases += [f"only {word}" for word in (keep, f"nodes of {node_group}" if node_group else None) if word]
     joined: list[str] = []

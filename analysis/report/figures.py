@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import numpy as np
 
@@ -15,11 +17,15 @@ from analysis.figures.dark import darken
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LARGEST_SVG = 300_000
-"""Bytes; a figure of many points is smaller and faster to display as PNG"""
+LARGEST_SVG = 100_000
+"""Characters; a figure of many points is smaller, about 70 KB, and faster to display as PNG"""
 MOST_MARKS = 20_000
 """Points and shapes in a figure; more than that takes seconds to write as an SVG that would be too large anyway"""
-PNG_DPI = 150
+PNG_DPI = 200
+PALETTE = 128
+"""colours of a PNG"""
+IN_A_URI = " /:=;,()!*+@?&$-_.~"
+"""what need not be written as % and digits; of the page's HTML, the template escapes the rest"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +60,32 @@ def picture_of(drawn: Drawn) -> Picture:
 
 def data_uri(figure: Figure) -> str:
     """The figure as a data: URI, the same for the same figure."""
-    svg = _saved(figure, "svg") if _marks(figure) <= MOST_MARKS else b""
-    kind, content = ("svg+xml", svg) if 0 < len(svg) <= LARGEST_SVG else ("png", _saved(figure, "png"))
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    svg = compact(_saved(figure, "svg").decode()) if _marks(figure) <= MOST_MARKS else ""
+    if 0 < len(svg) <= LARGEST_SVG:
+        return f"data:image/svg+xml,{quote(svg, safe=IN_A_URI)}"
+    return f"data:image/png;base64,{base64.b64encode(_in_few_colours(_saved(figure, 'png'))).decode()}"
+
+
+def compact(svg: str) -> str:
+    """An SVG of matplotlib with coordinates to 1/100 of a point, and without comments, metadata and line breaks."""
+    shown = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"-?\d+\.\d{3,}", _short, shown)).replace("> <", "><")
+
+
+def _short(number: re.Match[str]) -> str:
+    """Below 1 it may be a scale or an opacity: four digits."""
+    value = float(number[0])
+    return f"{value:.2f}".rstrip("0").rstrip(".") if abs(value) >= 1 else f"{value:.4g}"
+
+
+def _in_few_colours(png: bytes) -> bytes:
+    """A PNG with a palette: a figure has few colours, and is three times as large with 24 bits for each point."""
+    from PIL import Image
+
+    sink = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE).save(sink, "PNG", optimize=True)
+    return sink.getvalue()
 
 
 def _marks(figure: Figure) -> int:

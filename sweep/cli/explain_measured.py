@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sweep.cli.progress_text import plural
+from sweep.files import read_table
 
 if TYPE_CHECKING:
     from sweep.records.schema import Record
@@ -69,10 +70,9 @@ def measured_lines(directory: SweepDir, record: Record) -> list[str]:
 def _predicted(sweep: Sweep, run_id: str) -> dict[str, Any]:
     """What the plan predicted, and the step by part; null where the hardware's speed is not known."""
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     names = ["run_id", "predicted_step_s", "predicted_s", "predicted_peak_bytes"]
-    tables = [pq.read_table(path, columns=names) for path in sweep.plans]
+    tables = [read_table(path, columns=names) for path in sweep.plans]
     rows = [row for table in tables for row in table.filter(pc.equal(table.column("run_id"), run_id)).to_pylist()]
     row = rows[0] if rows else dict.fromkeys(names)
     known = {"step_s": "predicted_step_s", "attempt_s": "predicted_s", "peak_bytes": "predicted_peak_bytes"}

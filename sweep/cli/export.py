@@ -131,10 +131,16 @@ def _cell(value: Any) -> Any:
 
 
 def _markdown(rows: Sequence[Row]) -> str:
-    """Numbers right-aligned and rounded; a bar in a name is escaped, since it would end the cell."""
+    """Numbers right-aligned, as people read them; a bar in a name is escaped, since it would end the cell."""
+    from analysis.metrics import memory_text
+
+    texts = {"peak_memory_bytes": memory_text, "mfu": "{:.1%}".format, "margin": "{:.1%}".format}
     numeric = {name for name in rows[0] if any(type(row[name]) in (int, float) for row in rows)}
-    lines = [" | ".join(rows[0]), " | ".join("---:" if name in numeric else "---" for name in rows[0])]
-    lines += [" | ".join("" if v is None else str(_cell(v)).replace("|", "\\|") for v in row.values()) for row in rows]
+    heads = [name.removesuffix("_bytes") for name in rows[0]]
+    lines = [" | ".join(heads), " | ".join("---:" if name in numeric else "---" for name in rows[0])]
+    for row in rows:
+        cells = ["" if v is None else str(texts.get(name, _cell)(v)).replace("|", "\\|") for name, v in row.items()]
+        lines.append(" | ".join(cells))
     return "".join(f"| {line} |\n" for line in lines)
 
 

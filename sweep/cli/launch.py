@@ -22,7 +22,7 @@ from sweep.cli.options import (
     sweep_command,
     track_option,
 )
-from sweep.cli.progress_text import hours_text, hours_unit, plural
+from sweep.cli.progress_text import counted, hours_text, hours_unit, plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 
@@ -338,7 +338,7 @@ def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
     summary["heatmap"] = str(picture) if picture is not None else None
     if as_json:
         click.echo(json.dumps(summary))
-    words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
+    words = ", ".join(text for text, _ in counted(found))
     click.echo(f"{path}: {plural(len(sweep.runs), 'run')}: {words}", err=True)
     if picture is not None:
         show_best([path])

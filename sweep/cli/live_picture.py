@@ -12,7 +12,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.progress_text import eta, hours_text, hours_unit, plural, saved_text
+from sweep.cli.progress_text import NOT_RUN, counted, eta, hours_text, hours_unit, plural, saved_text
+from sweep.cli.winners import SIMULATED
 from sweep.contract import node_group_of
 from sweep.physics.shapes import total_parameters
 from sweep.state.tally import elapsed_s
@@ -39,13 +40,15 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
     """Progress, runs by state, the best so far per cell, pilots, failures. ``now``: unix s; ``height``: lines."""
     sweep_state, tally = followed.sweep_state, followed.tally
     pilots, failures = _pilots(sweep_state, tally, now), _failures(tally)
-    room = height - OTHER_LINES - pilots.row_count - failures.row_count
+    marks = [Text(SIMULATED, style="yellow")] if followed.sweep.grid.simulated else []
+    room = height - OTHER_LINES - len(marks) - pilots.row_count - failures.row_count
     models = _models(followed.sweep)
     room_below = room - len(models) - 3
     latest = _latest(tally, now, min(LATEST_SHOWN, room_below))
     best = _winners(tally, models, room_below - latest.row_count - 2)
     parts: list[RenderableType] = [
         _head(followed, now),
+        *marks,
         _states(tally.counts(followed.left_out())),
         Text(),
         _heatmap(tally, models, max(MODELS_SHOWN, room)),
@@ -65,7 +68,7 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     """The name, progress, estimated time left, cost."""
     tally = followed.tally
     found = tally.counts(followed.left_out())
-    left_out = sum(number for word, number in found.items() if word.startswith("not_run"))
+    left_out = sum(number for word, number in found.items() if word.startswith(NOT_RUN))
     asked_for = tally.total - left_out
     done = asked_for - found.get("waiting", 0) - found.get("running", 0)
     held, used = tally.gpu_hours(now)
@@ -111,14 +114,11 @@ def _layout(run_id: str) -> str:
 
 
 def _states(found: Mapping[str, int]) -> Text:
-    first = [word for word in COLOURS if word in found]
-    rest = sorted((word for word in found if word not in COLOURS), key=lambda word: -found[word])
-    parts = [Text(f"{found[word]:,} {word}", style=_colour(word)) for word in [*first, *rest]]
-    return Text("  ").join(parts)
+    return Text("  ").join(Text(text, style=_colour(word)) for text, word in counted(found))
 
 
 def _colour(word: str) -> str:
-    return "dim" if word.startswith("not_run") else COLOURS.get(word, "red")
+    return "dim" if word.startswith(NOT_RUN) else COLOURS.get(word, "red")
 
 
 def _models(sweep: Sweep) -> list[str]:

@@ -84,6 +84,9 @@ site_option = click.option(
     metavar="FILE_OR_NAME",
     help="Site file, or the name of one in ~/.config/sweep/sites/. Default: the grid's own, otherwise detected.",
 )
+anyway_option = click.option(
+    "--anyway", is_flag=True, help="Also where no run is shared, or model, sequence or batch differ."
+)
 _COMPARISON = (
     click.argument("a", type=InputPath()),
     click.argument("b", type=InputPath()),
@@ -97,7 +100,7 @@ _COMPARISON = (
         "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
     ),
     click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs."),
-    click.option("--anyway", is_flag=True, help="Also where no run is shared, or model, sequence or batch differ."),
+    anyway_option,
 )  # fmt: skip
 
 

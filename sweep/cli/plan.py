@@ -32,9 +32,10 @@ _REASONS_SHOWN = 3
 @click.argument("grid_file", metavar="GRID", type=InputPath())
 @click.option(
     "--show",
-    type=click.Choice(["rejected", "runs", "model"]),
+    type=click.Choice(["rejected", "runs", "model", "saving"]),
     help="One line per rejected candidate with every reason, or per run in measurement order; or the rates that step "
-    "times are predicted from, each with its spread and source.",
+    "times are predicted from, each with its spread and source; or what a search is expected to save (takes seconds to "
+    "minutes).",
 )
 @overrides_option
 @site_option
@@ -50,20 +51,25 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
       sweep plan grid.yaml -o nodes=[1,2] -o tp=auto
       sweep plan grid.yaml --show rejected | grep tp=3
       sweep plan grid.yaml --site my-cluster --show model
+      sweep plan grid.yaml -o strategy=guided --show saving
       sweep plan grid.yaml --json | jq .cells
     """
+    from sweep.cli.expected_saving import expected_saving, show_saving
     from sweep.inputs.load import load_inputs
     from sweep.plan.build import build, nothing_to_run
-    from sweep.plan.summary import summary
 
     grid, site = load_inputs(grid_file, overrides, site_given, None)
     if show == "model":
         _show_model(grid, site, as_json)
         return 0
     found = build(grid, site)
+    if show == "saving" and found.runs:
+        saving = expected_saving(grid, site, found)
+        click.echo(json.dumps(saving)) if as_json else show_saving(saving)
+        return 0
     searched = {"strategy": grid.strategy, "budget": grid.budget.model_dump(exclude_none=True)}
     if as_json:
-        document = summary(found) | searched
+        document = _summary(found, site) | searched
         if show is not None:
             document[show if show == "runs" else "rejected_candidates"] = list(_rows(found, show))
         click.echo(json.dumps(document))
@@ -71,10 +77,28 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
         for row in _rows(found, show):
             click.echo(_line(row))
     else:
-        _tables(summary(found) | searched)
+        _tables(_summary(found, site) | searched)
     if not found.runs:
         raise SweepError(nothing_to_run(grid))
     return 0
+
+
+def _summary(plan: Plan, site: Site) -> dict[str, Any]:
+    """The plan in numbers; of each cell's predicted best, the interval that 9 of 10 such runs are expected in."""
+    from sweep.plan.runs import runs_on
+    from sweep.plan.summary import summary
+    from sweep.search.candidates import from_plan
+    from sweep.search.forecast import uncertainty
+
+    document = summary(plan)
+    best = {one["run_id"]: one for cell in document["cells"] if (one := cell["predicted_best"])}
+    runs = [run for run in plan.runs if run.run_id in best] if best else []
+    for group, part in site.parts.items():
+        mine = runs_on(runs, group)
+        for run, factor in zip(mine, uncertainty(from_plan(mine, part.hardware)).tolist() if mine else (), strict=True):
+            rate = best[run.run_id]["tokens_per_second_per_gpu"]
+            best[run.run_id] |= {"low": rate / factor, "high": rate * factor}
+    return document
 
 
 def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
@@ -172,7 +196,7 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
     from rich.table import Table
 
     title = "Predicted best per cell, not measured (step-time and memory models)"
-    table = Table("model", "nodes", "layout", "tokens/s/GPU", "memory", title=title)
+    table = Table("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", "memory", title=title)
     for column in (table.columns[1], *table.columns[3:]):
         column.justify = "right"
     for cell in (cell for cell in cells if cell["predicted_best"]):
@@ -180,7 +204,8 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
         peak = found["peak_memory_bytes"]
         memory = "–" if peak is None else f"{peak / 2**30:.1f} GiB"
         speed = f"{found['tokens_per_second_per_gpu']:,.0f}"
-        table.add_row(cell["model"], str(cell["nodes"]), layout_text(found), speed, memory)
+        within = f"{found['low']:,.0f} to {found['high']:,.0f}"
+        table.add_row(cell["model"], str(cell["nodes"]), layout_text(found), speed, within, memory)
     return table
 
 

@@ -11,7 +11,7 @@ import click
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import json_option, overrides_option, site_option
 from sweep.cli.sources import results_of
-from sweep.cli.winners import layout_text
+from sweep.cli.winners import SIMULATED, layout_text
 from sweep.contract import LAYOUT
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def predict(grid_file: Path, results: Path, overrides: tuple[str, ...], site_giv
     from sweep.inputs.load import load_inputs
     from sweep.plan.build import build, nothing_to_run
     from sweep.search.candidates import from_plan
-    from sweep.search.forecast import expected_best
+    from sweep.search.forecast import expected_best, unlearned
 
     place, sweep = results_of(results)
     recorded = read_recorded(place if sweep is None else sweep.results)
@@ -52,16 +52,30 @@ def predict(grid_file: Path, results: Path, overrides: tuple[str, ...], site_giv
     if not runs:
         raise SweepError(nothing_to_run(grid))
     candidates = from_plan(runs, site.hardware)
+    if missing := unlearned(recorded, candidates):
+        click.echo(missing, err=True)
     measured = _measured(recorded)
     cells = [
         _cell(candidates, cell, best, measured.get(candidates.cell_names[cell]))
         for cell, best in expected_best(recorded, candidates, MOST).items()
     ]
+    known, simulated = len(recorded.candidates), _simulated(place)
     if as_json:
-        click.echo(json.dumps({"name": grid.name, "measured_runs": len(recorded.candidates), "cells": cells}))
+        click.echo(json.dumps({"name": grid.name, "simulated": simulated, "measured_runs": known, "cells": cells}))
     else:
-        _show(grid.name, len(recorded.candidates), cells)
+        _show(
+            f"{grid.name}: predicted from {known:,} {'simulated' if simulated else 'measured'} runs, not measured",
+            cells,
+        )
+        click.echo(f"{SIMULATED}\n" if simulated else "", nl=False)
     return 0
+
+
+def _simulated(place: Path) -> bool:
+    """Whether a run of these results was simulated."""
+    import analysis
+
+    return bool(analysis.load(place, ["simulated"])["simulated"].fillna(False).any())
 
 
 def _measured(recorded: Any) -> dict[tuple[str, int], float]:
@@ -85,12 +99,12 @@ def _cell(candidates: Candidates, cell: int, best: list[Expected], measured: flo
     return {"model": model, "nodes": nodes, "best_measured": measured, "layouts": layouts}
 
 
-def _show(name: str, measured_runs: int, cells: list[dict[str, Any]]) -> None:
+def _show(title: str, cells: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     head = ("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", "works", "best measured")
-    table = Table(*head, title=f"{name}: predicted from {measured_runs:,} measured runs, not measured")
+    table = Table(*head, title=title)
     for column in (table.columns[1], *table.columns[3:]):
         column.justify = "right"
     for cell in cells:

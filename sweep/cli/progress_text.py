@@ -6,20 +6,37 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sweep.inputs.site import Site
     from sweep.store.follow import FollowedSweep
+
+NOT_RUN = "not_run_"
+"""what the states of runs that will not be started begin with, before the reason"""
 
 
 def summary_line(followed: FollowedSweep) -> str:
     """Counts, pilots, time left and cost, in one line."""
     tally = followed.tally
     found = tally.counts(followed.left_out())
-    words = ", ".join(f"{number} {word}" for word, number in sorted(found.items(), key=lambda item: -item[1]))
+    words = ", ".join(text for text, _ in counted(found))
     pilots = [pilot for pilot in followed.sweep_state.pilots.values() if pilot.open]
     queued = sum(pilot.started_at is None for pilot in pilots)
     spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(followed.sweep.site)}"
-    counted = f"{plural(tally.total, 'run')}: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
-    return f"{counted}; {spent}; {eta(followed)}"
+    runs = f"{plural(tally.total, 'run')}: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
+    return f"{runs}; {spent}; {eta(followed)}"
+
+
+def counted(found: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Counts of runs as texts, each with its state: ok, running, waiting, failed by outcome, left out and by what.
+
+    The order does not depend on the counts, but for failures: a line that is printed again and again stays comparable.
+    """
+    known = [word for word in ("ok", "running", "waiting") if word in found]
+    left_out = sorted(word for word in found if word.startswith(NOT_RUN))
+    failed = sorted(set(found) - {*known, *left_out}, key=lambda word: (-found[word], word))
+    texts = {word: f"left out by the {word.removeprefix(NOT_RUN)}" for word in left_out}
+    return [(f"{found[word]:,} {texts.get(word, word)}", word) for word in (*known, *failed, *left_out)]
 
 
 def plural(number: int, thing: str) -> str:
@@ -34,8 +51,7 @@ def eta(followed: FollowedSweep) -> str:
     if not found.get("waiting") and not found.get("running"):
         return "done"
     running = any(pilot.open and pilot.started_at is not None for pilot in followed.sweep_state.pilots.values())
-    left_s, factor = tally.seconds_left(time.time(), left_out), tally.left_factor()
-    text = f"{range_text(left_s / factor, left_s * factor)} to go"
+    text = f"{range_text(*tally.range_left(time.time(), left_out))} to go"
     return text if running else f"{text} once a pilot runs"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ ALL = "all"
 @click.option(
     "--budget", type=Share(whole=True), default="100%", show_default=True, help="Runs that may be measured: 10%, 0.1."
 )
+@click.option("--no-transfer", is_flag=True, help="Each cell is searched by its own runs alone (`transfer: false`).")
 @click.option("--model", "models", multiple=True, help="Only this model's runs. Repeatable.")
 @click.option(
     "--out", type=OutputPath(endings=(".png", ".svg", ".pdf")),
@@ -43,6 +45,7 @@ def replay(
     results: Path,
     name: str,
     budget: float,
+    no_transfer: bool,
     models: tuple[str, ...],
     out: Path | None,
     fit: str | None,
@@ -60,6 +63,7 @@ def replay(
     Examples:
       sweep replay results.parquet --strategy guided --budget 10%
       sweep replay sweeps/first --strategy all
+      sweep replay results.parquet --budget 10% --no-transfer
       sweep replay results.parquet --strategy prune --model 8B --json
       sweep replay results.parquet --fit 'nodes <= 2' --predict 'nodes > 2'
     """
@@ -70,8 +74,11 @@ def replay(
         raise SweepError(Mistake("one of --fit and --predict without the other", path="--fit", remedy="give both"))
     if name != ALL and (mistakes := without_effect(("out",), "without --strategy all")):
         raise SweepError(mistakes)
+    if fit is not None and (mistakes := without_effect(("no_transfer",), "with --fit")):
+        raise SweepError(mistakes)
     place, sweep = results_of(results)
     recorded = read_recorded(place if sweep is None else sweep.results, models)
+    recorded = replace(recorded, candidates=replace(recorded.candidates, transfer=not no_transfer))
     if fit is not None and predict is not None:
         return _forecast(recorded, fit, predict, as_json)
     if name != ALL:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import click
 from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option
-from sweep.cli.options import json_option
+from sweep.cli.options import anyway_option, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results
 from sweep.errors import Mistake, SweepError
@@ -43,6 +43,7 @@ EVERY_S = 15
     "--history", "earlier", multiple=True, metavar="DIR_OR_PARQUET", type=InputPath(),
     help="An earlier sweep of the grid; repeat it for more.",
 )  # fmt: skip
+@anyway_option
 @click.option("--open", "open_it", is_flag=True, help="Open the page in a browser.")
 @json_option
 def report(
@@ -53,6 +54,7 @@ def report(
     every_s: int,
     figures: bool,
     earlier: tuple[Path, ...],
+    anyway: bool,
     open_it: bool,
     as_json: bool,
 ) -> int:
@@ -69,13 +71,15 @@ def report(
       sweep report sweeps/week-47 --history sweeps/week-45 --history sweeps/week-46
       sweep report sweeps/first --watch --open
     """
-    if not watch and (useless := without_effect(["every_s"], "without --watch")):
+    useless = [] if watch else without_effect(["every_s"], "without --watch")
+    useless += [] if earlier else without_effect(["anyway"], "without --history")
+    if useless:
         raise SweepError(useless)
     sweeps, files = _sources(sources)
     target = out or (sweeps[0].path / "report.html" if sweeps else files[0].with_name("report.html"))
     if watch and (files or len(sweeps) != 1):
         raise SweepError(Mistake("--watch follows one sweep directory", path="--watch", remedy="name one, no files"))
-    work = _Work(sweeps, files, target, metric, figures, earlier)
+    work = _Work(sweeps, files, target, metric, figures, _Earlier(earlier, anyway))
     if watch:
         _watch(work, every_s, open_it)
     else:
@@ -85,6 +89,15 @@ def report(
     show_best([*(sweep.path for sweep in sweeps), *files], metric)
     click.echo(json.dumps(work.document()) if as_json else str(target))
     return 0
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """Earlier sweeps of the grid, for the page's history."""
+
+    places: Sequence[Path]
+    anyway: bool
+    """also where no run is shared, or model, sequence or batch differ"""
 
 
 class _Work:
@@ -97,7 +110,7 @@ class _Work:
         target: Path,
         metric: str,
         figures: bool,
-        earlier: Sequence[Path],
+        earlier: _Earlier,
     ) -> None:
         self.sweeps, self.files, self.target, self.metric, self.figures = sweeps, files, target, metric, figures
         self.earlier = earlier
@@ -125,7 +138,7 @@ class _Work:
             refresh_s=refresh_s,
         )
         pictures = _pictures(places) if self.figures else []
-        history = _history(self.earlier, places, self.metric, self.figures) if self.earlier else None
+        history = _history(self.earlier, places, self.metric, self.figures) if self.earlier.places else None
         page = build(records, plan, about, metric=self.metric, usage=_usage, pictures=pictures, history=history)
         _put(self.target, page)
         self.attempts = len(records)
@@ -210,7 +223,7 @@ def _pictures(places: list[Path]) -> list[Picture]:
     return pictures_of(load_tables(places))
 
 
-def _history(earlier: Sequence[Path], places: list[Path], metric: str, figures: bool) -> HistorySection:
+def _history(earlier: _Earlier, places: list[Path], metric: str, figures: bool) -> HistorySection:
     """The section on earlier sweeps. Raises SweepError where one cannot be compared with the next."""
     import analysis
     from analysis.compare import columns_needed
@@ -218,17 +231,14 @@ def _history(earlier: Sequence[Path], places: list[Path], metric: str, figures: 
     from analysis.report.history import section_of
 
     columns = [*columns_needed(), "started_at"]
-    before = [place for place, _ in all_results(earlier)]
+    before = [place for place, _ in all_results(earlier.places)]
     tables = [*(analysis.load(place, columns) for place in before), analysis.load(places, columns)]
-    names = [*map(str, earlier), " + ".join(map(str, places))]
+    names = [*map(str, earlier.places), " + ".join(map(str, places))]
     simulated = any(table["simulated"].fillna(False).any() for table in tables)
     try:
-        found = history(tables, names, metric=metric)
+        found = history(tables, names, metric=metric, anyway=earlier.anyway)
     except SweepError as error:
-        remedy = "leave it out; `sweep history --anyway` compares them nevertheless"
-        raise SweepError(
-            [replace(one, path=one.path or "--history", remedy=remedy) for one in error.mistakes]
-        ) from None
+        raise SweepError([replace(one, path=one.path or "--history") for one in error.mistakes]) from None
     return section_of(found, simulated=simulated, picture=figures)
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.heatmap.draw import Heatmap
+    from sweep.inputs.site import Site
+    from sweep.plan.runs import Plan
     from sweep.store.directory import SweepDir
 
 
@@ -63,7 +65,13 @@ def collect(directory: Path | None, as_json: bool) -> int:
 @click.option(
     "--width", "width_in", type=FiniteRange(), default=7.0, show_default=True, help="Inches; 7 is a page's width."
 )
-@click.option("--predicted", "grid_file", metavar="GRID", type=InputPath(), help="A grid's predictions instead.")
+@click.option(
+    "--predicted",
+    "grid_file",
+    metavar="GRID",
+    type=InputPath(),
+    help="A grid's predictions; with results, of the cells that they lack.",
+)
 @site_option
 @json_option
 def heatmap(
@@ -91,6 +99,7 @@ def heatmap(
       sweep heatmap sweeps/a sweeps/b --json
       sweep heatmap sweeps/first --node-group h200
       sweep heatmap --predicted grid.yaml --site h100.yaml
+      sweep heatmap sweeps/small --predicted large.yaml
     """
     appearance: dict[str, Any] = {
         "metric": metric, "keep": expression, "node_group": node_group, "annotate": annotate, "width_in": width_in,
@@ -130,22 +139,47 @@ def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
 
 
 def _draw_predicted(
-    grid_file: Path, site: str | None, sources: tuple[Path, ...], target: Path, appearance: dict[str, Any]
+    grid_file: Path, site_given: str | None, sources: tuple[Path, ...], target: Path, appearance: dict[str, Any]
 ) -> Heatmap:
-    """The heatmap of a grid's predictions: an answer without a GPU, marked as predicted."""
+    """The heatmap of a grid's predictions: an answer without a GPU, marked as predicted.
+
+    With results, the cells that they measured are as measured, and predict the others.
+    """
     import analysis
     from analysis.heatmap.draw import check_format, save
     from sweep.inputs.load import load_inputs
     from sweep.plan.build import build
 
-    if sources:
-        raise SweepError(Mistake("draws a grid, not results", path="--predicted", remedy="omit them"))
     check_format(target)
-    plan = build(*load_inputs(grid_file, (), site, None))
+    grid, site = load_inputs(grid_file, (), site_given, None)
+    plan = build(grid, site)
     candidates = plan.table.to_pandas().astype({"model": str, "status": str, "nodes": "Int64"})
-    drawn = analysis.draw_heatmap(analysis.predicted_records(candidates), candidates, **appearance)
+    records = _with_learned(candidates, plan, site, sources) if sources else analysis.predicted_records(candidates)
+    drawn = analysis.draw_heatmap(records, candidates, **appearance)
     save(drawn, target)
     return drawn
+
+
+def _with_learned(candidates: pd.DataFrame, plan: Plan, site: Site, sources: tuple[Path, ...]) -> pd.DataFrame:
+    """The results, and for each cell of the plan that they lack the best layout as they predict it."""
+    import analysis
+    from analysis.derive.best import NEEDED
+    from analysis.derive.planned import learned_records, with_predictions
+    from sweep.foreign.files import read_recorded
+    from sweep.search.candidates import from_plan
+    from sweep.search.forecast import expected_best, unlearned
+
+    if len(sources) > 1:
+        remedy = "name one, or `sweep import` them as one table"
+        raise SweepError(Mistake("learns from one sweep or table", path="--predicted", remedy=remedy))
+    ((place, sweep),) = all_results(sources)
+    recorded = read_recorded(place if sweep is None else sweep.results)
+    runs = from_plan(plan.runs, site.hardware)
+    best = [one[0] for one in expected_best(recorded, runs, 1).values() if one]
+    rates = {runs.ids[one.row]: one.tokens_per_second_per_gpu for one in best}
+    if missing := unlearned(recorded, runs):
+        click.echo(missing, err=True)
+    return with_predictions(analysis.load([place], NEEDED), learned_records(candidates, rates))
 
 
 def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,10 +108,11 @@ def size(
         best, simulated = _best_by_gpus(results, model)
         scaling = _scaling(best, results)
         gpus = gpus or _gpus_for(scaling, tokens, days)
-        rate = 6 * active * scaling.tokens_per_second(gpus) / gpus
+        rate = 6 * active * best.get(gpus, scaling.tokens_per_second(gpus)) / gpus
         source = f"simulated in {results.name}: no model was trained" if simulated else f"measured in {results.name}"
+        source += "" if gpus in best else f", by the curve, since no run had {plural(gpus, 'GPU')}"
     found = sized(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
-    measured = tuple(best) if results is not None else ()
+    measured = best if results is not None else {}
     document = _document(found, source, scaling, measured) | ({"simulated": simulated} if results is not None else {})
     click.echo(json.dumps(document) if as_json else _text(found, source, scaling, measured, simulated))
     return 0
@@ -147,6 +148,9 @@ def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float
             raise SweepError(Mistake(f"{gpu} has no known peak", path="--gpu", remedy="give --peak-tflops"))
         peak_tflops = peak / 1e12
     return peak_tflops * 1e12 * share, f"{peak_tflops:g} TFLOP/s at {100 * share:g}% MFU"
+
+
+NO_RUNS: Mapping[int, float] = {}
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,10 @@ def _gpus_for(scaling: Scaling, tokens: float, days: float | None) -> int:
     return int(-(-scaling.parallel_s / left // 1))
 
 
-def _document(found: Size, source: str, scaling: Scaling | None, measured: Sequence[int] = ()) -> dict[str, Any]:
+def _document(
+    found: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float] = NO_RUNS
+) -> dict[str, Any]:
+    """``measured``: GPUs -> tokens per second of the best run."""
     import dataclasses
     import math
 
@@ -256,7 +263,8 @@ def _document(found: Size, source: str, scaling: Scaling | None, measured: Seque
         document["serial_share"] = scaling.serial_share
         document["most_gpus"] = None if math.isinf(most) else most
         document["curve"] = [
-            {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n), "run": n in measured}
+            {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)}
+            | {"run": n in measured, "best_run_tokens_per_second": measured.get(n)}
             for n in sorted({*_curve(found.gpus), *measured})
         ]
     else:
@@ -275,7 +283,7 @@ def _amdahl_rows(gpus: int) -> list[dict[str, float]]:
 
 
 def _text(
-    found: Size, source: str, scaling: Scaling | None, measured: Sequence[int] = (), simulated: bool = False
+    found: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float] = NO_RUNS, simulated: bool = False
 ) -> str:
     lines = [
         f"{found.total_flops:.3g} FLOP in all; {source}: {found.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
@@ -291,7 +299,8 @@ def _text(
     most = scaling.most_gpus
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
     for n in sorted({*_curve(found.gpus), *measured}):
-        speed = scaling.tokens_per_second(n)
-        mark = "" if n in measured else f"  by the curve: no run had {n:,} GPUs"
-        lines.append(f"  {n:>7,} GPUs  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU{mark}")
+        curve = scaling.tokens_per_second(n)
+        speed, count = measured.get(n, curve), plural(n, "GPU")
+        mark = f"  {runs}; the curve: {curve / n:,.0f}" if n in measured else f"  by the curve: no run had {count}"
+        lines.append(f"  {count:>12}  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU{mark}")
     return "\n".join(lines)

@@ -160,17 +160,17 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
     )
     held, used = tally.gpu_hours(now)
     saved_hours, saved_dollars = saved(followed)
-    left_s = tally.seconds_left(now, left_out)
     return {
         "directory": str(sweep.directory.path),
         "launcher": lease.holder(sweep.directory),
         "name": sweep.grid.name,
         "executor": sweep.executor,
+        "simulated": sweep.grid.simulated,
         "runs": len(sweep.runs),
         "counts": tally.counts(left_out),
         "eta": eta(followed),
-        "eta_s": left_s,
-        "eta_range_s": [left_s / tally.left_factor(), left_s * tally.left_factor()],
+        "eta_s": tally.seconds_left(now, left_out),
+        "eta_range_s": list(tally.range_left(now, left_out)),
         "elapsed_s": elapsed_s(sweep_state, now),
         "gpu_hours": {"allocated": held, "attempts": used, "saved": saved_hours},
         "saved_dollars": saved_dollars,

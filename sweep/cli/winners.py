@@ -61,6 +61,7 @@ def winners(
     for row, (claim, sentence) in zip(rows, claims, strict=True):
         row |= {"verdict": claim, "sureness": sentence, "margin": _margin(row, ranked.higher_is_better)}
         row |= {name: json.loads(row.get(f"{name}_json") or "{}") for name in ("params", "env")}
+        row["notes"] = [*(row["notes"] or ()), *_unequal_steps(matching, row, metric)]
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
 
 
@@ -138,6 +139,18 @@ def rounded(value: Any) -> Any:
         return value
     digits = max(0, 3 - math.floor(math.log10(abs(value))))
     return round(value, digits) if digits else round(value)
+
+
+def _unequal_steps(records: pd.DataFrame, row: Row, metric: str) -> list[str]:
+    """That a cell ranked by the time of a step has steps of different work: the shortest need not be the fastest."""
+    if metric != "step_time_median_s":
+        return []
+    mine = records[(records["model"] == row["model"]) & (records["nodes"] == row["nodes"]) & records[metric].notna()]
+    tokens = mine["global_batch_tokens"].dropna()
+    if tokens.nunique() < 2:
+        return []
+    remedy = f'--filter "global_batch_tokens == {int(tokens.max())}", or rank by {METRIC}'
+    return [f"steps of {tokens.min():,.0f} to {tokens.max():,.0f} tokens are not comparable by their time ({remedy})"]
 
 
 def _nothing(cells: Sequence[tuple[str, int]], metric: str, models: Sequence[str]) -> Mistake:

@@ -138,7 +138,7 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
     if not hits:
         return hits
     heartbeats = _progress(text, hits[0].position)
-    done = [match.start() for match in _DONE.finditer(text, hits[0].position if len(text) > 5_000_000 else 0)]
+    done = _DONE.search(text, 0, hits[-1].position)
     last_nan = max((hit.position for hit in hits if hit.source == "nan-metric"), default=-1)
     healed = last_nan >= 0 and _finite_again(text, last_nan)
     retained = []
@@ -147,7 +147,7 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
             continue
         if not hit.lasting and _went_on(heartbeats, hit.position):
             continue
-        if done and hit.position > done[0] and hit.weight <= Weight.CONSEQUENCE:
+        if done and hit.position > done.start() and hit.weight <= Weight.CONSEQUENCE:
             continue
         retained.append(hit)
     return retained

@@ -22,6 +22,7 @@ from sweep.foreign.plausible import marked
 from sweep.inputs import yaml_lines
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
+from sweep.physics.shapes import ModelShape
 from sweep.records.collect import write_results
 from sweep.records.schema import COLLECTED, COLUMNS, arrow_types
 from sweep.search.candidates import UNKNOWN_GPU, from_configurations
@@ -89,7 +90,21 @@ def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
         known = sorted({str(model) for model in table.column("model").to_pylist()})
         remedy = nearest(models[0], known) if models else "it has no run that ended"
         raise SweepError(Mistake(f"there are no runs{of_models}", str(path), remedy=remedy))
-    return _recorded(rows)
+    whole = {text: _whole_shape(text, path) for text in {row["shape_json"] for row in rows}}
+    return _recorded([row | {"shape_json": whole[row["shape_json"]]} for row in rows])
+
+
+def _whole_shape(text: str | None, path: Path) -> str:
+    """With every field, so that all shapes have the same: what a record leaves out follows from the others.
+
+    Raises SweepError for what is no shape.
+    """
+    try:
+        given = json.loads(text or "{}")
+        return json.dumps(ModelShape(**given).as_dict() if given else given)
+    except (TypeError, ValueError) as error:
+        fact = f"its shape_json has what is no model's shape: {error}"
+        raise SweepError(Mistake(fact, str(path), remedy="collect or import the results with this version")) from error
 
 
 def _recorded(rows: list[dict[str, Any]]) -> RecordedRun:

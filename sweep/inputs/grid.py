@@ -22,9 +22,11 @@ from sweep.contract import Scalar
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.expressions import names_in
 from sweep.inputs.axes import AUTO, Auto, Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
-from sweep.inputs.site import SafeName, Seconds, Site, environment_value
+from sweep.inputs.meanings import describe
+from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, environment_value
 from sweep.inputs.validation import amount, check
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
+from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_workload, is_strategy, is_workload, strategy_names, workload_names
 
@@ -60,7 +62,7 @@ _VALUES_SCHEMA = {"type": "object", "additionalProperties": {}}
 Variables = Annotated[dict[str, tuple[str, ...]], PlainValidator(_variables), WithJsonSchema(_VALUES_SCHEMA)]
 Point = Annotated[dict[str, tuple[Scalar, ...]], PlainValidator(_point), WithJsonSchema(_VALUES_SCHEMA)]
 Tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Timeouts(BaseModel):
@@ -162,13 +164,17 @@ class Grid(BaseModel):
     iterations: int = Field(default=5, ge=1, le=100_000)
     """timed iterations, after the warm-up"""
     repeats: int = Field(default=1, ge=1, le=1000)
-    """measurements of each configuration; all first ones run before any second"""
+    """measurements of each configuration; all first ones run before any second. Of the free nodes a repeat takes those
+    that its configuration used least, then those on the leaf switch used least; it waits for none"""
     finalists: float | None = Field(default=None, ge=0, le=1)
     """repeats at the end, as a share of the runs that were started: of the best two configurations of every cell, then
     of others within 3 % of the best. A small sweep may have up to 8, for at most half of its runs; 0: none. They are
     beyond a `budget` of runs, and within one of time. Default: 0.1, and 0 for the simulated workload"""
     strategy: str = "prune"
     """which runs to measure, in which order: exhaustive, prune, guided, playbook or random"""
+    transfer: bool = True
+    """`guided` expects of a cell what the runs of other cells showed: small ones order and shorten large ones. `false`:
+    each (model, nodes) by its own runs alone"""
     budget: BudgetLimits = BudgetLimits()
     """limits on runs, node-hours and wall time"""
     isolate: bool = False
@@ -239,7 +245,12 @@ class Grid(BaseModel):
         """``finalists``, or its default: simulated times are made up, so a repeat says nothing."""
         if self.finalists is not None:
             return self.finalists
-        return 0.0 if self.workload == "simulated" else FINALISTS
+        return 0.0 if self.simulated else FINALISTS
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no model is trained: the times are made up."""
+        return self.workload == "simulated"
 
     def as_stored(self) -> Grid:
         """As a sweep's directory holds it: a grid without ``finalists`` there is older than they are, and has none."""
@@ -282,6 +293,8 @@ def _batch_problems(value: Any) -> list[Problem]:
 def json_schema() -> Mapping[str, Any]:
     """The grid's JSON schema, for editors."""
     schema = Grid.model_json_schema()
+    parts = (BudgetLimits, MeasuredCollective, MeasuredRates, ModelShape, NodeGroup, Site, Timeouts)
+    describe(schema, Grid, parts)
     shapes = schema["properties"]["models"]
     name = {"type": "string"}
     shape = {"anyOf": [shapes["additionalProperties"], name, {"type": "null"}]}

@@ -69,11 +69,11 @@ def _sizes(config: Mapping[str, Any]) -> tuple[dict[str, int], list[str]]:
     """The sizes that the config states, by field; and what is wrong with them."""
     found, wrong = {}, []
     for field, keys in _SIZES.items():
-        value = next((config[key] for key in keys if config.get(key) is not None), None)
-        if value is None and field in _REQUIRED:
-            wrong.append(f"{keys[0]} is missing")
-        elif value is not None and (type(value) is not int or not 0 < value < 2**31):
-            wrong.append(f"{keys[0]} is not a positive whole number")
-        elif value is not None:
-            found[field] = value
+        key = next((key for key in keys if config.get(key) is not None), None)
+        if key is None:
+            wrong += [f"{keys[0]} is missing"] * (field in _REQUIRED)
+        elif type(config[key]) is not int or not 0 < config[key] < 2**31:
+            wrong.append(f"{key} is not a positive whole number")
+        else:
+            found[field] = config[key]
     return found, wrong

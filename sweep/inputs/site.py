@@ -169,7 +169,7 @@ def _port_range(ports: tuple[int, int] | None) -> tuple[int, int] | None:
 Port = Annotated[int, Field(ge=1024, le=65535)]
 
 
-_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 SbatchOptions = Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], BeforeValidator(_tuple)]
 GpuKind = Annotated[str, AfterValidator(_gpu)]
 Constraint = Annotated[str, AfterValidator(_constraint)]

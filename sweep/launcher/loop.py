@@ -19,6 +19,7 @@ from sweep.state.events import CancelRequested
 from sweep.state.state import SweepState
 from sweep.store.follow import FollowedSweep
 from sweep.store.lease import Lease
+from sweep.store.removal import Removal
 from sweep.store.sweep import Sweep
 
 POLL_S = 0.5
@@ -43,6 +44,7 @@ class Launcher:
         self._session = Session(sweep, lease, executor)
         self._watch = Watch(self._session)
         self._submission = Submission(self._session)
+        self._removal = Removal(sweep.directory.path, "launcher")
 
     @property
     def followed(self) -> FollowedSweep:
@@ -62,7 +64,7 @@ class Launcher:
     def run(self, on_step: Callable[[FollowedSweep], None]) -> None:
         """Watch and submit until all is done; retries while the file system fails.
 
-        Raises StuckError, LeaseLostError.
+        Raises StuckError, LeaseLostError, and SweepError where the sweep directory was removed.
         """
         while not (self._tolerant_step(on_step) and self.done):
             self._check_stuck()
@@ -103,14 +105,19 @@ class Launcher:
         self._session.close()
 
     def _tolerant_step(self, on_step: Callable[[FollowedSweep], None]) -> bool:
-        """One step and its callback. False if the file system failed: then what is known may be out of date."""
+        """One step and its callback. False if the file system failed: then what is known may be out of date.
+
+        Raises SweepError where the sweep directory was removed.
+        """
         try:
             self.step()
         except OSError as error:
+            self._removal.check(error)
             self._watch.reset_timeouts()
             print(f"cannot access the sweep directory, trying again: {error}", file=sys.stderr, flush=True)  # noqa: T201
             time.sleep(REFUSED_S)
             return False
+        self._removal.accessed()
         on_step(self.followed)
         return True
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """collectives whose seconds may be given"""
-_READ = {"extra": "forbid", "strict": False, "use_attribute_docstrings": True}
+_READ = {"extra": "forbid", "strict": False}
 
 
 @dataclass(frozen=True, kw_only=True)

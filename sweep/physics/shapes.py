@@ -23,7 +23,6 @@ class ModelShape:
     __pydantic_config__: ClassVar[dict[str, Any]] = {
         "extra": "forbid",
         "strict": True,
-        "use_attribute_docstrings": True,
     }
 
     num_layers: int

@@ -19,6 +19,3 @@ STRAGGLER_S = 30.0
 RECONNECT_S = 600.0
 """how long an agent looks for a leader that does not answer: twice Slurm's default SlurmdTimeout (300 s), after which
 the scheduler takes a dead node from the job"""
-GONE_S = 600.0
-"""how long a sweep directory may be missing before it counts as removed: as long as a file system's client tries (NFS
-60 s to 600 s, man 5 nfs, timeo and retrans; Lustre as long)"""

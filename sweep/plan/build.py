@@ -18,7 +18,7 @@ from sweep.inputs.site import Site
 from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import Path
 from sweep.plan.expand import AxisProduct, Columns, Indices, chunks, products
-from sweep.plan.predict import ASSUMED_START_S, Physics, Predicted, costs, order
+from sweep.plan.predict import ASSUMED_START_S, FITS, Physics, Predicted, costs, order
 from sweep.plan.reasons import broken_by, listed, reason_numbers
 from sweep.plan.rules import rules_for
 from sweep.plan.run_ids import VARYING, identities
@@ -83,7 +83,7 @@ class Builder:
         """The nodes and the rules of the candidates that come next."""
         self._gpu = site.hardware
         self._physics = Physics(self._workload, site.hardware, self._grid.max_memory_share)
-        self._rules = (*rules, *self._physics.rules)
+        self._rules = (*rules, FITS)
 
     def add(self, product: AxisProduct, columns: Columns) -> None:
         """Check the candidates; store the rejected with their reasons, and make runs of the others."""

@@ -19,13 +19,12 @@ from sweep.inputs.site import Site
 from sweep.physics.layouts import divisors
 from sweep.physics.shapes import ModelShape
 
-CHUNK = 1 << 18
+CHUNK = 262_144
 """candidates computed at once: bounds memory for any size of grid"""
 AUTO_MICRO_BATCHES = tuple(range(1, 17))
 """what ``micro_batch_size: auto`` tries"""
-_PLAIN = Run(workload="", model="", shape={}, nodes=1, gpus_per_node=1, sequence_length=1, layout=Layout())
 DEFAULTS: dict[str, Scalar] = {
-    name: getattr(_PLAIN if name in ("dtype", "compile") else _PLAIN.layout, name) for name in AXES
+    name: getattr(kind, name) for kind in (Layout, Run) for name in AXES if name in kind.__dataclass_fields__
 }
 """the value of an axis that a workload cannot vary"""
 

@@ -24,7 +24,8 @@ FITS = Rule(
     "does not fit: {heaviest rank} needs {needed GiB:,.10g} GiB, {states GiB:,.10g} of it weights, gradients and "
     "optimizer, of {gpu name}'s {usable GiB:g} GiB (predicted; {memory allowance})",
 )
-"""Reads columns that ``Physics.check`` adds. Sizes are rounded to three digits, so that texts stay few."""
+"""Reads columns that ``Physics.check`` adds; rejects nothing where no peak can be predicted. Sizes are rounded to three
+digits, so that texts stay few."""
 
 
 ASSUMED_START_S = 30.0
@@ -52,11 +53,6 @@ class Physics:
         """``max_memory_share``: of the GPU's memory, that a candidate may need; None: all, and the model's error."""
         self._workload, self._gpu, self._share = workload, gpu, max_memory_share
         self._usable = memory.usable_bytes(gpu)
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """What memory rejects: nothing if it cannot be predicted."""
-        return (FITS,) if self._usable is not None and profile_of(self._workload, {}) is not None else ()
 
     def check(self, columns: Columns) -> Predicted:
         """Predict every candidate with a known layout, and add the columns that FITS reads."""

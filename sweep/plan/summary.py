@@ -105,6 +105,6 @@ def _cells(
     return sorted(cells, key=lambda cell: (_natural(cell["model"]), cell["nodes"]))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts 8B before 80B."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+def _natural(name: str) -> list[int | str]:
+    """Sorts 8B before 80B: texts and whole numbers in turn."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]

@@ -49,6 +49,8 @@ hardware's speed is unknown. params and env are JSON. dp and grad_accum are null
 solution."""
 
 
+MOST_TEXT_BYTES = int(np.iinfo(np.int32).max)
+"""of one Arrow array: its offsets are 32-bit"""
 CANDIDATE = ("model", *INTEGERS, "global_batch_tokens", *WORDS[1:], "compile")
 """the columns that distinguish candidates"""
 
@@ -143,7 +145,7 @@ def texts(values: Sequence[str]) -> Any:
     """The texts as an array."""
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    if ends[-1] >= 2**31:
+    if ends[-1] > MOST_TEXT_BYTES:
         raise OverflowError("over 2 GiB of text in one array")
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(encoded), buffers)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import Mistake, SweepError
-from sweep.files import write_whole
+from sweep.files import read_table, write_whole
 from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
@@ -105,10 +105,7 @@ def read_records(directory: Path | str) -> pd.DataFrame:
     Collects first, so that the latest attempts are included. Raises SweepError as ``collect`` does, and where there is
     no sweep.
     """
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(collect(find_sweep(Path(directory))).path)
-    frame: pd.DataFrame = table.to_pandas()
+    frame: pd.DataFrame = read_table(collect(find_sweep(Path(directory))).path).to_pandas()
     return frame
 
 
@@ -143,15 +140,12 @@ def write_results(
 
 def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timeline]:
     """The existing tables and how far they reach, or empty ones where they are unusable."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     nothing = None, JournalProgress(), Timeline()
     try:
-        table = pq.read_table(sweep.results)
+        table = read_table(sweep.results)
         state = json.loads((table.schema.metadata or {})[METADATA])
         line = _earlier_timeline(sweep, state)
-    except (OSError, KeyError, ValueError, pa.ArrowException):
+    except (OSError, KeyError, ValueError, SweepError):
         return nothing
     progress = JournalProgress(state["offsets"], state["rerun_after"])
     sizes = {path.name: path.stat().st_size for path in sweep.journals()}
@@ -164,16 +158,14 @@ def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timelin
 def _earlier_timeline(sweep: SweepDir, state: Mapping[str, Any]) -> Timeline | None:
     """The timeline stored in its tables, or None where they are not of the same collect as the results."""
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    files = {sweep.path / PILOTS_FILE: PILOTS, sweep.path / TIMELINE_FILE: ATTEMPTS}
-    for file, columns in files.items():
-        schema = pq.read_schema(file)
+    pilots, attempts = read_table(sweep.path / PILOTS_FILE), read_table(sweep.path / TIMELINE_FILE)
+    for table, columns in ((pilots, PILOTS), (attempts, ATTEMPTS)):
+        schema = table.schema
         if json.loads((schema.metadata or {})[METADATA]) != state or not schema.equals(_schema_of(columns)):
             return None
-    pilots = pq.read_table(sweep.path / PILOTS_FILE).to_pylist()
-    running = pq.read_table(sweep.path / TIMELINE_FILE, filters=pc.field("outcome").is_null())
-    return resumed(pilots, running.to_pylist())
+    running = attempts.filter(pc.is_null(attempts["outcome"]))
+    return resumed(pilots.to_pylist(), running.to_pylist())
 
 
 def _write_timeline(sweep: SweepDir, results: pa.Table, line: Timeline, progress: JournalProgress) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from sweep.errors import Mistake, SweepError
 from sweep.expressions import holds
-from sweep.physics.prediction import students_quantile
+from sweep.physics.fastest import LIKELY
+from sweep.physics.prediction import Posterior, students_quantile
 from sweep.search.candidates import Bools, Candidates, joined_candidates
 from sweep.search.chances import FREEDOM
 from sweep.search.gaussian import Floats, Ints
@@ -85,6 +86,17 @@ def _spearman(left: Floats, right: Floats) -> float | None:
     return float(correlations[0, 1])
 
 
+def unlearned(recorded: RecordedRun, grid: Candidates) -> str | None:
+    """What the results cannot teach: a workload of the grid of which they have no run. None if there is no such."""
+    known = set(recorded.candidates.workloads)
+    missing = ", ".join(sorted(set(grid.workloads) - known))
+    if not missing:
+        return None
+    return (
+        f"note: the results are of {', '.join(sorted(known))}: what {missing} adds to a step is not learned from them"
+    )
+
+
 @dataclass(frozen=True)
 class Expected:
     """A layout of a grid as the measured runs predict it."""
@@ -118,4 +130,11 @@ def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping
             Expected(int(row), rate, low, high, float(chance))
             for row, (rate, low, high), chance in zip(rows[best], rates, works[best], strict=True)
         ]
+    return found
+
+
+def uncertainty(unmeasured: Candidates) -> Floats:
+    """By what factor 1 in 20 runs is slower than predicted, and 1 in 20 faster, where nothing was measured."""
+    _, spread = Posterior().log_seconds(unmeasured.layouts)
+    found: Floats = np.exp(LIKELY * spread)
     return found

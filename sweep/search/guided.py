@@ -71,7 +71,7 @@ class Guided:
         """The most promising run of the cell whose turn it is."""
         able = free & ~known.infeasible
         left = self._left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
-        for cell in _by_turn(known, left, self.min_tries).tolist():
+        for cell in by_turn(known, left, self.min_tries).tolist():
             found = self._in_cell(known, left, cell)
             if found is not None:
                 return found
@@ -119,7 +119,7 @@ class Guided:
         if float(gains.max()) > self.least_gain:
             return Outlook(False, float(gains.max()), 0.0, ())
         excluded = tuple(
-            (axis, value, float(left.chances[at].max())) for axis, value, at in _untried(known, left, cell)
+            (axis, value, float(left.chances[at].max())) for axis, value, at in untried_values(known, left, cell)
         )
         if any(chance > self.max_probability for _, _, chance in excluded):
             return Outlook(False, float(gains.max()), 0.0, excluded)
@@ -153,12 +153,12 @@ class Guided:
 
     def _untried_likeliest(self, known: Known, left: _Left, cell: int, otherwise: int) -> int:
         """The likeliest run of an axis value that is neither tried nor excluded; ``otherwise`` if there is none."""
-        untried = [at for _, _, places in _untried(known, left, cell) for at in places.tolist()]
+        untried = [at for _, _, places in untried_values(known, left, cell) for at in places.tolist()]
         likely = max(untried, key=lambda at: float(left.chances[at]), default=otherwise)
         return likely if left.chances[likely] > self.max_probability else otherwise
 
 
-def _by_turn(known: Known, left: _Left, in_turn: int) -> Ints:
+def by_turn(known: Known, left: _Left, in_turn: int) -> Ints:
     """Cells with a run left: those with fewer runs than ``in_turn`` by their number; then by the greatest gain."""
     present = np.unique(left.cells)
     early = known.tries[present] < in_turn
@@ -168,7 +168,7 @@ def _by_turn(known: Known, left: _Left, in_turn: int) -> Ints:
     return found
 
 
-def _untried(known: Known, left: _Left, cell: int) -> list[tuple[str, str, Ints]]:
+def untried_values(known: Known, left: _Left, cell: int) -> list[tuple[str, str, Ints]]:
     """(axis, value, places that have it) of each value that no begun run of the cell has."""
     c, mine, found = known.candidates, left.of(cell), []
     begun = np.flatnonzero(known.begun & (c.cells == cell))

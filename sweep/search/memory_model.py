@@ -53,7 +53,7 @@ def predicted_peaks(columns: Mapping[str, Any], profile: MemoryProfile, limit: f
     for stage in ("first", "last"):
         found = memory.breakdown(columns, profile, stage)
         size = np.shape(found["total"])
-        parts.append(np.stack([sum(np.broadcast_to(found.get(k, 0.0), size) for k in group) for group in GROUPS], 1))
+        parts.append(np.stack([sum(np.broadcast_to(found[k], size) for k in group) for group in GROUPS], 1))
     heavier = parts[0].sum(axis=1) >= parts[1].sum(axis=1)
     bytes_ = np.where(heavier[:, None], parts[0], parts[1])
     total = np.maximum(bytes_.sum(axis=1), 1.0)

@@ -18,26 +18,33 @@ from sweep.state.state import SweepState
 class GroupedSearch:
     """The search of each node group. On a site without groups: the one search of all runs."""
 
-    def __init__(self, runs: Sequence[PlannedRun], gpus: Mapping[str, Gpu], strategy: str, budget: Any) -> None:
+    def __init__(
+        self, runs: Sequence[PlannedRun], gpus: Mapping[str, Gpu], strategy: str, budget: Any, *, transfer: bool = True
+    ) -> None:
         """``gpus``: node group -> its GPU; "" -> the GPU of a site without groups."""
         self._runs = [runs_on(runs, group) for group in gpus]
         self._searches = [
-            Search.of(own, gpu, strategy, budget) for own, gpu in zip(self._runs, gpus.values(), strict=True)
+            Search.of(own, gpu, strategy, budget, transfer=transfer)
+            for own, gpu in zip(self._runs, gpus.values(), strict=True)
         ]
 
     def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
         """The runs that began, and as many others as will still be started."""
-        found = [search.asked_for(sweep_state) for search in self._searches]
-        return found[0] if len(found) == 1 else [run for runs in found for run in runs]
+        first, *others = (search.asked_for(sweep_state) for search in self._searches)
+        return [run for runs in (first, *others) for run in runs] if others else first
 
     def left_out(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> why it will not be started, as known now."""
-        found = [search.left_out(sweep_state) for search in self._searches]
-        return found[0] if len(found) == 1 else {run: word for words in found for run, word in words.items()}
+        first, *others = (search.left_out(sweep_state) for search in self._searches)
+        return {run: word for words in (first, *others) for run, word in words.items()} if others else first
 
     def finalists_to_repeat(self, sweep_state: SweepState, share: float) -> list[str]:
         """The runs of the finalists that have no repeat: `sweep.search.finalists.to_repeat`."""
         both = zip(self._runs, self._searches, strict=True)
-        found = [(runs, each) for runs, search in both for each in to_repeat(search.update(sweep_state), share)]
-        found.sort(key=lambda item: item[1][0])  # the best two of the cells of every group, then the others
-        return [runs[place].run_id for runs, (_, place) in found]
+        found = [
+            (further, runs[place].run_id)
+            for runs, search in both
+            for further, place in to_repeat(search.update(sweep_state), share)
+        ]
+        found.sort(key=lambda item: item[0])  # the best two of the cells of every group, then the others
+        return [run_id for _, run_id in found]

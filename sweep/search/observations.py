@@ -16,6 +16,7 @@ from sweep.outcomes import Outcome
 from sweep.search.beliefs import Beliefs, End
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
 from sweep.search.gaussian import Floats, Ints
+from sweep.search.separate_beliefs import SeparateBeliefs
 
 RULES_OUT = frozenset({Outcome.OOM_CUDA})
 """Outcomes that rule out runs that need more; not oom_host, since a host's memory is shared with other processes"""
@@ -49,9 +50,9 @@ class Known:
         self.ruled_out: Bools = np.zeros(size, dtype=bool)
         """needs at least as much memory as a run that ran out of memory"""
         self._ends: dict[int, _Ended] = {}
-        self._ended = _InOrder()
-        self._peaks = _InOrder()
-        self._beliefs: Beliefs | None = None
+        self._ended = InOrder()
+        self._peaks = InOrder()
+        self._beliefs: Beliefs | SeparateBeliefs | None = None
         self._taught = 0
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
@@ -129,10 +130,11 @@ class Known:
         found: Bools = self.candidates.impossible | self.ruled_out | self._over
         return found
 
-    def beliefs(self) -> Beliefs:
+    def beliefs(self) -> Beliefs | SeparateBeliefs:
         """What is believed of all candidates, given how runs ended so far."""
         if self._beliefs is None or self._ended.changed_before(self._taught):
-            self._beliefs, self._taught = Beliefs(self.candidates), 0
+            self._beliefs = Beliefs(self.candidates) if self.candidates.transfer else SeparateBeliefs(self.candidates)
+            self._taught = 0
         if self._taught < len(self._ended):
             further = self._ended.first(len(self._ended))[self._taught :].tolist()
             self._beliefs.learn([(index, self._ends[index].end) for index in further])
@@ -170,7 +172,7 @@ class Known:
         return found
 
 
-class _InOrder:
+class InOrder:
     """Runs in the order of their ends, in whatever order they arrive."""
 
     def __init__(self) -> None:
@@ -182,9 +184,11 @@ class _InOrder:
 
     @property
     def latest(self) -> float:
+        """The time of the last end; 0 before the first."""
         return self._items[-1][0] if self._items else 0.0
 
     def add(self, when: float, index: int) -> None:
+        """A run ended then."""
         item = (when, index)
         if not self._items or self._items[-1] < item:
             self._items.append(item)  # the common case, which changes none of the earlier ones
@@ -195,6 +199,7 @@ class _InOrder:
         self._changed = min(self._changed, place)
 
     def drop(self, when: float, index: int) -> None:
+        """The end no longer counts; of one that is not here, nothing changes."""
         place = bisect.bisect_left(self._items, (when, index))
         if place < len(self._items) and self._items[place] == (when, index):
             del self._items[place]
@@ -205,6 +210,7 @@ class _InOrder:
         return self._changed < place
 
     def first(self, number: int) -> Ints:
+        """The runs with the first ends, in their order."""
         self._changed = max(self._changed, number)
         return np.array([index for _, index in self._items[:number]], dtype=np.int64)
 

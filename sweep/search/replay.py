@@ -10,6 +10,7 @@ import numpy as np
 
 from sweep.outcomes import Outcome
 from sweep.plan.predict import order
+from sweep.plan.runs import ASSUMED_RUN_S
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
@@ -66,7 +67,7 @@ def replay(recorded: RecordedRun, strategy: Strategy, budget: Budget) -> Replaye
 def steps(known: Known, recorded: RecordedRun, strategy: Strategy, budget: Budget) -> Iterator[Pick]:
     """The strategy's picks. Each is yielded before ``known`` has its result: what is known then led to it."""
     size = len(recorded.candidates)
-    seconds = np.full(size, 60.0) if recorded.seconds is None else recorded.seconds
+    seconds = np.full(size, ASSUMED_RUN_S) if recorded.seconds is None else recorded.seconds
     elapsed = 0.0
     while (pick := strategy.pick(known, budget.affordable(known, seconds, elapsed))) is not None:
         yield pick

@@ -7,6 +7,7 @@ they have read the same journals.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,24 +40,32 @@ class Search:
         gpu: Gpu | None = None,
         strategy: str = "exhaustive",
         budget: Budget | None = None,
+        *,
+        transfer: bool = True,
     ) -> None:
         self._runs = runs
         self._strategy: Strategy = strategy_named(strategy)
         self._budget = budget
         self._expected = np.array([run.expected_s for run in runs], dtype=np.float64)
         self._widths = sorted({run.nodes for run in runs}, reverse=True)
-        self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU)
+        self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU, transfer=transfer)
         self._read = 0
         self._known = Known(self._candidates)
         self._begin(SweepState())
 
     @classmethod
     def of(
-        cls, runs: Sequence[PlannedRun], gpu: Gpu | None = None, strategy: str = "exhaustive", limits: Any = None
+        cls,
+        runs: Sequence[PlannedRun],
+        gpu: Gpu | None = None,
+        strategy: str = "exhaustive",
+        limits: Any = None,
+        *,
+        transfer: bool = True,
     ) -> Search:
-        """The search of a grid's ``strategy`` and ``budget`` (its limits as a mapping; empty: no budget)."""
+        """The search of a grid's ``strategy``, ``transfer`` and ``budget`` (its limits as a mapping; empty: none)."""
         given = {key: value for key, value in (limits or {}).items() if value is not None}
-        search = cls(runs, gpu, strategy)
+        search = cls(runs, gpu, strategy, transfer=transfer)
         if given:
             asked_for = int((search._candidates.repeats < given.get("repeats", math.inf)).sum())
             search._budget = Budget.of(given, asked_for)
@@ -112,12 +121,12 @@ class Search:
                 if (self._runs[place].run_id, self._retries[place]) not in taken:
                     yield place, self._retries[place]
 
-    def nodes_of_repeats(self, sweep_state: SweepState, place: int) -> frozenset[str]:
-        """The nodes on which other runs of this run's configuration were measured."""
+    def nodes_of_repeats(self, sweep_state: SweepState, place: int) -> Counter[str]:
+        """The nodes on which other runs of this run's configuration were or are measured, and how often each."""
         groups = self._candidates.duplicates
         same = [self._runs[other].run_id for other in np.flatnonzero(groups == groups[place]).tolist()]
         attempts = (attempt for run_id in same for attempt in sweep_state.run_state(run_id).attempts.values())
-        return frozenset(node for attempt in attempts for node in attempt.nodes)
+        return Counter(node for attempt in attempts for node in attempt.nodes)
 
     def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
         """The runs that began, and as many others as will still be started: the plan without skipped runs."""
@@ -236,6 +245,7 @@ def choose(
     *,
     search: Search,
     names: Sequence[str],
+    leaf_switches: Mapping[str, str | None] = {},
     same_nodes: bool = False,
     in_turn: bool = False,
 ) -> Choice | None:
@@ -244,6 +254,7 @@ def choose(
     ``free_nodes``: how many the run may use. ``expected_s``: duration of one run here, from measurements so far. A
     run that could not end before the pilot's wall time is left for another pilot. ``taken``: claims of others that
     are not in the journals yet. ``search``: follows the sweep and gives the order. ``names``: the free nodes.
+    ``leaf_switches``: of nodes, where known: a repeat goes to nodes and switches that its configuration used least.
     ``same_nodes``: there are no others, so a retry may use nodes where the run failed. ``in_turn``: see
     ``Search.choices``.
     """
@@ -251,11 +262,23 @@ def choose(
         return None
     for place, attempt in search.choices(sweep_state, free_nodes, taken, in_turn=in_turn):
         choice = Choice(runs[place], attempt)
-        used = search.nodes_of_repeats(sweep_state, place) if attempt == 1 else frozenset()
-        nodes = _fit(choice, sweep_state, sorted(names, key=used.__contains__), same_nodes)
+        used = search.nodes_of_repeats(sweep_state, place) if attempt == 1 else Counter[str]()
+        nodes = _fit(choice, sweep_state, _least_used_first(names, used, leaf_switches), same_nodes)
         if len(nodes) >= choice.planned.nodes:
             return replace(choice, nodes=nodes[: choice.planned.nodes])
     return None
+
+
+def _least_used_first(
+    names: Sequence[str], used: Counter[str], leaf_switches: Mapping[str, str | None]
+) -> Sequence[str]:
+    """These nodes, of equally used ones those on the least used leaf switch first; otherwise in their order."""
+    if not used:
+        return names
+    of_switch: Counter[str | None] = Counter()
+    for node, times in used.items():
+        of_switch[leaf_switches.get(node)] += times
+    return sorted(names, key=lambda name: (used[name], of_switch[leaf_switches.get(name)]))
 
 
 def _fit(choice: Choice, sweep_state: SweepState, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ class StepTimes:
         if len(indices):
             covariances = self._kernel.columns(indices)
             within = covariances[:, :, indices]
-            data = _Measured(self._layouts.take(indices), self._sizes[indices], log_times, within)
+            data = MeasuredTimes(self._layouts.take(indices), self._sizes[indices], log_times, within)
             for _ in range(2):
                 fit, extra = data.doubted(data.factors(fit, extra))
                 fit = data.scaled(data.factors(fit, extra), extra)
@@ -147,7 +147,7 @@ def linearised(layouts: Layouts, fit: Fit) -> tuple[Floats, Floats]:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class MeasuredTimes:
     """The measured runs: as physics sees them, their sizes, log times, and covariances by order of the effect."""
 
     layouts: Layouts

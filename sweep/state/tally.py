@@ -83,14 +83,18 @@ class _Ended:
         one = self.predicted_s / self.number if self.number else 1.0
         return (self.seconds + one) / (self.predicted_s + one)
 
-    def factor(self, to_come: int) -> float:
-        """By how much the mean of what is to come may differ from the corrected prediction, both ways."""
+    def factors(self, to_come: int) -> tuple[float, float]:
+        """(least, most) that the mean of what is to come may be, as multiples of the corrected prediction.
+
+        What the attempt that was only assumed changes widens the side on which the attempts that ended are.
+        """
         if self.number < MIN_ENDED:
-            return ASSUMED_FACTOR
+            return 1 / ASSUMED_FACTOR, ASSUMED_FACTOR
         mean = self.log_ratio / self.number
         variance = max(0.0, self.log_ratio_squared / self.number - mean**2) * self.number / (self.number - 1)
         error = math.sqrt(variance * (1 / self.number + 1 / max(1, to_come)))
-        return math.exp(WIDE * error + abs(math.log(max(self.seconds, 1e-3) / self.predicted_s / self.correction)))
+        changed = math.log(max(self.seconds, 1e-3) / self.predicted_s / self.correction)
+        return math.exp(min(changed, 0.0) - WIDE * error), math.exp(max(changed, 0.0) + WIDE * error)
 
 
 class Tally:
@@ -188,11 +192,13 @@ class Tally:
         at_work = sum(pilot.nodes for pilot in self._sweep_state.pilots.values() if pilot.open and pilot.started_at)
         return max(0.0, node_s) / (1 if self._serial else at_work or max(self._widths, default=1))
 
-    def left_factor(self) -> float:
-        """``seconds_left`` may be off by this factor, both ways: by the spread of the attempts' ratios so far, for the
-        mean of those and of the runs to come, and by what the attempt that was only assumed changes.
+    def range_left(self, now: float, left_out: Mapping[str, str] | None = None) -> tuple[float, float]:
+        """(low, high) that ``seconds_left`` may be: by the spread of the attempts' ratios so far, for the mean of
+        those and of the runs to come, and by what the attempt that was only assumed changes.
         """
-        return self._ended.factor(self._words["waiting"] + self._words["running"])
+        left_s = self.seconds_left(now, left_out)
+        low, high = self._ended.factors(self._words["waiting"] + self._words["running"])
+        return left_s * low, left_s * high
 
     def gpu_hours(self, now: float) -> tuple[float, float]:
         """GPU-hours spent so far: (allocated to pilots, used by attempts)."""

@@ -17,6 +17,7 @@ import pyarrow.parquet
 
 from sweep.contract import Run
 from sweep.errors import Mistake, SweepError
+from sweep.files import read_table
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.plan.runs import Plan, to_table
@@ -28,7 +29,7 @@ from sweep.store.sweep import Sweep, mistakes_of_site
 
 SAME = ("workload", "sequence_length", "global_batch", "tokens_per_gpu", "seed")
 """keys of a grid that define what is compared in a cell: all runs of a sweep share them"""
-SETTINGS = ("strategy", "budget", "timeouts", "max_run_time", "isolate", "finalists", "preflight")
+SETTINGS = ("strategy", "transfer", "budget", "timeouts", "max_run_time", "isolate", "finalists", "preflight")
 """keys of a grid that control how the sweep continues: the last grid's are in effect"""
 
 
@@ -109,8 +110,8 @@ def repeats_of(sweep: Sweep, run_ids: Sequence[str]) -> Extension:
 
 def _tables(sweep: Sweep) -> list[pyarrow.Table]:
     try:
-        return [pyarrow.parquet.read_table(path) for path in sweep.plans]
-    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        return [read_table(path) for path in sweep.plans]
+    except OSError as error:
         fact = f"a plan cannot be read: {str(error).splitlines()[0]}"
         raise SweepError(Mistake(fact, file=str(sweep.directory.path))) from error
 

@@ -5,10 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from analysis.compare import compare
 from analysis.compare import noise as n
 from analysis.compare.comparison import Noise
 from analysis.metrics import METRICS
 from analysis.statistics import MEDIAN_FACTOR, log_median_variance, student_quantile, student_two_sided
+from sweep.errors import SweepError
+from tests.support.compared import noisy
 
 RATE, TIME, MEMORY = (
     METRICS[name] for name in ("tokens_per_second_per_gpu", "step_time_median_s", "peak_memory_bytes")
@@ -90,3 +93,33 @@ def test_too_few_pairs_have_the_assumed_noise_and_many_their_own():
     assert apart.deviation == pytest.approx(own.deviation, rel=0.15)
     calm = found(np.zeros(300), [1 + at // 10 for at in range(300)])
     assert calm.deviation == 0.002, "no two runs agree better than that"
+
+
+@pytest.mark.parametrize(("noise", "right"), [(0.005, True), (0.0, False), (1.0, False), (-0.1, False)])
+def test_a_noise_is_a_fraction(noise, right):
+    if right:
+        assert compare(noisy(1), noisy(2), noise=noise).cells
+        return
+    with pytest.raises(SweepError, match="is no noise"):
+        compare(noisy(1), noisy(2), noise=noise)
+
+
+def test_a_cell_of_one_shared_configuration_has_no_typical_change():
+    one, two = (compare(noisy(1, per_cell=count), noisy(2, per_cell=count)).cells[0] for count in (1, 2))
+    assert (one.pairs, one.typical) == (1, None)
+    assert two.pairs == 2
+    assert two.typical is not None
+
+
+def test_values_below_one_are_compared_too():
+    found = compare(noisy(1), noisy(2), metric="mfu")
+    assert found.cells[0].value_a == pytest.approx(noisy(1)["mfu"].max(), rel=0.5)
+    assert all(cell.value_a is not None for cell in found.cells)
+
+
+def test_of_many_values_that_differ_three_are_named():
+    mixed = noisy(1).assign(sequence_length=[1024 * (1 + place % 4) for place in range(len(noisy(1)))])
+    with pytest.raises(SweepError) as raised:
+        compare(mixed, noisy(2).assign(sequence_length=512))
+    (fact,) = [one.fact for one in raised.value.mistakes if "sequence" in one.fact]
+    assert "1024, 2048, 3072 in A, 512 in B" in fact

@@ -161,7 +161,7 @@ def test_simulated_data_are_marked_or_left_out(tmp_path, name):
 @pytest.mark.parametrize(
     "name", [name for name in figures.FIGURES if name not in ("timeline", "spread", "placement", "predicted")]
 )
-@pytest.mark.parametrize(("models", "nodes"), [(1, 1), (3, 5), (12, 12), (40, 6)])
+@pytest.mark.parametrize(("models", "nodes"), [(1, 1), (3, 5), pytest.param(12, 12, marks=pytest.mark.long), (40, 6)])
 def test_figures_of_few_and_many_models_are_whole(name, models, nodes):
     sound(figures.draw(name, made_tables(models, nodes)).figure)
 

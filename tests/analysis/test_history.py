@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from analysis.compare import compare
 from analysis.compare.history import history
 from analysis.figures.history import changes_of, draw
 from sweep.errors import SweepError
@@ -74,3 +75,23 @@ def test_the_picture_has_each_change_against_the_first_and_rings_where_it_is_cle
     figure = draw(found)
     rings = [line for axes in figure.axes for line in axes.lines if line.get_markersize() == 9]
     assert len(rings) == sum(step is not None and step.verdict == "worse" for c in found.cells for step in c.steps) > 0
+
+
+def test_a_regression_is_one_line_with_the_sweeps_counted_from_one():
+    found = history([noisy(1), noisy(2), noisy(3, slower=("4B", 4), by=0.2)], ["a", "b", "c"])
+    (step,) = [one for one in found.regressions() if (one.earlier, one.later) == (1, 2)]
+    change = step.cell.clearest
+    assert step.text(found.level) == f"4B on 4: 2 -> 3: {change.text(found.level)}"
+    assert change.text(found.level) == change.text() + " *", "the star only where a level is asked for"
+    assert "*" not in change.text(change.p / 2), "and only below it"
+    later = noisy(2)
+    later.loc[later["model"].eq("4B") & later["nodes"].eq(4), "outcome"] = "oom_cuda"
+    (lost,) = history([noisy(1), later], ["a", "b"]).regressions(0.5)
+    assert lost.text(0.01) == "4B on 4: 1 -> 2: no run of it worked in 2"
+
+
+def test_each_sweep_names_what_it_has_otherwise_than_the_one_before():
+    tables = [noisy(seed).assign(versions_json=f'{{"torch": "2.{11 + (seed > 1)}"}}') for seed in (1, 2, 3)]
+    changed = [one.changed for one in history(tables, ["a", "b", "c"]).sweeps]
+    assert changed == [(), compare(tables[0], tables[1]).conditions, ()]
+    assert changed[1]

@@ -1,5 +1,6 @@
 """`sweep best`, predictions and exports: complete, marked, and never surer than the data."""
 
+import dataclasses
 import json
 
 import pyarrow.parquet as pq
@@ -7,6 +8,7 @@ import pytest
 
 from sweep.cli.winners import CONFIGURATION
 from sweep.outcomes import Outcome
+from sweep.physics.catalogue import MODELS
 from sweep.records.collect import write_results
 from tests.support.made_records import made_record, made_run
 from tests.support.made_sweeps import GRID, made, pilot_wrote
@@ -17,7 +19,8 @@ PREDICTABLE = GRID.replace("tiny-1M", "1B").replace("gpu: cpu", "gpu: h100").rep
 @pytest.fixture
 def results(tmp_path):
     """Two layouts on two node counts, one of them simulated."""
-    runs = [made_run(zero=zero, nodes=nodes, dp=dp) for zero in (0, 1) for nodes, dp in ((1, 2), (2, 4))]
+    shape = dataclasses.asdict(MODELS["1B"])
+    runs = [made_run(zero=zero, nodes=nodes, dp=dp, shape=shape) for zero in (0, 1) for nodes, dp in ((1, 2), (2, 4))]
     path = tmp_path / "results.parquet"
     records = [made_record(run, (1.0 + 0.2 * at, 1.01 + 0.2 * at, 1.02 + 0.2 * at)) for at, run in enumerate(runs)]
     write_results(path, records)
@@ -50,6 +53,17 @@ def test_a_blank_mfu_on_a_cpu_has_its_reason_and_a_unit_is_shown_once(tmp_path, 
     assert code == 0
     assert "MFU is blank on a CPU: it is relative to a GPU's peak." in out
     assert (out.count("tokens/s/GPU"), out.count("tok/s")) == (1, 0), "in the heading"
+
+
+def test_times_of_steps_of_different_batches_are_not_compared_in_silence(tmp_path, command):
+    runs = [made_run(grad_accum=4), made_run(grad_accum=8), made_run(nodes=2, dp=4)]
+    write_results(tmp_path / "r.parquet", [made_record(run) for run in runs])
+    rows = json.loads(command("best", tmp_path / "r.parquet", "--metric", "step_time_median_s", "--json")[1])
+    assert [len(row["notes"]) for row in rows] == [1, 0]
+    assert "steps of 1,024 to 2,048 tokens are not comparable" in rows[0]["notes"][0]
+    one = ("--filter", "global_batch_tokens == 2048")
+    assert "comparable" not in command("best", tmp_path / "r.parquet", "--metric", "step_time_median_s", *one)[1]
+    assert "comparable" not in command("best", tmp_path / "r.parquet")[1]
 
 
 def test_an_unknown_model_gets_the_nearest(results, command):
@@ -94,9 +108,36 @@ def test_size_never_calls_simulated_runs_measured(results, tmp_path, command):
     assert "measured in" in out
     assert "by the curve: no run had 64 GPUs" in out
     document = json.loads(command("size", *words, results, "--json")[1])
+    rates = {
+        row["nodes"]: row["tokens_per_second_per_gpu"] for row in json.loads(command("best", results, "--json")[1])
+    }
+    assert {2 * nodes: 2 * nodes * rate for nodes, rate in rates.items()} == pytest.approx(
+        {row["gpus"]: row["best_run_tokens_per_second"] for row in document["curve"] if row["run"]}
+    )
+    for nodes, rate in rates.items():
+        _, out, _ = command("size", "--params", "8B", "--tokens", "1T", "--gpus", 2 * nodes, "--from", results)
+        assert f"{rate:,.0f} tokens/s/GPU  measured" in out, "where there is a run, its speed and not the curve's"
+        assert "1 GPUs" not in out
     assert {row["gpus"] for row in document["curve"] if row["run"]} == {
         run.layout.gpus for run in (made_run(), made_run(nodes=2, dp=4))
     }
+
+
+def test_status_and_predictions_mark_runs_as_simulated(results, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    simulated = made(tmp_path / "s")
+    pilot_wrote(simulated, "p0001", (simulated.runs[0].run_id, 1, Outcome.OK))
+    measured = made(tmp_path / "m", GRID.replace("workload: simulated", "workload: transformer"))
+    for directory, expected in ((simulated, True), (measured, False)):
+        path = directory.directory.path
+        assert json.loads(command("status", path, "--json")[1])["simulated"] is expected
+        assert ("simulated: no model was trained" in command("status", path)[1]) is expected
+    (tmp_path / "grid.yaml").write_text(PREDICTABLE)
+    for source, expected in ((marked(results, tmp_path), True), (results, False)):
+        _, out, err = command("predict", "grid.yaml", "--from", source)
+        assert ("simulated: no model was trained" in out) is expected, err
+        assert ("measured runs" in out) is not expected
+        assert json.loads(command("predict", "grid.yaml", "--from", source, "--json")[1])["simulated"] is expected
 
 
 def test_compare_refuses_different_work(tmp_path, command):
@@ -130,7 +171,11 @@ def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatc
         )
         steps = {run["run_id"]: run["predicted_step_s"] for run in runs}
         assert steps[best["run_id"]] == min(steps.values())
-    assert "Predicted best per cell, not measured" in command("plan", "grid.yaml")[1]
+        assert best["low"] < 0.9 * best["tokens_per_second_per_gpu"]
+        assert best["high"] * best["low"] == pytest.approx(best["tokens_per_second_per_gpu"] ** 2)
+    shown = command("plan", "grid.yaml")[1]
+    assert "Predicted best per cell, not measured" in shown
+    assert f"{best['low']:,.0f} to {best['high']:,.0f}" in shown
     code, out, _ = command("heatmap", "--predicted", "grid.yaml", "--out", "p.svg")
     assert (code, out.strip()) == (0, "p.svg")
     assert command("heatmap", "--site", "x")[0] == 2, "no effect without --predicted"

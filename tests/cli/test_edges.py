@@ -180,12 +180,14 @@ def run_all(root: Path, lines: Sequence[Sequence[str]]) -> list[Done]:
 
 
 FORKS = """
-import io, json, os, signal, sys, tempfile
-import pandas, pyarrow.parquet, matplotlib.figure, analysis.heatmap.draw, analysis.report, analysis.figures
-import sweep.cli.launch, sweep.store.sweep, sweep.plan.build, sweep.records.collect
+import json, os, signal, sys, tempfile
 from sweep.cli.main import main
+from tests.support.prepared import import_everything
+lines = json.load(sys.stdin)
+if len(lines) > 10:
+    import_everything()
 found = []
-for words in json.load(sys.stdin):
+for words in lines:
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
     pid = os.fork()
     if not pid:

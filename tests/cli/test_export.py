@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 import analysis
+from analysis.metrics import memory_text
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import from_here
 from sweep.cli import export, export_trainer
@@ -69,11 +70,14 @@ def test_csv_and_markdown_hold_what_json_holds(results):
         assert all(float(line[name]) == pytest.approx(row[name], rel=1e-3) for name in NUMBERS)
         assert json.loads(line["params"]) == row["params"]
     head, rule, *lines = exported(results, "--format", "markdown").splitlines()
-    assert [cell.strip() for cell in head.strip("|").split("|")] == list(rows[0])
+    assert [cell.strip() for cell in head.strip("|").split("|")] == [name.removesuffix("_bytes") for name in rows[0]]
     assert set(rule) <= set("| -:")
     for row, line in zip(rows, lines, strict=True):
         cells = dict(zip(row, (cell.strip() for cell in line.strip().removeprefix("|").split("|")), strict=False))
-        assert all(float(cells[name]) == pytest.approx(row[name], rel=1e-3) for name in NUMBERS)
+        plain = set(NUMBERS) - {"mfu", "peak_memory_bytes"}
+        assert all(float(cells[name]) == pytest.approx(row[name], rel=1e-3) for name in plain)
+        assert cells["mfu"] == ("" if row["mfu"] is None else f"{row['mfu']:.1%}")
+        assert cells["peak_memory_bytes"] == memory_text(row["peak_memory_bytes"]), "with its unit"
         assert cells["run_id"] == row["run_id"]
 
 

@@ -8,9 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from sweep.cli.main import cli
-from sweep.contract import Measurement
+from sweep.contract import Measurement, Run
 from sweep.errors import SweepError
+from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
+from sweep.plan.build import build
 from sweep.records.collect import write_results
 from tests.support.made_records import (
     made_record,
@@ -92,6 +94,59 @@ def test_mistakes_are_named_and_draw_nothing(sweep, arguments, words_):
     assert isinstance(done.exception, SweepError)
     assert words_ in str(done.exception)
     assert not sweep.figures.exists()
+
+
+LARGER = """
+models: [1B]
+nodes: [1, 2]
+sequence_length: 4096
+global_batch: 1Mi
+tp: [1, 2]
+zero: [0, 1]
+micro_batch_size: [1, 2]
+site: {gpu: h100, gpus_per_node: 8}
+"""
+
+
+def of_one_node(folder, times):
+    """Results of a grid's runs on one node, so many times faster than the step-time model predicts."""
+    (folder / "grid.yaml").write_text(LARGER)
+    grid = parse_grid(LARGER, "grid.yaml")
+    rows = build(grid, grid.site).table.to_pylist()
+    records = []
+    for row in (row for row in rows if row["status"] == "run" and row["nodes"] == 1):
+        run = Run.from_json(row["run_json"])
+        records.append(made_record(run, times=[row["predicted_step_s"] / times] * 10, gpu="h100"))
+    write_results(folder / "small.parquet", records)
+    return {record.run_id: record.tokens_per_second_per_gpu for record in records}
+
+
+def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path):
+    """By what the measured cell says of the speed: twice as fast there, twice as fast here."""
+    predicted = {}
+    for times in (1, 2):
+        measured = of_one_node(tmp_path, times)
+        words = (tmp_path / "small.parquet", "--predicted", tmp_path / "grid.yaml", "--json")
+        done = invoke("heatmap", *words, "--out", tmp_path / "h.svg")
+        assert done.exit_code == 0, done.output
+        cells = {cell["nodes"]: cell for cell in json.loads(done.stdout)["cells"]}
+        assert cells[1]["tokens_per_second_per_gpu"] == pytest.approx(max(measured.values()))
+        assert [cells[nodes]["predicted"] for nodes in (1, 2)] == [False, True]
+        predicted[times] = cells[2]["tokens_per_second_per_gpu"]
+    assert predicted[2] == pytest.approx(2 * predicted[1], rel=0.1)
+    picture = (tmp_path / "h.svg").read_text()
+    assert "(some predicted)" in picture
+    assert picture.count("pred.") == 2, "one cell, and the note that explains it"
+
+
+def test_results_of_another_trainer_are_pointed_out(tmp_path):
+    of_one_node(tmp_path, 1)
+    (tmp_path / "grid.yaml").write_text(LARGER + "workload: megatron\n")
+    done = invoke(
+        "heatmap", tmp_path / "small.parquet", "--predicted", tmp_path / "grid.yaml", "--out", tmp_path / "h.png"
+    )
+    assert done.exit_code == 0, done.output
+    assert "the results are of transformer: what megatron adds to a step is not learned" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -53,3 +53,10 @@ def test_a_report_without_history_has_none_and_a_missing_one_changes_nothing(tmp
     assert (done.returncode, done.stdout) == (2, "")
     assert "absent.parquet" in done.stderr
     assert page.read_text() == before
+
+
+def test_anyway_of_a_report_needs_a_history(tmp_path):
+    file, page = results(tmp_path / "a.parquet", 1), tmp_path / "page.html"
+    done = driving.run("report", file, "--out", page, "--anyway")
+    assert (done.returncode, done.stdout, page.exists()) == (2, "", False)
+    assert "--anyway: has no effect without --history" in done.stderr

@@ -191,3 +191,24 @@ def test_a_registered_workload_is_found(monkeypatch, capsys, tmp_path):
     )
     code, out, _ = sweep(monkeypatch, capsys, "plan", path, "--json")
     assert (code, json.loads(out)["runs"]) == (0, 3)
+
+
+def test_the_expected_saving_of_a_search(monkeypatch, capsys):
+    words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "budget.runs=8", "--show", "saving")
+    code, out, err = sweep(monkeypatch, capsys, *words, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert list(document["strategies"]) == ["prune", "guided"]
+    for drawn in document["strategies"].values():
+        assert [one["runs"] for one in drawn] == [8] * 5, "of 16 runs in four cells: the budget"
+        assert all(0 < one["node_hours"] < document["node_hours"] for one in drawn)
+    code, out, _ = sweep(monkeypatch, capsys, *words)
+    assert code == 0
+    assert "5 simulated sweeps" in out
+    assert "all runs" in out
+
+
+def test_the_saving_of_too_large_a_plan_is_refused_with_the_remedy(monkeypatch, capsys):
+    code, out, err = sweep(monkeypatch, capsys, "plan", ROOT / "examples" / "ultrascale.yaml", "--show", "saving")
+    assert (code, out) == (2, "")
+    assert "narrow the grid" in err

@@ -46,3 +46,12 @@ def test_the_lines_are_the_regret_after_each_run() -> None:
     steps = [line for line in axes.lines if len(line.get_xdata()) > 1]
     assert [list(line.get_ydata()) for line in steps] == [[100, 50, 0], [100, 20]]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a, 2", "b, 1"]
+
+
+def test_without_transfer_each_cell_is_searched_by_its_own_runs(sweep: Path, command: Command) -> None:
+    code, out, _ = command("replay", sweep, "--no-transfer", "--json")
+    assert code == 0
+    assert json.loads(out)["overall"]["mean_regret"] == 0
+    code, _, err = command("replay", sweep, "--fit", "nodes == 1", "--predict", "nodes == 2", "--no-transfer")
+    assert code == 2
+    assert "--no-transfer: has no effect with --fit" in err

@@ -27,6 +27,7 @@ def killed_agent_leaves_nothing(directory, launcher):
     assert driving.marked_processes(directory) == []
 
 
+@pytest.mark.long  # on Slurm above, and with its launcher in test_each_kind.py
 def test_an_agent_that_dies_alone_leaves_nothing_on_this_machine(tmp_path):
     (tmp_path / "grid.yaml").write_text(DAEMONS)
     words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")

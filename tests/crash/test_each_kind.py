@@ -48,7 +48,13 @@ def assert_nothing_is_left(tmp_path, kind, executor, cluster=None, **grid):
     return killed_at, clean_s, records
 
 
-@pytest.mark.parametrize("kind", kinds.LOCAL)
+IN_CI = {"agent", "launcher", "leader"}
+"""on this machine; tests/crash/test_kills.py and tests/faults/test_ranks.py kill ranks and zygotes too"""
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in IN_CI else pytest.param(kind, marks=pytest.mark.long) for kind in kinds.LOCAL]
+)
 def test_on_this_machine(tmp_path, kind):
     assert_nothing_is_left(tmp_path, kind, "local", batches=[1], step_s=0.3)
     sweep_id = json.loads((tmp_path / "s" / "provenance.json").read_text())["sweep_id"]

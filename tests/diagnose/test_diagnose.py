@@ -336,3 +336,37 @@ def test_a_shells_exit_code_is_a_signal_only_up_to_the_last_signal(code, evidenc
     hit = exit_hit(code, None)
     assert hit is not None
     assert hit.evidence == evidence
+
+
+CLOSED = "torch.distributed.DistNetworkError: Connection closed by peer\n"
+
+
+@pytest.mark.parametrize(("text", "outcome"), [
+    (CLOSED, Outcome.NCCL_ERROR), (f"training is complete\n{CLOSED}", None),
+    (f"step 1\n[rank0] finished training\n{CLOSED}{CLOSED}", None),
+    (f"{CLOSED}training is complete\n", Outcome.NCCL_ERROR),
+    (f"training is complete\nModuleNotFoundError: No module named 'x'\n{CLOSED}", Outcome.IMPORT_ERROR),
+    (f"{'x' * 200} training is complete\n{CLOSED}", Outcome.NCCL_ERROR),
+])  # fmt: skip
+def test_what_others_caused_is_no_failure_once_the_work_was_done(text: str, outcome: Outcome | None) -> None:
+    assert diagnose_text(text).outcome is outcome
+
+
+@pytest.mark.parametrize(("steps", "outcome"), [
+    ([1, 2, 3], None), ([1, 2], Outcome.OOM_CUDA), ([7, 7, 7, 7], Outcome.OOM_CUDA), ([3, 2, 1], Outcome.OOM_CUDA),
+    ([5, 1, 2, 3], None), ([5, 1, 6], Outcome.OOM_CUDA),
+])  # fmt: skip
+def test_a_failure_is_overcome_by_three_further_iterations_that_count_upwards(
+    steps: list[int], outcome: Outcome | None
+) -> None:
+    later = "".join(f"step: {number}\n" for number in steps)
+    text = f"step: 0\nRuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB\n{later}"
+    assert diagnose_text(text).outcome is outcome
+
+
+@pytest.mark.parametrize(("rest", "outcome"), [
+    ("loss: 2.1\nloss: 2.0\n", None), ("loss: 2.1\n", Outcome.NAN_LOSS), ("", Outcome.NAN_LOSS),
+    ("loss: 2.1\nloss: nan\nloss: 2.0\n", Outcome.NAN_LOSS), ("done\nloss: 2.1\nok\nloss: 2.0", None),
+])  # fmt: skip
+def test_a_loss_is_healed_by_two_finite_ones_after_the_last_that_is_not(rest: str, outcome: Outcome | None) -> None:
+    assert diagnose_text(f"loss: 2.2\nloss: nan\n{rest}").outcome is outcome

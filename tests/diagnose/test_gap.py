@@ -81,3 +81,7 @@ def test_what_was_found_on_the_nodes_is_evidence_of_a_step_slower_than_predicted
     slower = replace(PREDICTED, step_s=1.5, nodes_found=("n3: clocks",))
     (loss,) = (loss for loss in losses(slower) if loss.cause == "slower than predicted")
     assert loss.evidence.endswith("; n3: clocks")
+
+
+def test_without_any_flops_of_the_model_recomputation_is_no_cause():
+    assert RECOMPUTED not in found(replace(PREDICTED, ideal_s=0.0, executed_s=0.4))

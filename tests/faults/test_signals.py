@@ -60,16 +60,19 @@ def assert_requeued(directory, hits):
     assert not driving.state_of(directory).bad_nodes
 
 
-def test_agents_that_are_terminated_report_it_and_the_run_is_measured_again(tmp_path):
-    """SIGTERM to the agents, zygotes and ranks, as Slurm signals a step: the leader gets none."""
+@pytest.mark.parametrize("late_s", [0.0, 1.5])
+def test_agents_that_are_terminated_report_it_and_the_run_is_measured_again(tmp_path, late_s):
+    """SIGTERM to ranks, zygotes and agents, as Slurm signals a step: the leader gets none, the agents theirs late."""
     launcher = launch(tmp_path, "local", nodes=[2], batches=[1], step_s=0.7)
     directory = tmp_path / "s"
     driving.wait_for(lambda: measuring(directory))
-    # All are known before the first is signalled, as Slurm knows them: between the ends of the ranks and the signal to
-    # their agents no time must pass, or the end is the ranks' own.
-    for process in [one for kind in ("rank", "zygote", "agent") for one in find(kind, directory, launcher)]:
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
+    processes = {kind: find(kind, directory, launcher) for kind in ("rank", "zygote", "agent")}
+    for kind, found in processes.items():
+        if kind == "agent":
+            time.sleep(late_s)
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.terminate()
     assert launcher.wait(90) == 0, output(tmp_path)
     assert_requeued(directory, 1)
     reasons = [event.reason for event in driving.events_of(directory, PilotEnded)]

@@ -405,7 +405,7 @@ def test_llm_foundrys_table_is_sound_and_its_mfu_reproduced(tmp_path):
 
 
 @reference
-@pytest.mark.parametrize("models", [(), ("1B",), ("8B",)])
+@pytest.mark.parametrize("models", [pytest.param((), marks=pytest.mark.long), ("1B",), ("8B",)])
 def test_guided_on_the_playbooks_runs_and_without_each_model(tmp_path, models):
     recorded = read_recorded(published(tmp_path, "playbook_runs", "playbook").path, models)
     runs = len(recorded.candidates) // 10

@@ -301,6 +301,42 @@ def test_the_schema_names_and_describes_every_key():
     assert "auto" in str(properties["tp"])
     assert {"type": "string"} in properties["models"]["anyOf"]
     assert "weak scaling" in properties["tokens_per_gpu"]["description"]
+    of_models = schema["$defs"]["ModelShape"]["properties"]
+    assert of_models["tied_embeddings"]["description"] == "the output projection is the input embedding"
+    assert "description" not in of_models["norm"], "nothing is below it"
+
+
+def _within(schema):
+    """The schema and all schemas in it."""
+    if isinstance(schema, dict):
+        yield schema
+        for part in schema.values():
+            yield from _within(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _within(part)
+
+
+def test_the_schema_takes_the_smallest_values_that_the_reader_takes():
+    """Lists and named models begin at one item, sizes at 1, ZeRO stages at 0, ranges at 1."""
+    properties = json_schema()["properties"]
+    lists = [one["minItems"] for one in _within(properties) if one.get("type") == "array" and "minItems" in one]
+    assert set(lists) == {1}
+    assert {one["minProperties"] for one in _within(properties["models"]) if "minProperties" in one} == {1}
+    for key in ("tp", "pp", "cp", "ep", "micro_batch_size", "nodes", "dp", "grad_accum", "zero"):
+        minimum = 0 if key == "zero" else 1
+        forms = [one for one in _within(properties[key]) if one.get("type") == "integer" and "minimum" in one]
+        assert {one["minimum"] for one in forms} == {minimum, 1}, "a range begins at 1"
+        for value, refused in ((minimum, False), (minimum - 1, True), ([], True)):
+            text, _ = with_line(key, value)
+            found = [mistake.path for mistake in mistakes(f"{text}\ntq: 1\n")]
+            assert found == [key, "tq"] if refused else ["tq"], (key, value)
+
+
+@pytest.mark.parametrize("wrong", ["budget: {runs: 0}", "timeouts: {start: soon}", "iterations: no", "include: [{}]"])
+def test_a_mistake_deep_in_one_key_hides_no_unknown_parameter(wrong):
+    found = messages(GOOD + f"{wrong}\nparams: {{fusd_optimizer: true}}\n")
+    assert sum("did you mean fused_optimizer?" in one for one in found) == 1, found
 
 
 GRID = "models: [1B]\nnodes: 1\nsequence_length: 4096\nglobal_batch: 1Mi\n"

@@ -81,3 +81,9 @@ def test_memory_takes_one(tmp_path: Path, command: Command) -> None:
     found = [json.loads(command("memory", model, "--dp", 8, "--zero", 1, "--json")[1]) for model in
              (tmp_path / "config.json", "Llama-3-8B")]  # fmt: skip
     assert found[0]["stages"] == found[1]["stages"]
+
+
+def test_sizes_that_fit_no_model_are_refused_with_the_reason() -> None:
+    found, wrong = shape_of_config(config("llama", 2, 64, 6, 4, 128, 1000, head_dim=8))
+    assert found is None
+    assert wrong == ["num_heads 6 is not a multiple of num_kv_heads 4"]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from sweep.errors import SweepError
+from sweep.inputs import yaml_lines
 from sweep.inputs.axes import MAX_VALUES, listed, shown
+from sweep.inputs.check import problems_of
 from sweep.inputs.detect import NodeGroup, cluster_site, parse_gres, widest_group
 from sweep.inputs.hugging_face import shape_of_config
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import parse_site
 from sweep.inputs.validation import amount, amount_text, seconds
 from sweep.inputs.yaml_lines import MAX_DEPTH, load
+from sweep.plugins import find_workload
 
 GRID = {"models": "[8B]", "nodes": "[1]", "sequence_length": "4096", "global_batch": "1Mi"}
 SITE = {"gpus_per_node": "8", "gpu": "h100"}
@@ -34,6 +37,7 @@ def site(**keys):
     ("max_run_time", [1, "365d"], [0, "366d"]), ("global_batch", [1, 2**50 - 1], [0, 2**50]),
     ("budget", ["{share: 0.001}", "{share: 1}", "{runs: 1}", "{node_hours: 0.1}", "{runs_per_cell: 1}"],
      ["{share: 0}", "{share: 1.01}", "{runs: 0}", "{node_hours: 0}", "{runs_per_cell: 0}", "{node_hours_per_cell: 0}"]),
+    ("budget", ["{node_hours_per_cell: 0.1}", "{wall_time: 1}"], ["{node_hours: -0.5}", "{node_hours_per_cell: -0.5}"]),
     ("compile", ["true", "auto"], ["1", "maybe"]), ("preflight", ["quick", "node", "'off'"], ["all"]),
 ])  # fmt: skip
 def test_a_grid_takes_values_within_their_limits_and_no_others(key, inside, outside):
@@ -58,6 +62,8 @@ def test_a_grid_takes_values_within_their_limits_and_no_others(key, inside, outs
     ("interface", ["ib0", "x" * 15], ["x" * 16]), ("name", ["x", "x" * 64], ["x" * 65]),
     ("partition", ["x" * 128], ["x" * 129]), ("constraint", ["x" * 256], ["x" * 257]),
     ("env", ["{" + "X" * 128 + ": 1}"], ["{" + "X" * 129 + ": 1}"]),
+    ("dollars_per_gpu_hour", [0.01, 1.0], [0, -0.5]), ("co2_g_per_kwh", [0, 0.5], [-0.01]),
+    ("node_groups", ["{a: {dollars_per_gpu_hour: 0.01}}"], ["{a: {dollars_per_gpu_hour: 0}}"]),
 ])  # fmt: skip
 def test_a_site_takes_values_within_their_limits_and_no_others(key, inside, outside):
     for value in inside:
@@ -235,3 +241,61 @@ def test_what_a_config_states_beyond_its_sizes_is_in_the_shape(key, changed):
     plain, other = (shape_of_config({"model_type": "llama"} | dict.fromkeys(names, 8) | more)[0] for more in ({}, key))
     differing = {name: value for name, value in other.as_dict().items() if value != plain.as_dict()[name]}
     assert differing == changed
+
+
+@pytest.mark.parametrize(("text", "values"), [
+    ("a: 1", 2), ("a: [1, 2]\nb: {c: 3}", 6), ("a: &x [1, 2]\nb: *x", 7), ("a: [[], {}]", 4),
+])  # fmt: skip
+def test_a_document_has_so_many_values_and_no_more(text, values, monkeypatch):
+    """Every mapping, list and scalar is one, each time that an alias repeats it."""
+    monkeypatch.setattr(yaml_lines, "MAX_NODES", values)
+    assert yaml_lines.load(text, "f").value
+    monkeypatch.setattr(yaml_lines, "MAX_NODES", values - 1)
+    with pytest.raises(SweepError, match="too many"):
+        yaml_lines.load(text, "f")
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "hello", "a: 1\nb: 2\nc: 3\n", "colour: red", "\n\n- x\n"])
+def test_what_is_another_kind_of_file_is_reported_at_its_first_line(text):
+    with pytest.raises(SweepError) as caught:
+        parse_grid(text, "g.yaml")
+    (mistake,) = caught.value.mistakes
+    assert (mistake.line, mistake.file) == (1, "g.yaml")
+    assert mistake.fact.startswith("not a grid: ")
+
+
+def test_mistakes_of_options_come_before_those_of_the_first_line():
+    with pytest.raises(SweepError) as caught:
+        parse_grid("params: !!set {a}\nnodes: 1\nmodels: [8B]\nsequence_length: 64\nglobal_batch: 64\n", "g", ["tpp=1"])
+    assert [mistake.line for mistake in caught.value.mistakes] == [None, 1]
+
+
+def test_a_wrong_size_is_named_by_the_key_that_the_config_has():
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+    config = {"model_type": "mixtral"} | dict.fromkeys(names, 8)
+    for key in ("num_local_experts", "num_experts_per_tok"):
+        assert shape_of_config(config | {key: -1})[1] == [f"{key} is not a positive whole number"]
+    del config["hidden_size"], config["vocab_size"]
+    assert shape_of_config(config)[1] == ["hidden_size is missing", "vocab_size is missing"]
+
+
+def test_values_of_an_included_point_are_those_of_the_workload():
+    asked = grid(include="[{tp: 2, recompute: sometimes}]")
+    (found,) = problems_of(asked, site(), find_workload(asked.workload))
+    assert found.path == ("include", 0, "recompute")
+    assert "has no recompute" in found.fact
+
+
+def test_what_is_not_closed_is_named_with_the_line_before_which_it_should_be():
+    with pytest.raises(SweepError) as raised:
+        load("models: [a, b\nnodes: [1]\n", "grid.yaml")
+    (found,) = raised.value.mistakes
+    assert (found.line, found.remedy) == (1, "what began here is not closed or not separated before line 2")
+
+
+def test_measured_rates_are_those_of_the_sites_own_kind_of_gpu():
+    measured = object()
+    groups = "{same: {max_nodes: 2}, other: {gpu: h200, max_nodes: 2}}"
+    whole = site(node_groups=groups).model_copy(update={"measured": measured})
+    assert whole.parts["same"].measured is measured
+    assert whole.parts["other"].measured is None

@@ -165,3 +165,12 @@ def test_large_and_small_collectives_are_measured_apart_and_node_counts_interpol
     assert large[0] < large[1] < large[2] == pytest.approx(0.016)
     assert large[2] < large[3]
     assert seconds(float(1 << 14), 16, 2, found) == pytest.approx(0.010)
+
+
+def test_one_rank_copies_no_slices_of_sharded_tensors():
+    """It keeps whole tensors; from two ranks on, the host copies one slice of each tensor for each rank."""
+    behaviour = Behaviour(layer_tensors=9, shard_operations=2)
+    alone, pair = (data_parallel.host_s(columns(dp=dp, cp=1, pp=2, zero=1), behaviour) for dp in (1, 2))
+    assert alone == 0
+    assert pair == pytest.approx(9 * MODELS["8B"].num_layers / 2 * 2 * 2 * constants.LAUNCH_S.median)
+    assert data_parallel.host_s(columns(dp=2, cp=1, pp=2, zero=0), behaviour) == 0

@@ -2,13 +2,21 @@
 
 import csv
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sweep.physics import shapes
 from sweep.physics.catalogue import MODELS
-from sweep.physics.flops import CONVENTIONS, hardware_flops_per_token, model_flops_per_token, utilisation
+from sweep.physics.flops import (
+    CONVENTIONS,
+    counted_parameters,
+    hardware_flops_per_token,
+    model_flops_per_token,
+    utilisation,
+)
 from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import (
     ModelShape,
@@ -366,3 +374,11 @@ def test_torchtitan_mfu():
         checked += 1
     assert checked >= 10
     assert wrong == 3
+
+
+def test_parameters_without_the_input_embedding_keep_one_that_is_the_output_too():
+    convention = CONVENTIONS["torchtitan"]
+    own, tied = MODELS["8B"], replace(MODELS["8B"], tied_embeddings=True)
+    embedding = own.vocab_size * own.hidden_size
+    assert counted_parameters(own, convention) == shapes.active_parameters(own) - embedding
+    assert counted_parameters(tied, convention) == shapes.active_parameters(tied)

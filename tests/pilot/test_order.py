@@ -13,7 +13,9 @@ RECORDED = sorted((REPOSITORY / "tests/compatibility/recorded").rglob(FILE_NAME)
 
 
 def test_it_is_read_as_it_was_written(tmp_path):
-    written = order(srun=("--a", "b"), budget={"runs": 5, "share": 0.5}, limits=replace(LIMITS, steady_s=1.5))
+    written = order(
+        srun=("--a", "b"), budget={"runs": 5, "share": 0.5}, limits=replace(LIMITS, steady_s=1.5), transfer=False
+    )
     written.write(tmp_path)
     assert PilotOrder.read(tmp_path) == written
 
@@ -22,7 +24,7 @@ def test_what_an_older_launcher_did_not_write_has_its_default(tmp_path):
     order().write(tmp_path)
     path = tmp_path / FILE_NAME
     values = json.loads(path.read_text())
-    for name in ("srun", "budget", "isolate"):
+    for name in ("srun", "budget", "isolate", "transfer"):
         del values[name]
     path.write_text(json.dumps(values))
     assert PilotOrder.read(tmp_path) == order()

@@ -132,3 +132,15 @@ def refused(batch, sequence=64, micro=7):
 )
 def test_a_power_of_two_is_offered_where_it_is_near_and_a_whole_batch(batch, sequence, offered):
     assert ("near values: 1Mi," in refused(batch, sequence)) == offered
+
+
+def test_an_impossible_batch_is_stated_with_its_tolerance_and_the_tolerance_that_would_do():
+    """Sequences of 64 on six GPUs: micro-batches of 7 make steps of 2,688 tokens, 312 too few."""
+    text = BASE.replace("global_batch: 3072", "global_batch: 3000") + "micro_batch_size: 7\n"
+    for tolerance, stated in ((0, " at"), (0.02, " within 2 % at"), (0.005, " within 0.5 % at")):
+        with pytest.raises(SweepError) as caught:
+            plan_of(text + f"global_batch_tolerance: {tolerance}\n")
+        (mistake,) = caught.value.mistakes
+        assert mistake.fact == f"no layout has a global batch of 3,000 tokens{stated} sequence_length 64"
+        assert mistake.remedy == "near values: 2,688; or global_batch_tolerance: 0.104"
+    assert plan_of(text + "global_batch_tolerance: 0.104\n").runs

@@ -4,9 +4,12 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
+from sweep.physics.hardware import GPUS
 from sweep.plan.build import build
 from sweep.plan.summary import summary
 from sweep.search.node_groups import GroupedSearch
+from sweep.search.search import Search
+from sweep.state.events import Recorded, RecordFacts
 from sweep.state.state import SweepState
 
 GRID = """\
@@ -105,3 +108,39 @@ def test_each_group_has_its_own_search_and_budget():
     left_out = search.left_out(SweepState())
     assert set(left_out) == {run.run_id for run in runs} - {run.run_id for run in asked}
     assert {run.node_group for run in runs if run.run_id in left_out} == {"fast", "old"}
+
+
+@pytest.mark.parametrize("transfer", [True, False])
+def test_whether_cells_learn_from_each_other_is_the_grids_for_every_group(monkeypatch, transfer):
+    grid = parse_grid(GRID.format(site=GROUPS, more=""), "grid.yaml")
+    gpus, seen = {group: part.hardware for group, part in grid.site.parts.items()}, []
+    made = Search.of
+    monkeypatch.setattr(Search, "of", lambda *words, **named: seen.append(made(*words, **named)) or seen[-1])
+    GroupedSearch(build(grid, grid.site).runs, gpus, "guided", {}, transfer=transfer)
+    assert [search.known.candidates.transfer for search in seen] == [transfer] * len(gpus)
+
+
+def test_the_best_two_of_every_groups_cells_are_measured_again_before_any_third():
+    grid = parse_grid(GRID.format(site=GROUPS, more="recompute: [none, selective, full]"), "grid.yaml")
+    runs = build(grid, grid.site).runs
+    search = GroupedSearch(runs, {group: part.hardware for group, part in grid.site.parts.items()}, "exhaustive", {})
+    sweep_state, wanted = SweepState(), ([], [])
+    for group in ("fast", "old"):
+        mine = [run for run in runs if run.node_group == group and (run.model.startswith("1B"), run.nodes) == (True, 1)]
+        for place, rate in enumerate((100.0, 99.9, 99.8, 50.0)):
+            facts = RecordFacts(
+                run_id=mine[place].run_id, attempt=1, pilot="p", outcome="ok", tokens_per_second_per_gpu=rate,
+                started_at=0.0, ended_at=60.0, node_names=("a",),
+            )  # fmt: skip
+            sweep_state.apply(Recorded(time=60.0, record=facts))
+        wanted[0].extend(run.run_id for run in mine[:2])
+        wanted[1].append(mine[2].run_id)
+    assert search.finalists_to_repeat(sweep_state, 1.0) == [*wanted[0], *wanted[1]]
+
+
+def test_a_site_without_groups_has_one_search_of_all_runs():
+    runs = plan_of().runs
+    search = GroupedSearch(runs, {"": GPUS["h100"]}, "exhaustive", {"runs": 2})
+    assert search.asked_for(SweepState()) == list(runs[:2])
+    assert set(search.left_out(SweepState())) == {run.run_id for run in runs[2:]}
+    assert search.finalists_to_repeat(SweepState(), 1.0) == []

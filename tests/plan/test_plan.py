@@ -11,10 +11,11 @@ import pytest
 from sweep.contract import Layout
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
+from sweep.plan import table
 from sweep.plan.build import Builder
 from sweep.plan.expand import chunks, products
 from sweep.plan.rules import rules_for
-from sweep.plan.runs import Plan, runs_of, to_table
+from sweep.plan.runs import Plan, PlannedRun, runs_of, runs_of_all, runs_on, to_table
 from sweep.plan.summary import summary
 from tests.support.made_plans import ANY, BASE, plan_of
 
@@ -149,3 +150,43 @@ def test_a_request_that_no_plan_can_meet_is_a_mistake_of_the_grid(lines, words, 
     (mistake,) = caught.value.mistakes
     assert words in str(mistake)
     assert (mistake.file, mistake.line, mistake.path) == ("grid.yaml", 6, path)
+
+
+def test_the_runs_of_several_plans_are_one_after_the_other_and_each_once():
+    first, second = (plan_of(BASE + f"tp: {values}\n") for values in ("[1, 2]", "[2, 3, 6]"))
+    tables = [to_table(first), to_table(second)]
+    ids = [run.run_id for run in first.runs]
+    assert runs_of_all(tables[:1]) == first.runs
+    assert runs_of_all(tables) == (*first.runs, *(run for run in second.runs if run.run_id not in ids))
+    assert len(runs_of_all(tables)) == 4
+    assert runs_of_all([*tables, tables[0]]) == runs_of_all(tables)
+    assert runs_of_all([]) == ()
+
+
+def test_the_runs_of_a_node_group_and_of_a_site_without_any():
+    runs = [PlannedRun(f"run-{at}", model, 1, None, "{}") for at, model in enumerate(["a@x", "b@y", "c@x"])]
+    assert runs_on(runs, "x") == [runs[0], runs[2]]
+    assert runs_on(runs, "y") == [runs[1]]
+    assert runs_on(runs, "z") == []
+    assert runs_on(runs, "") is runs
+
+
+def test_a_run_without_a_prediction_is_expected_to_take_a_minute():
+    assert PlannedRun("r", "m", 1, None, "{}").expected_s == 60
+    assert PlannedRun("r", "m", 1, 95.0, "{}").expected_s == 95
+
+
+def test_texts_beyond_what_an_arrow_array_can_address_are_refused(monkeypatch):
+    monkeypatch.setattr(table, "MOST_TEXT_BYTES", 6)
+    assert table.texts(["abc", "", "def"]).to_pylist() == ["abc", "", "def"]
+    with pytest.raises(OverflowError, match="2 GiB of text"):
+        table.texts(["abc", "é", "de"])
+
+
+def test_an_extension_has_the_runs_and_the_rejected_that_no_earlier_plan_has():
+    first, second = (to_table(plan_of(BASE + f"tp: {values}\n")) for values in ("[1, 2, 5]", "[2, 3, 5, 7]"))
+    added = table.further(second, [first]).to_pylist()
+    assert [(row["status"], row["tp"], row["position"]) for row in added] == [("run", 3, 2), ("rejected", 7, None)]
+    again = table.further(second, [first, table.further(second, [first])])
+    assert again.num_rows == 0
+    assert table.further(second, [second.slice(0, 0)]).column("position").to_pylist() == [0, 1, None, None]

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 
 from sweep.contract import Workload
@@ -11,6 +12,8 @@ from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, profile_of
 from sweep.plan.build import build
+from sweep.plan.expand import chunks, products
+from sweep.plan.predict import Physics
 from sweep.plan.runs import to_table
 
 AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
@@ -45,7 +48,7 @@ def columns_of(grid, row):
 def test_a_candidate_is_rejected_by_memory_where_it_alone_is_predicted_not_to_fit(workload):
     grid, rows = rows_of(TEXT, workload)
     profile, over = PROFILES[workload.name], 0
-    for row in (row for row in rows if row["grad_accum"] is not None):
+    for row in [row for row in rows if row["grad_accum"] is not None][::3]:
         columns = columns_of(grid, row)
         fit = memory.fits(columns, GPUS["h100"], profile)
         reasons = [reason for reason in row["reasons"] if reason.startswith("memory: ")]
@@ -67,6 +70,15 @@ def test_the_reason_names_the_rank_that_needs_most():
             heaviest = max(totals, key=lambda stage: float(totals[stage]))
             words = "a rank needs" if row["pp"] == 1 else f"a rank of the {heaviest} stage needs"
             assert words in reason
+
+
+def test_what_has_no_layout_has_no_predicted_memory():
+    """tp=3 does not divide eight GPUs, and micro-batches of 3 do not divide the batch."""
+    _, rows = rows_of(TEXT.replace("tp: [1, 2, 8]", "tp: [1, 3]"), OURS, "models=[1B]", "nodes=[1]")
+    assert {(row["tp"], row["micro_batch_size"]) for row in rows if row["predicted_peak_bytes"] is not None} == {
+        (1, mbs) for mbs in (1, 4, 16)
+    }
+    assert {row["grad_accum"] is None for row in rows if row["predicted_peak_bytes"] is None} == {True}
 
 
 def test_every_run_has_predictions():
@@ -108,7 +120,7 @@ def test_parameters_and_compilation_change_the_predicted_memory():
     text = TEXT + "params: {weights_dtype: [fp32, bf16]}\ncompile: [false, true]\n"
     grid, rows = rows_of(text, OURS, "nodes=[1]", "models=[8B]")
     seen = set()
-    for row in (row for row in rows if row["grad_accum"] is not None):
+    for row in [row for row in rows if row["grad_accum"] is not None][::3]:
         params = {"weights_dtype": "bf16" if "bf16" in row["params"] else "fp32"}
         profile = profile_of("transformer", params, compiled=row["compile"])
         peak = memory.peak_bytes(columns_of(grid, row), profile)
@@ -122,8 +134,55 @@ def test_what_a_compiler_and_bf16_weights_keep_is_never_more():
     plain = profile_of("transformer", {})
     for params, compiled in (({"weights_dtype": "bf16"}, False), ({}, True)):
         less = profile_of("transformer", params, compiled=compiled)
-        for row in rows[::7]:
+        for row in rows[::29]:
             columns = columns_of(grid, row)
             smaller = memory.peak_bytes(columns, less)
             assert smaller <= memory.peak_bytes(columns, plain)
     assert profile_of("strange", {}) is None
+
+
+SIZED = """\
+models: [1B]
+nodes: [1]
+sequence_length: 4096
+global_batch: 1Mi
+site: {gpu: h100, gpus_per_node: 8}
+"""
+
+
+def sized(share=None, times=1.0):
+    """What is predicted of one candidate on a GPU with so many ``times`` its need: whether it is over, whether it is
+    rejected, the columns of the reason, and the need in bytes."""
+    grid = parse_grid(SIZED, "grid.yaml")
+    (product,) = products(grid, grid.site, OURS)
+    (columns,) = chunks(product)
+    _, (row,) = rows_of(SIZED, OURS)
+    needed = float(memory.fits(columns_of(grid, row), GPUS["h100"]).needed_bytes)
+    gpu = dataclasses.replace(GPUS["h100"], memory_bytes=times * needed / memory.GIB / memory.USABLE * 1e9)
+    found = Physics(OURS.name, gpu, share).check(columns)
+    return found, bool(np.any(columns["over memory"])), columns, needed
+
+
+def test_what_needs_more_than_the_gpu_has_comes_late_and_more_than_the_models_error_is_rejected():
+    margin = profile_of(OURS.name, {"weights_dtype": "fp32"}).margin
+    for times, late, rejected in ((1.01, False, False), (0.99, True, False), (0.99 / (1 + margin), True, True)):
+        found, broken, _, _ = sized(times=times)
+        assert (bool(found.over[0]), broken) == (late, rejected), times
+
+
+@pytest.mark.parametrize(("share", "rejected"), [(0.49, True), (0.51, False)])
+def test_a_grid_can_allow_less_than_the_gpus_memory(share, rejected):
+    """max_memory_share replaces the model's error: of a GPU with twice the need, half is enough."""
+    found, broken, columns, _ = sized(share, times=2.0)
+    assert broken == rejected
+    assert not found.over[0]
+    assert columns["memory allowance"] == f"max_memory_share allows {100 * share:g} %"
+
+
+def test_a_memory_reason_states_what_is_allowed_for():
+    _, _, columns, needed = sized()
+    margin = profile_of(OURS.name, {"weights_dtype": "fp32"}).margin
+    assert columns["memory allowance"] == f"an error of {100 * margin:g} % is allowed for"
+    assert columns["usable GiB"] == round(needed / memory.GIB, 1)
+    assert columns["gpu name"] == "the h100"
+    assert columns["heaviest rank"] == "a rank"

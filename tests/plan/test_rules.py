@@ -18,6 +18,9 @@ from sweep.plan.rules import GENERAL, applies
         ("<2.11", "2.9.1+cu126", True),
         ("<2.14", None, True),
         (">=2.13", "2.13.0a0+git123", False),
+        ("<2.12", None, True),
+        ("==2.11.*", None, True),
+        (">=3", None, True),
     ],
 )
 def test_rules_about_torch_versions(specifier, version, holds):

@@ -1,8 +1,9 @@
 """A plan in numbers."""
 
+import pyarrow as pa
 import pytest
 
-from sweep.plan.runs import to_table
+from sweep.plan.runs import Plan, to_table
 from sweep.plan.summary import COMMONEST, summary
 from tests.support.made_plans import BASE, SHAPE, plan_of
 
@@ -64,6 +65,8 @@ def test_where_nothing_predicts_a_runs_time_it_is_assumed_and_the_summary_states
     known, unknown = (summary(plan_of(TWO_CELLS.replace("h100", gpu))) for gpu in ("h100", "cpu"))
     assert known["prediction"].startswith("model of the step time")
     assert unknown["prediction"] == "60 s per run assumed"
+    assert summary(plan_of(BASE))["runs"] == 1
+    assert summary(plan_of(BASE))["prediction"] == "model of the step time, and 30 s to start each"
     assert unknown["predicted_node_hours"] == pytest.approx((4 * 1 + 4 * 2) * 60 / 3600)
     assert {cell["predicted_best"] for cell in unknown["cells"]} == {None}
     nothing = summary(plan_of(BASE + "constraints: ['tp > 1']\n"))
@@ -84,3 +87,47 @@ def test_models_are_listed_by_the_numbers_in_their_names():
     text = "\n".join([models, *TWO_CELLS.splitlines()[1:]])
     cells = summary(plan_of(text))["cells"]
     assert [(cell["model"], cell["nodes"]) for cell in cells] == [("m2", 1), ("m2", 2), ("m10", 1), ("m10", 2)]
+
+
+def test_of_a_rules_reasons_the_commonest_are_shown_first():
+    plan = plan_of(
+        BASE + "tp: [5, 7]\nzero: [0, 1, 2]\nexclude: [{tp: 5, zero: 2}]\nconstraints: ['tp != 5 or zero < 1']\n"
+    )
+    found = {entry["rule"]: entry for entry in summary(plan)["rejected_by_rule"]}
+    assert found["heads_by_tp"]["such_as"] == [f"tp={tp} does not divide the 12 attention heads" for tp in (5, 7)]
+    more = summary(plan_of(BASE + "tp: [5, 7]\ninclude: [{tp: 7, zero: [1, 2]}]\n"))["rejected_by_rule"]
+    heads = next(entry for entry in more if entry["rule"] == "heads_by_tp")
+    assert heads["candidates"] == 4
+    assert heads["such_as"] == [f"tp={tp} does not divide the 12 attention heads" for tp in (7, 5)]
+
+
+def test_node_hours_are_given_to_a_thousandth():
+    """One run of an assumed minute on one node, and one on five: 0.0167 and 0.0833 node-hours."""
+    found = summary(plan_of(BASE.replace("nodes: [1]", "nodes: [1, 5]").replace("h100", "cpu").replace("3072", "1920")))
+    assert [cell["predicted_node_hours"] for cell in found["cells"]] == [0.017, 0.083]
+    assert found["predicted_node_hours"] == 0.1
+
+
+def test_the_best_of_a_cell_is_given_for_the_runs_with_a_prediction_only():
+    plan = plan_of(TWO_CELLS)
+    table = to_table(plan)
+    at = table.schema.get_field_index("predicted_step_s")
+    first = table.column("position").to_pylist().index(0)
+    cell = table.slice(first, 1).to_pylist()[0]
+    seconds = [None if row == first else value for row, value in enumerate(table.column(at).to_pylist())]
+    partly = Plan(plan.name, table.set_column(at, table.schema.field(at), pa.array(seconds, pa.float64())))
+    (found,) = [entry for entry in summary(partly)["cells"] if entry["nodes"] == cell["nodes"]]
+    mine = [row for row in to_table(partly).to_pylist() if row["status"] == "run" and row["nodes"] == cell["nodes"]]
+    second = min((row for row in mine if row["run_id"] != cell["run_id"]), key=lambda row: row["position"])
+    assert found["predicted_best"]["run_id"] == second["run_id"]
+
+
+@pytest.mark.parametrize(("names", "listed"), [
+    (["80B", "8B", "120B"], ["8B", "80B", "120B"]),
+    (["m2-v10", "m2-v9", "m10-v1"], ["m2-v9", "m2-v10", "m10-v1"]),
+    (["b", "a", "2a"], ["2a", "a", "b"]),
+])  # fmt: skip
+def test_names_are_listed_by_the_numbers_in_them(names, listed):
+    models = "models: {" + ", ".join(f"{name}: {SHAPE}" for name in names) + "}"
+    cells = summary(plan_of("\n".join([models, *BASE.splitlines()[1:]])))["cells"]
+    assert [cell["model"] for cell in cells] == listed

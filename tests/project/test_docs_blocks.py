@@ -252,6 +252,15 @@ def test_a_figure_of_the_numbers_page_is_in_the_section_behind_it_and_was_there_
         assert problem_of(command.strip("`")) is None
 
 
+def test_the_commits_of_the_numbers_page_are_all_in_the_history():
+    """None is where there is no repository, or a shallow one."""
+    commits = re.findall(r"\| ([0-9a-f]{7}) \|$", (REPOSITORY / "docs/numbers.md").read_text(), re.MULTILINE)
+    lacking = [commit for commit in commits if git("cat-file", "-e", commit) is None]
+    assert len(commits) >= 10
+    if git("rev-parse", "--is-shallow-repository") == "false\n" and len(lacking) < len(commits):
+        assert not lacking
+
+
 def section(page, anchor):
     """The part of a page under the heading of an anchor; the whole page without one."""
     text = (REPOSITORY / "docs" / page).read_text()

@@ -1,4 +1,7 @@
-"""The tutorial in docs/cluster.md, executed on a real Slurm; what a cluster without GPUs cannot have is replaced."""
+"""The tutorial in docs/cluster.md, executed on a real Slurm; what a cluster without GPUs cannot have is replaced.
+
+Its runs are simulated: tests/system/test_slurm.py trains on Slurm.
+"""
 
 import contextlib
 import json
@@ -14,6 +17,7 @@ from tests.support.paths import REPOSITORY
 PAGE = (REPOSITORY / "docs" / "cluster.md").read_text()
 COMMANDS = re.findall(r"(?m)^\$ (sweep .*)$", PAGE)
 SMALLER = {
+    "workload": "simulated",
     "models": ["tiny-1M"],
     "nodes": [1, 2],
     "sequence_length": 32,
@@ -21,6 +25,7 @@ SMALLER = {
     "micro_batch_size": [2, 4],
     "dtype": "fp32",
     "iterations": 3,
+    "params": {"step_s": 0.05, "speed": 10},
     "finalists": 0,
 }
 """replaces what `sweep init` proposes for GPUs"""

@@ -6,10 +6,9 @@ from tests.support import vocabulary
 from tests.support.paths import REPOSITORY
 
 
-def test_there_is_no_private_word():
+def test_every_place_is_checked():
     checked = vocabulary.files(REPOSITORY)
     assert {path.relative_to(REPOSITORY).parts[0] for path in checked} >= {*vocabulary.PLACES, "README.md"}
-    assert [str(found) for path in checked for found in vocabulary.in_file(path)] == []
 
 
 @pytest.mark.parametrize(

@@ -167,3 +167,8 @@ def test_the_first_five_iterations_are_compared(at, reported):
 
 def test_the_shortest_of_a_group_states_what_is_compared():
     assert disagreements(["g"] * 3, [[2.0], [2.0, 9.0], [2.0, 1.0, 5.0]], [0.01] * 3) == {}
+
+
+def test_a_loss_of_exactly_zero_agrees_with_itself():
+    assert disagreements(["m"] * 3, [[0.0, 0.0]] * 3, [tolerance_of("fp32")] * 3) == {}
+    assert list(disagreements(["m"] * 3, [[0.0], [0.0], [1.0]], [tolerance_of("fp32")] * 3)) == [2]

@@ -193,3 +193,39 @@ def test_no_secret_that_the_ranks_inherit_is_in_a_record():
     record = made_record(outcome=Outcome.PYTHON_EXCEPTION, secrets={"s1te-w1de"}, notes=("s1te-w1de",), **texts)
     assert "s1te-w1de" not in json.dumps(as_json(record))
     assert record.message == "401 for <redacted>"
+
+
+@pytest.mark.parametrize(("number", "fits"), [
+    (2**63 - 1, True), (2**63, False), (2**62, True), (-(2**63) + 1, True), (3**40, False), (2**64, False),
+])  # fmt: skip
+def test_a_whole_number_fits_its_column_of_64_bits(number, fits):
+    record = dataclasses.replace(made_record(), peak_memory_bytes=number)
+    assert (problems(record) == []) is fits
+    assert (
+        problems(dataclasses.replace(record, peak_memory_bytes=1, rank_peak_memory_bytes=[1, number])) == []
+    ) is fits
+
+
+@pytest.mark.parametrize(("number", "fits"), [(1e300, True), (math.inf, False), (-math.inf, False), (math.nan, False)])
+def test_a_number_of_a_record_is_finite(number, fits):
+    assert (problems(dataclasses.replace(made_record(), total_s=number)) == []) is fits
+    assert (problems(dataclasses.replace(made_record(), step_times_s=[1.0, number])) == []) is fits
+
+
+@pytest.mark.parametrize(("switches", "stored"), [
+    (("s1", "s1"), ["s1", "s1"]), (("s1", None), ["s1", None]), ((None, None), None), ((), None),
+])  # fmt: skip
+def test_leaf_switches_are_recorded_where_one_is_known(switches, stored):
+    assert made_record(leaf_switches=switches).leaf_switches == stored
+
+
+def test_versions_and_effective_values_are_those_of_the_first_rank():
+    ranks = [made_measurement(versions={"torch": v}, effective={"tp": 1, "rank": v}) for v in ("2.11", "2.13", "2.12")]
+    run = made_run(gpus_per_node=3, dp=3)
+    record = made_record(run, measurements=ranks)
+    assert json.loads(record.versions_json) == {"torch": "2.11"}
+    assert json.loads(record.effective_json) == {"rank": "2.11", "tp": 1}
+    nothing = made_record(outcome=Outcome.HANG, measurements=[None, None])
+    assert (nothing.versions_json, nothing.effective_json) == (None, None)
+    assert "phases_s" not in json.loads(nothing.extra_json)
+    assert "phases_s" in json.loads(record.extra_json)

@@ -170,3 +170,9 @@ def test_a_plan_for_another_torch_is_noted(planned, runs, noted):
 ])  # fmt: skip
 def test_a_rank_is_slow_from_a_tenth_of_the_usual_time_or_a_twentieth_of_a_step(medians, step, wanted):
     assert slow_rank(medians, step) == wanted
+
+
+def test_a_rank_that_timed_too_few_counts_though_others_timed_enough():
+    run = dataclasses.replace(made_run(), iterations=3)
+    timed = [made_measurement(*[1.0] * count) for count in (3, 2)]
+    assert mismatches(run, timed) == ["iterations: requested 3, timed 2"]

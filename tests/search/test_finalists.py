@@ -111,6 +111,20 @@ def test_a_repeat_prefers_nodes_that_its_configuration_has_not_seen() -> None:
         assert choice.nodes == (expected,)
 
 
+def test_a_repeat_spreads_over_nodes_and_leaf_switches_and_waits_for_none() -> None:
+    """Of nodes used equally often those on the other leaf switch; where all were used, the least used ones."""
+    one = planned(run(mbs=4, dp=8))
+    runs = [one, *(planned({**json.loads(one.run_json), "repeat": i}) for i in (1, 2, 3))]
+    switches = {"a": "s1", "b": "s1", "c": "s2"}
+    search, state = Search.of(runs, GPUS["h100"]), SweepState()
+    for place, (free, expected) in enumerate((("abc", "a"), ("abc", "c"), ("ac", "a"), ("ac", "c"))):
+        choice = choose(runs, state, 1, 1e6, 60, search=search, names=list(free), leaf_switches=switches)
+        assert choice is not None
+        assert choice.nodes == (expected,), place
+        for event in ended(choice.planned, 1000.0 + 100 * place, 60.0, nodes=choice.nodes):
+            state.apply(event)
+
+
 def test_groups_are_of_one_cell() -> None:
     values = [run(mbs=size) | {"nodes": nodes} for nodes in (1, 2) for size in SIZES[:3]]
     known = Known(from_configurations([f"run-{i:016x}" for i in range(6)], values, GPUS["h100"]))

@@ -82,3 +82,11 @@ def test_a_run_that_ended_well_makes_those_that_need_less_likelier_to_fit():
     after = peaks.fits(np.arange(6))
     assert (after >= before - 1e-9).all()
     assert after[5] > before[5]
+
+
+def test_a_variance_that_rounding_made_negative_is_none():
+    found = candidates()
+    peaks = Peaks(found.peaks, found.kernel)
+    peaks._belief.variance[0] = -1e-12
+    assert peaks.spread(0) == 0.0
+    assert np.isfinite(peaks.fits(np.arange(6))).all()

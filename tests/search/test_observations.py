@@ -4,11 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
-from sweep.search.observations import Known
+from sweep.search.memory_model import Peaks
+from sweep.search.observations import InOrder, Known
+from sweep.search.step_time_model import disturbance_variance
 from tests.support.configurations import run
 
 
@@ -122,3 +126,102 @@ def test_what_similar_runs_did_is_expected_of_a_run():
     for index in (0, 2):
         found.end(index, Outcome.OK, 100.0)
     assert found.success(np.array([1]))[0] > after[1]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 3)), max_size=20))
+def test_runs_are_in_the_order_of_their_ends_and_a_reader_learns_what_changed_before_its_place(steps):
+    """Against a sorted list, read as a whole after every step."""
+    order, plain = InOrder(), []
+    for added, at, index in steps:
+        before, item = list(plain), (float(at), index)
+        if added and item not in plain:
+            order.add(*item)
+            plain = sorted([*plain, item])
+        elif not added:
+            order.drop(*item)
+            plain = [other for other in plain if other != item]
+        assert (len(order), order.latest) == (len(plain), plain[-1][0] if plain else 0.0)
+        for place in range(1, len(before) + 1):
+            assert order.changed_before(place) == (plain[:place] != before[:place])
+        for place in range(1, len(plain) + 1):
+            assert order.first(place).tolist() == [other for _, other in plain[:place]]
+        assert not order.changed_before(len(plain))
+
+
+def test_the_chance_of_a_failure_is_that_of_similar_runs_and_of_the_whole_sweep():
+    """A kind without a model: a tenth of runs fails before anything is known, as fifty runs' worth of experience."""
+    given = [{**run(mbs=2**at), "shape": {}} for at in range(6)]
+    c = from_configurations([f"run-{i:016x}" for i in range(6)], given, GPUS["h100"])
+    found = Known(c)
+    for index, outcome in ((0, Outcome.OK), (1, Outcome.HANG), (3, Outcome.HANG)):
+        found.end(index, outcome, 100.0)
+    base = (50 * 0.1 + 2) / (50 + 3)
+    for row in range(6):
+        near = {one: np.exp(-((row - one) ** 2) / (2 * 2.0**2)) for one in (0, 1, 3)}
+        fails = (2 * base + near[1] + near[3]) / (2 + sum(near.values()))
+        assert found.success(np.array([row]))[0] == pytest.approx(1 - fails)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 8])
+def test_every_measurement_teaches_from_the_first_one_on(number):
+    """Twice as fast as predicted, within what is not believed of single runs."""
+    found = known()
+    rows = np.arange(8)
+    twice = found.predicted(rows) + np.log(2)
+    wide = found.beliefs().spreads(rows, measured=False).copy()
+    for row in range(number):
+        found.end(row, Outcome.OK, float(np.exp(twice[row])))
+    assert found.predicted(rows)[:number] == pytest.approx(twice[:number], abs=0.05)
+    assert (found.beliefs().spreads(rows, measured=False)[:number] < 0.3 * wide[:number]).all()
+
+
+def test_a_further_measurement_is_as_uncertain_as_the_rate_and_its_noise():
+    found = known()
+    for row in range(3):
+        found.end(row, Outcome.OK, 100.0 + row)
+    beliefs, rows = found.beliefs(), np.arange(8)
+    rate, again = (beliefs.spreads(rows, measured=measured) for measured in (False, True))
+    assert again**2 - rate**2 == pytest.approx(np.full(8, beliefs.fit.scales.noise**2))
+    assert np.diag(beliefs.covariance(rows)) == pytest.approx(rate**2)
+
+
+def test_an_out_of_memory_is_no_failure_of_another_kind_and_an_unknown_end_is_partly_one():
+    """The smallest micro-batch on the most nodes, which is far below the memory of the run that failed."""
+    lost = {}
+    for outcome in (Outcome.OOM_CUDA, Outcome.UNKNOWN, Outcome.HANG):
+        found = known()
+        before = found.success(np.array([4]))[0]
+        found.end(0, outcome)
+        lost[outcome] = (found.success(np.array([0]))[0], found.beliefs()._others(np.array([0]))[0])
+        assert before > 0.8
+    alone = known().beliefs()._others(np.array([0]))[0]
+    assert lost[Outcome.OOM_CUDA][1] == pytest.approx(alone), "it was of memory"
+    assert lost[Outcome.HANG][1] == pytest.approx((2 * (50 * 0.1 + 1) / 51 + 1) / 3)
+    assert alone < lost[Outcome.UNKNOWN][1] <= lost[Outcome.HANG][1]
+    assert lost[Outcome.OOM_CUDA][0] < 0.5
+
+
+def test_an_out_of_memory_is_certain_to_be_one_and_an_unknown_end_as_likely_as_others_are_not():
+    rows = np.arange(8)
+    for outcome in (Outcome.OOM_CUDA, Outcome.UNKNOWN):
+        found = known()
+        share = 0.0 if outcome is Outcome.OOM_CUDA else float(found.beliefs()._others(np.array([1]))[0])
+        alone = Peaks(found.candidates.peaks, found.candidates.kernel)
+        alone.failed(1, share)
+        found.end(1, outcome)
+        assert found.beliefs()._peaks.fits(rows) == pytest.approx(alone.fits(rows))
+
+
+@pytest.mark.parametrize("slower", [-0.2, 0.05, 0.3])
+def test_between_refits_a_measurement_counts_by_how_far_it_is_trusted(slower):
+    """The fifth is not worth a refit: it moves the mean by its share of the variance, less if it may be disturbed."""
+    found, row = known(), np.array([5])
+    for place in range(4):
+        found.end(place, Outcome.OK, 100.0 + 10 * place)
+    beliefs = found.beliefs()
+    mean, variance = float(beliefs.log_rates(row)[0]), float(beliefs.spreads(row, measured=False)[0]) ** 2
+    noise, disturbed = beliefs.fit.scales.noise**2, beliefs.fit.disturbed
+    extra = disturbance_variance(np.array([slower]), np.array([variance + noise]), disturbed)[0]
+    found.end(5, Outcome.OK, float(np.exp(mean - slower)))
+    moved = mean - slower * variance / (variance + noise + extra)
+    assert found.predicted(row)[0] == pytest.approx(moved, abs=1e-9)

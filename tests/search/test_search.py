@@ -189,3 +189,38 @@ def test_runs_never_tried_come_before_retries():
     state.apply(ended(first, 60.0, truth=(Outcome.LOST, None)))
     order = [(choice.planned.run_id, choice.attempt) for choice in waiting([first, second, third], state)]
     assert order == [(second.run_id, 1), (third.run_id, 1), (first.run_id, 2)]
+
+
+def test_another_sweep_state_is_read_from_its_beginning():
+    runs = runs_of((1,))
+    first, second = SweepState(), SweepState()
+    for planned in runs[:3]:
+        first.apply(ended(planned, 60.0))
+    second.apply(ended(runs[5], 60.0))
+    search = Search.of(runs, GPU)
+    assert search.update(first).begun.nonzero()[0].tolist() == [0, 1, 2]
+    assert search.update(second).begun.nonzero()[0].tolist() == [5]
+    known = search.update(first)
+    assert known.begun.nonzero()[0].tolist() == [0, 1, 2]
+    first.apply(ended(runs[4], 120.0))
+    assert search.update(first) is known, "of the same state only what is new is read"
+    assert known.begun.nonzero()[0].tolist() == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(59, 0), (60, 6), (119, 6)])
+def test_before_anything_began_the_whole_wall_time_is_left(seconds, waits):
+    """Each run is expected to take a minute."""
+    runs = runs_of((1,))[:6]
+    search = Search.of(runs, GPU, limits={"wall_time": seconds})
+    assert len(search.asked_for(SweepState())) == waits
+
+
+def test_a_run_that_has_not_ended_counts_with_its_expected_duration():
+    runs = runs_of((1,))[:6]
+    sweep_state = SweepState()
+    for place, at in ((0, 60.0), (1, 90.0)):
+        sweep_state.apply(ended(runs[place], at))
+    search = Search.of(runs, GPU, limits={"wall_time": 150.0})
+    assert [run.run_id for run in search.asked_for(sweep_state)] == [run.run_id for run in runs], "90 s and a minute"
+    sweep_state.apply(ended(runs[2], 91.0))
+    assert [run.run_id for run in search.asked_for(sweep_state)] == [run.run_id for run in runs[:3]]

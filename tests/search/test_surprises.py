@@ -79,3 +79,28 @@ def test_what_two_runs_with_a_slow_value_teach_holds_for_the_others_with_it():
     assert error[~slow].max() < 0.15
     assert error[slow].max() < 0.35
     assert fit.disturbed < 0.06
+
+
+def of_fast_runs_among(disturbed, runs=40):
+    """Four runs with a value are half as slow again as others; so many others were disturbed, far more clearly."""
+    values = (np.arange(runs) < 4)[:, None].astype(float)
+    error = np.where(np.arange(runs) < 4, -0.5, np.where(np.arange(runs) < 4 + disturbed, 3.0, 0.0))
+    return [name.tolist() for name in surprises(values, error, 0.01 * np.eye(runs), 0.1, 1.0)]
+
+
+def test_twice_as_many_disturbed_runs_as_expected_and_eight_values_are_sought():
+    """Of forty runs at a tenth: eight disturbed ones, and eight more in place of values."""
+    assert of_fast_runs_among(disturbed=15) == [[0]]
+    assert of_fast_runs_among(disturbed=16) == []
+
+
+def test_at_most_eight_values_have_an_effect():
+    runs, number = 60, 10
+    values = (np.arange(runs)[:, None] // 3 == np.arange(number)).astype(float)
+    error = values @ (-0.5 - 0.01 * np.arange(number))
+    names = surprises(values, error, 0.01 * np.eye(runs), 0.1, 1.0)
+    assert [name.tolist() for name in names] == [[place] for place in range(9, 1, -1)], "the clearest first"
+
+
+def test_an_effect_is_expected_to_be_of_about_a_factor_of_two():
+    assert math.exp(SLAB) == pytest.approx(2, rel=0.02)

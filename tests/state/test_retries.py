@@ -51,3 +51,8 @@ def test_each_outcome_is_retried_as_often_and_where_as_the_documentation_states(
         elsewhere |= set(named) if where == "other nodes" else set()
     assert stated | {Outcome.OK: 0} == RETRIES
     assert elsewhere == ELSEWHERE
+
+
+def test_the_last_outcome_decides():
+    assert not may_retry([Outcome.PREEMPTED, Outcome.OOM_CUDA])
+    assert may_retry([Outcome.OOM_CUDA, Outcome.PREEMPTED])

@@ -153,7 +153,7 @@ def test_the_time_left_is_corrected_by_what_attempts_took_and_one_more_as_predic
     assert found.seconds_left(400.0) == pytest.approx(100 * 500 / 300)
 
 
-def test_the_estimate_is_off_by_two_standard_errors_of_the_ratios_and_the_assumed_attempt():
+def test_the_estimate_is_off_by_two_standard_errors_and_towards_the_ended_by_the_assumed_attempt():
     """Ratios 1, 2 and 4 to the prediction; one run waits."""
     took = (100, 200, 400)
     assert len(took) == MIN_ENDED
@@ -161,8 +161,20 @@ def test_the_estimate_is_off_by_two_standard_errors_of_the_ratios_and_the_assume
     found = tally(runs, *(ended(run.run_id, 0, s) for run, s in zip(runs, took, strict=False)))
     error = math.log(2) * math.sqrt(1 / 3 + 1 / 1)  # the standard deviation of log 1, log 2, log 4 is log 2
     changed = math.log((700 / 300) / (800 / 400))
-    assert found.left_factor() == pytest.approx(math.exp(2 * error + changed))
-    assert tally(runs, ended("a", 0, 100), ended("b", 0, 400)).left_factor() == ASSUMED_FACTOR == 2.0
+    left_s = found.seconds_left(400.0)
+    assert found.range_left(400.0) == pytest.approx(
+        (left_s * math.exp(-2 * error), left_s * math.exp(2 * error + changed))
+    )
+    few = tally(runs, ended("a", 0, 100), ended("b", 0, 400))
+    assert few.range_left(400.0) == pytest.approx((few.seconds_left(400.0) / 2, few.seconds_left(400.0) * 2))
+    assert ASSUMED_FACTOR == 2.0
+
+
+def test_runs_that_end_far_sooner_than_predicted_do_not_raise_the_most_that_is_left():
+    """A hundred runs of 100 s, of which the first ones take a second: the upper end falls with each of them."""
+    runs = [planned(f"r{at}") for at in range(100)]
+    most = [tally(runs, *(ended(run.run_id, 0, 1) for run in runs[:n])).range_left(1.0)[1] for n in range(10)]
+    assert most == sorted(most, reverse=True)
 
 
 def test_gpu_hours_are_those_that_pilots_held_and_those_that_attempts_used():
@@ -200,3 +212,27 @@ def test_what_is_left_out_saves_what_it_would_have_taken_as_far_as_is_known():
     assert fresh.saved_gpu_hours(left_out) == {"": pytest.approx((8 * 100 + 32 * 50) / 3600)}
     slow = tally([A, B, wide], ended("a", 0, 300))  # three times its prediction; one more counts as predicted
     assert slow.saved_gpu_hours(left_out) == {"": pytest.approx(2 * (8 * 100 + 32 * 50) / 3600)}
+
+
+def test_of_less_than_a_second_that_much_has_passed():
+    state = SweepState()
+    state.apply_all(pilot(100))
+    assert elapsed_s(state, 100.5) == 0.5
+    assert elapsed_s(state, 99.0) == 0.0, "another host's clock"
+
+
+def test_nothing_is_left_of_an_empty_plan():
+    assert tally([]).seconds_left(0.0) == 0.0
+
+
+def test_attempts_of_a_run_that_is_measured_twice_count_once_each():
+    """100 s predicted; 200 s and 300 s taken, whether they are read together or one after the other."""
+    first, again = ended("a", 0, 200), ended("a", 300, 300, number=2)
+    asked = RerunRequested(time=250, run_id="a", after=1)
+    state = SweepState()
+    found = Tally([A, B], {"": 8})
+    for events in (first, [asked], again):
+        state.apply_all(events)
+        found = found.update(state)
+    expected = tally([A, B], first, asked, again).seconds_left(600.0)
+    assert found.seconds_left(600.0) == expected == pytest.approx(100 * (500 + 100) / (200 + 100))

@@ -46,8 +46,11 @@ def written(sweep: Sweep, writer: str, events: list[Event]) -> None:
 
 
 def ended_sweep(directory: Path) -> Sweep:
-    """A sweep with one attempt of each run, in two pilots that ended; the launcher was killed after the second."""
-    sweep, launcher, now = made(directory), [], time.time() - OLD_S
+    """A sweep with one attempt of each run, in two pilots that ended; the launcher was killed after the second.
+
+    Its times are whole seconds, so that its journals have the same length whenever it is made.
+    """
+    sweep, launcher, now = made(directory), [], float(int(time.time() - OLD_S))
     dead = Process(host=socket.gethostname(), pid=1, boot_id="an earlier boot", process_started=now, time=now)
     write_once(sweep.directory.launchers / "2", msgspec.json.encode(dead))
     launcher.append(SessionBegan(time=now, epoch=2, host="login", pid=1))
@@ -95,12 +98,14 @@ def corrupt(path: Path, chance: random.Random) -> Corruption:
     os.utime(path, (time.time() - OLD_S, time.time() - OLD_S))
     lines, at, torn = [], 0, []
     for line in before.splitlines():
-        touched = begin < at + len(line) and end > at
-        if touched:
+        newline = at + len(line)
+        if begin < newline and end > at:
             torn.append(at)
         else:
             lines.append(line)
-        at += len(line) + 1
+        if not torn and begin <= newline < end and after[newline : newline + 1] not in (b"", b"\n"):
+            torn.append(at)  # whole, but the next line follows in the same one
+        at = newline + 1
     hit = begin < len(after) or (torn and begin > torn[0])
     return Corruption(
         path=path,

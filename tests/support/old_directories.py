@@ -19,6 +19,8 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet
 
+from tests.support import driving
+
 HERE = Path(__file__).parents[1] / "compatibility"
 RECORDED = HERE / "recorded"
 EXPECTED = HERE / "expected"
@@ -39,6 +41,8 @@ def environment(checkout=None, more=None):
 
 def sweep(*arguments, cwd, checkout=None, env=None, timeout=120):
     """A `sweep` command to its end. The working directory must hold no code of sweep: it would be imported first."""
+    if checkout is None:
+        return driving.run(*arguments, env=env, cwd=cwd, timeout=timeout)
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,

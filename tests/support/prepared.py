@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import tempfile
@@ -24,8 +25,12 @@ from typing import IO, Any, NoReturn
 READ_AT_START = ("PYTHON", "LD_", "MPL", "OMP_", "OPENBLAS_", "MALLOC_", "ARROW_")
 """variables that Python or a library reads while it starts: with others than the server's, a command starts again"""
 
-IMPORTED = ("pandas", "pyarrow.dataset", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg")
-IMPORTED += ("analysis.heatmap.draw", "analysis.figures", "analysis.report.page", "submitit", "rich.table")
+IMPORTED = ("pandas", "pyarrow.compute", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg")
+IMPORTED += ("submitit", "bench_workloads.simulated", "bench_workloads.transformer")
+"""besides the product itself"""
+
+BY_ENVIRONMENT = ("sweep.trackers.",)
+"""not before the command: trackers' clients read the environment where they are imported"""
 
 
 class Server:
@@ -97,16 +102,24 @@ def _server_of(pid: int) -> Server:
     return Server()
 
 
-def _serve() -> None:
-    """Fork a command for each line of the standard input; two lines of answer: its pid, its exit code."""
-    from sweep.cli.main import COMMANDS
-    from sweep.plugins import load_object
+def import_everything() -> None:
+    """What any command imports, for processes that are forked from this one and share it."""
+    import analysis
+    import sweep
 
     for name in IMPORTED:
         importlib.import_module(name)
-    for target, _ in COMMANDS.values():
-        load_object(target)
+    for package in (analysis, sweep):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__") and not module.name.startswith(BY_ENVIRONMENT):
+                importlib.import_module(module.name)
+    gc.collect()
     gc.freeze()
+
+
+def _serve() -> None:
+    """Fork a command for each line of the standard input; two lines of answer: its pid, its exit code."""
+    import_everything()
     while line := sys.stdin.readline():
         request = json.loads(line)
         pid = os.fork()

@@ -8,6 +8,7 @@ identifiers, or in the phrases in which they had a private meaning.
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import sys
@@ -132,8 +133,13 @@ def in_text(text: str) -> Iterator[tuple[int, str, str]]:
                 yield text.count("\n", 0, match.start()), match[0], standard
 
 
-def in_identifier(name: str) -> Iterator[tuple[str, str]]:
+@functools.cache
+def in_identifier(name: str) -> tuple[tuple[str, str], ...]:
     """(word, standard words) of each private word that is a part of a Python name."""
+    return tuple(_in_identifier(name))
+
+
+def _in_identifier(name: str) -> Iterator[tuple[str, str]]:
     parts = " ".join(re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name))
     for pattern, standard in _PARTS:
         if (match := pattern.search(parts)) and name not in FORMATS:
@@ -152,7 +158,7 @@ def in_file(path: Path) -> list[Found]:
         line = token.start[0]
         if token.type == tokenize.NAME:
             found += [Found(path, line, *pair) for pair in in_identifier(token.string)]
-        elif token.type not in (tokenize.OP, tokenize.NUMBER):
+        elif token.type not in (tokenize.OP, tokenize.NUMBER) and not token.string.isspace():
             found += [Found(path, line + below, *pair) for below, *pair in in_text(token.string)]
     return found
 

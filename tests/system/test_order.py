@@ -12,7 +12,7 @@ from tests.support import driving
 from tests.support.made_sweeps import GRID
 
 
-@pytest.mark.parametrize("strategy", ["exhaustive", "prune"])
+@pytest.mark.parametrize("strategy", [pytest.param("exhaustive", marks=pytest.mark.long), "prune"])
 def test_one_machine_measures_in_the_plans_order_over_several_widths(tmp_path: Path, strategy: str) -> None:
     text = GRID.replace("[tiny-1M]", "[tiny-1M, tiny-4M]").replace("nodes: [1, 2]", "nodes: [1, 2, 4]")
     (tmp_path / "grid.yaml").write_text(text + f"strategy: {strategy}\nparams: {{step_s: 0.001}}\n")

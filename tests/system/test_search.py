@@ -103,4 +103,4 @@ def test_a_cell_without_a_run_states_that_the_budget_is_spent(tmp_path):
     (blank,) = [cell for cell in document["cells"] if cell["status"] == "not_run"]
     assert blank["reason"].startswith("not run: budget (")
     status = driving.run("status", directory)
-    assert "not_run_budget" in status.stdout + status.stderr
+    assert "left out by the budget" in status.stdout + status.stderr

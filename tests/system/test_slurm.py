@@ -60,7 +60,7 @@ def test_options_of_the_agents_srun(tmp_path, slurm_cluster):
     done = launch(grid(tmp_path, nodes=2, step_s=0.05), tmp_path / "s", slurm_cluster, *words)
     assert done.returncode == 0, done.stderr
     driving.assert_each_run_measured_once(tmp_path / "s")
-    assert "agents-here" in {row["JobName"] for row in slurm_cluster.sacct()}
+    wait_for(lambda: "agents-here" in {row["JobName"] for row in slurm_cluster.sacct()})  # accounting lags
 
 
 def test_cancel_ends_ranks_and_jobs_and_resume_carries_on(tmp_path, slurm_cluster):

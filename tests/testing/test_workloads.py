@@ -1,13 +1,10 @@
 """`check_workload`: our own workloads pass, and each deviation of another is found."""
 
-import time
-from dataclasses import replace
-
 import pytest
 
 from bench_workloads import WORKLOADS
 from bench_workloads.trainers import TRAINERS
-from sweep.contract import Measurement, Phase, Rule, Workload
+from sweep.contract import Rule, Workload
 from sweep.errors import SweepError
 from sweep.plugins import find_workload
 from sweep.testing import ConformanceError, check_workload, example_run
@@ -21,63 +18,20 @@ PARAMS = {
 """small enough for a test"""
 
 
-@pytest.mark.parametrize("name", sorted(set(WORKLOADS) - set(TRAINERS)))  # those with an adapter: test_trainers.py
+OURS = sorted(set(WORKLOADS) - set(TRAINERS))
+"""those with an adapter: test_trainers.py"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in {"transformer", "simulated"} else pytest.param(name, marks=pytest.mark.long) for name in OURS],
+)
 def test_our_own_conform(name):
     check_workload(name, example_run(find_workload(name), params=PARAMS.get(name, {})), timeout_s=250)
 
 
-def good(run, progress):
-    for number in range(run.warmup_iterations + run.iterations):
-        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
-    times = [0.1] * run.iterations
-    progress.measured(Measurement(step_times_s=times, warmup_times_s=[0.1], effective={"dp": run.layout.dp}))
-
-
-def too_few_times(run, progress):
-    progress.heartbeat(Phase.FIRST_ITERATION, 0)
-    progress.measured(Measurement(step_times_s=[0.1], warmup_times_s=[0.1]))
-
-
-def no_heartbeat(run, progress):
-    progress.measured(Measurement(step_times_s=[0.1] * run.iterations, warmup_times_s=[0.1]))
-
-
-def backwards(run, progress):
-    progress.heartbeat(Phase.STEADY, 1)
-    progress.heartbeat(Phase.FIRST_ITERATION, 0)
-    progress.measured(Measurement(step_times_s=[0.1] * run.iterations, warmup_times_s=[0.1]))
-
-
-def another_layout(run, progress):
-    progress.heartbeat(Phase.FIRST_ITERATION, 0)
-    measurement = Measurement(step_times_s=[0.1] * run.iterations, warmup_times_s=[0.1], effective={"dp": 7})
-    progress.measured(replace(measurement, peak_allocated_bytes=-1))
-
-
-def twice(run, progress):
-    good(run, progress)
-    good(run, progress)
-
-
-def nothing(run, progress):
-    progress.heartbeat(Phase.FIRST_ITERATION, 0)
-
-
-def raises(run, progress):
-    raise RuntimeError("no such device")
-
-
-def exits(run, progress):
-    raise SystemExit(3)
-
-
-def hangs(run, progress):
-    progress.heartbeat(Phase.FIRST_ITERATION, 0)
-    time.sleep(60)
-
-
 def workload(main="good"):
-    return Workload(name="theirs", main=f"tests.testing.test_workloads:{main}", axes=frozenset({"dp"}))
+    return Workload(name="theirs", main=f"tests.testing.wrong_mains:{main}", axes=frozenset({"dp"}))
 
 
 def findings(checked, timeout_s=60.0):
@@ -139,7 +93,7 @@ def ignores(columns):
     ],
 )
 def test_what_is_declared_wrongly_is_found(changes, finding):
-    values = {"name": "theirs", "main": "tests.testing.test_workloads:good", "axes": frozenset({"dp"})}
+    values = {"name": "theirs", "main": "tests.testing.wrong_mains:good", "axes": frozenset({"dp"})}
     with pytest.raises(ConformanceError) as error:
         check_workload(Workload(**{**values, **changes}))
     assert finding in "\n".join(error.value.findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from sweep.diagnose.diagnose import diagnose
 from sweep.diagnose.model import Diagnosis, Facts, RankEnd
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_state import AttemptState, RankReport
+
+ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP})
 
 
 @dataclass
@@ -36,6 +39,15 @@ class AttemptResult:
         """The result of an attempt of which only the outcome is known."""
         ranks = [RankReport(nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
         return cls(Diagnosis(outcome, message, "", None, None), message, ranks, {})
+
+    @property
+    def signalled(self) -> bool:
+        """Whether a rank died of a signal that the pilot did not send and that nothing explains: the SIGTERM of a job's
+        step, or the SIGKILL that ranks get whose zygote had the SIGTERM first.
+        """
+        if self.diagnosis.outcome not in (Outcome.CANCELLED, Outcome.UNKNOWN):
+            return False
+        return any(rank.signal in ENDING_SIGNALS and not rank.killed_by_us for rank in self.ranks)
 
     @classmethod
     def of(cls, state: AttemptState, now: float) -> AttemptResult:

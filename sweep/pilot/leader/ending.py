@@ -14,6 +14,9 @@ from sweep.pilot.leader.watchdog import Verdict
 
 LAST_POLL_S = 2.0
 """how long a pilot that got SIGTERM may take to find out who sent it"""
+SIGNALLED_S = 3.0
+"""how long after its ranks an agent of the same step may report its SIGTERM: Slurm signals all processes of a step at
+once, but a busy node delivers and reports it late. A tenth of the time until it kills the rest (KillWait, 30 s)"""
 
 
 class Ending:
@@ -24,6 +27,7 @@ class Ending:
         self._orphans = orphans
         self._cancelled = cancelled
         self._termination: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
         self._draining: str | None = None
 
     @property
@@ -48,14 +52,21 @@ class Ending:
         await terminated.wait()
         self.terminate()
 
-    async def settled(self) -> None:
-        """Wait, if the pilot ends, until it is known who ends it: that decides the attempts' outcome."""
+    async def settled(self, *, signalled: bool) -> None:
+        """Wait, if the pilot ends, until it is known who ends it: that decides the attempts' outcome.
+
+        ``signalled``: a rank died of a signal that the pilot did not send, so that it may be about to end.
+        """
+        if signalled:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._begun.wait(), SIGNALLED_S)
         if self._termination is not None:
             await self._termination
 
     def terminate(self) -> None:
         """The scheduler or the user ends the job: no evidence, a record, and exit within KillWait."""
         self._orphans.stop()
+        self._begun.set()
         if self._termination is None:
             self._termination = asyncio.ensure_future(self._end_now())
 

@@ -7,16 +7,16 @@ gets no heartbeat of its leader ends the job. One thread keeps writes and reads 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
-from sweep.errors import Mistake, SweepError, log_error
-from sweep.pilot import timeouts
+from sweep.errors import log_error
 from sweep.state.events import Event
 from sweep.store.directory import Claim, SweepDir, try_claim
 from sweep.store.journal import Journal, JournalReader
+from sweep.store.removal import Removal
 
 RETRY_S = 2.0
 """pause before what the file system refused is tried again, as in the launcher"""
@@ -60,17 +60,11 @@ class Files:
 
     async def _retrying(self, what: str, act: Callable[[], T]) -> T:
         """What `act` returns, once the file system allows it. Raises SweepError where the directory was removed."""
-        missing_since: float | None = None
+        removal = Removal(self._sweep.path, "pilot")
         while True:
             try:
                 return await self.do(act)
             except OSError as error:
-                if not isinstance(error, FileNotFoundError) or await self.do(self._sweep.path.exists):
-                    missing_since = None
-                elif missing_since is None:
-                    missing_since = time.monotonic()
-                elif time.monotonic() - missing_since > timeouts.GONE_S:
-                    fact = f"removed while its pilot ran: missing for {timeouts.GONE_S:.0f} s"
-                    raise SweepError(Mistake(fact, file=str(self._sweep.path), remedy="the pilot ends")) from error
+                await self.do(partial(removal.check, error))
                 log_error(f"the sweep directory cannot be {what}, trying again: {error}")
                 await asyncio.sleep(RETRY_S)

@@ -50,13 +50,13 @@ class Leader:
         self._job_id = job_id
         self._files = Files(sweep, f"pilot-{order.name}")
         self._sweep_state = SweepState()
-        self._search = Search.of(runs, order.hardware, order.strategy, order.budget)
+        self._search = Search.of(runs, order.hardware, order.strategy, order.budget, transfer=order.transfer)
         self._starts = ObservedStarts(runs)
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(order, os.environ, time.time())
         self._attempts = Attempts(order)
         self._clock = clock
-        self._node_names: tuple[str, ...] | None = None
+        self._leaf_switches: dict[str, str | None] | None = None
         self._free_since: dict[str, float] = {}
         self._orphans = OrphanClearing(order)
         self._preflight = Preflight(order)
@@ -109,16 +109,15 @@ class Leader:
     async def _note_nodes(self, links: Sequence[Link]) -> None:
         """Journal the nodes: all that joined, and those that cannot be reached."""
         self._orphans.watch(links)
-        names = tuple(link.node for link in links)
-        if names != self._node_names:
-            self._node_names = names
-            for node in names:
-                self._free_since.setdefault(node, time.monotonic())
+        leaf_switches = {link.node: link.leaf_switch for link in links}
+        if leaf_switches != self._leaf_switches:
+            self._leaf_switches = leaf_switches
+            self._free_since = dict.fromkeys(leaf_switches, time.monotonic()) | self._free_since
             started = PilotStarted(
                 time=time.time(),
                 pilot=self._order.name,
                 job_id=self._job_id,
-                nodes=names,
+                nodes=tuple(leaf_switches),
                 time_limit_s=self._order.time_limit_s,
             )
             await self._write(started)
@@ -156,6 +155,7 @@ class Leader:
             self._time.next_run_s(),
             frozenset(self._taken),
             names=[link.node for link in links],
+            leaf_switches=self._leaf_switches or {},
             same_nodes=self._order.same_nodes,
             in_turn=not self._order.side_by_side,
             search=self._search,
@@ -196,7 +196,7 @@ class Leader:
         )
         start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._order.limits)
         result = await self._attempts.conduct(name, run, links, conducted.limit_s, start_limits)
-        await self._ending.settled()
+        await self._ending.settled(signalled=result.signalled)
         found = recording_of(conducted, result, self._attempts.stopping, ended_at=time.time())
         recorded = Recorded(
             time=time.time(),

@@ -1,5 +1,6 @@
 """The cost of axes: pipeline bubbles, and fixing an axis."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -78,3 +79,14 @@ def test_axes_that_vary_are_those_of_several_values():
 @pytest.mark.parametrize("rows", [2, 3])
 def test_a_bubble_needs_three_configurations(rows):
     assert (bubble(piped(1.0).query("grad_accum == 4").head(rows).drop(columns="value")) is None) is (rows < 3)
+
+
+def test_what_a_bubble_explains_is_the_square_of_the_correlation():
+    made = piped(1.3).drop(columns="value")
+    noise = 1 + 0.05 * np.sin(7 * np.arange(len(made)))
+    made["tokens_per_second_per_gpu"] *= noise
+    x, y = np.log1p((made["pp"] - 1) / made["grad_accum"]), -np.log(made["tokens_per_second_per_gpu"])
+    found = bubble(made)
+    assert found["configurations"] == 9
+    assert found["explained"] == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2)
+    assert found["slope"] == pytest.approx(np.polyfit(x, y, 1)[0])

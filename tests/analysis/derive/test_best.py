@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analysis
-from analysis.derive.best import NEEDED, best_per_cell, cells, explain_blanks, measured, model_order
+from analysis.derive.best import NEEDED, best_per_cell, cells, explain_blanks, measured, model_order, natural
 from analysis.metrics import METRICS
 from sweep.errors import SweepError
 from tests.support.made_records import (
@@ -121,6 +121,17 @@ def test_ties_of_a_metric_that_is_better_low():
         timed(1, 0.99, 1.02), timed(1, 0.97, 1.05, step_time_median_s=1.01), timed(1, 1.2, 1.4, step_time_median_s=1.3)
     )
     assert best_per_cell(rows, "step_time_median_s")["ties"].item() == ["r1"]
+
+
+@pytest.mark.parametrize(("end", "tied"), [(1.0, True), (0.99, False)])
+def test_intervals_that_touch_are_a_tie(end, tied):
+    """Rates of 100 and 50, of 1.0 s: what half a second would have been is the other's slowest."""
+    rows = frame(timed(100, 1.0, 2.0), timed(50 * end, 1.0, 1.0))
+    assert bool(best_per_cell(rows)["ties"].item()) is tied
+    times = frame(timed(1, 1.0, 2.0), timed(1, 2.0, 3.0, step_time_median_s=3.0))
+    assert best_per_cell(times, "step_time_median_s")["ties"].item() == ["r1"]
+    apart = frame(timed(1, 1.0, 2.0), timed(1, 2.01, 3.0, step_time_median_s=3.0))
+    assert best_per_cell(apart, "step_time_median_s")["ties"].item() == []
 
 
 def test_one_disturbed_iteration_of_many_does_not_make_everything_a_tie():
@@ -321,3 +332,17 @@ def test_what_ended_well_without_a_value_and_what_still_waits_are_both_counted()
     records = frame({"tokens_per_second_per_gpu": None}, {"tokens_per_second_per_gpu": None}, {"outcome": "hang"})
     found = explained(records, plan(run("r0"), run("r1"), run("r2"), run("x"), run("y")))
     assert found == ("unmeasured", "no value", "2 runs ok, but without tokens/s/GPU; 2 runs not run yet")
+
+
+@pytest.mark.parametrize(("names", "ordered"), [
+    (["m10", "m2", "m"], ["m", "m2", "m10"]), (["a-10-2", "a-9-10", "a-9-9"], ["a-9-9", "a-9-10", "a-10-2"]),
+    (["b1", "a2", "1a"], ["1a", "a2", "b1"]),
+])  # fmt: skip
+def test_names_are_ordered_by_the_numbers_in_them(names, ordered):
+    assert sorted(names, key=natural) == ordered
+
+
+def test_memory_has_no_ties_since_iterations_do_not_show_its_spread():
+    rows = made_grid(2, 2, per_cell=3)
+    table = cells(rows.assign(peak_memory_bytes=10.0**9), metric="peak_memory_bytes")
+    assert [list(ties) for ties in table["ties"]] == [[]] * len(table)

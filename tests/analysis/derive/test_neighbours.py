@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from analysis.derive.best import completed
-from analysis.derive.neighbours import described, neighbours, stepped, summary
+from analysis.derive.neighbours import COLUMNS, described, neighbours, stepped, steps_of, summary, too_large
 from analysis.metrics import METRICS
 from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS
 from tests.support.made_records import made_grid
 
 RATE = METRICS["tokens_per_second_per_gpu"]
@@ -129,3 +130,132 @@ def test_words_for_each_kind():
 def test_an_axis_that_was_not_varied_has_no_neighbours():
     assert neighbours(table(({}, 100.0)), None, RATE).empty
     assert summary(neighbours(table(({}, 100.0)), None, RATE)) == ""
+
+
+WINNER = {
+    "dp": 4, "tp": 2, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": 2, "grad_accum": 4, "zero": 1,
+    "recompute": "selective", "dtype": "bf16", "compile": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("axis", "values", "steps"), [
+    ("tp", {1, 2, 4, 8}, [(-1, 1), (1, 4)]), ("tp", {2, 8}, [(-1, None), (1, 8)]), ("tp", {2}, []), ("tp", set(), []),
+    ("tp", {1, 2}, [(-1, 1), (1, None)]), ("pp", {1, 4}, [(1, 4)]), ("pp", {4}, [(1, 4)]),
+    ("zero", {0, 1}, [(-1, 0), (1, None)]), ("zero", {1, 3}, [(1, 3)]), ("zero", {0, 1, 2, 3}, [(-1, 0), (1, 2)]),
+    ("micro_batch_size", {2, 8}, [(-1, None), (1, 8)]), ("micro_batch_size", {1, 2}, [(-1, 1), (1, None)]),
+    ("recompute", {"none", "selective", "full"}, [(-1, "none"), (1, "full")]),
+    ("recompute", {"selective", "full"}, [(1, "full")]), ("recompute", {"none"}, [(-1, "none")]),
+    ("dtype", {"bf16", "fp8", "fp32"}, [(0, "fp32"), (0, "fp8")]), ("compile", {False, True}, [(0, False)]),
+])  # fmt: skip
+def test_one_step_is_to_the_next_value_of_the_sweep_or_beyond_its_edge(axis, values, steps):
+    """tp=2 of eight GPUs, micro-batches of 2 of 32 sequences: both could be doubled, and there is a half."""
+    assert steps_of(WINNER, axis, values) == steps
+
+
+@pytest.mark.parametrize(("changes", "axis", "values", "steps"), [
+    ({"zero": 3}, "zero", {0, 3}, [(-1, 0)]), ({"zero": 0}, "zero", {0, 3}, [(1, 3)]),
+    ({"tp": 8, "dp": 1}, "tp", {4, 8}, [(-1, 4)]), ({"micro_batch_size": 8, "grad_accum": 1}, "micro_batch_size",
+     {4, 8}, [(-1, 4)]), ({"tp": None}, "tp", {1, 2}, []), ({"tp": float("nan")}, "tp", {1, 2}, []),
+    ({"grad_accum": None}, "tp", {1, 2}, [(-1, 1)]),
+    ({"recompute": "full"}, "recompute", {"none", "full"}, [(-1, "none")]),
+    ({"recompute": "offload"}, "recompute", {"none", "full"}, [(0, "full"), (0, "none")]),
+    ({"ep": 2}, "ep", {1, 2}, [(-1, 1), (1, None)]),
+])  # fmt: skip
+def test_where_a_step_would_leave_the_gpus_or_the_batch_there_is_none(changes, axis, values, steps):
+    assert steps_of({**WINNER, **changes}, axis, values) == steps
+
+
+@pytest.mark.parametrize(("axis", "value", "follows"), [
+    ("tp", 1, (8, 2)), ("tp", 4, (2, 8)), ("tp", 8, (1, 16)), ("pp", 4, (1, 16)), ("cp", 2, (2, 8)), ("cp", 8, None),
+    ("micro_batch_size", 1, (4, 8)), ("micro_batch_size", 8, (4, 1)), ("micro_batch_size", 16, None), ("tp", 3, None),
+    ("zero", 3, (4, 4)), ("micro_batch_size", 3, None), ("dtype", "fp8", (4, 4)),
+])  # fmt: skip
+def test_gpus_and_batch_stay_the_same_after_a_step(axis, value, follows):
+    found = stepped(WINNER, axis, value)
+    assert (found and (found["dp"], found["grad_accum"])) == follows
+    if found:
+        gpus, batch = (
+            [one["dp"] * one["tp"] * one["pp"] * one["cp"] for one in (WINNER, found)],
+            [one["dp"] * one["micro_batch_size"] * one["grad_accum"] for one in (WINNER, found)],
+        )
+        assert gpus[0] == gpus[1]
+        assert batch[0] == batch[1]
+        assert found[axis] == value
+
+
+@pytest.mark.parametrize(("row", "words"), [
+    ({"how": "measured", "ratio": 1.12}, "12 % faster"), ({"how": "measured", "ratio": 0.996}, "as fast"),
+    ({"how": "measured", "ratio": 0.9949}, "1 % slower"), ({"how": "measured", "ratio": 1.0051}, "1 % faster"),
+    ({"how": "measured", "ratio": 0.5, "tie": True}, "50 % slower, within noise"),
+    ({"how": "predicted", "ratio": 0.97, "tie": True}, "predicted 3 % slower"),
+    ({"how": "predicted", "ratio": 1.0}, "predicted as fast"), ({"how": "failed", "reason": "hang"}, "failed: hang"),
+    ({"how": "rejected", "reason": "memory"}, "cannot run: memory"), ({"how": "edge"}, "not in the sweep"),
+    ({"how": "unknown"}, "not known"),
+])  # fmt: skip
+def test_a_neighbour_in_words(row, words):
+    assert described({"tie": False, "reason": "", "ratio": np.nan, **row}) == words
+
+
+def one_winners(*rows):
+    plain = {
+        "model": "m",
+        "nodes": 1,
+        "step": 1,
+        "value": "2",
+        "ratio": np.nan,
+        "how": "edge",
+        "reason": "",
+        "tie": False,
+    }
+    return pd.DataFrame([{**plain, **row} for row in rows], columns=COLUMNS)
+
+
+def test_a_winners_neighbours_in_a_sentence():
+    near = {"axis": "tp", "how": "measured", "ratio": 0.88}
+    assert summary(one_winners(near)) == "the one measured neighbour (tp 2) is 12% behind"
+    nearer = {"axis": "zero", "value": "3", "how": "measured", "ratio": 0.99, "tie": True}
+    both = "of 2 measured neighbours the nearest (zero 3) is 1% behind, within noise"
+    assert summary(one_winners(near, nearer)) == both
+    untried = {"axis": "pp", "value": "4", "how": "predicted", "ratio": 1.04}
+    more = {"axis": "cp", "value": "8", "how": "predicted", "ratio": 1.08}
+    slower = {"axis": "ep", "how": "predicted", "ratio": 1.004}
+    summed_up = "cp 8 was not measured and is predicted +8%"
+    assert summary(one_winners(untried, more, slower)) == summed_up
+    assert summary(one_winners(slower)) == ""
+    edges = [{"axis": "tp", "step": -1}, {"axis": "tp"}, {"axis": "zero"}]
+    assert summary(one_winners(near, more, *edges)) == (
+        f"the one measured neighbour (tp 2) is 12% behind; {summed_up}; at the edge of the grid in tp, zero"
+    )
+
+
+@pytest.mark.parametrize(("gpu", "part", "large"), [
+    ("h100", 1.0, False), ("H100", 1.001, True), ("cpu", 100.0, False), ("a card of tomorrow", 100.0, False),
+])  # fmt: skip
+def test_a_predicted_peak_is_too_large_above_the_memory_of_a_known_gpu(gpu, part, large):
+    bytes_ = part * GPUS["h100"].memory_bytes
+    assert too_large(pd.DataFrame({"gpu": [gpu], "predicted_peak_bytes": [bytes_]})).tolist() == [large]
+
+
+def test_what_is_measured_counts_before_a_failure_and_a_failure_before_a_plan():
+    plan = pd.DataFrame({
+        "model": ["1B"] * 2, "nodes": [1] * 2, "status": ["rejected"] * 2, "reasons": [["own: x"]] * 2,
+        "run_id": [None] * 2, "tp": [2, 1], "pp": [1] * 2, "cp": [1] * 2, "ep": [1] * 2, "micro_batch_size": [1] * 2,
+        "zero": [0, 1], "recompute": ["none"] * 2, "dtype": ["bf16"] * 2, "compile": [False] * 2,
+    })  # fmt: skip
+    rows = table(({}, 100.0), ({"tp": 2}, None), ({"tp": 2, "micro_batch_size": 2}, 50.0))
+    found = by_step(neighbours(rows, plan, RATE))
+    assert (found["tp", 1]["how"], found["tp", 1]["reason"]) == ("failed", "oom_cuda")
+    assert found["zero", 1]["how"] == "rejected"
+    assert not found["tp", 1]["tie"]
+    again = table(({}, 100.0), ({"tp": 2}, None), ({"tp": 2}, 60.0), ({"tp": 2, "compile": False}, 70.0))
+    row = by_step(neighbours(again, plan, RATE))["tp", 1]
+    assert (row["how"], row["ratio"]) == ("measured", pytest.approx(0.7)), "the better of two"
+
+
+def test_a_neighbour_with_the_same_rate_is_within_noise():
+    rows = table(({}, 100.0), ({"tp": 2}, 99.0), ({"zero": 1}, 50.0)).assign(
+        step_time_median_s=1.0, step_time_min_s=0.95, step_time_max_s=1.05
+    )
+    found = by_step(neighbours(rows, None, RATE))
+    assert found["tp", 1]["tie"]
+    assert not found["zero", 1]["tie"]

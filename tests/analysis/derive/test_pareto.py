@@ -24,10 +24,10 @@ def test_the_front_is_what_a_plain_loop_finds(points, higher):
 
 def test_of_measured_configurations_those_with_a_known_peak_are_drawn_and_each_cell_has_its_front():
     made = made_grid(1, 2, failing=False)
-    made["peak_memory_bytes"] = [10.0, 20.0, None, 0.0, 10.0, float("inf"), 40.0, 30.0]
+    made["peak_memory_bytes"] = [1.0, 20.0, None, 0.0, 10.0, float("inf"), 40.0, 30.0]
     made["tokens_per_second_per_gpu"] = [5.0, 6.0, 9.0, 9.0, 5.0, 9.0, 4.0, 7.0]
     table = memory_against(completed(made))
-    assert table["peak"].tolist() == [10.0, 20.0, 10.0, 40.0, 30.0]
+    assert table["peak"].tolist() == [1.0, 20.0, 10.0, 40.0, 30.0]
     assert table["front"].tolist() == [True, True, True, False, True]
     slow = memory_against(
         completed(made.assign(step_time_median_s=made["tokens_per_second_per_gpu"])), METRICS["step_time_median_s"]

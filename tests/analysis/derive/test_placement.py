@@ -98,3 +98,10 @@ def test_the_f_distribution(ratio, above, below, chance):
     assert variance_ratio_chance(ratio, above, below) == pytest.approx(chance, abs=1e-4)
     assert variance_ratio_chance(math.nan, above, below) == 1.0
     assert variance_ratio_chance(math.inf, above, below) == 0.0
+
+
+def test_runs_that_all_took_the_same_time_show_no_effect_of_the_nodes():
+    nodes = (["n1", "n2"], ["n3", "n4"])
+    found = spread(placed(runs_of([(1, where, None, 0.10) for where in nodes for _ in range(2)])))
+    assert (found.within, found.between) == (0, 0)
+    assert not found.chance < 1

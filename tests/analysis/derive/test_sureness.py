@@ -138,3 +138,10 @@ def test_of_times_the_shorter_leads():
     (cell,) = analysis.best_per_cell(rows, "step_time_median_s").to_dict("records")
     assert cell["least_lead"] == pytest.approx(math.log(10.0 / cell["value"]) / math.sqrt(1 / 2 + 1))
     assert cell["least_lead"] > 0
+
+
+def test_a_configuration_without_a_value_takes_no_degree_of_freedom() -> None:
+    rows = pd.DataFrame({"value": [1.0, math.e, 0.0, 0.0]})
+    sd, freedom = run_spread(rows, pd.Series([0, 0, 1, 2]))
+    assert freedom == 1
+    assert sd == pytest.approx(math.sqrt(0.5))

@@ -247,7 +247,7 @@ def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):
 
 def test_a_page_of_a_running_sweep_loads_itself_again_and_keeps_the_filter(browser, tmp_path):
     file = tmp_path / "report.html"
-    file.write_text(build(made_grid(1, 2), None, About(title="first", sources=[], written="now", refresh_s=1)))
+    file.write_text(build(made_grid(1, 2), None, About(title="first", sources=[], written="now", refresh_s=4)))
     with opened(browser, file) as (shown, _):
         everything = shown.locator("#said").inner_text()
         shown.locator("#filter").fill("tp=2")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 import time
+import xml.etree.ElementTree as ET
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex, to_rgb
 
 import analysis
-from analysis.figures import dark
+from analysis.figures import dark, style
+from analysis.heatmap.colours import luminance
 from analysis.metrics import METRICS, metric_named, number
 from analysis.report import About, build, columns_needed
 from analysis.report.attempts import MOST_ROWS, table_of
+from analysis.report.figures import compact
 from analysis.report.page import json_for_html
 from analysis.report.surroundings import environment_of, grid_shown, how_to_reproduce
 from analysis.report.usage import as_grid, usage_of
@@ -178,6 +182,7 @@ def test_five_thousand_runs_stay_under_five_megabytes():
     assert len(page.encode()) < 2e6, "leaves 3 MB for figures"
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_records_in_time_and_capped():
     base = made_grid(40, 10, per_cell=50)
     rows = pd.concat([base] * (100_000 // len(base) + 1), ignore_index=True).iloc[:100_000]
@@ -265,7 +270,7 @@ def test_a_figure_of_few_marks_is_svg_and_one_of_many_png():
     from matplotlib.figure import Figure
 
     from analysis.figures import Drawn
-    from analysis.report.figures import MOST_MARKS, picture_of
+    from analysis.report.figures import LARGEST_SVG, MOST_MARKS, picture_of
 
     def drawn(points):
         figure = Figure()
@@ -273,10 +278,23 @@ def test_a_figure_of_few_marks_is_svg_and_one_of_many_png():
         axes.plot(range(points), range(points), "o")
         return picture_of(Drawn("f", "A caption.", figure, None))
 
-    assert drawn(10).uri.startswith("data:image/svg+xml;base64,")
+    assert drawn(10).uri.startswith("data:image/svg+xml,")
     assert drawn(MOST_MARKS + 1).uri.startswith("data:image/png;base64,")
+    assert drawn(2000).uri.startswith("data:image/png;base64,"), "its SVG is larger than that"
+    assert len(drawn(2000).uri) < LARGEST_SVG
     assert drawn(10).alt == "A caption. (MFU (%) against memory (GiB))"
     assert drawn(10).uri == drawn(10).uri, "the same figure gives the same page"
+
+
+def test_an_embedded_svg_shows_what_the_whole_one_shows_in_fewer_bytes():
+    """Coordinates to 1/100 point, small factors to four digits, nothing that is not drawn."""
+    whole = """<?xml version="1.0"?>
+    <svg><!-- 3.14159 --><metadata> <x>1</x> </metadata>
+     <path d="M 12.345678 -0.015625 L 3.000000 4"/>
+     <g transform="scale(0.0156250 -0.1)"><text>a > b</text></g></svg>"""
+    wanted = """<?xml version="1.0"?><svg><path d="M 12.35 -0.01562 L 3 4"/><g transform="scale(0.01562 -0.1)">"""
+    assert compact(whole).startswith(wanted)
+    assert ET.fromstring(compact(whole)).find("g/text").text == "a > b"
 
 
 def test_a_figure_without_data_is_replaced_by_text():
@@ -290,6 +308,21 @@ def test_a_figure_without_data_is_replaced_by_text():
     assert {picture.name for picture in lacking} >= {"timeline"}
     assert page.count("<img ") == 2 * (len(pictures) - len(lacking)) > 0, "one for each theme"
     assert all(picture.lacking.partition("'")[0] in page for picture in lacking)
+
+
+@pytest.mark.parametrize(("face", "ink"), [("#eef5fa", style.INK), ("#e6e6e6", style.FAINT), ("#2b4f68", "white")])
+def test_text_on_a_cell_stays_legible_on_a_dark_page(face, ink):
+    """Cells keep their colours there, so text on a pale one must not become pale, nor on a dark one dark."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    axes = (figure := Figure()).add_subplot()
+    cell = axes.add_patch(Rectangle((0, 0), 1, 1, facecolor=face))
+    on, beside = axes.text(0.5, 0.5, "-9 %", color=ink), axes.text(2, 0.5, "1B", color=style.INK)
+    dark.darken(figure)
+    pair = sorted(luminance(to_rgb(colour)) + 0.05 for colour in (on.get_color(), cell.get_facecolor()))
+    assert pair[1] / pair[0] > 4.5
+    assert to_hex(beside.get_color()) == dark.INK
 
 
 def test_figures_on_a_dark_page_have_the_pages_own_colours():

@@ -99,5 +99,5 @@ def test_a_script_in_the_manner_of_nanogpt(tmp_path):
     (record,) = driving.records_of(tmp_path / "s")
     assert len(record["step_times_s"]) == record["iterations"]
     assert json.loads(record["effective_json"]) == {"global_batch_tokens": record["global_batch_tokens"]}
-    (note,) = record["notes"]
+    (note,) = (note for note in record["notes"] if not note.startswith("the host "))  # a busy one is noted too
     assert re.match(r"mfu: \d+ impossible values left out, such as -1", note)

@@ -17,7 +17,7 @@ import pytest
 from tests.support import driving
 from tests.support.trainers.external import measured
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 BAR = re.compile(r"\| (\d+)/\d+ \[[^,]*, +([\d.]+)(it/s|s/it)\]")
 SMOOTHING = 0.3
 """of tqdm's rate, by default"""

@@ -57,7 +57,7 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False):
     [
         pytest.param("dp=1 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
         pytest.param("tp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
-        "pp=2 micro_batch_size=2 grad_accum=4",
+        pytest.param("pp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
         pytest.param("cp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
         "dp=1 micro_batch_size=8 grad_accum=1 recompute=selective",
         pytest.param("dp=1 micro_batch_size=8 grad_accum=1 recompute=full", marks=pytest.mark.long),
@@ -76,7 +76,7 @@ def test_a_trace_is_what_a_real_run_counts(zygote: Zygote, words):
 @pytest.mark.parametrize(
     "words",
     [
-        "dp=1 micro_batch_size=2 grad_accum=2",
+        pytest.param("dp=1 micro_batch_size=2 grad_accum=2", marks=pytest.mark.long),
         "dp=2 ep=2 micro_batch_size=2 grad_accum=2",
         pytest.param("tp=2 micro_batch_size=2 grad_accum=2", marks=pytest.mark.long),
         pytest.param("dp=2 zero=3 micro_batch_size=2 recompute=full", marks=pytest.mark.long),
@@ -126,7 +126,7 @@ def test_a_pipeline_holds_a_buffer_for_each_micro_batch_of_a_step(zygote: Zygote
     [
         pytest.param("dp=1", 0.01, marks=pytest.mark.long),
         pytest.param("tp=4 recompute=none", 0.01, marks=pytest.mark.long),
-        ("tp=4 recompute=selective", 0.01),
+        pytest.param("tp=4 recompute=selective", 0.01, marks=pytest.mark.long),
         pytest.param("cp=2 recompute=full", 0.05, marks=pytest.mark.long),
         pytest.param("dp=8 zero=1", 0.01, marks=pytest.mark.long),
         pytest.param("dp=8 zero=2", 0.01, marks=pytest.mark.long),

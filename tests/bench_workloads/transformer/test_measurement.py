@@ -42,7 +42,7 @@ def test_each_rank_holds_its_share(zygote: Zygote, words):
     """Weights that are split count once over the ranks; norms and router stay whole on each tp rank."""
     shape = MOE if "ep" in words else DENSE
     layout = case(words).layout
-    held = sum(m["parameters"] for m in measured(zygote, layout, shape=shape))
+    held = sum(m["parameters"] for m in measured(zygote, layout, shape=shape, warmup_iterations=0, iterations=1))
     replicas = 1 if layout.zero else layout.dp
     whole = total_parameters(ModelShape(**shape))
     held_by_tp = _whole_on_tp(shape) * (layout.tp - 1)
@@ -64,12 +64,24 @@ def _routed_experts(shape: dict) -> int:
     return mixtures * model.num_experts * 3 * model.hidden_size * model.moe_intermediate_size
 
 
-@pytest.mark.parametrize("name", ["dense", "moe", "tied"])
-@pytest.mark.parametrize("words", ["dp=1", "dp=2 zero=3", "tp=2", "pp=2"])
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("dp=1", "dense"),
+        ("dp=1", "moe"),
+        ("dp=1", "tied"),
+        ("dp=2 zero=3", "moe"),
+        ("tp=2", "moe"),
+        ("pp=2", "tied"),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in [("dp=2 zero=3", "dense"), ("dp=2 zero=3", "tied")]),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in [("tp=2", "dense"), ("tp=2", "tied")]),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in [("pp=2", "dense"), ("pp=2", "moe")]),
+    ],
+)
 def test_counted_flops_equal_the_formula(zygote: Zygote, name, words):
     """6 FLOPs per matmul weight and token; attention twice in forward, five products in backward (it recomputes)."""
     layout = case(words).layout
-    run = a_run(layout, shape=SHAPES[name], warmup_iterations=2, params=COUNTED)
+    run = a_run(layout, shape=SHAPES[name], warmup_iterations=2, iterations=1, params=COUNTED)
     extra = zygote.attempt(run)[0].measurement["extra"]
     shape = ModelShape(**run.shape)
     tokens = run.global_batch_tokens
@@ -163,10 +175,11 @@ def test_memory_falls_as_predicted_by_theory(zygote: Zygote):
     "words",
     [
         "dp=1 micro_batch_size=2 grad_accum=4",
-        "tp=2 micro_batch_size=2 grad_accum=4",
+        pytest.param("tp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
         "pp=2 micro_batch_size=2 grad_accum=4",
-        "cp=2 micro_batch_size=2 grad_accum=4",
-        *(f"dp=2 zero={zero}" for zero in range(4)),
+        pytest.param("cp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
+        *(pytest.param(f"dp=2 zero={zero}", marks=pytest.mark.long) for zero in (0, 1)),
+        *(f"dp=2 zero={zero}" for zero in (2, 3)),
         *(f"dp=1 micro_batch_size=8 grad_accum=1 recompute={kind}" for kind in ("none", "selective", "full")),
     ],
 )
@@ -206,7 +219,7 @@ def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(zygote: Zygote):
 
 
 def test_the_run_reports_what_it_did(zygote: Zygote):
-    run = a_run(Layout(dp=2, tp=2, zero=3, grad_accum=3, micro_batch_size=2), dtype="bf16")
+    run = a_run(Layout(dp=2, tp=2, zero=3, grad_accum=3, micro_batch_size=2), dtype="bf16", iterations=1)
     for rank in zygote.attempt(run):
         found = rank.measurement
         effective = found["effective"]

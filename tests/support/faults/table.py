@@ -157,9 +157,9 @@ FAULTS = {
     "the pilots' file system hangs for 75 s, the launcher's does not": Fault(
         "faults/test_stalls.py::test_a_stall_of_the_pilots_file_system_ends_no_pilot", outcome="ok"
     ),
-    "the sweep directory is removed while a pilot runs": Fault(
-        "faults/test_removed.py::test_a_pilot_whose_directory_was_removed_ends",
-        outcome="the pilot ends once it was missing for 10 min",
+    "the sweep directory is removed while its pilot and launcher run": Fault(
+        "faults/test_removed.py::test_a_pilot_and_a_launcher_whose_directory_was_removed_end",
+        outcome="both end once it was missing for 10 min",
         lost="the sweep",
     ),
     "resume on a login node of another cluster": Fault(

@@ -6,6 +6,7 @@ Runs of the model `tiny-1M` inject the requested fault; runs of any other model 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import time
@@ -142,12 +143,13 @@ def raise_out_of_memory() -> None:
 
 
 def fill_memory() -> None:
-    """Allocate until the kernel's OOM killer acts: the agent runs in a memory cgroup."""
+    """Allocate until the kernel's OOM killer acts: the agent runs in a memory cgroup.
+
+    The kernel fills the pages: done from Python, it took longer than the timeout on a busy machine.
+    """
     held = []
     while True:
-        block = bytearray(32 << 20)
-        block[::4096] = b"x" * len(block[::4096])
-        held.append(block)
+        held.append(mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
 
 
 def poison(ddp: object) -> None:

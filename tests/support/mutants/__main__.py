@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -20,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from tests.support.mutants.changes import Change, changes
-from tests.support.mutants.running import TestsOfLines, copied, killed, preload, tests_of_lines
+from tests.support.mutants.running import TestsOfLines, changed_file, copied, killed, preload, tests_of_lines
 from tests.support.paths import REPOSITORY
 
 COMPARE = ("compare", "compare_noise", "certificate", "history")
@@ -54,18 +53,18 @@ class Equivalents:
         return (change.file, *change.lines(source)) in self._changes
 
 
-def sampled(name: str, equivalents: Equivalents, seed: int, size: int) -> list[Change]:
+def sampled(name: str, equivalents: Equivalents, seed: int, size: int, root: Path = REPOSITORY) -> list[Change]:
     """The package's sample, the same for a seed as long as the code is the same."""
-    place = REPOSITORY / PACKAGES[name][0]
+    place = root / PACKAGES[name][0]
     paths = [place] if place.is_file() else sorted(place.rglob("*.py"))
-    files = {str(path.relative_to(REPOSITORY)): path.read_text() for path in paths}
+    files = {str(path.relative_to(root)): path.read_text() for path in paths}
     found = [c for file, text in files.items() if file not in equivalents.data_files for c in changes(file, text)]
     return random.Random(f"{seed} {name}").sample(found, min(size, len(found)))
 
 
 def scores_of(name: str, copy: Path, equivalents: Equivalents, seeds: Sequence[int], size: int) -> list[float]:
     """The package's score for each seed; which tests run which line is found out once for all of them."""
-    samples = {seed: sampled(name, equivalents, seed, size) for seed in seeds}
+    samples = {seed: sampled(name, equivalents, seed, size, copy) for seed in seeds}
     changed = PACKAGES[name][0]
     preload(copy, changed, [place for place, _ in PACKAGES.values() if place != changed])
     sources = sorted({change.file for sample in samples.values() for change in sample})
@@ -79,7 +78,7 @@ def _score(
     """Run a sample; print each survivor and the score."""
     ends: Counter[str] = Counter()
     for change in sample:
-        source = (REPOSITORY / change.file).read_text()
+        source = (copy / change.file).read_text()
         end = _end_of(change, source, copy, nearest, equivalents)
         ends[end] += 1
         if end != "killed":
@@ -98,11 +97,8 @@ def _end_of(change: Change, source: str, copy: Path, nearest: TestsOfLines, equi
     tests = nearest.of(change.file, change.line, source)
     if not tests:
         return "not run by any test"
-    (copy / change.file).write_text(change.apply(source))
-    try:
+    with changed_file(copy / change.file, change.apply(source)):
         return "killed" if killed(copy, tests, sum(nearest.seconds[test] for test in tests)) else "survived"
-    finally:
-        shutil.copy2(REPOSITORY / change.file, copy / change.file)
 
 
 def _seeds(text: str) -> list[int]:

@@ -1,7 +1,8 @@
-"""On PYTHONPATH: leaders and agents lose patience within seconds, so that a test need not wait for a minute."""
+"""On PYTHONPATH: launchers, leaders and agents lose patience within seconds, so that tests wait less."""
 
 from sweep.pilot import timeouts
+from sweep.store import removal
 
 timeouts.HEARTBEAT_S, timeouts.QUIET_S, timeouts.SILENCE_S = 0.5, 1.2, 3.0
 timeouts.STRAGGLER_S = 2.0
-timeouts.GONE_S = 3.0
+removal.GONE_S = 3.0

@@ -1,0 +1,61 @@
+"""What a strategy is expected to leave out, before anything is measured: it is replayed on worlds drawn from the prior.
+
+A world gives every run a rate and an end, drawn from what the time and memory models believe of them all: rates
+jointly, with the noise of a measurement; in a cell the runs that are likeliest to exceed the memory do so first; others
+fail by chance. What the beliefs do not contain, a real cluster may still do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sweep.outcomes import Outcome
+from sweep.search.beliefs import OTHER_FAILURES, Beliefs
+from sweep.search.budget import Budget
+from sweep.search.candidates import Candidates
+from sweep.search.replay import RecordedRun, mean_regrets, replay
+from sweep.search.strategies import Strategy
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A strategy in one world."""
+
+    runs: int
+    node_hours: float
+    mean_regret: float
+    """1 - best measured rate over best rate, on average over the cells that have a run that works"""
+
+
+def replays(candidates: Candidates, strategy: Strategy, budget: Budget, draws: int, seed: int = 0) -> Iterator[Replay]:
+    """The strategy in as many worlds, one after another. The same seed gives the same worlds to every strategy."""
+    hours = candidates.nodes * candidates.expected_s / 3600
+    for world in worlds(candidates, draws, seed):
+        done = replay(world, strategy, budget)
+        yield Replay(len(done.order), float(hours[done.order].sum()), mean_regrets(done)[-1])
+
+
+def worlds(candidates: Candidates, draws: int, seed: int = 0) -> Iterator[RecordedRun]:
+    """Results of all candidates, drawn from the beliefs about them."""
+    beliefs, rows = Beliefs(candidates), np.arange(len(candidates))
+    mean, works = beliefs.log_rates(rows), beliefs.success(rows)
+    values, vectors = np.linalg.eigh(beliefs.covariance(rows))
+    factor = vectors * np.sqrt(np.maximum(values, 0.0))
+    random = np.random.default_rng(seed)
+    for _ in range(draws):
+        rates = mean + factor @ random.standard_normal(len(rows))
+        rates += beliefs.fit.scales.noise * random.standard_normal(len(rows))
+        over = works / (1 - OTHER_FAILURES) < random.random(len(candidates.cell_names))[candidates.cells]
+        failed = random.random(len(rows)) < OTHER_FAILURES
+        outcomes = np.where(over, Outcome.OOM_CUDA, np.where(failed, Outcome.PYTHON_EXCEPTION, Outcome.OK))
+        nothing = np.full(len(rows), np.nan)
+        yield RecordedRun(
+            candidates=candidates,
+            outcomes=tuple(map(Outcome, outcomes.tolist())),
+            tokens_per_second_per_gpu=np.where(over | failed, nothing, np.exp(rates)),
+            peak_memory_bytes=nothing,
+            seconds=candidates.expected_s,
+        )

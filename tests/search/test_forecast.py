@@ -1,0 +1,116 @@
+"""Forecasts: which runs are chosen, what they teach, and their errors by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sweep.errors import SweepError
+from sweep.outcomes import Outcome
+from sweep.physics.hardware import GPUS
+from sweep.search.candidates import from_configurations, joined_candidates
+from sweep.search.forecast import expected_best, forecast, selected
+from sweep.search.observations import Known
+from sweep.search.replay import RecordedRun
+from tests.support.configurations import run
+
+
+def candidates(nodes, sizes=(1, 2, 4, 8)):
+    given = [{**run(dp=8, mbs=mbs), "nodes": wide} for wide in nodes for mbs in sizes]
+    return from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"])
+
+
+def recorded(c, rates, outcomes=None, peaks=None):
+    ends = tuple(outcomes or [Outcome.OK] * len(c))
+    return RecordedRun(c, ends, np.array(rates), np.full(len(c), np.nan) if peaks is None else np.array(peaks))
+
+
+def test_runs_are_chosen_by_a_condition_on_their_columns_and_their_cells_model():
+    c = candidates((1, 2, 4))
+    assert selected(c, "nodes <= 2 and micro_batch_size > 4", "fit").nonzero()[0].tolist() == [3, 7]
+    assert selected(c, "model == '1B'", "fit").all()
+
+
+@pytest.mark.parametrize(("condition", "fact"), [
+    ("nodes +", "'nodes +': "), ("colour == 1", "'colour == 1': "), ("nodes > 99", "no run has nodes > 99"),
+])  # fmt: skip
+def test_a_condition_that_chooses_nothing_or_is_none_names_its_option(condition, fact):
+    with pytest.raises(SweepError) as raised:
+        selected(candidates((1,)), condition, "--fit")
+    (mistake,) = raised.value.mistakes
+    assert mistake.fact.startswith(fact)
+    assert mistake.path == "--fit"
+
+
+def test_a_run_that_failed_teaches_no_rate_and_of_all_chosen_only_those_not_fitted_are_predicted():
+    c = candidates((1, 2))
+    rates = [1000.0, 0.0, 900.0, 800.0, 700.0, 650.0, 600.0, np.nan]
+    outcomes = [Outcome.OK, Outcome.HANG, *[Outcome.OK] * 5, Outcome.OOM_CUDA]
+    given = recorded(c, rates, outcomes, [6e10, 0.0, *[np.nan] * 6])
+    fit = np.arange(8) < 4
+    found = forecast(given, fit, np.arange(8) > 2)
+    known = Known(c)
+    for index, rate, peak in ((0, 1000.0, 6e10), (2, 900.0, None), (3, 800.0, None)):
+        known.end(index, Outcome.OK, rate, peak, when=float(index))
+    known.end(1, Outcome.HANG, when=1.0)
+    predicted = np.exp(known.predicted(np.array([4, 5, 6])))
+    (cell,) = found["cells"]
+    errors = predicted / np.array(rates[4:7]) - 1
+    assert (cell["nodes"], cell["runs"]) == (2, 3)
+    assert cell["mape"] == pytest.approx(np.abs(errors).mean())
+    assert cell["bias"] == pytest.approx(errors.mean())
+    assert cell["spearman"] is not None, "three runs have an order"
+    whole = found["overall"]
+    assert (whole["runs_fitted"], whole["runs_predicted"]) == (4, 3)
+    assert (whole["mape"], whole["bias"], whole["spearman"]) == (cell["mape"], cell["bias"], cell["spearman"])
+
+
+def test_a_rate_of_zero_of_a_successful_run_teaches_nothing():
+    c = candidates((1,))
+    rates = [0.0, 500.0, 500.0, 500.0]
+    found = forecast(recorded(c, rates), np.arange(4) < 1, np.arange(4) > 0)
+    without_rate = Known(c)
+    without_rate.end(0, Outcome.OK)
+    errors = np.exp(without_rate.predicted(np.arange(1, 4))) / 500.0 - 1
+    assert found["overall"]["mape"] == pytest.approx(np.abs(errors).mean())
+
+
+def test_a_forecast_without_any_success_has_no_figures():
+    c = candidates((1,))
+    found = forecast(recorded(c, [np.nan] * 4, [Outcome.UNKNOWN] * 4), np.arange(4) < 1, np.arange(4) > 0)
+    assert found["cells"] == []
+    assert found["overall"] == {
+        "runs_fitted": 1, "runs_predicted": 0, "spearman": None, "top_1_regret": None, "top_3_regret": None,
+    }  # fmt: skip
+
+
+def test_expected_rates_are_those_of_the_recorded_runs_with_nine_tenths_of_students_t():
+    """2.015 spreads to either side: any table, 5 degrees of freedom."""
+    measured, grid = candidates((1, 2)), candidates((4,), (1, 2, 4, 8, 16, 32))
+    given = recorded(measured, [500.0, 700.0, 900.0, 1000.0] * 2, peaks=[1e10, 2e10, 4e10, 7.5e10] * 2)
+    (found,) = expected_best(given, grid, 3).values()
+    joined = joined_candidates(grid, measured)
+    known = Known(joined)
+    for place in range(8):
+        known.end(len(grid) + place, Outcome.OK, given.tokens_per_second_per_gpu[place], given.peak_memory_bytes[place])
+    rows = np.arange(len(grid))
+    rates, works = np.exp(known.predicted(rows)), known.success(rows)
+    assert [one.row for one in found] == np.argsort(-rates * works)[:3].tolist()
+    assert found[0].row != np.argmax(rates), "the fastest would run out of memory"
+    for one in found:
+        spread = known.beliefs().spreads(np.array([one.row]), measured=False)[0]
+        assert one.tokens_per_second_per_gpu == pytest.approx(rates[one.row])
+        assert math.log(one.high / one.tokens_per_second_per_gpu) == pytest.approx(2.015 * spread, rel=6e-3)
+        assert math.log(one.tokens_per_second_per_gpu / one.low) == pytest.approx(2.015 * spread, rel=6e-3)
+        assert one.works == pytest.approx(works[one.row])
+
+
+@pytest.mark.parametrize(("peaks", "regret"), [([3e10, 7.8e10], 0.6), ([3e9, 6e9], 0.0)])
+def test_what_would_run_out_of_memory_by_the_measured_peaks_is_not_forecast_to_be_the_best(peaks, regret):
+    """Micro-batches of 2 and 4 are measured; 8 is faster, and needs about twice as much as 4."""
+    c = candidates((1,))
+    given = recorded(c, [400.0, 600.0, 900.0, 1000.0], peaks=[np.nan, *peaks, np.nan])
+    measured = np.array([False, True, True, False])
+    (cell,) = forecast(given, measured, ~measured)["cells"]
+    assert cell["top_1_regret"] == pytest.approx(regret)
+    assert cell["top_3_regret"] == 0.0

@@ -1,0 +1,138 @@
+"""The guided search's figures against plain loops: gains, turns, values that were not tried, when a cell stops."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.physics.hardware import GPUS
+from sweep.search.candidates import from_configurations
+from sweep.search.chances import expected_improvement, probability_above
+from sweep.search.guided import Guided, by_turn, untried_values
+from sweep.search.observations import Known
+from tests.support.configurations import run
+
+GUIDED = Guided()
+
+
+def known(ends, repeats=1):
+    """Two cells of eight runs (four micro-batches, two ZeRO stages) each; ``ends``: place -> rate (None: failed)."""
+    given = [
+        {**run(dp=8, mbs=mbs, zero=zero, repeat=repeat), "nodes": nodes}
+        for repeat in range(repeats) for nodes in (1, 2) for mbs in (1, 2, 4, 8) for zero in (0, 1)
+    ]  # fmt: skip
+    found = Known(from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"]))
+    for place, rate in ends.items():
+        found.end(place, Outcome.HANG if rate is None else Outcome.OK, rate)
+    return found
+
+
+def left_of(found):
+    return GUIDED._left(found, np.flatnonzero(~found.begun))
+
+
+def test_gains_are_over_the_cells_best_and_a_cells_first_success_counts_for_a_factor_of_e():
+    found = known({0: 1000.0, 3: 1100.0, 8: None})
+    left, beliefs = left_of(found), found.beliefs()
+    for at, row in enumerate(left.rows):
+        one = np.array([row])
+        works, mean = beliefs.success(one)[0], beliefs.log_rates(one)
+        if row >= 8:
+            assert left.gains[at] == pytest.approx(works * math.log(math.e))
+            assert left.chances[at] == pytest.approx(works)
+            continue
+        best = np.log([1100.0])
+        gain = expected_improvement(mean, beliefs.spreads(one, measured=False), best)[0]
+        above = probability_above(mean, beliefs.spreads(one, measured=True), best + math.log(1.02))[0]
+        assert left.gains[at] == pytest.approx(gain * works)
+        assert left.chances[at] == pytest.approx(above * works)
+
+
+@pytest.mark.parametrize(("ends", "turns"), [
+    ({}, [0, 1]), ({0: 100.0}, [1, 0]), ({8: 100.0, 9: 100.0, 0: None}, [0, 1]),
+    (dict.fromkeys(range(4), 100.0), [1, 0]),
+    ({**dict.fromkeys(range(5), 100.0), **dict.fromkeys(range(8, 12))}, [1, 0]),
+    ({**dict.fromkeys(range(4)), **dict.fromkeys(range(8, 13), 100.0)}, [0, 1]),
+    (dict.fromkeys(range(8), 100.0), [1]),
+])  # fmt: skip
+def test_cells_take_turns_by_their_runs_until_each_has_four_and_then_the_greatest_gain_is_next(ends, turns):
+    """A cell without any success has the greatest gain."""
+    found = known(ends)
+    assert by_turn(found, left_of(found), 4).tolist() == turns
+
+
+@pytest.mark.parametrize("begun", [(), (0,), (0, 1), (0, 3), (0, 2, 4, 7), (8, 9)])
+def test_values_that_were_not_tried_are_those_that_no_begun_run_of_the_cell_has(begun):
+    found = known(dict.fromkeys(begun, 100.0))
+    c, left = found.candidates, left_of(found)
+    for cell in (0, 1):
+        wanted = set()
+        for axis in ("micro_batch_size", "zero"):
+            values = np.broadcast_to(c.columns[axis], len(c))
+            tried = {values[row] for row in begun if c.cells[row] == cell}
+            for row in left.rows[c.cells[left.rows] == cell]:
+                if values[row] not in tried:
+                    wanted.add((axis, str(values[row]), int(row)))
+        missing = {
+            (axis, value, int(left.rows[at]))
+            for axis, value, places in untried_values(found, left, cell) for at in places
+        }  # fmt: skip
+        assert missing == wanted
+
+
+def test_a_cell_is_not_stopped_before_four_runs_and_is_when_no_run_is_left():
+    three, four = (dict.fromkeys(range(number), 1000.0) for number in (3, 4))
+    few = GUIDED.outlook(known(three), 0)
+    assert (few.stopped, few.gain, few.sure) == (False, np.inf, 0.0)
+    assert GUIDED.outlook(known(four), 0).gain < np.inf
+    none = GUIDED.outlook(known(dict.fromkeys(range(8), 1000.0)), 0)
+    assert (none.stopped, none.gain, none.sure, none.excluded) == (True, 0.0, 1.0, ())
+
+
+def test_a_cell_stops_once_all_that_is_left_together_gains_less_than_asked():
+    found = known(dict.fromkeys((0, 3, 4, 7), 1000.0))
+    left = left_of(found)
+    gains = left.gains[left.of(0)]
+    most = Guided(least_gain=float(gains.max()) * 0.99, max_probability=1.0).outlook(found, 0)
+    assert (most.stopped, most.gain, most.sure) == (False, pytest.approx(gains.max()), 0.0)
+    whole = Guided(least_gain=float(gains.sum()) * 1.01, max_probability=1.0).outlook(found, 0)
+    assert (whole.stopped, whole.gain) == (True, pytest.approx(gains.sum()))
+    assert whole.sure == pytest.approx(max(0.0, 1 - left.chances[left.of(0)].sum()))
+    between = Guided(least_gain=float(gains.max()) * 1.01, max_probability=1.0).outlook(found, 0)
+    assert gains.max() * 0.9 <= between.gain <= gains.sum()
+    assert between.stopped == (between.gain <= gains.max() * 1.01)
+    assert 0 < between.sure < 1
+
+
+def test_a_value_that_was_not_tried_keeps_a_cell_open_while_it_may_be_better():
+    """All four runs were of the first ZeRO stage."""
+    found = known(dict.fromkeys((0, 2, 4, 6), 1000.0))
+    highest = max(chance for axis, _, chance in Guided(least_gain=9.0, max_probability=1.0).outlook(found, 0).excluded)
+    for limit, stopped in ((highest * 1.01, True), (highest * 0.99, False)):
+        outlook = Guided(least_gain=9.0, max_probability=limit).outlook(found, 0)
+        assert outlook.stopped is stopped
+        assert [(axis, value) for axis, value, _ in outlook.excluded] == [("zero", "1")]
+
+
+def test_a_pick_states_how_likely_it_is_to_work_or_to_be_better():
+    first = GUIDED.pick(known({}), np.ones(16, dtype=bool))
+    assert "tokens/s/GPU predicted, " in first.why
+    assert first.why.endswith("% likely to work")
+    found = known(dict.fromkeys((0, 8), 1000.0))
+    again = GUIDED.pick(found, ~found.begun)
+    left = left_of(found)
+    chance = left.chances[list(left.rows).index(again.index)]
+    assert again.why == f"{chance:.0%} likely to beat its cell's best by over 2%"
+
+
+def test_when_all_cells_have_stopped_the_finalist_with_the_fewest_repeats_is_repeated():
+    found = known({place: 1000.0 - place for place in range(16)}, repeats=3)
+    assert GUIDED.pick(found, ~found.begun).index == 16, "the best's first repeat"
+    found.end(16, Outcome.OK, 1000.0)
+    picked = GUIDED.pick(found, ~found.begun)
+    assert found.candidates.repeats[picked.index] == 1
+    assert picked.why == "repeat of a finalist: within 3% of its cell's best, or one of the best two"
+    assert GUIDED.pick(found, np.zeros(48, dtype=bool)) is None
+    failed = known(dict.fromkeys(range(16)), repeats=2)
+    assert GUIDED.pick(failed, ~failed.begun) is None, "nothing worked, so there is no finalist"

@@ -1,0 +1,75 @@
+"""The expected saving of a search: replays on worlds drawn from what is believed before anything is measured."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+
+from sweep.outcomes import Outcome
+from sweep.physics.hardware import GPUS
+from sweep.plan.runs import PlannedRun
+from sweep.search.beliefs import OTHER_FAILURES
+from sweep.search.budget import Budget
+from sweep.search.candidates import from_plan
+from sweep.search.observations import Known
+from sweep.search.saving import replays, worlds
+from sweep.search.strategies import strategy_named
+from tests.support.configurations import run
+
+
+@pytest.fixture(scope="module")
+def candidates():
+    """Two cells, of 1 and 2 nodes; the largest micro-batches are near the memory."""
+    made = []
+    for mbs, zero, tp, nodes in product((1, 4, 16, 64), (0, 1), (1, 2), (1, 2)):
+        layout = run(mbs=mbs, zero=zero, tp=tp, dp=8 * nodes // tp, gas=8) | {"nodes": nodes}
+        made.append(PlannedRun(f"run-{len(made):016x}", "1B", nodes, 60.0 * nodes, json.dumps(layout)))
+    return from_plan(made, GPUS["h100"])
+
+
+def test_worlds_are_drawn_jointly_from_the_beliefs(candidates):
+    """Runs that the model believes to err together do so: mean, spread and correlation of the logarithms of rates."""
+    beliefs, rows = Known(candidates).beliefs(), np.arange(len(candidates))
+    drawn = np.log([world.tokens_per_second_per_gpu for world in worlds(candidates, 400)])
+    pair = [0, 1]
+    sure = np.flatnonzero(beliefs.success(rows) > 0.85)[pair]
+    both = drawn[~np.isnan(drawn[:, sure]).any(axis=1)][:, sure]
+    assert len(both) > 250
+    expected = beliefs.covariance(sure) + beliefs.fit.scales.noise**2 * np.eye(2)
+    assert both.mean(axis=0) == pytest.approx(beliefs.log_rates(sure), abs=4 * np.sqrt(expected.max() / len(both)))
+    assert np.cov(both.T) == pytest.approx(expected, rel=0.35)
+
+
+def test_failures_are_as_likely_as_believed_and_what_needs_more_memory_fails_first(candidates):
+    works, draws = Known(candidates).beliefs().success(np.arange(len(candidates))), 400
+    outcomes = np.array([world.outcomes for world in worlds(candidates, draws)])
+    ok = (outcomes == Outcome.OK).mean(axis=0)
+    assert ok == pytest.approx(works, abs=4 * np.sqrt(0.25 / draws))
+    assert works.min() < 0.1, "some exceed the memory"
+    for one in outcomes[:50]:
+        for cell in np.unique(candidates.cells):
+            mine = candidates.cells == cell
+            over = mine & (one == Outcome.OOM_CUDA)
+            assert not over.any() or works[over].max() <= works[mine & ~over].min() + 1e-12
+    others = (outcomes == Outcome.PYTHON_EXCEPTION).sum() / (outcomes != Outcome.OOM_CUDA).sum()
+    assert others == pytest.approx(OTHER_FAILURES, abs=0.02)
+
+
+def test_exhaustive_saves_nothing_and_a_budget_is_held(candidates):
+    hours = float((candidates.nodes * candidates.expected_s).sum()) / 3600
+    for one in replays(candidates, strategy_named("exhaustive"), Budget(), 2):
+        assert (one.runs, one.mean_regret) == (len(candidates), 0.0)
+        assert one.node_hours == pytest.approx(hours)
+    for one in replays(candidates, strategy_named("guided"), Budget(runs=8), 2):
+        assert one.runs <= 8
+        assert 0 < one.node_hours < hours
+        assert 0 <= one.mean_regret < 1
+
+
+def test_every_strategy_sees_the_same_worlds(candidates):
+    first, second = (list(worlds(candidates, 2, seed=3)) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert one.outcomes == other.outcomes
+        np.testing.assert_array_equal(one.tokens_per_second_per_gpu, other.tokens_per_second_per_gpu)
+    assert first[0].outcomes != first[1].outcomes
