@@ -209,8 +209,7 @@ def _ties(order: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> pd.Series[
         tied = rest["high"] >= best["low"].reindex(rest.index)
     else:
         tied = rest["low"] <= best["high"].reindex(rest.index)
-    if metric.time_like == 0:
-        tied = tied & False
+    tied &= (metric.time_like != 0) & ~truth(rest["predicted"])  # of a prediction the interval is no noise
     lists = rest.loc[tied, "run_id"].groupby(level=CELL, sort=False).agg(list).to_dict()
     ties: pd.Series[Any] = pd.Series([lists.get(cell, []) for cell in best.index], index=best.index, dtype=object)
     return ties

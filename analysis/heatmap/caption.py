@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import filters
 from analysis.derive.best import succeeded, truth
-from analysis.heatmap.cell_text import has_bf16_states, known
+from analysis.heatmap.cell_text import has_bf16_states, has_interval, known
 from analysis.metrics import Metric, number
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
     contents = [shown.label if shown.absolute else f"{shown.label} of the best configuration"]
     if level in ("full", "brief"):
         contents += [metric.label] * (metric.name != shown.name)
+        ends = best[["predicted", "low", "high"]].to_dict("records")
+        contents += ["the interval of 9 in 10 predictions"] * any(has_interval(cell) for cell in ends)
         contents += ["peak memory per GPU"] * bool(best["peak_memory_bytes"].notna().any())
     sentences = [f"Each cell: {', '.join(contents)}."]
     if level == "full":

@@ -29,6 +29,8 @@ def groups(cell: Mapping[str, Any], metric: Metric, shown: Metric, level: str) -
         return found
     if shown.name != metric.name:
         found.append([metric.text(cell["value"])])
+    if has_interval(cell):
+        found.append([f"{number(float(cell[end]) * metric.factor)}{to}" for end, to in (("low", " to"), ("high", ""))])
     memory = cell.get("peak_memory_bytes")
     if known(memory) and metric.name != "peak_memory_bytes":
         found.append([memory_text(float(memory)).replace(" ", "\u00a0")])
@@ -46,6 +48,16 @@ def headline(cell: Mapping[str, Any], shown: Metric) -> Group:
     if cell.get("marked"):
         words.append("pred.")
     return [" ".join(words)]
+
+
+def has_interval(cell: Mapping[Any, Any]) -> bool:
+    """Whether it is predicted, with the ends between which 9 of 10 such predictions are meant to be."""
+    return is_predicted(cell) and cell["high"] > cell["low"]
+
+
+def is_predicted(cell: Mapping[Any, Any]) -> bool:
+    """Whether nothing of it was measured."""
+    return known(cell.get("predicted")) and bool(cell["predicted"])
 
 
 def layout(cell: Mapping[str, Any]) -> list[Group]:

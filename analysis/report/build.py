@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.derive.best import NEEDED, cells, completed, counting, succeeded
+from analysis.derive.best import NEEDED, cells, completed, counting, succeeded, truth
 from analysis.derive.neighbours import neighbours
+from analysis.derive.planned import with_predictions
 from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
-from analysis.report.answer import Usage, Winner, heat_of, winners_of
+from analysis.report.answer import Usage, Winner, heat_of, predictions_of, winners_of
 from analysis.report.attempts import FIELDS, metrics_for_axes, omission_text, table_of
 from analysis.report.failures import failures_of, gpu_hours
 from analysis.report.page import render
@@ -57,19 +58,23 @@ def build(
     usage: Usage = usage_of,
     pictures: Sequence[Picture] = (),
     history: HistorySection | None = None,
+    predicted: pd.DataFrame | None = None,
 ) -> str:
     """The page as HTML.
 
-    ``usage``: turns a best configuration into texts to copy. Raises SweepError where there is neither a record nor a
-    candidate, or for an unknown metric.
+    ``usage``: turns a best configuration into texts to copy. ``predicted``: records for the cells that were not
+    measured (``analysis.derive.planned.learned_records``); they are marked, and win nothing. Raises SweepError where
+    there is neither a record nor a candidate, or for an unknown metric.
     """
     chosen = metric_named(metric)
     if records.empty and (plan is None or plan.empty):
         raise SweepError(Mistake("no records and no plan: there is nothing to report", remedy="run the sweep first"))
     missing = [name for name in columns_needed() if name not in records]
     records = completed(records.assign(**dict.fromkeys(missing)) if missing else records)
-    table = cells(records, plan, metric)
-    heat, winners = heat_of(table, chosen), winners_of(table, chosen, usage, neighbours(records, plan, chosen))
+    table = cells(records if predicted is None else with_predictions(records, predicted), plan, metric)
+    guesses = truth(table["predicted"])
+    heat = heat_of(table.assign(marked=guesses), chosen)
+    winners = winners_of(table, chosen, usage, neighbours(records, plan, chosen))
     attempts = table_of(records, chosen)
     measured = caption.measured_rows(counting(records), None)
     content = {
@@ -77,8 +82,9 @@ def build(
         "metric": chosen,
         "heat": heat,
         "winners": winners,
+        "predictions": predictions_of(table, chosen),
         "sureness": _sureness(winners),
-        "held_fixed": caption.held_fixed(measured, table[table["status"] == "best"], chosen),
+        "held_fixed": caption.held_fixed(measured, table[(table["status"] == "best") & ~guesses], chosen),
         "simulated": caption.is_simulated(measured),
         "progress": _progress(records, plan),
         "blanks": _blanks(table),

@@ -20,6 +20,7 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
 
     Raises SweepError where it is no archive of a sweep, or the directory exists; and OSError.
     """
+    target: Path | None = None
     aside: Path | None = None
     missing: list[Path] = []
     if not archive.is_file():
@@ -30,7 +31,7 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
             tarfile.open(fileobj=stream, mode="r|") as tar,
         ):
             for member in tar:
-                if aside is None:
+                if target is None or aside is None:
                     target = _target(member, archive, into)
                     missing = [above for above in target.absolute().parents if not above.exists()]
                     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,12 +44,13 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
         _remove(aside, missing)
         if error.errno is None:  # Arrow's: zstd cannot decompress it
             raise _no_archive(archive) from error
-        error.filename = error.filename or str(aside and target)
+        if target is not None:  # and not the name aside, which is no longer there
+            error.filename = str(target)
         raise
     except SweepError:
         _remove(aside, missing)
         raise
-    if aside is None:
+    if target is None or aside is None:
         raise _no_archive(archive)
     aside.rename(target)
     sweep = SweepDir(target)

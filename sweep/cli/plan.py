@@ -85,19 +85,14 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
 
 def _summary(plan: Plan, site: Site) -> dict[str, Any]:
     """The plan in numbers; of each cell's predicted best, the interval that 9 of 10 such runs are expected in."""
-    from sweep.plan.runs import runs_on
+    from sweep.cli.learned import factors
     from sweep.plan.summary import summary
-    from sweep.search.candidates import from_plan
-    from sweep.search.forecast import uncertainty
 
     document = summary(plan)
     best = {one["run_id"]: one for cell in document["cells"] if (one := cell["predicted_best"])}
-    runs = [run for run in plan.runs if run.run_id in best] if best else []
-    for group, part in site.parts.items():
-        mine = runs_on(runs, group)
-        for run, factor in zip(mine, uncertainty(from_plan(mine, part.hardware)).tolist() if mine else (), strict=True):
-            rate = best[run.run_id]["tokens_per_second_per_gpu"]
-            best[run.run_id] |= {"low": rate / factor, "high": rate * factor}
+    for run_id, factor in factors([run for run in plan.runs if run.run_id in best], site).items():
+        rate = best[run_id]["tokens_per_second_per_gpu"]
+        best[run_id] |= {"low": rate / factor, "high": rate * factor}
     return document
 
 

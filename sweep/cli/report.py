@@ -15,8 +15,9 @@ import click
 
 from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.learned import predictions
 from sweep.cli.names import metric_option
-from sweep.cli.options import anyway_option, json_option
+from sweep.cli.options import anyway_option, json_option, site_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results
 from sweep.errors import Mistake, SweepError
@@ -43,6 +44,11 @@ EVERY_S = 15
     "--history", "earlier", multiple=True, metavar="DIR_OR_PARQUET", type=InputPath(),
     help="An earlier sweep of the grid; repeat it for more.",
 )  # fmt: skip
+@click.option(
+    "--predicted", "grid_file", metavar="GRID", type=InputPath(),
+    help="A grid of which the cells that were not measured are predicted.",
+)  # fmt: skip
+@site_option
 @anyway_option
 @click.option("--open", "open_it", is_flag=True, help="Open the page in a browser.")
 @json_option
@@ -54,6 +60,8 @@ def report(
     every_s: int,
     figures: bool,
     earlier: tuple[Path, ...],
+    grid_file: Path | None,
+    site_given: str | None,
     anyway: bool,
     open_it: bool,
     as_json: bool,
@@ -70,16 +78,18 @@ def report(
       sweep report results.parquet --metric reported_mfu
       sweep report sweeps/week-47 --history sweeps/week-45 --history sweeps/week-46
       sweep report sweeps/first --watch --open
+      sweep report sweeps/small --predicted large.yaml
     """
     useless = [] if watch else without_effect(["every_s"], "without --watch")
     useless += [] if earlier else without_effect(["anyway"], "without --history")
+    useless += [] if grid_file else without_effect(["site_given"], "without --predicted")
     if useless:
         raise SweepError(useless)
     sweeps, files = _sources(sources)
     target = out or (sweeps[0].path / "report.html" if sweeps else files[0].with_name("report.html"))
     if watch and (files or len(sweeps) != 1):
         raise SweepError(Mistake("--watch follows one sweep directory", path="--watch", remedy="name one, no files"))
-    work = _Work(sweeps, files, target, metric, figures, _Earlier(earlier, anyway))
+    work = _Work(sweeps, files, target, metric, figures, _Earlier(earlier, anyway), _Unmeasured(grid_file, site_given))
     if watch:
         _watch(work, every_s, open_it)
     else:
@@ -100,6 +110,18 @@ class _Earlier:
     """also where no run is shared, or model, sequence or batch differ"""
 
 
+@dataclass(frozen=True)
+class _Unmeasured:
+    """A grid of which the cells without a measurement are predicted."""
+
+    grid_file: Path | None
+    site_given: str | None
+
+    def predicted(self, places: Sequence[Path]) -> pd.DataFrame | None:
+        """Its best layouts as these results predict them; None without a grid."""
+        return None if self.grid_file is None else predictions(self.grid_file, self.site_given, tuple(places))[1]
+
+
 class _Work:
     """Reads, builds and writes the page; stores what it wrote."""
 
@@ -111,9 +133,10 @@ class _Work:
         metric: str,
         figures: bool,
         earlier: _Earlier,
+        unmeasured: _Unmeasured,
     ) -> None:
         self.sweeps, self.files, self.target, self.metric, self.figures = sweeps, files, target, metric, figures
-        self.earlier = earlier
+        self.earlier, self.unmeasured = earlier, unmeasured
         self.attempts = 0
 
     def write(self, refresh_s: int | None) -> None:
@@ -139,7 +162,10 @@ class _Work:
         )
         pictures = _pictures(places) if self.figures else []
         history = _history(self.earlier, places, self.metric, self.figures) if self.earlier.places else None
-        page = build(records, plan, about, metric=self.metric, usage=_usage, pictures=pictures, history=history)
+        page = build(
+            records, plan, about, metric=self.metric, usage=_usage, pictures=pictures, history=history,
+            predicted=self.unmeasured.predicted(places),
+        )  # fmt: skip
         _put(self.target, page)
         self.attempts = len(records)
 

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.learned import predictions
 from sweep.cli.names import metric_option, name_option
 from sweep.cli.options import METRIC, FiniteRange, directory_argument, json_option, site_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results, chosen_sweep
-from sweep.errors import Mistake, SweepError
+from sweep.errors import SweepError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.heatmap.draw import Heatmap
-    from sweep.inputs.site import Site
-    from sweep.plan.runs import Plan
     from sweep.store.directory import SweepDir
 
 
@@ -146,40 +145,19 @@ def _draw_predicted(
     With results, the cells that they measured are as measured, and predict the others.
     """
     import analysis
+    from analysis.derive.best import NEEDED
+    from analysis.derive.planned import with_predictions
     from analysis.heatmap.draw import check_format, save
-    from sweep.inputs.load import load_inputs
-    from sweep.plan.build import build
 
     check_format(target)
-    grid, site = load_inputs(grid_file, (), site_given, None)
-    plan = build(grid, site)
-    candidates = plan.table.to_pandas().astype({"model": str, "status": str, "nodes": "Int64"})
-    records = _with_learned(candidates, plan, site, sources) if sources else analysis.predicted_records(candidates)
+    candidates, predicted = predictions(grid_file, site_given, sources)
+    records = predicted
+    if sources:
+        ((place, _),) = all_results(sources)
+        records = with_predictions(analysis.load([place], NEEDED), predicted)
     drawn = analysis.draw_heatmap(records, candidates, **appearance)
     save(drawn, target)
     return drawn
-
-
-def _with_learned(candidates: pd.DataFrame, plan: Plan, site: Site, sources: tuple[Path, ...]) -> pd.DataFrame:
-    """The results, and for each cell of the plan that they lack the best layout as they predict it."""
-    import analysis
-    from analysis.derive.best import NEEDED
-    from analysis.derive.planned import learned_records, with_predictions
-    from sweep.foreign.files import read_recorded
-    from sweep.search.candidates import from_plan
-    from sweep.search.forecast import expected_best, unlearned
-
-    if len(sources) > 1:
-        remedy = "name one, or `sweep import` them as one table"
-        raise SweepError(Mistake("learns from one sweep or table", path="--predicted", remedy=remedy))
-    ((place, sweep),) = all_results(sources)
-    recorded = read_recorded(place if sweep is None else sweep.results)
-    runs = from_plan(plan.runs, site.hardware)
-    best = [one[0] for one in expected_best(recorded, runs, 1).values() if one]
-    rates = {runs.ids[one.row]: one.tokens_per_second_per_gpu for one in best}
-    if missing := unlearned(recorded, runs):
-        click.echo(missing, err=True)
-    return with_predictions(analysis.load([place], NEEDED), learned_records(candidates, rates))
 
 
 def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:

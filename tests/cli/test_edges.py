@@ -363,6 +363,7 @@ def test_an_archive_that_cannot_be_opened_leaves_no_directory(here: Path, full_m
     words = ["unarchive", "s.tar.zst", "--dir", str(small / "above" / "copy")]
     (done,) = run_all(here, [words])
     assert_refused(done, words)
+    assert f"error: {small / 'above' / 'copy'}: no space left on device" in done.stderr
     assert list(small.iterdir()) == []
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from analysis.metrics import number
 from sweep.cli.main import cli
 from sweep.contract import Measurement, Run
 from sweep.errors import SweepError
@@ -137,6 +138,49 @@ def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path):
     picture = (tmp_path / "h.svg").read_text()
     assert "(some predicted)" in picture
     assert picture.count("pred.") == 2, "one cell, and the note that explains it"
+    low, high = (cells[2][end] for end in ("low", "high"))
+    assert 1.1 < high / cells[2]["value"] < 2
+    assert 1.1 < cells[2]["value"] / low < 2
+    assert f"{number(low)} to" in picture
+    assert "the interval of 9 in 10 predictions" in picture
+
+
+def test_predictions_of_physics_alone_have_the_interval_that_plan_states(tmp_path):
+    (tmp_path / "grid.yaml").write_text(LARGER)
+    done = invoke("heatmap", "--predicted", tmp_path / "grid.yaml", "--json", "--out", tmp_path / "h.svg")
+    drawn = {cell["nodes"]: cell for cell in json.loads(done.stdout)["cells"]}
+    planned = json.loads(invoke("plan", tmp_path / "grid.yaml", "--json").stdout)["cells"]
+    for best in ((cell["nodes"], cell["predicted_best"]) for cell in planned):
+        cell = drawn[best[0]]
+        assert (cell["run_id"], cell["ties"]) == (best[1]["run_id"], [])
+        assert (cell["low"], cell["high"]) == pytest.approx((best[1]["low"], best[1]["high"]))
+
+
+def test_a_report_shows_the_predictions_beside_what_was_measured_and_lets_none_win(tmp_path):
+    measured = of_one_node(tmp_path, 1)
+    out = tmp_path / "r.html"
+    words = (tmp_path / "small.parquet", "--predicted", tmp_path / "grid.yaml", "--no-figures", "--out", out)
+    done = invoke("report", *words)
+    assert done.exit_code == 0, done.output
+    page = out.read_text()
+    section = page[page.index('id="predicted"') : page.index('id="sure"')]
+    drawn = invoke("heatmap", *words[:3], "--json", "--out", tmp_path / "h.svg")
+    cell = next(cell for cell in json.loads(drawn.stdout)["cells"] if cell["nodes"] == 2)
+    interval = f"{number(cell['low'])} to {number(cell['high'])}"
+    assert section.count("<tr id=") == 1
+    assert f'>{number(cell["value"])}</td><td class="n">{interval}<' in section
+    assert page.count("pred.</b>") == 1, "the cell of the heatmap"
+    winners = page[page.index('id="sure"') :]
+    assert winners.count('<tr id="cell-') == 1
+    assert cell["run_id"] not in winners
+    assert str(number(max(measured.values()))) in winners
+    assert "not measured" not in (invoke("report", words[0], "--no-figures", "--out", out), out.read_text())[1]
+
+
+def test_a_report_without_a_grid_to_predict_takes_no_site(tmp_path):
+    of_one_node(tmp_path, 1)
+    done = invoke("report", tmp_path / "small.parquet", "--site", "x", "--out", tmp_path / "r.html")
+    assert "without --predicted" in str(done.exception)
 
 
 def test_results_of_another_trainer_are_pointed_out(tmp_path):
