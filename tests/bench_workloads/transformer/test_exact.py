@@ -13,7 +13,6 @@ from sweep.physics.shapes import ModelShape, total_parameters
 from tests.support.ranks.harness import MOE, Zygote, a_run
 from tests.support.transformer.cases import case
 from tests.support.transformer.peaks import LARGER as SHAPE
-from tests.support.transformer.peaks import peak_and_prediction
 
 pytestmark = pytest.mark.parallel
 MEDIUM = {
@@ -46,6 +45,13 @@ def formulas(run: Run, stage: str = "first") -> float:
     return float(memory.breakdown(columns, profile, stage)["total"])
 
 
+def counted(zygote: Zygote, run: Run, attempts: int = 3) -> int:
+    """The heaviest rank's peak, the least of several attempts: releases by gloo's threads are not seen (cpu_memory), so
+    a count is too high by the buffers that were not used again in time.
+    """
+    return min(max(rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run)) for _ in range(attempts))
+
+
 def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False):
     from bench_workloads.transformer.exact import trace
 
@@ -68,7 +74,7 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False):
 )
 def test_a_trace_is_what_a_real_run_counts(zygote: Zygote, words):
     """To 5 %. Gloo copies what it reduces and scatters, which NCCL does not: in ZeRO 2 and 3 some 3 % here."""
-    real, _ = peak_and_prediction(zygote, words)
+    real = counted(zygote, run_of(words))
     found = traced(run_of(words))
     assert found.peak_bytes == sum(found.parts.values()) == pytest.approx(real, rel=0.05)
 
@@ -86,7 +92,7 @@ def test_a_trace_is_what_a_real_run_counts(zygote: Zygote, words):
 def test_a_trace_of_experts_is_what_a_real_run_counts(zygote: Zygote, words):
     """To 7 %: the trace gives every expert equally many tokens, an untrained router nearly so."""
     run = run_of(words, shape=EXPERTS)
-    real = max(rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run))
+    real = counted(zygote, run)
     found = max((traced(run, stage) for stage in range(run.layout.pp)), key=lambda one: one.peak_bytes)
     assert found.peak_bytes == sum(found.parts.values()) == pytest.approx(real, rel=0.07)
 
