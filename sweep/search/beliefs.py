@@ -6,10 +6,12 @@ fixed numbers of measurements, find factors and scales again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from sweep.outcomes import Outcome
 from sweep.search.candidates import Candidates
@@ -39,6 +41,7 @@ class Beliefs:
     """Mutable: ``learn`` adds ends, in their order."""
 
     def __init__(self, candidates: Candidates) -> None:
+        _one_thread()
         self._candidates = candidates
         self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
         self.fit, self._belief = self._times.fitted(np.empty(0, dtype=np.int64), np.empty(0))
@@ -126,6 +129,16 @@ class Beliefs:
         base = (BASE_WEIGHT * OTHER_FAILURES + self._all_failed) / (BASE_WEIGHT + self._all_tried)
         found: Floats = (PRIOR_WEIGHT * base + self._failed[rows]) / (PRIOR_WEIGHT + self._tried[rows])
         return found
+
+
+@functools.cache
+def _one_thread() -> None:
+    """Keep numpy's matrix products to one thread, in this process and from now on.
+
+    A pilot's leader shares its node with the ranks that it measures. With a thread per core, on cores that others use,
+    a product of 128 x 128 takes 100 times as long, since its threads wait for each other (`benchmarks/choose_speed.py`).
+    """
+    threadpool_limits(1, user_api="blas")
 
 
 CAUSE_UNKNOWN = frozenset({Outcome.UNKNOWN})

@@ -7,6 +7,7 @@ exact beliefs about thousands of candidates after each result.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -90,12 +91,16 @@ class Data:
 
 def log_evidence(values: Floats, covariance: Floats) -> float:
     """Log density of values that are jointly normal about 0 (without the constant)."""
+    size = len(values)
+    bordered = np.empty((size + 1, size + 1))
+    bordered[:size, :size], bordered[size, :size], bordered[:size, size] = covariance, values, values
+    bordered[size, size] = sys.float_info.max  # of any size: it changes no other element of the root
     try:
-        root = np.linalg.cholesky(covariance)
+        root = np.linalg.cholesky(bordered)
     except np.linalg.LinAlgError:
         return -math.inf
-    weighted = float(values @ np.linalg.solve(covariance, values))
-    return -0.5 * weighted - float(np.log(np.diag(root)).sum())
+    whitened = root[size, :size]  # the inverse of the covariance's own root, times the values
+    return -0.5 * float(whitened @ whitened) - float(np.log(np.diag(root)[:size]).sum())
 
 
 def normal_cdf(z: Floats) -> Floats:

@@ -45,8 +45,12 @@ class _Left:
 
     rows: Ints
     cells: Ints
+    means: Floats
+    """of the logarithm of tokens/s/GPU"""
+    works: Floats
+    """chance to work"""
     gains: Floats
-    """expected improvement over their cell's best, times the chance to work"""
+    """expected improvement over their cell's best, times ``works``"""
     chances: Floats
     """of beating their cell's best by over the tolerance"""
 
@@ -107,7 +111,8 @@ class Guided:
         best = np.where(some, known.best[cells], mean)
         gains = expected_improvement(mean, beliefs.spreads(rows, measured=False), best) * works
         above = probability_above(mean, beliefs.spreads(rows, measured=True), best + float(np.log1p(self.tolerance)))
-        return _Left(rows, cells, np.where(some, gains, FIRST_GAIN * works), np.where(some, above, 1.0) * works)
+        gains, above = np.where(some, gains, FIRST_GAIN * works), np.where(some, above, 1.0) * works
+        return _Left(rows, cells, mean, works, gains, above)
 
     def _outlook(self, known: Known, left: _Left, cell: int) -> Outlook:
         mine = left.of(cell)
@@ -127,9 +132,9 @@ class Guided:
             return Outlook(True, float(gains.sum()), max(0.0, 1 - float(left.chances[mine].sum())), excluded)
         if not np.isfinite(known.best[cell]):
             return Outlook(False, float(gains.max()), 0.0, excluded)
-        beliefs, top = known.beliefs(), left.rows[mine[np.argsort(-gains, kind="stable")[:MOST_TOGETHER]]]
+        top = mine[np.argsort(-gains, kind="stable")[:MOST_TOGETHER]]
         gain, above = together(
-            beliefs.log_rates(top), beliefs.covariance(top), beliefs.success(top),
+            left.means[top], known.beliefs().covariance(left.rows[top]), left.works[top],
             float(known.best[cell]), float(np.log1p(self.tolerance)),
         )  # fmt: skip
         return Outlook(gain <= self.least_gain, gain, 1 - above, excluded)
@@ -139,11 +144,9 @@ class Guided:
             return None
         mine = left.of(cell)
         if not np.isfinite(known.best[cell]):
-            beliefs, rows = known.beliefs(), left.rows[mine]
-            means, works = beliefs.log_rates(rows), beliefs.success(rows)
-            place = int(np.argmax(means + np.log(np.maximum(works, 1e-9))))
-            rate = float(np.exp(means[place]))
-            return Pick(int(rows[place]), f"{rate:,.0f} tokens/s/GPU predicted, {works[place]:.0%} likely to work")
+            at = int(mine[int(np.argmax(left.means[mine] + np.log(np.maximum(left.works[mine], 1e-9))))])
+            rate = float(np.exp(left.means[at]))
+            return Pick(int(left.rows[at]), f"{rate:,.0f} tokens/s/GPU predicted, {left.works[at]:.0%} likely to work")
         per_second = left.gains[mine] / known.candidates.expected_s[left.rows[mine]]
         at = int(mine[int(np.argmax(per_second))])
         if left.gains[at] <= self.least_gain:
