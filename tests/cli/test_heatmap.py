@@ -156,7 +156,7 @@ def test_predictions_of_physics_alone_have_the_interval_that_plan_states(tmp_pat
         assert (cell["low"], cell["high"]) == pytest.approx((best[1]["low"], best[1]["high"]))
 
 
-def test_a_report_shows_the_predictions_beside_what_was_measured_and_lets_none_win(tmp_path):
+def test_a_report_shows_the_predictions_next_to_what_was_measured_and_lets_none_win(tmp_path):
     measured = of_one_node(tmp_path, 1)
     out = tmp_path / "r.html"
     words = (tmp_path / "small.parquet", "--predicted", tmp_path / "grid.yaml", "--no-figures", "--out", out)
