@@ -129,5 +129,5 @@ def to_exclude(results: Iterable[CheckResult]) -> dict[str, str]:
 def _like(found: str, number: float) -> str:
     """The number in the unit in which the finding is written."""
     unit = found.rpartition(" ")[2]
-    base = next((base for base in ("FLOP/s", "B/s", "B") if unit.endswith(base)), "")
+    base = next((base for base in ("FLOP/s", "B/s", "B", "tokens/s") if unit.endswith(base)), "")
     return quantity(number, base) if base else f"{number:.3g} {unit}"

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from sweep.doctor.report import Report
     from sweep.inputs.site import Site
 
-TIERS = ("login", "node", "perf", "pair", "whole")
+TIERS = ("login", "node", "perf", "train", "pair", "whole")
+"""in the order in which they run"""
+USUAL = TIERS[:2]
 COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
 
 
@@ -73,7 +75,7 @@ def doctor(
     chosen = choose_executor(executor)
     site = load_site(given=site_given, executor=chosen)
     count, names = _nodes(nodes_given, site, chosen)
-    asked = TIERS if "all" in tiers else tuple(tier for tier in TIERS if tier in (tiers or ("login", "node")))
+    asked = TIERS if "all" in tiers else tuple(tier for tier in TIERS if tier in (tiers or USUAL))
     wanted = Wanted(
         site=site,
         site_file=_site_file(site_given),

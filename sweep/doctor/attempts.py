@@ -45,6 +45,8 @@ class Answer:
     nodes: tuple[str, ...]
     ranks: Mapping[str, Sequence[Mapping[str, Json]]] = field(default_factory=dict)
     """node -> the further values of each of its ranks' measurements; complete or empty"""
+    steps_s: Mapping[str, float] = field(default_factory=dict)
+    """node -> the fastest step of its slowest rank; complete or empty"""
     problem: str = ""
     accused: tuple[str, ...] = ()
     asked_at: float = 0.0
@@ -66,8 +68,7 @@ class CheckAttempts:
         ranks_per_node: int,
         params: Mapping[str, Scalar],
     ) -> Answer:
-        """One attempt on these nodes; never raises."""
-        self._number += 1
+        """One attempt of a check's program on these nodes; never raises."""
         run = Run(
             workload=program.name,
             model="checks",
@@ -78,10 +79,15 @@ class CheckAttempts:
             layout=Layout(dp=len(links) * ranks_per_node),
             params=params,
         )
+        return await self.run(program, links, run, self._request.step_s)
+
+    async def run(self, program: Workload, links: Sequence[Link], run: Run, first_s: float) -> Answer:
+        """One attempt on these nodes; never raises. ``first_s``: the longest time of its first iteration."""
+        self._number += 1
         nodes = tuple(link.node for link in links)
         limits = Limits(
             start_s=self._request.start_s,
-            first_iteration_s=self._request.step_s,
+            first_iteration_s=first_s,
             steady_s=self._request.step_s,
             attempt_s=ATTEMPT_S,
         )
@@ -98,14 +104,17 @@ class CheckAttempts:
 
 def _answer(nodes: tuple[str, ...], result: AttemptResult, asked_at: float) -> Answer:
     ranks: dict[str, list[Mapping[str, Json]]] = {}
+    steps: dict[str, float] = {}
     for rank in result.ranks:
         if rank.measurement is not None:
             ranks.setdefault(rank.node, []).append(rank.measurement.extra)
+            steps[rank.node] = max(steps.get(rank.node, 0.0), min(rank.measurement.step_times_s, default=0.0))
     fine = result.diagnosis.outcome is Outcome.OK
     problem = "" if fine else f"{result.diagnosis.outcome}: {(result.message or '').strip()}"[:400]
     return Answer(
         nodes=nodes,
         ranks=ranks if fine else {},
+        steps_s=steps if fine else {},
         problem=problem,
         accused=() if fine else result.accused,
         asked_at=asked_at,

@@ -11,10 +11,14 @@ from sweep.checks.fleet import evaluate_all, no_answer, slow_nodes
 from sweep.checks.pairs import Exchange, best_rates, bus_bandwidth
 from sweep.checks.perf import PERF, against
 from sweep.checks.rules import number_of, quantity
+from sweep.checks.train import READER as TRAINING
+from sweep.checks.train import TRAIN
 
 Answer = Mapping[str, Json]
 PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair --every-pair`"
 WHOLE_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
+SPEEDS: dict[str, tuple[str, tuple[Check, ...]]] = {"perf": ("rates", PERF), "train": ("training", TRAIN)}
+"""tier -> (kind of its answers, its checks)"""
 DLROVER = "DLRover: two rounds of pairs, the better one counts"
 
 
@@ -31,10 +35,9 @@ def evaluate_answers(answers: Sequence[Answer], checks: Sequence[Check], stated:
     readings = [readings_of(one) for one in answers if one["kind"] == "readings"]
     if readings:
         results += evaluate_all(checks, readings, stated)
-    rates = all_rates(answers)
-    if rates:
-        perf = evaluate_all(PERF, rates, stated)
-        results += [replace(one, tier="perf") if one.check == "answers" else one for one in perf]
+    for tier in SPEEDS:
+        found = _speeds(answers, tier, stated)
+        results += [replace(one, tier=tier) if one.check == "answers" else one for one in found]
     exchanges = [exchange_of(one) for one in answers if one["kind"] == "exchange"]
     results += evaluate_pairs([one for one in exchanges if one.tier == "pair"], stated)
     results += evaluate_whole([one for one in exchanges if one.tier == "whole"], guilty(answers), stated)
@@ -70,16 +73,16 @@ def rates_of(answer: Answer) -> NodeReadings:
         values = [rank[name] for rank in ranks if rank.get(name)]
         # An all-reduce has rows of its own, the same on every rank
         value = values[0] if values and isinstance(values[0], list) else values
-        readings[f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
+        readings[name if name == TRAINING else f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
     problem = str(answer.get("problem") or "") or ("" if readings else "nothing was measured")
     return NodeReadings(node=str(answer["node"]), readings=readings, problem=problem)
 
 
-def all_rates(answers: Iterable[Answer]) -> list[NodeReadings]:
+def all_rates(answers: Iterable[Answer], kind: str = "rates") -> list[NodeReadings]:
     """Each node's rates; of a node that was measured again, the better of each: load only makes one slower."""
     found: dict[str, NodeReadings] = {}
     for answer in answers:
-        if answer["kind"] == "rates":
+        if answer["kind"] == kind:
             new = rates_of(answer)
             old = found.get(new.node)
             found[new.node] = new if old is None or old.problem else old if new.problem else _better(old, new)
@@ -104,9 +107,16 @@ def _speed(reading: Reading) -> float:
     return min(speeds, default=0.0)
 
 
-def accused_by_speed(answers: Sequence[Answer], stated: Stated) -> list[str]:
+def _speeds(answers: Sequence[Answer], tier: str, stated: Stated) -> list[CheckResult]:
+    """The results of a tier that measures each node's speed; none where it was not asked for."""
+    kind, checks = SPEEDS[tier]
+    rates = all_rates(answers, kind)
+    return evaluate_all(checks, rates, stated) if rates else []
+
+
+def accused_by_speed(answers: Sequence[Answer], tier: str, stated: Stated) -> list[str]:
     """The nodes that are too slow by what is known: measured once more before they are reported."""
-    found = evaluate_all(PERF, all_rates(answers), stated)
+    found = _speeds(answers, tier, stated)
     slow = (Verdict.BELOW_MEDIAN, Verdict.BELOW_FLOOR)
     return list(dict.fromkeys(one.node for one in found if one.finding.verdict in slow))
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweep.checks.check import Stated
+from sweep.checks.train import READER, training_run
 from sweep.doctor.attempts import RATES, READ, CheckAttempts
 from sweep.doctor.evaluation import accused_by_speed
 from sweep.doctor.exchanges import Exchanges
@@ -27,6 +28,7 @@ from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.network import set_variables
 from sweep.pilot.leader.nodes import agents
 from sweep.pilot.order import PilotOrder
+from sweep.plugins import find_workload
 from sweep.store.directory import write_once
 
 HOSTNAMES_S = 20.0
@@ -67,13 +69,14 @@ class DoctorLeader:
             # Nodes of one machine share its cores; those of a cluster do not wait for each other
             attempts = CheckAttempts(self._request, max(1, (os.cpu_count() or 1)) if shared else len(links) or 1)
             await asyncio.gather(*(self._read(attempts, link) for link in links))
-        elif tier == "perf":
+        elif tier in ("perf", "train"):
             attempts = CheckAttempts(self._request, 1 if shared else len(links) or 1)
-            await asyncio.gather(*(self._measure(attempts, link) for link in links))
+            measure = self._measure if tier == "perf" else self._train
+            await asyncio.gather(*(measure(attempts, link) for link in links))
             stated = Stated(gpu=self._request.gpu, gpus_per_node=self._request.gpus_per_node, nodes=len(links))
             for _ in range(FURTHER):
-                slow = accused_by_speed(self._answers.read(), stated)
-                await asyncio.gather(*(self._measure(attempts, link) for link in links if link.node in slow))
+                slow = accused_by_speed(self._answers.read(), tier, stated)
+                await asyncio.gather(*(measure(attempts, link) for link in links if link.node in slow))
         else:
             attempts = CheckAttempts(self._request, 1 if shared else len(links) or 1)
             exchanges = Exchanges(attempts, self._answers, self._request, links)
@@ -99,6 +102,13 @@ class DoctorLeader:
         self._answers.write(
             "rates", node=link.node, ranks=[extra.get("rates") for extra in extras], problem=answer.problem
         )
+
+    async def _train(self, attempts: CheckAttempts, link: Link) -> None:
+        run = training_run(self._request.gpu, self._request.gpus_per_node)
+        answer = await attempts.run(find_workload(run.workload), [link], run, self._request.start_s)
+        steps = [answer.steps_s[link.node]] if answer.steps_s.get(link.node) else []
+        rows = [{READER: {"per_second": run.global_batch_tokens / seconds}} for seconds in steps]
+        self._answers.write("training", node=link.node, ranks=rows, problem=answer.problem)
 
 
 def expected_nodes(order: PilotOrder) -> list[str]:

@@ -135,8 +135,8 @@ class Beliefs:
 def _one_thread() -> None:
     """Keep numpy's matrix products to one thread, in this process and from now on.
 
-    A pilot's leader shares its node with the ranks that it measures. With a thread per core, on cores that others use,
-    a product of 128 x 128 takes 100 times as long, since its threads wait for each other (`benchmarks/choose_speed.py`).
+    A leader shares its node with the ranks that it measures. With a thread per core, on cores that others use, a
+    product of 128 x 128 takes 100 times as long: threads wait for each other (`benchmarks/choose_speed.py`).
     """
     threadpool_limits(1, user_api="blas")
 

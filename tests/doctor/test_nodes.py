@@ -106,3 +106,22 @@ def test_a_node_that_hangs_is_named_by_pairs_and_by_the_whole_and_the_rest_is_me
     assert code == 1
     rates = report["rates"]["collectives"]
     assert {one["nodes"] for one in rates} == {2}
+
+
+@pytest.mark.long
+def test_a_node_trains_and_its_rate_is_shown(tmp_path):
+    code, report = examine(tmp_path, "train", nodes=1)
+    assert (code, unfit(report)) == (0, set()), report["results"]
+    (row,) = [row for row in report["results"] if row["check"] == "training"]
+    assert row["tier"] == "train"
+    assert float(row["found"].removesuffix(" tokens/s").replace(",", "")) == pytest.approx(row["number"], abs=1)
+    assert row["number"] > 100
+
+
+@needs_root
+@needs_cgroup
+@pytest.mark.long
+def test_a_node_with_half_the_cpu_trains_slower_than_the_others(tmp_path):
+    code, report = examine(tmp_path, "train", nodes=5, defects={"local-3": "half_the_cpu"})
+    assert unfit(report) == {("local-3", "training")}
+    assert code == 1

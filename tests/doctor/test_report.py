@@ -6,7 +6,7 @@ import time
 import pytest
 
 from sweep.checks.check import CheckResult, Finding, Verdict
-from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
+from sweep.doctor.evaluation import accused_by_speed, evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.history import earlier, line, parse_since
 from sweep.doctor.page import page, rates_of_pairs
 from sweep.doctor.report import Report, groups, nodes_text, rows_of, summary
@@ -130,6 +130,31 @@ def test_a_slow_node_of_pairs_is_named_and_its_partners_are_not():
     assert {node for node, _ in unfit} == {"sick"}
     assert ("sick", "pair send") in unfit
     assert len(pair_rows(rounds)) == 6
+
+
+def trained(node, rate, problem=""):
+    ranks = [{"training": {"per_second": rate}}] if rate else []
+    return {"kind": "training", "node": node, "ranks": ranks, "problem": problem}
+
+
+def test_a_node_that_trains_slower_than_the_others_is_named_by_the_best_of_its_times():
+    """One that was slow once was disturbed; one that is slow each time is sick; one that fails does not answer."""
+    once = [trained(node, rate) for node, rate in (("a", 1000), ("b", 1010), ("c", 990), ("d", 600), ("sick", 700))]
+    once += [trained("e", None, "hang: no heartbeat")]
+    assert set(accused_by_speed(once, "train", report_stated())) == {"d", "sick"}
+    answers = [*once, trained("d", 995), trained("sick", 720)]
+    assert accused_by_speed(answers, "train", report_stated()) == ["sick"]
+    assert accused_by_speed(answers, "perf", report_stated()) == []
+    unfit = {
+        one.node: (one.check, one.tier, one.finding.found)
+        for one in evaluate_answers(answers, [], report_stated())
+        if one.finding.verdict.unfit
+    }
+    assert unfit == {
+        "sick": ("training", "train", "720 tokens/s"), "e": ("answers", "train", "hang: no heartbeat"),
+    }  # fmt: skip
+    (expected,) = [one.finding.expected for one in evaluate_answers(answers, [], report_stated()) if one.node == "sick"]
+    assert expected == "the nodes' median, 995 tokens/s, less 5%"
 
 
 def test_a_rate_above_the_adapters_is_impossible():
