@@ -35,7 +35,8 @@ def explain(directory: Path | None, run: str | None, log_file: Path | None, gap:
     """Explain why a run ended as it did: the outcome, the log line that proves it, and what to try.
 
     RUN is any part of a run_id that no other run has, or RUN.ATTEMPT. With --log, any program's log file is diagnosed.
-    With --gap: the time of a step, measured and predicted, what others published, and the three likeliest causes.
+    With --gap: the time of a step, measured and predicted, what others published, and the three likeliest causes;
+    DIR may be a results file then, such as an imported table.
 
     \b
     Examples:
@@ -44,6 +45,7 @@ def explain(directory: Path | None, run: str | None, log_file: Path | None, gap:
       sweep explain --log slurm-4711.out
       sweep explain --log slurm-4711.out --json
       sweep explain sweeps/first --gap
+      sweep explain results.parquet --gap
     """
     if log_file is not None:
         if directory is not None or gap:
@@ -52,6 +54,8 @@ def explain(directory: Path | None, run: str | None, log_file: Path | None, gap:
                 Mistake(f"{given} and --log exclude each other", remedy="give --log FILE alone, or DIR RUN")
             )
         return _explain_log(log_file, as_json)
+    if gap and directory is not None and directory.is_file():
+        return _explain_gap_of_file(directory, run, as_json)
     if run is None and directory is not None and not directory.is_dir():
         directory, run = None, str(directory)
     if gap:
@@ -79,7 +83,7 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
 
 
 def _explain_gap(directory: Path | None, run: str | None, as_json: bool) -> int:
-    from sweep.cli.explain_gap import gap, gap_lines
+    from sweep.cli.explain_gap import gap
     from sweep.cli.gap_nodes import NodesKnown
     from sweep.cli.winners import winners
     from sweep.records.collect import collect
@@ -92,8 +96,37 @@ def _explain_gap(directory: Path | None, run: str | None, as_json: bool) -> int:
         raise SweepError(Mistake(f"no attempt of {run} is ok", file=str(sweep.path), remedy="omit --gap"))
     opened = open_sweep(sweep.path)
     collect(sweep)
-    nodes = NodesKnown(sweep)
-    found = [gap(opened, record, nodes) for record in records]
+    nodes = NodesKnown(sweep.path, sweep)
+    return _show_gaps([gap(opened, record, nodes) for record in records], as_json)
+
+
+def _explain_gap_of_file(file: Path, run: str | None, as_json: bool) -> int:
+    """The same of a results file: its records alone, without plan, site or logs."""
+    from sweep.cli.explain_gap import gap
+    from sweep.cli.gap_nodes import NodesKnown
+    from sweep.cli.sources import results_of
+    from sweep.cli.winners import winners
+
+    place, _ = results_of(file)
+    known = {record.run_id: record for record in _measured_in(place)}
+    chosen = [row["run_id"] for row in winners([place])] if run is None else [find_run(list(known), run, place)]
+    nodes = NodesKnown(place, None)
+    return _show_gaps([gap(None, known[run_id], nodes) for run_id in chosen if run_id in known], as_json)
+
+
+def _measured_in(file: Path) -> list[Record]:
+    """The records of a results file that have a step time, of each run the attempt that counts."""
+    from sweep.files import read_table
+    from sweep.records.schema import Record, arrow_types
+
+    rows = [row for row in read_table(file, types=arrow_types()).to_pylist() if row.get("final", True)]
+    found = [Record(**{name: row[name] for name in row if name in Record.__dataclass_fields__}) for row in rows]
+    return [one for one in found if one.outcome in (Outcome.OK, None) and one.step_time_median_s]
+
+
+def _show_gaps(found: list[dict[str, Any]], as_json: bool) -> int:
+    from sweep.cli.explain_gap import gap_lines
+
     click.echo(json.dumps(found) if as_json else "\n\n".join("\n".join(gap_lines(one)) for one in found))
     return 0
 

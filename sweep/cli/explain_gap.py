@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from sweep.cli.explain_measured import predicted_parts, seconds_text
+from sweep.cli.explain_measured import predicted_parts, recorded_parts, seconds_text
 from sweep.contract import node_group_of
 
 if TYPE_CHECKING:
@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 CAUSES_SHOWN = 3
 
 
-def gap(sweep: Sweep, record: Record, nodes: NodesKnown) -> dict[str, Any]:
-    """A measured run's losses as JSON values, the largest first; what is not known is null."""
+def gap(sweep: Sweep | None, record: Record, nodes: NodesKnown) -> dict[str, Any]:
+    """A measured run's losses as JSON values, the largest first; what is not known is null.
+
+    ``sweep``: has the plan and the site; None where the record is from a results file.
+    """
     from sweep.diagnose.gap import losses
     from sweep.physics.published import nearest
 
-    facts = facts_of(sweep, record, nodes)
+    parts_s = recorded_parts(record) if sweep is None else predicted_parts(sweep, record.run_id)
+    facts = facts_of(record, parts_s, nodes)
     compared = nearest(record.gpu, record.parameters_total)
-    rates = sweep.site.part(node_group_of(record.model or "")).measured
+    rates = None if sweep is None else sweep.site.part(node_group_of(record.model or "")).measured
     return {
         "run_id": record.run_id,
         "model": record.model,
@@ -43,8 +47,8 @@ def gap(sweep: Sweep, record: Record, nodes: NodesKnown) -> dict[str, Any]:
     }
 
 
-def facts_of(sweep: Sweep, record: Record, known: NodesKnown) -> Facts:
-    """What the record and the plan know of a run that is ok."""
+def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKnown) -> Facts:
+    """What the record and the prediction know of a run that is ok."""
     from sweep.diagnose.gap import Facts
 
     further = json.loads(record.extra_json or "{}")
@@ -58,7 +62,7 @@ def facts_of(sweep: Sweep, record: Record, known: NodesKnown) -> Facts:
         step_s=step_s,
         ideal_s=None if record.mfu is None else record.mfu * step_s,
         executed_s=None if record.hfu is None else record.hfu * step_s,
-        parts_s=predicted_parts(sweep, record.run_id),
+        parts_s=parts_s,
         own_times_s=both,
         slow=None if slow is None else f"rank {slow}{where}",
         step_times_s=record.step_times_s or (),

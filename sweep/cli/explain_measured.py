@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sweep.cli.progress_text import plural
 from sweep.files import read_table
 
 if TYPE_CHECKING:
+    from sweep.physics.hardware import Gpu
     from sweep.records.schema import Record
     from sweep.store.directory import SweepDir
     from sweep.store.sweep import Sweep
@@ -84,21 +86,37 @@ def _predicted(sweep: Sweep, run_id: str) -> dict[str, Any]:
 
 def predicted_parts(sweep: Sweep, run_id: str) -> dict[str, float] | None:
     """Seconds of the predicted step by part; None where the workload's memory profile or the GPU's speed is unknown."""
-    from sweep.physics.profiles import profile_of
-    from sweep.physics.step_time import predict
-
     planned = next((run for run in sweep.runs if run.run_id == run_id), None)
     site = sweep.site if planned is None else sweep.site.part(planned.node_group)
     if planned is None or site.gpu == "cpu":
         return None
     run = planned.run()
-    profile = profile_of(run.workload, dict(run.params), compiled=run.compile)
-    if profile is None:
-        return None
     columns = {**vars(run.layout), **run.shape, "nodes": run.nodes, "gpus_per_node": run.gpus_per_node}
     columns |= {"sequence_length": run.sequence_length, "dtype": run.dtype, "compile": run.compile}
-    found = predict(columns, site.hardware, profile).by_part()
-    return {name: float(seconds) for name, seconds in found.items()}
+    return _parts(run.workload, run.params, columns, site.hardware)
+
+
+def recorded_parts(record: Record) -> dict[str, float] | None:
+    """The same of a record without a plan, on its kind of GPU as the data sheet has it."""
+    from sweep.contract import LAYOUT
+    from sweep.physics.hardware import GPUS
+
+    gpu, shape = GPUS.get((record.gpu or "").lower()), json.loads(record.shape_json or "{}")
+    names = (*LAYOUT, "nodes", "gpus_per_node", "sequence_length", "dtype")
+    columns = {name: getattr(record, name) for name in names} | shape | {"compile": bool(record.compile)}
+    if gpu is None or gpu.name == "cpu" or not shape or None in columns.values():
+        return None
+    return _parts(record.workload or "", json.loads(record.params_json or "{}"), columns, gpu)
+
+
+def _parts(workload: str, params: Mapping[str, Any], columns: Mapping[str, Any], gpu: Gpu) -> dict[str, float] | None:
+    from sweep.physics.profiles import profile_of
+    from sweep.physics.step_time import predict
+
+    profile = profile_of(workload, dict(params), compiled=columns["compile"])
+    if profile is None:
+        return None
+    return {name: float(seconds) for name, seconds in predict(columns, gpu, profile).by_part().items()}
 
 
 def _against(predicted: float | None, value: float | None, text: Any) -> str:

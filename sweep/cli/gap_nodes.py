@@ -24,19 +24,21 @@ COLUMNS = ("node_names", "leaf_switches", "slow_rank", "rank_step_time_median_s"
 
 
 class NodesKnown:
-    """The runs and the exclusions of a sweep, and the doctor's last report on each node, read once."""
+    """The runs and the exclusions of a sweep (or the runs of a results file), and the doctor's last report on each
+    node, read once.
+    """
 
-    def __init__(self, sweep: SweepDir) -> None:
+    def __init__(self, place: Path, sweep: SweepDir | None) -> None:
         import analysis
         from analysis.derive.best import NEEDED
         from analysis.derive.nodes import health
         from analysis.derive.placement import placed
         from sweep.store.follow import read_state
 
-        records = analysis.load(sweep.path, [*NEEDED, *COLUMNS])
+        records = analysis.load(place, [*NEEDED, *COLUMNS])
         self._placed = placed(records)
         self._health = health(records).set_index("node")
-        self._excluded: Mapping[str, str] = read_state(sweep).bad_nodes
+        self._excluded: Mapping[str, str] = {} if sweep is None else read_state(sweep).bad_nodes
         self._unfit = _unfit_by_doctor(DOCTOR)
 
     def elsewhere_s(self, record: Record) -> list[float]:

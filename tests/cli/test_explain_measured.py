@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ from sweep.state.events import NodeBad
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep
 from tests.support.command_line import Command
-from tests.support.made_records import made_record, record_event
+from tests.support.made_records import made_record, record_event, reference
 from tests.support.made_sweeps import GRID, made, pilot_wrote
+from tests.support.paths import REPOSITORY
 
 H100 = """\
 name: h100
@@ -148,3 +151,34 @@ def test_a_run_is_clearly_slower_only_beyond_the_spread_of_the_others() -> None:
     assert not clearly_slower(1.05, [1.0, 1.06, 0.94])
     assert not clearly_slower(1.05, [1.0])
     assert not clearly_slower(0.9, [1.0, 1.0])
+
+
+def test_the_gap_of_a_results_file_is_that_of_the_sweep_it_came_from(tmp_path: Path, command: Command) -> None:
+    """On nominal rates, without a site: the H100's data sheet is what this sweep's site has."""
+    sweep = measured(tmp_path / "s", H100)
+    _, out, _ = command("explain", tmp_path / "s", "--gap", "--json")
+    (of_sweep,) = json.loads(out)
+    shutil.copy(tmp_path / "s" / "results.parquet", tmp_path / "r.parquet")
+    _, out, _ = command("explain", tmp_path / "r.parquet", "--gap", "--json")
+    (found,) = json.loads(out)
+    assert found["predicted_step_s"] is not None
+    assert found == of_sweep
+    _, out, _ = command("explain", tmp_path / "r.parquet", sweep.runs[1].run_id, "--gap")
+    assert sweep.runs[1].run_id in out
+    code, _, err = command("explain", tmp_path / "r.parquet", "no-such-run", "--gap")
+    assert code == 2
+    assert "no run has 'no-such-run' in its run_id" in err
+
+
+def test_the_gaps_of_a_published_table_name_causes(tmp_path: Path, command: Command) -> None:
+    assert len(reference("playbook_runs.csv")) > 1000
+    table = Path(os.environ["SWEEP_REFERENCE_DATA"]) / "playbook_runs.csv"
+    mapping = REPOSITORY / "examples" / "import" / "playbook.yaml"
+    assert command("import", table, "--map", mapping, "--out", tmp_path / "r.parquet")[0] == 0
+    _, out, _ = command("explain", tmp_path / "r.parquet", "--gap", "--json")
+    found = json.loads(out)
+    assert len(found) == 14, "a cell each"
+    for one in found:
+        assert one["losses"], one["run_id"]
+        assert one["predicted_step_s"] > one["ideal_step_s"] > 0
+        assert one["published"]["mfu"] > 0.3
