@@ -1,4 +1,4 @@
-"""Whether the host had more work than cores while iterations were timed: then the times are of the crowd, too."""
+"""How much work the host had while iterations were timed: with more than cores, the times are of the crowd, too."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import statistics
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 STAT = Path("/proc/stat")
 """`procs_running`: tasks of the whole host that run or wait for a core (proc(5)); Linux only"""
 PERIOD_S = 0.1
-CROWDED = "the host had more work than cores while it was timed"
 
 
 class HostLoad:
@@ -32,15 +30,11 @@ class HostLoad:
         self._over.set()
         self._thread.join()
 
-    def results(self) -> dict[str, Any]:
-        """The median number of runnable tasks, and a note if that is more than the host's cores. Empty if unknown."""
+    def results(self) -> dict[str, float]:
+        """The median number of runnable tasks, and of cores; a record notes if the first is more. Empty if unknown."""
         if not self._runnable:
             return {}
-        runnable, cores = statistics.median(self._runnable), os.cpu_count() or 1
-        values: dict[str, Any] = {"host_runnable_tasks": runnable, "host_cores": cores}
-        if runnable > cores:
-            values["notes"] = [CROWDED]
-        return values
+        return {"host_runnable_tasks": statistics.median(self._runnable), "host_cores": os.cpu_count() or 1}
 
     def _sample(self) -> None:
         with suppress(OSError, ValueError, IndexError):

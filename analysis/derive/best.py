@@ -20,7 +20,7 @@ from analysis.derive.sureness import least_lead, run_spread
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
-from sweep.records.schema import CONFIGURATION_NAMES, OUT_OF_MEMORY
+from sweep.records.schema import CONFIGURATION_NAMES, CROWDED, OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,22 +82,27 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """One row per configuration that was measured, repeats pooled.
 
     Adds ``value`` (median over repeats), ``low`` and ``high`` (its interval), all in the metric's own unit,
-    ``repeats`` (how many), and ``run_spread`` with ``spread_freedom`` of all repeats together. Of several repeats the
-    row nearest to the median represents all.
+    ``repeats`` (how many), ``crowded_runs`` (how many of them on a host with more work than cores), and ``run_spread``
+    with ``spread_freedom`` of all repeats together. Of several repeats the row nearest to the median represents all,
+    with the notes of each.
     """
     rows = counting(completed(records)).dropna(subset=CELL)
     rows = rows.assign(value=metric.of(rows))
     rows = rows[succeeded(rows) & np.isfinite(rows["value"].to_numpy(float))]
-    rows = rows.assign(**_interval(rows, metric))
+    rows = rows.assign(**_interval(rows, metric), crowded=[CROWDED in _list(notes) for notes in rows["notes"]])
     key = configuration_key(rows)
     spread, freedom = run_spread(rows, key)
     pooled = rows.groupby(key, sort=False)
-    summary = pooled.agg(value=("value", "median"), low=("low", "min"), high=("high", "max"), n=("value", "size"))
+    summary = pooled.agg(
+        value=("value", "median"), low=("low", "min"), high=("high", "max"), repeats=("value", "size"),
+        crowded_runs=("crowded", "sum"),
+    )  # fmt: skip
     distance = (rows["value"] - key.map(summary["value"])).abs()
     nearest = rows.assign(key=key, distance=distance).sort_values("distance", kind="stable").drop_duplicates("key")
-    chosen = nearest.set_index("key").sort_index().drop(columns="distance")
-    summary = summary.sort_index().rename(columns={"n": "repeats"})
+    chosen = nearest.set_index("key").sort_index().drop(columns=["distance", "crowded"])
+    summary = summary.sort_index()
     chosen = chosen.assign(**{name: summary[name] for name in summary}, run_spread=spread, spread_freedom=freedom)
+    chosen = chosen.assign(notes=_all_notes(rows, key).reindex(chosen.index).combine_first(chosen["notes"]))
     pooled_rows: pd.DataFrame = chosen.reset_index(drop=True)
     return pooled_rows
 
@@ -107,7 +112,7 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
 
     Adds to the columns of ``measured``: ``configurations`` (how many were measured in the cell), ``ties`` (run_ids of
     the others within noise of the best, best first), ``runner_up`` and ``runner_up_repeats`` (the second's value and
-    number of runs) and ``least_lead`` (see ``analysis.derive.sureness``).
+    number of runs) and ``least_lead`` (see ``analysis.derive.sureness``). ``crowded_runs`` are those of the cell.
     """
     chosen = metric_named(metric)
     rows = measured(records, chosen)
@@ -123,6 +128,7 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
         runner_up=_second(order, "value"),
         runner_up_repeats=_second(order, "repeats"),
         least_lead=least_lead(best, rest, chosen, CELL),
+        crowded_runs=cell["crowded_runs"].sum(),
     )
     added = ("configurations", "ties", "runner_up", "runner_up_repeats", "least_lead")
     found: pd.DataFrame = best.reset_index()[[*rows.columns, *added]]
@@ -192,6 +198,19 @@ def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     cells = pd.DataFrame(grid, columns=CELL)
     typed: pd.DataFrame = cells.astype({"nodes": records["nodes"].dtype, "model": records["model"].dtype})
     return typed
+
+
+def _all_notes(rows: pd.DataFrame, key: pd.Series[int]) -> pd.Series[Any]:
+    """The notes of all runs of each configuration that has several, each once."""
+    repeated = key.duplicated(keep=False)
+    lists = rows.loc[repeated, "notes"].map(_list).groupby(key[repeated]).sum()
+    found: pd.Series[Any] = lists.map(lambda notes: list(dict.fromkeys(notes))).astype(object)
+    return found
+
+
+def _list(value: Any) -> list[Any]:
+    """The items of a list column's cell; none where it is null."""
+    return list(value) if isinstance(value, (list, tuple, np.ndarray)) else []
 
 
 def _second(order: pd.DataFrame, column: str) -> pd.Series[float]:

@@ -93,6 +93,8 @@ class Winner:
     """clear, tie, alone, leads or unknown"""
     sureness: str
     """the verdict as a sentence"""
+    suspect: bool
+    """its numbers contradict something; the notes have what"""
     notes: tuple[str, ...]
     ties: tuple[str, ...]
     around: str
@@ -229,6 +231,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         measured=_measured(cell),
         verdict=claim,
         sureness=sentence,
+        suspect=known(cell.get("suspect")) and bool(cell["suspect"]),
         notes=_texts(cell.get("notes")),
         ties=_texts(cell.get("ties")),
         around=summary(around),

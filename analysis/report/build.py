@@ -141,7 +141,7 @@ def _sureness(winners: Sequence[Winner]) -> str:
         return ""
     texts = {
         "clear": "{} ahead of all others beyond the spread between runs",
-        "leads": "{} ahead by less than that spread, or with too few runs to know it",
+        "leads": "{} ahead by less, with too few runs to know that spread, or on a host with more work than cores",
         "tie": "{} within noise of another configuration",
         "alone": "{} without another configuration to compare with",
         "unknown": "{} ahead by a margin whose noise is not known",

@@ -144,11 +144,9 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device, first: int
         more = until_known(settings.tolerance, settings.max_iterations) if settings.adaptive else _enough
         samples = stopwatch.run(first, run.iterations, more)
     gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)
-    load = host.results()
-    notes = [*gpu.get("notes", ()), *load.get("notes", ())]
     memory.stop()
     untimed = Stopwatch(trainer, progress, device)
-    return _Timed(samples, untimed, observer, memory, {**gpu, **load, "notes": notes}, first + len(samples.losses))
+    return _Timed(samples, untimed, observer, memory, gpu | host.results(), first + len(samples.losses))
 
 
 def _enough(_samples: Samples) -> bool:

@@ -231,6 +231,9 @@ COLLECTED = (
 OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
 """Outcomes that mean: it does not fit in memory"""
 
+CROWDED = "the host had more work than cores while it was timed"
+"""A note. Such load comes in spells, which may cover all repeats of one configuration and none of another's"""
+
 TIME_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Durations))
 """The durations of an attempt's parts."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench_workloads import host_load
-from bench_workloads.host_load import CROWDED, HostLoad, runnable_tasks
+from bench_workloads.host_load import HostLoad, runnable_tasks
 
 linux = pytest.mark.skipif(not host_load.STAT.exists(), reason="/proc/stat is Linux's")
 
@@ -29,7 +29,6 @@ def test_busy_processes_crowd_the_host() -> None:
             spinner.wait()
     found = load.results()
     assert found["host_runnable_tasks"] > found["host_cores"]
-    assert found["notes"] == [CROWDED]
 
 
 def test_a_quiet_host_is_no_note_and_an_unknown_one_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from sweep.pilot.leader.record import findings_of, recording_of
 from sweep.pilot.leader.watchdog import Verdict
 from sweep.records.collect import table_of
 from sweep.records.record import Findings, problems, record_from
+from sweep.records.schema import CROWDED
 from tests.support.made_records import as_json, made_record
 from tests.support.pilot_parts import (
     conducted,
@@ -95,6 +96,15 @@ def test_what_a_workload_finds_odd_is_noted_once(existing):
     record = recording_of(conducted(existing), result_of(Outcome.OK, odd), None, 2.0).record
     assert record.notes.count("the trainer says 2, its steps make 3") == 1
     assert record.outcome == "ok"
+
+
+@pytest.mark.parametrize(("runnable", "noted"), [(3, 1), (2, 0)])
+def test_a_host_with_more_work_than_cores_is_noted_and_does_not_make_a_record_suspect(existing, runnable, noted):
+    load = {"host_runnable_tasks": runnable, "host_cores": 2}
+    busy = Measurement(step_times_s=[0.1] * 5, extra=load)
+    record = recording_of(conducted(existing), result_of(Outcome.OK, busy, busy), None, 2.0).record
+    assert record.notes.count(CROWDED) == noted
+    assert not record.suspect
 
 
 @pytest.mark.parametrize(("limit_s", "outcome"), [(900.0, "time_limit"), (850.0, "time_limit"), (300.0, "preempted")])
