@@ -155,7 +155,7 @@ def _flags(rows: Sequence[Row], metric: str) -> str:
         made = {name: row[name] for name in (*LAYOUT, *AS_FLAGS) if row[name] is not None}
         words = [f"--{name.replace('_', '-')}={_flag(value)}" for name, value in (made | row["params"]).items()]
         environment = [export_trainer.assignment(name, str(value)) for name, value in row["env"].items()]
-        verdict_text = [f"{metric} {row[metric]:.6g}", row["sureness"], f"{row['repeats']} measured"]
+        verdict_text = [f"{metric} {row[metric]:.6g}", row["sureness"], plural(row["repeats"], "run")]
         verdict_text += [f"peak memory {row['peak_memory_bytes'] / 2**30:.4g} GiB"] if row["peak_memory_bytes"] else []
         verdict_text += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
         verdict_text += [SIMULATED] * row["simulated"] + row["notes"]

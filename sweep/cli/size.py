@@ -107,7 +107,7 @@ def size(
     if results is not None:
         best, simulated = _best_by_gpus(results, model)
         scaling = _scaling(best, results)
-        gpus = gpus or _gpus_for(scaling, tokens, days)
+        gpus = gpus or _gpus_for(scaling, tokens, days, min(best))
         rate = 6 * active * best.get(gpus, scaling.tokens_per_second(gpus)) / gpus
         source = f"simulated in {results.name}: no model was trained" if simulated else f"measured in {results.name}"
         source += "" if gpus in best else f", by the curve, since no run had {plural(gpus, 'GPU')}"
@@ -239,15 +239,15 @@ def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], b
     return {int(gpus): float(rate) for gpus, rate in sorted(best.items())}, bool(good["simulated"].fillna(False).any())
 
 
-def _gpus_for(scaling: Scaling, tokens: float, days: float | None) -> int:
-    """The smallest number of GPUs with enough measured throughput."""
+def _gpus_for(scaling: Scaling, tokens: float, days: float | None, fewest: int) -> int:
+    """The smallest number of GPUs with enough measured throughput; of those with a run where more are no faster."""
     assert days is not None
     needed = tokens / (days * 86400)
     left = 1 / needed - scaling.serial_s
     if left <= 0:
         fastest = tokens * scaling.serial_s / 86400
         raise SweepError(Mistake(f"no number of GPUs is enough: the measured serial part takes {fastest:.1f} days"))
-    return int(-(-scaling.parallel_s / left // 1))
+    return int(-(-scaling.parallel_s / left // 1)) if scaling.parallel_s > 0 else fewest
 
 
 def _document(

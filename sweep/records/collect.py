@@ -99,13 +99,14 @@ def collect(sweep: SweepDir) -> Collected:
     return _summary(sweep.results, table, new)
 
 
-def read_records(directory: Path | str) -> pd.DataFrame:
-    """All records of a sweep directory as a DataFrame: one row per attempt, columns as in docs/records.md.
+def read_records(source: Path | str) -> pd.DataFrame:
+    """All records of a sweep directory, or of a results file, as a DataFrame: a row per attempt, see docs/records.md.
 
-    Collects first, so that the latest attempts are included. Raises SweepError as ``collect`` does, and where there is
+    Of a directory, the latest attempts are collected first. Raises SweepError as ``collect`` does, and where there is
     no sweep.
     """
-    frame: pd.DataFrame = read_table(collect(find_sweep(Path(directory))).path).to_pandas()
+    path = Path(source) if Path(source).is_file() else collect(find_sweep(Path(source))).path
+    frame: pd.DataFrame = read_table(path).to_pandas()
     return frame
 
 

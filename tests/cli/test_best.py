@@ -89,7 +89,7 @@ def test_every_format_has_what_makes_the_run_and_what_rates_it(results, tmp_path
             "--sequence-length=",
             "--global-batch-tokens=",
             "--dtype=",
-            "1 measured",
+            "; 1 run;",
         )
         assert not [word for word in wanted if word not in out]
 

@@ -112,6 +112,13 @@ def test_a_deadline_that_no_number_of_gpus_meets(tmp_path):
     assert "no number of GPUs is enough: the measured serial part takes 1.2 days" in found
 
 
+def test_where_more_gpus_were_no_faster_the_fewest_that_were_measured_are_enough(tmp_path):
+    path = results(tmp_path / "results.parquet", [row(n, 1e6 / n) for n in (8, 16, 64)])
+    found = document("--model", "8B", "--tokens", "1T", "--days", 1000, "--from", path)
+    assert found["gpus"] == 8
+    assert found["days"] == pytest.approx(1e12 / (1e6 / 8) / 86400)
+
+
 def test_insufficient_results(tmp_path):
     one = results(tmp_path / "one.parquet", [row(8, 1e5)])
     assert "two numbers of GPUs" in mistakes("--model", "8B", "--tokens", "1T", "--gpus", 8, "--from", one)[0]

@@ -64,3 +64,4 @@ def test_records_of_a_sweep_directory(tmp_path: Path):
     assert list(records["outcome"]) == ["ok"]
     write_journal(directory, "two", [record_event(made_record(made_run(dp=1, tp=2)))])
     assert len(sweep.read_records(str(tmp_path / "s"))) == 2
+    assert len(sweep.read_records(tmp_path / "s" / "results.parquet")) == 2, "as sweep.best takes one"
