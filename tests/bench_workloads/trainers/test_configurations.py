@@ -57,6 +57,7 @@ def test_every_layout_of_the_goldens_is_one_that_the_trainer_declares(trainer):
         assert varied <= workload.axes, varied - workload.axes
         for axis in varied & set(workload.choices):
             assert layout[axis] in workload.choices[axis]
+        assert broken_by_run(run_of(trainer, **layout), workload) == [], "what the plan rejects is not exported either"
 
 
 def test_the_batch_is_the_same_sequences_in_every_trainer():

@@ -72,7 +72,7 @@ LAYOUTS = {
         {"pp": 2, "grad_accum": 4, "dp": 2},
         {"pp": 2, "pp_schedule": "gpipe", "grad_accum": 2},
         {"cp": 2, "tp": 2},
-        {"dp": 4, "micro_batch_size": 4, "dtype": "fp32"},
+        {"dp": 4, "micro_batch_size": 4, "dtype": "fp32", "params": {"use_cpu": True}},
     ],
     "torchtitan": [
         {"dp": 2},
