@@ -44,6 +44,15 @@ MANY = 8
 """From this number of iterations on, order statistics are tighter than the extremes"""
 
 
+POOLED: dict[str, str] = {
+    **dict.fromkeys(("tokens_per_second_per_gpu", "tokens_per_second", "tflops_per_gpu", "mfu", "hfu"), "median"),
+    **dict.fromkeys(("reported_mfu", "step_time_median_s", "energy_j_per_token"), "median"),
+    "step_time_min_s": "min",
+    "step_time_max_s": "max",
+}
+"""Columns that are of all repeats of a configuration. The first of a finalist was a fast one, else it were none"""
+
+
 BLANK_COLUMNS = ["model", "nodes", "status", "label", "reason"]
 
 
@@ -83,8 +92,8 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
 
     Adds ``value`` (median over repeats), ``low`` and ``high`` (its interval), all in the metric's own unit,
     ``repeats`` (how many), ``crowded_runs`` (how many of them on a host with more work than cores), and ``run_spread``
-    with ``spread_freedom`` of all repeats together. Of several repeats the row nearest to the median represents all,
-    with the notes of each.
+    with ``spread_freedom`` of all repeats together. Speeds and times (``POOLED``) and notes are of all repeats of the
+    configuration, the rest is of the one nearest to the median.
     """
     rows = counting(completed(records)).dropna(subset=CELL)
     rows = rows.assign(value=metric.of(rows))
@@ -102,6 +111,7 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     chosen = nearest.set_index("key").sort_index().drop(columns=["distance", "crowded"])
     summary = summary.sort_index()
     chosen = chosen.assign(**{name: summary[name] for name in summary}, run_spread=spread, spread_freedom=freedom)
+    chosen = chosen.assign(**rows.astype(dict.fromkeys(POOLED, float)).groupby(key, sort=True).agg(POOLED))
     chosen = chosen.assign(notes=_all_notes(rows, key).reindex(chosen.index).combine_first(chosen["notes"]))
     pooled_rows: pd.DataFrame = chosen.reset_index(drop=True)
     return pooled_rows

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.derive.best import measured
+from analysis.derive.best import completed, counting, succeeded
 from analysis.derive.nodes import health, rank_times
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
-from analysis.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +22,8 @@ MOST_NODES = 24
 
 def draw(tables: Tables) -> Figure:
     """Left: spread over iterations of every run, sorted. Right: the nodes whose ranks are slowest."""
-    rows = measured(tables.records, METRICS["step_time_median_s"])
+    rows = counting(completed(tables.records))
+    rows = rows[succeeded(rows)]
     spread = _spread(rows)
     nodes = health(tables.records)
     ranks = rank_times(tables.records)

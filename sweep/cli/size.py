@@ -296,7 +296,7 @@ def _text(
         return "\n".join(lines)
     runs = "simulated" if simulated else "measured"
     lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g}%")
-    most = scaling.most_gpus
+    most = max(scaling.most_gpus, min(measured, default=1))
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
     for n in sorted({*_curve(found.gpus), *measured}):
         curve = scaling.tokens_per_second(n)

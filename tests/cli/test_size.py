@@ -117,6 +117,8 @@ def test_where_more_gpus_were_no_faster_the_fewest_that_were_measured_are_enough
     found = document("--model", "8B", "--tokens", "1T", "--days", 1000, "--from", path)
     assert found["gpus"] == 8
     assert found["days"] == pytest.approx(1e12 / (1e6 / 8) / 86400)
+    text = run("--model", "8B", "--tokens", "1T", "--days", 1000, "--from", path).stdout
+    assert "Beyond about 8 GPUs" in text
 
 
 def test_insufficient_results(tmp_path):

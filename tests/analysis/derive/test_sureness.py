@@ -128,6 +128,18 @@ def test_load_in_one_cell_takes_nothing_from_another():
     assert best["crowded_runs"].to_dict() == {rows["model"][0]: 0, "other": 4}
 
 
+def test_the_shown_speed_and_mfu_are_those_of_all_repeats_and_not_of_the_lucky_one():
+    """The first run of a finalist was the fast one: that is why it is a finalist."""
+    rows = rows_of((3164.0, 697.0), (1549.0, 1835.0))
+    rows = rows.assign(mfu=rows["tokens_per_second_per_gpu"] / 1e4)
+    (best,) = analysis.best_per_cell(rows).to_dict("records")
+    assert best["value"] == best["tokens_per_second_per_gpu"] == 1930.5
+    assert best["mfu"] == pytest.approx(0.19305)
+    assert best["step_time_min_s"] == rows["step_time_min_s"].min()
+    (cell,) = analysis.cells(rows).to_dict("records")
+    assert cell["tokens_per_second_per_gpu"] == 1930.5, "as the heatmap shows it"
+
+
 def test_the_notes_of_all_repeats_are_those_of_the_configuration():
     rows = rows_of((200.0, 201.0, 199.0), (100.0,))
     rows = rows.assign(notes=[["a"], ["b", "a"], None, ["c"]])
