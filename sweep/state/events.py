@@ -15,8 +15,8 @@ import msgspec
 
 from sweep.outcomes import Outcome
 
-MAX_LINE_BYTES = 64 << 20
-"""far above any record (5 kB per rank at most): a longer line is corrupt"""
+MAX_LINE_BYTES = 67_108_864
+"""64 MiB, far above any record (5 kB per rank at most): a longer line is corrupt"""
 
 LATEST = 253_402_300_799
 """the last second of the year 9999: no calendar date has a later one, nor NaN"""

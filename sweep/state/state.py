@@ -326,4 +326,4 @@ def _(event: NodeBad, sweep_state: SweepState) -> None:
 @_apply.register
 def _(event: NodeCleared, sweep_state: SweepState) -> None:
     cleared_at = sweep_state.nodes.cleared_at
-    cleared_at[event.node] = max(event.time, cleared_at.get(event.node, 0.0))
+    cleared_at[event.node] = max(event.time, cleared_at.get(event.node, event.time))

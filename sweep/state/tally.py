@@ -47,10 +47,10 @@ class _Share(NamedTuple):
 
     word: str
     begun: bool
-    rate: float | None = None
-    ended_s: float = 0.0
+    rate: float | None
+    ended_s: float
     """total duration of its ended attempts"""
-    ended: int = 0
+    ended: int
 
 
 @dataclass
@@ -80,7 +80,9 @@ class _Ended:
     @property
     def correction(self) -> float:
         """Ratio of actual to expected time of attempts; one more counts as if it had taken what was predicted."""
-        one = self.predicted_s / self.number if self.number else 1.0
+        if not self.number:
+            return 1.0
+        one = self.predicted_s / self.number
         return (self.seconds + one) / (self.predicted_s + one)
 
     def factors(self, to_come: int) -> tuple[float, float]:
@@ -164,14 +166,15 @@ class Tally:
 
     def latest(self, most: int) -> list[tuple[PlannedRun, Attempt]]:
         """The attempts that ended last, the latest first."""
-        found: dict[str, Attempt] = {}
+        found: dict[str, tuple[float, Attempt]] = {}
         for run_id in reversed(self._sweep_state.touched):
             last = self._sweep_state.runs[run_id].last if run_id in self._runs else None
             if last is not None and last.ended_at is not None:
-                found.setdefault(run_id, last)
+                found[run_id] = last.ended_at, last
             if len(found) >= most:
                 break
-        return sorted(((self._runs[r], a) for r, a in found.items()), key=lambda pair: -(pair[1].ended_at or 0.0))
+        ordered = sorted(found.items(), key=lambda item: -item[1][0])
+        return [(self._runs[run_id], attempt) for run_id, (_, attempt) in ordered]
 
     def in_flight(self) -> list[tuple[PlannedRun, Attempt]]:
         """The runs that are being measured, with their attempts."""
@@ -226,8 +229,7 @@ class Tally:
     def _begin(self, sweep_state: SweepState) -> None:
         self._sweep_state = sweep_state
         self._read = 0
-        waiting = _Share("waiting", begun=False)
-        self._shares = dict.fromkeys(self._runs, waiting)
+        self._shares = dict.fromkeys(self._runs, _share(RunState()))
         self._words = Counter({"waiting": len(self._runs)})
         self._messages: dict[str, str] = {}
         self._in_flight: dict[str, None] = {}
@@ -261,11 +263,15 @@ class Tally:
         self._ended.add(share, predicted_s, gpus, 1)
         if share.rate is not None:
             cell.rates[run_id] = share.rate
-        elif before.rate is not None:
+        else:
             cell.rates.pop(run_id, None)
         if before.word != share.word:
             self._add_word(planned, cell, before.word, -1)
             self._add_word(planned, cell, share.word, 1)
+        if share.word == "running":
+            self._in_flight[run_id] = None
+        else:
+            self._in_flight.pop(run_id, None)
         if share.word not in PLACES:
             last = self._sweep_state.runs[run_id].last
             self._messages[share.word] = (last and last.message) or ""
@@ -276,10 +282,6 @@ class Tally:
             self._waiting_node_s += sign * self._expected(planned.run_id)
         elif word != "running":
             cell.done += sign
-        elif sign > 0:
-            self._in_flight[planned.run_id] = None
-        else:
-            self._in_flight.pop(planned.run_id, None)
 
 
 def _share(state: RunState) -> _Share:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sweep.outcomes import Outcome
 from sweep.state import events
 from sweep.state.events import (
+    LATEST,
     AttemptStarted,
     CancelRequested,
     Event,
@@ -409,3 +410,13 @@ def test_whatever_a_line_holds_nothing_else_is_raised(noise, example, at, length
     for damaged in (noise, whole[:at] + noise + whole[at + length :]):
         with contextlib.suppress(EventError):
             assert isinstance(decode(damaged), Event)
+
+
+@pytest.mark.parametrize(("time", "read"), [(0, True), (0.5, True), (-0.5, False), (LATEST, True), (LATEST + 1, False)])
+def test_a_time_is_unix_seconds_up_to_the_year_9999(time, read):
+    line = json.dumps({"event": "alive", "time": time}).encode()
+    if read:
+        assert decode(line).time == time
+    else:
+        with pytest.raises(EventError, match="not unix seconds"):
+            decode(line)

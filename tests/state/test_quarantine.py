@@ -188,3 +188,65 @@ def test_hangs_of_runs_that_hang_on_other_nodes_too_do_not_quarantine():
     ]
     assert "2 different runs" in state_of(hangs[0], hangs[2]).bad_nodes["a1"]
     assert state_of(*hangs).bad_nodes == {}
+
+
+def test_a_report_at_the_second_of_the_clearing_is_cleared():
+    bad, clear_nodes = NodeBad(time=2.0, node="a1", reason="not clean"), NodeCleared(time=2.0, node="a1")
+    assert state_of(bad, clear_nodes).bad_nodes == {}
+    after = NodeBad(time=2.5, node="a1", reason="not clean")
+    assert state_of(after, clear_nodes).bad_nodes == {"a1": "not clean"}
+
+
+def test_of_several_clearings_the_latest_holds_in_whatever_order_they_are_read():
+    clearings = [NodeCleared(time=time, node="a1") for time in (0.25, 2.0)]
+    bad = NodeBad(time=0.5, node="a1", reason="not clean")
+    assert list(state_of(bad, clearings[0]).bad_nodes) == ["a1"]
+    assert state_of(bad, *clearings).bad_nodes == state_of(bad, *reversed(clearings)).bad_nodes == {}
+
+
+def test_only_a_nodes_own_runs_since_it_was_cleared_make_it_slow():
+    """Slow in the first of six runs; then in three of five. A run on other nodes speaks neither for nor against it."""
+    old, others = slow_events(6, 1), [record(f"o{i}", 1, Outcome.OK, ("b1", "b2"), 20.0 + i) for i in range(9)]
+    cleared = NodeCleared(time=5.0, node="a1")
+    new = [
+        record(f"n{i}", 1, Outcome.OK, ("a1", "a2"), 10.0 + i, slow="a1" if i < SLOW_IN_RUNS else None)
+        for i in range(SLOW_IN_RUNS + 2)
+    ]
+    reason = "held the slowest rank in 3 of its 5 runs over several nodes whose ranks have equal work"
+    assert state_of(*old, *others, cleared, *new).bad_nodes == {"a1": reason}
+    assert state_of(*old, *others, *new).bad_nodes == {}, "4 of 11"
+    late = NodeCleared(time=10.0, node="a1")
+    assert state_of(*old, *others, late, *new).bad_nodes == {}, "the first of them is cleared too"
+
+
+def test_of_the_runs_at_the_second_of_the_clearing_none_speaks_for_a_node():
+    """Four slow runs since, and as many that were not, of which one is of the very second of the clearing."""
+    slow = [record(f"s{i}", 1, Outcome.OK, ("a1", "a2"), 3.0, slow="a1") for i in range(4)]
+    well = [record(f"w{i}", 1, Outcome.OK, ("a1", "a2"), 2.0 if i == 0 else 3.0) for i in range(4)]
+    assert list(state_of(*slow, *well, NodeCleared(time=2.0, node="a1")).bad_nodes) == ["a1"]
+    assert state_of(*slow, *well).bad_nodes == {}
+
+
+def test_a_run_that_failed_shows_no_slow_node():
+    events = [record(f"r{i}", 1, Outcome.NAN_LOSS, ("a1", "a2"), float(i), slow="a1") for i in range(9)]
+    assert state_of(*events).bad_nodes == {}
+
+
+@pytest.mark.parametrize(("on_the_node", "in_all", "bad"), [(3, 9, True), (2, 7, False), (2, 6, True), (2, 3, True)])
+def test_hangs_quarantine_a_node_at_a_third_of_all_runs_that_hung(on_the_node, in_all, bad):
+    hangs = [
+        record(f"r{i}", 1, Outcome.HANG, (node, "m"), float(i), accused=[node])
+        for i, node in ((i, "a1" if i < on_the_node else f"n{i}") for i in range(in_all))
+    ]
+    assert ("a1" in state_of(*hangs).bad_nodes) == bad
+
+
+def test_a_run_that_was_ok_elsewhere_is_named_as_the_reason():
+    hang = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
+    without = record("r", 2, Outcome.OK, ("b1", "b2"), 2.0)
+    assert state_of(hang, without).bad_nodes == {"a1": "hang in r.1: no message; the run was ok without it"}
+
+
+def test_an_attempt_that_was_ok_before_the_hang_does_not_confirm_it():
+    before = record("r", 1, Outcome.OK, ("b1", "b2"), 1.0)
+    assert state_of(before, record("r", 2, Outcome.HANG, ("a1", "a2"), 2.0, accused=["a1"])).bad_nodes == {}

@@ -9,16 +9,20 @@ from sweep.state.events import (
     AttemptStarted,
     CancelRequested,
     LauncherAlive,
+    PilotAlive,
+    PilotEnded,
     PilotGone,
     PilotIntended,
     PilotStarted,
+    PilotSubmitted,
     Recorded,
     RecordFacts,
     RerunRequested,
     SessionBegan,
+    SubmitDelayed,
     TrackingAlive,
 )
-from sweep.state.state import SweepState
+from sweep.state.state import PilotState, SweepState
 
 RUN = "run-1"
 
@@ -104,3 +108,86 @@ def test_a_pilots_own_lines_may_be_seen_before_the_launchers_intent():
 
 def test_events_without_effect_are_ignored():
     assert state_of(LauncherAlive(time=1.0), TrackingAlive(time=2.0)) == SweepState()
+
+
+def test_of_a_sweep_in_which_nothing_happened_nothing_is_stated():
+    fresh = SweepState()
+    assert (fresh.session_at, fresh.delayed, fresh.delayed_at, fresh.cancelled) == (0.0, None, 0.0, False)
+    state = fresh.run_state(RUN)
+    assert (state.last, state.ok, state.answered, state.rerun_after, state.next_attempt()) == (None, None, None, 0, 1)
+    assert (fresh.runs, fresh.touched) == ({}, []), "reading changes nothing"
+    assert not fresh.has_record(RUN, 1)
+
+
+def test_a_pilot_known_only_by_its_own_lines_has_neither_size_nor_submission():
+    started = PilotStarted(time=2.0, pilot="p0001", job_id="77", nodes=("n1",))
+    expected = PilotState("p0001", job_id="77", started_at=2.0, last_line_at=2.0, node_names=("n1",))
+    pilot = state_of(started).pilots["p0001"]
+    assert pilot == expected
+    assert (pilot.nodes, pilot.time_limit_s, pilot.intended_at, pilot.heartbeats) == (0, 0, 0.0, 0)
+    assert not pilot.elsewhere
+
+
+def test_a_pilot_ended_by_its_own_line_else_by_the_scheduler_else_by_its_last_line_else_when_it_was_found_gone():
+    own = PilotEnded(time=30.0, pilot="p0001", reason="no more work")
+    alive = PilotAlive(time=20.0, pilot="p0001")
+    seen = PilotGone(time=90.0, pilot="p0001", word="COMPLETED", ended_at=40.0)
+    found = PilotGone(time=90.0, pilot="p0001", word="GONE")
+    rows = [([alive, own, seen], 30.0), ([alive, seen], 40.0), ([alive, found], 20.0), ([found], 90.0)]
+    for events, expected in rows:
+        assert state_of(intent(), *events).pilots["p0001"].ended_at == expected
+
+
+def test_a_leaders_last_line_is_its_latest_whatever_the_order_and_kind():
+    started = PilotStarted(time=5.0, pilot="p0001", job_id="77", nodes=("n1",))
+    beats = [PilotAlive(time=time, pilot="p0001") for time in (20.0, 10.0)]
+    pilot = state_of(started, *beats).pilots["p0001"]
+    assert (pilot.last_line_at, pilot.heartbeats) == (20.0, 2)
+    attempt = AttemptStarted(time=25.0, run_id=RUN, attempt=1, pilot="p0001", nodes=("n1",))
+    assert state_of(started, *beats, attempt).pilots["p0001"].last_line_at == 25.0
+    assert state_of(attempt).pilots == {}, "an attempt alone makes no pilot"
+
+
+def test_a_leader_that_writes_again_that_it_started_began_when_it_first_did():
+    lines = [PilotStarted(time=t, pilot="p0001", job_id="7", nodes=n) for t, n in ((5.0, ("n1",)), (9.0, ("n1", "n2")))]
+    pilot = state_of(*lines).pilots["p0001"]
+    assert (pilot.started_at, pilot.node_names) == (5.0, ("n1", "n2"))
+
+
+def test_the_line_of_an_attempts_start_counts_more_than_its_record_and_the_record_where_there_is_none():
+    facts = RecordFacts(
+        run_id=RUN, attempt=1, outcome=Outcome.OK, pilot="p0001", started_at=3.0, ended_at=9.0, node_names=("x1",)
+    )
+    recorded = Recorded(time=9.0, record=facts)
+    with_line, alone = (state_of(*events).run(RUN).last for events in ([started(1, 2.0), recorded], [recorded]))
+    assert (with_line.started_at, with_line.nodes) == (2.0, ("n1",))
+    assert (alone.started_at, alone.nodes) == (3.0, ("x1",))
+    bare = state_of(record(1, Outcome.LOST)).run(RUN).last
+    assert (bare.started_at, bare.nodes) == (None, ())
+
+
+def test_a_cancellation_that_is_read_twice_does_not_cancel_the_session_after_it():
+    cancel, session = CancelRequested(time=2.0), SessionBegan(time=3.0)
+    assert not state_of(cancel, session, cancel).cancelled
+    again = state_of(SessionBegan(time=1.0), cancel, SessionBegan(time=1.0))
+    assert again.cancelled, "nor does a session that is read twice end it"
+    assert again.session_at == 1.0
+
+
+def test_a_submission_that_was_delayed_is_forgotten_once_one_is_accepted():
+    delayed = SubmitDelayed(time=4.0, pilot="p0001", reason="too many jobs")
+    assert (state_of(delayed).delayed, state_of(delayed).delayed_at) == ("too many jobs", 4.0)
+    assert state_of(delayed, PilotSubmitted(time=5.0, pilot="p0001", job_id="7")).delayed is None
+
+
+def test_requests_for_a_rerun_count_in_whatever_order_they_are_read():
+    requests = [RerunRequested(time=float(after), run_id=RUN, after=after) for after in (1, 2)]
+    for events in (requests, requests[::-1]):
+        assert state_of(*events).run(RUN).rerun_after == 2
+
+
+def test_an_attempt_that_failed_where_a_node_may_be_the_cause_is_avoided_and_no_other():
+    events = [started(1), record(1, Outcome.HANG), started(2, 5.0), record(2, Outcome.PREEMPTED)]
+    state = state_of(*events)
+    state.run(RUN).attempts[2].nodes = ("n2",)
+    assert state.run(RUN).avoid() == {"n1"}

@@ -236,3 +236,96 @@ def test_attempts_of_a_run_that_is_measured_twice_count_once_each():
         found = found.update(state)
     expected = tally([A, B], first, asked, again).seconds_left(600.0)
     assert found.seconds_left(600.0) == expected == pytest.approx(100 * (500 + 100) / (200 + 100))
+
+
+def test_a_run_without_a_prediction_is_taken_to_last_as_long_as_the_mean_of_the_others():
+    unknown = planned("u", nodes=2, predicted_s=None)
+    runs = [A, planned("long", predicted_s=300.0), unknown]
+    assert tally(runs).seconds_left(0.0) == (100 + 300 + 2 * 200) / 2
+    assert tally(runs, started("u", 50)).seconds_left(150.0) == (100 + 300 + 2 * (200 - 100)) / 2
+    assert tally(runs).saved_gpu_hours({"u": "not_run"}) == {"": pytest.approx(2 * 8 * 200 / 3600)}
+
+
+def test_a_run_that_takes_longer_than_expected_leaves_what_waits_as_it_is():
+    assert tally([A, B], started("a", 10)).seconds_left(1000.0) == 100.0
+
+
+def test_no_time_is_left_where_rounding_would_make_it_negative():
+    runs = [planned(name, predicted_s=seconds) for name, seconds in (("a", 0.3), ("b", 0.2), ("c", 0.1))]
+    assert sum([0.3, 0.2, 0.1]) < sum([0.1, 0.2, 0.3])
+    assert tally(runs).seconds_left(0.0, dict.fromkeys("cba", "skipped")) == 0.0
+
+
+def test_runs_in_flight_widen_the_range_as_little_as_those_that_wait():
+    events = [event for run, took in zip("abc", (100, 200, 400), strict=True) for event in ended(run, 0, took)]
+    e = planned("e")
+    both_wait = tally([A, B, C, D, e], events)
+    one_runs = tally([A, B, C, D, e], events, started("d", 400))
+    widths = [high / low for low, high in (found.range_left(400.0) for found in (both_wait, one_runs))]
+    assert widths[0] == pytest.approx(widths[1])
+    assert widths[0] < (lambda low, high: high / low)(*tally([A, B, C, D], events).range_left(400.0))
+
+
+def test_with_nothing_left_both_ends_of_the_range_are_zero():
+    runs = [A, B, C]
+    assert tally(runs, *(ended(run.run_id, 0, 50) for run in runs)).range_left(99.0) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("took", range(1, 60))
+def test_attempts_that_all_took_the_same_have_no_spread(took):
+    runs = [planned(f"r{at}") for at in range(MIN_ENDED)]
+    found = tally([*runs, D], *(ended(run.run_id, 0, took) for run in runs))
+    change = (took / 100) / ((3 * took + 100) / 400)
+    left_s = found.seconds_left(400.0)
+    expected = (left_s * min(1.0, change), left_s * max(1.0, change))
+    assert found.range_left(400.0) == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_attempt_that_ended_as_it_began_counts_as_a_millisecond():
+    """Ratios 1e-5, 1 and 4 to the prediction; three that took no time at all took a millisecond together."""
+    runs = [A, B, C, D]
+    found = tally(runs, *(ended(run, 0, took) for run, took in zip("abc", (0, 100, 400), strict=True)))
+    logs = [math.log(ratio) for ratio in (1e-5, 1, 4)]
+    mean = sum(logs) / 3
+    error = math.sqrt(sum((log - mean) ** 2 for log in logs) / 2 * (1 / 3 + 1))
+    changed = math.log((500 / 300) / (600 / 400))
+    left_s = found.seconds_left(400.0)
+    expected = (left_s * math.exp(-2 * error), left_s * math.exp(2 * error + changed))
+    assert found.range_left(400.0) == pytest.approx(expected, rel=1e-9, abs=0)
+    none = tally(runs, *(ended(run, 0, 0) for run in "abc"))
+    assert none.seconds_left(1.0) == 25.0
+    assert none.range_left(1.0) == pytest.approx((25 * (1e-3 / 300) / 0.25, 25.0))
+
+
+def test_a_pilot_that_began_by_a_clock_ahead_of_ours_held_nothing_yet():
+    assert tally([A], pilot(100), started("a", 130)).gpu_hours(105.0) == (0.0, 0.0)
+
+
+def test_of_a_group_of_which_nothing_is_known_no_gpu_is_counted():
+    state = SweepState()
+    state.apply_all([*pilot(0, until=3610), *ended("a", 0, 3600)])
+    assert Tally([A], {"other": 8}).update(state).gpu_hours(9000.0) == (0.0, 0.0)
+
+
+def test_a_run_whose_later_record_is_no_longer_ok_is_no_cells_best():
+    good, bad = ended("a", 0, 5, tokens_per_second_per_gpu=9.0), ended("a", 0, 5, outcome=Outcome.OOM_CUDA)
+    state = SweepState()
+    found = Tally([A], {"": 8})
+    state.apply_all(good)
+    assert found.update(state).cells["1B", 1].winner == "a"
+    state.apply_all(bad)
+    cell = found.update(state).cells["1B", 1]
+    assert (cell.winner, cell.best, cell.done) == (None, None, 1)
+
+
+def test_a_pilot_that_the_launchers_journal_does_not_know_yet_starts_no_clock():
+    state = SweepState()
+    state.apply_all(pilot(100)[1:])
+    assert elapsed_s(state, 500.0) is None
+
+
+def test_an_attempt_of_which_no_start_is_known_shows_nothing_of_durations():
+    record = RecordFacts(run_id="a", attempt=1, pilot="p1", outcome=Outcome.UNKNOWN, ended_at=50.0)
+    found = tally([A], Recorded(time=50.0, record=record))
+    assert found.counts() == {"waiting": 1}
+    assert found.typical_run_s == ASSUMED_RUN_S
