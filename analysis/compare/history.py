@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.compare.comparison import CellPair, Change, Comparison
 from analysis.compare.verdicts import LEVEL, compare
-from analysis.metrics import DEFAULT_METRIC, Metric
+from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -130,8 +130,9 @@ def history(
         raise SweepError(Mistake("a history needs at least two sweeps", remedy="name the older ones too"))
     begun = [_started_at(table) for table in tables]
     order = list(range(len(tables)))
-    if all(time is not None for time in begun):
-        order.sort(key=lambda at: begun[at] or 0.0)
+    times = [time for time in begun if time is not None]
+    if len(times) == len(tables):
+        order.sort(key=times.__getitem__)
     pairs = [(order[at - 1], order[at]) for at in range(1, len(order))]
     if len(order) > 2:
         pairs.append((order[0], order[-1]))
@@ -148,7 +149,7 @@ def history(
         raise SweepError(mistakes)
     steps = found[: len(order) - 1]
     return History(
-        metric=steps[0].metric,
+        metric=metric_named(metric),
         level=each,
         sweeps=tuple(
             Measured(name=names[at], started_at=begun[at], changed=steps[i - 1].conditions if i else ())

@@ -36,10 +36,10 @@ def gain(x: Row, y: Row, metric: Metric) -> float:
 def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
     """Variance of the logarithm of a row's value by its iterations, and its degrees of freedom."""
     times = row.get("step_times_s")
-    if metric.time_like == 0 or times is None or np.ndim(times) != 1:
+    if metric.time_like == 0 or np.ndim(times) != 1:  # that of a missing value is 0
         return 0.0, 0
     variance, freedom = log_median_variance(times)
-    repeats = max(1, int(row["repeats"]))
+    repeats = int(row["repeats"])
     return variance / repeats, freedom * repeats
 
 
@@ -77,7 +77,7 @@ def tested(gain: float, parts: Sequence[tuple[float, float]]) -> tuple[float, fl
 
 def parts_of(x: Row, y: Row, metric: Metric, noise: Noise) -> list[tuple[float, float]]:
     """Parts of the variance of one pair's change: the iterations of both, and the noise from run to run."""
-    share = (1 / max(1, int(x["repeats"])) + 1 / max(1, int(y["repeats"]))) / 2
+    share = (1 / int(x["repeats"]) + 1 / int(y["repeats"])) / 2
     own = [_own_variance(row, metric) for row in (x, y)]
     iterations = [(max(variance, noise.iterations**2), float(freedom)) for variance, freedom in own]
     return [*iterations, (noise.deviation**2 * share, noise.freedom)]

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis.compare import LEVEL, compare
+from analysis.compare.comparison import Change
 from analysis.statistics import (
     holm,
     log_median_variance,
@@ -195,3 +196,70 @@ def test_tables_without_the_columns_of_messages_and_versions_are_compared():
     found = compare(a.drop(columns="parameters_total"), b.drop(columns="parameters_total"))
     assert {run.message for run in found.failing} == {""}
     assert found.conditions == ()
+
+
+@pytest.mark.parametrize(("metric", "best"), [("tokens_per_second_per_gpu", "max"), ("step_time_median_s", "min")])
+def test_a_cells_value_is_its_best_by_the_metric_and_cells_are_in_order_of_size_and_nodes(metric, best):
+    a, b = noisy(1), noisy(2)
+    cells = compare(a, b, metric=metric).cells
+    expected = [frame.groupby(["model", "nodes"])[metric].agg(best).to_dict() for frame in (a, b)]
+    assert {(cell.model, cell.nodes): cell.value_a for cell in cells} == pytest.approx(expected[0])
+    assert {(cell.model, cell.nodes): cell.value_b for cell in cells} == pytest.approx(expected[1])
+    models = [model for model, _ in sorted(set(zip(a["model"], a["parameters_total"], strict=True)), key=lambda m: m[1])]
+    nodes = sorted(set(a["nodes"]))
+    assert [(cell.model, cell.nodes) for cell in cells] == [(model, count) for model in models for count in nodes]
+
+
+def test_a_run_with_a_rate_of_zero_has_no_value():
+    a, b = noisy(1), noisy(2)
+    b.loc[b.index[0], "tokens_per_second_per_gpu"] = 0.0
+    assert len(compare(a, b).runs) == len(a) - 1
+
+
+def test_of_a_configuration_that_a_side_has_twice_the_better_run_is_paired():
+    """Each side compiles throughout or not, so that this is no part of a run; B has one run without it, slower."""
+    a = noisy(1).query("model == '1B' and nodes == 1")
+    b = noisy(2).query("model == '1B' and nodes == 1")
+    rate = "tokens_per_second_per_gpu"
+    slow = b.assign(run_id="slow " + b["run_id"], compile=None, **{rate: b[rate] * 0.5})
+    fast = b.assign(compile=False)
+    found = compare(a.assign(compile=True), pd.concat([slow, fast]))
+    assert {run.run_b for run in found.runs} == set(b["run_id"])
+
+
+def test_what_one_sweep_has_throughout_and_the_other_does_not_state_is_reported():
+    a, b = noisy(1).assign(env_json=None), noisy(2).assign(env_json='{"NCCL_ALGO":"Tree"}')
+    found = compare(a, b)
+    assert found.conditions == (("env_json", "not stated", '{"NCCL_ALGO":"Tree"}'),)
+    assert compare(b, a).conditions == (("env_json", '{"NCCL_ALGO":"Tree"}', "not stated"),)
+    mixed = b.assign(env_json=["1", "2"] * (len(b) // 2))
+    with pytest.raises(SweepError, match="no run is in both"):
+        compare(mixed, b)
+
+
+def test_versions_are_reported_where_both_state_them_and_they_differ():
+    a = noisy(1).assign(versions_json='{"torch": "2.11", "cuda": "12.8", "python": "3.11", "nccl": null}')
+    texts = ('{"torch": "2.11", "cuda": "12.8", "nccl": "2.27"}', '{"torch": "2.11", "cuda": "12.9"}')
+    b = noisy(2)
+    b = b.assign(versions_json=[texts[at % 2] for at in range(len(b))])
+    assert compare(a, b).conditions == (("cuda", "12.8", "12.8, 12.9"),)
+
+
+def test_a_failure_without_a_message_has_an_empty_one():
+    a, b = noisy(1), noisy(2).assign(message=None)
+    b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = "oom_cuda"
+    assert {(run.outcome, run.message) for run in compare(a, b).failing} == {("oom_cuda", "")}
+
+
+def test_each_run_has_both_values_and_its_change_is_their_ratio():
+    a, b = noisy(1), noisy(2)
+    values = [dict(zip(frame["run_id"], frame["tokens_per_second_per_gpu"], strict=True)) for frame in (a, b)]
+    for run in compare(a, b).runs:
+        assert (run.value_a, run.value_b) == (values[0][run.run_a], values[1][run.run_b])
+        assert run.change.change == pytest.approx(run.value_b / run.value_a - 1)
+
+
+def test_a_change_is_written_with_its_interval_in_per_cent():
+    change = Change(change=-0.051, low=-0.512, high=0.498, p=0.01)
+    assert change.text() == change.text(0.001) == "-5.1% (-51.2 to +49.8)"
+    assert change.text(0.01) == "-5.1% (-51.2 to +49.8) *"

@@ -9,7 +9,7 @@ from analysis.compare import compare
 from analysis.compare import noise as n
 from analysis.compare.comparison import Noise
 from analysis.metrics import METRICS
-from analysis.statistics import MEDIAN_FACTOR, log_median_variance, student_quantile, student_two_sided
+from analysis.statistics import MEDIAN_FACTOR, log_median_variance, robust_spread, student_quantile, student_two_sided
 from sweep.errors import SweepError
 from tests.support.compared import noisy
 
@@ -123,3 +123,64 @@ def test_of_many_values_that_differ_three_are_named():
         compare(mixed, noisy(2).assign(sequence_length=512))
     (fact,) = [one.fact for one in raised.value.mistakes if "sequence" in one.fact]
     assert "1024, 2048, 3072 in A, 512 in B" in fact
+
+
+WIDE = [1.0, 1.2, 0.8, 1.1, 0.9]
+
+
+@pytest.mark.parametrize("cells", [[1 + at // 10 for at in range(100)], list(range(100))])
+def test_the_noise_between_runs_is_what_is_left_of_the_spread_without_both_runs_iterations(cells):
+    gains = list(np.random.default_rng(5).normal(0, 0.15, 100))
+    pairs = [(row(times=WIDE, nodes=at), row(times=WIDE, repeats=2, nodes=at)) for at in cells]
+    found = n.noise_of(pairs, gains, RATE)
+    groups = [[gain for gain, at in zip(gains, cells, strict=True) if at == cell] for cell in dict.fromkeys(cells)]
+    spread, freedom = robust_spread(groups if len(groups) < 100 else [gains])
+    one = log_median_variance(WIDE)[0]
+    assert found.deviation == pytest.approx(math.sqrt(spread**2 - one - one / 2))
+    assert found.freedom == freedom
+    assert found.iterations == pytest.approx(math.sqrt((one + one / 2) / 2))
+
+
+@pytest.mark.parametrize("count", range(3, 12))
+def test_the_noise_is_estimated_from_two_and_a_half_degrees_of_freedom_on(count):
+    gains = [0.01 * at for at in range(count)]
+    freedom = robust_spread([gains])[1]
+    found = n.noise_of([(row(), row())] * count, gains, RATE)
+    assert found.estimated == (freedom >= 2.5)
+    assert found.freedom == (freedom if freedom >= 2.5 else 30)
+
+
+def test_a_metric_that_iterations_do_not_show_has_no_error_by_them():
+    found = n.noise_of([(row(), row())] * 9, [0.0] * 9, MEMORY)
+    assert found.iterations == 0.0
+
+
+@pytest.mark.parametrize("times", [None, math.nan])
+def test_a_row_without_iterations_has_no_variance_by_them(times):
+    noise = Noise(deviation=0.03, freedom=7, estimated=True)
+    assert n.parts_of(row(times=times), row(times=times), RATE, noise)[:2] == [(0.0, 0.0)] * 2
+
+
+def test_a_change_without_any_variance_is_not_tested():
+    assert n.tested(0.1, [(0.0, 3.0)]) == (0.1, 0.0, 1e6, 1.0)
+
+
+def test_the_typical_change_has_the_freedom_of_all_iterations_and_of_the_shared_noise_once():
+    noise = Noise(deviation=0.02, freedom=9, estimated=True)
+    pairs = [(row(100.0), row(100.0 + 2 * at)) for at in range(2)]
+    variance, own = log_median_variance(TIMES)
+    parts = [(variance / 4, own)] * 4 + [(2 * 0.02**2 / 4, 9)]
+    expected = sum(part for part, _ in parts) ** 2 / sum(part**2 / freedom for part, freedom in parts)
+    assert n.typical_change(pairs, RATE, noise)[2] == pytest.approx(expected)
+
+
+def test_a_noise_that_is_given_replaces_the_one_of_the_sweeps():
+    noise = compare(noisy(1), noisy(2), noise=0.005).noise
+    assert (noise.deviation, noise.freedom, noise.estimated) == (0.005, 30, False)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 1.5])
+def test_a_level_lies_between_0_and_1(level):
+    with pytest.raises(SweepError, match="is no level"):
+        compare(noisy(1), noisy(2), level=level)
+    assert compare(noisy(1), noisy(2), level=0.999).level == 0.999

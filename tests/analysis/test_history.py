@@ -95,3 +95,53 @@ def test_each_sweep_names_what_it_has_otherwise_than_the_one_before():
     changed = [one.changed for one in history(tables, ["a", "b", "c"]).sweeps]
     assert changed == [(), compare(tables[0], tables[1]).conditions, ()]
     assert changed[1]
+
+
+def test_the_level_is_divided_by_the_number_of_comparisons_and_two_sweeps_have_one():
+    tables = [noisy(at).query("model == '1B'") for at in range(3)]
+    two, three = (history(tables[:count], list("abc"[:count]), level=0.03) for count in (2, 3))
+    assert (two.level, three.level) == (0.03, pytest.approx(0.01))
+    assert {cell.whole for cell in two.cells} == {None}
+    for cell in three.cells:
+        assert cell.last == cell.whole.clearest
+    for cell in two.cells:
+        assert cell.last == cell.steps[-1].clearest
+
+
+def test_sweeps_of_which_one_does_not_state_its_begin_are_in_the_order_given():
+    tables = [at_day(noisy(at).query("nodes == 1"), day) for at, day in ((1, 9), (2, 5), (3, 1))]
+    tables[1] = tables[1].drop(columns="started_at")
+    found = history(tables, ["a", "b", "c"])
+    assert [one.name for one in found.sweeps] == ["a", "b", "c"]
+    assert [one.started_at for one in found.sweeps] == [1.75e9 + 9 * DAY, None, 1.75e9 + DAY]
+
+
+def test_a_sweep_began_with_its_first_attempt():
+    table = at_day(noisy(1), 3)
+    table.loc[table.index[5], "started_at"] = 1.0
+    table.loc[table.index[6], "started_at"] = None
+    assert history([table, noisy(2)], ["a", "b"]).sweeps[0].started_at == 1.0
+
+
+def test_a_cell_has_the_best_value_of_each_sweep_and_none_where_nothing_works():
+    tables = [at_day(noisy(at), at).query("nodes <= 2") for at in range(3)]
+    (tables[0],) = [tables[0][~(tables[0]["model"].eq("1B") & tables[0]["nodes"].eq(2))]]
+    found = history(tables, ["a", "b", "c"])
+    rate = "tokens_per_second_per_gpu"
+    for cell in found.cells:
+        here = [table[table["model"].eq(cell.model) & table["nodes"].eq(cell.nodes)][rate] for table in tables]
+        assert list(cell.values) == [values.max() if len(values) else None for values in here]
+    order = [(cell.model, cell.nodes) for cell in found.cells]
+    steps = [[(pair.model, pair.nodes) for pair in compare(a, b).cells] for a, b in zip(tables, tables[1:], strict=False)]
+    assert order == steps[1], "a cell that came later has its place too"
+    new = next(cell for cell in found.cells if (cell.model, cell.nodes) == ("1B", 2))
+    assert [step and step.verdict for step in new.steps] == [None, "new", new.steps[2].verdict]
+
+
+def test_a_slowdown_of_just_the_share_is_a_regression():
+    found = history([noisy(1), noisy(3, slower=("4B", 4), by=0.2)], ["a", "b"])
+    (one,) = found.regressions()
+    share = one.cell.slowdown(found.level)
+    assert found.regressions(share) == [one]
+    assert found.regressions(share + 1e-9) == []
+    assert found.document()["regressions"][0]["later"] == 1
