@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def gain(x: Row, y: Row, metric: Metric) -> float:
 
 def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
     """Variance of the logarithm of a row's value by its iterations, and its degrees of freedom."""
-    times = row.get("step_times_s")
+    times: Any = row.get("step_times_s")
     if metric.time_like == 0 or np.ndim(times) != 1:  # that of a missing value is 0
         return 0.0, 0
     variance, freedom = log_median_variance(times)

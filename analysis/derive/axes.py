@@ -51,13 +51,13 @@ def sensitivity(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     rows = measured(completed(records), metric)
     rows = rows[rows["value"] > 0]
     found = []
-    cells = rows.groupby(CELL, sort=False)["value"]
+    cells = rows.groupby(CELL)["value"]
     best = cells.transform("max" if metric.higher_is_better else "min")
     rows = rows.assign(ratio=rows["value"] / best if metric.higher_is_better else best / rows["value"])
     many = cells.ngroups
     for axis in varied_axes(rows):
-        of_value = rows.groupby([*CELL, axis], sort=False)["ratio"].max().reset_index()
-        for value, part in of_value.groupby(axis, sort=True):
+        of_value = rows.groupby([*CELL, axis])["ratio"].max().reset_index()
+        for value, part in of_value.groupby(axis):
             loss = 1 - part["ratio"].astype(float)
             found.append(
                 {

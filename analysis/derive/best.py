@@ -101,7 +101,7 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     rows = rows.assign(**_interval(rows, metric), crowded=[CROWDED in _list(notes) for notes in rows["notes"]])
     key = configuration_key(rows)
     spread, freedom = run_spread(rows, key)
-    pooled = rows.groupby(key, sort=False)
+    pooled = rows.groupby(key)
     summary = pooled.agg(
         value=("value", "median"), low=("low", "min"), high=("high", "max"), repeats=("value", "size"),
         crowded_runs=("crowded", "sum"),
@@ -109,9 +109,8 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     distance = (rows["value"] - key.map(summary["value"])).abs()
     nearest = rows.assign(key=key, distance=distance).sort_values("distance", kind="stable").drop_duplicates("key")
     chosen = nearest.set_index("key").sort_index().drop(columns=["distance", "crowded"])
-    summary = summary.sort_index()
     chosen = chosen.assign(**{name: summary[name] for name in summary}, run_spread=spread, spread_freedom=freedom)
-    chosen = chosen.assign(**rows.astype(dict.fromkeys(POOLED, float)).groupby(key, sort=True).agg(POOLED))
+    chosen = chosen.assign(**rows.astype(dict.fromkeys(POOLED, float)).groupby(key).agg(POOLED))
     chosen = chosen.assign(notes=_all_notes(rows, key).reindex(chosen.index).combine_first(chosen["notes"]))
     pooled_rows: pd.DataFrame = chosen.reset_index(drop=True)
     return pooled_rows
@@ -129,7 +128,7 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     sign = -1.0 if chosen.higher_is_better else 1.0
     order = rows.assign(order=sign * rows["value"], memory=rows["peak_memory_bytes"].astype(float))
     order = order.sort_values(["order", "memory", "run_id"], kind="stable").drop(columns=["order", "memory"])
-    cell = order.groupby(CELL, sort=False)
+    cell = order.groupby(CELL)
     best = order.drop_duplicates(CELL).set_index(CELL)
     rest = order[order.duplicated(CELL)]
     best = best.assign(
@@ -176,7 +175,7 @@ def model_order(records: pd.DataFrame, models: Sequence[str]) -> list[str]:
     sizes = {}
     if "parameters_total" in records:
         known = records.dropna(subset=["parameters_total"])
-        sizes = known.groupby("model", sort=False)["parameters_total"].first().astype(float).to_dict()
+        sizes = known.groupby("model")["parameters_total"].first().astype(float).to_dict()
     return sorted(models, key=lambda name: (sizes.get(name, _named_size(name)), natural(name)))
 
 
@@ -201,7 +200,7 @@ def _filtered(
 def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     """Every model against every node count that the records or the plan name."""
     parts = [frame[CELL] for frame in (records, plan) if frame is not None]
-    seen = pd.concat(parts, ignore_index=True).dropna().drop_duplicates()
+    seen = pd.concat(parts).dropna().drop_duplicates()
     models = model_order(records, list(dict.fromkeys(seen["model"])))
     nodes = sorted(int(n) for n in seen["nodes"].unique())
     grid = [(model, n) for model in models for n in nodes]
@@ -239,7 +238,7 @@ def _ties(order: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> pd.Series[
     else:
         tied = rest["low"] <= best["high"].reindex(rest.index)
     tied &= (metric.time_like != 0) & ~truth(rest["predicted"])  # of a prediction the interval is no noise
-    lists = rest.loc[tied, "run_id"].groupby(level=CELL, sort=False).agg(list).to_dict()
+    lists = rest.loc[tied, "run_id"].groupby(level=CELL).agg(list).to_dict()
     ties: pd.Series[Any] = pd.Series([lists.get(cell, []) for cell in best.index], index=best.index, dtype=object)
     return ties
 
@@ -321,8 +320,8 @@ def explain_blanks(
     ``everything``: the records before a filter took some away.
     """
     before = set() if everything is None else set(zip(everything["model"], everything["nodes"], strict=True))
-    tried = dict(list(records.groupby(["model", "nodes"], sort=False))) if len(records) else {}
-    planned = dict(list(plan.groupby(["model", "nodes"], sort=False))) if plan is not None and len(plan) else {}
+    tried = dict(list(records.groupby(["model", "nodes"]))) if len(records) else {}
+    planned = dict(list(plan.groupby(["model", "nodes"]))) if plan is not None and len(plan) else {}
     rows = []
     for model, nodes in cells.itertuples(index=False):
         verdict = _explain(tried.get((model, nodes)), planned.get((model, nodes)), plan is not None, metric)

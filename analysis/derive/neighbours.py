@@ -46,7 +46,7 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
     winners = best_per_cell(records, metric.name)
     failed = counting(completed(records))
     tables = [measured(records, metric), failed[~succeeded(failed)], _with_layouts(plan)]
-    cells = [dict(iter(table.groupby(CELL, sort=False))) for table in tables]
+    cells = [dict(iter(table.groupby(CELL))) for table in tables]
     values = _values(tables)
     found = []
     for row in winners.to_dict("records"):
@@ -186,9 +186,9 @@ def _with_predictions(table: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFram
     result: pd.DataFrame = table.drop(columns="layout")
     if asked.empty:
         return result
-    layouts = pd.DataFrame(list(asked["layout"]), index=asked.index)
+    layouts = pd.DataFrame(list(asked["layout"]))
     before = winners.set_index(CELL).loc[list(zip(asked["model"], asked["nodes"], strict=True))]
-    found = predict_by_physics(layouts.reset_index(drop=True))
+    found = predict_by_physics(layouts)
     step = found["predicted_step_s"].to_numpy(float)
     own = predict_by_physics(before.reset_index())["predicted_step_s"].to_numpy(float)
     with np.errstate(all="ignore"):

@@ -59,7 +59,7 @@ def health(records: pd.DataFrame) -> pd.DataFrame:
     rows = completed(records)
     if "node_names" not in rows:
         return _empty(HEALTH_COLUMNS)
-    rows = rows[rows["node_names"].notna()].reset_index(drop=True)
+    rows = rows[rows["node_names"].notna()]
     slow = _slow_nodes(rows)
     one = rows[["node_names"]].assign(
         ok=succeeded(rows).astype(bool), fault=rows["outcome"].isin(list(NODE_FAULTS)), slow_node=slow
@@ -72,7 +72,7 @@ def health(records: pd.DataFrame) -> pd.DataFrame:
         attempts=("ok", "size"), ok=("ok", "sum"), faults=("fault", "sum"), slow=("slow", "sum")
     )
     ranks = rank_times(rows)
-    worst = ranks.groupby(["run_id", "attempt", "node"], sort=False)["ratio"].max()
+    worst = ranks.groupby(["run_id", "attempt", "node"])["ratio"].max()
     table["ratio"] = worst.groupby(level="node").median().astype(float) if len(worst) else float("nan")
     ordered: pd.DataFrame = table.reset_index().sort_values(["slow", "ratio", "faults"], ascending=False, kind="stable")
     result: pd.DataFrame = ordered.reset_index(drop=True)

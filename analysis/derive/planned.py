@@ -32,7 +32,7 @@ def predicted_records(plan: pd.DataFrame, factors: Mapping[str, float] | None = 
     step, factor = runs["predicted_step_s"].astype(float), runs["run_id"].map(factors or {}).astype(float)
     made = _as_records(runs, step, step / factor, step * factor)
     # A plan puts a run last whose memory is over, though by less than the model's error: it is not the predicted best.
-    first = made.sort_values("position").groupby(["model", "nodes"], sort=False)["tokens_per_second"].transform("first")
+    first = made.sort_values("position").groupby(["model", "nodes"])["tokens_per_second"].transform("first")
     sure: pd.DataFrame = made[made["tokens_per_second"] <= first].reset_index(drop=True)
     return sure
 

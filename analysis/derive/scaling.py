@@ -27,7 +27,7 @@ def scaling(records: pd.DataFrame) -> pd.DataFrame:
     best = best.sort_values(CELL).reset_index(drop=True)
     per_node = best["gpus_per_node"].astype(float).fillna(1.0)
     gpus = best["gpus"].astype(float).fillna(best["nodes"].astype(float) * per_node)
-    first = best.groupby("model", sort=False)["value"].transform("first")
+    first = best.groupby("model")["value"].transform("first")
     table: pd.DataFrame = best.assign(
         gpus=gpus,
         tokens_per_second=best["value"] * gpus,
@@ -43,7 +43,7 @@ def amdahl(table: pd.DataFrame) -> dict[str, Scaling]:
     Two points always fit: only a third can contradict the law.
     """
     fits = {}
-    for model, rows in table.groupby("model", sort=False):
+    for model, rows in table.groupby("model"):
         if rows["gpus"].nunique() >= 3:
             fits[str(model)] = fit_scaling(rows["gpus"].tolist(), rows["tokens_per_second"].tolist())
     return fits

@@ -54,7 +54,7 @@ def segments(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.Dat
     busy = _busy(nodes, attempts)
     lost = nodes.assign(state="lost").drop(columns="begin").rename(columns={"sound_until": "begin"})
     idle = _idle(nodes, busy)
-    table = pd.concat([frame[SEGMENT] for frame in (busy, idle, lost)], ignore_index=True)
+    table = pd.concat([frame[SEGMENT] for frame in (busy, idle, lost)])
     table = table[table["end"] > table["begin"]]
     ordered: pd.DataFrame = table.sort_values(["source", "pilot", "node", "begin"], kind="stable")
     result: pd.DataFrame = ordered.reset_index(drop=True)
@@ -123,7 +123,7 @@ def _idle(nodes: pd.DataFrame, busy: pd.DataFrame) -> pd.DataFrame:
     table = pd.concat([busy.assign(begin_=busy["begin"], end_=busy["end"]), ends], ignore_index=True)
     table = table.sort_values([*key, "begin_", "end_"], kind="stable")
     starts = table[key].merge(nodes[[*key, "begin"]], on=key, how="left")["begin"].to_numpy(float)
-    before = table.groupby(key, sort=False)["end_"].cummax().groupby([table[k] for k in key], sort=False).shift()
+    before = table.groupby(key)["end_"].cummax().groupby([table[k] for k in key]).shift()
     begin = before.fillna(pd.Series(starts, index=table.index))
     gaps: pd.DataFrame = table[key].assign(state="idle", begin=begin.astype(float), end=table["begin_"].astype(float))
     result: pd.DataFrame = gaps[gaps["end"] > gaps["begin"]]

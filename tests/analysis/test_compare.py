@@ -205,7 +205,9 @@ def test_a_cells_value_is_its_best_by_the_metric_and_cells_are_in_order_of_size_
     expected = [frame.groupby(["model", "nodes"])[metric].agg(best).to_dict() for frame in (a, b)]
     assert {(cell.model, cell.nodes): cell.value_a for cell in cells} == pytest.approx(expected[0])
     assert {(cell.model, cell.nodes): cell.value_b for cell in cells} == pytest.approx(expected[1])
-    models = [model for model, _ in sorted(set(zip(a["model"], a["parameters_total"], strict=True)), key=lambda m: m[1])]
+    models = [
+        model for model, _ in sorted(set(zip(a["model"], a["parameters_total"], strict=True)), key=lambda m: m[1])
+    ]
     nodes = sorted(set(a["nodes"]))
     assert [(cell.model, cell.nodes) for cell in cells] == [(model, count) for model in models for count in nodes]
 

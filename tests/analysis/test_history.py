@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from analysis.compare import compare
@@ -132,7 +134,7 @@ def test_a_cell_has_the_best_value_of_each_sweep_and_none_where_nothing_works():
         here = [table[table["model"].eq(cell.model) & table["nodes"].eq(cell.nodes)][rate] for table in tables]
         assert list(cell.values) == [values.max() if len(values) else None for values in here]
     order = [(cell.model, cell.nodes) for cell in found.cells]
-    steps = [[(pair.model, pair.nodes) for pair in compare(a, b).cells] for a, b in zip(tables, tables[1:], strict=False)]
+    steps = [[(pair.model, pair.nodes) for pair in compare(a, b).cells] for a, b in itertools.pairwise(tables)]
     assert order == steps[1], "a cell that came later has its place too"
     new = next(cell for cell in found.cells if (cell.model, cell.nodes) == ("1B", 2))
     assert [step and step.verdict for step in new.steps] == [None, "new", new.steps[2].verdict]

@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analysis
-from analysis.derive.best import NEEDED, best_per_cell, cells, explain_blanks, measured, model_order, natural
+from analysis.derive.best import (
+    NEEDED,
+    best_per_cell,
+    cells,
+    completed,
+    explain_blanks,
+    measured,
+    model_order,
+    natural,
+)
 from analysis.metrics import METRICS
 from sweep.errors import SweepError
 from tests.support.made_records import (
@@ -149,6 +158,7 @@ def test_the_order_statistics_cover_the_median(n):
     times = [1.0 + k / n for k in range(n)]
     best = best_per_cell(frame(timed(100, times[0], times[-1], step_times_s=times)))
     skip = times.index(pytest.approx(100 / best["high"].item()))
+    assert best["low"].item() == pytest.approx(100 / times[-1 - skip])
     left_out = 2 * sum(math.comb(n, k) for k in range(skip + 1)) / 2**n
     assert 1 - left_out >= 0.9
     assert skip == 0 or skip > n / 2 - 3 * math.sqrt(n)
@@ -301,7 +311,7 @@ def test_grids_of_many_records_are_derived_quickly_and_whole():
 
 @pytest.mark.parametrize(("name", "wanted"), [
     ("SmolLM3-3B", 3e9), ("Mixtral-8x7B", math.inf), ("Llama-3.2-1B", 1e9), ("tiny-16M", 16e6), ("Qwen3-0.6B", 0.6e9),
-    ("40K", 40e3), ("1T-model", 1e12), ("mine", math.inf), ("8B-A1B", 8e9),
+    ("40K", 40e3), ("1T-model", 1e12), ("mine", math.inf), ("8B-A1B", 8e9), ("500M-draft-of-7B", 7e9),
 ])  # fmt: skip
 def test_models_of_unknown_size_are_ordered_by_what_their_name_states(name, wanted):
     others = ["zero-1K", "all-999T"]
@@ -346,3 +356,48 @@ def test_memory_has_no_ties_since_iterations_do_not_show_its_spread():
     rows = made_grid(2, 2, per_cell=3)
     table = cells(rows.assign(peak_memory_bytes=10.0**9), metric="peak_memory_bytes")
     assert [list(ties) for ties in table["ties"]] == [[]] * len(table)
+
+
+def test_the_most_frequent_reason_of_rejections_is_quoted_whatever_the_numbers_in_it():
+    candidates = plan(rejected("pp: 9 layers"), rejected("memory: 90.5 GiB of 80"), rejected("memory: 101 GiB of 80"))
+    wanted = "no layout works: 3 candidates rejected, most often: 90.5 GiB of 80"
+    assert explained(NOTHING, candidates) == ("no_layout", "no layout", wanted)
+    same_kind = plan(rejected("memory: 90.5 GiB of 80"), rejected("memory: 101 GiB of 80"))
+    assert explained(NOTHING, same_kind)[2] == "no layout works: 2 candidates rejected: 90.5 GiB of 80"
+    assert explained(NOTHING, plan(rejected()))[2] == "no layout works: 1 candidate rejected"
+    assert (
+        explained(NOTHING, plan({"status": "rejected", "reasons": None}))[2] == "no layout works: 1 candidate rejected"
+    )
+
+
+def test_runs_that_failed_while_others_wait_are_not_all():
+    records = frame({"outcome": "hang"}, {"outcome": "hang"})
+    assert explained(records, None) == ("failed", "all hang", "both runs failed: hang")
+    waits = explained(records, plan(run("r0"), run("r1"), run("r2")))
+    assert waits == ("failed", "hang", "both runs failed: hang; 1 run not run yet")
+
+
+def test_cells_are_in_order_of_size_and_nodes():
+    rows = frame(
+        *(
+            {"model": model, "nodes": nodes, "tokens_per_second_per_gpu": 1.0}
+            for model in ("8B", "1B")
+            for nodes in (16, 2)
+        )
+    )
+    table = cells(rows)
+    assert list(zip(table["model"], table["nodes"], strict=True)) == [("1B", 2), ("1B", 16), ("8B", 2), ("8B", 16)]
+
+
+def test_pooled_rows_have_the_records_columns_and_no_other_index():
+    rows = completed(frame(timed(100, 0.99, 1.01), timed(50, 0.9, 1.1, tp=2)))
+    pooled = measured(rows, RATE)
+    assert pooled.index.tolist() == [0, 1]
+    assert set(pooled) == set(rows) | {"value", "low", "high", "repeats", "run_spread", "spread_freedom"}
+    added = {"configurations", "ties", "runner_up", "runner_up_repeats", "least_lead"}
+    assert set(best_per_cell(rows)) == set(pooled) | added
+
+
+def test_a_run_without_its_interval_has_its_value_for_both_ends():
+    pooled = measured(completed(frame(timed(100, None, None), timed(50, 0.5, 2.0, tp=2))), RATE)
+    assert pooled[["low", "high"]].to_numpy().tolist() == [[100, 100], [25, 100]]

@@ -48,3 +48,13 @@ def test_of_failures_the_most_expensive_comes_first_and_of_equal_ones_the_most_f
     )
     assert by_outcome(made)["outcome"].tolist() == ["ok", "lost", "hang"]
     assert by_outcome(made.assign(total_s=[9000.0, 3600.0, 3600.0, 1.0]))["outcome"].tolist() == ["ok", "hang", "lost"]
+
+
+def test_the_table_has_a_row_of_five_numbers_per_outcome_from_0_on():
+    made = pd.DataFrame({"outcome": ["hang", "ok", None], "total_s": [3600.0, 1800.0, 1800.0], "gpus": 2})
+    table = by_outcome(made)
+    assert table.to_dict("records") == [
+        {"outcome": "ok", "attempts": 2, "gpu_hours": 2.0, "timed": 2},
+        {"outcome": "hang", "attempts": 1, "gpu_hours": 2.0, "timed": 1},
+    ]
+    assert table.index.tolist() == [0, 1]

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from analysis.derive.best import completed
-from analysis.derive.neighbours import COLUMNS, described, neighbours, stepped, steps_of, summary, too_large
+from analysis.derive.neighbours import COLUMNS, ROUNDED, described, neighbours, stepped, steps_of, summary, too_large
+from analysis.derive.predicted import predict_by_physics
 from analysis.metrics import METRICS
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
@@ -259,3 +260,39 @@ def test_a_neighbour_with_the_same_rate_is_within_noise():
     found = by_step(neighbours(rows, None, RATE))
     assert found["tp", 1]["tie"]
     assert not found["zero", 1]["tie"]
+
+
+def test_of_several_failures_the_last_is_named():
+    rows = table(({}, 100.0), ({"tp": 2}, None), ({"tp": 2}, None))
+    rows["outcome"] = ["ok", "hang", "oom_cuda"]
+    assert by_step(neighbours(rows, None, RATE))["tp", 1]["reason"] == "oom_cuda"
+
+
+def test_a_prediction_that_rounds_to_no_difference_is_no_reason_to_try():
+    def tried(ratio):
+        return summary(one_winners({"axis": "pp", "value": "4", "how": "predicted", "ratio": ratio}))
+
+    assert tried(1 + ROUNDED) == tried(1.0) == ""
+    assert tried(1.0051) == "pp 4 was not measured and is predicted +1%"
+
+
+def test_a_predicted_ratio_is_the_winners_seconds_over_the_neighbours():
+    rows = table(({}, 100.0), ({"zero": 1}, 90.0), ({"tp": 2, "zero": 1}, 80.0))
+    row = by_step(neighbours(rows, None, RATE))["tp", 1]
+    layouts = pd.concat([rows.iloc[[0]], rows.iloc[[2]].assign(zero=0)], ignore_index=True)
+    own, other = predict_by_physics(layouts)["predicted_step_s"]
+    assert (row["how"], row["ratio"]) == ("predicted", pytest.approx(own / other))
+    assert neighbours(rows, None, RATE).columns.tolist() == COLUMNS
+
+
+def test_the_first_reason_of_a_rejection_is_named_and_a_plan_without_layouts_names_none():
+    plan = pd.DataFrame({
+        "model": ["1B"], "nodes": [1], "status": ["rejected"], "reasons": [["memory: 90 GiB", "own: x"]],
+        "run_id": [None], "tp": [2], "pp": [1], "cp": [1], "ep": [1], "micro_batch_size": [1], "zero": [0],
+        "recompute": ["none"], "dtype": ["bf16"], "compile": [False],
+    })  # fmt: skip
+    rows = table(({}, 100.0), ({"zero": 1}, 90.0))
+    assert by_step(neighbours(rows, plan, RATE))["tp", 1]["how"] == "rejected"
+    assert ("tp", 1) not in by_step(neighbours(rows, plan.drop(columns="ep"), RATE))
+    runs = pd.concat([plan, plan.assign(status="run", run_id="r9")])
+    assert by_step(neighbours(rows, runs, RATE))["tp", 1]["how"] == "predicted", "one of two is to run"

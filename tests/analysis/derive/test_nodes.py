@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from analysis.derive.nodes import health, rank_times
+from analysis.derive.nodes import HEALTH_COLUMNS, RANK_COLUMNS, health, rank_times
 
 
 def node_records():
@@ -84,3 +84,26 @@ def test_the_worst_node_comes_first_by_slow_ranks_then_ratio_then_faults():
     table = health(pd.DataFrame(rows).assign(model="m", nodes=1, gpus_per_node=3, attempt=1))
     assert table["node"].tolist() == ["n3", "n2", "n1", "n4", "n5"]
     assert table["faults"].tolist() == [0, 0, 0, 1, 0], "too little memory is no fault of the node"
+
+
+def test_an_attempt_of_which_no_node_is_named_has_no_ranks():
+    row = {"run_id": "r", "attempt": 1, "node_names": [], "outcome": "ok", "model": "m", "nodes": 1}
+    assert rank_times(pd.DataFrame([row | {"rank_step_time_median_s": [1.0, 2.0]}])).empty
+    assert rank_times(pd.DataFrame([row | {"node_names": None, "rank_step_time_median_s": [1.0, 2.0]}])).empty
+
+
+def test_both_tables_are_numbered_from_0_and_have_no_other_columns():
+    ranks, table = rank_times(node_records()), health(node_records())
+    assert ranks.index.tolist() == list(range(8))
+    assert list(ranks) == list(RANK_COLUMNS)
+    assert table.index.tolist() == [0, 1, 2]
+    assert list(table) == list(HEALTH_COLUMNS)
+
+
+def test_equal_nodes_are_in_the_order_of_their_names():
+    rows = [{"run_id": name, "node_names": [name], "outcome": "ok"} for name in ("n3", "n1", "n2")]
+    table = health(
+        pd.DataFrame(rows).assign(model="m", nodes=1, gpus_per_node=1, attempt=1, rank_step_time_median_s=None)
+    )
+    assert table["node"].tolist() == ["n1", "n2", "n3"]
+    assert table["ratio"].isna().all()

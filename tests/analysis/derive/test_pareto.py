@@ -4,7 +4,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.derive.best import completed
+from analysis.derive.best import completed, measured
 from analysis.derive.pareto import front, memory_against
 from analysis.metrics import METRICS
 from tests.support.made_records import made_grid
@@ -33,3 +33,9 @@ def test_of_measured_configurations_those_with_a_known_peak_are_drawn_and_each_c
         completed(made.assign(step_time_median_s=made["tokens_per_second_per_gpu"])), METRICS["step_time_median_s"]
     )
     assert slow["front"].tolist() == [True, False, True, True, False]
+
+
+def test_the_table_has_the_columns_of_what_was_measured_and_two_more():
+    made = completed(made_grid(1, 2, failing=False))
+    table = memory_against(made)
+    assert set(table) == set(measured(made, METRICS["tokens_per_second_per_gpu"])) | {"peak", "front"}

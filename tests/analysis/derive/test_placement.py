@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.derive.placement import by_node_set, placed, spread, widest
+from analysis.derive.placement import COLUMNS, by_node_set, placed, spread, widest
 from analysis.statistics import variance_ratio_chance
 from tests.support.made_records import as_json, made_record, made_run
 
@@ -105,3 +105,61 @@ def test_runs_that_all_took_the_same_time_show_no_effect_of_the_nodes():
     found = spread(placed(runs_of([(1, where, None, 0.10) for where in nodes for _ in range(2)])))
     assert (found.within, found.between) == (0, 0)
     assert not found.chance < 1
+
+
+def test_variance_components_are_those_of_sums_over_sets_of_unequal_size():
+    """Two configurations; sets of 3, 1 and 2 runs, and of 2 and 2."""
+    values = {
+        (0, "a"): (1.0, 1.02, 0.97),
+        (0, "b"): (1.1,),
+        (0, "c"): (0.9, 0.95),
+        (1, "a"): (1, 1.2),
+        (1, "b"): (0.8, 1),
+    }
+    rows = [(conf, nodes, ratio) for (conf, nodes), ratios in values.items() for ratio in ratios]
+    runs = pd.DataFrame(rows, columns=["configuration", "node_set", "ratio"])
+    logs = {key: np.log(ratios) for key, ratios in values.items()}
+    everything = {conf: np.concatenate([v for key, v in logs.items() if key[0] == conf]) for conf in (0, 1)}
+    inside, among = 10 - 5, 5 - 2
+    within = sum(((v - v.mean()) ** 2).sum() for v in logs.values()) / inside
+    above = sum(len(v) * (v.mean() - everything[conf].mean()) ** 2 for (conf, _), v in logs.items()) / among
+    per_set = (10 - (9 + 1 + 4) / 6 - (4 + 4) / 4) / among
+    found = spread(runs)
+    assert found.within == pytest.approx(math.sqrt(within))
+    assert found.between == pytest.approx(math.sqrt((above - within) / per_set))
+    assert found.chance == pytest.approx(variance_ratio_chance(above / within, among, inside))
+
+
+def test_sets_that_differ_where_runs_on_the_same_nodes_never_do_are_no_chance():
+    nodes = ((["n1"], 0.1), (["n2"], 0.2))
+    found = spread(placed(runs_of([(1, where, None, seconds) for where, seconds in nodes for _ in range(2)])))
+    assert found.within == 0
+    assert found.between > 0
+    assert found.chance == 0.0
+
+
+def test_sets_that_differ_less_than_their_runs_add_nothing():
+    runs = pd.DataFrame({"configuration": 0, "node_set": ["a", "a", "b", "b"], "ratio": [0.9, 1.1, 0.9, 1.1]})
+    assert spread(runs).between == 0.0
+
+
+def test_a_table_of_placements_has_its_columns_from_0_on_and_the_slowest_set_first():
+    table = [(1, ["n1"], ["a"], 0.1), (1, ["n2"], ["a"], 0.1), (1, ["n3"], ["b"], 0.2), (1, ["n3"], ["b"], 0.4)]
+    runs = placed(runs_of(table))
+    assert list(runs) == list(COLUMNS)
+    assert runs.index.tolist() == [0, 1, 2, 3]
+    sets = by_node_set(runs)
+    assert sets["node_set"].tolist() == ["n3", "n1", "n2"], "of equal ones by name"
+    assert sets.index.tolist() == [0, 1, 2]
+    assert sets.iloc[0][["low", "ratio", "high"]].tolist() == pytest.approx([0.15 / 0.4, (0.375 + 0.75) / 2, 0.75])
+
+
+def test_a_run_without_a_step_time_is_not_placed():
+    records = runs_of([(1, ["n1"], None, 0.1), (1, ["n2"], None, 0.1), (1, ["n3"], None, 0.1)])
+    records.loc[0, "step_time_median_s"] = 0.0
+    assert placed(records)["node_set"].tolist() == ["n2", "n3"]
+
+
+def test_as_many_of_the_widest_configurations_are_named_as_are_asked_for():
+    runs = pd.DataFrame({"configuration": [7, 7, 8, 8, 9, 9], "node_set": "a", "ratio": [1, 1.1, 1, 1.3, 1, 1.2]})
+    assert [list(widest(runs, most)) for most in (0, 1, 2, 9)] == [[], [8], [8, 9], [8, 9, 7]]

@@ -92,3 +92,27 @@ def test_only_runs_that_succeeded_and_count_have_errors():
 def test_an_error_needs_both_numbers_and_both_above_nothing(predicted, measured):
     rows = pd.DataFrame({"predicted_step_s": [predicted, 3.0], "step_time_median_s": [measured, 2.0]}, dtype=float)
     assert errors(rows, "time").tolist() == [0.5]
+
+
+def test_a_plan_without_run_ids_or_without_predictions_is_none():
+    rows = physical()
+    by_physics = {"the physics models, from the record"}
+    whole = pd.DataFrame({"run_id": rows["run_id"], "predicted_step_s": 2.0, "predicted_peak_bytes": 3.0})
+    for column in ("run_id", ["predicted_step_s", "predicted_peak_bytes"]):
+        assert set(predictions(rows, whole.drop(columns=column))["predicted_by"]) == by_physics
+    found = predictions(rows, whole)
+    assert found[["predicted_step_s", "predicted_peak_bytes"]].to_numpy().tolist() == [[2.0, 3.0]] * len(rows)
+    assert "index" not in found
+    assert "index" not in predictions(rows, None)
+
+
+def test_each_workload_of_a_table_has_its_own_predictions():
+    rows = physical()
+    mixed = rows.assign(
+        compile=[True, False] * (len(rows) // 2), gpu=["h100"] * (len(rows) // 2) + ["b200"] * (len(rows) // 2)
+    )
+    found = predictions(mixed, None)
+    for at in range(len(rows)):
+        alone = predictions(mixed.iloc[[at]], None).iloc[0]
+        both = ["predicted_peak_bytes", "predicted_step_s"]
+        assert found.iloc[at][both].tolist() == pytest.approx(alone[both].tolist())

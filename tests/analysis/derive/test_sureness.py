@@ -200,3 +200,34 @@ def test_a_configuration_without_a_value_takes_no_degree_of_freedom() -> None:
     sd, freedom = run_spread(rows, pd.Series([0, 0, 1, 2]))
     assert freedom == 1
     assert sd == pytest.approx(math.sqrt(0.5))
+
+
+def test_two_runs_that_agree_to_the_digit_show_their_spread_without_that_of_iterations():
+    rows = rows_of((200.0, 200.0), (100.0, 110.0)).drop(columns=["step_time_min_s", "step_time_max_s"])
+    (cell,) = analysis.best_per_cell(rows).to_dict("records")
+    assert (cell["low"], cell["high"]) == (200.0, 200.0)
+    kind, text = verdict(cell, METRIC)
+    assert kind != "unknown"
+    assert "2 and 2 runs" in text
+
+
+@pytest.mark.parametrize(("values", "kind"), [
+    (((200.0, 201.0), (100.0, 101.0)), "clear"), (((200.0, 201.0), (100.0,)), "leads"),
+    (((200.0,), (100.0, 101.0)), "leads"), (((200.0,), (100.0,)), "leads"), (((200.0, 300.0), (100.0, 190.0)), "leads"),
+])  # fmt: skip
+def test_a_lead_is_clear_only_with_two_runs_on_both_sides_that_agree(values, kind):
+    assert claim(*values)[0] == kind
+
+
+def test_a_clear_lead_names_its_size_the_number_of_configurations_and_both_numbers_of_runs():
+    text = claim((200.0, 202.0, 201.0), (100.0, 101.0), (50.0,))[1]
+    assert text == "100.0% ahead of the second of 3, beyond the spread between runs (3 and 2 runs)"
+
+
+def test_a_chance_of_just_the_level_is_no_claim():
+    cell = {"configurations": 2, "ties": [], "value": 110.0, "runner_up": 100.0, "low": 109.0, "high": 111.0}
+    cell |= {"repeats": 2, "runner_up_repeats": 2, "spread_freedom": 1, "run_spread": 0.01}
+    lead = 0.01 / math.tan(math.pi * LEVEL)  # with one degree of freedom Student's t is Cauchy's distribution
+    assert chance_of(lead * 1.001, 0.01, 1, 1) < LEVEL < chance_of(lead * 0.999, 0.01, 1, 1)
+    assert verdict({**cell, "least_lead": lead * 1.001}, METRIC)[0] == "clear"
+    assert verdict({**cell, "least_lead": lead * 0.999}, METRIC)[0] == "leads"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.derive.time import held, over_time, segments, shares
+from analysis.derive.time import STATES, held, over_time, segments, shares
 from sweep.records.timeline import ATTEMPTS, PILOTS
 
 
@@ -139,3 +139,46 @@ def test_segments_never_leave_gaps_or_overlap(gaps, outcomes, end, lost, gone):
     if len(table):
         assert edges[0, 0] == 0
         assert shares(table).sum() == pytest.approx(1)
+
+
+def test_a_pilot_within_its_wall_time_is_not_lost_however_long_it_is_unresponsive_and_one_beyond_it_is():
+    """Another pilot wrote at 100 s, which makes that now."""
+    other = allocation(pilot="p2", node="n2", heard_at=100.0, end=None)
+    for limit, expected in ((200.0, [("idle", 0, 100)]), (60.0, [("idle", 0, 30), ("lost", 30, 60)]),
+                            (100.0, [("idle", 0, 100)])):  # fmt: skip
+        unheard = allocation(end=None, heard_at=30.0, time_limit_s=limit)
+        assert spans(segments(*frames([unheard, other], []))) == expected
+    unlimited = allocation(end=None, heard_at=30.0, time_limit_s=None)
+    assert spans(segments(*frames([unlimited, other], []))) == [("idle", 0, 100)]
+
+
+def test_a_job_found_gone_as_it_began_is_gone():
+    assert segments(*frames([allocation(end=None, heard_at=None, begin=5.0, gone_at=5.0)], [])).empty
+
+
+def test_segments_are_numbered_from_0_in_the_order_of_nodes_and_time_and_have_their_columns():
+    both = [allocation(node="n2"), allocation(node="n1")]
+    table = segments(*frames(both, [attempt(10.0, nodes=["n2"])]))
+    assert list(table) == ["source", "pilot", "node", "state", "begin", "end"]
+    assert table.index.tolist() == list(range(len(table)))
+    assert table["node"].tolist() == ["n1"] + ["n2"] * 5
+    assert table["begin"].tolist()[1:] == [0, 10, 12, 17, 18]
+
+
+def test_an_attempt_that_never_got_steady_started_until_it_ended():
+    early = attempt(10.0, steady_at=None, measured_at=None, ended_at=40.0)
+    states = spans(segments(*frames([allocation()], [early])))
+    assert states == [("idle", 0, 10), ("starting", 10, 40), ("idle", 40, 100)]
+
+
+def test_shares_of_nothing_are_zero():
+    nothing = segments(*frames([allocation(node=None, begin=None, end=None, heard_at=None)], []))
+    assert shares(nothing).tolist() == [0.0] * len(STATES)
+    assert list(shares(nothing).index) == list(STATES)
+
+
+def test_over_time_has_equal_spans_from_the_first_to_the_last_second():
+    table = segments(*frames([allocation(begin=20.0, end=60.0)], []))
+    edges, counts = over_time(table, 4)
+    assert edges.tolist() == [20.0, 30.0, 40.0, 50.0, 60.0]
+    assert {state: means.tolist() for state, means in counts.items()} == {"idle": [1.0] * 4}
