@@ -134,7 +134,7 @@ def _layers_by_cost(pp: Any, depth: Any, shape: Any, stage: str) -> Any:
         return np.where(pp == 1, depth, placed(np.ones_like(pp)))
     if stage == "middle":
         return np.maximum(placed(2.0 * np.ones_like(pp)) - placed(np.ones_like(pp)), 1)
-    return np.where(pp == 1, depth, depth - placed(_output_rank(pp, depth, share)))
+    return np.where(pp == 1, depth, depth - placed(_output_rank(depth, share)))
 
 
 def cost_share(pp: Any, depth: Any, shape: Any) -> Any:
@@ -144,8 +144,8 @@ def cost_share(pp: Any, depth: Any, shape: Any) -> Any:
     return (depth + head) / pp
 
 
-def _output_rank(pp: Any, depth: Any, share: Any) -> Any:
-    return np.clip(np.ceil(depth / share - 1e-9) - 1, 0, pp - 1)
+def _output_rank(depth: Any, share: Any) -> Any:
+    return np.ceil(depth / share - 1e-9) - 1  # below pp: the output projection weighs something
 
 
 def in_flight(columns: Mapping[str, Any], stage: str) -> Any:

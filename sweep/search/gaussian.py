@@ -20,6 +20,8 @@ Ints = npt.NDArray[np.int64]
 
 LEAST_LEARNED = 0.02
 """an observation that would narrow the variance by a smaller share is left out: each one costs time"""
+ROOM = 128
+"""further observations before the array of them is made larger"""
 
 
 class Belief:
@@ -28,7 +30,7 @@ class Belief:
     ``column(i)``: the prior covariance of all candidates with candidate i.
     """
 
-    def __init__(self, mean: Floats, variance: Floats, column: Callable[[int], Floats], room: int = 64) -> None:
+    def __init__(self, mean: Floats, variance: Floats, column: Callable[[int], Floats], room: int = ROOM) -> None:
         self.mean, self.variance = mean.copy(), variance.copy()
         self._column = column
         self._rows: Floats = np.empty((room, len(mean)))
@@ -37,7 +39,7 @@ class Belief:
     @classmethod
     def given(cls, mean: Floats, variance: Floats, column: Callable[[int], Floats], data: Data) -> Belief:
         """The belief after many observations at once. ``data.covariance``: (observations, candidates)."""
-        found = cls(mean, variance, column, room=max(64, 2 * len(data.indices)))
+        found = cls(mean, variance, column, room=ROOM + len(data.indices))
         if not len(data.indices):
             return found
         within = data.covariance[:, data.indices] + np.diag(data.noise)

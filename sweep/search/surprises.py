@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
 
@@ -31,8 +32,8 @@ def surprises(values: Floats, error: Floats, covariance: Floats, disturbed: floa
     """
     runs, names = len(error), _separable(values)
     columns = np.stack([values[:, name].prod(axis=1) for name in names], axis=1) if names else np.zeros((runs, 0))
-    pairs = np.array([len(name) > 1 for name in names], dtype=bool)
-    number = np.where(pairs, max(int(pairs.sum()), 1), max(int((~pairs).sum()), 1))
+    how_many = Counter(map(len, names))
+    number = np.array([how_many[len(name)] for name in names])
     effects = np.concatenate([SLAB * columns, slowdown * np.eye(runs)], axis=1)
     odds = np.concatenate([np.log(EXPECTED / number), np.full(runs, math.log(disturbed))])
     inverse, found = np.linalg.inv(covariance), []

@@ -174,3 +174,22 @@ def test_one_rank_copies_no_slices_of_sharded_tensors():
     assert alone == 0
     assert pair == pytest.approx(9 * MODELS["8B"].num_layers / 2 * 2 * 2 * constants.LAUNCH_S.median)
     assert data_parallel.host_s(columns(dp=2, cp=1, pp=2, zero=0), behaviour) == 0
+
+
+def test_a_send_between_nodes_is_as_slow_as_gathers_between_two_nodes_were_measured():
+    """The measured gather takes three times the predicted time; within a node nothing was measured."""
+    layout = columns(pp=4, tp=8, dp=1, cp=1, ep=1, micro_batch_size=1, grad_accum=4)
+    size = float(c.activation_bytes(layout)) / 8
+    slow = MeasuredCollective(
+        kind="all_gather", nodes=2, ranks=16, bytes=int(size), seconds=3 * seconds(size, 16, 2)
+    )
+    assert float(c.send_s(layout, measured(slow))) == pytest.approx(3 * float(c.send_s(layout, H100)), rel=1e-6)
+    inside = layout | {"tp": 1, "pp": 2}
+    assert float(c.send_s(inside, measured(slow))) == float(c.send_s(inside, H100))
+
+
+def test_a_stage_waits_for_a_send_each_way_per_chunk_and_micro_batch_and_for_those_of_its_start():
+    plain = columns(pp=4, grad_accum=6, pp_schedule="1f1b", virtual_stages=2)
+    assert c.sends(plain) == 2 * (6 + 3)
+    assert c.sends(plain | {"pp_schedule": "interleaved_1f1b"}) == 2 * 2 * (6 + 3 / 2)
+    assert c.sends(plain | {"pp": 1}) == 0

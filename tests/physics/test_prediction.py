@@ -6,7 +6,7 @@ import pytest
 from sweep.physics import constants
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.physics.prediction import FACTORS, Layouts, Posterior, describe, students_quantile
+from sweep.physics.prediction import FACTORS, FROM_ANOTHER, Layouts, Posterior, describe, students_quantile
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import PARTS, step_time_s
 
@@ -214,3 +214,15 @@ def test_of_layouts_of_which_nothing_is_known_each_may_be_any():
     assert np.ptp(several.log_median) == 0
     assert (several.prior_sd > constants.NOISE.spread).all()
     assert np.allclose(np.corrcoef(Posterior().sample(several, 500, np.random.default_rng(0)).T), 1.0)
+
+
+@pytest.mark.parametrize(("share", "wanted"), [(0.9, 1.310415), (0.95, 1.697261), (0.975, 2.042272)])
+def test_quantiles_of_students_t_to_the_second_term_of_their_expansion(share, wanted):
+    """Of 30 degrees of freedom, where the third term is below 2e-4 (Abramowitz and Stegun 26.7.5 and table 26.10)."""
+    assert students_quantile(share, 30) == pytest.approx(wanted, abs=6e-5 if share < 0.96 else 1.5e-4)
+    assert students_quantile(1 - share, 30) == pytest.approx(-students_quantile(share, 30))
+
+
+def test_all_runs_of_another_trainer_count_as_eight_tenths_of_a_run_of_its_own():
+    """What a correlation of 0.3 leaves of the eight runs that the spreads count as."""
+    assert pytest.approx(0.72 / 0.91) == FROM_ANOTHER

@@ -91,3 +91,38 @@ def test_a_run_that_worked_above_the_stated_memory_keeps_others_possible(workloa
     last = np.array([3])
     assert known.success(last)[0] > 0.2
     assert not known.infeasible[3] or known.candidates.impossible[3]
+
+
+def test_a_limit_that_many_runs_refute_leaves_the_other_alone():
+    """Its odds become smaller than any number."""
+    limit = MemoryLimit()
+    with np.errstate(all="raise", under="ignore"):
+        for _ in range(60):
+            limit.is_above(np.log(2.0), 1e-6)
+            limit.is_below(np.log(2.2), 1e-6, 0.0)
+        assert limit._weights[0].sum() == 0
+        assert above(limit, 1.5) > 0.999
+        assert above(limit, 3.0) < 0.001
+        assert limit.moments()[0] == pytest.approx(np.log(2.1), abs=0.05)
+
+
+def test_a_limit_is_never_known_better_than_the_grid_of_its_hypothesis():
+    """The stated memory's points are a fortieth of its error, 0.001, apart."""
+    limit = MemoryLimit()
+    for _ in range(60):
+        limit.is_above(-0.0401, 0.0)
+        limit.is_below(-0.0399, 0.0, 0.0)
+    mean, variance = limit.moments()
+    assert (mean, variance) == (pytest.approx(-0.04, abs=1e-5), pytest.approx(0.001**2))
+    peaks = np.array([-0.042, -0.041, -0.04, -0.039])
+    assert limit.above(peaks, np.zeros(4)) == pytest.approx(normal_cdf((mean - peaks) / 0.001), abs=1e-3)
+
+
+def test_an_end_is_read_by_the_likelier_hypothesis():
+    limit = MemoryLimit()
+    mean, variance = limit.moments()
+    assert (mean, variance) == (pytest.approx(-0.04), pytest.approx(0.04**2, rel=0.03))
+    limit.is_above(np.log(1.5), 1e-4)
+    mean, variance = limit.moments()
+    assert mean > np.log(1.5)
+    assert variance > 0.1

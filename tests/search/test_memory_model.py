@@ -90,3 +90,23 @@ def test_a_variance_that_rounding_made_negative_is_none():
     peaks._belief.variance[0] = -1e-12
     assert peaks.spread(0) == 0.0
     assert np.isfinite(peaks.fits(np.arange(6))).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_a_failure_was_of_memory_by_bayes_rule(share):
+    found = candidates("somebody")
+    peaks = Peaks(found.peaks, found.kernel)
+    over = 1 - float(peaks.fits(np.array([3]))[0])
+    assert 0.01 < over < 0.99
+    assert peaks.failed(3, share) == pytest.approx(over / (over + share * (1 - over)))
+
+
+def test_a_measured_peak_teaches_only_while_the_runs_own_is_less_certain_than_an_axis_effect():
+    """A run whose peak is as uncertain as the effect of one axis value: its further peaks are not learned."""
+    found = candidates()
+    peaks = Peaks(found.peaks, found.kernel)
+    for spread, learns in ((RESIDUAL * 1.01, True), (RESIDUAL * 0.99, False)):
+        peaks._belief.variance[0] = spread**2
+        before = peaks._belief.mean.copy()
+        peaks.measured(0, float(before[0]) + 0.2)
+        assert (not np.array_equal(peaks._belief.mean, before)) == learns

@@ -224,3 +224,22 @@ def test_a_run_that_has_not_ended_counts_with_its_expected_duration():
     assert [run.run_id for run in search.asked_for(sweep_state)] == [run.run_id for run in runs], "90 s and a minute"
     sweep_state.apply(ended(runs[2], 91.0))
     assert [run.run_id for run in search.asked_for(sweep_state)] == [run.run_id for run in runs[:3]]
+
+
+def test_one_run_at_a_time_takes_the_cell_with_the_fewest_runs_and_retries_last():
+    runs = runs_of((1, 2))
+    narrow, wide = ([planned for planned in runs if planned.nodes == nodes] for nodes in (1, 2))
+    state = SweepState()
+    for planned in (*wide[:3], narrow[0]):
+        state.apply(ended(planned, 60.0))
+    state.apply(ended(narrow[1], 60.0, truth=(Outcome.LOST, None)))
+    search = Search.of(runs, GPU)
+
+    def chosen(**how):
+        return [(runs[place].nodes, attempt) for place, attempt in search.choices(state, 2, frozenset(), **how)]
+
+    assert chosen() == [(2, 1), (1, 1), (1, 2)], "the widest first"
+    assert chosen(in_turn=True) == [(1, 1), (2, 1), (1, 2)]
+    state.apply(ended(narrow[2], 60.0))
+    state.apply(ended(narrow[3], 60.0))
+    assert chosen(in_turn=True) == [(2, 1), (1, 1), (1, 2)]

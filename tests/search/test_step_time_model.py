@@ -168,8 +168,8 @@ def test_each_run_is_doubted_by_what_all_others_predict_of_it(candidates):
         again = disturbance_variance(np.array([slower]), np.array([variance]), found.disturbed)[0]
         assert further[one] == pytest.approx(again, rel=1e-6)
     assert trusted[5] < 0.01 < 0.5 < min(np.delete(trusted, 5))
-    doubted = DISTURBED * DISTURBED_RUNS + 16 - sum(trusted)
-    assert found.disturbed == pytest.approx(doubted / (DISTURBED_RUNS + 16))
+    doubted = 0.05 * 20 + 16 - sum(trusted)
+    assert found.disturbed == pytest.approx(doubted / (20 + 16)), "a share of 1 in 20 counts as 20 runs"
 
 
 def test_a_value_whose_runs_are_all_far_slower_has_an_effect_of_its_own(candidates):
