@@ -285,7 +285,7 @@ def _skip(n: int) -> int:
 def configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
     """A number per configuration: equal for repeats of one, also across sweeps."""
     names = [name for name in CONFIGURATION_NAMES if name in rows]
-    many = "repeat" in rows and bool((rows["repeat"].fillna(0) > 0).any())
+    many = "repeat" in rows and bool((rows["repeat"].astype(float) > 0).any())
     if not many and "run_id" in rows and rows["run_id"].is_unique and rows["run_id"].notna().all():
         numbers = np.arange(len(rows))
     else:

@@ -108,7 +108,7 @@ def _busy(nodes: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.DataFrame:
         begin, finish = edges[low].fillna(end if low else edges[0]), edges[high].fillna(end)
         parts.append(one.assign(state=state, begin_=begin, end_=finish)[ok])
     parts.append(one.assign(state="failed", begin_=edges[0], end_=end)[~ok & ~running])
-    table = pd.concat(parts, ignore_index=True)
+    table = pd.concat(parts)
     low, high = table["begin"], table["sound_until"]
     clipped = table.assign(begin=np.clip(table["begin_"], low, high), end=np.clip(table["end_"], low, high))
     visible: pd.DataFrame = clipped[clipped["end"] > clipped["begin"]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass
+from enum import IntEnum, auto
 from typing import Any
 
 from sweep.outcomes import Outcome
@@ -56,13 +56,13 @@ class Diagnosis:
 class Weight(IntEnum):
     """How strong a line is as evidence of the cause. The heaviest wins; among equals, the earliest."""
 
-    SIGN = 0
+    SIGN = auto()
     """something failed; the line does not show what"""
-    CONSEQUENCE = 1
+    CONSEQUENCE = auto()
     """usually follows from a failure elsewhere; names the outcome only if nothing better is found"""
-    SUSPECT = 2
+    SUSPECT = auto()
     """a cause, or a consequence of another rank's failure: the order in time decides"""
-    CAUSE = 3
+    CAUSE = auto()
     """explains the end by itself, even where its line comes late (kernel, Slurm and allocator report what they did)"""
 
 
@@ -112,7 +112,7 @@ class Hit:
     """the rule's name"""
     guess: bool = False
     lasting: bool = False
-    order: tuple[float, ...] = field(default=(0.0,))
+    order: tuple[float, ...] = ()
     """order in time among hits of several texts"""
     rank: int | None = None
     node: str | None = None

@@ -42,7 +42,7 @@ class NcclSummary:
     """IB, Socket, AWS Libfabric, … as NCCL names it"""
     interface: str | None = None
     """the interface of the bootstrap"""
-    hosts: int = 0
+    hosts: int
     nodes: int | None = None
     hcas_per_host: Mapping[str, int] = field(default_factory=dict)
     transports: Mapping[str, int] = field(default_factory=dict)

@@ -153,9 +153,7 @@ NET: tuple[LineRule, ...] = (
         r"NCCL (?:error|failure)\b(?!.{0,4}handling)|nccl(?:System|Internal|UnhandledCuda|InvalidUsage"
         r"|InvalidArgument)Error|ncclInvalid(?:Usage|Argument)\b|DistBackendError"
         r"|unhandled (?:system|cuda) error|ncclCommInitRank failed",
-        advice="NCCL failed: run once with NCCL_DEBUG=INFO and look for the first WARN line; "
-        + _LINK[0].lower()
-        + _LINK[1:],
+        advice="NCCL failed: run once with NCCL_DEBUG=INFO and look for the first WARN line. " + _LINK,
     ),
     rule(
         "nccl-warn",

@@ -139,8 +139,8 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
         return hits
     heartbeats = _progress(text, hits[0].position)
     done = _DONE.search(text, 0, hits[-1].position)
-    last_nan = max((hit.position for hit in hits if hit.source == "nan-metric"), default=-1)
-    healed = last_nan >= 0 and _finite_again(text, last_nan)
+    nans = [hit.position for hit in hits if hit.source == "nan-metric"]
+    healed = bool(nans) and _finite_again(text, max(nans))
     retained = []
     for hit in hits:
         if hit.source == "nan-metric" and healed:

@@ -101,7 +101,7 @@ def _kinds(i: int, point: Any) -> Iterator[Problem]:
         wanted = {"recompute": str, "pp_schedule": str, "dtype": str, "compile": bool}.get(name, int)
         lowest = 0 if name == "zero" else 1
         for value in point[name]:
-            if type(value) is not wanted or (isinstance(value, int) and value < lowest):
+            if type(value) is not wanted or (wanted is not bool and isinstance(value, int) and value < lowest):
                 yield Problem(("include", i, name), f"{shown(value)} is not a value of {name}")
 
 

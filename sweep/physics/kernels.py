@@ -60,7 +60,7 @@ def _mlp(columns: Columns, shape: Any, rate: Any, machine: Machine) -> list[Pass
     width = np.maximum(shared, 1e-9)
     hidden, inner = np.asarray(shape.hidden_size, dtype=np.float64), 1 + np.asarray(shape.gated_mlp) * 1.0
     found = []
-    if np.any(shared > 0):
+    if shared.any():
         some = [_both(rows, inner * width, hidden, rate, machine), _both(rows, hidden, width, rate, machine)]
         found += [Passes(*(np.where(shared > 0, one, 0.0) for one in both)) for both in some]
     if mixture.any():

@@ -45,7 +45,7 @@ def layouts_on(
         dp, rest = divmod(gpus, tp * pp * cp)
         if rest or shape.num_heads % tp or pp > stages or sequence_length % cp or (zero and dp * cp == 1):
             continue
-        if ep > 1 and (shape.num_experts % ep or dp * cp * tp % ep):
+        if shape.num_experts % ep or dp * cp * tp % ep:
             continue
         grad_accum = global_batch_tokens // (dp * micro * sequence_length)
         if grad_accum >= max(1, pp - 1) and all(

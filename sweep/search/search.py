@@ -49,8 +49,8 @@ class Search:
         self._expected = np.array([run.expected_s for run in runs], dtype=np.float64)
         self._widths = sorted({run.nodes for run in runs}, reverse=True)
         self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU, transfer=transfer)
-        self._read = 0
-        self._known = Known(self._candidates)
+        self._read: int
+        self._known: Known
         self._begin(SweepState())
 
     @classmethod

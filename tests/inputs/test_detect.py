@@ -10,9 +10,12 @@ import yaml
 
 from sweep.errors import SweepError
 from sweep.inputs.detect import (
+    CPU_RANKS,
+    LONGEST_PILOT_S,
     NodeGroup,
     cluster_site,
     detect_site,
+    other_partitions,
     parse_config,
     parse_gpu_names,
     parse_gres,
@@ -173,3 +176,82 @@ def test_no_slurm_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert not slurm_answers()
     with pytest.raises(SweepError, match="--executor local"):
         detect_site("slurm")
+
+
+def commands(monkeypatch: pytest.MonkeyPatch, folder: Path, **outputs: str | None) -> None:
+    """A search path of these commands alone; each prints its text, and fails where that is None."""
+    for name, text in outputs.items():
+        path = folder / name
+        path.write_text("#!/bin/sh\nexit 1\n" if text is None else f"#!/bin/sh\nprintf '%s\\n' '{text}'\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+@pytest.mark.parametrize(("outputs", "up"), [
+    ({"sbatch": "", "scontrol": "Slurmctld(primary) at login is UP"}, True),
+    ({"sbatch": "", "scontrol": "Slurmctld(primary) at login is DOWN"}, False),
+    ({"sbatch": "", "scontrol": None}, False), ({"sbatch": ""}, False),
+    ({"scontrol": "Slurmctld(primary) at login is UP"}, False),
+])  # fmt: skip
+def test_slurm_answers_where_sbatch_is_installed_and_the_controller_is_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outputs: dict[str, str | None], up: bool
+) -> None:
+    commands(monkeypatch, tmp_path, **outputs)
+    assert slurm_answers() is up
+
+
+@pytest.mark.parametrize(("names", "stated", "kind", "ranks"), [
+    ("NVIDIA H100 80GB HBM3\nNVIDIA H100 80GB HBM3", None, "h100", 2), ("NVIDIA H100 80GB HBM3", "a100", "a100", 1),
+    ("", "h100", "cpu", None), (None, None, "cpu", None),
+])  # fmt: skip
+def test_a_machine_has_the_gpus_that_it_lists_and_else_its_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: str | None, stated: str | None, kind: str, ranks: int | None
+) -> None:
+    commands(monkeypatch, tmp_path, **{"nvidia-smi": names})
+    cpus = os.cpu_count()
+    wanted: dict[str, object] = {"name": "local", "gpu": kind, "cpus_per_node": cpus}
+    if ranks is None:
+        wanted |= {"gpus_per_node": min(cpus or 1, CPU_RANKS)}
+    else:
+        wanted |= {"gpus_per_node": ranks, "max_nodes": 1, "max_local_ranks": ranks}
+    assert detect_site("local", stated) == wanted
+
+
+LINES = "cpu*|up|1:00|2|4|1000|(null)\nfast|up|infinite|3|64|1000|gpu:8\nold|down|infinite|9|64|1000|gpu:v100:8"
+
+
+def test_a_cluster_is_detected_from_what_its_commands_print(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands(monkeypatch, tmp_path, sinfo=LINES.replace("cpu*", "cpu"), scontrol="ClusterName = my cluster ")
+    found = detect_site("slurm", "h100")
+    assert found == {
+        "name": "my-cluster", "partition": "fast", "gpu": "h100", "gpus_per_node": 8, "cpus_per_node": 64,
+        "max_nodes": 3, "pilot_time": LONGEST_PILOT_S,
+    }  # fmt: skip
+    assert [group.partition for group in other_partitions("fast")] == ["cpu"], "of those that are up"
+    commands(monkeypatch, tmp_path, sinfo=LINES, scontrol=None)
+    found = detect_site("slurm")
+    assert (found["name"], found["gpu"], found["gpus_per_node"], found["pilot_time"]) == ("cluster", "cpu", 4, 60)
+
+
+def test_a_cluster_without_a_partition_that_is_up_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands(monkeypatch, tmp_path, sinfo="old|down|infinite|9|64|1000|gpu:v100:8", scontrol=None)
+    with pytest.raises(SweepError, match="no partition that is up"):
+        detect_site("slurm")
+    commands(monkeypatch, tmp_path, sinfo=None)
+    assert other_partitions("any") == []
+
+
+@pytest.mark.parametrize(("text", "count", "kind"), [
+    ("gpu:8", 8, ""), ("gpu", 1, ""), ("gpu:h100", 1, "h100"), ("gpu:a100:2,gpu:h100:4", 6, "h100"),
+    ("gpu:h100:2(S:0),gpu:h100:2(S:1),gpu:a100:3", 7, "h100"), ("shard:8", 0, ""), ("(null)", 0, ""),
+])  # fmt: skip
+def test_gpus_of_a_node_are_summed_and_their_type_is_the_most_numerous(text: str, count: int, kind: str) -> None:
+    assert parse_gres(text) == (count, kind)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("30", None), ("5:07", 307), ("1:00:00", 3600), ("2-03:04:05", 2 * 86400 + 3 * 3600 + 4 * 60 + 5),
+    ("infinite", None),
+])  # fmt: skip
+def test_slurms_times_are_days_hours_minutes_and_seconds(text: str, seconds: int | None) -> None:
+    assert parse_time(text) == seconds

@@ -364,3 +364,18 @@ def test_a_budget_goes_around_through_yaml():
     grid = parse_grid(GRID + "strategy: guided\nbudget: {share: 0.1, wall_time: 2h}\n", "grid.yaml")
     assert grid.budget.wall_time == 7200
     assert parse_grid(grid.to_yaml(), "again.yaml") == grid
+
+
+def test_grids_are_equal_where_all_their_keys_are():
+    grid, same, other = (parse_grid(text, "g.yaml") for text in (GOOD, GOOD, GOOD.replace("[1, 2]", "[1]", 1)))
+    assert grid == same
+    assert grid != other
+    assert grid != "good"
+
+
+def test_every_axis_of_numbers_may_be_auto_in_the_schema_and_node_counts_may_not():
+    found = json_schema()["properties"]
+    auto = {
+        name: {"const": "auto"} in found[name]["anyOf"] for name in ("tp", "micro_batch_size", "zero", "dtype", "nodes")
+    }
+    assert auto == {"tp": True, "micro_batch_size": True, "zero": True, "dtype": True, "nodes": False}

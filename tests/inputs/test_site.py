@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from sweep.errors import SweepError
-from sweep.inputs.site import parse_site
+from sweep.inputs.site import LEAST_PORTS, NodeGroup, parse_site
 
 GOOD = "gpus_per_node: 8\ngpu: h100\n"
 
@@ -122,3 +122,69 @@ def test_real_slurm_values_are_allowed():
     assert site.constraint == "[rack1|rack2]&nvme"
     assert site.sbatch == ("--exclude=n[1-3]", "--mail-user a@b.c", "--contiguous")
     assert site.hardware.peak_flops("bf16") == 989e12
+
+
+BOUNDS = [
+    ("gpus_per_node", 1, 1024), ("max_nodes", 1, 100_000), ("cpus_per_node", 1, 65536), ("max_pilots", 1, 10_000),
+    ("nice", -(2**31), 2**31 - 1), ("max_runs_per_pilot", 1, None), ("max_local_ranks", 1, 65536),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "lowest", "highest"), BOUNDS)
+def test_a_sites_numbers_have_their_bounds_in_groups_too(key, lowest, highest):
+    plain = {"gpu": "h100", "gpus_per_node": 8}
+    for value, right in [(lowest, True), (lowest - 1, False)] + (
+        [(highest, True), (highest + 1, False)] if highest else []
+    ):
+        texts = [yaml.safe_dump(plain | {key: value})]
+        if key in NodeGroup.model_fields:
+            texts.append(yaml.safe_dump(plain | {"node_groups": {"a": {key: value}}}))
+        for text in texts:
+            if right:
+                assert parse_site(text, "site.yaml")
+            else:
+                with pytest.raises(SweepError, match=key):
+                    parse_site(text, "site.yaml")
+
+
+@pytest.mark.parametrize("key", ["dollars_per_gpu_hour", "co2_g_per_kwh"])
+def test_a_price_is_a_finite_number_and_above_nothing_where_it_divides(key):
+    def right(value):
+        try:
+            return bool(parse_site(f"gpu: h100\ngpus_per_node: 8\n{key}: {value}\n", "site.yaml"))
+        except SweepError:
+            return False
+
+    assert [right(value) for value in ("0.01", "0.0", "-0.5", ".inf", ".nan")] == [
+        True, key == "co2_g_per_kwh", False, False, False,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ports", "right"), [
+    ((1024, 65535), True), ((1023, 65535), False), ((1024, 65536), False), ((2000, 2000 + LEAST_PORTS - 1), True),
+    ((2000, 2000 + LEAST_PORTS - 2), False),
+])  # fmt: skip
+def test_a_range_of_ports_is_of_unprivileged_ones_and_wide_enough(ports, right):
+    text = f"gpu: h100\ngpus_per_node: 8\nport_range: {list(ports)}\n"
+    if right:
+        assert parse_site(text, "site.yaml").port_range == ports
+    else:
+        with pytest.raises(SweepError, match="port"):
+            parse_site(text, "site.yaml")
+
+
+def test_what_a_site_does_not_state_has_its_default():
+    site = parse_site("gpu: h100\ngpus_per_node: 8\n", "site.yaml")
+    assert (site.pilot_time_s, site.max_pilots, site.poll_interval_s) == (4 * 3600, 4, 15)
+    assert site.parts == {"": site}
+    assert site.part("any") is site
+
+
+def test_a_part_of_a_site_has_the_sites_values_where_the_group_states_none():
+    groups = "node_groups: {a: {}, b: {gpu: a100, max_nodes: 2}}\n"
+    text = f"gpu: h100\ngpus_per_node: 8\nmax_nodes: 4\npartition: p\n{groups}"
+    site = parse_site(text, "site.yaml")
+    a, b = site.part("a"), site.part("b")
+    assert (a.gpu, a.max_nodes, a.partition, a.node_groups) == ("h100", 4, "p", {})
+    assert (b.gpu, b.max_nodes, b.gpus_per_node) == ("a100", 2, 8)
+    assert site.part("unknown") is site

@@ -180,9 +180,7 @@ def test_a_send_between_nodes_is_as_slow_as_gathers_between_two_nodes_were_measu
     """The measured gather takes three times the predicted time; within a node nothing was measured."""
     layout = columns(pp=4, tp=8, dp=1, cp=1, ep=1, micro_batch_size=1, grad_accum=4)
     size = float(c.activation_bytes(layout)) / 8
-    slow = MeasuredCollective(
-        kind="all_gather", nodes=2, ranks=16, bytes=int(size), seconds=3 * seconds(size, 16, 2)
-    )
+    slow = MeasuredCollective(kind="all_gather", nodes=2, ranks=16, bytes=int(size), seconds=3 * seconds(size, 16, 2))
     assert float(c.send_s(layout, measured(slow))) == pytest.approx(3 * float(c.send_s(layout, H100)), rel=1e-6)
     inside = layout | {"tp": 1, "pp": 2}
     assert float(c.send_s(inside, measured(slow))) == float(c.send_s(inside, H100))

@@ -234,3 +234,11 @@ def test_in_fp32_logits_take_twice_as_much_as_in_half_precision_and_never_less()
 
 
 DTYPES = ("bf16", "fp16", "fp32")
+
+
+@pytest.mark.parametrize(("widths", "groups"), [((1, 1, 1, 1, 1), 0), ((2, 1, 1, 1, 1), 2), ((2, 4, 1, 1, 1), 3),
+                                                ((2, 2, 2, 2, 2), 6), ((1, 1, 1, 1, 8), 2)])  # fmt: skip
+def test_outside_of_torch_are_a_context_and_a_communicator_per_wide_axis_and_one_for_all(widths, groups):
+    layout = dict(zip(("dp", "tp", "pp", "cp", "ep"), widths, strict=True))
+    wanted = memory.CONTEXT_BYTES + groups * memory.NCCL_BYTES_PER_GROUP
+    assert memory.outside_torch_bytes(layout) == wanted

@@ -382,3 +382,14 @@ def test_parameters_without_the_input_embedding_keep_one_that_is_the_output_too(
     embedding = own.vocab_size * own.hidden_size
     assert counted_parameters(own, convention) == shapes.active_parameters(own) - embedding
     assert counted_parameters(tied, convention) == shapes.active_parameters(tied)
+
+
+def test_a_layer_is_a_mixture_where_the_shape_has_experts_unless_stated():
+    for name, mixture in (("8B", False), ("tiny-moe", True)):
+        shape = MODELS[name]
+        assert shapes.layer_parameters(shape) == shapes.layer_parameters(shape, moe=mixture)
+
+
+def test_learned_positions_are_a_row_of_the_hidden_size_each():
+    plain, learned = (replace(MODELS["8B"], learned_positions=count) for count in (0, 1024))
+    assert shapes.total_parameters(learned) - shapes.total_parameters(plain) == 1024 * MODELS["8B"].hidden_size

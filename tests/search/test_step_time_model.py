@@ -12,7 +12,6 @@ from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
 from sweep.search.step_time_model import (
     DISTURBED,
-    DISTURBED_RUNS,
     LEAST_NOISE,
     PRIOR_OF_SCALES,
     SLOWDOWN,

@@ -401,3 +401,11 @@ def test_pooled_rows_have_the_records_columns_and_no_other_index():
 def test_a_run_without_its_interval_has_its_value_for_both_ends():
     pooled = measured(completed(frame(timed(100, None, None), timed(50, 0.5, 2.0, tp=2))), RATE)
     assert pooled[["low", "high"]].to_numpy().tolist() == [[100, 100], [25, 100]]
+
+
+def test_pooled_configurations_are_in_the_order_of_their_first_run():
+    rates = [(8, 10), (2, 20), (8, 30), (1, 5), (2, 40)]
+    rows = frame(*(timed(rate, 1, 1, tp=tp, repeat=at) for at, (tp, rate) in enumerate(rates)))
+    assert measured(rows, RATE)["tp"].tolist() == [8, 2, 1]
+    once = frame(*(timed(rate, 1, 1, tp=tp, repeat=None) for tp, rate in rates[:2]))
+    assert measured(once, RATE)["repeats"].tolist() == [1, 1], "a run that states no repeat is the first"
