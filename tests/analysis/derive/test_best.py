@@ -393,7 +393,15 @@ def test_pooled_rows_have_the_records_columns_and_no_other_index():
     rows = completed(frame(timed(100, 0.99, 1.01), timed(50, 0.9, 1.1, tp=2)))
     pooled = measured(rows, RATE)
     assert pooled.index.tolist() == [0, 1]
-    assert set(pooled) == set(rows) | {"value", "low", "high", "repeats", "run_spread", "spread_freedom"}
+    assert set(pooled) == set(rows) | {
+        "value",
+        "low",
+        "high",
+        "repeats",
+        "crowded_runs",
+        "run_spread",
+        "spread_freedom",
+    }
     added = {"configurations", "ties", "runner_up", "runner_up_repeats", "least_lead"}
     assert set(best_per_cell(rows)) == set(pooled) | added
 

@@ -221,12 +221,12 @@ def test_a_lead_is_clear_only_with_two_runs_on_both_sides_that_agree(values, kin
 
 def test_a_clear_lead_names_its_size_the_number_of_configurations_and_both_numbers_of_runs():
     text = claim((200.0, 202.0, 201.0), (100.0, 101.0), (50.0,))[1]
-    assert text == "100.0% ahead of the second of 3, beyond the spread between runs (3 and 2 runs)"
+    assert text == "100.0% ahead of the second of 3, beyond the spread between runs of 0.6% (3 and 2 runs)"
 
 
 def test_a_chance_of_just_the_level_is_no_claim():
     cell = {"configurations": 2, "ties": [], "value": 110.0, "runner_up": 100.0, "low": 109.0, "high": 111.0}
-    cell |= {"repeats": 2, "runner_up_repeats": 2, "spread_freedom": 1, "run_spread": 0.01}
+    cell |= {"repeats": 2, "runner_up_repeats": 2, "spread_freedom": 1, "run_spread": 0.01, "crowded_runs": 0}
     lead = 0.01 / math.tan(math.pi * LEVEL)  # with one degree of freedom Student's t is Cauchy's distribution
     assert chance_of(lead * 1.001, 0.01, 1, 1) < LEVEL < chance_of(lead * 0.999, 0.01, 1, 1)
     assert verdict({**cell, "least_lead": lead * 1.001}, METRIC)[0] == "clear"
