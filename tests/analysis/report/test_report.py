@@ -329,3 +329,11 @@ def test_figures_on_a_dark_page_have_the_pages_own_colours():
     (styles,) = re.findall(r"\{% set dark %\}(.*?)\{% endset %\}", (REPOSITORY / "templates/report.css.j2").read_text())
     of_page = dict(part.removeprefix("--").split(":") for part in styles.split(";"))
     assert [of_page[name] for name in ("bg", "ink", "faint", "line")] == [dark.PAGE, dark.INK, dark.FAINT, dark.LINE]
+
+
+@pytest.mark.parametrize("suspect", [True, False])
+def test_a_winner_with_a_note_is_suspect_only_where_its_record_is(suspect):
+    records = made_grid(1, 1, per_cell=1).assign(notes=[["a note"]], suspect=suspect)
+    page = text_of(build(records, None, ABOUT))
+    assert "a note" in page
+    assert ("suspect: a note" in page) is suspect
