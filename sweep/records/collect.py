@@ -306,7 +306,7 @@ def which_count(rows: pd.DataFrame, rerun_after: Mapping[str, int]) -> pd.DataFr
     for run_id, ended in of_runs.items():
         counts = attempt_that_counts([(attempt, outcome) for attempt, outcome, _ in ended], rerun_after.get(run_id, 0))
         others += [row for attempt, _, row in ended if attempt != counts]
-        if counts is not None and (counts, Outcome.OK) in [(attempt, outcome) for attempt, outcome, _ in ended]:
+        if counts is not None:  # where none is ok it is the last
             surplus += [row for attempt, _, row in ended if attempt > counts]
     verdicts: pd.DataFrame = rows[[]].assign(final=True, surplus=False)
     verdicts.loc[others, "final"] = False

@@ -147,3 +147,11 @@ def test_a_slowdown_of_just_the_share_is_a_regression():
     assert found.regressions(share) == [one]
     assert found.regressions(share + 1e-9) == []
     assert found.document()["regressions"][0]["later"] == 1
+
+
+def test_slower_now_are_the_regressions_of_the_last_sweep():
+    tables = [noisy(1), noisy(2, slower=("1B", 1), by=0.2), noisy(3, slower=("4B", 4), by=0.2)]
+    found = history([table.query("nodes in (1, 4)") for table in tables], ["a", "b", "c"])
+    now = [(one.model, one.nodes, one.earlier, one.later) for one in found.slower_now(0.1)]
+    assert now == [("4B", 4, 1, 2), ("4B", 4, 0, 2)]
+    assert {(one.model, one.later) for one in found.regressions(0.1)} == {("1B", 1), ("4B", 2)}

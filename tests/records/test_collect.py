@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweep.cli.results import collect as collect_command
+from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect, table_of, which_count, write_results
-from sweep.records.schema import COLLECTED, COLUMNS
+from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, arrow_types, columns_by_name
 from sweep.state.events import LauncherAlive, RerunRequested, encode
 from tests.support.made_records import (
     as_json,
@@ -299,3 +300,31 @@ def test_a_record_is_as_suspect_as_before_once_its_losses_agree_again(sweep, own
     write_journal(sweep, "p1", [record_event(record(repeat, 7.0)) for repeat in (3, 4, 5, 6)])
     collect(sweep)
     assert of_first() == (own, 1)
+
+
+def test_a_table_states_the_version_of_its_schema():
+    """Tables of version 0.1 state 1 too: with another number they would all be collected again."""
+    assert SCHEMA_VERSION == 1
+
+
+@pytest.mark.parametrize("value", ["8", 2**63, [1], object()])
+def test_a_record_whose_column_no_table_can_hold_is_refused_by_its_name(value):
+    with pytest.raises(SweepError, match="dp must be int64"):
+        table_of([made_record(), dataclasses.replace(made_record(), dp=value)])
+
+
+def test_every_column_of_a_table_has_a_type_by_its_name():
+    schema = table_of([made_record()]).schema
+    assert list(columns_by_name()) == schema.names == [column.name for column in (*COLUMNS, *COLLECTED)]
+    assert {name: schema.field(name).type for name in schema.names} == arrow_types()
+
+
+@pytest.mark.parametrize(("outcomes", "rerun_after", "final", "surplus"), [
+    (("hang", "ok", "ok"), 0, 1, [2]), (("hang", "lost", "hang"), 0, 2, []), (("ok", "ok", "ok"), 1, 1, [2]),
+    (("ok", "hang", "hang"), 1, 0, [1, 2]), (("hang", "hang"), 1, 1, []),
+])  # fmt: skip
+def test_attempts_after_the_one_that_counts_are_surplus(outcomes, rerun_after, final, surplus):
+    rows = pd.DataFrame({"run_id": "r", "attempt": range(1, len(outcomes) + 1), "outcome": outcomes})
+    found = which_count(rows, {"r": rerun_after})
+    assert found.index[found["final"]].tolist() == [final]
+    assert found.index[found["surplus"]].tolist() == surplus

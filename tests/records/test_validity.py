@@ -176,3 +176,8 @@ def test_a_rank_that_timed_too_few_counts_though_others_timed_enough():
     run = dataclasses.replace(made_run(), iterations=3)
     timed = [made_measurement(*[1.0] * count) for count in (3, 2)]
     assert mismatches(run, timed) == ["iterations: requested 3, timed 2"]
+
+
+def test_executed_flops_below_the_models_by_rounding_alone_are_not_noted():
+    assert implausible(Metrics(mfu=0.4, hfu=0.4 * (1 - 1e-9)), "h100", "bf16") == []
+    assert len(implausible(Metrics(mfu=0.4, hfu=0.4 * (1 - 2e-9)), "h100", "bf16")) == 1
