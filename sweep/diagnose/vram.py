@@ -87,7 +87,7 @@ def _remedy(memory: CudaMemory) -> str:
 def _bytes(match: re.Match[str] | None) -> float | None:
     if match is None:
         return None
-    number, unit = [group for group in match.groups() if group is not None][:2]
+    number, unit = (group for group in match.groups() if group is not None)
     return float(number) * _FACTORS[unit[0].lower()]
 
 

@@ -85,3 +85,21 @@ def test_what_was_found_on_the_nodes_is_evidence_of_a_step_slower_than_predicted
 
 def test_without_any_flops_of_the_model_recomputation_is_no_cause():
     assert RECOMPUTED not in found(replace(PREDICTED, ideal_s=0.0, executed_s=0.4))
+
+
+def test_a_loss_of_just_the_error_of_arithmetic_is_none():
+    for seconds, claimed in ((1e-9, False), (1.01e-9, True)):
+        assert bool(losses(replace(NOTHING, own_times_s=(0.0, seconds), slow="rank 3 on n2"))) is claimed
+
+
+def test_of_predicted_parts_each_states_its_share_of_the_step_and_that_it_is_no_measurement():
+    by_cause = {loss.cause: loss for loss in losses(replace(PREDICTED, step_s=2.0))}
+    bubble = by_cause[ADVICE["bubble"][0]]
+    assert (bubble.evidence, bubble.advice, bubble.measured) == (
+        "15% of the step by the model",
+        ADVICE["bubble"][1],
+        False,
+    )
+    rest = by_cause["slower than predicted"]
+    assert (rest.seconds, rest.measured) == (pytest.approx(1.0), True)
+    assert rest.evidence == "+100% over the prediction of 1,000 ms"

@@ -265,3 +265,24 @@ def test_gpudirect_is_off_only_where_no_connection_between_nodes_has_it() -> Non
 def test_at_most_sixteen_ranks_without_a_communicator_are_named() -> None:
     lines = [f"ncclCommInitRank comm 0x{n:02x} rank {n} nranks 32 cudaDev 0 - Init START" for n in range(20)]
     assert "never completed on rank 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15:" in findings(*lines)
+
+
+@pytest.mark.parametrize(
+    ("counts", "state"), [((0,), False), ((16,), True), ((0, 16), True), ((16, 0), True), ((), None)]
+)
+def test_channels_with_multicast_show_that_it_is_in_use(counts: tuple[int, ...], state: bool | None) -> None:
+    lines = ["8 coll channels, 0 collnet channels", *(f"8 coll channels, 0 collnet, {n} nvls channels" for n in counts)]
+    seen = summarize(f"n1:1:1 [0] NCCL INFO {line}" for line in lines)
+    assert seen is not None
+    assert seen.nvls is state
+    assert seen.coll_channels == (8,)
+
+
+def test_a_summary_counts_hosts_and_connections_by_transport() -> None:
+    lines = [f"n{host}:1:1 [0] NCCL INFO Channel 0{at} : 0 -> 1 via {via}" for at, (host, via) in enumerate(
+        [(1, "P2P/IPC"), (1, "P2P/CUMEM"), (2, "NET/IB/0/GDRDMA"), (3, "SHM/direct")]
+    )]  # fmt: skip
+    seen = summarize(lines)
+    assert seen is not None
+    assert (seen.hosts, seen.transports, seen.gpudirect_rdma) == (3, {"NET/IB": 1, "P2P": 2, "SHM": 1}, True)
+    assert (seen.rings, seen.trees, seen.ranks, seen.init_missing) == (False, False, None, ())

@@ -69,3 +69,14 @@ def test_on_a_small_gpu_others_hold_a_gib_at_least():
 def test_the_advice_begins_with_what_was_asked_and_what_was_there():
     assert cuda_memory_advice(message()).startswith("2.00 GiB were requested, 1.00 GiB were free of 80.00 GiB. ")
     assert cuda_memory_advice("Tried to allocate 1.00 GiB").startswith("1.00 GiB were requested. ")
+
+
+@pytest.mark.parametrize(("total", "others", "named"), [
+    (8.0, 1.0, False), (8.0, 1.25, True), (8.0, 1.75, True), (64.0, 6.0, False), (64.0, 7.0, True), (20.0, 2.0, False),
+    (20.0, 2.25, True),
+])  # fmt: skip
+def test_others_are_named_above_a_gib_and_a_tenth_of_the_gpu(total, others, named):
+    text = message(tried="2 GiB", total=f"{total} GiB", free="0.5 GiB", process=f"{total - 0.5 - others} GiB")
+    assert ("Other processes" in cuda_memory_advice(text)) is named
+    if named:
+        assert f"hold about {others:.2f} GiB of this GPU" in cuda_memory_advice(text)
