@@ -68,7 +68,7 @@ def needs(columns: Mapping[str, Any], kinds: list[Hashable], bounded: Bools) -> 
     keys = zip(kinds, alone, *either, *same, strict=True)
     classes = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     zero, pp = read(columns, "zero"), read(columns, "pp")
-    shards = np.where(zero > 0, read(columns, "dp") * read(columns, "cp"), 1.0)
+    shards = np.where(zero > 0, read(columns, "dp"), 1.0)  # cp is equal within a class
     flight = np.minimum(read(columns, "grad_accum"), np.maximum(pp, 2))
     plain = (pp == 1) | (equals(columns, "pp_schedule", "1f1b") & bounded)
     samples = np.where(plain, 0.0, read(columns, "micro_batch_size") * read(columns, "grad_accum"))

@@ -103,3 +103,8 @@ def test_an_out_of_memory_rules_out_the_larger_ones_of_its_layout():
     assert found.order.tolist()[:2] == [0, 1]
     assert found.infeasible.tolist()[1:4] == [True, True, True]
     assert not found.infeasible[0]
+
+
+@pytest.mark.parametrize(("wall_s", "number"), [(179.5, 2), (180.0, 3), (239.5, 3), (240.0, 4)])
+def test_no_run_begins_that_would_end_after_the_budgets_time(wall_s, number):
+    assert len(replay(recorded(), Exhaustive(), Budget(wall_s=wall_s)).order) == number

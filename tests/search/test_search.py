@@ -11,7 +11,7 @@ from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
 from sweep.plugins import STRATEGIES
 from sweep.search.search import BY_BUDGET, BY_STRATEGY, Search, choose, waiting
-from sweep.state.events import Recorded, RecordFacts, RerunRequested
+from sweep.state.events import CancelRequested, Recorded, RecordFacts, RerunRequested
 from sweep.state.state import SweepState
 from sweep.state.tally import counts
 from tests.support.configurations import run
@@ -243,3 +243,14 @@ def test_one_run_at_a_time_takes_the_cell_with_the_fewest_runs_and_retries_last(
     state.apply(ended(narrow[2], 60.0))
     state.apply(ended(narrow[3], 60.0))
     assert chosen(in_turn=True) == [(2, 1), (1, 1), (1, 2)]
+
+
+def test_a_run_that_would_end_just_in_time_begins_unless_the_sweep_is_cancelled():
+    runs = runs_of((1,))[:3]
+    search = Search.of(runs, GPU)
+    for left_s, begins in ((59.9, False), (60.0, True)):
+        choice = choose(runs, SweepState(), 1, left_s, 60.0, search=search, names=["n1"])
+        assert (choice is not None) is begins
+    cancelled = SweepState()
+    cancelled.apply(CancelRequested(time=1.0))
+    assert choose(runs, cancelled, 1, 1e6, 60.0, search=search, names=["n1"]) is None
