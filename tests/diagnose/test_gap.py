@@ -103,3 +103,21 @@ def test_of_predicted_parts_each_states_its_share_of_the_step_and_that_it_is_no_
     rest = by_cause["slower than predicted"]
     assert (rest.seconds, rest.measured) == (pytest.approx(1.0), True)
     assert rest.evidence == "+100% over the prediction of 1,000 ms"
+
+
+def test_what_takes_longer_than_predicted_is_given_in_per_cent_of_the_whole_prediction():
+    slow = replace(NOTHING, step_s=0.6, parts_s={"data": 0.15, "bubble": 0.1})
+    (loss,) = (one for one in losses(slow) if one.cause == "slower than predicted")
+    assert loss.seconds == pytest.approx(0.35)
+    assert loss.evidence == "+140% over the prediction of 250 ms"
+
+
+def test_only_what_the_model_alone_states_is_no_measurement():
+    whole = replace(
+        PREDICTED, step_s=3.0, ideal_s=0.3, own_times_s=(0.5, 0.8), slow="rank 3", step_times_s=(2.8, 3.0, 3.1),
+        clocks_mhz=(1500.0, 2000.0), elsewhere_s=(2.0, 2.1),
+    )  # fmt: skip
+    by_model = {loss.cause for loss in losses(whole) if not loss.measured}
+    assert by_model == {ADVICE[name][0] for name in ("kernels", "bubble", "data")}
+    measured = {loss.cause for loss in losses(whole) if loss.measured}
+    assert measured >= {RECOMPUTED, "a slow rank", "lowered clocks", "unsteady iterations", "slower nodes"}

@@ -113,3 +113,13 @@ def test_a_config_that_cannot_be_read_is_reported_where_it_is_named(models, wher
         (tmp_path / "none.json").write_text(content)
         with pytest.raises(SweepError, match=r"is not a readable config\.json"):
             parse_grid(text, "g.yaml")
+
+
+@pytest.mark.parametrize(("text", "grid"), [
+    ("models: 8B\nnodes: 1\na: 1\nb: 2\n", True), ("models: 8B\nnodes: 1\na: 1\nb: 2\nc: 3\n", False),
+    ("a: 1\n", False),
+])  # fmt: skip
+def test_a_file_is_of_its_kind_where_half_of_its_keys_are(text, grid):
+    with pytest.raises(SweepError) as caught:
+        parse_grid(text, "g.yaml")
+    assert ("not a grid" not in str(caught.value)) is grid
