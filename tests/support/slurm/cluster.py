@@ -141,10 +141,11 @@ class Cluster:
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Make this process and its children use this cluster and no other, until the test ends."""
-        for name in set(os.environ) - set(self.env):
+        mine = self.env  # before SLURM_PREFIX, which it reads, is taken away
+        for name in set(os.environ) - set(mine):
             monkeypatch.delenv(name)
         for name in ("SLURM_CONF", "PYTHONPATH", "PATH"):
-            monkeypatch.setenv(name, self.env[name])
+            monkeypatch.setenv(name, mine[name])
 
     def run(self, *argv: str, timeout_s: float = 60, check: bool = True) -> str:
         """A client command's standard output; ClusterError with its standard error where it fails."""
