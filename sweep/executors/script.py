@@ -91,11 +91,10 @@ def sbatch_quote(value: object) -> str:
 
 
 def slurm_path(value: object) -> str:
-    """A path on an #SBATCH line, taken literally: Slurm replaces %j and the like, unless there is a backslash, which
-    escapes whatever follows it (``fname_create`` in src/slurmd/slurmstepd/fname.c).
+    """A path on an #SBATCH line, taken literally: Slurm replaces %j and the like. It must have no backslash: 22.05
+    reads two as one, 25.11 leaves all out (``fname_create`` in src/slurmd, ``expand_stdio_fields`` in src/common).
     """
-    text = str(value)
-    return sbatch_quote(text.replace("\\", "\\\\") if "\\" in text else text.replace("%", "%%"))
+    return sbatch_quote(str(value).replace("%", "%%"))
 
 
 def slurm_time(seconds: int) -> str:

@@ -175,6 +175,12 @@ class SlurmExecutor:
         return (None, _message_of(done)) if done.returncode else (done.stdout, "")
 
 
+REWRITTEN = dict.fromkeys(("%j", "%t", "%A", "%a"), "submitit would replace by a number") | {
+    "\\": "some versions of Slurm leave out of the paths of a job's output"
+}
+"""what a sweep's path must not hold -> what would become of it"""
+
+
 class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
     """submitit's executor for one pilot. One job each, never an array: there submitit drops subclasses."""
 
@@ -185,9 +191,9 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         self._request = request
         self._sweep_dir = sweep_dir
         self._timeout_s = timeout_s
-        for pattern in ("%j", "%t", "%A", "%a"):
+        for pattern, effect in REWRITTEN.items():
             if pattern in str(self.folder):
-                fact = f"the path holds {pattern}, which submitit would replace by a number"
+                fact = f"the path holds {pattern}, which {effect}"
                 raise SweepError(Mistake(fact, file=str(sweep_dir), remedy="use another --dir"))
 
     @classmethod

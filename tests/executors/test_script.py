@@ -179,4 +179,3 @@ def test_slurms_own_quoting() -> None:
     assert sbatch_quote("plain-1.2/x=y") == "plain-1.2/x=y"
     assert sbatch_quote('a "b" \\') == '"a \\"b\\" \\\\"'
     assert slurm_path("/a/%j") == "/a/%%j"
-    assert slurm_path("/a/\\%j") == '"/a/\\\\\\\\%j"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ def test_a_pilot_runs_as_its_script_states(cluster: Cluster, tmp_path: Path, mon
     monkeypatch.setenv("SBATCH_TIMELIMIT", "nonsense")
     monkeypatch.setenv("SLURM_HINT", "nomultithread")
     monkeypatch.setenv("SQUEUE_USERS", "no-user")
-    sweep_dir = tmp_path / 'a sweep\'s "own" $(x) 100%% {{ }}; dir\\ü'
+    sweep_dir = tmp_path / 'a sweep\'s "own" $(x) 100%% {{ }}; dir ü'
     slurm = executor(sweep_dir)
     request = request_for("p1")
     job = slurm.submit(request)
@@ -184,9 +185,9 @@ def test_a_timed_out_submission_is_found_and_runs(
     assert (tmp_path / "pilots/p1/seen.json").exists(), (tmp_path / "pilots/p1/stderr").read_text()
 
 
-@pytest.mark.parametrize("pattern", ["%j", "%t", "%A", "%a"])
-def test_a_path_that_submitit_would_rewrite_is_refused(tmp_path: Path, pattern: str) -> None:
-    with pytest.raises(SweepError, match=f"holds {pattern}"):
+@pytest.mark.parametrize("pattern", ["%j", "%t", "%A", "%a", "\\"])
+def test_a_path_that_submitit_or_slurm_would_rewrite_is_refused(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(SweepError, match=re.escape(f"holds {pattern}, which ")):
         executor(tmp_path / f"a{pattern}b").submit(request_for("p1"))
     assert not list(tmp_path.iterdir())
 
@@ -314,7 +315,8 @@ def test_limits_on_numbers_of_jobs_may_work_later(
         for number in range(2):
             slurm.submit(request_for(f"p{number}"))
         with pytest.raises(SubmitError, match=words) as refused:
-            slurm.submit(request_for("p2"))
+            for number in range(2, 4):  # Slurm 22.05 takes one job less than MaxJobCount, 25.11 as many
+                slurm.submit(request_for(f"p{number}"))
         assert refused.value.retry
 
 
