@@ -12,6 +12,7 @@ import click
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, SweepGroup, without_effect
 from sweep.cli.names import metric_option, name_option
 from sweep.cli.progress_text import plural
+from sweep.cli.sources import all_results, origin_of
 from sweep.cli.winners import SIMULATED, Row, complete, rounded, winners
 from sweep.errors import Mistake, SweepError
 from sweep.plugins import trainer_names
@@ -82,7 +83,8 @@ def best(
 
     if form not in FORMS:
         export_trainer.check(form, FORMS)
-    records = winners(sources, metric, expression, models, widths)
+    found = all_results(sources)
+    records = winners([place for place, _ in found], metric, expression, models, widths)
     if form in FORMS:
         if out is not None:
             raise SweepError(Mistake(f"{form} is printed, not written", path="--out", remedy="redirect the output"))
@@ -91,7 +93,8 @@ def best(
         click.echo(_text([complete(record, metric) for record in records], form, metric), nl=False)
         return 0
     given = export_trainer.parameters(params, form)
-    made, mistakes = export_trainer.made_of(records, form, iterations, out, given)
+    origin = origin_of([sweep for _, sweep in found])
+    made, mistakes = export_trainer.made_of(records, form, iterations, out, given, origin)
     if mistakes and not (skip and made):
         remedy = "--skip exports the others" if made else '--filter chooses among what it has, e.g. --filter "cp == 1"'
         raise SweepError([replace(mistake, remedy=mistake.remedy or remedy) for mistake in mistakes])

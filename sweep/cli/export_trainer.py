@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,22 +13,35 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers.adapter import from_here
+from bench_workloads.trainers.adapter import Launch, from_here
 from bench_workloads.trainers.driver.starting import interpreter
-from sweep.contract import Layout, Run, Scalar, Workload
+from sweep.contract import Layout, Run, Scalar, Workload, node_group_of
 from sweep.errors import Mistake, SweepError, nearest
+from sweep.executors.script import options_of
 from sweep.files import write_whole
 from sweep.inputs.check import parameter_problems
+from sweep.inputs.site import Site
 from sweep.inputs.yaml_lines import load
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
+from sweep.pilot.leader.network import interface_variables
 from sweep.plan.rules import broken_by_run
 from sweep.plugins import find_trainer, trainer_names
-from sweep.redaction import REDACTED
+from sweep.redaction import REDACTED, Redaction, redacted_environment, secret_values
 
 MASTER_PORT = 29500
 """torchrun's own default"""
 CHECKOUT = "--param root=DIR for a checkout, --param workdir=DIR for another directory"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where runs were measured, as far as that is known: of records in a file it is not."""
+
+    site: Site | None = None
+    """its interpreter, variables, shell lines, container and sbatch options are the runs'"""
+    directory: Path | None = None
+    """where `sweep launch` was called: relative paths of the grid are relative to it"""
 
 
 @dataclass(frozen=True)
@@ -38,13 +53,15 @@ class Made:
     folder: str
     """name of its files' directory"""
     files: Mapping[str, str]
-    nodes: int
     note: str
     """what limits it as a statement about this trainer; empty: it measured the run"""
+    setup: Sequence[str]
+    """the site's shell lines, to run before the command"""
     command: str
     """the start command, after its environment variables. It runs in the files' directory, with paths relative to it;
-    or it changes to the directory where the trainer has to start, with absolute paths. Of several nodes: in a batch
-    job that has them, on its first node"""
+    or it changes to the directory where the trainer has to start, with absolute paths"""
+    batch: Sequence[str]
+    """sbatch's options where the command needs a job of its nodes, whose first node runs it; else empty"""
 
 
 def check(name: str, others: Sequence[str]) -> None:
@@ -81,20 +98,26 @@ def made_of(
     iterations: int | None,
     out: Path | None,
     params: Mapping[str, Scalar],
+    origin: Origin = Origin(),
 ) -> tuple[list[Made], list[Mistake]]:
-    """The cells that the trainer can run, and every mistake of the others."""
+    """The cells that the trainer can run, and every mistake of the others. Arguments as of ``made``."""
     found: list[Made] = []
     mistakes: list[Mistake] = []
     for record in records:
         try:
-            found.append(made(record, trainer, iterations, out, params))
+            found.append(made(record, trainer, iterations, out, params, origin))
         except SweepError as error:
             mistakes += error.mistakes
     return found, mistakes
 
 
 def made(
-    record: Mapping[str, Any], trainer: str, iterations: int | None, out: Path | None, params: Mapping[str, Scalar]
+    record: Mapping[str, Any],
+    trainer: str,
+    iterations: int | None,
+    out: Path | None,
+    params: Mapping[str, Scalar],
+    origin: Origin = Origin(),
 ) -> Made:
     """A cell's best configuration as the trainer's files and command; ``out``: where they are written.
 
@@ -102,6 +125,31 @@ def made(
 
     Raises SweepError if the record lacks values, or the trainer cannot run the layout.
     """
+    out = None if out is None else out.absolute()
+    given = {n: str(Path(str(v)).absolute()) if n in ("root", "workdir") and v else v for n, v in params.items()}
+    with _working_in(origin.directory):
+        return _made(record, trainer, iterations, out, given, origin.site)
+
+
+@contextlib.contextmanager
+def _working_in(directory: Path | None) -> Iterator[None]:
+    """In that directory, as the ranks were; here where it does not exist."""
+    here = Path.cwd()
+    os.chdir(directory if directory is not None and directory.is_dir() else here)
+    try:
+        yield
+    finally:
+        os.chdir(here)
+
+
+def _made(
+    record: Mapping[str, Any],
+    trainer: str,
+    iterations: int | None,
+    out: Path | None,
+    params: Mapping[str, Scalar],
+    site: Site | None,
+) -> Made:
     adapter = find_trainer(trainer)
     run = run_of(record, trainer)
     run = replace(run, params={**run.params, **params})
@@ -127,7 +175,10 @@ def made(
         raise SweepError(wrong)
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
     note = _note(str(record.get("workload")), trainer)
-    return Made(cell, folder, launch.files, run.nodes, note, there + _command(launch, run, settings))
+    own = (site or Site(gpus_per_node=run.gpus_per_node, gpu="cpu")).part(node_group_of(run.model))
+    launch = replace(launch, env={**_environment(own), **run.env, **launch.env})
+    command = _on_nodes(there + _command(launch, run, settings, own), run.nodes, own)
+    return Made(cell, folder, launch.files, note, _setup(own), command, _batch(run.nodes, own))
 
 
 def _note(workload: str, trainer: str) -> str:
@@ -159,19 +210,47 @@ def _missing_script(launch: Any, start: str, cell: str) -> list[Mistake]:
     return [Mistake("the trainer's script does not exist here", str(script), path=cell, remedy=CHECKOUT)]
 
 
-def _command(launch: Any, run: Run, settings: Mapping[str, Any]) -> str:
-    """The shell command that starts all ranks of a node by torchrun, and srun before it where there are several nodes.
+def _command(launch: Launch, run: Run, settings: Mapping[str, Any], site: Site) -> str:
+    """The shell command that starts all ranks of a node by torchrun.
 
     A program that is started once per node and is no Python script starts its ranks itself.
     """
-    environment = [assignment(name, value) for name, value in {**run.env, **launch.env}.items()]
+    environment = [assignment(name, value) for name, value in launch.env.items()]
     words = shlex.split(str(settings["prefix"]))
     if launch.python or settings["start"] == "rank":
-        words += [interpreter(settings), "-m", "torch.distributed.run", *_ranks(run)]
+        python = interpreter({"python": settings["python"] or site.python})
+        words += [python, "-m", "torch.distributed.run", *_ranks(run, site)]
         words += [] if launch.python else ["--no-python"]
     words += [*launch.program, *shlex.split(str(settings["arguments"]))]
-    here = " ".join([*environment, *(word if word in FROM_SLURM else shlex.quote(word) for word in words)])
-    return here if run.nodes == 1 else f"{_SRUN.format(nodes=run.nodes)} sh -c {shlex.quote(here)}"
+    return " ".join([*environment, *(word if word in FROM_SLURM else shlex.quote(word) for word in words)])
+
+
+def _on_nodes(command: str, nodes: int, site: Site) -> str:
+    """The command in the site's container, and on every node, where there is a container or several nodes."""
+    words = [_SRUN.format(nodes=nodes)] if _needs_srun(nodes, site) else []
+    words += [shlex.quote(word) for word in (*(site.srun if words else ()), *site.container_prefix)]
+    return " ".join([*words, "sh", "-c", shlex.quote(command)]) if words else command
+
+
+def _needs_srun(nodes: int, site: Site) -> bool:
+    """For several nodes, and where srun starts the container."""
+    return nodes > 1 or bool(site.srun)
+
+
+def _environment(site: Site) -> dict[str, str]:
+    """What every rank gets from the site, without secrets."""
+    return {**redacted_environment(interface_variables(site.interface)), **redacted_environment(site.env)}
+
+
+def _setup(site: Site) -> list[str]:
+    """The site's shell lines; one with a secret is left out, and stated."""
+    redaction = Redaction(secret_values(site.env))
+    lines = [redaction.clean(line) for text in site.setup for line in text.splitlines()]
+    return [f"# left out, set it first: {line}" if REDACTED in line else line for line in lines]
+
+
+def _batch(nodes: int, site: Site) -> list[str]:
+    return [f"--nodes={nodes}", "--exclusive", *options_of(site)] if _needs_srun(nodes, site) else []
 
 
 def assignment(name: str, value: str) -> str:
@@ -185,12 +264,13 @@ _SRUN = 'MASTER_ADDR="$(hostname)" srun --nodes={nodes} --ntasks-per-node=1 --cp
 FROM_SLURM = ('--node-rank="$SLURM_NODEID"', '--master-addr="$MASTER_ADDR"')
 
 
-def _ranks(run: Run) -> list[str]:
+def _ranks(run: Run, site: Site) -> list[str]:
     """Torchrun's options."""
     each = f"--nproc-per-node={run.gpus_per_node}"
     if run.nodes == 1:
         return ["--standalone", each]
-    return [f"--nnodes={run.nodes}", each, *FROM_SLURM, f"--master-port={MASTER_PORT}"]
+    port = site.port_range[0] if site.port_range else MASTER_PORT
+    return [f"--nnodes={run.nodes}", each, *FROM_SLURM, f"--master-port={port}"]
 
 
 def run_of(record: Mapping[str, Any], trainer: str) -> Run:
@@ -242,7 +322,8 @@ def write(cells: Sequence[Made], out: Path) -> Iterator[Path]:
     """One directory per cell with the trainer's files, and the command in `command.sh`. Yields what was written."""
     for cell in cells:
         folder = out / cell.folder
-        script = "\n".join(["#!/bin/sh", *_batch(cell), *_title(cell), cell.command, ""])
+        options = [f"#SBATCH {option}" for option in cell.batch]
+        script = "\n".join(["#!/bin/bash", *options, *_title(cell), *cell.setup, cell.command, ""])
         for name, content in {**cell.files, "command.sh": script}.items():
             path = folder / name
             write_whole(path, content)
@@ -253,18 +334,12 @@ def _lines(cell: Made) -> list[str]:
     lines = _title(cell)
     for name, content in cell.files.items():
         lines += [f"# {name}", content.rstrip("\n")]
-    return [*lines, "# command", cell.command]
+    return [*lines, "# command", *cell.setup, cell.command]
 
 
 def _title(cell: Made) -> list[str]:
-    title = f"# {cell.cell}" + (": in a batch job of these nodes, on its first" if cell.nodes > 1 else "")
+    title = f"# {cell.cell}" + (": in a batch job of these nodes, on its first" if cell.batch else "")
     return [title, *([f"# {cell.note}"] if cell.note else [])]
-
-
-def _batch(cell: Made) -> list[str]:
-    """What sbatch reads: the script is one where the run has several nodes."""
-    options = [f"--nodes={cell.nodes}", "--ntasks-per-node=1", "--exclusive", "--mem=0"]
-    return [f"#SBATCH {option}" for option in options] if cell.nodes > 1 else []
 
 
 def _shape(text: str | None, model: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,15 +20,15 @@ from sweep.cli.learned import predictions
 from sweep.cli.names import metric_option
 from sweep.cli.options import anyway_option, json_option, site_option
 from sweep.cli.progress_text import plural
-from sweep.cli.sources import all_results
+from sweep.cli.sources import all_results, origin_of, provenance_of
 from sweep.errors import Mistake, SweepError
-from sweep.files import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.report import Picture
     from analysis.report.history import HistorySection
+    from sweep.cli.export_trainer import Origin
     from sweep.store.directory import SweepDir
 
 EVERY_S = 15
@@ -162,8 +163,9 @@ class _Work:
         )
         pictures = _pictures(places) if self.figures else []
         history = _history(self.earlier, places, self.metric, self.figures) if self.earlier.places else None
+        usage = functools.partial(_usage, origin_of([*self.sweeps, *(None for _ in self.files)]))
         page = build(
-            records, plan, about, metric=self.metric, usage=_usage, pictures=pictures, history=history,
+            records, plan, about, metric=self.metric, usage=usage, pictures=pictures, history=history,
             predicted=self.unmeasured.predicted(places),
         )  # fmt: skip
         _put(self.target, page)
@@ -219,19 +221,11 @@ def _origin(sweeps: list[SweepDir]) -> tuple[str | None, dict[str, Any]]:
     """The grid as the user wrote it, and the provenance."""
     if not sweeps:
         return None, {}
-    provenance = _provenance(sweeps[0].provenance)
+    provenance = provenance_of(sweeps[0])
     grid = provenance.get("grid") or (sweeps[0].grid.read_text() if sweeps[0].grid.is_file() else None)
     further = [sweeps[0].grid_of(plan) for plan in sweeps[0].plans()[1:]]
     added = "".join(f"\n# {path.name}, added by `sweep extend`:\n{path.read_text()}" for path in further)
     return f"{grid or ''}{added}" if added else grid, provenance
-
-
-def _provenance(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(read_text(path, "provenance"))
-    except ValueError as error:
-        raise SweepError(Mistake("is damaged", file=str(path), remedy="it is written once: restore it")) from error
-    return found
 
 
 def _title(records: pd.DataFrame, places: list[Path]) -> str:
@@ -268,7 +262,7 @@ def _history(earlier: _Earlier, places: list[Path], metric: str, figures: bool) 
     return section_of(found, simulated=simulated, picture=figures)
 
 
-def _usage(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _usage(origin: Origin, cell: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Texts to copy: the layout, a grid, and the trainer's own configuration if its adapter accepts the run."""
     from analysis.report.usage import plain_record, usage_of
     from sweep.cli import export_trainer
@@ -276,7 +270,7 @@ def _usage(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
     texts, workload = list(usage_of(cell)), str(cell.get("workload"))
     with contextlib.suppress(SweepError):  # no adapter for that workload, or the record lacks values
         export_trainer.check(workload, ())
-        made = export_trainer.made(plain_record(cell), workload, None, None, {})
+        made = export_trainer.made(plain_record(cell), workload, None, None, {}, origin)
         texts.append((f"as {workload} takes it", export_trainer.text([made])))
     return texts
 

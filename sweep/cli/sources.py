@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sweep.cli.command import input_path
 from sweep.errors import Mistake, SweepError
+from sweep.files import read_text
 
 if TYPE_CHECKING:
+    from sweep.cli.export_trainer import Origin
     from sweep.store.directory import SweepDir
 
 TEXT_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".txt")
@@ -60,6 +63,27 @@ def all_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
             mistakes += error.mistakes
     if mistakes:
         raise SweepError(mistakes)
+    return found
+
+
+def origin_of(sweeps: Sequence[SweepDir | None]) -> Origin:
+    """Where the one sweep that was named was measured; not known of a file, or of several sources."""
+    from sweep.cli.export_trainer import Origin
+    from sweep.inputs.load import load_site
+
+    if len(sweeps) != 1 or sweeps[0] is None:
+        return Origin()
+    directory = provenance_of(sweeps[0]).get("directory")
+    return Origin(load_site(given=str(sweeps[0].site)), Path(directory) if directory else None)
+
+
+def provenance_of(sweep: SweepDir) -> dict[str, Any]:
+    """What `provenance.json` states. Raises SweepError where it is damaged."""
+    try:
+        found: dict[str, Any] = json.loads(read_text(sweep.provenance, "provenance"))
+    except ValueError as error:
+        remedy = "it is written once: restore it"
+        raise SweepError(Mistake("is damaged", file=str(sweep.provenance), remedy=remedy)) from error
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
@@ -45,9 +45,8 @@ def render_pilot(
     ``command`` is a shell command that replaces the script's shell; ``before`` are shell lines ahead of it. Both
     come quoted. ``sweep_dir`` is for messages only. Raises SweepError with every value that a script cannot hold.
     """
-    _refuse_line_breaks(
-        {"token": request.token, "stdout": stdout, "stderr": stderr, **dict(_options(site, request))}, sweep_dir
-    )
+    options = _options(site, request.exclude)
+    _refuse_line_breaks({"token": request.token, "stdout": stdout, "stderr": stderr, **dict(options)}, sweep_dir)
     return (
         _environment()
         .get_template(PILOT_TEMPLATE)
@@ -55,17 +54,21 @@ def render_pilot(
             site=site,
             request=request,
             warning_s=warning_s(request.time_limit_s),
-            options=_options(site, request),
-            defaults=_unless_of_site(
-                site, ("--mem=0", _MEMORY_OPTIONS), ("--ntasks-per-node=1", ("--ntasks-per-node",))
-            ),
-            site_options=[line for line in site.sbatch if _option_name(line) != "--exclude"],
+            options=options,
+            defaults=_defaults(site),
+            site_options=_own_options(site),
             stdout=stdout,
             stderr=stderr,
             before=before,
             command=command,
         )
     )
+
+
+def options_of(site: Site) -> list[str]:
+    """What the site's nodes are requested with, in any job: sbatch's options, quoted for `#SBATCH` lines."""
+    named = [f"--{name}={sbatch_quote(value)}" for name, value in _options(site, ())]
+    return [*_defaults(site), *named, *_own_options(site)]
 
 
 def warning_s(time_limit_s: int) -> int:
@@ -105,8 +108,8 @@ def slurm_time(seconds: int) -> str:
     return f"{days}-{hour:02}:{minute:02}:{second:02}"
 
 
-def _options(site: Site, request: PilotRequest) -> list[tuple[str, str]]:
-    """The options that a site may set, in a fixed order."""
+def _options(site: Site, exclude: Iterable[str]) -> list[tuple[str, str]]:
+    """The options that a site may set, in a fixed order. ``exclude``: further nodes to leave out."""
     values: dict[str, object | None] = {
         "partition": site.partition,
         "account": site.account,
@@ -114,7 +117,7 @@ def _options(site: Site, request: PilotRequest) -> list[tuple[str, str]]:
         "reservation": site.reservation,
         "constraint": site.constraint,
         "nice": site.nice,
-        "exclude": ",".join(_excluded(site, request)) or None,
+        "exclude": ",".join(_excluded(site, exclude)) or None,
         # --gres and not --gpus-per-node: every select plugin supports it.
         "gres": f"gpu:{site.gpus_per_node}" if _asks_for_gpus(site) else None,
     }
@@ -126,16 +129,21 @@ def _asks_for_gpus(site: Site) -> bool:
     return site.gpu != "cpu" and not own
 
 
-def _unless_of_site(site: Site, *defaults: tuple[str, Sequence[str]]) -> list[str]:
-    """Options that a pilot has unless the site's own replace them. ``defaults``: an option, and what replaces it."""
+def _defaults(site: Site) -> list[str]:
+    """Options that a job has unless the site's own replace them."""
     own = {_option_name(line) for line in site.sbatch}
+    defaults = (("--mem=0", _MEMORY_OPTIONS), ("--ntasks-per-node=1", ("--ntasks-per-node",)))
     return [option for option, replaced_by in defaults if own.isdisjoint(replaced_by)]
 
 
-def _excluded(site: Site, request: PilotRequest) -> list[str]:
-    """Merge the site's --exclude into the request's: sbatch uses only the last one."""
+def _own_options(site: Site) -> list[str]:
+    return [line for line in site.sbatch if _option_name(line) != "--exclude"]
+
+
+def _excluded(site: Site, exclude: Iterable[str]) -> list[str]:
+    """Merge the site's --exclude into the others: sbatch uses only the last one."""
     of_site = [re.split(r"[= ]", line, maxsplit=1)[1] for line in site.sbatch if _option_name(line) == "--exclude"]
-    return [*of_site, *sorted(request.exclude)]
+    return [*of_site, *sorted(exclude)]
 
 
 def _option_name(line: str) -> str:

@@ -21,11 +21,13 @@ from analysis.metrics import memory_text
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import from_here
 from sweep.cli import export, export_trainer
+from sweep.outcomes import Outcome
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
 from sweep.records.collect import write_results
 from tests.support import driving
 from tests.support.made_records import as_json, made_grid, made_record, made_run, reference
+from tests.support.made_sweeps import made, pilot_wrote
 from tests.support.paths import REPOSITORY
 
 ROW = "model nodes dp tp pp cp ep zero micro_batch_size grad_accum {} peak_memory_bytes run_id"
@@ -271,6 +273,78 @@ def test_a_secret_is_in_no_export_and_a_command_asks_for_it(tmp_path, form, node
         )
         assert done.returncode == code, done.stderr
         assert ("HF_TOKEN: is a secret, set it first" in done.stderr) == (code == 2), done.stderr
+
+
+ON_A_SITE = """\
+name: anybodys
+workload: command
+models: [tiny-1M]
+nodes: [1, 2]
+sequence_length: 64
+global_batch: 1024
+dtype: fp32
+micro_batch_size: 4
+iterations: 3
+constraints: ["tp == 1 and pp == 1 and zero == 0"]
+env: {NCCL_ALGO: Ring}
+params: {command: python train.py --seed 7, metrics: "iteration: ^step (\\\\d+)"}
+site:
+  gpu: h100
+  gpus_per_node: 2
+  partition: gpu
+  account: llm
+  interface: ib0
+  port_range: [31000, 31100]
+  env: {NCCL_ALGO: Tree, HF_TOKEN: hunter2x, CACHE: /local/a b}
+  setup: [module load cuda, export HF_TOKEN=hunter2x]
+  container_prefix: [apptainer, exec, --nv, image.sif]
+  srun: [--network=a b]
+  python: /shared/venv/bin/python
+  sbatch: [--exclude=n7, --mem=10G]
+"""
+SBATCH = """\
+#SBATCH --nodes=2
+#SBATCH --exclusive
+#SBATCH --ntasks-per-node=1
+#SBATCH --partition=gpu
+#SBATCH --account=llm
+#SBATCH --exclude=n7
+#SBATCH --gres=gpu:2
+#SBATCH --mem=10G
+"""
+
+
+def test_the_command_of_a_sweep_has_what_its_site_gives_every_run(tmp_path):
+    """From any directory: interpreter, variables, shell lines, container, sbatch's options; no secret."""
+    (tmp_path / "elsewhere").mkdir()
+    sweep = made(tmp_path / "s", ON_A_SITE)
+    provenance = json.loads(sweep.directory.provenance.read_text())
+    sweep.directory.provenance.write_text(json.dumps({**provenance, "directory": str(tmp_path)}))
+    (tmp_path / "train.py").touch()
+    pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
+    words = ("export", "best", tmp_path / "s", "--format", "command")
+    written = driving.run(*words, "--out", "out", cwd=tmp_path / "elsewhere")
+    assert written.returncode == 0, written.stderr
+    one, two = ((tmp_path / "elsewhere" / line).read_text() for line in written.stdout.split())
+    assert two.startswith(f"#!/bin/bash\n{SBATCH}# tiny-1M on 2 nodes")
+    for script, ranks in ((one, "--standalone"), (two, "--nnodes=2")):
+        *_, load, left_out, command = script.splitlines()
+        assert load == "module load cuda"
+        assert left_out == "# left out, set it first: export HF_TOKEN=<redacted>"
+        *outer, shell, option, inner = shlex.split(command)
+        assert outer[-5:] == ["--network=a b", "apptainer", "exec", "--nv", "image.sif"]
+        assert (shell, option) == ("sh", "-c")
+        assert inner.startswith(f"cd {tmp_path} && ")
+        assert " NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib0 NCCL_ALGO=Ring " in inner
+        assert " HF_TOKEN=\"${HF_TOKEN:?is a secret, set it first}\" CACHE='/local/a b' " in inner
+        assert f" /shared/venv/bin/python -m torch.distributed.run {ranks} " in inner
+        assert inner.endswith(" train.py --seed 7")
+    assert "--master-port=31000" in two
+    page = driving.run("report", tmp_path / "s", "--no-figures", cwd=tmp_path / "elsewhere")
+    assert page.returncode == 0, page.stderr
+    report = (tmp_path / "s" / "report.html").read_text()
+    assert "/shared/venv/bin/python -m torch" in report
+    assert "hunter2x" not in one + two + report
 
 
 def test_a_script_that_is_not_there_is_refused(tmp_path):

@@ -33,9 +33,13 @@ def set_variables(order: PilotOrder, environment: MutableMapping[str, str]) -> N
     """What the site says of the network, for the leader, its agents and their ranks. The user's own values stay."""
     if order.port_range is not None:
         environment[VARIABLE] = "{}-{}".format(*order.port_range)
-    if order.interface is not None:
-        for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-            environment.setdefault(name, order.interface)
+    for name, value in interface_variables(order.interface).items():
+        environment.setdefault(name, value)
+
+
+def interface_variables(interface: str | None) -> dict[str, str]:
+    """By which variables NCCL and gloo learn which network interface to use; empty where any is meant."""
+    return {} if interface is None else {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
 
 
 def host_addresses(interface: str | None) -> tuple[str, ...]:

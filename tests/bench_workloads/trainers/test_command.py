@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.support.paths import REPOSITORY
 
 SCRIPT = """
 import os, time
+print("of the site:", os.environ["FLAVOUR"], os.environ["DATA"], os.environ["CONTAINED"], flush=True)
 print(f"world size {os.environ['WORLD_SIZE']}", flush=True)
 for step in range(1, 30):
     time.sleep(0.03)
@@ -39,7 +41,13 @@ params:
     mfu_percent: mfu {{number}}
     grad_norm: norm {{number}}
     world_size: ^world size (\\d+)
-site: {{gpu: cpu, gpus_per_node: 2}}
+site:
+  gpu: cpu
+  gpus_per_node: 2
+  env: {{FLAVOUR: two words}}
+  setup: ['for name in tokens; do export DATA=/data/$name; done']
+  container_prefix: [env, CONTAINED=yes]
+  python: {python}
 """
 
 
@@ -49,7 +57,10 @@ def measured(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     script = folder / "train.py"
     script.write_text(SCRIPT.replace("LOSS", "(0.02 if '8' in __import__('sys').argv else 0.0)"))
-    (folder / "grid.yaml").write_text(GRID.format(script=script, start=request.param))
+    python = folder / "python of the nodes"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (folder / "grid.yaml").write_text(GRID.format(script=script.name, start=request.param, python=python))
     words = ("launch", folder / "grid.yaml", "--dir", folder / "s", "--executor", "local", "--yes")
     done = driving.run(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -84,8 +95,10 @@ def test_the_exported_command_runs_unchanged(measured, tmp_path):
     printed = driving.run("export", "best", folder / "s", "--format", "command", cwd=tmp_path)
     assert printed.returncode == 0, printed.stderr
     assert " -m torch.distributed.run --standalone --nproc-per-node=2 " in printed.stdout
-    done = subprocess.run(["sh", "-ec", printed.stdout], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert f"{folder}/python of the nodes" in printed.stdout
+    done = subprocess.run(["bash", "-ec", printed.stdout], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" two words /data/tokens yes") == 2, "the site's variables, set-up and container"
     assert done.stdout.count("world size 2") == 2
     assert {f"the last line of rank {rank}" for rank in (0, 1)} <= set(done.stdout.splitlines())
 
