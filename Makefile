@@ -36,10 +36,11 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# On Linux pip's usual index has the CUDA build of torch (gigabytes); PIP_OPTIONS can name one that has the CPU build too.
+# On Linux pip's usual index has the CUDA build of torch (gigabytes); PIP_OPTIONS can name one that has the CPU build too,
+# which is taken where there is no NVIDIA GPU.
 $(VENV)/.torch: $(VENV)/.made
-	@$(BIN)/python tests/support/download_size.py $(PIP_OPTIONS) "$(TORCH)"
-	$(PIP) install $(PIP_OPTIONS) "$(TORCH)"
+	@$(BIN)/python tests/support/download_size.py --write $(VENV)/.torch-wanted $(PIP_OPTIONS) "$(TORCH)"
+	$(PIP) install $(PIP_OPTIONS) "$$(cat $(VENV)/.torch-wanted)"
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml

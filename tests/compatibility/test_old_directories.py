@@ -158,7 +158,7 @@ def test_a_second_resume_does_nothing(resumed):
     before, pilots = len(records(directory)), sorted((directory / "pilots").iterdir())
     grid = directory.parent / "grid.yaml"
     grid.write_text(json.loads((directory / "provenance.json").read_text())["grid"])
-    for again in (["resume", directory], ["launch", grid, "--dir", directory, "--executor", "local", "--yes"]):
+    for again in (["resume", directory, "--yes"], ["launch", grid, "--dir", directory, "--executor", "local", "--yes"]):
         done = sweep(*again, cwd=directory.parent)
         assert done.returncode == 0, done.stderr
     assert len(records(directory)) == before
