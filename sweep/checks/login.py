@@ -26,6 +26,16 @@ def text_of(value: Json, key: str) -> str:
     return found
 
 
+def plugin_of(value: Json, key: str) -> str:
+    """A plug-in's type in the controller's configuration. Raises ValueError where that was not read.
+
+    Where there is none, 22.05 states accounting_storage/none or preempt/none, and 25.11 "(null)", which is left out.
+    """
+    if isinstance(value, Mapping) and "SLURM_VERSION" in value and value.get(key) is None:
+        return "none"
+    return text_of(value, key)
+
+
 def reply(value: Json, _: Stated) -> Finding:
     """The controller is up and answers quickly."""
     seconds, answer = number_of(value, "seconds"), text_of(value, "answer")
@@ -68,14 +78,14 @@ def setting(*keys: str) -> Rule:
 
 def accounting(value: Json, _: Stated) -> Finding:
     """With accounting the end of a job is known after squeue has forgotten it."""
-    kind = text_of(value, "AccountingStorageType")
+    kind = plugin_of(value, "AccountingStorageType")
     verdict = Verdict.WARNING if kind.endswith("none") else Verdict.OK
     return Finding(verdict=verdict, found=kind, expected="accounting_storage/slurmdbd")
 
 
 def preemption(value: Json, _: Stated) -> Finding:
     """Whether other jobs may end a pilot."""
-    found = text_of(value, "PreemptType")
+    found = plugin_of(value, "PreemptType")
     mode = text_of(value, "PreemptMode")
     verdict = Verdict.OK if found.endswith("none") else Verdict.WARNING
     return Finding(verdict=verdict, found=f"{found}, {mode}", expected="none: pilots are not ended by other jobs")

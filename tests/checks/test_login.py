@@ -24,6 +24,10 @@ def verdict(name, value, gpu="cpu"):
     ("preemption", {"PreemptType": "preempt/none", "PreemptMode": "OFF"}, Verdict.OK),
     ("preemption", {"PreemptType": "preempt/qos", "PreemptMode": "REQUEUE"}, Verdict.WARNING),
     ("accounting", {"AccountingStorageType": "accounting_storage/none"}, Verdict.WARNING),
+    ("accounting", {"SLURM_VERSION": "25.11.7"}, Verdict.WARNING),  # it states (null)
+    ("accounting", {}, Verdict.UNKNOWN),
+    ("preemption", {"SLURM_VERSION": "25.11.7", "PreemptMode": "OFF"}, Verdict.OK),
+    ("preemption", {"PreemptMode": "OFF"}, Verdict.UNKNOWN),
     ("drained nodes", {}, Verdict.OK),
     ("drained nodes", {"n7": "drained, bad GPU"}, Verdict.WARNING),
     ("a pilot is accepted", {"accepted": False, "answer": "Invalid account"}, Verdict.BELOW_FLOOR),
