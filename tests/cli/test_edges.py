@@ -122,7 +122,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("edges")
     (root / "grid.yaml").write_text(GRID)
     (root / "table.csv").write_text("model,sequence_length,nodes,tokens_per_second_per_gpu\n1B,64,1,100\n")
-    sweep = made(root / "s")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)  # an exported command is relative to where its sweep was launched
+        sweep = made(root / "s")
     pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
     assert run(root, "collect", "s").returncode == 0
     assert run(root, "archive", "s").returncode == 0

@@ -12,7 +12,7 @@ from sweep.outcomes import Outcome
 from sweep.records.collect import write_results
 from tests.support import driving
 from tests.support.made_records import made_measurement, made_record, made_run
-from tests.support.made_sweeps import made, pilot_wrote
+from tests.support.made_sweeps import GRID, made, pilot_wrote
 from tests.support.paths import REPOSITORY
 
 COPIES = [(model, nodes) for model in ("1B", "4B", "8B") for nodes in (1, 2, 4, 8)]
@@ -32,6 +32,7 @@ def test_its_commands_are_shown():
 def test_a_command_of_the_page(command, tmp_path):
     for name in re.findall(r"\b\w+\.parquet", PAGE):
         write_results(tmp_path / name, [made_record(made_run(zero=zero)) for zero in (0, 1)])
+    (tmp_path / "larger.yaml").write_text(GRID)
     sweep = made(tmp_path / "sweeps" / "first")
     pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
     with sweep.directory.site.open("a") as site:

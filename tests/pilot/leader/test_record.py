@@ -102,7 +102,7 @@ def test_what_a_workload_finds_odd_is_noted_once(existing):
 def test_a_host_with_more_work_than_cores_is_noted_and_does_not_make_a_record_suspect(existing, runnable, noted):
     load = {"host_runnable_tasks": runnable, "host_cores": 2}
     busy = Measurement(step_times_s=[0.1] * 5, extra=load)
-    record = recording_of(conducted(existing), result_of(Outcome.OK, busy, busy), None, 2.0).record
+    record = recording_of(conducted(existing), result_of(Outcome.OK, busy), None, 2.0).record
     assert record.notes.count(CROWDED) == noted
     assert not record.suspect
 
