@@ -11,6 +11,7 @@ import pytest
 from sweep.state.events import AttemptStarted, PilotIntended, PilotSubmitted
 from tests.support import driving
 from tests.support.slurm.cluster import Cluster
+from tests.support.slurm.services import program
 
 REFUSED = 6
 """failed submissions that a sweep may have, with pauses of 5, 10, 20, … s between them"""
@@ -35,7 +36,7 @@ def launch(tmp_path, cluster, runs, site="max_runs_per_pilot: 1", step_s=0.05, p
     """A launcher in the background, and its sweep's directory."""
     (tmp_path / "grid.yaml").write_text(GRID.format(runs=runs, site=site, step_s=step_s))
     directory = tmp_path / "s"
-    env = cluster.env if path is None else {**cluster.env, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
+    env = cluster.env if path is None else {**cluster.env, "PATH": f"{path}{os.pathsep}{cluster.env['PATH']}"}
     options = ("--dir", directory, "--executor", "slurm", "--yes", "-o", "tp=1", "-o", "pp=1")
     with (tmp_path / "launch.log").open("wb") as log:
         return driving.start("launch", tmp_path / "grid.yaml", *options, env=env, output=log), directory
@@ -118,7 +119,7 @@ def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
     folder = tmp_path / "bin"
     folder.mkdir()
     late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
-    (folder / "sbatch").write_text(f'#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\necho "{late}" >&2\nexit 1\n')
+    (folder / "sbatch").write_text(f'#!/bin/sh\n{program("sbatch")} "$@" > /dev/null\necho "{late}" >&2\nexit 1\n')
     (folder / "sbatch").chmod(0o755)
     process, directory = launch(tmp_path, slurm_cluster, runs=6, site="max_runs_per_pilot: 3", step_s=1.0, path=folder)
     wait(process, tmp_path)
