@@ -28,7 +28,7 @@ TRAIN: tuple[Check, ...] = (
 def training_run(gpu: str, ranks: int) -> Run:
     """What a node trains: data parallel over its ranks, steps of tenths of a second (two periods of a CPU quota)."""
     model, length, micro_batch, accumulated, dtype = (
-        ("tiny-1M", 256, 4, 1, "fp32") if gpu == "cpu" else ("Qwen3-0.6B", 4096, 1, 8, "bf16")
+        ("tiny-1M", 256, 4, 4, "fp32") if gpu == "cpu" else ("Qwen3-0.6B", 4096, 1, 8, "bf16")
     )
     return Run(
         workload="transformer",

@@ -48,11 +48,21 @@ def other_torch(command: list[str]) -> list[str]:
 
 
 def half_the_cpu(command: list[str]) -> list[str]:
-    """A cgroup with half of this machine's CPU time: for this node and all that it starts."""
+    """Of this machine's CPU time, for this node and all that it starts."""
+    return with_share(command, 0.5)
+
+
+def quarter_of_the_cpu(command: list[str]) -> list[str]:
+    """On two cores half of one: what slows down a rank of one thread."""
+    return with_share(command, 0.25)
+
+
+def with_share(command: list[str], share: float) -> list[str]:
+    """A cgroup with this share of the machine's CPU time."""
     group = CPU_CGROUP / f"sweep-doctor-{os.getpid()}"
     group.mkdir()
     period = int((group / "cpu.cfs_period_us").read_text())
-    (group / "cpu.cfs_quota_us").write_text(str((os.cpu_count() or 1) * period // 2))
+    (group / "cpu.cfs_quota_us").write_text(str(int((os.cpu_count() or 1) * period * share)))
     (group / "cgroup.procs").write_text(str(os.getpid()))
     return command
 
