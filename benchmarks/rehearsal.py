@@ -232,7 +232,9 @@ def main() -> int:
     folder = given.keep or Path(tempfile.mkdtemp(prefix="rehearsal-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with Cluster(nodes=given.nodes, gpus_per_node=given.gpus_per_node, accounting=True) as cluster:
+        with Cluster(
+            nodes=given.nodes, gpus_per_node=given.gpus_per_node, accounting=True, own_processes=True
+        ) as cluster:
             print(json.dumps(rehearse(cluster, folder, rehearsal), indent=1))
     finally:
         if given.keep is None:

@@ -80,11 +80,16 @@ class CellPair:
         found = [c for c in (self.best, self.typical) if c is not None and c.significant(level)]
         return max([0.0, *(-c.change for c in found)])
 
-    @property
-    def clearest(self) -> Change | None:
-        """The better known of the two changes."""
-        changes = [change for change in (self.best, self.typical) if change is not None]
-        return min(changes, key=lambda change: change.p, default=None)
+    def text(self, level: float) -> str:
+        """The change of the best configuration, whose values the cell shows; that of the median run where it alone is
+        significant.
+        """
+        of_best = self.best.text(level) if self.best is not None else ""
+        if self.typical is None or not self.typical.significant(level):
+            return of_best
+        if self.best is not None and self.best.significant(level):
+            return of_best
+        return f"{self.typical.text(level)}, median of {self.pairs} runs"
 
 
 @dataclass(frozen=True, kw_only=True)

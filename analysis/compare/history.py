@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.compare.comparison import CellPair, Change, Comparison
+from analysis.compare.comparison import CellPair, Comparison
 from analysis.compare.verdicts import LEVEL, compare
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
@@ -46,11 +46,10 @@ class CellHistory:
     whole: CellPair | None
     """the last against the first; None for two sweeps, which have one step"""
 
-    @property
-    def last(self) -> Change | None:
+    def change(self, level: float) -> str:
         """The last sweep against the first, or of two against the other."""
         pair = self.whole if self.whole is not None else self.steps[-1]
-        return None if pair is None else pair.clearest
+        return "" if pair is None else pair.text(level)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +65,7 @@ class Regression:
 
     def text(self, level: float) -> str:
         """1B on 2: 1 -> 3: -5.1% (-6.0 to -4.2) *."""
-        change = self.cell.clearest
-        how = f"no run of it worked in {self.later + 1}" if self.cell.verdict == "lost" else ""
-        how = how or ("" if change is None else change.text(level))
+        how = f"no run of it worked in {self.later + 1}" if self.cell.verdict == "lost" else self.cell.text(level)
         return f"{self.model} on {self.nodes}: {self.earlier + 1} -> {self.later + 1}: {how}"
 
 

@@ -263,19 +263,19 @@ def _step_interval(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     if "step_times_s" in rows:
         for at, times in enumerate(rows["step_times_s"]):
             if times is not None and np.size(times) >= MANY:
-                ordered, skip = np.sort(np.asarray(times, dtype=float)), _skip(np.size(times))
+                ordered, skip = np.sort(np.asarray(times, dtype=float)), trimmed(np.size(times))
                 fast[at], slow[at] = ordered[skip], ordered[-1 - skip]
     return fast, slow
 
 
 @functools.cache
-def _skip(n: int) -> int:
+def trimmed(n: int) -> int:
     """How many of n sorted values may be left out at either end so that the rest covers the median with >= 0.9.
 
     The ends cover it with 1 - 2 P(X <= skip), X binomial (n, 1/2); normal approximation for large n.
     """
     if n > 200:
-        return max(0, int(n / 2 - 1.645 * math.sqrt(n) / 2 - 1))
+        return int(n / 2 - 1.645 * math.sqrt(n) / 2 - 1)
     tail, skip = 2.0 ** (1 - n), 0
     while (tail := tail + math.comb(n, skip + 1) * 2.0 ** (1 - n)) <= 0.1:
         skip += 1

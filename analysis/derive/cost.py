@@ -37,3 +37,13 @@ def gpu_hours(records: pd.DataFrame) -> pd.Series[float]:
     hours: pd.Series[float] = records["total_s"].astype(float) * gpus.astype(float) / 3600
     result: pd.Series[float] = hours.where(hours >= 0)
     return result
+
+
+def unit_of(records: pd.DataFrame, hours: float) -> tuple[str, float]:
+    """(what such a time of these attempts is stated in, how many of these an hour has).
+
+    GPU-hours or GPU-minutes; rank-hours or rank-minutes where all ran on CPUs.
+    """
+    on_cpus = "gpu" in records and set(records["gpu"].dropna()) == {"cpu"}
+    span, many = ("hours", 1.0) if hours >= 1 else ("minutes", 60.0)
+    return f"{'rank' if on_cpus else 'GPU'}-{span}", many

@@ -69,5 +69,5 @@ def _draw_model(axes: Axes, rows: pd.DataFrame, model: str, at: int) -> None:
 
 def _notes(metric: Metric) -> list[str]:
     text = "Numbers: nodes. Hollow: another node count of the model is both faster and cheaper."
-    unpriced = "Prices are not known: `dollars_per_gpu_hour` in the site file gives costs in dollars."
+    unpriced = "Prices are not known: dollars_per_gpu_hour in the site file gives costs in dollars."
     return [text] if metric.needs else [text, unpriced]

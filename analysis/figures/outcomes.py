@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.derive.cost import by_outcome
+from analysis.derive.cost import by_outcome, unit_of
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.metrics import number
@@ -22,8 +22,7 @@ def draw(tables: Tables) -> Figure:
     table = by_outcome(tables.records)
     timed = bool(table["gpu_hours"].notna().any())
     total, hours = int(table["attempts"].sum()), float(table["gpu_hours"].sum())
-    span, factor = ("hours", 1.0) if hours >= 1 else ("minutes", 60.0)
-    unit = f"{'rank' if _on_cpu(tables.records) else 'GPU'}-{span}"
+    unit, factor = unit_of(tables.records, hours)
     notes = [] if timed else ["The source has no times: the cost of each outcome is unknown."]
     if timed:
         notes = ["The cost of an attempt: from its order to clean nodes, on all GPUs of its nodes."]
@@ -41,10 +40,6 @@ def draw(tables: Tables) -> Figure:
     if timed:
         _bars(made.axes[1], table["outcome"], factor * table["gpu_hours"].astype(float), factor * hours, unit)
     return made.figure
-
-
-def _on_cpu(records: pd.DataFrame) -> bool:
-    return "gpu" in records and set(records["gpu"].dropna()) == {"cpu"}
 
 
 def _bars(axes: Axes, outcomes: pd.Series[str], values: pd.Series[float], total: float, label: str) -> None:

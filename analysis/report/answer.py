@@ -74,8 +74,8 @@ class Heat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Winner:
-    """The best configuration of a cell, as text."""
+class Best:
+    """The best layout of a cell, as text."""
 
     anchor: str
     model: str
@@ -84,7 +84,14 @@ class Winner:
     layout: str
     value: str
     interval: str
-    """interval of the value; empty where its spread is unknown"""
+    """of a measured one that of its iterations and repeats, of a predicted one that of 9 in 10 such predictions; empty
+    where it is unknown"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winner(Best):
+    """A best configuration that was measured."""
+
     mfu: str
     memory: str
     measured: str
@@ -103,20 +110,6 @@ class Winner:
     """(axis and value, what is known of it)"""
     run_id: str
     usage: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """The best layout of a cell that was not measured, as the measured cells predict it, as text."""
-
-    anchor: str
-    model: str
-    nodes: int
-    gpus: str
-    layout: str
-    value: str
-    interval: str
-    """of 9 in 10 such predictions"""
 
 
 def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
@@ -153,25 +146,10 @@ def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage, around: pd.Dat
     return tuple(found)
 
 
-def predictions_of(table: pd.DataFrame, metric: Metric) -> tuple[Prediction, ...]:
-    """The predicted cells of ``analysis.derive.best.cells``, in its order."""
-    found = []
-    for at, row in enumerate(table.to_dict("records")):
-        cell = {str(name): value for name, value in row.items()}
-        if is_predicted(cell):
-            value, interval = number(float(cell["value"]) * metric.factor), _interval(cell, metric)
-            found.append(
-                Prediction(
-                    anchor=anchor_of(at),
-                    model=str(cell["model"]),
-                    nodes=int(cell["nodes"]),
-                    gpus=_gpus(cell),
-                    layout=_layout(cell),
-                    value=value,
-                    interval=interval,
-                )
-            )
-    return tuple(found)
+def predictions_of(table: pd.DataFrame, metric: Metric) -> tuple[Best, ...]:
+    """The predicted cells of ``analysis.derive.best.cells``, in its order, as the measured cells predict them."""
+    cells = [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+    return tuple(Best(**_best(cell, anchor_of(at), metric)) for at, cell in enumerate(cells) if is_predicted(cell))
 
 
 def coloured_by(best: pd.DataFrame, metric: Metric) -> Metric:
@@ -219,13 +197,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
     claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
     return Winner(
-        anchor=anchor,
-        model=str(cell["model"]),
-        nodes=int(cell["nodes"]),
-        gpus=_gpus(cell),
-        layout=_layout(cell),
-        value=number(float(cell["value"]) * metric.factor),
-        interval=_interval(cell, metric),
+        **_best(cell, anchor, metric),
         mfu=_percent(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
         memory=memory_text(float(memory)) if known(memory) else "–",
         measured=_measured(cell),
@@ -241,12 +213,17 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
     )
 
 
-def _gpus(cell: Mapping[str, Any]) -> str:
-    return str(int(cell["gpus"])) if known(cell.get("gpus")) else "–"
-
-
-def _layout(cell: Mapping[str, Any]) -> str:
-    return " · ".join(" ".join(words) for words in layout(cell)) or "–"
+def _best(cell: Mapping[str, Any], anchor: str, metric: Metric) -> dict[str, Any]:
+    """The fields of ``Best``."""
+    return {
+        "anchor": anchor,
+        "model": str(cell["model"]),
+        "nodes": int(cell["nodes"]),
+        "gpus": str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
+        "layout": " · ".join(" ".join(words) for words in layout(cell)) or "–",
+        "value": number(float(cell["value"]) * metric.factor),
+        "interval": _interval(cell, metric),
+    }
 
 
 def _neighbour(row: Mapping[str, Any]) -> tuple[str, str]:

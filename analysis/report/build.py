@@ -14,7 +14,7 @@ from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
 from analysis.report.answer import Usage, Winner, heat_of, predictions_of, winners_of
 from analysis.report.attempts import FIELDS, metrics_for_axes, omission_text, table_of
-from analysis.report.failures import failures_of, gpu_hours
+from analysis.report.failures import failures_of, time_spent
 from analysis.report.page import render
 from analysis.report.usage import usage_of
 from sweep.errors import Mistake, SweepError
@@ -102,7 +102,7 @@ def build(
 
 
 def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any]:
-    """How many runs are ok, failed and not yet measured, and the GPU-hours of all attempts."""
+    """How many runs are ok, failed and not yet measured, and the time of all attempts."""
     final = counting(records)
     ok = int(succeeded(final).sum())
     planned = None if plan is None else plan[plan["status"] == "run"]
@@ -116,7 +116,7 @@ def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any
         "waiting": waiting,
         "rejected": 0 if plan is None else int((plan["status"] == "rejected").sum()),
         "suspect": int(final["suspect"].fillna(False).astype(bool).sum()),
-        "gpu_hours": gpu_hours(records),
+        "spent": time_spent(records),
     }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.derive.cost import gpu_hours, unit_of
 from analysis.heatmap.cell_text import known
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ class Failure:
 
     outcome: str
     count: int
-    gpu_hours: float | None
+    spent: tuple[str, float] | None
+    """(unit, amount) of the attempts' time; None where no attempt has one"""
     kinds: tuple[Kind, ...]
     more_kinds: int
 
@@ -51,12 +54,13 @@ def failures_of(records: pd.DataFrame) -> tuple[Failure, ...]:
     return tuple(sorted(found, key=lambda failure: (-failure.count, failure.outcome)))
 
 
-def gpu_hours(records: pd.DataFrame) -> float | None:
-    """GPU-hours of the attempts' own time; None where no attempt has a duration."""
-    if not {"total_s", "gpus"} <= set(records):
+def time_spent(records: pd.DataFrame) -> tuple[str, float] | None:
+    """(unit, amount) of the attempts' time on their GPUs; None where no attempt has one."""
+    hours = gpu_hours(records).sum(min_count=1)
+    if math.isnan(hours):
         return None
-    seconds = (records["total_s"].astype(float) * records["gpus"].astype(float)).dropna()
-    return float(seconds.sum()) / 3600 if len(seconds) else None
+    unit, many = unit_of(records, hours)
+    return unit, float(hours * many)
 
 
 def _failure(outcome: str, rows: pd.DataFrame) -> Failure:
@@ -66,7 +70,7 @@ def _failure(outcome: str, rows: pd.DataFrame) -> Failure:
     return Failure(
         outcome=outcome,
         count=len(rows),
-        gpu_hours=gpu_hours(rows),
+        spent=time_spent(rows),
         kinds=tuple(_kind(part) for _, part in groups[:MOST_KINDS]),
         more_kinds=max(0, len(groups) - MOST_KINDS),
     )

@@ -67,5 +67,5 @@ def _row(cell: CellHistory, found: History) -> CellRow:
     for value, step in zip(cell.values, cell.steps, strict=True):
         text = "–" if value is None else number(value * found.metric.factor)
         values.append((text, "" if step is None else MARKS.get(step.verdict, "")))
-    change = "" if cell.last is None else cell.last.text(found.level)
+    change = cell.change(found.level)
     return CellRow(model=cell.model, nodes=cell.nodes, values=tuple(values), change=change)

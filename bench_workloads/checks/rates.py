@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SAMPLES = 7
 """timings of each operation; the fastest counts: other programs only make one slower"""
+ENOUGH_S = 4.0
+"""what is as slow as this needs no more timings"""
 SAMPLE_S = 0.2
 """length of each: two periods of a cgroup's CPU quota, so that none falls between two pauses"""
 MATMUL = {"cuda": 8192, "cpu": 1024}
@@ -141,6 +143,8 @@ def slowest(
         seconds = torch.tensor(seconds_per_call(call, device, repeats), dtype=torch.float64, device=device)
         dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
         times.append(float(seconds.item()))
+        if len(times) > 1 and sum(times) * repeats > ENOUGH_S:  # the same on all ranks
+            break
     return {"seconds": statistics.median(times), "least_s": min(times), "spread": _spread(times)}
 
 

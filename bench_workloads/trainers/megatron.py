@@ -217,7 +217,7 @@ class Settings(TrainerParameters):
     """Megatron-LM's parameters."""
 
     root: str = "Megatron-LM"
-    """a checkout; a relative path is relative to where `sweep` was started"""
+    """a checkout; a relative path is relative to where `sweep launch` was called"""
     transformer_impl: str = "transformer_engine"
     """transformer_engine, or local: Megatron's own layers, without Transformer Engine and Apex"""
     virtual_stages: int = 2

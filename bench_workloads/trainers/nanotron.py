@@ -184,7 +184,7 @@ class Settings(TrainerParameters):
     """nanotron's parameters."""
 
     root: str = "nanotron"
-    """a checkout; a relative path is relative to where `sweep` was started"""
+    """a checkout; a relative path is relative to where `sweep launch` was called"""
     tp_mode: str = "REDUCE_SCATTER"
     """REDUCE_SCATTER, or ALL_REDUCE: without sequence parallelism"""
 

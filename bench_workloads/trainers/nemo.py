@@ -91,7 +91,7 @@ class Settings(TrainerParameters):
     """Megatron-Bridge's parameters."""
 
     root: str = "Megatron-Bridge"
-    """a checkout; a relative path is relative to where `sweep` was started"""
+    """a checkout; a relative path is relative to where `sweep launch` was called"""
     recipe: str = "llama32_1b_pretrain_config"
     """the recipe; layout, batch and sizes are the run's"""
     sequence_parallel: bool = True

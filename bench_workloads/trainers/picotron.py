@@ -104,7 +104,7 @@ class Settings(TrainerParameters):
     """picotron's parameters."""
 
     root: str = "picotron"
-    """a checkout; a relative path is relative to where `sweep` was started"""
+    """a checkout; a relative path is relative to where `sweep launch` was called"""
     model_name: str = ""
     """required: the model of its tokenizer and width"""
     dataset: str = "roneneldan/TinyStories"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,8 @@ ROBUST_Z = 5.0
 """and by this many robust standard deviations of the nodes: where healthy nodes vary, so may this one"""
 FEWEST = 3
 """with fewer nodes there is neither majority nor median to compare with"""
+LEAST = 1e-9
+"""in place of zero, which has no logarithm"""
 MAD_TO_SIGMA = 1.4826
 """standard deviation of a normal distribution over its median absolute deviation"""
 
@@ -108,10 +111,20 @@ def slow_nodes(numbers: Mapping[str, float], tolerance: float = TOLERANCE) -> li
     """The nodes below the median by more than the tolerance and by more than the nodes' own variation."""
     if len(numbers) < FEWEST:
         return []
-    median = statistics.median(numbers.values())
-    deviation = statistics.median(abs(number - median) for number in numbers.values())
-    margin = max(tolerance * median, ROBUST_Z * MAD_TO_SIGMA * deviation)
-    return [node for node, number in numbers.items() if number < median - margin]
+    limit = slowest_healthy(list(numbers.values()), tolerance)
+    return [node for node, number in numbers.items() if number < limit]
+
+
+def slowest_healthy(numbers: Sequence[float], tolerance: float = TOLERANCE) -> float:
+    """Below the median of these by the tolerance, or by their own variation where that is more.
+
+    Of logarithms: rates vary by factors, and where they vary by an eighth, no rate above zero is five standard
+    deviations below their median.
+    """
+    logarithms = [math.log(max(number, LEAST)) for number in numbers]
+    median = statistics.median(logarithms)
+    deviation = statistics.median(abs(number - median) for number in logarithms)
+    return math.exp(median - max(-math.log1p(-tolerance), ROBUST_Z * MAD_TO_SIGMA * deviation))
 
 
 def to_exclude(results: Iterable[CheckResult]) -> dict[str, str]:

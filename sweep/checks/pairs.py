@@ -1,19 +1,25 @@
 """Which nodes exchange data with which, and who is slow by that. Pure.
 
 Two rounds, as DLRover's straggler detection: pairs in any order, then the slow with the fast; a node's rate is the
-better of its two, so that a healthy node is not accused for its partner. The odd node out meets one that has had its
-turn: in a group of three a sick node would spoil both others.
+better of its two, so that a healthy node is not accused for its partner. Who is slow then meets others, twice. The odd
+node out meets one that has had its turn: in a group of three a sick node would spoil both others.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sweep.checks.check import Json
+from sweep.checks.fleet import FEWEST, TOLERANCE, slowest_healthy
 from sweep.checks.rules import number_of
 
 Group = tuple[str, ...]
+MESSAGE_BYTES = 4096
+TOLERANCES = {"send": TOLERANCE, "all_reduce": TOLERANCE, "message": 0.5}
+"""What a pair measures -> by how much a node may be below the others. A small message may take twice as long: its time
+is the network's latency, which differs with the switches between two nodes"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +47,9 @@ class Exchange:
 def bus_bandwidth(row: Mapping[str, Json]) -> float:
     """Bytes/s of a measured operation (doc/PERFORMANCE.md of nccl-tests)."""
     ranks = number_of(row, "ranks")
-    factor = {"all_reduce": 2 * (ranks - 1) / ranks, "send": 1.0}.get(str(row.get("operation")), (ranks - 1) / ranks)
+    factor = {"all_reduce": 2 * (ranks - 1) / ranks, "send": 1.0, "message": 1.0}.get(
+        str(row.get("operation")), (ranks - 1) / ranks
+    )
     return number_of(row, "bytes") / number_of(row, "least_s") * factor
 
 
@@ -94,6 +102,32 @@ def best_rates(exchanges: Sequence[Exchange], operation: str) -> dict[str, float
         for node in one.nodes:
             found[node] = max(found.get(node, 0.0), rate)
     return found
+
+
+def slow_in_pairs(exchanges: Sequence[Exchange], operation: str) -> dict[str, float]:
+    """Node -> the usual rate, for each node whose best rate is below that of the exchanges without it.
+
+    By more than the tolerance, and by more than those vary. A rate is that of two nodes: among the nodes' own rates
+    each would count twice, and healthy ones would seem to vary less than they do.
+    """
+    found: dict[str, float] = {}
+    best = best_rates(exchanges, operation)
+    if len(best) < FEWEST:
+        return found
+    for node, rate in best.items():
+        others = [one.bytes_per_s(operation) for one in exchanges if node not in one.nodes]
+        others = [other for other in others if other]
+        if rate and len(others) > 1 and rate < slowest_healthy(others, TOLERANCES[operation]):
+            found[node] = statistics.median(others)
+    return found
+
+
+def once_more(slow: Sequence[str], exchanges: Sequence[Exchange]) -> list[Group]:
+    """Each slow node with the fastest other that it has not met, if there is one."""
+    rates = best_rates(exchanges, "send")
+    others = sorted((node for node in rates if node not in slow), key=lambda node: -rates[node])
+    met = [one.nodes for one in exchanges]
+    return [(node, _fresh(node, others, met)) for node in slow] if others else []
 
 
 def widths(nodes: int) -> list[int]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from sweep.store.sweep import Sweep
 
 CAUSES_SHOWN = 3
+LEAST_SHARE = 0.005
+"""of a step: what is shown as 0 % is no cause"""
 
 
 def gap(sweep: Sweep | None, record: Record, nodes: NodesKnown) -> dict[str, Any]:
@@ -50,6 +52,7 @@ def gap(sweep: Sweep | None, record: Record, nodes: NodesKnown) -> dict[str, Any
 def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKnown) -> Facts:
     """What the record and the prediction know of a run that is ok."""
     from sweep.diagnose.gap import Facts
+    from sweep.records.schema import CROWDED
 
     further = json.loads(record.extra_json or "{}")
     step_s = record.step_time_median_s or 0.0
@@ -67,6 +70,7 @@ def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKn
         slow=None if slow is None else f"rank {slow}{where}",
         step_times_s=record.step_times_s or (),
         elsewhere_s=known.elsewhere_s(record),
+        crowded=CROWDED in (record.notes or ()),
         nodes_found=known.found(record),
         clocks_mhz=_lowered_clocks(further.get("device_samples")),
     )
@@ -76,9 +80,9 @@ def gap_lines(found: Mapping[str, Any]) -> list[str]:
     """The same as text."""
     nodes = f"{found['nodes']} node{'s' * (found['nodes'] != 1)}"
     lines = [f"{found['model']} on {nodes}: {found['run_id']}", f"{'step:':11} {_step(found)}"]
-    if found["losses"]:
+    if shown := [loss for loss in found["losses"] if loss["share"] >= LEAST_SHARE]:
         lines.append("likeliest causes:")
-        lines += _causes(found["losses"])
+        lines += _causes(shown)
     else:
         lines.append("no cause is known: nothing odd was measured, and there is no prediction to compare with")
     if (other := found["published"]) is not None:

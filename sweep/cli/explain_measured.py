@@ -27,14 +27,14 @@ def measured(directory: SweepDir, record: Record) -> dict[str, Any]:
     followed = FollowedSweep(sweep)
     followed.refresh()
     cell = followed.tally.cells.get((record.model or "", record.nodes or 0))
-    rates = sorted(cell.rates.values(), reverse=True) if cell is not None else []
-    own = record.tokens_per_second_per_gpu
-    rank = None if own is None or not rates else 1 + sum(rate > own for rate in rates)
+    rates = sorted(cell.medians(), reverse=True) if cell is not None else []
+    own = cell.median_with(record.run_id) if cell is not None else None
+    rank = None if own is None else 1 + sum(rate > own for rate in rates)
     return {
         **{name: getattr(record, name) for name in MEASURED},
         "rank_in_cell": rank,
         "ranked_in_cell": len(rates),
-        "of_best": None if own is None or not rates else own / rates[0],
+        "of_best": None if own is None else own / rates[0],
         "predicted": _predicted(sweep, record.run_id),
         "forward_backward_s": _median(json.loads(record.extra_json or "{}").get("forward_backward_times_s")),
     }
@@ -51,7 +51,9 @@ def measured_lines(directory: SweepDir, record: Record) -> list[str]:
     if found["rank_in_cell"] is not None:
         cell = f"{record.model} on {plural(record.nodes or 0, 'node')}"
         share = f", {found['of_best']:.1%} of the best" if found["rank_in_cell"] > 1 else ""
-        lines.append(f"{'rank:':9} {found['rank_in_cell']} of {found['ranked_in_cell']} measured of {cell}{share}")
+        lines.append(
+            f"{'rank:':9} {found['rank_in_cell']} of {found['ranked_in_cell']} measured configurations of {cell}{share}"
+        )
     pairs = (
         ("step", "step_s", found["step_time_median_s"], seconds_text),
         ("attempt", "attempt_s", found["total_s"], seconds_text),

@@ -133,9 +133,9 @@ def made(
 
 @contextlib.contextmanager
 def _working_in(directory: Path | None) -> Iterator[None]:
-    """In that directory, as the ranks were; here where it does not exist."""
+    """In that directory, as the ranks were; here where there is none."""
     here = Path.cwd()
-    os.chdir(directory if directory is not None and directory.is_dir() else here)
+    os.chdir(directory or here)
     try:
         yield
     finally:

@@ -106,7 +106,7 @@ def _values(cell: CellHistory, found: History) -> str:
         text = "–" if value is None else number(value * found.metric.factor)
         star = "*" if step is not None and step.verdict in ("better", "worse", "lost") else " "
         words.append(f" {text + star:>10}")
-    change = "" if cell.last is None else cell.last.text(found.level)
+    change = cell.change(found.level)
     return "".join(words) + f"  {change}".rstrip()
 
 

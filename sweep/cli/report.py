@@ -166,7 +166,7 @@ class _Work:
         usage = functools.partial(_usage, origin_of([*self.sweeps, *(None for _ in self.files)]))
         page = build(
             records, plan, about, metric=self.metric, usage=usage, pictures=pictures, history=history,
-            predicted=self.unmeasured.predicted(places),
+            predicted=self.unmeasured.predicted(places) if len(records) else None,
         )  # fmt: skip
         _put(self.target, page)
         self.attempts = len(records)

@@ -73,8 +73,9 @@ def origin_of(sweeps: Sequence[SweepDir | None]) -> Origin:
 
     if len(sweeps) != 1 or sweeps[0] is None:
         return Origin()
-    directory = provenance_of(sweeps[0]).get("directory")
-    return Origin(load_site(given=str(sweeps[0].site)), Path(directory) if directory else None)
+    provenance_of(sweeps[0])  # an error where it is damaged
+    site = load_site(given=str(sweeps[0].site)) if sweeps[0].site.is_file() else None
+    return Origin(site, sweeps[0].launched_from())
 
 
 def provenance_of(sweep: SweepDir) -> dict[str, Any]:

@@ -140,5 +140,5 @@ def _state(facts: Facts) -> Iterator[Hit]:
     if words and words[0] in _STATES:
         outcome, weight, when = _STATES[words[0]]
         yield Hit(
-            outcome, weight, f"Slurm's state of the job: {facts.slurm_state}", _ADVICE[outcome], order=(when, 1.0)
+            outcome, weight, f"Slurm's state of the job: {facts.slurm_state}", _ADVICE[outcome], order=(when, math.inf)
         )

@@ -49,6 +49,8 @@ class Facts:
     """(median, greatest) clock during steps, where the GPU lowered it"""
     elsewhere_s: Sequence[float] = ()
     """steps of runs of the same configuration on other nodes, where this one is slower beyond their spread"""
+    crowded: bool = False
+    """the host had more work than cores while the steps were timed"""
     nodes_found: Sequence[str] = ()
     """what checks and other runs found wrong with the run's nodes"""
 
@@ -93,9 +95,11 @@ def _measured(facts: Facts) -> Iterator[Loss]:
     if facts.step_times_s:
         usual, fastest = statistics.median(facts.step_times_s), min(facts.step_times_s)
         evidence = f"the fastest of {len(facts.step_times_s)} iterations takes {fastest / usual:.0%} of the median"
-        yield Loss(
-            "unsteady iterations", usual - fastest, evidence, "other jobs on the nodes or the network; repeats", True
-        )
+        advice = "other jobs on the nodes or the network; repeats"
+        if facts.crowded:
+            evidence += "; the host had more work than cores meanwhile"
+            advice = "measure again on nodes without other work"
+        yield Loss("unsteady iterations", usual - fastest, evidence, advice, True)
 
 
 def _slower_nodes(facts: Facts) -> Iterator[Loss]:

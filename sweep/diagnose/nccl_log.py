@@ -95,7 +95,7 @@ class _Reader:
         self.hosts: set[str] = set()
         self.hcas: dict[str, set[str]] = {}
         self.transports: Counter[str] = Counter()
-        self.gdr = {"on": 0, "off": 0}
+        self.gdr: set[str] = set()
         self.channels: set[int] = set()
         self.started: dict[tuple[str, str, str], int] = {}
         self.warnings: list[str] = []
@@ -141,13 +141,13 @@ class _Reader:
             return
         self.transports[match.group(1)] += 1
         if match.group(1).startswith("NET/") and match.group(1) != "NET/Socket":
-            self.gdr["on" if "GDRDMA" in match.group(2) else "off"] += 1
+            self.gdr.add("on" if "GDRDMA" in match.group(2) else "off")
 
     def rdma_off(self, _line: _Line) -> None:
-        self.gdr["off"] += 1
+        self.gdr.add("off")
 
     def rdma_on(self, _line: _Line) -> None:
-        self.gdr["on"] += 1
+        self.gdr.add("on")
 
     def channel_counts(self, line: _Line) -> None:
         match = _CHANNELS.search(line.text)
@@ -198,7 +198,7 @@ class _Reader:
         self.values[name] = max(value, self.values.get(name) or value)
 
     def summary(self) -> NcclSummary:
-        gdr = None if not any(self.gdr.values()) else self.gdr["on"] > 0
+        gdr = "on" in self.gdr if self.gdr else None
         roots = [line for line in self.warnings if not _PEER_LEFT.search(line) and not _ADVISORY.search(line)]
         plain = NcclSummary(
             **self.values,

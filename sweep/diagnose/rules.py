@@ -26,10 +26,7 @@ _FIRST = (
 _LAST = ("nccl-warn", "gloo-error", "elastic-report", "slurm-task-end", "slurm-cancelled")
 
 
-def _rank(item: LineRule) -> int:
-    if item.name in _FIRST:
-        return _FIRST.index(item.name) - len(_FIRST)
-    return 1 + _LAST.index(item.name) if item.name in _LAST else 0
+_BY_NAME = {item.name: item for item in (*GPU, *SITE, *NET, *PROGRAM)}
+_BETWEEN = [name for name in _BY_NAME if name not in _FIRST and name not in _LAST]
 
-
-RULES: tuple[LineRule, ...] = tuple(sorted((*GPU, *SITE, *NET, *PROGRAM), key=_rank))
+RULES: tuple[LineRule, ...] = tuple(_BY_NAME[name] for name in (*_FIRST, *_BETWEEN, *_LAST))

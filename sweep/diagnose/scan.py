@@ -69,11 +69,7 @@ def scan(text: str) -> list[Hit]:
 
 def _plain(text: str) -> str:
     """Without carriage returns (progress bars) and colours, and such that lower-casing preserves every offset."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if "\x1b" in text:
-        text = _ANSI.sub("", text)
-    return text.replace("\u0130", "I")
+    return _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).replace("\u0130", "I")
 
 
 def _condensed(text: str) -> str:

@@ -87,14 +87,9 @@ def _last_line(text: str, start: int, position: int) -> tuple[int, str] | None:
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         line = text[at : min(end, at + 2000)]
-        body = (
-            line.removeprefix(prefix)
-            if prefix.strip() and line.startswith(prefix)
-            else line.lstrip("|+- ")
-            if prefix.strip() == "|"
-            else line
-        )
-        if body and not body[0].isspace() and _EXCEPTION.match(body.rstrip()):
+        nested = prefix.strip() == "|" and not line.startswith(prefix)  # a group within a group of exceptions
+        body = line.lstrip("|+- ") if nested else line.removeprefix(prefix)
+        if _EXCEPTION.match(body.rstrip()):
             return at, body.strip()
         at = end + 1
     return None
@@ -128,7 +123,7 @@ def _without_header(text: str, claimed: Container[int]) -> Iterator[Hit]:
                 "exception",
             )
     for match in _LOGGED.finditer(text, max(0, len(text) - _END)):
-        start = text.rfind("\n", 0, match.start()) + 1
+        start = match.start()
         if start not in claimed and not _is_report(match.group(1)):
             yield Hit(
                 Outcome.PYTHON_EXCEPTION, Weight.CONSEQUENCE, match.group(0).strip()[:500], _ADVICE, start, "logged"

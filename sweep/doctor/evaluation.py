@@ -6,20 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, Reading, Stated, Verdict
-from sweep.checks.expectation import Expectation, adapter, all_reduce
-from sweep.checks.fleet import evaluate_all, no_answer, slow_nodes
-from sweep.checks.pairs import Exchange, best_rates, bus_bandwidth
-from sweep.checks.perf import PERF, against
+from sweep.checks.expectation import NOTHING, Expectation, adapter, all_reduce
+from sweep.checks.fleet import evaluate_all, no_answer
+from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, best_rates, bus_bandwidth, slow_in_pairs
+from sweep.checks.perf import against
 from sweep.checks.rules import number_of, quantity
-from sweep.checks.train import READER as TRAINING
-from sweep.checks.train import TRAIN
+from sweep.checks.speeds import SPEEDS, Answer, evaluate_speeds, rows
 
-Answer = Mapping[str, Json]
 PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair --every-pair`"
 WHOLE_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
-SPEEDS: dict[str, tuple[str, tuple[Check, ...]]] = {"perf": ("rates", PERF), "train": ("training", TRAIN)}
-"""tier -> (kind of its answers, its checks)"""
-DLROVER = "DLRover: two rounds of pairs, the better one counts"
+DLROVER = "DLRover: two rounds of pairs, the better one counts; SuperBench's tolerance"
 
 
 def nodes_of(answers: Iterable[Answer]) -> list[str]:
@@ -36,7 +32,7 @@ def evaluate_answers(answers: Sequence[Answer], checks: Sequence[Check], stated:
     if readings:
         results += evaluate_all(checks, readings, stated)
     for tier in SPEEDS:
-        found = _speeds(answers, tier, stated)
+        found = evaluate_speeds(answers, tier, stated)
         results += [replace(one, tier=tier) if one.check == "answers" else one for one in found]
     exchanges = [exchange_of(one) for one in answers if one["kind"] == "exchange"]
     results += evaluate_pairs([one for one in exchanges if one.tier == "pair"], stated)
@@ -64,68 +60,6 @@ def readings_of(answer: Answer) -> NodeReadings:
     )
 
 
-def rates_of(answer: Answer) -> NodeReadings:
-    """One node's rates as readings: each a list with a row per rank that measured it."""
-    ranks = [rank for rank in rows(answer.get("ranks")) if rank]
-    names = list(dict.fromkeys(name for rank in ranks for name in rank))
-    readings = {}
-    for name in names:
-        values = [rank[name] for rank in ranks if rank.get(name)]
-        # An all-reduce has rows of its own, the same on every rank
-        value = values[0] if values and isinstance(values[0], list) else values
-        readings[name if name == TRAINING else f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
-    problem = str(answer.get("problem") or "") or ("" if readings else "nothing was measured")
-    return NodeReadings(node=str(answer["node"]), readings=readings, problem=problem)
-
-
-def all_rates(answers: Iterable[Answer], kind: str = "rates") -> list[NodeReadings]:
-    """Each node's rates; of a node that was measured again, the better of each: load only makes one slower."""
-    found: dict[str, NodeReadings] = {}
-    for answer in answers:
-        if answer["kind"] == kind:
-            new = rates_of(answer)
-            old = found.get(new.node)
-            found[new.node] = new if old is None or old.problem else old if new.problem else _better(old, new)
-    return list(found.values())
-
-
-def _better(old: NodeReadings, new: NodeReadings) -> NodeReadings:
-    names = dict.fromkeys([*old.readings, *new.readings])
-    best = {name: max((one.readings[name] for one in (old, new) if name in one.readings), key=_speed) for name in names}
-    return replace(old, readings=best)
-
-
-def _speed(reading: Reading) -> float:
-    found = rows(reading.value)
-    speeds = [
-        number_of(row, "per_second")
-        if row.get("per_second") is not None
-        else number_of(row, "bytes") / number_of(row, "least_s")
-        for row in found
-        if row.get("per_second") is not None or row.get("least_s") is not None
-    ]
-    return min(speeds, default=0.0)
-
-
-def _speeds(answers: Sequence[Answer], tier: str, stated: Stated) -> list[CheckResult]:
-    """The results of a tier that measures each node's speed; none where it was not asked for."""
-    kind, checks = SPEEDS[tier]
-    rates = all_rates(answers, kind)
-    return evaluate_all(checks, rates, stated) if rates else []
-
-
-def accused_by_speed(answers: Sequence[Answer], tier: str, stated: Stated) -> list[str]:
-    """The nodes that are too slow by what is known: measured once more before they are reported."""
-    found = _speeds(answers, tier, stated)
-    slow = (Verdict.BELOW_MEDIAN, Verdict.BELOW_FLOOR)
-    return list(dict.fromkeys(one.node for one in found if one.finding.verdict in slow))
-
-
-def rows(value: Json) -> list[Mapping[str, Json]]:
-    """The mappings of a list."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
-
-
 def exchange_of(answer: Answer) -> Exchange:
     """One exchange of a group of nodes."""
     return Exchange(
@@ -146,17 +80,19 @@ def guilty(answers: Iterable[Answer]) -> dict[str, str]:
 def evaluate_pairs(exchanges: Sequence[Exchange], stated: Stated) -> list[CheckResult]:
     """Each node by the better of its rounds; a node whose every exchange failed did not answer."""
     results = []
-    for operation in ("send", "all_reduce"):
-        best = best_rates(exchanges, operation)
-        slow = slow_nodes({node: rate for node, rate in best.items() if rate})
-        usual = sorted(best.values())[len(best) // 2] if best else 0.0
-        for node, rate in best.items():
-            finding = against(rate, _expected(operation, stated, exchanges), "B/s")
+    measured = {row.get("operation") for one in exchanges for row in one.rows}
+    for operation, tolerance in TOLERANCES.items():
+        if measured and operation not in measured:
+            continue
+        slow = slow_in_pairs(exchanges, operation)
+        for node, rate in best_rates(exchanges, operation).items():
+            finding = _of_pair(operation, rate, _expected(operation, stated, exchanges))
             if not rate:
                 why = next(one.problem for one in exchanges if node in one.nodes and one.problem)
                 finding = Finding(verdict=Verdict.NO_ANSWER, found=why, expected="an exchange with a second node")
             elif node in slow and finding.verdict is Verdict.OK:
-                expected = f"the nodes' median, {quantity(usual, 'B/s')}, less 5%"
+                usual = _of_pair(operation, slow[node], NOTHING).found
+                expected = f"{usual}, the median of pairs without it, by {tolerance:.0%}"
                 finding = replace(finding, verdict=Verdict.BELOW_MEDIAN, expected=expected)
             fine = finding.verdict is Verdict.OK
             results.append(
@@ -172,7 +108,17 @@ def evaluate_pairs(exchanges: Sequence[Exchange], stated: Stated) -> list[CheckR
     return results
 
 
+def _of_pair(operation: str, rate: float, expected: Expectation) -> Finding:
+    """A rate as a rate, and that of small messages as the time of one."""
+    if operation == "message":
+        shown = f"{MESSAGE_BYTES / rate * 1e6:.0f} us" if rate else ""
+        return Finding(verdict=Verdict.OK, found=shown, number=rate)
+    return against(rate, expected, "B/s")
+
+
 def _expected(operation: str, stated: Stated, exchanges: Sequence[Exchange]) -> Expectation:
+    if operation == "message":
+        return NOTHING
     if operation == "send":
         return adapter(stated.gpu)
     sizes = [number_of(row, "bytes") for one in exchanges for row in one.rows if row.get("operation") == operation]

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from sweep.checks.check import Json
 from sweep.checks.pairs import (
+    MESSAGE_BYTES,
+    TOLERANCES,
     Exchange,
     Group,
     best_rates,
@@ -16,14 +18,19 @@ from sweep.checks.pairs import (
     first_round,
     groups_of,
     halves,
+    once_more,
     second_round,
+    slow_in_pairs,
     widths,
 )
-from sweep.doctor.attempts import EXCHANGE, CheckAttempts
 from sweep.doctor.request import Answers, Request
+from sweep.pilot.leader.check_attempts import EXCHANGE, FURTHER, CheckAttempts
 from sweep.pilot.leader.link import Link
 
-PAIR_CASES = {True: "send:1073741824,all_reduce:1073741824", False: "send:8388608,all_reduce:8388608"}
+PAIR_CASES = {
+    True: f"message:{MESSAGE_BYTES},send:1073741824,all_reduce:1073741824",
+    False: f"message:{MESSAGE_BYTES},send:8388608,all_reduce:8388608",
+}
 """GPUs: 1 GiB, as GCM's largest; on CPUs gloo takes as long for 8 MiB"""
 WHOLE_CASES = {
     True: "all_reduce:67108864,all_reduce:1073741824,all_gather:1073741824",
@@ -44,17 +51,19 @@ class Exchanges:
         self._gpu = request.gpu != "cpu"
 
     async def pairs(self) -> None:
-        """Two rounds, or all."""
+        """Two rounds, or all; who is slow then meets others before it is accused."""
         nodes = list(self._links)
         if len(nodes) < 2:
             return
         if self._request.every_pair:
-            for groups in every_pair(nodes):
-                await self._round(groups)
-            return
-        groups = first_round(nodes)
-        found = await self._round(groups)
-        await self._round(second_round(nodes, best_rates(found, "send"), groups))
+            found = [one for groups in every_pair(nodes) for one in await self._round(groups)]
+        else:
+            groups = first_round(nodes)
+            found = await self._round(groups)
+            found += await self._round(second_round(nodes, best_rates(found, "send"), groups))
+        for _ in range(FURTHER):
+            slow = dict.fromkeys(node for operation in TOLERANCES for node in slow_in_pairs(found, operation))
+            found += await self._round(once_more(list(slow), found))
 
     async def whole(self) -> None:
         """Each width, in groups that cover all nodes. A group that fails is halved until the guilty node is found."""

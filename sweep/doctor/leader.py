@@ -12,19 +12,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from sweep.checks.check import Stated
+from sweep.checks.speeds import accused_by_speed
 from sweep.checks.train import READER, training_run
-from sweep.doctor.attempts import RATES, READ, CheckAttempts
-from sweep.doctor.evaluation import accused_by_speed
 from sweep.doctor.exchanges import Exchanges
 from sweep.doctor.request import Answers, Request
 from sweep.errors import log_error
 from sweep.executors.local import own_job_id
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import StepDaemon, cancel_own_job
-from sweep.pilot.leader.link import Link
+from sweep.pilot.leader.check_attempts import READ, START_S, STEP_S, CheckAttempts, measure_rates, until_sure
+from sweep.pilot.leader.link import Link, one_machine
 from sweep.pilot.leader.network import set_variables
 from sweep.pilot.leader.nodes import agents
 from sweep.pilot.order import PilotOrder
@@ -32,8 +33,6 @@ from sweep.plugins import find_workload
 from sweep.store.directory import write_once
 
 HOSTNAMES_S = 20.0
-FURTHER = 2
-"""times that a slow node is measured again before it is accused"""
 
 
 class DoctorLeader:
@@ -64,23 +63,25 @@ class DoctorLeader:
         self._answers.write("end", problem="")
 
     async def _tier(self, tier: str, links: Sequence[Link]) -> None:
-        shared = len(links) > 1 and all(link.on_this_host for link in links)
+        shared = one_machine(links)
         if tier == "node":
             # Nodes of one machine share its cores; those of a cluster do not wait for each other
-            attempts = CheckAttempts(self._request, max(1, (os.cpu_count() or 1)) if shared else len(links) or 1)
+            attempts = self._attempts(max(1, (os.cpu_count() or 1)) if shared else len(links) or 1)
             await asyncio.gather(*(self._read(attempts, link) for link in links))
         elif tier in ("perf", "train"):
-            attempts = CheckAttempts(self._request, 1 if shared else len(links) or 1)
+            attempts = self._attempts(1 if shared else len(links) or 1)
             measure = self._measure if tier == "perf" else self._train
-            await asyncio.gather(*(measure(attempts, link) for link in links))
             stated = Stated(gpu=self._request.gpu, gpus_per_node=self._request.gpus_per_node, nodes=len(links))
-            for _ in range(FURTHER):
-                slow = accused_by_speed(self._answers.read(), tier, stated)
-                await asyncio.gather(*(measure(attempts, link) for link in links if link.node in slow))
+            await until_sure(
+                partial(measure, attempts), links, lambda: accused_by_speed(self._answers.read(), tier, stated)
+            )
         else:
-            attempts = CheckAttempts(self._request, 1 if shared else len(links) or 1)
+            attempts = self._attempts(1 if shared else len(links) or 1)
             exchanges = Exchanges(attempts, self._answers, self._request, links)
             await (exchanges.pairs() if tier == "pair" else exchanges.whole())
+
+    def _attempts(self, at_once: int) -> CheckAttempts:
+        return CheckAttempts(self._request.gpu, at_once)
 
     async def _read(self, attempts: CheckAttempts, link: Link) -> None:
         params = {"readers": ",".join(self._request.readers)}
@@ -97,15 +98,13 @@ class DoctorLeader:
         )
 
     async def _measure(self, attempts: CheckAttempts, link: Link) -> None:
-        answer = await attempts.conduct(RATES, [link], self._request.gpus_per_node, {})
-        extras = answer.ranks.get(link.node, [])
-        self._answers.write(
-            "rates", node=link.node, ranks=[extra.get("rates") for extra in extras], problem=answer.problem
-        )
+        self._answers.write("rates", **await measure_rates(attempts, link, self._request.gpus_per_node))
 
     async def _train(self, attempts: CheckAttempts, link: Link) -> None:
         run = training_run(self._request.gpu, self._request.gpus_per_node)
-        answer = await attempts.run(find_workload(run.workload), [link], run, self._request.start_s)
+        answer = await attempts.run(
+            find_workload(run.workload), [link], run, START_S, STEP_S[self._request.gpu != "cpu"]
+        )
         steps = [answer.steps_s[link.node]] if answer.steps_s.get(link.node) else []
         rows = [{READER: {"per_second": run.global_batch_tokens / seconds}} for seconds in steps]
         self._answers.write("training", node=link.node, ranks=rows, problem=answer.problem)

@@ -14,7 +14,8 @@ import yaml
 from sweep.checks.check import Json
 from sweep.checks.pairs import best_rates
 from sweep.checks.rules import number_of
-from sweep.doctor.evaluation import Answer, all_rates, exchange_of, rows
+from sweep.checks.speeds import Answer, all_rates, rows
+from sweep.doctor.evaluation import exchange_of
 from sweep.files import write_whole
 from sweep.physics.measured import KINDS, MeasuredCollective, MeasuredRates
 

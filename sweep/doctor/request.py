@@ -23,10 +23,6 @@ class Request:
     gpu: str
     gpus_per_node: int
     every_pair: bool = False
-    start_s: float = 120.0
-    """longest start of a check's ranks: torch's import and the rendezvous"""
-    step_s: float = 20.0
-    """longest time between heartbeats, of which each timing has one: a rank that takes longer hangs"""
 
     def write(self, folder: Path) -> None:
         """Write it, once."""

@@ -26,8 +26,6 @@ JOB_POLL_S = 5.0
 TIER_S = {"node": 60.0, "perf": 180.0, "train": 300.0, "pair": 300.0, "whole": 600.0}
 """wall time of the pilot per tier, generously: it ends as soon as it is done"""
 START_S = 300.0
-STEP_S = {True: 20.0, False: 8.0}
-"""GPUs: four calls of 1 GiB at 0.2 GB/s; CPUs: 8 MiB; healthy ones take a tenth of it"""
 GONE_TWICE = 2
 
 Progress = Callable[[Sequence[Mapping[str, Json]]], None]
@@ -100,7 +98,6 @@ def _prepare(site: Site, executor: str, folder: Path, asked: Asked) -> PilotRequ
         gpu=site.gpu,
         gpus_per_node=site.gpus_per_node,
         every_pair=asked.every_pair,
-        step_s=STEP_S[site.gpu != "cpu"],
     ).write(folder)
     return PilotRequest(token=token, name=PILOT, nodes=asked.nodes, time_limit_s=int(time_limit_s))
 

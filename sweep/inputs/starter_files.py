@@ -106,7 +106,7 @@ GRID: tuple[tuple[str, tuple[Line, ...]], ...] = (
             ("transfer", "true", "guided: what small cells show is expected of large ones"),
             ("budget", "{node_hours: 20, runs_per_cell: 10}", "also share, runs, wall_time, node_hours_per_cell"),
             ("isolate", "true", "a run of several nodes has the fabric to itself"),
-            ("preflight", "quick", "check a pilot's nodes before its first run: quick, node or off"),
+            ("preflight", "quick", "check a pilot's nodes before its first run: quick, node, perf or off"),
             ("seed", "0", "of the weights and the synthetic data"),
             ("timeouts", "{start: 5m, first_iteration: 5m, steady: 20s}", "longest time without a heartbeat"),
             ("max_memory_share", "0.97", "reject what is predicted to need more than this share of a GPU's memory"),

@@ -21,6 +21,7 @@ SAFE_NAME_WORDS = "letters, digits and . _ + -, starting with a letter or digit,
 _DURATION = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?$")
 _CLOCK = re.compile(r"^(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?$")
 _AMOUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?)?$", re.IGNORECASE)
+_PERCENT = re.compile(r"^(\d+(?:\.\d+)?) ?%$")
 _SCALE = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _WORDS = {
     "Input should be": "expected",
@@ -130,6 +131,11 @@ def _problem(model: type[Any], base: Path, error: dict[str, Any]) -> Problem:
         return Problem((*base, *loc), f"unknown key {str(loc[-1])!r}", nearest(str(loc[-1]), known))
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return Problem((*base, *loc[:-1]), f"{loc[-1]} is missing", f"add {loc[-1]}: …")
+    if kind in ("model_type", "dataclass_type"):
+        keys = ", ".join(_keys(model, loc))
+        return Problem((*base, *loc), f"expected a mapping, found {_found(error)}", f"its keys: {keys}")
+    if kind in ("float_parsing", "float_type") and (share := _PERCENT.match(str(error.get("input")))):
+        return Problem((*base, *loc), fact, f"write {float(share[1]) / 100:g}")
     return Problem((*base, *loc), fact)
 
 
@@ -139,8 +145,12 @@ def _fact(error: dict[str, Any]) -> str:
         return message.removeprefix("Value error, ")
     for pydantic_words, words in _WORDS.items():
         message = message.replace(pydantic_words, words)
+    return f"{message}, found {_found(error)}"
+
+
+def _found(error: dict[str, Any]) -> str:
     found = error.get("input")
-    return f"{message}, found {'text' if isinstance(found, str) else shown(found)}"
+    return "text" if isinstance(found, str) else shown(found)
 
 
 def _keys(model: type[Any], loc: Sequence[str | int]) -> list[str]:

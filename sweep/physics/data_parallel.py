@@ -86,12 +86,9 @@ def exposed_s(
     layers = np.maximum(read(columns, "num_layers") / read(columns, "pp"), 1)
     cover = overlaps * backward * np.where(zero >= 2, again, 1.0)
     ahead = forward * np.where(zero == 3, again, 1.0 * behaviour.overlaps_weights)
-    back = np.where(zero == 3, cover, 0.0)
     half = np.where(zero == 3, 0.5, 1.0)
     in_forward = _waited(found.weights_s * half, ahead, layers)
-    in_backward = _waited(
-        found.gradients_s + np.where(zero == 3, 0.5 * found.weights_s, 0.0), np.maximum(cover, back), layers
-    )
+    in_backward = _waited(found.gradients_s + np.where(zero == 3, 0.5 * found.weights_s, 0.0), cover, layers)
     return in_forward + in_backward + found.tied_s
 
 

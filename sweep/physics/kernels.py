@@ -150,8 +150,10 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
 
     chained = np.asarray(shape.norm) == "rmsnorm"  # PyTorch's LayerNorm always was one kernel
     rotary = np.asarray(shape.learned_positions) == 0
-    norms = [np.where(chained, one, np.minimum(one, 16.0)) for one in (behaviour.norm_forward, behaviour.norm_backward)]
-    norms[0] = np.where(chained, norms[0], np.minimum(norms[0], 10.0))
+    norms = [
+        np.where(chained, one, np.minimum(one, most))
+        for one, most in ((behaviour.norm_forward, 10.0), (behaviour.norm_backward, 16.0))
+    ]
     turns = [np.where(rotary, one, np.minimum(one, 2.0)) for one in (behaviour.head_forward, behaviour.head_backward)]
     forward = moved(norms[0], behaviour.width_forward, turns[0], (8.0, 3.0, 2.0))
     backward = moved(norms[1], behaviour.width_backward, turns[1], (13.0, 5.0, 2.0))

@@ -85,7 +85,7 @@ def _layers_balanced(columns: Mapping[str, Any], pp: Any, depth: Any, shape: Any
 
 def _of_rank(columns: Mapping[str, Any], pp: Any, stages: Any, level: Any, last: Any, spare: Any, stage: str) -> Any:
     """Layers of a rank's stages: the first ``spare`` stages of the pipeline have one more than the level."""
-    rank = {"first": np.zeros_like(pp), "middle": np.minimum(1, pp - 1), "last": pp - 1}[stage]
+    rank = {"first": 0.0, "middle": 1.0, "last": pp - 1}[stage]
     v_shape = equals(columns, "pp_schedule", *V_SCHEDULES)
     loops = stages / pp
     further = np.where(spare > rank, np.floor((spare - rank - 1) / pp) + 1, 0)
@@ -152,7 +152,7 @@ def in_flight(columns: Mapping[str, Any], stage: str) -> Any:
     """Micro-batches whose activations the rank holds at its peak; a fraction where it holds chunks of some."""
     pp, micro_batches = read(columns, "pp"), read(columns, "grad_accum")
     chunks = chunks_per_rank(columns)
-    rank = {"first": 0.0 * pp, "middle": np.minimum(1.0, pp - 1), "last": pp - 1}[stage]
+    rank = {"first": 0.0, "middle": 1.0, "last": pp - 1}[stage]
     interleaved = (2 * (pp - rank - 1) + (chunks - 1) * pp + 1) / chunks
     held = np.where(
         equals(columns, "pp_schedule", "interleaved_1f1b", "interleaved_zero_bubble"), interleaved, pp - rank

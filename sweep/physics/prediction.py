@@ -94,7 +94,7 @@ class Layouts:
     def prior_sd(self) -> Floats:
         """Standard deviation of that logarithm for one run."""
         share = self.parts / self.parts.sum(axis=1)[:, None]
-        own = ((share * self.spreads) ** 2).sum(axis=1) + self.factors**2 @ FACTOR_SPREADS**2
+        own = ((share * self.spreads) ** 2).sum(axis=1) + self.factors @ FACTOR_SPREADS**2
         common = constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2 + constants.NOISE.spread**2
         found: Floats = np.sqrt(own + common)
         return found
@@ -287,7 +287,7 @@ class Posterior:
         median, shares = corrected(layouts, theta)
         cross = _covariance(layouts, shares, self.anchors, self.shares)
         mean = median - (shares * theta).sum(axis=1) + cross @ self.weights
-        own = ((shares * layouts.spreads) ** 2).sum(axis=1) + layouts.factors**2 @ FACTOR_SPREADS**2
+        own = ((shares * layouts.spreads) ** 2).sum(axis=1) + layouts.factors @ FACTOR_SPREADS**2
         own = own + constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2
         left = np.maximum(own - np.einsum("ij,ij->i", cross @ self.inverse, cross), 0.0)
         return mean, np.sqrt(self.scale(layouts) ** 2 * left + self.noise(layouts))

@@ -67,7 +67,7 @@ def state_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: Mem
         "gradients": total(gradients, _gradients_sharded(columns, profile)),
         "master_weights": total(master, zero >= 1),
         "optimizer_states": total(OPTIMIZER_STATE_BYTES[profile.optimizer], zero >= 1),
-        "gradient_buckets": total(buckets, zero > 3),
+        "gradient_buckets": total(buckets, False),
     }
 
 

@@ -195,16 +195,14 @@ def _head(columns: Mapping[str, Any], machine: Machine, behaviour: Behaviour) ->
 def _busiest(columns: Mapping[str, Any], profile: MemoryProfile, layer: _Cost, head: _Cost) -> tuple[Any, Any]:
     """(layers, output ends) of the stage that takes longest for a micro-batch."""
     shape = shape_columns(columns)
-    most: Any = 0.0
-    layers: Any = 0.0
-    ends: Any = 0.0
-    for stage in pipeline.STAGES:
-        mine = pipeline.layers(columns, shape, stage, profile.placement)
-        end = 1.0 * pipeline.has_output(columns, stage)
-        seconds = np.where(pipeline.exists(columns, stage), mine * layer.total + end * head.total, 0.0)
-        layers, ends = np.where(seconds > most, mine, layers), np.where(seconds > most, end, ends)
-        most = np.maximum(seconds, most)
-    return layers, ends
+    layers = [pipeline.layers(columns, shape, stage, profile.placement) for stage in pipeline.STAGES]
+    ends = [1.0 * pipeline.has_output(columns, stage) for stage in pipeline.STAGES]
+    seconds = [
+        np.where(pipeline.exists(columns, stage), mine * layer.total + end * head.total, 0.0)
+        for stage, mine, end in zip(pipeline.STAGES, layers, ends, strict=True)
+    ]
+    longest = np.argmax(np.stack(np.broadcast_arrays(*seconds)), axis=0)
+    return np.choose(longest, layers), np.choose(longest, ends)
 
 
 def _launch_s(columns: Mapping[str, Any], behaviour: Behaviour, layers: Any, forward: Any, backward: Any) -> Any:

@@ -22,6 +22,8 @@ class PausingClock:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.paused_s = 0.0
         """all pauses so far"""
+        self.runs_since = float("-inf")
+        """when the last pause ended, on this clock"""
         self._monotonic = monotonic
         self._read_at = monotonic()
 
@@ -31,6 +33,7 @@ class PausingClock:
         gap_s = real - self._read_at
         if gap_s > LATE_S:
             self.paused_s += gap_s - TICK_S
+            self.runs_since = real - self.paused_s
         self._read_at = real
         return real - self.paused_s
 

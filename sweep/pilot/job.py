@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 CANCEL_S = 20.0
 """for a client of Slurm: twice its default MessageTimeout (10 s)"""
 
@@ -36,6 +38,14 @@ def leaf_switch(environment: Mapping[str, str]) -> str | None:
     if len(kinds) < 2 or len(parts) != len(kinds):
         return None
     return parts[-2] or None
+
+
+def kernel_boot() -> str:
+    """The id of this kernel's boot, the same in all of a machine's containers and networks; empty where it has none."""
+    try:
+        return BOOT.read_text().strip()
+    except OSError:
+        return ""
 
 
 def cancel_own_job() -> None:

@@ -119,6 +119,8 @@ class Hello(Message, frozen=True, kw_only=True):
     """the node's number in the job"""
     leaf_switch: str | None = None
     """that the node hangs on, by Slurm's topology"""
+    boot: str = ""
+    """of the kernel that it runs on, equal on nodes that are one machine; empty: unknown"""
     stale_tokens: tuple[str, ...]
     """of other pilots of this sweep that have processes or files on the node"""
     not_ended: tuple[str, ...] = ()

@@ -60,7 +60,7 @@ class PilotOrder:
     isolate: bool = False
     """a run of several nodes has the fabric to itself: concurrent runs must stay within one node"""
     preflight: str = "off"
-    """which checks its nodes must pass before their first run: off, quick, node"""
+    """which checks its nodes must pass before their first run: off, quick, node, perf"""
     limits: Limits
 
     @property

@@ -38,6 +38,12 @@ class PlannedRun(NamedTuple):
         """On which it is measured; empty on a site without node groups."""
         return node_group_of(self.model)
 
+    @property
+    def configuration(self) -> str:
+        """What a run and its repeats have in common: its JSON without ``repeat``."""
+        before, _, after = self.run_json.rpartition(',"repeat":')
+        return before + after[after.index(",") :] if before else self.run_json
+
     def run(self) -> Run:
         """The run in full."""
         return Run.from_json(self.run_json)

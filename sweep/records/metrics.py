@@ -171,7 +171,7 @@ def slow_rank(medians: Sequence[float], step_s: float) -> int | None:
     ``step_s``: the median step of all. Where collectives overlap computation, own times may be near zero or negative:
     then a rank is slow from a twentieth of a step.
     """
-    if len(medians) < 2:
+    if not medians:
         return None
     slowest, usual = max(range(len(medians)), key=medians.__getitem__), statistics.median(medians)
     late = medians[slowest] - usual

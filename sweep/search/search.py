@@ -285,8 +285,6 @@ def _fit(choice: Choice, sweep_state: SweepState, names: Sequence[str], same_nod
     """The free nodes on which the run did not fail in a way that a node may cause; followed by the others if there
     are no further nodes.
     """
-    if choice.attempt == 1:
-        return tuple(names)
     avoid = sweep_state.run_state(choice.planned.run_id).avoid()
     good = [name for name in names if name not in avoid]
     return tuple(good + [name for name in names if name in avoid] * same_nodes)

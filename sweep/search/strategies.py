@@ -89,5 +89,5 @@ class InRandomOrder:
 
 
 def _first(free: Bools, why: str) -> Pick | None:
-    place = int(np.argmax(free)) if len(free) else 0
-    return Pick(place, why) if len(free) and free[place] else None
+    places = np.flatnonzero(free)
+    return Pick(int(places[0]), why) if len(places) else None

@@ -174,6 +174,13 @@ class NodeBad(Event, frozen=True, kw_only=True, tag="node_bad"):
     """None if from the user"""
 
 
+class NodeFit(Event, frozen=True, kw_only=True, tag="node_fit"):
+    """A leader, which checked the speed of a node that was slow in runs: they no longer count against it."""
+
+    node: str
+    pilot: str
+
+
 class NodeCleared(Event, frozen=True, kw_only=True, tag="node_pardoned"):
     """`sweep nodes pardon`: earlier reports on the node no longer count."""
 
@@ -237,6 +244,7 @@ _WithoutRecord: TypeAlias = (
     | PilotEnded
     | AttemptStarted
     | NodeBad
+    | NodeFit
     | NodeCleared
     | RerunRequested
     | Extended

@@ -6,8 +6,9 @@ another out of service. Success of the same run without the node, or a second ru
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -21,6 +22,9 @@ SLOW_IN_RUNS = 3
 SLOW_SHARE = 0.5
 """a node is slow where it held the slowest rank in this many different runs whose ranks have equal work, and in more
 than this share of its runs of that kind"""
+MOST_BY_CHANCE = 0.05
+"""and where this would be rarer than that if any node of a run were as likely to hold its slowest rank, as on a host
+that others use: 3 runs of 3 on 3 nodes, but 5 of 5 on 2"""
 
 AT_ONCE = frozenset({Outcome.XID_HARDWARE, Outcome.NODE_FAIL})
 """outcomes that quarantine the node that they name"""
@@ -64,6 +68,8 @@ class Ledger:
 
     reports: list[NodeReport] = field(default_factory=list)
     cleared_at: dict[str, float] = field(default_factory=dict)
+    fit_at: dict[str, float] = field(default_factory=dict)
+    """node -> when a check of its speed found it fit"""
     slow_in: dict[str, dict[str, float]] = field(default_factory=dict)
     """node -> run in which it held the slow rank -> when"""
     ok: dict[str, MeasuredRun] = field(default_factory=dict)
@@ -88,7 +94,7 @@ def same_work(record: RecordFacts) -> bool:
 
 def quarantined(ledger: Ledger, verdict_on: Callable[[NodeReport], ReportVerdict]) -> dict[str, str]:
     """Node -> why it is avoided. ``verdict_on``: the verdict by the reporting run's other attempts."""
-    found = dict(_slow(ledger))
+    found: dict[str, str] = {}
     hangs: dict[str, dict[str, NodeReport]] = defaultdict(dict)
     for report in ledger.reports:
         if report.time <= ledger.cleared_at.get(report.node, float("-inf")):
@@ -100,7 +106,7 @@ def quarantined(ledger: Ledger, verdict_on: Callable[[NodeReport], ReportVerdict
             found.setdefault(report.node, f"{report.reason}; the run was ok without it")
         elif finding is ReportVerdict.OPEN:
             hangs[report.node].setdefault(report.run_id, report)
-    return {**_hung(hangs), **found}
+    return {**_hung(hangs), **slow(ledger), **found}
 
 
 def _hung(hangs: Mapping[str, Mapping[str, NodeReport]]) -> dict[str, str]:
@@ -114,15 +120,33 @@ def _hung(hangs: Mapping[str, Mapping[str, NodeReport]]) -> dict[str, str]:
     }
 
 
-def _slow(ledger: Ledger) -> Mapping[str, str]:
+def slow(ledger: Ledger) -> Mapping[str, str]:
+    """Node -> why, by runs alone: a suspicion that a check of its speed confirms or refutes, where there can be one."""
     found = {}
-    for node, slow in ledger.slow_in.items():
-        since = ledger.cleared_at.get(node, float("-inf"))
-        runs = [run for run, at in slow.items() if at > since]
+    for node, slow_in in ledger.slow_in.items():
+        since = max(times.get(node, float("-inf")) for times in (ledger.cleared_at, ledger.fit_at))
+        runs = [run for run, at in slow_in.items() if at > since]
         if len(runs) < SLOW_IN_RUNS:
             continue
-        of_all = sum(at.time > since and node in at.nodes for at in ledger.ok.values())
-        if len(runs) > SLOW_SHARE * of_all:
-            share = f"{len(runs)} of its {of_all} runs over several nodes"
+        of_all = [len(set(at.nodes)) for at in ledger.ok.values() if at.time > since and node in at.nodes]
+        if len(runs) > SLOW_SHARE * len(of_all) and by_chance(len(runs), of_all) <= MOST_BY_CHANCE:
+            share = f"{len(runs)} of its {len(of_all)} runs over several nodes"
             found[node] = f"held the slowest rank in {share} whose ranks have equal work"
     return found
+
+
+def by_chance(slowest: int, nodes: Sequence[int]) -> float:
+    """At most the probability to hold the slowest rank in so many runs, or more, if any node is as likely to.
+
+    ``nodes``: the number of nodes of each run; of one that has since been measured elsewhere it is not known, and
+    taken for that of the others. Chernoff's bound (Hoeffding 1963, theorem 1); 1 below the expectation.
+    """
+    count = max(len(nodes), slowest)
+    expected = sum(1 / one for one in nodes) / len(nodes) if nodes else 1 / 2
+    share = slowest / count
+    if share <= expected:
+        return 1.0
+    apart = share * math.log(share / expected)
+    if share < 1:
+        apart += (1 - share) * math.log((1 - share) / (1 - expected))
+    return math.exp(-count * apart)

@@ -14,6 +14,7 @@ from sweep.state.events import (
     Event,
     NodeBad,
     NodeCleared,
+    NodeFit,
     PilotAlive,
     PilotEnded,
     PilotGone,
@@ -26,7 +27,7 @@ from sweep.state.events import (
     SessionBegan,
     SubmitDelayed,
 )
-from sweep.state.quarantine import Ledger, NodeReport, ReportVerdict, quarantined, same_work
+from sweep.state.quarantine import Ledger, NodeReport, ReportVerdict, quarantined, same_work, slow
 from sweep.state.retries import ELSEWHERE, config_fault, may_retry
 
 
@@ -168,6 +169,12 @@ class SweepState:
     def bad_nodes(self) -> dict[str, str]:
         """Node -> why later runs and pilots avoid it."""
         return quarantined(self.nodes, lambda report: self.run_state(report.run_id).verdict_on(report))
+
+    @property
+    def slow_nodes(self) -> dict[str, str]:
+        """Node -> why, for those that runs alone make slow: a check may show that they are not."""
+        bad = self.bad_nodes
+        return {node: why for node, why in slow(self.nodes).items() if bad[node] == why}
 
     def apply_all(self, events: Iterable[Event]) -> None:
         """Apply events."""
@@ -321,6 +328,12 @@ def _(event: RerunRequested, sweep_state: SweepState) -> None:
 @_apply.register
 def _(event: NodeBad, sweep_state: SweepState) -> None:
     sweep_state.nodes.reports.append(NodeReport(node=event.node, time=event.time, reason=event.reason))
+
+
+@_apply.register
+def _(event: NodeFit, sweep_state: SweepState) -> None:
+    fit_at = sweep_state.nodes.fit_at
+    fit_at[event.node] = max(event.time, fit_at.get(event.node, event.time))
 
 
 @_apply.register

@@ -28,18 +28,38 @@ class Cell:
 
     runs: int = 0
     done: int = 0
-    rates: dict[str, float] = field(default_factory=dict)
-    """run_id -> tokens/s/GPU of the attempt that counts"""
+    rates: dict[str, dict[str, float]] = field(default_factory=dict)
+    """configuration -> run_id of it and its repeats -> tokens/s/GPU of the attempt that counts"""
 
     @property
     def best(self) -> float | None:
-        """The highest rate so far, tokens/s/GPU."""
-        return max(self.rates.values(), default=None)
+        """The rate of the best configuration so far, tokens/s/GPU."""
+        return max(self.medians(), default=None)
 
     @property
     def winner(self) -> str | None:
-        """The run_id of the highest rate so far."""
-        return max(self.rates, key=self.rates.__getitem__, default=None)
+        """The run_id of the best configuration so far, of its repeats the one nearest to their median."""
+        rates = max(self.rates.values(), key=_median, default=None)
+        if rates is None:
+            return None
+        middle = _median(rates)
+        return min(rates, key=lambda run_id: abs(rates[run_id] - middle))
+
+    def medians(self) -> list[float]:
+        """Each measured configuration's rate: the median of its repeats, as in ``analysis.derive.best``, since the
+        first run of one that was repeated was a fast one.
+        """
+        return [_median(rates) for rates in self.rates.values()]
+
+    def median_with(self, run_id: str) -> float | None:
+        """That of the configuration of a run; None where it was not measured."""
+        return next((_median(rates) for rates in self.rates.values() if run_id in rates), None)
+
+
+def _median(rates: Mapping[str, float]) -> float:
+    """Of one configuration's repeats. The module ``statistics`` takes 20 ms to import."""
+    found = sorted(rates.values())
+    return (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2
 
 
 class _Share(NamedTuple):
@@ -262,9 +282,12 @@ class Tally:
         self._ended.add(before, predicted_s, gpus, -1)
         self._ended.add(share, predicted_s, gpus, 1)
         if share.rate is not None:
-            cell.rates[run_id] = share.rate
-        else:
-            cell.rates.pop(run_id, None)
+            cell.rates.setdefault(planned.configuration, {})[run_id] = share.rate
+        elif before.rate is not None:
+            rates = cell.rates[planned.configuration]
+            del rates[run_id]
+            if not rates:
+                del cell.rates[planned.configuration]
         if before.word != share.word:
             self._add_word(planned, cell, before.word, -1)
             self._add_word(planned, cell, share.word, 1)

@@ -28,6 +28,10 @@ UNKNOWN_PILOT = "unknown"
 FOLDERS = ("journal", "claims", "launchers", "pilots", "logs")
 
 
+class _Launched(msgspec.Struct):
+    directory: str = ""
+
+
 @dataclass(frozen=True)
 class SweepDir:
     """Owns every path of one sweep."""
@@ -38,6 +42,16 @@ class SweepDir:
     def provenance(self) -> Path:
         """Versions, commit, command line, executor. Written last on creation: a directory without it is not a sweep."""
         return self.path / PROVENANCE
+
+    def launched_from(self) -> Path | None:
+        """The directory that relative paths of the grid are relative to: that of `sweep launch`, after a resume too.
+        None where it does not exist, or is not stated.
+        """
+        try:
+            stated = msgspec.json.decode(self.provenance.read_bytes(), type=_Launched).directory
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return Path(stated) if stated and Path(stated).is_dir() else None
 
     @property
     def grid(self) -> Path:

@@ -58,6 +58,11 @@ def test_a_single_pair_is_tested_by_assumed_noise():
     assert compare(rows, much).changed_cells()
 
 
+def test_a_cell_that_is_faster_beyond_noise_is_better():
+    found = compare(noisy(1, slower=("1B", 1)), noisy(5))
+    assert [(c.model, c.nodes, c.verdict) for c in found.changed_cells()] == [("1B", 1, "better")]
+
+
 def test_a_shorter_time_is_better():
     found = compare(noisy(1), noisy(5, slower=("1B", 1)), metric="step_time_median_s")
     assert [(c.model, c.nodes, c.verdict) for c in found.changed_cells()] == [("1B", 1, "worse")]

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from analysis.compare import compare
+from analysis.compare.comparison import CellPair, Change
 from analysis.compare.history import history
 from analysis.figures.history import changes_of, draw
 from sweep.errors import SweepError
@@ -82,7 +83,7 @@ def test_the_picture_has_each_change_against_the_first_and_rings_where_it_is_cle
 def test_a_regression_is_one_line_with_the_sweeps_counted_from_one():
     found = history([noisy(1), noisy(2), noisy(3, slower=("4B", 4), by=0.2)], ["a", "b", "c"])
     (step,) = [one for one in found.regressions() if (one.earlier, one.later) == (1, 2)]
-    change = step.cell.clearest
+    change = step.cell.best
     assert step.text(found.level) == f"4B on 4: 2 -> 3: {change.text(found.level)}"
     assert change.text(found.level) == change.text() + " *", "the star only where a level is asked for"
     assert "*" not in change.text(change.p / 2), "and only below it"
@@ -105,9 +106,31 @@ def test_the_level_is_divided_by_the_number_of_comparisons_and_two_sweeps_have_o
     assert (two.level, three.level) == (0.03, pytest.approx(0.01))
     assert {cell.whole for cell in two.cells} == {None}
     for cell in three.cells:
-        assert cell.last == cell.whole.clearest
+        assert cell.change(0.01) == cell.whole.text(0.01)
     for cell in two.cells:
-        assert cell.last == cell.steps[-1].clearest
+        assert cell.change(0.03) == cell.steps[-1].text(0.03)
+
+
+def changed(change, p):
+    return Change(change=change, low=change - 0.01, high=change + 0.01, p=p)
+
+
+@pytest.mark.parametrize(
+    ("best", "typical", "shown"),
+    [
+        (changed(0.1, 0.5), changed(-0.2, 0.5), "+10.0% (+9.0 to +11.0)"),
+        (changed(0.1, 0.001), changed(-0.2, 0.0001), "+10.0% (+9.0 to +11.0) *"),
+        (changed(0.1, 0.5), changed(-0.2, 0.001), "-20.0% (-21.0 to -19.0) *, median of 6 runs"),
+        (changed(0.1, 0.5), None, "+10.0% (+9.0 to +11.0)"),
+    ],
+)
+def test_a_cells_change_is_that_of_the_best_which_its_values_show_unless_only_the_median_run_changed(
+    best, typical, shown
+):
+    cell = CellPair(
+        model="1B", nodes=1, value_a=100.0, value_b=110.0, best=best, pairs=6, typical=typical, verdict="same"
+    )
+    assert cell.text(0.01) == shown
 
 
 def test_sweeps_of_which_one_does_not_state_its_begin_are_in_the_order_given():

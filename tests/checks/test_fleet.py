@@ -76,6 +76,8 @@ def test_a_node_that_did_not_answer_fails_and_is_excluded_with_the_reason():
     ([100, 100, 100, 100, 96], []),  # within the tolerance
     ([100, 10], []),  # no median of two
     ([100, 60, 140, 80, 120, 55], []),  # nodes that differ this much allow no accusation
+    ([100, 115, 85, 110, 90, 15], [5]),  # rates vary by factors: no difference is 7.4 times 12 % of the median
+    ([100, 100, 100, 0], [3]),
 ])  # fmt: skip
 def test_a_slow_node_is_below_the_tolerance_and_below_the_others_variation(numbers, slow):
     assert slow_nodes({str(at): float(number) for at, number in enumerate(numbers)}) == [str(at) for at in slow]

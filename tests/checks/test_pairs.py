@@ -11,7 +11,9 @@ from sweep.checks.pairs import (
     every_pair,
     first_round,
     groups_of,
+    once_more,
     second_round,
+    slow_in_pairs,
     widths,
 )
 
@@ -76,3 +78,40 @@ def test_who_failed_in_both_rounds_has_no_rate():
     found = best_rates([exchange(("a", "x"), None), exchange(("x", "b"), None), exchange(("a", "b"), 0.1)], "send")
     assert found["x"] == 0.0
     assert found["a"] > 0
+
+
+def rounds(*rates, sick=None, of_sick=1e9):
+    """The exchanges of seven nodes in two rounds with these rates; those of the sick node have its own."""
+    nodes = named(7)
+    groups = [*first_round(nodes), ("n4", "n3"), ("n5", "n2"), ("n6", "n1"), ("n0", "n3")]
+    seconds = [1e9 / (of_sick if sick in group else rate) for group, rate in zip(groups, rates, strict=True)]
+    return [exchange(group, one) for group, one in zip(groups, seconds, strict=True)]
+
+
+MEASURED = [253e6, 240e6, 257e6, 198e6, 267e6, 269e6, 203e6, 207e6]
+"""of healthy nodes on a shared machine; the nodes' own best rates vary by 2 %, and the slowest is a quarter below"""
+
+
+def test_what_pairs_vary_by_is_counted_once_per_pair():
+    assert slow_in_pairs(rounds(*MEASURED), "send") == {}
+
+
+def test_the_node_below_the_pairs_without_it_is_slow_and_its_partners_are_not():
+    found = rounds(*MEASURED, sick="n3", of_sick=50e6)
+    assert list(slow_in_pairs(found, "send")) == ["n3"]
+    (again,) = once_more(["n3"], found)
+    assert again[0] == "n3"
+    assert not {again, again[::-1]} & {one.nodes for one in found}, "a node that it has not met"
+
+
+def test_a_small_message_may_take_twice_as_long():
+    def message(nodes, seconds):
+        return Exchange(nodes=nodes, rows=[{"operation": "message", "bytes": 4096, "ranks": 2, "least_s": seconds}])
+
+    others = [message((f"n{at}", f"n{at + 1}"), 1e-4) for at in range(6)]
+    assert slow_in_pairs([*others, message(("sick", "n0"), 1.9e-4)], "message") == {}
+    assert list(slow_in_pairs([*others, message(("sick", "n0"), 2.1e-4)], "message")) == ["sick"]
+
+
+def test_of_two_nodes_none_is_slow():
+    assert slow_in_pairs([exchange(("a", "b"), 1.0), exchange(("b", "a"), 0.1)], "send") == {}

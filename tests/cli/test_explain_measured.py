@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sweep.cli.explain_gap import gap_lines
 from sweep.cli.gap_nodes import clearly_slower
 from sweep.outcomes import Outcome
 from sweep.state.events import NodeBad
@@ -52,7 +53,7 @@ def test_the_step_is_explained_by_part(tmp_path: Path, command: Command) -> None
     assert len([seconds for seconds in parts.values() if seconds]) > 2
     assert 1 <= found["rank_in_cell"] <= found["ranked_in_cell"] == len(sweep.runs)
     code, out, _ = command("explain", tmp_path / "s", run.run_id)
-    assert f"rank:     {found['rank_in_cell']} of {len(sweep.runs)} measured of 1B on 1 node" in out
+    assert f"rank:     {found['rank_in_cell']} of {len(sweep.runs)} measured configurations of 1B on 1 node" in out
     assert "measured, " in next(line for line in out.splitlines() if line.startswith("step:"))
     assert "predicted: " in next(line for line in out.splitlines() if line.startswith("parts:"))
 
@@ -80,6 +81,17 @@ def test_the_gap_of_each_best_configuration_with_three_causes(tmp_path: Path, co
     assert "model's FLOPs at the dense peak" in out
     assert "arXiv 2407.21783" in out
     assert "`sweep doctor --tier perf` measures this cluster's own" in out
+
+
+def test_a_loss_that_would_be_shown_as_0_per_cent_is_no_likely_cause():
+    loss = {"cause": "unsteady", "evidence": "e", "advice": "a", "measured": True}
+    found = {
+        "model": "1B", "nodes": 1, "run_id": "r", "step_s": 1.0, "mfu": None, "notes": [], "nodes_found": [],
+        **dict.fromkeys(("ideal_step_s", "predicted_step_s", "published", "rates_measured_on")),
+    }  # fmt: skip
+    small, large = ({**loss, "seconds": share, "share": share} for share in (0.004, 0.006))
+    assert any("unsteady" in line for line in gap_lines({**found, "losses": [large]}))
+    assert "no cause is known" in "\n".join(gap_lines({**found, "losses": [small]}))
 
 
 def test_the_gap_of_a_run_that_is_not_the_best(tmp_path: Path, command: Command) -> None:

@@ -23,6 +23,7 @@ from tests.support.made_records import (
     reference,
     write_journal,
 )
+from tests.support.made_sweeps import made
 from tests.support.paths import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -175,6 +176,15 @@ def test_a_report_shows_the_predictions_next_to_what_was_measured_and_lets_none_
     assert cell["run_id"] not in winners
     assert str(number(max(measured.values()))) in winners
     assert "not measured" not in (invoke("report", words[0], "--no-figures", "--out", out), out.read_text())[1]
+
+
+def test_a_report_of_a_sweep_that_has_no_record_yet_predicts_nothing(tmp_path):
+    """As `--watch` writes it at first: the page waits for the runs."""
+    (tmp_path / "grid.yaml").write_text(LARGER)
+    sweep = made(tmp_path / "s").directory
+    done = invoke("report", sweep.path, "--predicted", tmp_path / "grid.yaml", "--no-figures")
+    assert done.exit_code == 0, done.output
+    assert 'id="predicted"' not in (sweep.path / "report.html").read_text()
 
 
 def test_a_report_without_a_grid_to_predict_takes_no_site(tmp_path):

@@ -46,8 +46,11 @@ def test_the_answers_are_those_of_the_code_that_wrote_it(asked, question):
     if question == "collected":  # a table without the columns of today is rebuilt, so all rows are new
         assert now["said"].pop("new") == len(then["results"])
     if question == "report":  # how sure depends on repeats today; then, on the iterations of one run
+        assert (then["facts"][-2], now["facts"][-2]) == ("GPU-hours of attempts", "rank-minutes of attempts")
+        assert float(now["facts"][-1]) == pytest.approx(60 * float(then["facts"][-1]), rel=5e-3)  # three digits
         for answer in (now, then):
             answer["sure"] = [row[:-1] for row in answer["sure"]]
+            answer["facts"] = answer["facts"][:-2]
     assert differences(now, then, left_out=("new",) if question == "collected" else ()) == []
 
 

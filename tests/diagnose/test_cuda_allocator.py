@@ -85,6 +85,50 @@ def test_an_out_of_memory_that_the_program_survived_is_pressure() -> None:
     assert verdict_of(CALM, {**CALM, "num_ooms": 1}).pressure is True
 
 
+@pytest.mark.parametrize(("name", "unknown"), [
+    ("num_alloc_retries", {"pressure", "fragmented", "alloc_retries"}),
+    ("num_ooms", {"ooms"}),
+    ("inactive_split_bytes.all.peak", {"idle_share", "fragmented"}),
+    ("reserved_bytes.all.peak", {"idle_share", "fragmented"}),
+    ("allocated_bytes.all.peak", {"rounding"}),
+    ("requested_bytes.all.peak", {"rounding"}),
+    ("reserved_bytes.all.current", {"non_torch_bytes"}),
+    ("device_free_bytes", {"non_torch_bytes"}),
+    ("device_total_bytes", {"non_torch_bytes"}),
+])  # fmt: skip
+def test_a_missing_counter_leaves_unknown_what_it_decides_and_nothing_else(name: str, unknown: set[str]) -> None:
+    sizes = {"device_free_bytes": 8 * GIB, "device_total_bytes": 79 * GIB}
+    stats = {key: value for key, value in CALM.items() if key != name}
+    verdict = verdict_of(stats, stats, **{key: value for key, value in sizes.items() if key != name})
+    assert {key for key, value in vars(verdict).items() if value is None} == unknown
+
+
+@pytest.mark.parametrize("name", ["num_device_alloc", "num_device_free"])
+def test_one_of_the_two_counters_of_device_calls_is_enough(name: str) -> None:
+    stats = {key: value for key, value in CALM.items() if key != name}
+    other = {"num_device_alloc": "num_device_free", "num_device_free": "num_device_alloc"}[name]
+    assert verdict_of(stats, {**stats, other: CALM[other] + 3}).device_allocs == 3
+
+
+def test_a_device_that_reports_nothing_requested_or_reserved_has_no_shares() -> None:
+    empty = {**CALM, "requested_bytes.all.peak": 0, "reserved_bytes.all.peak": 0}
+    verdict = verdict_of(empty, empty)
+    assert (verdict.rounding, verdict.idle_share, verdict.fragmented) == (None, None, None)
+
+
+def test_findings_state_their_figures() -> None:
+    after = {
+        **CALM, "num_alloc_retries": 5, "inactive_split_bytes.all.peak": 14 * GIB, "requested_bytes.all.peak": 50 * GIB
+    }  # fmt: skip
+    pressure, fragmentation, rounding, outside = verdict_of(
+        CALM, after, device_free_bytes=2 * GIB, device_total_bytes=79 * GIB
+    ).findings
+    assert pressure.startswith("Memory pressure: 2 times ")
+    assert fragmentation.startswith("Fragmentation: 20% of the reserved memory ")
+    assert rounding.startswith("Rounding: 20% more was allocated than requested")
+    assert outside.startswith("7.0 GiB of the device ")
+
+
 @pytest.mark.parametrize("name", ["num_device_alloc", "num_device_free"])
 def test_one_device_call_after_the_warm_up_is_thrash(name: str) -> None:
     verdict = verdict_of(CALM, {**CALM, name: CALM[name] + 1})

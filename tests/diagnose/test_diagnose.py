@@ -311,8 +311,8 @@ WARNED = (
 
 def test_an_exception_under_a_warning_is_the_failure_where_the_log_ends_with_it():
     """A program that handled it goes on to write something; blank lines are nothing."""
-    for end in ("", "\n\n  \n"):
-        assert diagnose_text(WARNED + end).outcome is Outcome.PYTHON_EXCEPTION
+    for end in ("", "\n", "\n\n\n  \n"):
+        assert diagnose_text(WARNED.rstrip("\n") + end).outcome is Outcome.PYTHON_EXCEPTION
     assert diagnose_text(WARNED + "loading the plain kernel\n").outcome is not Outcome.PYTHON_EXCEPTION
 
 

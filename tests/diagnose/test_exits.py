@@ -153,3 +153,38 @@ def test_a_guess_in_a_log_hides_no_line_after_it():
     assert diagnose(Facts(ranks=ends)).outcome is Outcome.OOM_CUDA
     ours = [rank(exit_code=1, killed_by_us=True, log_tail=f"ValueError: our signal came here\n{OOM}")]
     assert diagnose(Facts(ranks=ours)).outcome is Outcome.OOM_CUDA
+
+
+def test_exit_codes_of_a_wrong_command_state_what_to_check():
+    for code in (126, 127):
+        assert exit_hit(code, None).advice.startswith("The command could not be run as written: check the program")
+    assert exit_hit(2, None).advice == (
+        "Exit code 2 is how argument parsers refuse: the command could not be run as written: "
+        "check the program's path, permissions and arguments."
+    )
+
+
+KERNEL_OOM = "[1.0] Memory cgroup out of memory: Killed process 123 (python) total-vm:1kB, anon-rss:1kB"
+KERNEL_XID = "[1.0] NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus."
+
+
+def test_a_gpu_that_the_kernel_lost_explains_a_rank_and_host_memory_only_what_the_rank_does_not():
+    """The first failed before any rank; the kernel also kills what is left of a job that failed by itself."""
+    ends = [rank(exit_code=1, ended_at_s=0.0, log_tail=OOM)]
+    assert diagnose(Facts(ranks=ends, kernel=[KERNEL_XID])).outcome is Outcome.XID_HARDWARE
+    assert diagnose(Facts(ranks=ends, kernel=[KERNEL_OOM])).outcome is Outcome.OOM_CUDA
+
+
+def test_the_kernels_first_line_about_a_node_is_the_cause_also_before_a_watchers_verdict():
+    late = KERNEL_XID.replace("9b:00", "1b:00")
+    facts = Facts(ranks=[rank(exit_code=1)], kernel=[KERNEL_OOM, KERNEL_XID, late],
+                  verdict=Outcome.NODE_FAIL, slurm_state="NODE_FAIL")  # fmt: skip
+    found = diagnose(facts)
+    assert found.outcome is Outcome.XID_HARDWARE
+    assert "9b:00" in found.evidence
+
+
+def test_a_rank_may_be_killed_in_the_very_first_moment():
+    killed = rank(0, signal=signal.SIGKILL, ended_at_s=0.0)
+    peer = rank(1, exit_code=1, ended_at_s=0.5, log_tail=LOST_PEER)
+    assert diagnose(Facts(ranks=[peer, killed])).rank == 0

@@ -60,6 +60,14 @@ def test_iterations_that_differ_cost_the_median_over_the_fastest():
     assert found(replace(NOTHING, step_times_s=(1.0, 1.0, 1.0))) == {}
 
 
+def test_of_iterations_on_a_host_with_more_work_than_cores_that_is_the_evidence_and_the_advice():
+    (loss,) = losses(replace(NOTHING, step_times_s=(0.8, 1.0, 3.0), crowded=True))
+    assert loss.evidence.endswith("; the host had more work than cores meanwhile")
+    assert "without other work" in loss.advice
+    (quiet,) = losses(replace(NOTHING, step_times_s=(0.8, 1.0, 3.0)))
+    assert "more work" not in quiet.evidence + quiet.advice
+
+
 def test_what_neither_prediction_nor_measurement_explains_is_a_cause_of_its_own():
     slower = replace(PREDICTED, step_s=1.5)
     assert found(slower)["slower than predicted"] == pytest.approx(0.5)
@@ -121,3 +129,32 @@ def test_only_what_the_model_alone_states_is_no_measurement():
     assert by_model == {ADVICE[name][0] for name in ("kernels", "bubble", "data")}
     measured = {loss.cause for loss in losses(whole) if loss.measured}
     assert measured >= {RECOMPUTED, "a slow rank", "lowered clocks", "unsteady iterations", "slower nodes"}
+
+
+def test_of_kernels_that_the_prediction_leaves_out_nothing_is_lost():
+    found_causes = found(replace(NOTHING, executed_s=0.4, ideal_s=0.4, parts_s={"attention": 0.5, "data": 0.2}))
+    assert found_causes[ADVICE["kernels"][0]] == pytest.approx(0.1)
+    only = found(replace(NOTHING, executed_s=0.4, ideal_s=0.4, parts_s={"matmul": 0.3, "data": 0.2}))
+    assert ADVICE["kernels"][0] not in only, "faster than the peak: an error of the prediction, and no loss"
+
+
+def test_evidence_states_the_figures_that_a_loss_is_made_of():
+    whole = replace(
+        NOTHING,
+        step_s=3.0,
+        own_times_s=(0.5, 0.8),
+        slow="rank 3",
+        step_times_s=(2.7, 3.0, 3.1),
+        clocks_mhz=(1500.0, 2000.0),
+    )
+    evidence = {loss.cause: loss.evidence for loss in losses(whole)}
+    assert evidence == {
+        "a slow rank": "rank 3 takes 1.60 times the others' time",
+        "lowered clocks": "median clock 1,500 of 2,000 MHz, lowered by power or heat",
+        "unsteady iterations": "the fastest of 3 iterations takes 90% of the median",
+    }
+
+
+def test_a_slow_ranks_share_of_a_step_without_any_time_of_the_others_is_not_stated():
+    (loss,) = losses(replace(NOTHING, own_times_s=(0.0, 0.3), slow="rank 3 on n2"))
+    assert (loss.seconds, loss.evidence) == (0.3, "rank 3 on n2")

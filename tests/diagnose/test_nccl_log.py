@@ -215,10 +215,32 @@ def test_communicators_with_a_quarter_of_the_channels_of_others_are_found(fewest
     assert (f"Communicators got from {fewest} to 16 channels" in findings(*lines)) is found
 
 
+def test_of_several_communicators_the_one_of_fewest_channels_is_compared_with_the_one_of_most() -> None:
+    lines = [f"{count} coll channels, 0 collnet channels" for count in (8, 16, 4, 12)]
+    assert "Communicators got from 4 to 16 channels" in findings(*lines)
+
+
+def test_one_connection_with_gpudirect_is_enough_whatever_others_have_and_a_line_about_it_counts_as_one() -> None:
+    off, on = "GPU Direct RDMA Disabled for HCA 0", "GPU Direct RDMA Enabled for HCA 0"
+    for lines, state in (((off,), False), ((on,), True), ((off, on), True), ((on, off), True), ((), None)):
+        seen = summarize(f"n1:1:1 [0] NCCL INFO {line}" for line in ("Using network IB", *lines))
+        assert seen is not None
+        assert seen.gpudirect_rdma is state
+
+
 @pytest.mark.parametrize(("total", "found"), [("10.00", False), ("10.01", True)])
 def test_a_set_up_of_more_than_ten_seconds_is_slow(total: str, found: bool) -> None:
     line = f"Init timings - ncclCommInitRank: rank 0 nranks 16 total {total} (kernels 0.27, bootstrap 9.87)"
     assert ("of which bootstrap 9.9 s: slow for every start" in findings(line)) is found
+
+
+def test_a_set_up_whose_bootstrap_was_not_timed_is_given_without_it() -> None:
+    """Where the line has the whole alone."""
+    line = "n1:1:1 [0] NCCL INFO Init timings - ncclCommInitRank: rank 0 nranks 16 total 28.31 (kernels 0.27)"
+    seen = summarize([line])
+    assert seen is not None
+    assert (seen.init_s, seen.bootstrap_s) == (28.31, None)
+    assert seen.findings == ("Communicator set-up took 28.3 s: slow for every start.",)
 
 
 def test_the_longest_set_up_and_the_largest_communicator_count() -> None:

@@ -6,10 +6,12 @@ import pytest
 
 from sweep.diagnose.diagnose import diagnose, diagnose_text
 from sweep.diagnose.model import Facts, RankEnd, Weight
+from sweep.diagnose.rules import RULES
 from sweep.diagnose.scan import scan
 from sweep.outcomes import Outcome
 
 REFUSED = "RuntimeError: NCCL error in: NCCLUtils.hpp, unhandled system error"
+LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:4711: Connection reset by peer"
 
 
 def test_the_weights_are_in_order_of_strength():
@@ -22,11 +24,12 @@ def test_a_rule_has_three_hundred_hits_at_most(count):
     assert sum(hit.source == "nccl-error" for hit in hits) == min(count, 300)
 
 
-@pytest.mark.parametrize(("windows", "found"), [(0, 1), (3, 1), (6, 1), (9, 0)])
+@pytest.mark.parametrize(("windows", "found"), [(0, 1), (3, 1), (7, 1), (8, 0)])
 def test_of_one_line_the_first_places_of_a_key_are_read(windows, found):
     """The key alone, with nothing that its pattern takes within reach, so many times before the failure."""
     line = ("connectfullmesh " + "." * 1300) * windows + "gloo connectFullMesh failed"
-    assert len(scan(line)) == found, "eight places"
+    for before in ("", "\n", "starting\n"):
+        assert len(scan(before + line)) == found, "eight places"
 
 
 def test_a_long_log_keeps_twenty_of_similar_lines_and_all_of_its_end():
@@ -64,3 +67,81 @@ def test_of_slurms_state_and_a_rank_whose_end_has_no_time_the_ranks_first_line_c
     assert found.outcome is Outcome.NCCL_ERROR
     early = diagnose(Facts(ranks=[end], slurm_state="PREEMPTED"))
     assert early.outcome is Outcome.PREEMPTED, "which comes before all ranks"
+
+
+def test_a_watchers_verdict_counts_before_a_line_of_a_rank_whose_end_has_no_time():
+    end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=REFUSED)
+    assert diagnose(Facts(ranks=[end], verdict=Outcome.HANG)).outcome is Outcome.HANG
+
+
+def test_a_state_that_comes_after_the_ranks_comes_after_each_of_their_lines():
+    """The first line only follows from something else, so that the second one is the rank's cause."""
+    end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=f"{LOST_PEER}\n{REFUSED}")
+    assert [hit.weight for hit in scan(end.log_tail)] == [Weight.CONSEQUENCE, Weight.SUSPECT]
+    assert diagnose(Facts(ranks=[end], slurm_state="TIMEOUT")).outcome is Outcome.NCCL_ERROR
+
+
+def test_a_state_that_comes_before_the_ranks_does_so_from_their_first_moment():
+    end = RankEnd(rank=0, node="n1", exit_code=1, ended_at_s=0.0, log_tail=REFUSED)
+    assert diagnose(Facts(ranks=[end], slurm_state="PREEMPTED")).outcome is Outcome.PREEMPTED
+
+
+@pytest.mark.parametrize("before", ["", "\n", "\n\n", "starting\n"])
+@pytest.mark.parametrize("after", ["", "\n", "\nall is well\n"])
+def test_a_hit_is_at_the_start_of_its_line(before, after):
+    (hit,) = scan(before + REFUSED + after)
+    assert (hit.position, hit.evidence) == (len(before), REFUSED)
+
+
+def test_an_error_that_is_only_logged_is_at_the_start_of_its_line():
+    line = "2026-01-01 10:00:00 ERROR trainer stopped: OddError: no such shape"
+    assert [hit.position for hit in scan(f"\n{line}\n")] == [1]
+
+
+def test_no_line_is_split_where_the_end_of_a_long_log_begins():
+    """A million characters of the end stay as they are, and the line that they begin in."""
+    filler = "some line 12 of a long log that no rule matches, with enough text that four million are soon reached\n"
+    end = f"{REFUSED}\n" + "x\n" * ((1_000_000 - 40) // 2)
+    (hit,) = scan(filler * 40_000 + end)
+    assert hit.evidence == REFUSED
+
+
+def test_colours_within_a_message_do_not_hide_it():
+    assert diagnose_text("CUDA \x1b[31mout of\x1b[0m memory. Tried to allocate 1.00 GiB").outcome is Outcome.OOM_CUDA
+
+
+@pytest.mark.parametrize(
+    "line", ["Killed", "train.sh: line 3:  4711 Killed    python train.py", "exitcode : -9 (pid: 4)"]
+)
+def test_a_kill_that_a_log_reports_is_a_guess_that_the_known_end_of_the_rank_replaces(line):
+    assert diagnose_text(f"step: 1\n{line}\n").outcome is Outcome.OOM_HOST
+    end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=line)
+    assert diagnose(Facts(ranks=[end])).outcome is Outcome.UNKNOWN
+
+
+def test_a_loss_that_is_no_number_lasts_though_iterations_go_on():
+    steps = "".join(f"step: {i}\n" for i in range(3, 8))
+    assert diagnose_text(f"step: 1 loss: 2.5\nstep: 2 loss: nan\n{steps}").outcome is Outcome.NAN_LOSS
+
+
+def test_a_rule_of_reports_is_tried_after_those_of_causes_and_each_rule_once():
+    """torchelastic's report of its children quotes their errors: the line belongs to the error's own rule."""
+    names = [item.name for item in RULES]
+    assert len(set(names)) == len(names)
+    assert names.index("slurm-oom") < names.index("slurm-task-end")
+    assert names[-1] == "slurm-cancelled", "which every other message of Slurm about a job's end contains"
+    quoted = "torch.distributed.elastic ChildFailedError: torch.OutOfMemoryError: CUDA out of memory."
+    assert diagnose_text(quoted).outcome is Outcome.OOM_CUDA
+
+
+@pytest.mark.parametrize("overcome", ["step: 2 loss: nan\nstep: 3 loss: 2.4\nstep: 4 loss: 2.3\n",
+                                      f"{REFUSED}\nstep: 5\nstep: 6\nstep: 7\n"])  # fmt: skip
+def test_what_was_overcome_hides_no_later_failure(overcome):
+    assert diagnose_text(overcome).outcome is None
+    assert diagnose_text(f"{overcome}ModuleNotFoundError: No module named 'x'\n").outcome is Outcome.IMPORT_ERROR
+
+
+def test_teardown_after_the_work_was_done_hides_no_later_failure():
+    done = "step: 1\nTraining completed\nslurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 ***\n"
+    assert diagnose_text(done).outcome is None
+    assert diagnose_text(f"{done}ModuleNotFoundError: No module named 'x'\n").outcome is Outcome.IMPORT_ERROR

@@ -14,7 +14,7 @@ WHOLE = f"Traceback (most recent call last):\n{FRAMES}mypackage.OddError: no suc
 EXCEPTION = Outcome.PYTHON_EXCEPTION
 
 
-@pytest.mark.parametrize("prefix", ["", "[rank1]: ", "3: ", "(worker pid=7) ", "n1: "])
+@pytest.mark.parametrize("prefix", ["", "    ", "[rank1]: ", "3: ", "(worker pid=7) ", "n1: "])
 def test_the_exceptions_own_line_is_found_behind_each_ranks_prefix(prefix):
     text = "starting\n" + "".join(f"{prefix}{line}\n" for line in WHOLE.splitlines())
     (trace,) = tracebacks(text)
@@ -28,6 +28,14 @@ def test_the_exceptions_own_line_is_found_behind_each_ranks_prefix(prefix):
 def test_exception_groups_have_their_own_line_behind_bars():
     text = '  | Traceback (most recent call last):\n  |   File "a.py", line 1, in f\n  | OddError: inside\n  +-----\n'
     assert tracebacks(text)[0].line == "OddError: inside"
+
+
+def test_a_line_of_a_traceback_without_its_prefix_is_read_as_it_is():
+    """Another rank's, written in between; and bars of another width, of a group within a group of exceptions."""
+    between = '[rank1]: Traceback (most recent call last):\n  File "a.py", line 1, in f\nOddError: torn\n'
+    assert tracebacks(between)[0].line == "OddError: torn"
+    group = '  | Traceback (most recent call last):\n    |   File "a.py", line 1, in f\n    | OddError: inside\n'
+    assert tracebacks(group)[0].line == "OddError: inside"
 
 
 def test_a_frames_source_in_the_form_of_an_exception_is_not_the_exception():
@@ -129,3 +137,47 @@ def test_of_a_very_long_log_the_repetitions_are_left_out_and_the_cause_in_the_mi
         f"{noise}slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n{noise}"
     )
     assert diagnose_text(middle).outcome is Outcome.TIME_LIMIT
+
+
+def test_the_exceptions_line_may_follow_the_header_at_once():
+    text = "Traceback (most recent call last):\nmypackage.OddError: no frame at all\n"
+    assert tracebacks(text)[0].line == "mypackage.OddError: no frame at all"
+
+
+def test_a_traceback_of_exactly_four_hundred_lines_is_read_whole():
+    text = "Traceback (most recent call last):\n" + FRAMES * 199 + "    more()\nOddError: at last\n"
+    assert text.count("\n") - 1 == 400
+    assert tracebacks(text)[0].line == "OddError: at last"
+
+
+def test_a_header_at_the_very_end_takes_no_exception_from_before_it():
+    text = "OddError: of something else\nTraceback (most recent call last):"
+    assert tracebacks(text)[0].at == -1
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_an_exception_that_ends_a_text_needs_no_line_end(end):
+    assert tracebacks(WHOLE.rstrip("\n") + end)[0].line == "mypackage.OddError: no such shape"
+
+
+def test_what_a_rule_takes_of_a_truncated_text_is_no_unknown_exception_too():
+    """One hit for one line, whichever form of exception it has as well."""
+    for line in ("ModuleNotFoundError: No module named 'x'", "ERROR ModuleNotFoundError: No module named 'x'"):
+        assert [hit.outcome for hit in scan(line)] == [Outcome.IMPORT_ERROR], line
+
+
+def test_each_traceback_of_a_text_is_an_exception_of_its_own():
+    assert [hit.evidence for hit in scan(WHOLE + WHOLE.replace("OddError", "LateError"))] == [
+        "mypackage.OddError: no such shape", "mypackage.LateError: no such shape"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [
+    f"WARNING CUDA out of memory in a helper, Traceback (most recent call last):\n{FRAMES}OddError: no\n",
+    f"WARNING no helper\nTraceback (most recent call last):\n{FRAMES}ModuleNotFoundError: No module named 'x'\n",
+    f"WARNING no helper\nTraceback (most recent call last):\n{FRAMES}    CUDA out of memory.\nOddError: no\n",
+])  # fmt: skip
+def test_whatever_a_line_of_a_traceback_that_was_overcome_names_is_no_failure(text):
+    """From its header to its exception's own line."""
+    assert diagnose_text(f"{text}going on\n").outcome is None
+    assert diagnose_text(text).outcome is not None, "the log ends with it"

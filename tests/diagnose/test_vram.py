@@ -80,3 +80,15 @@ def test_others_are_named_above_a_gib_and_a_tenth_of_the_gpu(total, others, name
     assert ("Other processes" in cuda_memory_advice(text)) is named
     if named:
         assert f"hold about {others:.2f} GiB of this GPU" in cuda_memory_advice(text)
+
+
+@pytest.mark.parametrize("without", ["this process has 5.00 GiB", "a total capacity of 80.00 GiB", "1.00 GiB is free"])
+def test_without_one_of_their_three_figures_other_processes_are_not_accused(without):
+    text = message(process="5.00 GiB")
+    assert "Other processes" in cuda_memory_advice(text)
+    assert without in text
+    assert "Other processes" not in cuda_memory_advice(text.replace(without, ""))
+
+
+def test_a_fragmented_gpus_advice_states_how_much_is_idle():
+    assert "Fragmentation: 9.00 GiB are reserved but unused" in cuda_memory_advice(message(idle="9.00 GiB"))

@@ -1,12 +1,8 @@
 """Nodes with defects, on this machine and on a real Slurm: each is found and named, and no other node is."""
 
-import os
-import sys
-
 import pytest
 
-from tests.support.doctor.defect import CPU_CGROUP
-from tests.support.doctor.driving import examine, unfit, verdicts
+from tests.support.doctor.driving import examine, needs_cgroup, needs_root, unfit, verdicts
 
 NODE_DEFECTS = (
     "locked_memory",
@@ -16,6 +12,8 @@ NODE_DEFECTS = (
     "unreadable_sensor",
     "never_starts",
 )
+PATIENCE_S = 1200
+"""on a machine that others use too; alone it takes less than three minutes"""
 LENIENT_S = 120.0
 """what fails a test on a machine that others use too; alone it takes less than 30 s"""
 FOUND = {
@@ -26,13 +24,6 @@ FOUND = {
     "never_starts": "answers",
 }
 """defect -> the check that names it; an unreadable sensor makes no node unfit"""
-needs_root = pytest.mark.skipif(
-    sys.platform != "linux" or os.geteuid() != 0, reason="defects of a node need root on Linux (mounts, cgroups)"
-)
-needs_cgroup = pytest.mark.skipif(
-    not (CPU_CGROUP / "cpu.cfs_quota_us").exists() and not (CPU_CGROUP / "cpu.cfs_period_us").exists(),
-    reason="half of a CPU needs the cpu controller of cgroup v1, writable",
-)
 
 
 def names(executor, count):
@@ -51,50 +42,62 @@ def check_node_defects(tmp_path, nodes, executor, env=None):
     return report
 
 
+TIMES = [pytest.mark.parametrize("time", range(5)), pytest.mark.parametrize("nodes", [8, 7])]
+
+
+def each_time(test):
+    """On Slurm with 8 and with 7 nodes, five times each."""
+    for mark in (pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(PATIENCE_S + 100), *TIMES):
+        test = mark(test)
+    return test
+
+
 @needs_root
-@pytest.mark.slurm
-@pytest.mark.long  # minutes on two cores
-def test_six_defects_on_eight_nodes_of_slurm(tmp_path, slurm_cluster):
-    report = check_node_defects(tmp_path, 8, "slurm", slurm_cluster.env)
-    assert set(report["nodes"]) == set(names("slurm", 8))
+@each_time
+def test_six_defects_are_named(tmp_path, slurm_cluster, nodes, time):
+    report = check_node_defects(tmp_path, nodes, "slurm", slurm_cluster.env)
+    assert set(report["nodes"]) == set(names("slurm", nodes))
     slurm_cluster.wait_idle()
 
 
 @needs_root
 @pytest.mark.long
-@pytest.mark.parametrize("time", range(5))
-@pytest.mark.parametrize("nodes", [8, 7])
-def test_six_defects_each_time(tmp_path, nodes, time):
-    check_node_defects(tmp_path, nodes, "local")
+def test_six_defects_without_a_scheduler(tmp_path):
+    check_node_defects(tmp_path, 7, "local")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("nodes", [8, 7])
-@pytest.mark.parametrize("time", range(10))
-def test_healthy_nodes_are_never_accused(tmp_path, nodes, time):
-    code, report = examine(tmp_path, "node", "perf", "pair", "whole", nodes=nodes)
+@each_time
+@pytest.mark.parametrize("half", [1, 2])
+def test_healthy_nodes_are_never_accused(tmp_path, slurm_cluster, nodes, time, half):
+    tiers = ("node", "perf", "pair", "whole")
+    code, report = examine(
+        tmp_path, *tiers, nodes=nodes, executor="slurm", env=slurm_cluster.env, timeout=PATIENCE_S
+    )  # fmt: skip
     assert (code, unfit(report), report["exclude"]) == (0, set(), {})
-    assert len(report["nodes"]) == nodes
+    assert set(report["nodes"]) == set(names("slurm", nodes))
     assert report["seconds"]["pair"] < 180
 
 
 @needs_root
 @needs_cgroup
-@pytest.mark.long
-@pytest.mark.parametrize("time", range(5))
-def test_the_quota_of_a_node_with_half_the_cpu_is_named(tmp_path, time):
-    code, report = examine(tmp_path, "node", "perf", nodes=7, defects={"local-3": "half_the_cpu"})
-    assert ("local-3", "CPU quota") in unfit(report)
-    assert {node for node, _ in unfit(report)} == {"local-3"}
+@each_time
+def test_the_quota_of_a_node_with_half_the_cpu_is_named(tmp_path, slurm_cluster, nodes, time):
+    code, report = examine(
+        tmp_path, "node", "perf", nodes=nodes, defects={"n4": "half_the_cpu"}, executor="slurm",
+        env=slurm_cluster.env, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert ("n4", "CPU quota") in unfit(report)
+    assert {node for node, _ in unfit(report)} == {"n4"}
     assert code == 1
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("time", range(5))
-@pytest.mark.parametrize("nodes", [8, 7])
-def test_a_node_that_hangs_in_a_collective_is_found_by_bisection(tmp_path, nodes, time):
-    code, report = examine(tmp_path, "whole", nodes=nodes, defects={"local-4": "hangs_in_collective"})
-    assert unfit(report) == {("local-4", "exchange")}
+@each_time
+def test_a_node_that_hangs_in_a_collective_is_found_by_bisection(tmp_path, slurm_cluster, nodes, time):
+    code, report = examine(
+        tmp_path, "whole", nodes=nodes, defects={"n5": "hangs_in_collective"}, executor="slurm",
+        env=slurm_cluster.env, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert unfit(report) == {("n5", "exchange")}
     assert code == 1
 
 

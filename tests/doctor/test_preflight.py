@@ -7,12 +7,12 @@ import pytest
 
 from sweep.checks.check import CheckResult, Finding, Verdict
 from sweep.checks.node import NODE
-from sweep.pilot.leader.preflight import checks_of, readings_in, reasons_to_exclude
+from sweep.pilot.leader.preflight import checks_of, of_site, readings_in, reasons_to_exclude
 from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
-from sweep.state.events import AttemptStarted, NodeBad
+from sweep.state.events import AttemptStarted, NodeBad, NodeFit
 from tests.support import driving
-from tests.support.doctor.driving import DEFECT
+from tests.support.doctor.driving import DEFECT, needs_cgroup, needs_root
 
 GRID = """
 name: checked
@@ -20,12 +20,12 @@ workload: simulated
 models: [tiny-1M]
 nodes: {nodes}
 sequence_length: 64
-global_batch: 4096
+global_batch: 12288
 dtype: [fp32]
 micro_batch_size: [1, 2, 4, 8]
 repeats: 1
 iterations: 2
-params: {{step_s: 0.1}}
+params: {params}
 {more}
 site:
   gpu: cpu
@@ -51,10 +51,11 @@ def result(node, check="memlock"):
 
 
 def test_what_is_wrong_on_all_nodes_excludes_no_node_and_is_reported(capsys):
-    assert reasons_to_exclude([result("n1"), result("n2")], NODE, 2) == {}
+    assert reasons_to_exclude([result("n1"), result("n2")], of_site(NODE), 2) == {}
     assert "all 2 nodes: memlock: 4 kB, expected 32 GiB. raise it" in capsys.readouterr().err
-    assert reasons_to_exclude([result("n2")], NODE, 2) == {"n2": "memlock: 4 kB, expected 32 GiB"}
-    assert set(reasons_to_exclude([result("n1", "ECC")], NODE, 1)) == {"n1"}, "a defect of hardware is a node's own"
+    assert reasons_to_exclude([result("n2")], of_site(NODE), 2) == {"n2": "memlock: 4 kB, expected 32 GiB"}
+    found = reasons_to_exclude([result("n1", "ECC")], of_site(NODE), 1)
+    assert set(found) == {"n1"}, "a defect of hardware is a node's own"
 
 
 def test_quick_is_a_part_of_node_and_starts_no_interpreter():
@@ -71,20 +72,20 @@ def test_malformed_readings_are_none(text):
 
 @pytest.mark.parametrize(("given", "problem"), [("preflight: always", "quick"), ("preflight: [quick]", "quick")])
 def test_another_word_in_the_grid_is_refused(tmp_path, given, problem):
-    (tmp_path / "grid.yaml").write_text(GRID.format(more=given, prefix="[]", nodes="[1]"))
+    (tmp_path / "grid.yaml").write_text(GRID.format(more=given, prefix="[]", nodes="[1]", params="{}"))
     done = driving.run("plan", tmp_path / "grid.yaml")
     assert done.returncode == 2
     assert "preflight" in done.stderr
     assert problem in done.stderr
 
 
-def launched(tmp_path, cluster, defects, nodes="[1, 4]", more=""):
+def launched(tmp_path, cluster, defects, nodes="[1, 4]", more="", params="{step_s: 0.1}", timeout=300):
     """The directory of a sweep on nodes of which some are defective."""
     prefix = json.dumps([sys.executable, str(DEFECT), ",".join(f"{node}={what}" for node, what in defects.items())])
-    (tmp_path / "grid.yaml").write_text(GRID.format(more=more, prefix=prefix, nodes=nodes))
+    (tmp_path / "grid.yaml").write_text(GRID.format(more=more, prefix=prefix, nodes=nodes, params=params))
     directory = tmp_path / "s"
     command = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes")
-    done = driving.run(*command, env=cluster.env)
+    done = driving.run(*command, env=cluster.env, timeout=timeout)
     return directory, done
 
 
@@ -112,3 +113,81 @@ def test_off_is_off(tmp_path, slurm_cluster):
     assert done.returncode == 0, done.stderr
     assert not driving.events_of(directory, NodeBad)
     assert "n2" in {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}
+
+
+HEALTHY = {"none": ""}
+
+
+def used_nodes(directory):
+    """The nodes that runs began on."""
+    return {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}
+
+
+@needs_root
+@needs_cgroup
+@pytest.mark.slurm
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("time", range(5))
+def test_a_slow_node_is_left_out_before_the_first_run(tmp_path, slurm_cluster, time):
+    """Its quota is not visible in there, so only its speed shows it."""
+    defects, more = {"n3": "hidden_quota"}, "preflight: perf"
+    directory, done = launched(tmp_path, slurm_cluster, defects, "[1, 6]", more, timeout=800)
+    assert done.returncode == 0, done.stderr
+    events = driving.events_of(directory, NodeBad)
+    print([(event.node, event.reason) for event in events], used_nodes(directory))
+    assert "n3" not in used_nodes(directory)
+    (event,) = events
+    assert event.node == "n3"
+    assert event.reason.startswith("preflight: ")
+    assert "the nodes' median" in event.reason
+    assert event.time < min(began.time for began in driving.events_of(directory, AttemptStarted))
+    assert used_nodes(directory)
+
+
+@pytest.mark.slurm
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_speeds_of_healthy_nodes_leave_none_out(tmp_path, slurm_cluster):
+    directory, done = launched(tmp_path, slurm_cluster, HEALTHY, "[1, 6]", "preflight: perf", timeout=800)
+    assert done.returncode == 0, done.stderr
+    assert not driving.events_of(directory, NodeBad)
+    driving.assert_each_run_measured_once(directory)
+
+
+SLOW_RANK = "{step_s: 0.5, fault: slow_rank, fault_rank: 2, fault_s: 1.0}"
+"""the third of six nodes, n3, holds the slowest rank of every run"""
+
+
+@pytest.mark.slurm
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_node_that_was_slow_in_runs_and_is_not_alone_goes_on(tmp_path, slurm_cluster):
+    directory, done = launched(tmp_path, slurm_cluster, HEALTHY, "[6]", params=SLOW_RANK, timeout=800)
+    assert done.returncode == 0, done.stderr
+    print(driving.events_of(directory, NodeFit), driving.events_of(directory, NodeBad))
+    (fit,) = driving.events_of(directory, NodeFit)
+    assert (fit.node, driving.events_of(directory, NodeBad)) == ("n3", [])
+    after = [event for event in driving.events_of(directory, AttemptStarted) if event.time > fit.time]
+    assert any("n3" in event.nodes for event in after)
+    driving.assert_each_run_measured_once(directory)
+
+
+@needs_root
+@needs_cgroup
+@pytest.mark.slurm
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_node_that_was_slow_in_runs_and_alone_is_left_out_with_both_reasons(tmp_path, slurm_cluster):
+    directory, done = launched(
+        tmp_path, slurm_cluster, {"n3": "hidden_quota"}, "[6]", params=SLOW_RANK, timeout=800
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    print(driving.events_of(directory, NodeFit), driving.events_of(directory, NodeBad))
+    (bad,) = driving.events_of(directory, NodeBad)
+    assert bad.node == "n3"
+    assert bad.reason.startswith("held the slowest rank in 3 of its 3 runs")
+    assert "; alone then " in bad.reason
+    assert "the nodes' median" in bad.reason
+    assert not any("n3" in e.nodes for e in driving.events_of(directory, AttemptStarted) if e.time > bad.time)
+    driving.assert_each_run_measured_once(directory)

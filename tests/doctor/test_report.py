@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from sweep.checks.check import CheckResult, Finding, Verdict
-from sweep.doctor.evaluation import accused_by_speed, evaluate_answers, nodes_of, pair_rows
+from sweep.checks.check import CheckResult, Finding, Stated, Verdict
+from sweep.checks.speeds import accused_by_speed
+from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.history import earlier, line, parse_since
 from sweep.doctor.page import page, rates_of_pairs
 from sweep.doctor.report import Report, groups, nodes_text, rows_of, summary
@@ -141,9 +142,9 @@ def test_a_node_that_trains_slower_than_the_others_is_named_by_the_best_of_its_t
     """One that was slow once was disturbed; one that is slow each time is sick; one that fails does not answer."""
     once = [trained(node, rate) for node, rate in (("a", 1000), ("b", 1010), ("c", 990), ("d", 600), ("sick", 700))]
     once += [trained("e", None, "hang: no heartbeat")]
-    assert set(accused_by_speed(once, "train", report_stated())) == {"d", "sick"}
+    assert set(accused_by_speed(once, "train", report_stated())) == {"d", "sick", "e"}
     answers = [*once, trained("d", 995), trained("sick", 720)]
-    assert accused_by_speed(answers, "train", report_stated()) == ["sick"]
+    assert set(accused_by_speed(answers, "train", report_stated())) == {"sick", "e"}
     assert accused_by_speed(answers, "perf", report_stated()) == []
     unfit = {
         one.node: (one.check, one.tier, one.finding.found)
@@ -163,6 +164,12 @@ def test_a_rate_above_the_adapters_is_impossible():
 
 
 def report_stated():
-    from sweep.checks.check import Stated
-
     return Stated(gpu="h100", gpus_per_node=8)
+
+
+def test_a_node_without_an_answer_is_asked_again_and_a_later_answer_counts():
+    row = {"matmul": {"dtype": "fp32", "per_second": 1e11}, "memory_copy": {"per_second": 1e10}}
+    answers = [{"kind": "rates", "node": node, "ranks": [row], "problem": ""} for node in "abc"]
+    answers.append({"kind": "rates", "node": "d", "ranks": [], "problem": "hang: no progress for 30 s"})
+    assert accused_by_speed(answers, "perf", Stated()) == ["d"]
+    assert accused_by_speed([*answers, {**answers[0], "node": "d"}], "perf", Stated()) == []

@@ -360,6 +360,20 @@ def test_mistakes_in_strategy_and_budget_are_reported_with_their_path(lines, wor
     assert (mistake.path, mistake.line) == (path, 5)
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("budget: 30%", "budget: expected a mapping, found text (its keys: share, runs, node_hours, wall_time, "),
+        ("budget: 0.3", "budget: expected a mapping, found 0.3 (its keys: share, "),
+        ("budget: {share: 30%}", "budget.share: expected a number, found text (write 0.3)"),
+        ("timeouts: 30", "timeouts: expected a mapping, found 30 (its keys: start, first_iteration, steady)"),
+    ],
+)
+def test_a_value_where_keys_belong_names_the_keys_and_a_percentage_the_share(line, message):
+    (found,) = messages(f"{GOOD}{line}\n")
+    assert message in found
+
+
 def test_a_budget_goes_around_through_yaml():
     grid = parse_grid(GRID + "strategy: guided\nbudget: {share: 0.1, wall_time: 2h}\n", "grid.yaml")
     assert grid.budget.wall_time == 7200
@@ -378,4 +392,7 @@ def test_every_axis_of_numbers_may_be_auto_in_the_schema_and_node_counts_may_not
     auto = {
         name: {"const": "auto"} in found[name]["anyOf"] for name in ("tp", "micro_batch_size", "zero", "dtype", "nodes")
     }
+    values = found["params"]["additionalProperties"]["anyOf"]
+    assert {"const": "auto"} not in values, "a parameter may be the text auto, which means nothing more"
+    assert any("from" in form.get("properties", {}) for form in values), "a range, as for every axis"
     assert auto == {"tp": True, "micro_batch_size": True, "zero": True, "dtype": True, "nodes": False}

@@ -38,7 +38,7 @@ def site(**keys):
     ("budget", ["{share: 0.001}", "{share: 1}", "{runs: 1}", "{node_hours: 0.1}", "{runs_per_cell: 1}"],
      ["{share: 0}", "{share: 1.01}", "{runs: 0}", "{node_hours: 0}", "{runs_per_cell: 0}", "{node_hours_per_cell: 0}"]),
     ("budget", ["{node_hours_per_cell: 0.1}", "{wall_time: 1}"], ["{node_hours: -0.5}", "{node_hours_per_cell: -0.5}"]),
-    ("compile", ["true", "auto"], ["1", "maybe"]), ("preflight", ["quick", "node", "'off'"], ["all"]),
+    ("compile", ["true", "auto"], ["1", "maybe"]), ("preflight", ["quick", "node", "perf", "'off'"], ["all"]),
 ])  # fmt: skip
 def test_a_grid_takes_values_within_their_limits_and_no_others(key, inside, outside):
     for value in inside:
@@ -175,6 +175,14 @@ def test_a_document_is_nested_so_deep_and_no_deeper(depth, fits):
         return
     with pytest.raises(SweepError, match=f"nested more than {MAX_DEPTH} deep"):
         load(text, "f")
+
+
+def test_aliases_nest_no_deeper_than_the_text_may():
+    """Each line is nested twice; what it names is nested as often as there are lines."""
+    lines = ["a0: &a0 {key: 1}", *(f"a{n}: &a{n} {{key: *a{n - 1}}}" for n in range(1, MAX_DEPTH + 2))]
+    assert load("\n".join(lines[: MAX_DEPTH - 2]), "f").value
+    with pytest.raises(SweepError, match="too deeply nested"):
+        load("\n".join(lines), "f")
 
 
 @pytest.mark.parametrize(("text", "value"), [

@@ -30,6 +30,7 @@ def test_without_a_known_size_of_the_cluster_one_node_is_asked_for():
         ("h100", 8, "Llama-3-8B"),
         ("h100", 4, "Llama-3-8B"),
         ("h100", 1, "Llama-3.2-1B"),  # its states alone need more than one GPU
+        ("a100-40gb", 8, "Llama-3-8B"),
         ("l4", 16, "Llama-3.2-1B"),  # enough in the node, too little in each GPU
         ("cpu", 8, "tiny-1M"),
     ],

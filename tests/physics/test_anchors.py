@@ -92,7 +92,10 @@ OTHERS = {
     "megatron Gemma-2B l40s, one kv head": ("megatron", "Gemma-2B", "l40s", {"tp": 8, "compile": True}),
     "ours GPT-OSS-20B b200": ("ours", "GPT-OSS-20B", "b200", {"ep": 8, "zero": 3}),
     "ours tiny-1M h100, launches": ("ours", "tiny-1M", "h100", {"tp": 2, "sequence_length": 64}),
-    "nanotron tiny-1M h100, launches": ("nanotron", "tiny-1M", "h100", {"tp": 2, "zero": 1, "sequence_length": 64}),
+    **{
+        f"{trainer} tiny-1M h100, launches": (trainer, "tiny-1M", "h100", {"tp": 2, "zero": 1, "sequence_length": 64})
+        for trainer in ("nanotron", "megatron", "torchtitan", "deepspeed", "picotron")
+    },
 }  # fmt: skip
 ANCHORS = OTHERS | {
     f"{trainer} {model} {gpu}, {name}": (trainer, model, gpu, layout)

@@ -191,3 +191,150 @@ def test_a_stage_waits_for_a_send_each_way_per_chunk_and_micro_batch_and_for_tho
     assert c.sends(plain) == 2 * (6 + 3)
     assert c.sends(plain | {"pp_schedule": "interleaved_1f1b"}) == 2 * 2 * (6 + 3 / 2)
     assert c.sends(plain | {"pp": 1}) == 0
+
+
+def test_a_measured_collective_within_a_node_is_predicted_as_measured_large_and_small_ones_apart():
+    found = measured(
+        MeasuredCollective(kind="all_gather", nodes=1, ranks=8, bytes=1 << 30, seconds=0.02),
+        MeasuredCollective(kind="all_gather", nodes=1, ranks=8, bytes=1 << 14, seconds=0.001),
+    )
+    assert seconds(float(1 << 30), 8, 1, found) == pytest.approx(0.02)
+    assert seconds(float(1 << 14), 8, 1, found) == pytest.approx(0.001)
+    assert seconds(1e9, 16, 2, found) == seconds(1e9, 16, 2), "between nodes nothing was measured"
+
+
+@pytest.mark.parametrize(("bytes_", "ratio"), [(1 << 24, 3.0), ((1 << 24) - 1, 7.0)])
+def test_from_16_mib_on_a_measured_collective_is_a_large_one(bytes_, ratio):
+    """Of a large one its bandwidth is measured, of a smaller one its latency."""
+    runs = [
+        MeasuredCollective(kind="all_gather", nodes=2, ranks=16, bytes=size, seconds=slow * seconds(float(size), 16, 2))
+        for size, slow in ((1 << 24, 3.0), (1 << 20, 7.0))
+    ]
+    found = measured(*runs)
+    assert seconds(float(bytes_), 16, 2, found) == pytest.approx(ratio * seconds(float(bytes_), 16, 2))
+
+
+def test_between_measured_numbers_of_nodes_the_ratio_to_the_nominal_time_is_interpolated_by_doublings():
+    """Twice the nominal time on 2 nodes and eight times on 8: four times on 4. Of several the mean of logarithms."""
+
+    def times(ratio, nodes):
+        size = 1 << 30
+        found = ratio * seconds(float(size), 8 * nodes, nodes)
+        return MeasuredCollective(kind="all_gather", nodes=nodes, ranks=8 * nodes, bytes=size, seconds=found)
+
+    found = measured(times(2, 2), times(4, 8), times(16, 8))
+    for nodes, ratio in ((2, 2), (4, 4), (8, 8), (64, 8)):
+        size = float(1 << 30)
+        assert seconds(size, 8 * nodes, nodes, found) == pytest.approx(ratio * seconds(size, 8 * nodes, nodes))
+
+
+def test_calls_share_the_bytes_and_each_has_its_latency():
+    base, step = constants.INSIDE_BASE_S.median, constants.INSIDE_STEP_S.median
+    wire = HUGE * 7 / 8 / (450e9 * constants.INSIDE_GATHER.median)
+    assert seconds(HUGE, 8, 1, calls=1000) == pytest.approx(wire + 1000 * (base + 7 * step))
+    assert seconds(0.0, 8, 1) == pytest.approx(base + 7 * step)
+    assert seconds(0.0, 8, 1, kind="reduce") == pytest.approx(base + 2 * 7 * step)
+
+
+def test_latency_of_rings_and_trees_between_nodes():
+    """A ring has a step per rank, some over the network; a tree twice the doublings of ranks and of nodes."""
+    base, step, hop = (
+        one.median for one in (constants.INSIDE_BASE_S, constants.INSIDE_STEP_S, constants.BETWEEN_STEP_S)
+    )
+    assert seconds(0.0, 32, 4) == pytest.approx(base + 28 * step + 3 * hop)
+    assert seconds(0.0, 4, 4, kind="reduce") == pytest.approx(base + 2 * min(3 * hop, 2 * 2 * hop))
+    assert seconds(0.0, 512, 64, kind="reduce") == pytest.approx(base + 2 * 2 * (3 * step + 6 * hop))
+    efa = replace(H100, network="efa")
+    assert seconds(0.0, 32, 4, efa) == pytest.approx(base + 31 * constants.EFA_GATHER_STEP_S.median)
+    assert seconds(0.0, 32, 4, efa, kind="reduce") == pytest.approx(base + 2 * 31 * constants.EFA_REDUCE_STEP_S.median)
+
+
+def test_a_layer_gathers_and_scatters_its_activations_twice_and_sends_tokens_to_experts_and_back():
+    """arXiv 2205.05198 sec. 4.2.2: two of each a layer's forward, of s b h elements of two bytes."""
+    size = 2 * 4096 * 4096
+    assert c.activation_bytes(columns()) == size
+    assert c.activation_bytes(columns(cp=4, micro_batch_size=2)) == size / 2
+    assert float(c.tensor_s(columns(tp=8), H100)) == pytest.approx(4 * seconds(size, 8, 1))
+    both = float(c.tensor_s(columns(tp=8), H100, sequence_parallel=False))
+    assert both == pytest.approx(2 * seconds(size, 8, 1, kind="reduce"))
+    experts = columns("Mixtral-8x7B", ep=8, dp=8)
+    assert float(c.expert_s(experts, H100)) == pytest.approx(2 * seconds(2 * size, 8, 1))
+    assert float(c.expert_s(experts | {"tp": 2}, H100)) == pytest.approx(2 * seconds(size, 8, 1))
+    assert float(c.expert_s(experts | {"gpus_per_node": 4}, H100)) == pytest.approx(2 * seconds(2 * size, 8, 2))
+
+
+@pytest.mark.parametrize(("tp", "heads"), [(1, 8), (2, 4), (8, 1), (16, 1)])
+def test_a_context_ring_passes_the_keys_and_values_of_a_ranks_heads_of_the_whole_sequence(tp, heads):
+    size = 2 * 2 * heads * 128 * 32768
+    found = c.context_s(columns("Llama-3-8B", tp=tp, cp=4, sequence_length=32768, gpus_per_node=64), H100)
+    assert float(found) == pytest.approx(seconds(size, 4, 1))
+
+
+def test_a_send_passes_a_ranks_part_of_the_activations_over_the_link_or_the_network():
+    size, wait = 2 * 4096 * 4096 / 2, constants.SEND_S.median
+    inside, across = columns(tp=2, pp=2), columns(tp=2, pp=2, dp=8)
+    assert float(c.send_s(inside, H100)) == pytest.approx(size / (450e9 * constants.INSIDE_GATHER.median) + wait)
+    assert float(c.send_s(across, H100)) == pytest.approx(size / (50e9 * constants.BETWEEN_SHARE.median) + wait)
+    efa = replace(H100, network="efa")
+    assert float(c.send_s(across, efa)) == pytest.approx(size / (50e9 * constants.EFA_SHARE.median) + wait)
+
+
+def test_the_last_piece_of_communication_is_hidden_by_nothing_and_what_is_hidden_slows_the_compute():
+    """Nine of ten seconds in nine of ten pieces: all hidden where there is compute enough, and a tenth of it felt."""
+    felt = constants.COLLECTIVE_SMS.median
+    for cover, hidden in ((100.0, 9.0), (9.0, 9.0), (4.0, 4.0), (0.0, 0.0)):
+        assert data_parallel._waited(10.0, cover, 9) == pytest.approx(10 - hidden + felt * hidden)
+
+
+@pytest.mark.parametrize(("layout", "in_forward", "in_backward"), [
+    ({"zero": 0}, (0, 0), (1, 3)), ({"zero": 1}, (1, 0), (1, 3)), ({"zero": 2}, (1, 0), (1, 3 * 4)),
+    ({"zero": 3}, (0.5, 2 * 4), (1.5, 3 * 4)), ({"zero": 0, "dp_overlap": 0}, (0, 0), (1, 0)),
+    ({"zero": 3, "dp_overlap": 0.5}, (0.5, 2 * 4), (1.5, 1.5 * 4)),
+])  # fmt: skip
+def test_what_a_step_waits_for_of_data_parallelism(layout, in_forward, in_backward):
+    """A forward of 2 s and a backward of 3 s for each of four micro-batches: gradients are reduced under the last
+    backward, from ZeRO 2 on under each; stage 3 gathers half of the weights under forwards, half under backwards. Each
+    is (weights or gradients that are sent, in their whole; seconds of compute that hide them)."""
+    huge = replace(H100, gpu=replace(H100.gpu, link_bytes_per_s=9e9))
+    cells, profile, behaviour = columns(dp=8, grad_accum=4, **layout), PROFILES["ours"], Behaviour()
+    found = data_parallel.sent(cells, huge, profile, behaviour)
+    forward = data_parallel._waited(float(found.weights_s) * in_forward[0], in_forward[1], 32)
+    share = in_backward[0] - 1
+    backward = data_parallel._waited(float(found.gradients_s + share * found.weights_s), in_backward[1], 32)
+    assert data_parallel.exposed_s(cells, huge, profile, behaviour, 2.0, 3.0) == pytest.approx(forward + backward)
+
+
+def test_a_trainer_that_gathers_weights_under_the_next_forward_hides_them_there():
+    cells, profile = columns(dp=8, zero=1, grad_accum=4), PROFILES["ours"]
+    shown, hidden = (
+        float(data_parallel.exposed_s(cells, H100, profile, Behaviour(overlaps_weights=one), 9.0, 9.0))
+        for one in (False, True)
+    )
+    weights = float(data_parallel.sent(cells, H100, profile, Behaviour()).weights_s)
+    assert shown - hidden == pytest.approx(weights - data_parallel._waited(weights, 9.0, 32))
+
+
+def test_the_gradient_of_a_tied_embedding_is_reduced_between_the_first_and_the_last_stage():
+    """Two ranks, over the network where the stages are on several nodes; of an untied model nothing."""
+    ours, size = (PROFILES["ours"], TRAINERS["ours"]), 131072 * 2048 * 4
+    for layout, nodes in (({"pp": 2}, 1), ({"pp": 2, "dp": 8}, 2), ({"pp": 2, "tp": 2}, 1)):
+        tied = data_parallel.sent(columns("1B", **layout), H100, *ours).tied_s
+        assert float(tied) == pytest.approx(seconds(size / layout.get("tp", 1), 2, nodes, kind="reduce"))
+    assert data_parallel.sent(columns("1B", pp=1), H100, *ours).tied_s == 0
+    assert data_parallel.sent(columns("8B", pp=2), H100, *ours).tied_s == 0
+
+
+@pytest.mark.parametrize(("dtype", "bytes_"), [("bf16", 4), ("fp16", 2), ("fp32", 4)])
+def test_gradients_are_reduced_in_the_trainers_precision_and_of_loss_scaled_runs_in_half(dtype, bytes_):
+    tied = data_parallel.sent(columns("1B", pp=2, dtype=dtype), H100, PROFILES["ours"], TRAINERS["ours"]).tied_s
+    assert float(tied) == pytest.approx(seconds(131072 * 2048 * bytes_, 2, 1, kind="reduce"))
+    half = data_parallel.sent(columns("1B", pp=2, dtype=dtype), H100, PROFILES["ours"], TRAINERS["megatron"]).tied_s
+    assert float(half) == pytest.approx(seconds(131072 * 2048 * (4 if dtype == "fp32" else 2), 2, 1, kind="reduce"))
+
+
+def test_a_stage_of_less_than_one_layer_sends_in_one_piece():
+    """nanotron's pipelines have stages of the embedding or the output alone: half of what is sent can be hidden."""
+    cells, profile, behaviour = columns(dp=8, pp=64, grad_accum=64), PROFILES["ours"], Behaviour()
+    found = data_parallel.sent(cells, H100, profile, behaviour)
+    waited = data_parallel._waited(float(found.gradients_s), 1e6, 1)
+    assert data_parallel.exposed_s(cells, H100, profile, behaviour, 1e6, 1e6) == pytest.approx(waited)

@@ -1,13 +1,16 @@
 """Seconds of matrix products, against the formula by hand."""
 
+from dataclasses import replace
+
 import pytest
 
-from sweep.physics import constants, step_time
+from sweep.physics import constants, kernels, step_time
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.kernels import product_s
 from sweep.physics.machine import Machine
-from sweep.physics.trainers import TRAINERS
+from sweep.physics.profiles import PROFILES
+from sweep.physics.trainers import ANY_TRAINER, TRAINERS, behaviour_of
 
 H100 = Machine(gpu=GPUS["h100"])
 
@@ -48,3 +51,178 @@ def test_the_host_launches_each_operation_of_a_layer_and_what_the_gpu_does_meanw
         float(step_time._launch_s(columns, behaviour, 4.0, *gpu)) for gpu in ((0, 0), (forward / 2, 9.0), (9.0, 0))
     ]
     assert found == pytest.approx([forward + backward, forward / 2, backward])
+
+
+NANOTRON = TRAINERS["nanotron"]
+
+
+@pytest.mark.parametrize("tp", [1, 8])
+def test_where_sends_across_nodes_block_the_host_a_layers_passes_have_a_least_time(tp):
+    """3.5 ms and 2.6 ms for each tensor-parallel rank, a third of them forward, as the playbook's runs show. Not where
+    the pipeline is in one node, nor of a trainer whose sends do not block."""
+    min_s = 4 * (3.5e-3 + 2.6e-3 * tp)
+    across = MODELS["8B"].as_dict() | {"pp": 2, "dp": 8, "cp": 1, "tp": tp, "gpus_per_node": 8, "recompute": "none"}
+
+    def found(columns, behaviour, *gpu):
+        return float(step_time._launch_s(columns, behaviour, 4.0, *gpu))
+
+    assert found(across, NANOTRON, 0.0, 0.0) == pytest.approx(min_s)
+    assert found(across, NANOTRON, 0.0, 9.0) == pytest.approx(min_s / 3)
+    assert found(across, NANOTRON, 9.0, 0.0) == pytest.approx(min_s * 2 / 3)
+    assert found(across | {"gpus_per_node": 1024}, NANOTRON, 0.0, 0.0) < min_s
+    assert found(across, replace(NANOTRON, blocking_sends=False), 0.0, 0.0) < min_s
+
+
+@pytest.mark.parametrize(("layout", "seconds"), [
+    ({"pp": 2, "dp": 32}, 8 + 2 - 1),  # 64 nodes: a second for each micro-batch and each stage but one
+    ({"pp": 8, "dp": 8}, 8 + 8 - 1),
+    ({"pp": 2, "dp": 16}, (8 + 2 - 1) / 2**2.5),  # half as many nodes
+    ({"pp": 1, "dp": 64}, 0),
+    ({"pp": 2, "dp": 32, "gpus_per_node": 1024}, 0),
+])  # fmt: skip
+def test_blocking_sends_wait_a_second_for_each_micro_batch_on_64_nodes(layout, seconds):
+    columns = {"tp": 8, "cp": 1, "grad_accum": 8, "gpus_per_node": 8} | layout
+    assert step_time._send_waits_s(columns, NANOTRON) == pytest.approx(seconds)
+    assert step_time._send_waits_s(columns, TRAINERS["megatron"]) == 0
+
+
+PLAIN, MIXED = MODELS["tiny-1M"], MODELS["tiny-moe"]
+MEGATRON = PROFILES["megatron"]
+
+
+def cells(shape, **layout):
+    return shape.as_dict() | {"sequence_length": 4096, "dtype": "bf16"} | layout
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_a_dense_layers_products_are_those_of_its_four_matrices_and_of_two_gradients_of_each(tp):
+    """tiny-1M: hidden 128, heads 4 and kv heads 2 of 32, a gated MLP of 384."""
+    rate = H100.matmul_rate("bf16") * constants.SLOWEST_GPU.median
+    kv = max(2 / tp, 1) * 32
+    wanted = [0.0, 0.0]
+    for width, depth in ((128 / tp + 2 * kv, 128), (128, 128 / tp), (2 * 384 / tp, 128), (128, 384 / tp)):
+        wanted[0] += product_s(4096, width, depth, rate, H100)
+        wanted[1] += product_s(4096, depth, width, rate, H100) + product_s(depth, width, 4096, rate, H100)
+    assert kernels.products(cells(PLAIN, tp=tp), H100) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("layout", [{}, {"ep": 4}, {"tp": 2}, {"tp": 2, "etp": 1}, {"ep": 8}])
+def test_a_mixtures_products_are_those_of_each_expert_of_a_rank_the_shared_one_and_the_router(layout):
+    """tiny-moe: 8 experts of width 192, two a token, and a shared one; tokens spread evenly over a rank's experts."""
+    rate = H100.matmul_rate("bf16") * constants.SLOWEST_GPU.median
+    tp, local = layout.get("tp", 1), 8 / layout.get("ep", 1)
+    each, width = 4096 * 2 / local, 192 / layout.get("etp", tp)
+    wanted = 4096 * 128 * 8 * 2 / rate
+    for groups, rows, inner in ((1, 4096, 192 / tp), (local, each, width)):
+        wanted += product_s(rows, 2 * inner, 128, rate, H100, groups) + product_s(rows, 128, inner, rate, H100, groups)
+    others = kernels.products(cells(replace(PLAIN, intermediate_size=1), tp=tp), H100)
+    mlp = product_s(4096, 2 / tp, 128, rate, H100) + product_s(4096, 128, 1 / tp, rate, H100)
+    assert kernels.products(cells(MIXED, **layout), H100).forward == pytest.approx(others.forward - mlp + wanted)
+
+
+def per_token(found):
+    """Bytes per token of (forward, backward) seconds."""
+    return [float(seconds) * H100.memory_bytes_per_s / 4096 for seconds in found]
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("trainer", ["torchtitan", "megatron", "ours"])
+def test_elementwise_kernels_read_and_write_the_residual_path_the_mlps_width_and_the_heads(trainer, tp):
+    """In half precision: hidden 128, width 384, 4 + 2 * 2 heads of 32. LayerNorm is one kernel in PyTorch and without
+    rotary embeddings queries and keys are only copied, whatever the trainer; an activation without a gate moves six
+    tenths."""
+    how = TRAINERS[trainer]
+    rotary = [(how.norm_forward, how.width_forward, how.head_forward),
+              (how.norm_backward, how.width_backward, how.head_backward)]  # fmt: skip
+    for shape, each in (
+        (PLAIN, rotary),
+        (replace(PLAIN, gated_mlp=False), [(norm, 0.6 * width, head) for norm, width, head in rotary]),
+        (
+            replace(PLAIN, norm="layernorm"),
+            [(min(one[0], most), *one[1:]) for one, most in zip(rotary, (10, 16), strict=True)],
+        ),
+        (replace(PLAIN, learned_positions=64), [(*one[:2], min(one[2], 2)) for one in rotary]),
+    ):
+        found = per_token(kernels.elementwise(cells(shape, tp=tp), H100, MEGATRON, how))
+        assert found == pytest.approx(
+            [2 * (norm * 128 + width * 384 + head * 8 * 32) / tp for norm, width, head in each]
+        )
+    whole = replace(MEGATRON, sequence_parallel=False)
+    found = per_token(kernels.elementwise(cells(PLAIN, tp=tp), H100, whole, how))
+    assert found == pytest.approx(
+        [2 * (norm * 128 + width * 384 / tp + head * 256 / tp) for norm, width, head in rotary]
+    )
+
+
+def test_compiled_elementwise_kernels_move_the_least_whatever_the_trainer_and_casts_to_fewer_bits_come_on_top():
+    fused = [2 * (8 * 128 + 3 * 384 + 2 * 256), 2 * (13 * 128 + 5 * 384 + 2 * 256)]
+    for trainer in TRAINERS.values():
+        found = kernels.elementwise(cells(PLAIN, compile=True), H100, MEGATRON, trainer)
+        assert per_token(found) == pytest.approx(fused)
+    cast = 2 * 128 + 256 + 384
+    for dtype in ("fp8", "fp4"):
+        small = kernels.elementwise(cells(PLAIN, compile=True, dtype=dtype), H100, MEGATRON, NANOTRON)
+        assert per_token(small) == pytest.approx([fused[0] + 3 * cast, fused[1] + 5 * cast])
+
+
+def test_a_mixture_moves_its_copies_of_tokens_and_the_width_of_the_experts_that_a_token_uses():
+    """Half of the residual path's traffic again for each routed expert of a token."""
+    found = per_token(kernels.elementwise(cells(MIXED, compile=True), H100, MEGATRON, NANOTRON))
+    assert found[0] == pytest.approx(2 * (8 * 128 * (1 + 0.5 * 2) + 3 * 3 * 192 + 2 * 256))
+
+
+def test_the_loss_moves_what_the_trainer_states_per_logit_and_sixteen_bytes_compiled():
+    logits = 4096 * 1024 / 2
+    for layout, bytes_ in (({}, 52), ({"compile": False}, 52), ({"compile": True}, 16)):
+        found = kernels.loss(cells(PLAIN, tp=2, **layout), H100, NANOTRON) * H100.memory_bytes_per_s
+        assert found == pytest.approx(logits * bytes_)
+
+
+@pytest.mark.parametrize(("head_dim", "share"), [(64, 0.84), (95, 0.84), (96, 1.0), (128, 1.0)])
+def test_flash_attention_takes_its_causal_flops_at_the_share_that_its_paper_reached(head_dim, share):
+    """arXiv 2407.08608: FlashAttention-2 on H100 at 35 % of the peak forward and 31 % backward, 2.5 times the work; of
+    heads of 64 0.84 of that; half of it at 400 positions."""
+    shape = replace(PLAIN, head_dim=head_dim)
+    flops = 2 * 4096 * 4096 * 4 * head_dim  # half of 4 s^2 a d
+    reached = H100.peak("bf16") * share * 4096 / (4096 + 400)
+    found = kernels.attention(cells(shape), H100, MEGATRON, TRAINERS["ours"])
+    assert found == pytest.approx((flops / reached / 0.35, 2.5 * flops / reached / 0.31))
+
+
+@pytest.mark.parametrize(("dropout", "traffic"), [(True, (14, 24)), (False, (8, 16))])
+def test_attention_that_stores_its_scores_is_traffic_and_what_products_take_longer(dropout, traffic):
+    """Bytes per pair of positions and head. Products of heads of 32 take less than the traffic they overlap with; of
+    heads of 4096 at half of the best products' rate all but what was counted with the traffic."""
+    profile = replace(PROFILES["paper"], dropout=dropout)
+    pairs = 4096 * 4096 * 4
+    rate, memory = H100.matmul_rate("fp16") / 2, H100.memory_bytes_per_s
+    found = kernels.attention(cells(PLAIN), H100, profile, TRAINERS["ours"])
+    assert found == pytest.approx([bytes_ * pairs / memory for bytes_ in traffic])
+    wide = kernels.attention(cells(replace(PLAIN, head_dim=4096)), H100, profile, TRAINERS["ours"])
+    work = 4 * pairs * 4096
+    more = [ways * work / rate - 4 * ways * pairs / memory for ways in (1, 2)]
+    assert wide == pytest.approx([bytes_ * pairs / memory + one for bytes_, one in zip(traffic, more, strict=True)])
+
+
+@pytest.mark.parametrize(("trainer", "fact", "value"), [
+    ("ours", "optimizer_traffic", 28 + 8 + 8),  # weights, moments and gradient; clipping; casts
+    ("llm-foundry", "optimizer_traffic", TRAINERS["torchtitan"].optimizer_traffic),  # both are FSDP's
+    ("nanotron", "logit_traffic", 6 + 4 + 8 + 8 + 4 + 8 + 8 + 6),  # the operations of sharded_cross_entropy in fp32
+    ("megatron", "gradient_traffic", 4 + 4),  # fp32 read and written by the product itself
+    ("megatron", "gradient_comm_bytes", 2), ("llm-foundry", "gradient_comm_bytes", 2),
+    ("deepspeed", "gradient_comm_bytes", 2), ("nanotron", "gradient_comm_bytes", 4),
+    ("picotron", "gradient_operations", TRAINERS["nanotron"].gradient_operations - 1),  # no accumulation in fp32
+    ("nanotron", "blocking_sends", True), ("megatron", "blocking_sends", False), ("ours", "blocking_sends", False),
+    ("nanotron", "weights_at_once", True), ("megatron", "weights_at_once", False),
+    ("megatron", "overlaps_weights", True), ("ours", "overlaps_weights", False),
+    ("nanotron", "overlaps_gradients", True), ("megatron", "shard_operations", 0),
+])  # fmt: skip
+def test_facts_of_trainers_are_those_of_their_sources(trainer, fact, value):
+    """Bytes per parameter or logit, operations per tensor: the files that ``sweep/physics/trainers.py`` names."""
+    assert getattr(TRAINERS[trainer], fact) == value
+
+
+def test_a_trainer_without_known_facts_is_eager_pytorch():
+    assert behaviour_of("some other") == replace(
+        TRAINERS["ours"], gradient_traffic=8.0, bucket_bytes=160e6, source=ANY_TRAINER.source
+    )

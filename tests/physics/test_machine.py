@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from sweep.physics import constants, step_time
 from sweep.physics.catalogue import MODELS
@@ -176,3 +177,47 @@ def test_rates_are_positive_and_of_this_world(name, rate, accepted):
         MeasuredRates(**{name: rate})
     with pytest.raises(ValueError, match="rates must be positive"):
         MeasuredRates(matmul_flops={"bf16": rate})
+
+
+def test_rates_of_a_file_may_be_whole_numbers_and_lists_and_nothing_else_is_in_it():
+    """As YAML has them."""
+    read = TypeAdapter(MeasuredRates).validate_python
+    found = read({"nodes": ["n1"], "memory_bytes_per_s": 2, "collectives": [COLLECTIVE | {"seconds": 1}]})
+    assert (found.nodes, found.memory_bytes_per_s, found.collectives[0].seconds) == (("n1",), 2.0, 1.0)
+    for wrong in ({"memory": 2e12}, {"collectives": [COLLECTIVE | {"size": 3}]}):
+        with pytest.raises(ValueError, match=r"[Uu]nexpected"):
+            read(wrong)
+
+
+def test_what_was_measured_without_a_stated_spread_is_known_to_five_per_cent():
+    """Between GPUs of a node the rate of products differs by 5 % (ML Engineering)."""
+    assert MeasuredRates().spread == 0.05
+    assert MeasuredCollective(**COLLECTIVE).spread == 0.05
+
+
+@pytest.mark.parametrize(("gpu", "wanted"), [
+    ("v100", "ampere"), ("a100", "ampere"), ("h100", "hopper"), ("h200", "hopper"), ("b200", "blackwell"),
+    ("gb200", "blackwell"), ("l40s", "ampere"), ("cpu", "ampere"),
+])  # fmt: skip
+def test_attention_kernels_are_those_of_the_gpus_architecture_or_of_an_older_one(gpu, wanted):
+    assert machine(gpu).architecture == wanted
+
+
+def test_a_rate_of_a_tera_or_more_is_shown_in_teras():
+    for rate, shown in ((999e9, "999 GB/s ± 5%"), (1e12, "1 TB/s ± 5%"), (1.5e12, "1.5 TB/s ± 5%")):
+        found = {name: value for name, value, _ in machine(memory_bytes_per_s=rate).rates()}
+        assert found["memory"] == shown
+
+
+def test_rates_of_attention_are_shares_of_the_peak_in_half_precision():
+    found = {name: value for name, value, _ in machine().rates("flash-2")}
+    assert found["attention forward, flash-2"] == "346.1 TFLOP/s ± 8%"  # 0.35 of 989
+    assert found["attention backward, flash-2"] == "306.6 TFLOP/s ± 10%"  # 0.31
+
+
+def test_nodes_of_gpus_without_a_known_network_share_an_eighth_of_the_link():
+    alone = Machine(gpu=replace(H100, network_bytes_per_s=None))
+    assert alone.between_bytes_per_s({}) == alone.inside_bytes_per_s / 8
+    neither = Machine(gpu=replace(H100, network_bytes_per_s=None, link_bytes_per_s=None))
+    assert (neither.inside_bytes_per_s, neither.between_bytes_per_s({})) == (2e11, 2.5e10)
+    assert Machine(gpu=replace(H100, memory_bytes_per_s=None)).memory_bytes_per_s == pytest.approx(1e12 * 0.8)

@@ -1,15 +1,18 @@
 """Parameter counts and FLOPs against published figures."""
 
 import csv
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from sweep.physics import shapes
 from sweep.physics.catalogue import MODELS
+from sweep.physics.columns import element_bytes, expert_split, matrix_input_bytes, read
 from sweep.physics.flops import (
     CONVENTIONS,
     counted_parameters,
@@ -393,3 +396,131 @@ def test_a_layer_is_a_mixture_where_the_shape_has_experts_unless_stated():
 def test_learned_positions_are_a_row_of_the_hidden_size_each():
     plain, learned = (replace(MODELS["8B"], learned_positions=count) for count in (0, 1024))
     assert shapes.total_parameters(learned) - shapes.total_parameters(plain) == 1024 * MODELS["8B"].hidden_size
+
+
+@pytest.mark.parametrize(("name", "total"), [  # by transformers' num_parameters()
+    ("Llama-2-13B", 13_015_864_320), ("Llama-2-70B", 68_976_648_192), ("Llama-3.2-3B", 3_212_749_824),
+])  # fmt: skip
+def test_published_parameter_counts_of_further_models(name, total):
+    assert total_parameters(MODELS[name]) == total
+
+
+@pytest.mark.parametrize(("name", "without_norms"), [
+    ("1B", 1_342_177_280), ("3B", 3_573_547_008), ("8B", 8_858_370_048), ("80B", 79_993_765_888),
+])  # fmt: skip
+def test_the_playbooks_models_are_those_of_its_benchmarks(name, without_norms):
+    """huggingface/nanotron, scripts/scaling_benchmarks.py: as many kv heads as heads; norms are not counted there."""
+    shape = MODELS[name]
+    assert total_parameters(shape) - (2 * shape.num_layers + 1) * shape.hidden_size == without_norms
+    assert shape.num_kv_heads == shape.num_heads
+
+
+def test_the_playbooks_70b_is_its_80b_with_eight_kv_heads():
+    """14 of its rows that are labelled 80 B imply 70.6 B parameters."""
+    assert MODELS["70B"] == replace(MODELS["80B"], num_kv_heads=8)
+    assert total_parameters(MODELS["70B"]) / 1e9 == pytest.approx(70.6, abs=0.05)
+
+
+@pytest.mark.parametrize(("name", "parameters", "tp", "kv", "pp"), [
+    ("tiny-1M", 1.0e6, 4, 2, 4), ("tiny-4M", 4.0e6, 4, 2, 4), ("tiny-16M", 16e6, 4, 2, 4),
+    ("tiny-6heads", 3e6, 6, 3, 6),
+    ("tiny-moe", 3e6, 4, 2, 4),
+])  # fmt: skip
+def test_tiny_models_are_of_the_size_in_their_name_and_can_be_cut_every_way(name, parameters, tp, kv, pp):
+    """On CPUs and in tests: heads, kv heads and layers divide evenly, and embeddings are untied."""
+    shape = MODELS[name]
+    assert total_parameters(shape) == pytest.approx(parameters, rel=0.25)
+    assert (shape.num_heads % tp, shape.num_kv_heads % kv, shape.num_layers % pp) == (0, 0, 0)
+    assert not shape.tied_embeddings
+    if name == "tiny-moe":
+        assert (shape.num_experts, shape.experts_per_token, shape.shared_experts) == (8, 2, 1)
+
+
+@pytest.mark.parametrize("name", [name for name, shape in MODELS.items() if not shape.mlp_bias])
+def test_what_a_token_is_multiplied_by_is_active_but_norms_and_the_input_embedding(name):
+    """A tied embedding is multiplied by as the output projection."""
+    shape = MODELS[name]
+    norms = (2 * shape.num_layers + 1) * shape.hidden_size + 2 * shape.num_layers * shape.head_dim * shape.qk_norm
+    looked_up = 0 if shape.tied_embeddings else shape.vocab_size * shape.hidden_size
+    assert matmul_parameters(shape) == active_parameters(shape) - norms - looked_up
+
+
+@pytest.mark.parametrize(("per_token", "accepted"), [(0, False), (1, True), (8, True), (9, False)])
+def test_a_token_uses_from_one_expert_to_all_of_them(per_token, accepted):
+    given = MODELS["tiny-moe"].as_dict() | {"experts_per_token": per_token}
+    if accepted:
+        assert ModelShape(**given).experts_per_token == per_token
+        return
+    with pytest.raises(ValueError, match="experts_per_token must be 1 to num_experts"):
+        ModelShape(**given)
+
+
+def test_a_mixture_of_one_expert_is_the_dense_model_of_its_width_with_a_router():
+    dense = MODELS["tiny-1M"]
+    one = replace(dense, num_experts=1, experts_per_token=1, moe_intermediate_size=192)
+    narrow = replace(dense, intermediate_size=192)
+    for count in (total_parameters, active_parameters, matmul_parameters):
+        assert count(one) == count(narrow) + dense.num_layers * dense.hidden_size
+
+
+@pytest.mark.parametrize(("change", "more"), [
+    ({"norm": "layernorm"}, (2 * 4 + 1) * 128), ({"qk_norm": True}, 4 * 2 * 32),
+    ({"qkv_bias": True}, 4 * 32 * (4 + 2 * 2)), ({"attention_output_bias": True}, 4 * 128),
+    ({"mlp_bias": True}, 4 * (2 * 384 + 128)),
+    ({"mlp_bias": True, "gated_mlp": False}, 4 * (384 + 128) - 4 * 128 * 384),
+    ({"gated_mlp": False}, -4 * 128 * 384), ({"tied_embeddings": True}, -1024 * 128),
+    ({"learned_positions": 7}, 7 * 128),
+])  # fmt: skip
+def test_each_choice_of_a_model_adds_its_own_parameters(change, more):
+    """tiny-1M: 4 layers of 128, 4 heads and 2 kv heads of 32, a gated MLP of 384, a vocabulary of 1,024."""
+    plain = MODELS["tiny-1M"]
+    assert total_parameters(replace(plain, **change)) - total_parameters(plain) == more
+
+
+@pytest.mark.parametrize(
+    "name", ["num_layers", "hidden_size", "num_heads", "vocab_size", "head_dim", "learned_positions"]
+)
+def test_sizes_are_positive_and_counts_not_negative(name):
+    with pytest.raises(ValueError, match=f"{name} must"):
+        ModelShape(**MODELS["tiny-1M"].as_dict() | {name: -1})
+
+
+@pytest.mark.parametrize(("dense_layers", "accepted"), [(3, True), (4, False), (5, False)])
+def test_a_mixture_has_one_mixture_layer_at_least(dense_layers, accepted):
+    given = MODELS["tiny-moe"].as_dict() | {"dense_layers": dense_layers}
+    if accepted:
+        assert ModelShape(**given)
+        return
+    with pytest.raises(ValueError, match="dense_layers must be under num_layers"):
+        ModelShape(**given)
+
+
+@pytest.mark.parametrize("wrong", [{"num_layers": "4"}, {"num_layers": 4.0}, {"qk_norm": 1}, {"layers": 4}])
+def test_a_shape_of_a_file_has_whole_numbers_and_only_known_names(wrong):
+    """A text or a fraction where a number of layers is meant is a mistake to show, not to convert."""
+    given = MODELS["tiny-1M"].as_dict()
+    assert TypeAdapter(ModelShape).validate_json(json.dumps(given)) == MODELS["tiny-1M"]
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        TypeAdapter(ModelShape).validate_json(json.dumps(given | wrong))
+
+
+@pytest.mark.parametrize("name", ["experts_per_token", "shared_experts", "dense_layers"])
+def test_what_belongs_to_experts_needs_some(name):
+    with pytest.raises(ValueError, match="need num_experts"):
+        ModelShape(**MODELS["tiny-1M"].as_dict() | {name: 1})
+
+
+@pytest.mark.parametrize(("dtype", "bytes_", "as_input"), [
+    ("bf16", 2, 2), ("fp16", 2, 2), ("fp32", 4, 4), ("tf32", 4, 4), ("fp8", 2, 1), ("fp4", 2, 2),
+])  # fmt: skip
+def test_bytes_of_an_element_while_computing(dtype, bytes_, as_input):
+    """fp8 training stores the quantised inputs of matrices, tf32 is stored as fp32."""
+    assert (element_bytes({"dtype": dtype}), matrix_input_bytes({"dtype": dtype})) == (bytes_, as_input)
+
+
+def test_a_layout_that_states_nothing_is_one_gpus_in_half_precision_on_nodes_of_eight():
+    for name in ("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum"):
+        assert read({}, name) == 1
+    assert [read({}, name) for name in ("zero", "gpus_per_node", "virtual_stages")] == [0, 8, 2]
+    assert element_bytes({}) == 2
+    assert (expert_split({"ep": 4, "tp": 2}), expert_split({"ep": 4, "tp": 2, "etp": 1})) == (8, 4)

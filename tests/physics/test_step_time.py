@@ -2,6 +2,7 @@
 
 import os
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.flops import model_flops_per_token
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES
-from sweep.physics.step_time import PARTS, predict, step_time_s, tokens_per_second_per_gpu
+from sweep.physics.schedules import SCHEDULES
+from sweep.physics.step_time import PARTS, part_spreads, predict, step_time_s, tokens_per_second_per_gpu
 from tests.support.published import column, playbook, rows
 
 H100, NANOTRON = GPUS["h100"], PROFILES["nanotron"]
@@ -148,3 +150,70 @@ def test_unknown_hardware_still_gives_an_order():
     times = step_time_s(columns(dtype=np.array(["bf16", "bf16"]), micro_batch_size=np.array([1, 4])), GPUS["cpu"])
     assert np.isfinite(times).all()
     assert times[0] < times[1]
+
+
+@pytest.mark.parametrize("trainer", ["ours", "nanotron", "megatron"])
+def test_without_a_pipeline_every_schedule_takes_the_same_time(trainer):
+    found = {
+        float(step_time_s(columns(pp_schedule=schedule, dp=8, virtual_stages=3), H100, PROFILES[trainer]))
+        for schedule in SCHEDULES
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("experts", [1, 8])
+def test_of_a_model_whose_layers_are_all_mixtures_the_dense_width_takes_no_time(experts):
+    found = []
+    for width in (384, 4096):
+        shape = replace(MODELS["tiny-moe"], num_experts=experts, experts_per_token=1, intermediate_size=width)
+        layout = shape.as_dict() | {"sequence_length": 4096, "dp": 2, "zero": 1, "gpus_per_node": 8}
+        found.append(predict(layout, H100, PROFILES["megatron"]).by_part())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("trainer", ["ours", "megatron", "torchtitan"])
+def test_a_run_that_is_not_compiled_is_one_of_which_nothing_is_stated(trainer):
+    plain, off, on = (
+        predict(columns(dp=8, tp=2, **one), H100, PROFILES[trainer]).by_part()
+        for one in ({}, {"compile": False}, {"compile": True})
+    )
+    assert off == plain
+    assert on["memory"] < plain["memory"]
+
+
+def test_models_in_columns_take_as_long_as_each_alone():
+    """Dense, a mixture with a shared expert and one without: what one has is no part of another's step."""
+    shapes = [MODELS["tiny-1M"], MODELS["tiny-moe"], replace(MODELS["tiny-moe"], shared_experts=0)]
+    layout = {"sequence_length": 512, "gpus_per_node": 8, "dtype": "bf16", "dp": 2, "tp": 2, "zero": 1}
+    names = shapes[0].as_dict()
+    both = {name: np.array([shape.as_dict()[name] for shape in shapes]) for name in names} | layout
+    with np.errstate(divide="raise", invalid="raise"):
+        found = predict(both, H100, PROFILES["megatron"]).by_part()
+    for at, shape in enumerate(shapes):
+        alone = predict(shape.as_dict() | layout, H100, PROFILES["megatron"]).by_part()
+        assert {name: np.broadcast_to(value, 3)[at] for name, value in found.items()} == pytest.approx(alone)
+
+
+def test_the_stage_that_takes_longest_counts_whichever_it_is():
+    """Stages of 2, 14, 14 and 2 layers are waited for as long as the one of 14 takes."""
+    ours = PROFILES["ours"]
+    for layers, most in (("2,14,14,2", 14), ("20,4,4,4", 20), ("1,1,1,29", 29)):
+        found = predict(columns(pp=4, pp_layers=layers), H100, ours)
+        one = predict(columns(num_layers=4, pp=4, pp_layers="1,1,1,1"), H100, ours)
+        assert found.attention_s == pytest.approx(most * one.attention_s)
+    lone = predict(columns(pp=4, pp_layers="8,8,8,8"), H100, ours)
+    assert lone.matmul_s > predict(columns(pp=4, pp_layers="10,10,11,1"), H100, ours).matmul_s * 8 / 11
+
+
+def test_the_spread_of_every_part_is_positive_and_of_sends_that_block_the_widest():
+    for trainer, profile in PROFILES.items():
+        spreads = {name: float(spread) for name, spread in part_spreads(columns(), H100, profile).items()}
+        assert tuple(spreads) == PARTS
+        assert min(spreads.values()) > 0
+        assert (spreads["pipeline"] > 1) is (trainer == "nanotron")
+
+
+def test_a_gpus_speed_is_a_steps_tokens_over_its_seconds_and_gpus():
+    layout = columns(dp=2, tp=2, pp=2, cp=2, micro_batch_size=4)
+    wanted = 2 * 4 * 8 * 4096 / float(step_time_s(layout, H100)) / 16
+    assert float(tokens_per_second_per_gpu(layout, H100)) == pytest.approx(wanted)

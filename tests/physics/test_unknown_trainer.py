@@ -77,6 +77,8 @@ def by_hand(*, tp, pp, dp, cp, zero, gas, micro, recompute, nodes):
         (4, 2, 3, 4, 2, 4, 1, "none", 12),
         (8, 4, 2, 2, 3, 8, 2, "full", 16),
         (1, 1, 16, 8, 3, 2, 1, "none", 16),
+        (1, 4, 2, 1, 1, 1, 1, "none", 1),
+        (8, 2, 1, 1, 0, 1, 1, "full", 2),
     ],
 )
 def test_each_part_is_the_volume_of_its_paper(tp, pp, dp, cp, zero, gas, micro, recompute, nodes):
@@ -118,3 +120,11 @@ def test_between_nodes_the_slower_network_counts():
     columns |= {"recompute": "none"}
     one, ten = (amounts(columns, Machine(gpu=gpu))[0, NAMES.index("gradients")] for gpu in (H100, slower))
     assert ten == pytest.approx(10 * one)
+
+
+def test_a_layout_of_no_micro_batch_waits_for_its_pipeline_once():
+    """What a plan rejects is still predicted: 1 + (pp - 1) / 1 for the bubble, and no division by zero."""
+    with np.errstate(divide="raise", invalid="raise"):
+        found = counted(pp=4, grad_accum=0)
+    assert found["pipeline_latency"] == pytest.approx(4 * HOST_S * (0 + 4 - 1))
+    assert found["work"] == LEAST_S

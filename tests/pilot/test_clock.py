@@ -25,3 +25,11 @@ def test_time_in_which_no_process_could_read_it_does_not_count(seconds):
     times, paused_s = read(0.0, 1.0, 1.0 + seconds, 2.0 + seconds)
     assert times == [1.0, 1.0 + TICK_S, 2.0 + TICK_S]
     assert paused_s == seconds - TICK_S
+
+
+def test_the_end_of_the_last_pause_is_known():
+    real = iter([0.0, 1.0, 31.0, 32.0])
+    clock = PausingClock(lambda: next(real))
+    assert clock.runs_since == float("-inf")
+    clock.now(), clock.now(), clock.now()
+    assert clock.runs_since == 1.0 + TICK_S

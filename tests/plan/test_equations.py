@@ -144,3 +144,11 @@ def test_an_impossible_batch_is_stated_with_its_tolerance_and_the_tolerance_that
         assert mistake.fact == f"no layout has a global batch of 3,000 tokens{stated} sequence_length 64"
         assert mistake.remedy == "near values: 2,688; or global_batch_tolerance: 0.104"
     assert plan_of(text + "global_batch_tolerance: 0.104\n").runs
+
+
+@pytest.mark.parametrize(("micro", "accepted"), [(44, True), (36, True), (45, False), (35, False)])
+def test_a_batch_that_is_off_by_just_the_tolerance_is_accepted(micro, accepted):
+    """Ten per cent of 40 sequences on one GPU: 36 to 44."""
+    text = BASE.replace("gpus_per_node: 6", "gpus_per_node: 1").replace("3072", str(40 * 64))
+    plan = plan_of(text + f"global_batch_tolerance: 0.1\nmicro_batch_size: [1, {micro}]\n")
+    assert (micro in {planned.run().layout.micro_batch_size for planned in plan.runs}) is accepted

@@ -186,3 +186,17 @@ def test_a_memory_reason_states_what_is_allowed_for():
     assert columns["usable GiB"] == round(needed / memory.GIB, 1)
     assert columns["gpu name"] == "the h100"
     assert columns["heaviest rank"] == "a rank"
+
+
+def test_every_combination_of_what_changes_memory_is_predicted_by_its_own_profile():
+    """Three sizes of the loss's chunks, compiled or not: six profiles in one plan."""
+    text = TEXT + "params: {loss_chunk_tokens: [0, 1024, 2048]}\ncompile: [false, true]\n"
+    workload = dataclasses.replace(OURS, params=OURS.params | {"loss_chunk_tokens": 2048})
+    grid, rows = rows_of(text, workload, "nodes=[1]", "models=[1B]", "tp=[1]", "pp=[1]", "micro_batch_size=[1]")
+    seen = {}
+    for row in [row for row in rows if row["grad_accum"] is not None]:
+        chunk = next(size for size in (1024, 2048, 0) if str(size) in row["params"])
+        profile = profile_of("transformer", {"loss_chunk_tokens": chunk}, compiled=row["compile"])
+        assert row["predicted_peak_bytes"] == int(memory.peak_bytes(columns_of(grid, row), profile))
+        seen.setdefault((chunk, row["compile"]), row["predicted_peak_bytes"])
+    assert len(seen) == 6

@@ -1,9 +1,15 @@
 """Rules of torch versions."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from sweep.contract import Rule
-from sweep.plan.rules import GENERAL, applies
+from sweep.physics.catalogue import MODELS
+from sweep.plan.rules import GENERAL, applies, broken_by_run
+from tests.support.made_plans import ANY, BASE, SHAPE, plan_of
+from tests.support.made_records import made_run
 
 
 @pytest.mark.parametrize(
@@ -58,3 +64,39 @@ def broken(name, **columns):
 ])  # fmt: skip
 def test_the_first_size_that_a_rule_rejects(rule, columns, rejected):
     assert broken(rule, **columns) is rejected
+
+
+@pytest.mark.parametrize(("run", "reasons"), [
+    ({"dp": 2}, []),
+    ({"dp": 1, "tp": 2, "pp": 2, "gpus_per_node": 4}, []),
+    ({"dp": 1, "tp": 2, "pp": 2, "gpus_per_node": 6}, ["tp*pp*cp = 2*2*1 = 4 does not divide the 6 GPUs"]),
+    ({"dp": 1, "pp": 3, "gpus_per_node": 3, "grad_accum": 1}, ["1 micro-batches"]),
+    ({"dp": 1, "tp": 3, "gpus_per_node": 3}, ["tp=3 does not divide", "neither divides the other"]),
+])  # fmt: skip
+def test_a_run_that_was_measured_elsewhere_is_checked_by_the_rules_of_a_plan(run, reasons):
+    found = broken_by_run(made_run(**run, shape=MODELS["tiny-1M"].as_dict()), ANY)
+    assert len(found) == len(reasons)
+    assert all(wanted in reason for wanted, reason in zip(reasons, found, strict=True)), found
+
+
+@pytest.mark.parametrize(("pp", "reasons"), [(1, []), (2, ["gpipe does not work here"])])
+def test_a_schedule_without_a_pipeline_breaks_no_rule_of_schedules(pp, reasons):
+    rule = Rule("no_gpipe", lambda c: np.asarray(c["pp_schedule"]) == "gpipe", "{pp_schedule} does not work here")
+    run = made_run(dp=1, pp=pp, gpus_per_node=pp, pp_schedule="gpipe", shape=MODELS["tiny-1M"].as_dict())
+    assert broken_by_run(run, replace(ANY, rules=(rule,))) == reasons
+
+
+@pytest.mark.parametrize(
+    "axes", ["cp: [1, 2]\ntp: [1, 3]\n", "pp: [1, 2, 3]\nzero: [0, 1]\nmicro_batch_size: [1, 2]\n"]
+)
+def test_a_plans_run_ids_are_those_of_its_runs(axes):
+    found = plan_of(BASE.replace("gpus_per_node: 6", "gpus_per_node: 12") + axes).runs
+    assert len(found) > 1
+    assert [planned.run_id for planned in found] == [planned.run().run_id for planned in found]
+
+
+def test_a_mixtures_run_ids_are_those_of_its_runs():
+    text = BASE.replace(SHAPE, "tiny-moe").replace("gpus_per_node: 6", "gpus_per_node: 8").replace("3072", "4096")
+    found = plan_of(text + "ep: [1, 2, 4]\n").runs
+    assert {planned.run().layout.ep for planned in found} == {1, 2, 4}
+    assert [planned.run_id for planned in found] == [planned.run().run_id for planned in found]

@@ -116,6 +116,19 @@ def test_a_script_of_the_users_is_compared_where_the_grid_has_same_start(tmp_pat
     assert any(pq.read_table(collect(sweep).path, columns=["suspect"])["suspect"].to_pylist()) == marked
 
 
+def test_layouts_of_a_workload_that_is_not_installed_here_are_expected_to_start_equal(tmp_path):
+    """A sweep of another machine: most workloads do."""
+    from sweep.records.collect import collect
+    from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+
+    sweep = made_sweep(tmp_path)
+    runs = [made_run(workload="of-another-machine", dp=1, grad_accum=8, **{axis: 2}) for axis in ("tp", "pp", "cp")]
+    records = [replace(made_record(run), losses=off(by)) for run, by in zip(runs, (1, 1.03, 1), strict=True)]
+    write_journal(sweep, "pilot-1", [record_event(record) for record in records])
+    rows = pq.read_table(collect(sweep).path, columns=["pp", "suspect"]).to_pylist()
+    assert {row["pp"] for row in rows if row["suspect"]} == {2}
+
+
 def test_a_workload_that_cannot_be_loaded_here_does_not_prevent_collect(tmp_path, monkeypatch):
     from sweep.records.collect import collect
     from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal

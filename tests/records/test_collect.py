@@ -280,7 +280,7 @@ def test_a_hundred_thousand_records_take_seconds_and_a_thousand_more_a_fraction(
     more_s = time.process_time() - begun
     print(f"collect: 100,000 records {full_s:.1f} s, 1,000 more {more_s:.2f} s")
     assert full_s < 10
-    assert more_s < full_s / 3
+    assert more_s < full_s / 2, "what was collected before is not parsed again"
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -181,3 +181,9 @@ def test_a_rank_that_timed_too_few_counts_though_others_timed_enough():
 def test_executed_flops_below_the_models_by_rounding_alone_are_not_noted():
     assert implausible(Metrics(mfu=0.4, hfu=0.4 * (1 - 1e-9)), "h100", "bf16") == []
     assert len(implausible(Metrics(mfu=0.4, hfu=0.4 * (1 - 2e-9)), "h100", "bf16")) == 1
+
+
+def test_of_several_devices_of_another_kind_that_of_the_first_rank_is_named():
+    measurements = [made_measurement(device=name) for name in ("NVIDIA B200", "NVIDIA A100-SXM4-80GB")]
+    found = refusal(made_run(), measurements, "h100")
+    assert found == (Outcome.CONFIG_MISMATCH, "gpu: the site states h100, rank 0 measured on NVIDIA B200")

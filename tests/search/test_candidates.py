@@ -128,3 +128,9 @@ def test_joined_candidates_are_the_first_then_the_second():
     assert both.columns["micro_batch_size"].tolist() == [1, 1, 2]
     assert both.columns["further"].tolist() == [0, 0, 7]
     assert both.gpu is H100
+
+
+def test_parameters_in_another_order_are_of_the_same_kind():
+    given = [run(fused=True, width=1), run(width=1, fused=True), run(width=2, fused=True)]
+    first, second, third = from_configurations([f"run-{i:016x}" for i in range(3)], given, GPUS["h100"]).kinds
+    assert first == second != third

@@ -11,7 +11,7 @@ from sweep.physics.hardware import GPUS
 from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
 from sweep.search.candidates import from_configurations
-from sweep.search.forecast import expected_best, forecast, selected
+from sweep.search.forecast import expected_best, forecast, selected, uncertainty
 from sweep.search.observations import Known
 from sweep.search.replay import RecordedRun
 from tests.support.configurations import run
@@ -103,3 +103,12 @@ def part(c, rows):
     numbers = {cell: i for i, cell in enumerate(dict.fromkeys(c.cells[rows].tolist()))}
     cells = np.array([numbers[cell] for cell in c.cells[rows].tolist()])
     return replace(c.of_rows(rows), cells=cells, cell_names=tuple(c.cell_names[cell] for cell in numbers))
+
+
+def test_before_anything_is_measured_one_run_in_twenty_is_slower_than_the_stated_factor():
+    """1.645 standard deviations of the prediction's logarithm hold 95 % on one side."""
+    given = [run(dp=8, mbs=mbs) for mbs in (1, 4)] + [run(dp=2, tp=2, pp=2)]
+    c = from_configurations([f"run-{i:016x}" for i in range(3)], given, GPUS["h100"])
+    found = uncertainty(c)
+    assert np.log(found) == pytest.approx(1.645 * c.layouts.prior_sd)
+    assert (found > 1).all()

@@ -126,3 +126,11 @@ def test_an_end_is_read_by_the_likelier_hypothesis():
     mean, variance = limit.moments()
     assert mean > np.log(1.5)
     assert variance > 0.1
+
+
+def test_a_peak_that_is_known_exactly_divides_the_grid_of_limits_within_half_a_step():
+    """At its own point half of the probability, one point further that of two standard deviations."""
+    limit = MemoryLimit()
+    for hypothesis, at in ((0, 3), (1, 10)):
+        exceeds = limit._exceeds(float(limit._points[hypothesis, at]), 0.0)[hypothesis]
+        assert exceeds[at - 1 : at + 2] == pytest.approx(normal_cdf(np.array([-2.0, 0.0, 2.0])))

@@ -1,6 +1,7 @@
 """Beliefs about peaks: what is predicted, what a measured peak or an end teaches, of the run and of its neighbours."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -21,13 +22,18 @@ def candidates(workload="megatron"):
     return from_configurations([f"run-{i:016x}" for i in range(len(given))], given, H100)
 
 
-@pytest.mark.parametrize("pp", [1, 2, 4])
-def test_the_predicted_peak_is_that_of_the_heavier_end_of_the_pipeline_by_kinds(pp):
-    found = from_configurations(["run-0000000000000000"], [run(dp=8, pp=pp, model="8B")], H100)
+@pytest.mark.parametrize(("pp", "mbs", "recompute", "heavy"), [
+    (1, 1, "none", 0), (2, 1, "none", 0), (4, 1, "none", 0), (4, 16, "full", 1),
+])  # fmt: skip
+def test_the_predicted_peak_is_that_of_the_heavier_end_of_the_pipeline_by_kinds(pp, mbs, recompute, heavy):
+    """The first stage has most micro-batches in flight, the last one the logits."""
+    one = run(dp=8, pp=pp, model="8B", mbs=mbs, recompute=recompute)
+    found = from_configurations(["run-0000000000000000"], [one], H100)
     columns = dict(found.columns)
     log_use, shares = predicted_peaks(columns, PROFILES["megatron"], LIMIT)
     ends = [memory.breakdown(columns, PROFILES["megatron"], stage) for stage in ("first", "last")[: 1 + (pp > 1)]]
     heavier = max(ends, key=lambda part: float(part["total"][0]))
+    assert heavier is ends[heavy]
     assert log_use[0] == pytest.approx(math.log(heavier["total"][0] / LIMIT))
     for group, share in zip(GROUPS, shares[0], strict=True):
         held = sum(float(np.broadcast_to(heavier[kind], 1)[0]) for kind in group)
@@ -110,3 +116,21 @@ def test_a_measured_peak_teaches_only_while_the_runs_own_is_less_certain_than_an
         before = peaks._belief.mean.copy()
         peaks.measured(0, float(before[0]) + 0.2)
         assert (not np.array_equal(peaks._belief.mean, before)) == learns
+
+
+@pytest.mark.parametrize(("share", "fitted"), [(0.0, True), (0.0, False), (0.3, False)])
+def test_an_end_without_a_measured_peak_moves_it_as_a_truncated_normal_does(share, fitted):
+    """Peak and limit are both uncertain: given that one is above the other, the peak's mean moves by its part of the
+    sum's variance, times density over probability at the distance (Rasmussen and Williams 2006, eq. 3.85)."""
+    found = candidates("somebody")
+    peaks = Peaks(found.peaks, found.kernel)
+    row = 5
+    mean, variance = float(peaks._belief.mean[row]), float(peaks._belief.variance[row])
+    limit, error = peaks._limit.moments()
+    spread = math.sqrt(variance + error)
+    z = (limit - mean if fitted else mean - limit) / spread
+    normal = NormalDist()
+    slope = (1 - share) * normal.pdf(z) / (share + (1 - share) * normal.cdf(z))
+    _ = peaks.fitted(row) if fitted else peaks.failed(row, share)
+    moved = variance / spread * slope * (-1 if fitted else 1)
+    assert float(peaks._belief.mean[row]) == pytest.approx(mean + moved, abs=1e-5)

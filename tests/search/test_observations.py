@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info
 
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
@@ -225,3 +226,24 @@ def test_between_refits_a_measurement_counts_by_how_far_it_is_trusted(slower):
     found.end(5, Outcome.OK, float(np.exp(mean - slower)))
     moved = mean - slower * variance / (variance + noise + extra)
     assert found.predicted(row)[0] == pytest.approx(moved, abs=1e-9)
+
+
+def test_times_are_fitted_again_whenever_a_quarter_more_of_them_are_known():
+    """int(1.25 n) + 1: each of the first four, then the sixth, eighth and eleventh."""
+    given = [run(dp=8, mbs=1, repeat=at, workload="somebody") for at in range(12)]
+    found = Known(from_configurations([f"run-{i:016x}" for i in range(12)], given, GPUS["h100"]))
+    fits, at_end = [found.beliefs().fit], []
+    for place in range(12):
+        found.end(place, Outcome.OK, 100.0 + place)
+        fit = found.beliefs().fit
+        if fit is not fits[-1]:
+            fits.append(fit)
+            at_end.append(place + 1)
+    assert at_end == [1, 2, 3, 4, 6, 8, 11]
+
+
+def test_beliefs_compute_with_one_thread():
+    """A leader shares its node with the ranks that it measures."""
+    known().beliefs()
+    threads = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+    assert threads <= {1}

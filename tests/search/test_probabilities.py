@@ -163,3 +163,8 @@ def test_a_narrowing_by_less_than_a_fiftieth_is_not_learned():
     learned = [1 / (1 + noise) for _, noise, _ in found if math.isfinite(noise)]
     assert min(learned) >= gaussian.LEAST_LEARNED
     assert min(learned) < 1.5 * gaussian.LEAST_LEARNED
+
+
+def test_what_is_as_good_as_impossible_teaches_nothing_and_divides_by_nothing():
+    """A hundred standard deviations off: probability and density are both 0 to a computer."""
+    assert one_sided(-100.0, 1.0, 0.0) == (-100.0, math.inf, 0.0)

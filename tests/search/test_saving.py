@@ -11,7 +11,7 @@ from sweep.physics.hardware import GPUS
 from sweep.plan.runs import PlannedRun
 from sweep.search.beliefs import OTHER_FAILURES
 from sweep.search.budget import Budget
-from sweep.search.candidates import from_plan
+from sweep.search.candidates import from_configurations, from_plan
 from sweep.search.observations import Known
 from sweep.search.saving import replays, worlds
 from sweep.search.strategies import strategy_named
@@ -39,6 +39,18 @@ def test_worlds_are_drawn_jointly_from_the_beliefs(candidates):
     expected = beliefs.covariance(sure) + beliefs.fit.scales.noise**2 * np.eye(2)
     assert both.mean(axis=0) == pytest.approx(beliefs.log_rates(sure), abs=4 * np.sqrt(expected.max() / len(both)))
     assert np.cov(both.T) == pytest.approx(expected, rel=0.35)
+
+
+def test_rates_of_runs_that_differ_by_nothing_are_drawn_too():
+    """Their covariance is singular: computed eigenvalues are a little below 0."""
+    given = [run(dp=8, mbs=1, repeat=at) for at in range(24)]
+    equal = from_configurations([f"run-{at:016x}" for at in range(24)], given, GPUS["h100"])
+    values = np.linalg.eigvalsh(Known(equal).beliefs().covariance(np.arange(24)))
+    assert values.min() < 0
+    for world in worlds(equal, 3):
+        worked = np.array(world.outcomes) == Outcome.OK
+        assert np.isfinite(world.tokens_per_second_per_gpu[worked]).all()
+        assert worked.any()
 
 
 def test_failures_are_as_likely_as_believed_and_what_needs_more_memory_fails_first(candidates):

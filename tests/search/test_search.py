@@ -35,7 +35,7 @@ def outcome_of(planned):
     return Outcome.OK, 3000.0 + 1000 * layout["micro_batch_size"] - 400 * layout["tp"] - 50 * layout["zero"]
 
 
-def ended(planned, at, attempt=1, truth=None):
+def ended(planned, at, attempt=1, truth=None, took=60):
     """The attempt's record. ``truth``: another (outcome, rate) than the cluster's."""
     outcome, rate = truth or outcome_of(planned)
     facts = RecordFacts(
@@ -45,7 +45,7 @@ def ended(planned, at, attempt=1, truth=None):
         outcome=outcome,
         node_names=("a",),
         tokens_per_second_per_gpu=rate,
-        started_at=at - 60,
+        started_at=at - took,
         ended_at=at,
     )
     return Recorded(time=at, record=facts)
@@ -226,6 +226,18 @@ def test_a_run_that_has_not_ended_counts_with_its_expected_duration():
     assert [run.run_id for run in search.asked_for(sweep_state)] == [run.run_id for run in runs[:3]]
 
 
+@pytest.mark.parametrize(("took", "further"), [(10, 1), (16, 0), (60, 0)])
+def test_a_run_that_ended_counts_with_the_time_that_it_took(took, further):
+    """Of 75 node seconds in all: a further run of an expected minute fits after 10 s, and not after 16."""
+    runs = runs_of((1,))[:6]
+    sweep_state = SweepState()
+    sweep_state.apply(ended(runs[0], 60.0, took=took))
+    search = Search.of(runs, GPU, limits={"node_hours": 75.0 / 3600})
+    left = [run.run_id for run in search.asked_for(sweep_state)]
+    assert left[0] == runs[0].run_id, "it began"
+    assert (next(iter(search.choices(sweep_state, 1, frozenset())), None) is not None) is bool(further)
+
+
 def test_one_run_at_a_time_takes_the_cell_with_the_fewest_runs_and_retries_last():
     runs = runs_of((1, 2))
     narrow, wide = ([planned for planned in runs if planned.nodes == nodes] for nodes in (1, 2))
@@ -254,3 +266,24 @@ def test_a_run_that_would_end_just_in_time_begins_unless_the_sweep_is_cancelled(
     cancelled = SweepState()
     cancelled.apply(CancelRequested(time=1.0))
     assert choose(runs, cancelled, 1, 1e6, 60.0, search=search, names=["n1"]) is None
+
+
+@pytest.mark.parametrize(("repeats", "began"), [(1, 2), (2, 4)])
+def test_a_share_of_all_runs_is_of_those_that_are_no_repeats_of_finalists(repeats, began):
+    """Four configurations and each once more: a half is two, or four where the first repeats are the grid's own."""
+    given = [run(mbs=mbs, repeat=again) for again in (0, 1) for mbs in (1, 2, 4, 8)]
+    runs = [PlannedRun(f"run-{i:016x}", "1B", 1, 60.0, json.dumps(one)) for i, one in enumerate(given)]
+    search = Search.of(runs, GPU, limits={"share": 0.5, "repeats": repeats})
+    assert search._budget.runs == began
+
+
+def test_an_attempt_that_others_claimed_is_not_chosen_and_one_of_another_plan_changes_nothing():
+    runs = runs_of((1,))[:6]
+    search = Search.of(runs, GPU)
+
+    def first(*taken):
+        return next(iter(search.choices(SweepState(), 1, frozenset(taken))))
+
+    assert first() == (0, 1)
+    assert first((runs[0].run_id, 1)) == (1, 1)
+    assert first(("run-of-another-plan", 1)) == (0, 1)

@@ -8,6 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from sweep.physics import constants
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
 from sweep.search.step_time_model import (
@@ -180,3 +181,15 @@ def test_a_value_whose_runs_are_all_far_slower_has_an_effect_of_its_own(candidat
     assert set(found[:, 0].tolist()) == {0.0, SLAB}
     assert len({bool(value) == bool(slow) for value, slow in zip(found[:, 0], stage, strict=True)}) == 1
     assert measured(candidates, 0.0 * stage).surprises(fit, candidates.kernel.values, np.arange(16)).shape == (16, 0)
+
+
+def test_what_physics_leaves_uncertain_is_that_of_its_parts_factors_and_trainer():
+    """As the step-time model's own prior has it, without what lies between neighbours and between two runs."""
+    given = [run(dp=8), run(dp=2, pp=4), run(dp=8, zero=3, recompute="full"), run(tp=16, dp=1)]
+    given = [one | {"workload": "megatron"} for one in given]
+    layouts = from_configurations([f"run-{i:016x}" for i in range(4)], given, GPUS["h100"]).layouts
+    assert layouts.factors.any(axis=1).sum() >= 3
+    mean, linear = linearised(layouts, Fit(np.zeros(layouts.parts.shape[1]), Scales(by_size=(1.0,), physics=1.0)))
+    assert mean == pytest.approx(layouts.log_median)
+    beyond = constants.RESIDUAL.spread**2 + constants.NOISE.spread**2
+    assert (linear**2).sum(axis=1) == pytest.approx(layouts.prior_sd**2 - beyond)

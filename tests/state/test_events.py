@@ -21,6 +21,7 @@ from sweep.state.events import (
     LauncherAlive,
     NodeBad,
     NodeCleared,
+    NodeFit,
     PilotAlive,
     PilotEnded,
     PilotGone,
@@ -161,6 +162,10 @@ EXAMPLES: list[tuple[Event, dict]] = [
     (
         NodeBad(time=1.5, node="n1", reason="not clean", pilot="p0001"),
         {"event": "node_bad", "time": 1.5, "pilot": "p0001", "node": "n1", "reason": "not clean"},
+    ),
+    (
+        NodeFit(time=1.5, node="n1", pilot="p0001"),
+        {"event": "node_fit", "time": 1.5, "node": "n1", "pilot": "p0001"},
     ),
     (NodeCleared(time=1.5, node="n1"), {"event": "node_pardoned", "time": 1.5, "node": "n1"}),
     (

@@ -1,6 +1,8 @@
 """Which nodes are quarantined, and where a retry may go: tables over the state from events."""
 
+import itertools
 import json
+import math
 import random
 
 import pytest
@@ -9,8 +11,8 @@ from sweep.launcher.pilots_wanted import nodes_to_avoid
 from sweep.outcomes import Outcome
 from sweep.plan.runs import PlannedRun
 from sweep.search.search import Search, choose
-from sweep.state.events import NodeBad, NodeCleared, Recorded, RecordFacts
-from sweep.state.quarantine import SLOW_IN_RUNS
+from sweep.state.events import NodeBad, NodeCleared, NodeFit, Recorded, RecordFacts
+from sweep.state.quarantine import SLOW_IN_RUNS, by_chance
 from sweep.state.retries import ELSEWHERE, RETRIES, SAME_EVERYWHERE, config_fault, may_retry
 from sweep.state.state import SweepState
 from tests.support.configurations import run as a_run
@@ -106,10 +108,27 @@ def test_a_sweep_that_hangs_everywhere_does_not_take_the_cluster_out_of_service(
     assert state_of(*hangs).bad_nodes == {}
 
 
-def slow_events(count, slow_in):
-    return [
-        record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a1" if i < slow_in else None) for i in range(count)
-    ]
+EIGHT = tuple(f"a{i}" for i in range(1, 9))
+
+
+def slow_events(count, slow_in, nodes=EIGHT):
+    return [record(f"r{i}", 1, Outcome.OK, nodes, float(i), slow="a1" if i < slow_in else None) for i in range(count)]
+
+
+def test_a_check_of_its_speed_clears_a_slow_node_until_it_is_slow_in_as_many_runs_again():
+    fit = NodeFit(time=9.0, node="a1", pilot="p")
+    assert list(state_of(*slow_events(9, 9)).slow_nodes) == ["a1"]
+    assert not state_of(*slow_events(9, 9), fit).bad_nodes
+    later = [record(f"s{i}", 1, Outcome.OK, EIGHT, 10.0 + i, slow="a1") for i in range(SLOW_IN_RUNS)]
+    assert not state_of(*slow_events(9, 9), fit, *later[1:]).bad_nodes
+    assert list(state_of(*slow_events(9, 9), fit, *later).slow_nodes) == ["a1"]
+
+
+def test_a_check_clears_no_other_report():
+    bad = NodeBad(time=1.0, node="a1", reason="not clean")
+    found = state_of(*slow_events(9, 9), bad)
+    assert (found.bad_nodes, found.slow_nodes) == ({"a1": "not clean"}, {})
+    assert state_of(*slow_events(9, 9), bad, NodeFit(time=9.0, node="a1", pilot="p")).bad_nodes == {"a1": "not clean"}
 
 
 @pytest.mark.parametrize(
@@ -120,12 +139,32 @@ def test_slowest_again_and_again(count, slow_in, bad):
     assert ("a1" in state_of(*slow_events(count, slow_in)).bad_nodes) == bad
 
 
+@pytest.mark.parametrize(
+    ("nodes", "count", "slow_in", "bad"),
+    [(2, 4, 4, False), (2, 5, 5, True), (2, 8, 7, False), (2, 9, 8, True), (3, 3, 3, True), (3, 4, 3, False)],
+)
+def test_of_few_nodes_one_is_often_the_slowest_by_chance(nodes, count, slow_in, bad):
+    assert ("a1" in state_of(*slow_events(count, slow_in, EIGHT[:nodes])).bad_nodes) == bad
+
+
+def test_the_chance_to_be_the_slowest_is_never_underestimated():
+    """Against the binomial distribution; exact where a node was the slowest of every run."""
+    for nodes, count, slowest in itertools.product((2, 3, 8), (1, 3, 7, 20), range(21)):
+        share = 1 / nodes
+        exact = sum(math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(slowest, count + 1))
+        if slowest <= count:
+            assert by_chance(slowest, [nodes] * count) >= exact - 1e-12
+            assert slowest < count or by_chance(slowest, [nodes] * count) == pytest.approx(exact)
+    assert by_chance(3, [2]) == by_chance(3, []) == pytest.approx(1 / 8), "the others were measured elsewhere since"
+    assert by_chance(2, [2, 4]) == pytest.approx((3 / 8) ** 2), "runs on different numbers of nodes"
+
+
 @pytest.mark.parametrize("axis", ["pp", "ep"])
 def test_the_slowest_stage_or_expert_implies_nothing_about_its_node(axis):
     """The last stage computes the logits in every run: its node would be quarantined wrongly."""
     events = [record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2", **{axis: 2}) for i in range(9)]
     assert state_of(*events).bad_nodes == {}
-    slow = [record(f"s{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2") for i in range(SLOW_IN_RUNS)]
+    slow = [record(f"s{i}", 1, Outcome.OK, EIGHT, float(i), slow="a2") for i in range(SLOW_IN_RUNS)]
     assert list(state_of(*events, *slow).bad_nodes) == ["a2"], "nor do they speak for it"
 
 
@@ -209,7 +248,7 @@ def test_only_a_nodes_own_runs_since_it_was_cleared_make_it_slow():
     old, others = slow_events(6, 1), [record(f"o{i}", 1, Outcome.OK, ("b1", "b2"), 20.0 + i) for i in range(9)]
     cleared = NodeCleared(time=5.0, node="a1")
     new = [
-        record(f"n{i}", 1, Outcome.OK, ("a1", "a2"), 10.0 + i, slow="a1" if i < SLOW_IN_RUNS else None)
+        record(f"n{i}", 1, Outcome.OK, EIGHT, 10.0 + i, slow="a1" if i < SLOW_IN_RUNS else None)
         for i in range(SLOW_IN_RUNS + 2)
     ]
     reason = "held the slowest rank in 3 of its 5 runs over several nodes whose ranks have equal work"
@@ -221,8 +260,8 @@ def test_only_a_nodes_own_runs_since_it_was_cleared_make_it_slow():
 
 def test_of_the_runs_at_the_second_of_the_clearing_none_speaks_for_a_node():
     """Four slow runs since, and as many that were not, of which one is of the very second of the clearing."""
-    slow = [record(f"s{i}", 1, Outcome.OK, ("a1", "a2"), 3.0, slow="a1") for i in range(4)]
-    well = [record(f"w{i}", 1, Outcome.OK, ("a1", "a2"), 2.0 if i == 0 else 3.0) for i in range(4)]
+    slow = [record(f"s{i}", 1, Outcome.OK, EIGHT, 3.0, slow="a1") for i in range(4)]
+    well = [record(f"w{i}", 1, Outcome.OK, EIGHT, 2.0 if i == 0 else 3.0) for i in range(4)]
     assert list(state_of(*slow, *well, NodeCleared(time=2.0, node="a1")).bad_nodes) == ["a1"]
     assert state_of(*slow, *well).bad_nodes == {}
 

@@ -19,8 +19,10 @@ from sweep.state.state import SweepState
 from sweep.state.tally import ASSUMED_FACTOR, MIN_ENDED, Tally, elapsed_s, typical_run_s
 
 
-def planned(name, *, nodes=1, predicted_s=100.0, model="1B"):
-    return PlannedRun(name, model, nodes, predicted_s, "{}")
+def planned(name, *, nodes=1, predicted_s=100.0, model="1B", repeat=0):
+    """A repeat's name is that of the first run and its number: a1."""
+    text = f'{{"layout":"{name[0]}","params":{{"repeat":5}},"repeat":{repeat},"workload":"transformer"}}'
+    return PlannedRun(name, model, nodes, predicted_s, text)
 
 
 def started(run, start, *, number=1):
@@ -105,6 +107,21 @@ def test_a_cell_knows_its_best_and_what_is_done():
     assert (cell.runs, cell.done, cell.best, cell.winner) == (4, 3, 3000.0, "b")
     other = found.cells["1B", 2]
     assert (other.runs, other.done, other.best, other.winner) == (1, 0, None, None)
+
+
+def test_a_cells_best_is_the_configuration_with_the_highest_median_of_its_repeats_and_its_middle_run():
+    """The first run of a finalist was a fast one: alone it leads, with its repeats another configuration does."""
+    runs = [A, B, planned("a1", repeat=1), planned("a2", repeat=2), planned("b1", repeat=1)]
+    rates = {"a": 3000.0, "a1": 1000.0, "a2": 1200.0, "b": 1500.0, "b1": 1300.0}
+    done = [ended(run, 0, 5, tokens_per_second_per_gpu=rate) for run, rate in rates.items()]
+    first = tally(runs, *done[:1], *done[3:4]).cells["1B", 1]
+    assert (first.best, first.winner) == (3000.0, "a")
+    cell = tally(runs, *done).cells["1B", 1]
+    assert sorted(cell.medians()) == [1200.0, 1400.0]
+    assert (cell.best, cell.winner in ("b", "b1")) == (1400.0, True)
+    assert (cell.median_with("a"), cell.median_with("a2"), cell.median_with("c")) == (1200.0, 1200.0, None)
+    with_one_less = tally(runs, *done, ended("b", 0, 5, outcome=Outcome.CONFIG_MISMATCH)[1]).cells["1B", 1]
+    assert (with_one_less.best, with_one_less.winner) == (1300.0, "b1"), "a record that is corrected counts no longer"
 
 
 def test_the_latest_are_those_that_ended_last():

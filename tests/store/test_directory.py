@@ -272,3 +272,15 @@ def test_colleagues_may_read_what_the_sites_umask_allows(tmp_path, umask, direct
 def test_a_umask_that_is_none_is_one_clear_error(tmp_path, umask):
     with pytest.raises(SweepError, match="umask"):
         made(tmp_path / "s", GRID.replace("max_local_ranks: 8", f"umask: {umask}"))
+
+
+@pytest.mark.parametrize("stated", ["", "{}", "not JSON", '{"directory": ""}', '{"directory": "/does/not/exist"}'])
+def test_where_the_directory_of_its_launch_is_gone_or_not_stated_none_is_known(tmp_path, stated):
+    (tmp_path / "provenance.json").write_text(stated)
+    assert SweepDir(tmp_path).launched_from() is None
+    assert SweepDir(tmp_path / "none").launched_from() is None
+
+
+def test_relative_paths_of_a_grid_are_relative_to_where_it_was_launched(tmp_path):
+    (tmp_path / "provenance.json").write_text(json.dumps({"directory": str(tmp_path)}))
+    assert SweepDir(tmp_path).launched_from() == tmp_path

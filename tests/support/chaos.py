@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
 from tests.support import driving
 from tests.support.cut_network import CutNetwork
 from tests.support.login_host import LoginHost
@@ -66,6 +67,7 @@ class Chaos:
                 time.sleep(self.chance.uniform(*pauses_s))
             self._mend_due(float("inf"))
             while self.launcher.poll() != 0 and time.monotonic() - began < limit_s:
+                self._mend_due(float("inf"))
                 self._keep_launcher()
                 self._clear_nodes()
                 time.sleep(0.5)
@@ -107,14 +109,21 @@ class Chaos:
         self._held.add(what)
         begin()
         until = time.monotonic() + self.chance.uniform(0.2, 1.0) * self.longest_s
-        self._later.append((until, lambda: (end(), self._held.discard(what))))
+
+        def mend() -> bool:
+            if end() is False:
+                return False
+            self._held.discard(what)
+            return True
+
+        self._later.append((until, mend))
         return True
 
     def _mend_due(self, now: float) -> None:
-        due = [act for until, act in self._later if until <= now]
-        self._later = [(until, act) for until, act in self._later if until > now]
-        for act in due:
-            act()
+        """An end that returns False did not succeed yet: it is tried again."""
+        due = [one for one in self._later if one[0] <= now]
+        self._later = [one for one in self._later if one[0] > now]
+        self._later += [(until, act) for until, act in due if act() is False]
 
     # --- faults: each returns whether there was something to hit
 
@@ -163,17 +172,26 @@ class Chaos:
         if (process := self._process("rank")) is None:
             return False
         self._node_of(process)
-        node = process.environ().get("SWEEP_NODE", "") if process.is_running() else ""
-        run_id = next((run for run, nodes in self._running().items() if node in nodes), None)
+        run_id = self._run_of(process)
         if run_id is None or run_id in self.killed_runs:
             return False
         self.killed_runs.add(run_id)
         return driving.kill(process.pid)
 
-    def _running(self) -> dict[str, tuple[str, ...]]:
-        """run_id -> the nodes that it runs on now."""
+    def _run_of(self, rank: psutil.Process) -> str | None:
+        """The run_id of what its pilot runs on its node. Attempts of pilots that died stay open for a while."""
+        try:
+            environment = rank.environ()
+        except psutil.Error:
+            return None
+        node, token = (environment.get(name, "") for name in (NODE_MARK, PILOT_MARK))
+        orders = (self.directory / "pilots").glob("*/order.json")
+        pilot = next((path.parent.name for path in orders if token and token in path.read_text()), None)
         runs = driving.state_of(self.directory).runs.items()
-        return {run_id: a.nodes for run_id, run in runs for a in run.attempts.values() if a.outcome is None}
+        attempts = ((run_id, attempt) for run_id, run in runs for attempt in run.attempts.values())
+        return next(
+            (run_id for run_id, a in attempts if (a.outcome, a.pilot) == (None, pilot) and node in a.nodes), None
+        )
 
     def stop_agent(self) -> bool:
         return self._stop("agent")
@@ -209,9 +227,14 @@ class Chaos:
         job = self._job()
         if job is None:
             return False
-        return self._hold(
-            job, lambda: self._client("scontrol", "suspend", job), lambda: self._client("scontrol", "resume", job)
-        )
+        return self._hold(job, lambda: self._client("scontrol", "suspend", job), lambda: self._resume_job(job))
+
+    def _resume_job(self, job: str) -> bool:
+        """Whether it is not suspended any more. It cannot be resumed while the controller is away."""
+        if "controller" in self._held:
+            return False
+        self._client("scontrol", "resume", job)
+        return self.cluster.squeue().get(job, {}).get("state") != "SUSPENDED"
 
     def cut_agent_off(self) -> bool:
         self.hit_nodes.add(self.cut_node)

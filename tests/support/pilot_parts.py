@@ -10,6 +10,7 @@ import pytest
 from sweep.contract import Phase, Place, Workload
 from sweep.diagnose.model import Diagnosis
 from sweep.inputs.load import parse_grid
+from sweep.pilot.clock import PausingClock
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempt_state import RankReport
@@ -62,6 +63,30 @@ class Mute:
         """Wait until a message of this kind was sent."""
         while not any(isinstance(message, kind) for message in self.sent):
             await asyncio.sleep(0.005)
+
+
+class Open(Mute):
+    """A connection that stays; what is put in ``incoming`` arrives."""
+
+    def __init__(self):
+        super().__init__()
+        self.incoming = asyncio.Queue()
+
+    async def receive(self):
+        return await self.incoming.get()
+
+
+class Time:
+    """A clock's source that a test sets, second by second: a larger step would be a pause."""
+
+    def __init__(self):
+        self.at = 0.0
+        self.clock = PausingClock(lambda: self.at)
+
+    def passes(self, seconds):
+        for _ in range(int(seconds)):
+            self.at += 1.0
+            self.clock.now()
 
 
 class Scripted(Mute):

@@ -21,7 +21,7 @@ from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, tokens_of_
 from sweep.pilot.agent.zygotes import ZygoteError, ZygotePool
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
-from sweep.pilot.job import leaf_switch
+from sweep.pilot.job import kernel_boot, leaf_switch
 from sweep.pilot.messages import (
     Alive,
     Cleared,
@@ -112,6 +112,7 @@ class Agent:
             node=node.name,
             index=node.index,
             leaf_switch=leaf_switch(os.environ),
+            boot=kernel_boot(),
             stale_tokens=stale,
             not_ended=self._not_ended,
         )

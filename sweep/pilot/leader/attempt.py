@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sweep.contract import Place, Run, Workload
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_result import AttemptResult, unexplained
 from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.link import Inbox, Link, NodeLost, StopAsked
 from sweep.pilot.leader.watchdog import StartLimits, Verdict
@@ -84,6 +84,8 @@ class AttemptRunner:
         self._clock = links[0].clock
         self._lost: set[str] = set()
         """nodes whose agents were lost during the attempt: one that comes back has ended it there"""
+        self._lost_in_clearing: tuple[str, str] | None = None
+        """the first node that was lost before it reported Clean, and how"""
         self._state = AttemptState(name, run, [link.node for link in links], limits, self._clock.now())
         self._paused_s = self._clock.paused_s
         self._token = secrets.token_hex(16)
@@ -109,6 +111,8 @@ class AttemptRunner:
             await self._run_ranks()
             state.end_ranks(self._clock.now())
             await self._clear()
+            if self._lost_in_clearing is not None and unexplained(state):  # what was not reported may say why
+                state.lost(*self._lost_in_clearing)
             await self._resolve_losses()
             state.name_suspects()
         finally:
@@ -181,6 +185,7 @@ class AttemptRunner:
             node, message = await self._received(max(timeout, QUIET_CHECK_S) if self._quiet else timeout)
         except asyncio.TimeoutError:
             if not self._quiet:
+                self._state.known_since(max(link.known_since for link in self._links))
                 self._state.check(self._clock.now())
             return "", None
         self._note(node, message)
@@ -230,6 +235,7 @@ class AttemptRunner:
                 deadline = min(deadline, self._clock.now() + SHORT_GRACE_S + SHORT_CLEAN_S)
             elif isinstance(message, NodeLost):
                 self._lost.add(node)
+                self._lost_in_clearing = self._lost_in_clearing or (node, message.how)
                 waiting.discard(node)
             elif isinstance(message, Clean) and message.attempt == self._name:
                 waiting.discard(node)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from sweep.errors import log_error
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempt_state import RankReport
+from sweep.pilot.leader.files import Files
 from sweep.records.schema import Record
+from sweep.store.directory import write_derived
 
 
 def attempt_log(record: Record, result: AttemptResult) -> str:
@@ -35,3 +40,11 @@ def _section(number: int, rank: RankReport, what: str) -> str:
         end = "end unknown"
     progress = f"; {rank.progress}" if rank.progress else ""
     return f"## rank {number} on {rank.node} ({end}{progress}): {what}"
+
+
+async def store_log(files: Files, path: Path, record: Record, result: AttemptResult) -> None:
+    """Best effort: the record matters more than its log."""
+    try:
+        await files.do(lambda: write_derived(path, attempt_log(record, result)))
+    except Exception as error:
+        log_error(f"cannot write the log of {record.run_id}.{record.attempt}: {error!r}")

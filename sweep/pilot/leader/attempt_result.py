@@ -47,7 +47,7 @@ class AttemptResult:
         """
         if self.diagnosis.outcome not in (Outcome.CANCELLED, Outcome.UNKNOWN):
             return False
-        return any(rank.signal in ENDING_SIGNALS and not rank.killed_by_us for rank in self.ranks)
+        return _signalled(self.ranks)
 
     @classmethod
     def of(cls, state: AttemptState, now: float) -> AttemptResult:
@@ -66,6 +66,15 @@ class AttemptResult:
             state.remains.removed,
             state.stopped_s,
         )
+
+
+def unexplained(state: AttemptState) -> bool:
+    """Whether nothing that was reported says why it ended, nor that the scheduler may be ending the job."""
+    return state.verdict is None and not _signalled(state.ranks) and _diagnosis(state).outcome is Outcome.UNKNOWN
+
+
+def _signalled(ranks: Sequence[RankReport]) -> bool:
+    return any(rank.signal in ENDING_SIGNALS and not rank.killed_by_us for rank in ranks)
 
 
 def _diagnosis(state: AttemptState) -> Diagnosis:

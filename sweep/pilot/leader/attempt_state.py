@@ -134,6 +134,10 @@ class AttemptState:
             return True
         return self._failed_at is not None and now >= self._failed_at + FURTHER_FAILURES_S
 
+    def known_since(self, at: float) -> None:
+        """Since when it is known without a gap what happens on all nodes."""
+        self._watchdog.known_since = at
+
     def next_check(self) -> float:
         """When to check again, if no message comes before."""
         if self._failed_at is not None:  # the others then time out, as expected

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import replace
 
 from sweep.contract import Run
@@ -55,6 +56,15 @@ class Attempts:
             self._runners.pop(name, None)
             del self._concurrent[name]
 
+    @contextmanager
+    def running(self, name: str, runner: AttemptRunner) -> Iterator[None]:
+        """Something else than a run is conducted: it is stopped with the attempts."""
+        self._add(name, runner)
+        try:
+            yield
+        finally:
+            self._runners.pop(name, None)
+
     def stop(self, verdict: Verdict) -> None:
         """Stop all, and those that begin from now on: no evidence, short timeouts."""
         self.stopping = verdict
@@ -67,7 +77,10 @@ class Attempts:
         workload = find_workload(run.workload)
         seed, gpu = self._order.seed, self._order.gpu
         runner = AttemptRunner(name, run, workload, links, limits, seed, start_limits, gpu)
+        self._add(name, runner)
+        return runner
+
+    def _add(self, name: str, runner: AttemptRunner) -> None:
         self._runners[name] = runner
         if self.stopping is not None:
             runner.stop(self.stopping, short=True)
-        return runner

@@ -7,10 +7,8 @@ import os
 import time
 from collections.abc import Sequence
 
-from sweep.errors import log_error
 from sweep.pilot.clock import PausingClock
-from sweep.pilot.leader.attempt_log import attempt_log
-from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_log import store_log
 from sweep.pilot.leader.attempts import Attempts
 from sweep.pilot.leader.clearing import OrphanClearing, clear_stale_pilots
 from sweep.pilot.leader.ending import Ending
@@ -24,12 +22,11 @@ from sweep.pilot.leader.record import Conducted, recording_of
 from sweep.pilot.leader.start_limits import ObservedStarts
 from sweep.pilot.order import PilotOrder
 from sweep.plan.runs import PlannedRun
-from sweep.records.schema import Record
 from sweep.redaction import secret_values
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded
 from sweep.state.state import SweepState
-from sweep.store.directory import Claim, SweepDir, write_derived
+from sweep.store.directory import Claim, SweepDir
 
 ALIVE_S = 10.0
 """interval of the leader's heartbeat in the journal: 60 in the launcher's time-out"""
@@ -59,7 +56,7 @@ class Leader:
         self._leaf_switches: dict[str, str | None] | None = None
         self._free_since: dict[str, float] = {}
         self._orphans = OrphanClearing(order)
-        self._preflight = Preflight(order)
+        self._preflight = Preflight(order, self._attempts)
         self._ending = Ending(self._attempts, self._orphans, self._cancelled)
 
     async def lead(self, nodes: Nodes) -> None:
@@ -94,8 +91,12 @@ class Leader:
             returning = [link for link in nodes.links if may_return(link, self._clock.now())]
             reason = self._reason_to_end(begun, nodes_left=bool(free or returning))
             most = widest(self._order, len(free), [len(chosen) for chosen in running.values()])
-            choice = await self._next(free, most) if reason is None else None
-            if choice is not None:
+            checked = self._preflight.due(self._sweep_state.slow_nodes, nodes.links, busy, free) if most else []
+            checked = checked if reason is None and self._choose([*free, *checked[:1]], most + 1) else []
+            choice = await self._next(free, most) if reason is None and not checked else None
+            if checked:
+                running[asyncio.ensure_future(self._confirm_slow(checked[0].node, checked))] = checked
+            elif choice is not None:
                 chosen = [link for link in free if link.node in choice.nodes]
                 running[asyncio.ensure_future(self._measure(choice, chosen))] = chosen
                 begun += 1
@@ -144,6 +145,10 @@ class Leader:
                 await self._write(started)
                 return choice
         return None
+
+    async def _confirm_slow(self, suspect: str, links: Sequence[Link]) -> None:
+        for found in await self._preflight.confirm(suspect, self._sweep_state.slow_nodes[suspect], links):
+            await self._write(found)
 
     def _choose(self, links: Sequence[Link], most: int) -> Choice | None:
         """The run to start on at most `most` of these nodes."""
@@ -206,20 +211,12 @@ class Leader:
             slow_node=found.slow_node,
         )
         await self._write(recorded)
-        await self._store_log(run.run_id, choice.attempt, found.record, result)
+        await store_log(self._files, self._sweep.log(run.run_id, choice.attempt), found.record, result)
         for node, left in result.not_cleaned.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._order.name, node=node, reason=reason))
         self._time.took(time.monotonic() - begun)
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
-
-    async def _store_log(self, run_id: str, attempt: int, record: Record, result: AttemptResult) -> None:
-        """Best effort: the record matters more than its log."""
-        path = self._sweep.log(run_id, attempt)
-        try:
-            await self._files.do(lambda: write_derived(path, attempt_log(record, result)))
-        except Exception as error:
-            log_error(f"cannot write the log of {run_id}.{attempt}: {error!r}")
 
     async def _write(self, event: Event) -> None:
         """Append to the journal and apply the event."""

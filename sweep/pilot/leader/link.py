@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sweep.errors import log_error
@@ -39,6 +39,8 @@ class Link:
     inbox: Inbox | None = None
     leaf_switch: str | None = None
     """that the node hangs on, by Slurm's topology"""
+    boot: str = ""
+    """of its kernel: equal on nodes that are one machine"""
     stale_tokens: tuple[str, ...] = ()
     """of this sweep's other pilots that have processes or files on the node"""
     clean: bool = True
@@ -60,7 +62,7 @@ class Link:
     """since the last loss: its agent is back, gone, or cannot be reached"""
 
     def __post_init__(self) -> None:
-        self._last_message_at = self.clock.now()
+        self._last_message_at = self._responsive_since = self.clock.now()
 
     @property
     def on_this_host(self) -> bool:
@@ -77,7 +79,10 @@ class Link:
         channel, how = self.channel, NodeLost().how
         try:
             while (message := await channel.receive()) is not None:
-                self._last_message_at = self.clock.now()
+                now = self.clock.now()
+                if now - self._last_message_at > QUIET_S:
+                    self._responsive_since = now
+                self._last_message_at = now
                 self._take(message)
         except Exception as error:
             how = f"a message cannot be decoded: {error!r}"
@@ -89,6 +94,13 @@ class Link:
     def quiet(self) -> bool:
         """Connected, but heartbeats are missing: what happens on the node is unknown for now."""
         return self.alive and self.clock.now() - self._last_message_at > QUIET_S
+
+    @property
+    def known_since(self) -> float:
+        """Since when it is known without a gap what happens on the node: neither its agent nor this process was away.
+        An agent's first message after it was stopped may come before those of its ranks, which were stopped too.
+        """
+        return max(self._responsive_since, self.clock.runs_since)
 
     def check(self) -> None:
         """Give up a connection without a message for too long. Its agent may live, and come back."""
@@ -131,3 +143,10 @@ class Link:
             self.terminated.set()
         elif not isinstance(message, Hello | Alive) and self.inbox is not None:
             self.inbox.put_nowait((self.node, message))
+
+
+def one_machine(links: Sequence[Link]) -> bool:
+    """Whether these are several nodes on one machine: what one of them does slows down the others."""
+    if len(links) < 2:
+        return False
+    return all(link.on_this_host for link in links) or (bool(links[0].boot) and len({link.boot for link in links}) == 1)

@@ -63,6 +63,7 @@ class Nodes:
                 hello.node,
                 channel,
                 leaf_switch=hello.leaf_switch,
+                boot=hello.boot,
                 stale_tokens=hello.stale_tokens,
                 clock=self._clock,
                 leaders_address=self.leaders_address,

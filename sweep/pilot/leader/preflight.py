@@ -1,37 +1,50 @@
-"""Checks of a pilot's nodes before its first run, while their zygotes start. Unfit nodes are left out."""
+"""Checks of a pilot's nodes: before its first run, while their zygotes start, and of one that was slow in runs.
+
+Unfit nodes are left out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
 
 from sweep.checks.check import Check, CheckResult, NodeReadings, Reading, Stated, applicable, readers
-from sweep.checks.fleet import evaluate_all
+from sweep.checks.fleet import FEWEST, evaluate_all
 from sweep.checks.node import NODE
+from sweep.checks.speeds import Answer, accused_by_speed, evaluate_speeds
 from sweep.errors import log_error
-from sweep.pilot.leader.link import Link
+from sweep.pilot.leader.attempts import Attempts
+from sweep.pilot.leader.check_attempts import CheckAttempts, measure_rates, until_sure
+from sweep.pilot.leader.link import Link, one_machine
 from sweep.pilot.messages import Inspect
 from sweep.pilot.order import PilotOrder
 from sweep.plugins import find_workload, found_checks
 from sweep.search.search import Choice
-from sweep.state.events import NodeBad
+from sweep.state.events import NodeBad, NodeFit
 
-LIMIT_S = {"quick": 4.0, "node": 25.0}
+LIMIT_S = {"quick": 4.0, "node": 25.0, "perf": 25.0}
 """of each reader; all run at once"""
 PATIENCE_S = 1.0
 """beyond that, for the messages: a node that still did not answer is not accused, its connection is watched"""
+
+COMPARED = 4
+"""free nodes that are measured too when one is checked that was slow in runs"""
 
 
 class Preflight:
     """The checks of one pilot: begun when its nodes have joined, evaluated before its first run."""
 
-    def __init__(self, order: PilotOrder) -> None:
+    def __init__(self, order: PilotOrder, attempts: Attempts) -> None:
         self._order = order
+        self._attempts = attempts
         self._asked: list[Link] = []
         self._asked_at = 0.0
         self._checks: list[Check] = []
+        self._suspected: set[str] = set()
+        """nodes whose speed was checked since they were slow in runs"""
 
     def begin(self, links: Sequence[Link], first: Choice | None) -> None:
         """Ask all nodes, if there is a run for them; their zygotes start meanwhile."""
@@ -67,17 +80,61 @@ class Preflight:
         ]
         stated = Stated(gpu=self._order.gpu or "cpu", gpus_per_node=self._order.gpus_per_node)
         found = [one for one in evaluate_all(self._checks, answers, stated) if one.finding.verdict.unfit]
-        reasons = reasons_to_exclude(found, self._checks, len(answers))
+        reasons = reasons_to_exclude(found, of_site(self._checks), len(answers))
+        if self._order.preflight == "perf":
+            fit = [link for link in links if link.alive and link.clean and link.node not in reasons]
+            reasons |= await too_slow(fit, stated, self._attempts)
         return [
-            NodeBad(time=now, pilot=self._order.name, node=node, reason=f"preflight: {reason}")
+            NodeBad(time=time.time(), pilot=self._order.name, node=node, reason=f"preflight: {reason}")
             for node, reason in reasons.items()
         ]
+
+    def due(
+        self, suspects: Container[str], links: Sequence[Link], busy: Container[str], usable: Sequence[Link]
+    ) -> list[Link]:
+        """A node that was slow in runs and does nothing now, first, and those to compare it with; empty: none."""
+        idle = [link for link in links if link.alive and link.clean and link.node not in busy]
+        new = (link for link in idle if link.node in suspects and link.node not in self._suspected)
+        suspect, others = next(new, None), [link for link in usable if link.node not in suspects][:COMPARED]
+        if self._order.preflight == "off" or suspect is None or len(others) + 1 < FEWEST:
+            return []
+        return [suspect, *others]
+
+    async def confirm(self, node: str, why: str, links: Sequence[Link]) -> list[NodeBad | NodeFit]:
+        """Check the node, one of these, which was slow in runs; empty: that was not possible."""
+        self._suspected.add(node)
+        stated = Stated(gpu=self._order.gpu or "cpu", gpus_per_node=self._order.gpus_per_node)
+        reasons = await too_slow(links, stated, self._attempts)
+        if self._attempts.stopping is not None or not all(link.alive for link in links):
+            return []
+        self._suspected.discard(node)
+        if node not in reasons:
+            return [NodeFit(time=time.time(), pilot=self._order.name, node=node)]
+        reason = f"{why}; alone then {reasons[node]}"
+        return [NodeBad(time=time.time(), pilot=self._order.name, node=node, reason=reason)]
+
+
+async def too_slow(links: Sequence[Link], stated: Stated, attempts: Attempts) -> dict[str, str]:
+    """Node -> why, by tier ``perf``: as the doctor measures it, nodes of one machine one after the other."""
+    answers: list[Answer] = []
+    checks = CheckAttempts(stated.gpu, 1 if one_machine(links) else len(links) or 1, attempts.running)
+    stated = replace(stated, nodes=len(links))
+
+    async def measure(link: Link) -> None:
+        answers.append({"kind": "rates", **await measure_rates(checks, link, stated.gpus_per_node)})
+
+    await until_sure(measure, links, lambda: accused_by_speed(answers, "perf", stated))
+    if attempts.stopping is not None:  # the job ends: what was stopped says nothing about its node
+        return {}
+    lost = {link.node for link in links if not link.alive}  # its connection is watched
+    found = [one for one in evaluate_speeds(answers, "perf", stated) if one.finding.verdict.unfit]
+    return reasons_to_exclude([one for one in found if one.node not in lost], ["answers"], len(links))
 
 
 def checks_of(order: PilotOrder) -> list[Check]:
     """The checks that the order asks for, of other packages too."""
     every = [*NODE, *(check for check in found_checks() if check.tier == "node")]
-    chosen = [check for check in every if check.quick or order.preflight == "node"]
+    chosen = [check for check in every if check.quick or order.preflight in ("node", "perf")]
     return applicable(chosen, Stated(gpu=order.gpu or "cpu"))
 
 
@@ -90,13 +147,17 @@ def readings_in(text: str | None) -> dict[str, Reading]:
     return {str(reader): Reading.of(value) for reader, value in found.items()} if isinstance(found, dict) else {}
 
 
-def reasons_to_exclude(found: Sequence[CheckResult], checks: Sequence[Check], nodes: int) -> dict[str, str]:
-    """Node -> why. What is wrong on all nodes is how the cluster is set up: reported, and no node is excluded."""
-    of_site = {check.name for check in checks if check.of_site}
+def of_site(checks: Sequence[Check]) -> list[str]:
+    """The names of those that are of the site where all nodes fail them."""
+    return [check.name for check in checks if check.of_site]
+
+
+def reasons_to_exclude(found: Sequence[CheckResult], names: Sequence[str], nodes: int) -> dict[str, str]:
+    """Node -> why. Of these checks: what is wrong on all nodes is how the cluster is set up, and excludes none."""
     reasons: dict[str, list[str]] = {}
     for name in dict.fromkeys(one.check for one in found):
         same = [one for one in found if one.check == name]
-        if name in of_site and len(same) == nodes:
+        if name in names and len(same) == nodes:
             finding = same[0].finding
             log_error(f"all {nodes} nodes: {name}: {finding.found}, expected {finding.expected}. {same[0].remedy}")
             continue

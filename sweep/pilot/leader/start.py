@@ -25,7 +25,8 @@ def main(sweep_dir: str, pilot: str) -> None:
     """Lead the pilot `pilot` of the sweep in `sweep_dir`. Called in the batch job, or as a process of its own."""
     os.umask(0o077)
     above = StepDaemon()
-    sweep = SweepDir(Path(sweep_dir))
+    sweep = SweepDir(Path(sweep_dir).absolute())
+    os.chdir(sweep.launched_from() or ".")  # the agents' too, and their ranks'
     directory = sweep.pilot(pilot)
     order = PilotOrder.read(directory)
     job_id = _own_job_id(order)

@@ -55,6 +55,8 @@ class Watchdog:
     started_at: float
     ranks: dict[int, RankProgress] = field(default_factory=dict)
     start_limits: StartLimits | None = None
+    known_since: float = float("-inf")
+    """since when it is known without a gap what the ranks do: before that, none of them was late"""
     _iteration_s: list[float] = field(default_factory=list)
 
     @classmethod
@@ -99,10 +101,10 @@ class Watchdog:
 
     def deadline(self, progress: RankProgress) -> float:
         """When a missing heartbeat becomes a hang. Slow starts that work (imports, compilers) get more."""
-        limit_s = self.limit_s(progress)
+        limit_s, at = self.limit_s(progress), max(progress.at, self.known_since)
         if progress.busy_at is None or progress.phase not in (Phase.START, Phase.FIRST_ITERATION):
-            return progress.at + limit_s
-        return min(max(progress.at, progress.busy_at) + limit_s, progress.at + BUSY_FACTOR * self._longest_s(progress))
+            return at + limit_s
+        return min(max(at, progress.busy_at) + limit_s, at + BUSY_FACTOR * self._longest_s(progress))
 
     def _longest_s(self, progress: RankProgress) -> float:
         """Limits observed on similar runs do not end a rank that works."""

@@ -18,6 +18,7 @@ from analysis.derive.best import (
     measured,
     model_order,
     natural,
+    trimmed,
 )
 from analysis.metrics import METRICS
 from sweep.errors import SweepError
@@ -417,3 +418,12 @@ def test_pooled_configurations_are_in_the_order_of_their_first_run():
     assert measured(rows, RATE)["tp"].tolist() == [8, 2, 1]
     once = frame(*(timed(rate, 1, 1, tp=tp, repeat=None) for tp, rate in rates[:2]))
     assert measured(once, RATE)["repeats"].tolist() == [1, 1], "a run that states no repeat is the first"
+
+
+@pytest.mark.parametrize("n", [201, 400, 1001])
+def test_of_many_steps_as_many_are_left_out_as_by_the_binomial_itself(n):
+    """The largest skip with 1 - 2 P(X <= skip) >= 0.9; the approximation leaves out one fewer at most."""
+    tail, exact = 2.0 ** (1 - n), 0
+    while (tail := tail + math.comb(n, exact + 1) * 2.0 ** (1 - n)) <= 0.1:
+        exact += 1
+    assert exact - 1 <= trimmed(n) <= exact

@@ -24,6 +24,7 @@ def test_what_outcomes_cost():
 
 def test_a_time_that_runs_backwards_is_unknown_and_not_subtracted():
     """A clock that was set back between an attempt's start and end."""
+    assert gpu_hours(pd.DataFrame({"outcome": ["ok"], "total_s": [-1.0], "gpus": [1]})).isna().all()
     made = pd.DataFrame({"outcome": ["ok", "ok"], "total_s": [-7200.0, 3600.0], "gpus": [8, 8]})
     assert gpu_hours(made).tolist() == pytest.approx([np.nan, 8.0], nan_ok=True)
     assert by_outcome(made)["gpu_hours"].tolist() == pytest.approx([8.0])

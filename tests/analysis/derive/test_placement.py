@@ -77,6 +77,12 @@ def test_chance_differences_are_claimed_as_rarely_as_the_level_allows():
     assert 2 <= false <= 20  # 10 expected of 200 at 5 %
 
 
+def test_two_runs_on_the_same_nodes_and_one_on_others_are_enough_for_a_spread():
+    found = spread(placed(runs_of([(1, ["n1"], None, 0.1), (1, ["n1"], None, 0.101), (1, ["n2"], None, 0.2)])))
+    assert 0 < found.within < found.between
+    assert found.chance < 1
+
+
 def test_without_two_runs_on_the_same_nodes_nothing_is_claimed():
     found = spread(placed(runs_of([(1, ["n1"], None, 0.1), (1, ["n2"], None, 0.2)])))
     assert math.isnan(found.within)

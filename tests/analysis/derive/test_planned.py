@@ -40,6 +40,7 @@ def test_a_run_that_the_plan_puts_behind_slower_ones_is_not_the_predicted_best()
     plan.loc[plan["run_id"] == last, "predicted_step_s"] = runs["predicted_step_s"].min() / 10
     rows = predicted_records(plan)
     assert last not in set(rows["run_id"])
+    assert runs["run_id"].iloc[0] in set(rows["run_id"]), "the plan's first of the cell is"
     best = rows.sort_values("tokens_per_second", ascending=False).groupby("nodes")["position"].first()
     assert best.to_dict() == rows.groupby("nodes")["position"].min().to_dict()
     peaks = plan.assign(predicted_peak_bytes=7.0)

@@ -182,6 +182,11 @@ def test_a_measurement_alone_states_so_and_ties_are_counted():
     assert claim((100.0,), (99.9,), (99.8,))[1].startswith("within noise of 2 other configurations")
 
 
+def test_where_ties_were_not_computed_none_is_claimed():
+    (cell,) = analysis.best_per_cell(rows_of((200.0, 200.1), (100.0, 100.1))).to_dict("records")
+    assert verdict({**cell, "ties": float("nan")}, METRIC) == verdict(cell, METRIC)
+
+
 def test_without_the_spread_of_iterations_one_run_leads_by_an_unknown_surety():
     rows = rows_of((200.0,), (100.0,)).drop(columns=["step_time_min_s", "step_time_max_s"])
     (cell,) = analysis.best_per_cell(rows).to_dict("records")

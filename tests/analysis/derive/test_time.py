@@ -70,6 +70,11 @@ def test_a_timed_out_pilot_is_lost_until_it_was_found_gone():
     assert spans(table) == [("idle", 0, 10), ("failed", 10, 30), ("lost", 30, 90)]
 
 
+def test_a_pilot_that_was_gone_as_it_began_held_nothing():
+    gone = allocation(end=None, heard_at=None, gone_at=0.0, time_limit_s=60.0)
+    assert spans(segments(*frames([gone, allocation(node="n2")], []))) == []
+
+
 def test_a_timed_out_pilot_holds_nothing_beyond_its_wall_time():
     timed_out = allocation(end=None, heard_at=30.0, gone_at=5000.0, time_limit_s=60.0)
     assert spans(segments(*frames([timed_out], []))) == [("idle", 0, 30), ("lost", 30, 60)]

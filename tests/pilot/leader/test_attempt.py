@@ -4,22 +4,29 @@ import asyncio
 import dataclasses
 import time
 
+import pytest
+
 from sweep.contract import Workload
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_log import attempt_log
-from sweep.pilot.leader.link import Link
+from sweep.pilot.leader.link import Link, NodeLost
 from sweep.pilot.leader.record import recording_of
-from sweep.pilot.messages import Failed, RankFailure, Start
+from sweep.pilot.messages import Alive, Failed, Prepare, Prepared, RankExited, RankFailure, Start, Stop
+from sweep.pilot.timeouts import QUIET_S
 from sweep.records.record import problems
 from tests.support.pilot_parts import (
+    CLEAN,
     LIMITS,
     Mute,
+    Open,
+    Time,
     a_run,
     conducted,
     exits,
     heartbeats,
     played,
+    receive,
     runner_on,
 )
 
@@ -52,6 +59,78 @@ def test_a_failure_has_a_log_and_a_record(existing):
     assert problems(record) == []
     assert record.outcome == "python_exception"
     assert "['a']" in attempt_log(record, result)
+
+
+def test_an_agent_that_was_stopped_with_its_ranks_is_back_before_they_are(existing, monkeypatch):
+    """As after `scontrol resume`: its sign of life comes at once, the ranks' heartbeats when their step is done."""
+    monkeypatch.setattr("sweep.pilot.leader.attempt.QUIET_CHECK_S", 0.02)
+    limits = dataclasses.replace(LIMITS, steady_s=0.3, start_s=0.3, first_iteration_s=0.3, attempt_s=1e6)
+
+    async def scenario():
+        time_here = Time()
+        link = Link("n1", Open(), clock=time_here.clock)
+        reading = asyncio.ensure_future(link.read())
+        run, workload = a_run(existing), Workload(name="w", main="n:m", axes={})
+        runner = AttemptRunner("r.1", run, workload, [link], limits, 0)
+        playing = asyncio.ensure_future(played(runner, link, heartbeats(("steady", 1), ("steady", 2))))
+        await link.channel.wait_until_sent(Start)
+        time_here.passes(QUIET_S + 10)
+        await asyncio.sleep(0.5)
+        link.channel.incoming.put_nowait(Alive())
+        await asyncio.sleep(0.2)
+        if link.inbox is not None:
+            for message in exits(0, 0):
+                receive(link, message)
+        result = await asyncio.wait_for(playing, 10)
+        reading.cancel()
+        return result
+
+    assert asyncio.run(scenario()).diagnosis.outcome is not Outcome.HANG
+
+
+@pytest.mark.parametrize(
+    ("died", "end", "outcome"),
+    [
+        (False, {"exit_code": 1, "signal": None}, Outcome.NETWORK),
+        (True, {"exit_code": 1, "signal": None}, Outcome.NODE_FAIL),
+        (True, {"exit_code": None, "signal": 9}, Outcome.UNKNOWN),
+    ],
+)
+def test_where_a_node_is_lost_before_it_reports_why_its_rank_ended_that_is_the_reason(existing, died, end, outcome):
+    """Its rank failed, the others' followed from that; their agent can say no more than their exit code.
+
+    A signal may be the scheduler's, which ends the job: no node is accused.
+    """
+
+    async def scenario():
+        links = [Link("n1", Mute()), Link("n2", Mute())]
+        run = dataclasses.replace(a_run(existing), nodes=2)
+        runner = AttemptRunner("r.1", run, Workload(name="w", main="n:m", axes={}), links, LIMITS, 0)
+
+        async def play():
+            for link in links:
+                await link.channel.wait_until_sent(Prepare)
+                receive(link, Prepared(attempt="r.1", preloaded=True, master_addr="x", master_port=1))
+            await links[1].channel.wait_until_sent(Start)
+            for rank in (2, 3):
+                receive(links[1], RankExited(attempt="r.1", rank=rank, **end))
+            await links[1].channel.wait_until_sent(Stop)
+            receive(links[1], CLEAN)
+            links[0].alive = False
+            links[0].inbox.put_nowait(("n1", NodeLost("no message for 45 s")))
+            if died:
+                links[0].gone.set()
+            links[0].resolved.set()
+
+        playing = asyncio.ensure_future(play())
+        result = await asyncio.wait_for(runner.conduct(), 30)
+        await playing
+        return result
+
+    result = asyncio.run(scenario())
+    assert result.diagnosis.outcome is outcome
+    assert result.accused == (("n1",) if outcome is Outcome.NODE_FAIL else ())
+    assert ("n1" in result.message) == (outcome is not Outcome.UNKNOWN)
 
 
 def test_a_node_lost_before_the_attempt_does_not_use_the_start_limit(existing):

@@ -11,7 +11,7 @@ from sweep.pilot.leader.link import Link, NodeLost
 from sweep.pilot.leader.nodes import Nodes
 from sweep.pilot.messages import Alive, Hello, Terminated
 from sweep.pilot.timeouts import QUIET_S, SILENCE_S
-from tests.support.pilot_parts import Mute
+from tests.support.pilot_parts import Mute, Open, Time
 
 
 class Line(Mute):
@@ -28,26 +28,6 @@ class Line(Mute):
         if isinstance(message, Exception):
             raise message
         return message
-
-
-class Open(Mute):
-    """A connection that stays, and on which nothing arrives."""
-
-    async def receive(self):
-        await asyncio.sleep(60)
-
-
-class Time:
-    """A clock's source that a test sets, second by second: a larger step would be a pause."""
-
-    def __init__(self):
-        self.at = 0.0
-        self.clock = PausingClock(lambda: self.at)
-
-    def passes(self, seconds):
-        for _ in range(int(seconds)):
-            self.at += 1.0
-            self.clock.now()
 
 
 @pytest.mark.parametrize(
@@ -120,6 +100,25 @@ def test_silence_loses_the_connection_and_its_agent_is_not_taken_for_dead():
     quiet, link = asyncio.run(scenario())
     assert quiet == (True, True)
     assert (link.alive, link.quiet, link.resolved.is_set(), link.gone.is_set()) == (False, False, True, False)
+
+
+@pytest.mark.parametrize(("silent_s", "since"), [(QUIET_S - 1, 0.0), (QUIET_S + 1, QUIET_S + 1)])
+def test_what_happens_on_a_node_is_known_without_a_gap_since_its_agent_is_back(silent_s, since):
+    async def scenario():
+        time = Time()
+        link = Link("n1", Line(Alive(), Alive()), clock=time.clock)
+        time.passes(silent_s)
+        await link.read()
+        return link.known_since
+
+    assert asyncio.run(scenario()) == since
+
+
+def test_and_since_this_process_runs_again():
+    time = Time()
+    link = Link("n1", Mute(), clock=time.clock)
+    time.at += 30.0
+    assert time.clock.now() == link.known_since == 1.0
 
 
 def test_a_heartbeat_ends_the_silence():

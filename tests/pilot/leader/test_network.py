@@ -1,7 +1,10 @@
 """The leader's addresses, port and variables: what other nodes can reach, and what the site says."""
 
 import asyncio
+import contextlib
 import os
+import random
+import socket
 
 import psutil
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from bench_workloads.ports import PORTS, allowed, listen_on_free_port
 from sweep.errors import SweepError
 from sweep.pilot.clock import PausingClock
+from sweep.pilot.leader.link import one_machine
 from sweep.pilot.leader.network import host_addresses, listener, ordered, set_variables
 from sweep.pilot.leader.nodes import Nodes
 from sweep.pilot.messages import Hello
@@ -57,19 +61,32 @@ def test_the_sites_interface_and_ports_reach_the_ranks_unless_the_user_sets_them
     assert plain == {}
 
 
+def eight_free_ports():
+    """The first and the last of eight ports in a row that nothing on this machine uses, and that no client is given."""
+    for first in random.sample(range(10_000, PORTS.start, 8), 100):
+        ports = (first, first + 7)
+        try:
+            with contextlib.ExitStack() as stack:
+                for port in range(first, first + 8):
+                    stack.enter_context(socket.create_server(("", port)))
+        except OSError:
+            continue
+        return ports
+    raise AssertionError("no eight free ports in a row")
+
+
 def test_leader_and_ranks_listen_within_the_port_range(monkeypatch):
     assert allowed() == PORTS
+    first, last = ports = eight_free_ports()
     environment = dict(os.environ)
-    set_variables(order(port_range=(41000, 41007)), environment)
+    set_variables(order(port_range=ports), environment)
     monkeypatch.setenv("SWEEP_PORT_RANGE", environment["SWEEP_PORT_RANGE"])
-    sockets = [listener(order(port_range=(41000, 41007))), *(listen_on_free_port() for _ in range(7))]
-    try:
-        assert sorted(each.getsockname()[1] for each in sockets) == list(range(41000, 41008))
-        with pytest.raises(OSError, match="none of 8 ports in 41000-41007"):
+    with contextlib.ExitStack() as stack:
+        listen = [lambda: listener(order(port_range=ports)), *[listen_on_free_port] * 7]
+        sockets = [stack.enter_context(each()) for each in listen]
+        assert sorted(each.getsockname()[1] for each in sockets) == list(range(first, last + 1))
+        with pytest.raises(OSError, match=f"none of 8 ports in {first}-{last}"):
             listen_on_free_port()
-    finally:
-        for each in sockets:
-            each.close()
 
 
 class End(Mute):
@@ -96,3 +113,22 @@ def test_rank_0_on_the_leaders_node_is_reached_as_the_leader_is():
         return found
 
     assert asyncio.run(scenario()) == ([True, False, False, False], "10.1.0.7")
+
+
+@pytest.mark.parametrize(("ends", "boots", "one"), [
+    ([("10.0.0.7", "10.0.0.7"), ("10.0.0.7", "10.0.0.7")], ["", ""], True),
+    ([("10.0.0.7", "10.0.0.8"), ("10.0.0.7", "10.0.0.9")], ["a", "a"], True),  # containers with addresses of their own
+    ([("10.0.0.7", "10.0.0.8"), ("10.0.0.7", "10.0.0.9")], ["a", "b"], False),
+    ([("10.0.0.7", "10.0.0.8"), ("10.0.0.7", "10.0.0.9")], ["", ""], False),
+    ([("10.0.0.7", "10.0.0.7")], ["a"], False),  # one node: it slows down no other
+])  # fmt: skip
+def test_several_nodes_on_one_machine_are_known_by_its_kernel(ends, boots, one):
+    async def scenario():
+        nodes = Nodes(len(ends), PausingClock())
+        for index, (end, boot) in enumerate(zip(ends, boots, strict=True)):
+            nodes.join(End(*end), Hello(node=f"n{index}", index=index, stale_tokens=(), boot=boot))
+        found = one_machine(nodes.links)
+        nodes.close()
+        return found
+
+    assert asyncio.run(scenario()) is one

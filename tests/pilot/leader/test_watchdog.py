@@ -38,6 +38,21 @@ def test_a_slow_first_iteration_is_not_a_hang_but_a_missing_heartbeat_after_it_i
     assert dog.verdict(now + 20.0, PLACES).outcome is Outcome.HANG
 
 
+def test_no_rank_was_late_while_nothing_was_known_of_it():
+    dog, now = steady()
+    dog.known_since = now + 30.0
+    assert dog.verdict(now + 49.9, PLACES) is None
+    assert dog.verdict(now + 50.0, PLACES).outcome is Outcome.HANG
+
+
+def test_nor_while_it_began():
+    dog = Watchdog.over(1, LIMITS, 0.0)
+    dog.busy(0, 299.0)
+    dog.known_since = 310.0
+    assert dog.verdict(599.0, PLACES) is None, "a limit after it was seen to work"
+    assert dog.next_deadline() == pytest.approx(610.0)
+
+
 @pytest.mark.parametrize(("step_s", "limit_s"), [(0.1, 20.0), (4.0, 20.0), (10.0, 50.0), (60.0, 300.0)])
 def test_the_steady_limit_follows_the_median_iteration(step_s, limit_s):
     dog, now = steady(step_s=step_s)

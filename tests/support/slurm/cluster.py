@@ -66,7 +66,9 @@ class Cluster:
         topology: str = "",
         extra_slurmdbd: str = "",
         start_timeout_s: float = 60,
+        own_processes: bool = False,
     ) -> None:
+        """``own_processes``: each node has a process namespace and sees no other node's processes, as real nodes do."""
         self.shape = Shape(
             nodes=nodes,
             gpus_per_node=gpus_per_node,
@@ -78,6 +80,7 @@ class Cluster:
             extra_slurmdbd=extra_slurmdbd,
         )
         self._start_timeout_s = start_timeout_s
+        self._enter = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if own_processes else []
         self._children: list[subprocess.Popen[bytes]] = []
         self._slot: PortSlot | None = None
         self.state = Path()
@@ -213,7 +216,7 @@ class Cluster:
     def start_slurmd(self, node: str) -> None:
         """Start the node's slurmd (again)."""
         log = self.state / "log" / f"slurmd.{node}.out"
-        self._spawn([program("slurmd"), "-D", "-N", node, "-f", str(self.conf)], log)
+        self._spawn([*self._enter, program("slurmd"), "-D", "-N", node, "-f", str(self.conf)], log)
 
     def stop_slurmctld(self) -> None:
         """The controller stops: clients say "Unable to contact slurm controller"."""

@@ -67,9 +67,17 @@ def _with_conf(conf: Path) -> list[tuple[psutil.Process, Mapping[str, str]]]:
     for process in psutil.process_iter():
         with contextlib.suppress(*_GONE):
             environment = _environment(process.pid)
-            if environment.get("SLURM_CONF") == str(conf) and lives(process):
+            mine = environment.get("SLURM_CONF") == str(conf) or _steps_of(process, conf.parent)
+            if mine and lives(process):
                 found.append((process, environment))
     return found
+
+
+def _steps_of(process: psutil.Process, state: Path) -> bool:
+    """Whether it is a step daemon that writes a log of the cluster: that of Slurm 25.11 blanks all its environment."""
+    if process.name() != "slurmstepd":
+        return False
+    return any(Path(file.path).is_relative_to(state) for file in process.open_files())
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -1,15 +1,15 @@
-"""Runs one check on nodes of the pilot, as an attempt like any other: same start, hang detection and clean-up."""
+"""Runs checks on nodes of a pilot, each as an attempt like any other: same start, hang detection and clean-up."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from sweep.checks.check import Json
 from sweep.contract import Layout, Run, Scalar, Workload
-from sweep.doctor.request import Request
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
@@ -18,6 +18,15 @@ from sweep.pilot.limits import Limits
 
 ATTEMPT_S = 240.0
 """the longest check as a whole"""
+START_S = 120.0
+"""longest start of a check's ranks: torch's import and the rendezvous"""
+STEP_S = {True: 20.0, False: 8.0}
+"""longest time between heartbeats, of which each timing has one. GPUs: four calls of 1 GiB at 0.2 GB/s; CPUs: 8 MiB;
+healthy ones take a tenth of it"""
+OPERATION_S = 30.0
+"""longest operation of tier ``perf``: timings of 1.4 s in all, on a node that may have a tenth of its speed"""
+FURTHER = 2
+"""times that a slow node is measured again before it is accused"""
 
 
 TORCH = ("torch", "torch.distributed", "bench_workloads.checks.rates", "bench_workloads.checks.exchange")
@@ -38,6 +47,14 @@ RATES = workload("rates", torch=True, listens=True)
 EXCHANGE = workload("exchange", torch=True, listens=True)
 
 
+Running = Callable[[str, AttemptRunner], AbstractContextManager[None]]
+"""entered with an attempt's name and what conducts it, while it runs"""
+
+
+def _alone(_name: str, _runner: AttemptRunner) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """The result of one attempt."""
@@ -56,8 +73,10 @@ class Answer:
 class CheckAttempts:
     """Conducts attempts, a few at a time."""
 
-    def __init__(self, request: Request, at_once: int) -> None:
-        self._request = request
+    def __init__(self, gpu: str, at_once: int, running: Running = _alone) -> None:
+        self._gpu = gpu
+        self._step_s = STEP_S[gpu != "cpu"]
+        self._running = running
         self._turn = asyncio.Semaphore(at_once)
         self._number = 0
 
@@ -67,6 +86,7 @@ class CheckAttempts:
         links: Sequence[Link],
         ranks_per_node: int,
         params: Mapping[str, Scalar],
+        step_s: float | None = None,
     ) -> Answer:
         """One attempt of a check's program on these nodes; never raises."""
         run = Run(
@@ -79,16 +99,17 @@ class CheckAttempts:
             layout=Layout(dp=len(links) * ranks_per_node),
             params=params,
         )
-        return await self.run(program, links, run, self._request.step_s)
+        step_s = step_s or self._step_s
+        return await self.run(program, links, run, step_s, step_s)
 
-    async def run(self, program: Workload, links: Sequence[Link], run: Run, first_s: float) -> Answer:
+    async def run(self, program: Workload, links: Sequence[Link], run: Run, first_s: float, step_s: float) -> Answer:
         """One attempt on these nodes; never raises. ``first_s``: the longest time of its first iteration."""
         self._number += 1
         nodes = tuple(link.node for link in links)
         limits = Limits(
-            start_s=self._request.start_s,
+            start_s=START_S,
             first_iteration_s=first_s,
-            steady_s=self._request.step_s,
+            steady_s=step_s,
             attempt_s=ATTEMPT_S,
         )
         async with self._turn:
@@ -97,8 +118,10 @@ class CheckAttempts:
             if lost:
                 text = f"the connection to {', '.join(lost)} is lost, or the node could not be cleared"
                 return Answer(nodes=nodes, problem=text, accused=tuple(lost))
-            runner = AttemptRunner(f"check.{self._number}", run, program, links, limits, 0, None, self._request.gpu)
-            result = await runner.conduct()
+            name = f"check.{self._number}"
+            runner = AttemptRunner(name, run, program, links, limits, 0, None, self._gpu)
+            with self._running(name, runner):
+                result = await runner.conduct()
         return _answer(nodes, result, asked_at)
 
 
@@ -120,3 +143,20 @@ def _answer(nodes: tuple[str, ...], result: AttemptResult, asked_at: float) -> A
         asked_at=asked_at,
         answered_at=time.time(),
     )
+
+
+async def measure_rates(attempts: CheckAttempts, link: Link, ranks: int) -> dict[str, Json]:
+    """Tier ``perf`` on one node: its answer of kind "rates", for ``sweep.checks.speeds``."""
+    answer = await attempts.conduct(RATES, [link], ranks, {}, OPERATION_S)
+    rates = [extra.get("rates") for extra in answer.ranks.get(link.node, [])]
+    return {"node": link.node, "ranks": rates, "problem": answer.problem}
+
+
+async def until_sure(
+    measure: Callable[[Link], Awaitable[None]], links: Sequence[Link], slow: Callable[[], Sequence[str]]
+) -> None:
+    """Measure every node, and those that are slow by what is known then, further times."""
+    await asyncio.gather(*(measure(link) for link in links))
+    for _ in range(FURTHER):
+        again = slow()
+        await asyncio.gather(*(measure(link) for link in links if link.node in again))

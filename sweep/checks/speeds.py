@@ -1,0 +1,80 @@
+"""The speeds of nodes as their ranks measured them, evaluated: tiers ``perf`` and ``train``. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sweep.checks.check import Check, CheckResult, Json, NodeReadings, Reading, Stated, Verdict
+from sweep.checks.fleet import evaluate_all
+from sweep.checks.perf import PERF
+from sweep.checks.rules import number_of
+from sweep.checks.train import READER as TRAINING
+from sweep.checks.train import TRAIN
+
+Answer = Mapping[str, Json]
+"""of one node (or of some that exchanged data): "kind", "node", what its ranks measured"""
+SPEEDS: dict[str, tuple[str, tuple[Check, ...]]] = {"perf": ("rates", PERF), "train": ("training", TRAIN)}
+"""tier -> (kind of its answers, its checks)"""
+
+
+def rates_of(answer: Answer) -> NodeReadings:
+    """One node's rates as readings: each a list with a row per rank that measured it."""
+    ranks = [rank for rank in rows(answer.get("ranks")) if rank]
+    names = list(dict.fromkeys(name for rank in ranks for name in rank))
+    readings = {}
+    for name in names:
+        values = [rank[name] for rank in ranks if rank.get(name)]
+        # An all-reduce has rows of its own, the same on every rank
+        value = values[0] if values and isinstance(values[0], list) else values
+        readings[name if name == TRAINING else f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
+    problem = str(answer.get("problem") or "") or ("" if readings else "nothing was measured")
+    return NodeReadings(node=str(answer["node"]), readings=readings, problem=problem)
+
+
+def all_rates(answers: Iterable[Answer], kind: str = "rates") -> list[NodeReadings]:
+    """Each node's rates; of a node that was measured again, the better of each: load only makes one slower."""
+    found: dict[str, NodeReadings] = {}
+    for answer in answers:
+        if answer["kind"] == kind:
+            new = rates_of(answer)
+            old = found.get(new.node)
+            found[new.node] = new if old is None or old.problem else old if new.problem else _better(old, new)
+    return list(found.values())
+
+
+def _better(old: NodeReadings, new: NodeReadings) -> NodeReadings:
+    names = dict.fromkeys([*old.readings, *new.readings])
+    best = {name: max((one.readings[name] for one in (old, new) if name in one.readings), key=_speed) for name in names}
+    return replace(old, readings=best)
+
+
+def _speed(reading: Reading) -> float:
+    found = rows(reading.value)
+    speeds = [
+        number_of(row, "per_second")
+        if row.get("per_second") is not None
+        else number_of(row, "bytes") / number_of(row, "least_s")
+        for row in found
+        if row.get("per_second") is not None or row.get("least_s") is not None
+    ]
+    return min(speeds, default=0.0)
+
+
+def evaluate_speeds(answers: Sequence[Answer], tier: str, stated: Stated) -> list[CheckResult]:
+    """The results of a tier that measures each node's speed; none where it was not asked for."""
+    kind, checks = SPEEDS[tier]
+    rates = all_rates(answers, kind)
+    return evaluate_all(checks, rates, stated) if rates else []
+
+
+def accused_by_speed(answers: Sequence[Answer], tier: str, stated: Stated) -> list[str]:
+    """The nodes that are too slow by what is known, or did not answer: measured again before they are reported."""
+    found = evaluate_speeds(answers, tier, stated)
+    slow = (Verdict.BELOW_MEDIAN, Verdict.BELOW_FLOOR, Verdict.NO_ANSWER)
+    return list(dict.fromkeys(one.node for one in found if one.finding.verdict in slow))
+
+
+def rows(value: Json) -> list[Mapping[str, Json]]:
+    """The mappings of a list."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

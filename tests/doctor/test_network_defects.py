@@ -1,0 +1,58 @@
+"""Nodes with a network each, of which one is slow: pairs find it, and accuse neither its partners nor anyone else."""
+
+import pytest
+
+from tests.support.doctor.driving import examine, unfit
+from tests.support.doctor.network import network
+from tests.support.doctor.switch import LATENCY_S, LOSS, RATE
+
+__all__ = ["network"]
+
+SICK = 3
+DEFECTS = ("latency", "loss", "rate")
+PATIENCE_S = 1200
+"""on a machine that others use too; alone it takes two minutes"""
+pytestmark = [pytest.mark.long, pytest.mark.timeout(PATIENCE_S + 100)]
+
+
+def names(executor, count):
+    return [f"local-{at}" for at in range(count)] if executor == "local" else [f"n{at}" for at in range(1, count + 1)]
+
+
+def shown(report):
+    """What the test's output says of a run."""
+    names = ("node", "check", "found", "expected")
+    wrong = [[row[name] for name in names] for row in report["results"] if row["verdict"] != "ok"]
+    times = {row["node"]: row["found"] for row in report["results"] if row["check"] == "pair message"}
+    return f"{report['seconds']} {wrong} {times}\n" + "\n".join(map(str, report["pairs"]))
+
+
+def check_defect(tmp_path, network, defect, nodes, executor, env=None):
+    sick = names(executor, nodes)[SICK]
+    made = network(names(executor, nodes), {sick: defect})
+    code, report = examine(
+        tmp_path, "pair", nodes=nodes, network=made, executor=executor, env=env, timeout=PATIENCE_S
+    )  # fmt: skip
+    print(f"{defect} ({LATENCY_S} s, {LOSS:.0%}, {RATE}) on {sick}:", shown(report))
+    assert {node for node, _ in unfit(report)} == {sick}
+    assert (code, list(report["exclude"]), len(report["nodes"])) == (1, [sick], nodes)
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("time", range(5))
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_node_with_a_slow_network_is_named_and_no_other(tmp_path, slurm_cluster, network, defect, time):
+    check_defect(tmp_path, network, defect, 7 + time % 2, "slurm", slurm_cluster.env)
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_without_a_scheduler(tmp_path, network, defect):
+    check_defect(tmp_path, network, defect, 7, "local")
+
+
+@pytest.mark.parametrize("nodes", [7, 8])
+def test_healthy_networks_accuse_no_node(tmp_path, network, nodes):
+    made = network(names("local", nodes), {})
+    code, report = examine(tmp_path, "pair", "whole", nodes=nodes, network=made, timeout=PATIENCE_S)
+    print("healthy:", shown(report))
+    assert (code, unfit(report), report["exclude"]) == (0, set(), {})
