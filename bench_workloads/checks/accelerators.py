@@ -28,7 +28,13 @@ def answer_time() -> float:
 def _output(command: list[str]) -> str:
     """What it prints. Raises OSError, TimeoutExpired, and RuntimeError where it fails."""
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=LIMIT_S,
+        check=False,
     )
     if done.returncode:
         raise RuntimeError((done.stderr or done.stdout).strip()[:200] or f"exit {done.returncode}")

@@ -36,7 +36,7 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
     values = {**variables(run, steps), **own, "directory": directory, "config": str(Path(directory) / name)}
     files = {}
     if template:
-        text = Path(template[1:]).read_text() if template.startswith("@") else template
+        text = Path(template[1:]).read_text(encoding="utf-8") if template.startswith("@") else template
         files[name] = render(text, values, quoted=False)
     words = shlex.split(render(param(WORKLOAD, run, "command", str), values, quoted=True))
     if words and words[0] == "python":

@@ -97,7 +97,7 @@ def launch(
             return _dry_run(plan, grid, site, chosen, as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(_spending(plan, grid, site, chosen), err=True):
             raise click.Abort
-        sweep = create(directory, grid, site, plan, executor=chosen, grid_text=grid_file.read_text())
+        sweep = create(directory, grid, site, plan, executor=chosen, grid_text=grid_file.read_text(encoding="utf-8"))
     stated = site if site_given is not None or grid.site is not None else None
     check_same(sweep, grid, chosen, stated)  # also if another launch has just created it
     if dry_run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -80,6 +81,13 @@ def cli() -> None:
     """
 
 
+def _print_in_any_locale() -> None:
+    """Characters that the terminal's encoding lacks (a locale such as en_US, Latin-1) become question marks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def _print(mistakes: Sequence[Mistake]) -> None:
     for mistake in mistakes:
         click.echo(f"error: {mistake}", err=True)
@@ -88,6 +96,7 @@ def _print(mistakes: Sequence[Mistake]) -> None:
 def main() -> None:
     """Run the command line. Exit 0 done, 1 the work failed, 2 the input is wrong, 130 interrupted."""
     os.umask(0o077)  # only the user may read a sweep's files
+    _print_in_any_locale()
     try:
         code = cli(prog_name="sweep", standalone_mode=False)
     except SweepError as error:

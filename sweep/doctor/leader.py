@@ -116,7 +116,9 @@ def expected_nodes(order: PilotOrder) -> list[str]:
         return [f"local-{index}" for index in range(order.nodes)]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=HOSTNAMES_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=HOSTNAMES_S, check=False
+        )
         return done.stdout.split()
     return []
 

@@ -111,7 +111,7 @@ class LoginReaders:
         script = find_executor("slurm")(self._site, self._directory).script(request)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBATCH_")}
         done = subprocess.run(
-            ["sbatch", "--test-only"], input=script, capture_output=True, text=True, timeout=LIMIT_S,
+            ["sbatch", "--test-only"], input=script, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
             env=environment, check=False,
         )  # fmt: skip
         lines = [line for line in (done.stderr + done.stdout).strip().splitlines() if line]
@@ -178,7 +178,14 @@ def output(command: Sequence[str], *, both: bool = False, fails: bool = False) -
     """What a command prints. Raises OSError, TimeoutExpired, RuntimeError where it fails (unless ``fails``)."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_", "SRUN_"))}
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=LIMIT_S,
+        env=environment,
+        check=False,
     )
     if done.returncode and not fails:
         raise RuntimeError(f"{command[0]}: {(done.stderr or done.stdout).strip()[:200] or f'exit {done.returncode}'}")

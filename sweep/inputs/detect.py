@@ -190,7 +190,9 @@ def _output(command: Sequence[str]) -> str | None:
     """What a command prints; None if it is missing, fails or takes too long."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_"))}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, env=environment, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

@@ -77,7 +77,7 @@ def has_node(node: str) -> bool | None:
         return None
     command = ["squeue", "--noheader", f"--jobs={job}", f"--nodelist={node}", "--states=all", "--format=%i"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CANCEL_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=CANCEL_S, check=False)
     except (OSError, subprocess.TimeoutExpired):  # compute nodes may lack Slurm's clients
         return None
     return None if done.returncode else bool(done.stdout.strip())

@@ -97,8 +97,13 @@ class SweepDir:
         return self.path / "figures"
 
     def journals(self) -> list[Path]:
-        """All journals, in a stable order."""
-        return sorted((self.path / "journal").glob("*.jsonl"))
+        """All journals, in a stable order. Directories are none, whatever their name."""
+        try:
+            with os.scandir(self.path / "journal") as entries:
+                names = [one.name for one in entries if one.name.endswith(".jsonl") and not one.is_dir()]
+        except FileNotFoundError:
+            return []
+        return [self.path / "journal" / name for name in sorted(names)]
 
     def journal(self, writer: str) -> Path:
         """The journal of one launcher session or one pilot."""
@@ -255,7 +260,7 @@ def claims_of(
     One that is damaged is reported on stderr, and is held by ``UNKNOWN_PILOT``. Other files are ignored.
     """
     with os.scandir(sweep.claims) as entries:
-        names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
+        names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and not entry.is_dir())
     for name in names:
         run_id, _, attempt = name.rpartition(".")
         if attempt.isdecimal() and not known(run_id, int(attempt)):

@@ -147,5 +147,5 @@ def _written(path: Path, text: str) -> bool:
     try:
         write_once(path, text)
     except FileExistsError:
-        return path.read_text() == text
+        return path.read_text(encoding="utf-8") == text
     return True

@@ -132,7 +132,7 @@ def _damaged(path: Path, error: Exception) -> SweepError:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise _damaged(path, error) from error
 
@@ -261,7 +261,7 @@ def _first_line(command: Sequence[str]) -> str | None:
     if shutil.which(command[0]) is None:
         return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip().partition("\n")[0] or None

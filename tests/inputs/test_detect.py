@@ -200,6 +200,13 @@ def test_slurm_answers_where_sbatch_is_installed_and_the_controller_is_up(
     assert slurm_answers() is up
 
 
+def test_what_slurm_prints_in_another_encoding_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A message of an administrator, in Latin-1."""
+    commands(monkeypatch, tmp_path, sbatch="", scontrol="")
+    (tmp_path / "scontrol").write_bytes(b"#!/bin/sh\nprintf 'Slurmctld(primary) at n\374rnberg is UP\\n'\n")
+    assert slurm_answers()
+
+
 @pytest.mark.parametrize(("names", "stated", "kind", "ranks"), [
     ("NVIDIA H100 80GB HBM3\nNVIDIA H100 80GB HBM3", None, "h100", 2), ("NVIDIA H100 80GB HBM3", "a100", "a100", 1),
     ("", "h100", "cpu", None), (None, None, "cpu", None),

@@ -221,6 +221,16 @@ class Scheduler:
         return (JobState.RUNNING, self.jobs[token]) if token in self.jobs else (JobState.GONE, None)
 
 
+def test_directories_among_journals_and_claims_are_passed_over(sweep):
+    """What a file system or a user left there (.snapshot, lost+found, a copy) has no events and holds no attempt."""
+    (sweep.path / "journal" / "copy.jsonl").mkdir()
+    (sweep.claims / "run.1").mkdir()
+    Journal(sweep.journal("w")).append(FIRST)
+    assert sweep.journals() == [sweep.journal("w")]
+    assert list(JournalReader(sweep).new_events()) == [FIRST]
+    assert list(claims_of(sweep)) == []
+
+
 @pytest.mark.parametrize("submitted", [True, False])
 def test_a_pilot_whose_first_lines_are_damaged_is_found_by_its_name(tmp_path, submitted):
     """Else a launcher would wait for it indefinitely."""

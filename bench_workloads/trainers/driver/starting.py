@@ -69,6 +69,6 @@ def versions(settings: dict[str, Any], package: str) -> dict[str, str]:
     for name in filter(None, ("torch", package)):
         words = [*shlex.split(str(settings["prefix"])), interpreter(settings), "-c", _VERSION.format(name)]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=True)
+            done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=5, check=True)
             found[name] = done.stdout.strip().splitlines()[-1]
     return found

@@ -261,7 +261,9 @@ def _rows(text: str) -> list[tuple[str, str]]:
 def _output(*options: str) -> str:
     command = ["nvidia-smi", *options]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=NVIDIA_SMI_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=NVIDIA_SMI_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout
