@@ -68,12 +68,15 @@ class Found:
     """per cell, the recorded regret of a closed cell"""
 
 
-def tried(made: SyntheticCluster, name: str, share: float, most_stated: int = 40) -> Found:
-    """The replay of one strategy. What it says is noted at up to ``most_stated`` steps, evenly among them."""
+def tried(made: SyntheticCluster, name: str, share: float, most_stated: int = 40, known: Known | None = None) -> Found:
+    """The replay of one strategy. What it says is noted at up to ``most_stated`` steps, evenly among them.
+
+    ``known``: nothing yet, with beliefs other than usual.
+    """
     recorded, c = made.recorded, made.recorded.candidates
     strategy: Strategy = Oracle(made) if name == ORACLE else strategy_named(name)
     runs = max(1, int(share * len(c)))
-    known, found = Known(c), Found(runs=len(c))
+    known, found = known or Known(c), Found(runs=len(c))
     every = max(1, runs // most_stated)
     for number, pick in enumerate(steps(known, recorded, strategy, Budget(runs=runs))):
         if number % every == 0 and hasattr(strategy, "chance"):

@@ -73,7 +73,7 @@ def _drawn(seed: int, r: Random) -> SyntheticCluster | None:
     if configurations is None:
         return None
     c = _columns(configurations)
-    true = _seconds(c, cluster, trainer) * _interactions(r, c)
+    true = _seconds(c, cluster, trainer) * _interactions(r, _codes(c))
     tokens = c["dp"] * c["micro_batch_size"] * c["grad_accum"] * c["sequence_length"]
     rates = tokens / true / (c["nodes"] * c["gpus_per_node"])
     peak = _peak_bytes(c, trainer)
@@ -372,7 +372,7 @@ def _data_s(c: Columns, backward: Any, network: Any, k: dict[str, float], t: dic
     speed = np.where(across, network, k["inside"])
     latency = np.where(across, k["network_latency"], k["inside_latency"]) * np.sqrt(layers)
     one_way = _ring_s(2 * mine, ranks, speed, latency)
-    each = (c["zero"] >= 2) & (not t["accumulate_in_place"])
+    each = (c["zero"] >= 2) & np.logical_not(t["accumulate_in_place"])
     gradients = one_way * np.where(c["zero"] == 0, 2, 1) * np.where(each, c["grad_accum"], 1)
     hidden = t["dp_overlap"] * backward * np.where(each, c["grad_accum"], 1)
     gathers = np.where(c["zero"] == 3, np.where(t["gather_again"], 2 * c["grad_accum"], 2), 1) * (c["zero"] >= 1)
@@ -405,15 +405,20 @@ def _peak_bytes(c: Columns, t: dict[str, Any]) -> Floats:
     return found
 
 
-def _interactions(r: Random, c: Columns) -> Floats:
+def _codes(c: Columns) -> dict[str, npt.NDArray[np.int64]]:
+    """Each candidate's value of each axis as a number, and that of its cell."""
+    cells = [f"{m}/{n}" for m, n in zip(c["model"], c["nodes"], strict=True)]
+    values = {name: c[name] for name in AXES} | {"cell": cells}
+    return {name: np.unique(value, return_inverse=True)[1].ravel() for name, value in values.items()}
+
+
+def _interactions(r: Random, codes: dict[str, npt.NDArray[np.int64]]) -> Floats:
     """What no formula has: a factor per value of each axis, per pair of values, per cell and axis; single bad values.
 
     Scales of the logarithms: up to 0.1 per axis, 0.08 per pair of axes, 0.05 between cells; in half of the worlds one
     to three values, or pairs of values, cost 1.1 to 3 times.
     """
-    log = np.zeros(len(c["dp"]))
-    codes = {name: np.unique(c[name], return_inverse=True)[1].ravel() for name in AXES}
-    cells = np.unique([f"{m}/{n}" for m, n in zip(c["model"], c["nodes"], strict=True)], return_inverse=True)[1].ravel()
+    log, cells = np.zeros(len(codes["cell"])), codes["cell"]
     single, paired, local = (r.uniform(0, top) for top in (0.1, 0.08, 0.05))
     for name in AXES:
         log += r.normal(0, single, 64)[codes[name]]

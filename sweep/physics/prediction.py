@@ -42,6 +42,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 FACTORS = tuple(constants.FACTORS)
+CAUSES = unknown_trainer.CAUSES
 FEATURES, SIZE = 12, 2
 """how many a layout has, and which of them is the number of GPUs"""
 MOST_ANCHORS = 512
@@ -80,6 +81,8 @@ class Layouts:
     """(n, features) its place among others, in doublings; kinds as steps of two"""
     groups: Ints
     """number of its trainer and cluster"""
+    causes: Floats
+    """(n, causes) standard deviation of the logarithm of what several parts share (``unknown_trainer.CAUSES``)"""
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -99,6 +102,14 @@ class Layouts:
         found: Floats = np.sqrt(own + common)
         return found
 
+    @property
+    def loadings(self) -> Floats:
+        """(parts, causes) which parts share a cause: of a trainer without a profile only."""
+        found = np.zeros((self.parts.shape[1], len(CAUSES)))
+        if len(found) > len(PARTS):
+            found[len(PARTS) :] = unknown_trainer.LOADINGS
+        return found
+
     def take(self, rows: Any) -> Layouts:
         """Some of the candidates."""
         return Layouts(*(getattr(self, one.name)[rows] for one in fields(self)))
@@ -115,7 +126,7 @@ class Layouts:
         """Candidates of which nothing is known but that their steps take some time."""
         parts, factors = np.ones((number, len(PARTS))), np.zeros((number, len(FACTORS)))
         features, groups = np.zeros((number, FEATURES)), np.zeros(number, dtype=np.int64)
-        return Layouts(parts, np.ones_like(parts), factors, features, groups)
+        return Layouts(parts, np.ones_like(parts), factors, features, groups, np.zeros((number, len(CAUSES))))
 
     @staticmethod
     def joined(several: list[Layouts]) -> Layouts:
@@ -149,17 +160,20 @@ def describe(
         stacked(_factors(columns)),
         stacked(_features(columns)),
         np.full(size, group, dtype=np.int64),
+        np.zeros((size, len(CAUSES))),
     )
 
 
 def describe_unknown(columns: Mapping[str, Any], gpu: Gpu, *, group: int = 0) -> Layouts:
     """Candidates of a trainer without a profile: parts are ``unknown_trainer.NAMES``, each as good as unknown."""
-    columns = Numbers.of(columns)
-    parts = unknown_trainer.amounts(columns, Machine(gpu=gpu))
+    columns, machine = Numbers.of(columns), Machine(gpu=gpu)
+    parts = unknown_trainer.amounts(columns, machine)
     size = len(parts)
     features = np.stack([np.broadcast_to(one, size) for one in _features(columns)], axis=1).astype(np.float64)
     groups = np.full(size, group, dtype=np.int64)
-    return Layouts(parts, np.full_like(parts, unknown_trainer.SPREAD), np.zeros((size, len(FACTORS))), features, groups)
+    spreads, factors = np.full_like(parts, unknown_trainer.SPREAD), np.zeros((size, len(FACTORS)))
+    causes = np.broadcast_to(unknown_trainer.causes(columns, machine), (size, len(CAUSES)))
+    return Layouts(parts, spreads, factors, features, groups, causes)
 
 
 def _factors(columns: Mapping[str, Any]) -> list[Any]:

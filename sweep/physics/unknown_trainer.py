@@ -33,6 +33,26 @@ NAMES = (
     "fixed",
 )
 
+NETWORK_PARTS = ("tp_across", "pipeline_sends", "gradients", "gradients_each", "sharding")
+"""parts that cross the network between nodes: one rate, however uncertain, is in all of them"""
+CONGESTION = 0.34
+"""standard deviation, per doubling of the nodes, of the logarithm by which that rate falls: in the Ultra-Scale
+Playbook's measurements the all-reduce of 2 to 64 nodes falls by this much per doubling, from 362 to 65 GB/s; on a
+network that is not oversubscribed it hardly does"""
+CAUSES = ("network", "congestion")
+"""what is uncertain in several parts at once"""
+LOADINGS = np.array([[1.0 * (name in NETWORK_PARTS)] * len(CAUSES) for name in NAMES])
+"""(parts, causes) which parts share a cause"""
+
+
+def causes(columns: Mapping[str, Any], machine: Machine) -> Any:
+    """(candidates, causes) by how much each cause may move a run's parts, as a standard deviation of the logarithm."""
+    nodes = np.atleast_1d(_nodes(columns))
+    stated = "network_bytes_per_s" in columns or machine.gpu.network_bytes_per_s or machine.measured.between_bytes_per_s
+    rate = np.where(nodes > 1, machine.network_spread if stated else SPREAD, 0.0)
+    falls = np.where(nodes > 1, CONGESTION * np.log2(nodes / 2), 0.0)
+    return np.stack([rate, falls], axis=1)
+
 
 def amounts(columns: Mapping[str, Any], machine: Machine) -> Any:
     """Seconds of each part of one optimizer step, (candidates, parts) in the order of ``NAMES``.

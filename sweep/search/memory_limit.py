@@ -23,8 +23,9 @@ _QUARTERS = 4
 class MemoryLimit:
     """The belief about the peak at which runs fail. Mutable: every end of a run may condition it."""
 
-    def __init__(self) -> None:
-        self._points = STATED + np.outer([STATED_ERROR, MISSTATED_ERROR], _POINTS)
+    def __init__(self, stated: float = STATED, error: float = STATED_ERROR) -> None:
+        """``stated``, ``error``: mean and spread where the memory is as stated."""
+        self._points = stated + np.outer([error, MISSTATED_ERROR], _POINTS)
         density = np.exp(-0.5 * _POINTS**2)
         self._weights = np.outer([1 - MISSTATED, MISSTATED], density / density.sum())
 

@@ -81,10 +81,15 @@ class Fit:
     """A linearisation at the most probable factors, and scales."""
 
     factors: Floats
-    """the logarithm of each part's factor over its spread"""
+    """the logarithms of each part's own factor, then of what parts share (``causes``), over their spreads"""
     scales: Scales = field(default_factory=Scales)
     disturbed: float = DISTURBED
     """share of runs that something else slowed down"""
+
+    @classmethod
+    def prior(cls, layouts: Layouts, scales: Scales) -> Fit:
+        """Before anything is measured."""
+        return cls(np.zeros(layouts.parts.shape[1] + layouts.causes.shape[1]), scales)
 
 
 class StepTimes:
@@ -100,7 +105,7 @@ class StepTimes:
         """The factors and scales that fit the measurements best, and the belief given them."""
         indices, log_times = indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:]
         usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
-        fit, extra = Fit(np.zeros(self._layouts.parts.shape[1]), usual), np.zeros(len(indices))
+        fit, extra = Fit.prior(self._layouts, usual), np.zeros(len(indices))
         covariances, surprising = np.empty((ORDERS, 0, len(self._layouts))), np.zeros((len(self._layouts), 0))
         if len(indices):
             covariances = self._kernel.columns(indices)
@@ -139,8 +144,10 @@ class StepTimes:
 
 def linearised(layouts: Layouts, fit: Fit) -> tuple[Floats, Floats]:
     """Mean of the log times where the factors are 1, and their slopes by everything uncertain, in its spreads."""
-    median, shares = corrected(layouts, layouts.spreads * fit.factors)
-    slopes = shares * layouts.spreads
+    number = layouts.parts.shape[1]
+    shared = (layouts.causes * fit.factors[number:]) @ layouts.loadings.T
+    median, shares = corrected(layouts, layouts.spreads * fit.factors[:number] + shared)
+    slopes = np.concatenate([shares * layouts.spreads, layouts.causes * (shares @ layouts.loadings)], axis=1)
     trainer = np.full((len(layouts), 1), TRAINER.spread)
     linear = np.concatenate([slopes, layouts.factors * FACTOR_SPREADS, trainer], axis=1)
     return median - slopes @ fit.factors, fit.scales.physics * linear

@@ -300,7 +300,7 @@ def made(parts, spreads=None, *, apart=0.0, group=0):
     features = plain.features.copy()
     features[:, SIZE] = apart
     spreads = np.zeros_like(parts) if spreads is None else np.array(spreads)
-    return Layouts(parts, spreads, plain.factors.copy(), features, plain.groups + group)
+    return Layouts(parts, spreads, plain.factors.copy(), features, plain.groups + group, plain.causes)
 
 
 def known(misfit, *, apart=0.0, group=0):

@@ -13,7 +13,7 @@ from sweep.physics.hardware import GPUS
 from sweep.physics.machine import Machine
 from sweep.physics.prediction import describe_unknown
 from sweep.physics.shapes import active_parameters, total_parameters
-from sweep.physics.unknown_trainer import LEAST_S, NAMES, amounts
+from sweep.physics.unknown_trainer import CONGESTION, LEAST_S, LOADINGS, NAMES, NETWORK_PARTS, SPREAD, amounts, causes
 
 H100 = GPUS["h100"]
 PEAK, LINK, NETWORK, MEMORY = H100.peak_flops("bf16"), 450e9, 50e9, 3.35e12
@@ -128,3 +128,22 @@ def test_a_layout_of_no_micro_batch_waits_for_its_pipeline_once():
         found = counted(pp=4, grad_accum=0)
     assert found["pipeline_latency"] == pytest.approx(4 * HOST_S * (0 + 4 - 1))
     assert found["work"] == LEAST_S
+
+
+def test_the_networks_rate_is_one_uncertain_factor_of_all_parts_that_cross_it():
+    """Where nothing states it; it falls by an uncertain power of the nodes, beginning with two."""
+    columns = {"nodes": np.array([1, 2, 4, 64])}
+    unstated = Machine(gpu=replace(H100, network_bytes_per_s=None))
+    rate, falls = causes(columns, unstated).T
+    assert rate.tolist() == [0.0, SPREAD, SPREAD, SPREAD]  # one node has no network
+    assert falls.tolist() == pytest.approx([0.0, 0.0, CONGESTION, 5 * CONGESTION])
+    stated = Machine(gpu=replace(H100, network_bytes_per_s=50e9))
+    assert causes(columns, stated)[1, 0] == stated.network_spread < SPREAD
+    assert causes(columns | {"network_bytes_per_s": np.full(4, 50e9)}, unstated)[1, 0] == unstated.network_spread
+    for name, shares in zip(NAMES, LOADINGS.tolist(), strict=True):
+        assert shares == ([1.0, 1.0] if name in NETWORK_PARTS else [0.0, 0.0])
+
+
+def test_the_published_all_reduce_falls_by_the_stated_power_of_the_nodes():
+    """The Ultra-Scale Playbook's measurements: 361.7 GB/s on 2 nodes, 64.9 on 64."""
+    assert pytest.approx(math.log(361.7 / 64.9) / 5, abs=0.01) == CONGESTION

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from sweep.physics.hardware import GPUS
+from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS, Gpu
 from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
 from sweep.search.candidates import from_configurations
@@ -107,3 +108,29 @@ def test_a_disturbed_run_is_doubted_and_a_fast_one_is_not():
     assert variances[0] < 1e-3
     assert variances[1] < 0.01
     assert variances[2] > 100
+
+
+def test_a_slow_network_shows_in_every_part_that_crosses_it_and_not_on_one_node():
+    """A pipeline's sends over the network were slow: so are gradients there, of which no run was measured."""
+    slower = {}
+    for nodes in (1, 2):
+        runs = [
+            {
+                "workload": "somebody", "model": "1B", "shape": MODELS["1B"].as_dict(), "nodes": nodes,
+                "gpus_per_node": 8, "sequence_length": 4096, "dtype": "bf16", "compile": False, "repeat": 0,
+                "params": {}, "env": {}, "layout": layout,
+            }
+            for layout in (
+                {"dp": 1, "tp": 1, "pp": 8 * nodes, "cp": 1, "ep": 1, "zero": 0, "micro_batch_size": 8,
+                 "grad_accum": 32, "recompute": "none", "pp_schedule": "1f1b"},
+                {"dp": 8 * nodes, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "zero": 0, "micro_batch_size": 1,
+                 "grad_accum": 1, "recompute": "none", "pp_schedule": "1f1b"},
+            )
+        ]  # fmt: skip
+        gpu = Gpu(name="unnamed", peaks_flops={"bf16": 1e15}, memory_bytes=80 * 10**9, link_bytes_per_s=2e9)
+        candidates = from_configurations(["a-0000000000000000", "b-0000000000000001"], runs, gpu)
+        times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
+        _, prior = times.fitted(np.empty(0, dtype=np.int64), np.empty(0))
+        _, belief = times.fitted(np.array([0]), prior.mean[:1] + 2.0)
+        slower[nodes] = float(belief.mean[1] - prior.mean[1])
+    assert slower[2] > 2 * slower[1]

@@ -39,7 +39,7 @@ def candidates():
 
 def fit_of(candidates, **scales):
     sizes = (1.0, 2.0)
-    return Fit(np.zeros(candidates.layouts.parts.shape[1]), Scales(**scales, by_size=sizes))
+    return Fit.prior(candidates.layouts, Scales(**scales, by_size=sizes))
 
 
 def measured(candidates, error):
@@ -84,11 +84,14 @@ def test_a_run_is_trusted_by_bayes_rule_and_moves_expectations_by_its_trust(slow
 def test_the_slopes_are_the_derivatives_of_the_log_time_by_each_uncertain_factor(candidates):
     """In units of a factor's spread; the mean is where the tangent meets the factors of 1."""
     layouts, fit = candidates.layouts, fit_of(candidates)
+    layouts = replace(layouts, causes=np.linspace(0.2, 1.5, layouts.causes.size).reshape(layouts.causes.shape))
     at = replace(fit, factors=0.3 * np.cos(np.arange(len(fit.factors))))
     mean, slopes = linearised(layouts, at)
+    number = layouts.parts.shape[1]
 
     def log_time(factors):
-        return np.log((layouts.parts * np.exp(layouts.spreads * factors)).sum(axis=1))
+        shared = (layouts.causes * factors[number:]) @ layouts.loadings.T
+        return np.log((layouts.parts * np.exp(layouts.spreads * factors[:number] + shared)).sum(axis=1))
 
     tangent = log_time(at.factors)
     for part in range(len(at.factors)):
@@ -189,7 +192,7 @@ def test_what_physics_leaves_uncertain_is_that_of_its_parts_factors_and_trainer(
     given = [one | {"workload": "megatron"} for one in given]
     layouts = from_configurations([f"run-{i:016x}" for i in range(4)], given, GPUS["h100"]).layouts
     assert layouts.factors.any(axis=1).sum() >= 3
-    mean, linear = linearised(layouts, Fit(np.zeros(layouts.parts.shape[1]), Scales(by_size=(1.0,), physics=1.0)))
+    mean, linear = linearised(layouts, Fit.prior(layouts, Scales(by_size=(1.0,), physics=1.0)))
     assert mean == pytest.approx(layouts.log_median)
     beyond = constants.RESIDUAL.spread**2 + constants.NOISE.spread**2
     assert (linear**2).sum(axis=1) == pytest.approx(layouts.prior_sd**2 - beyond)
