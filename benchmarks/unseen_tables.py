@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from benchmarks.reference_tables import STORED_SCORES, Row, Table, gpt, interleaved, read, table_of
+from benchmarks.reference_tables import STORED_SCORES, Row, Table, gpt, interleaved, nemo, read, table_of
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 
@@ -43,6 +43,7 @@ def unseen_tables() -> list[Table]:
     return [
         table_of("NeMo experts", _nemo(_MIXTURES)),
         table_of("NeMo experts, Kimi K2", _nemo(_LATER)),
+        table_of("NeMo LoRA", nemo(adapters=True)),
         table_of("BigScience", _bigscience()),
     ]
 
@@ -69,6 +70,7 @@ def _nemo(models: dict[str, ModelShape]) -> Iterator[Row]:
             "dtype": "bf16" if row["precision"] == "BF16" else "fp8",
             "gpus_per_node": 72 if gpu.startswith("gb") else 8,
             "tp_overlap": True,
+            "etp": 1,  # expert_tensor_parallel_size in scripts/performance of NVIDIA-NeMo/Megatron-Bridge
             **interleaved(chunks),
             "shape": models[name],
             "seconds": batch * sequence / float(row["tok_s_gpu"]) / gpus,
