@@ -75,7 +75,7 @@ def tables() -> list[Table]:
         table_of(
             "Megatron 2024", _megatron_2024(), {"pp_schedule": ("interleaved_1f1b", "1f1b"), "micro_batch_size": (1, 2)}
         ),
-        table_of("vTrain 3.6B", _vtrain(), {"gpu": ("a100", "a100-40gb")}),
+        table_of("vTrain 3.6B", _vtrain(), {"gpu": ("a100", "a100-40gb"), "zero": (0, 1)}),
         table_of("torchtitan", _torchtitan()),
         table_of("NeMo dense", nemo()),
         table_of("llm-foundry A100", _llm_foundry()),

@@ -78,7 +78,8 @@ def _tied_s(columns: Columns, machine: Machine, shape: Any, gradient: Any) -> An
 def exposed_s(
     columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: Behaviour, forward: Any, backward: Any
 ) -> Any:
-    """Seconds that the step waits. ``forward``, ``backward``: the busiest stage's seconds for one micro-batch.
+    """Seconds that the step waits. ``forward``, ``backward``: the busiest stage's seconds for one micro-batch, the
+    waits for its host included.
 
     What a backward hides takes multiprocessors from it. The first gather and the last reduction are hidden by nothing.
     """

@@ -81,14 +81,16 @@ def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFI
     micro_batches = read(columns, "grad_accum")
     forward = layers * layer.forward + ends * head.forward
     backward = layers * layer.backward + ends * head.backward
-    launch = _launch_s(columns, behaviour, layers, forward, backward, adapters.host_operations(profile))
+    waits_for_host = _launches(columns, behaviour, layers, forward, backward, adapters.host_operations(profile))
+    launch = sum(waits_for_host)
     busy = {
         name: micro_batches * (layers * layer.parts[name] + ends * head.parts.get(name, 0.0)) for name in layer.parts
     }
     all_layers = np.asarray(shape_columns(columns).num_layers, dtype=np.float64)
     average = (all_layers * layer.total + head.total) / read(columns, "pp") + launch
     waits = communication.send_s(columns, machine) * (1 - behaviour.sends_hidden)
-    data = data_parallel.exposed_s(columns, machine, profile, behaviour, forward, backward)
+    passes = (forward + waits_for_host.forward, backward + waits_for_host.backward)
+    data = data_parallel.exposed_s(columns, machine, profile, behaviour, *passes)
     return StepTime(
         matmul_s=busy["matmul"],
         attention_s=busy["attention"],
@@ -223,14 +225,14 @@ def _busiest(columns: Mapping[str, Any], profile: MemoryProfile, layer: _Cost, h
     return np.choose(longest, layers), np.choose(longest, ends)
 
 
-def _launch_s(
+def _launches(
     columns: Mapping[str, Any],
     behaviour: Behaviour,
     layers: Any,
     forward: Any,
     backward: Any,
     adapted: tuple[float, float] = (0.0, 0.0),
-) -> Any:
+) -> Passes:
     """Seconds per micro-batch by which the host's work exceeds the GPU's."""
     each = constants.LAUNCH_S.median
     split = behaviour.tensor_operations * (read(columns, "tp") > 1)
@@ -252,7 +254,7 @@ def _launch_s(
             np.maximum(host_forward, min_host / 3),
             np.maximum(host_backward, min_host * 2 / 3),
         )
-    return np.maximum(host_forward - forward, 0.0) + np.maximum(host_backward - backward, 0.0)
+    return Passes(np.maximum(host_forward - forward, 0.0), np.maximum(host_backward - backward, 0.0))
 
 
 def _stages_cross(columns: Mapping[str, Any]) -> Any:
